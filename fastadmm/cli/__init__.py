@@ -1,0 +1,1 @@
+"""Command line: each command is a thin file over the library."""

@@ -1,0 +1,71 @@
+"""Every error a user can cause, each with its exit code.
+
+A user's mistake never shows a traceback: the command line prints ``str(error)``
+as one line and exits with :attr:`FastadmmError.exit_code`. The table in
+``docs/exit-codes.md`` documents the numbers; a test keeps the two equal.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+__all__ = [
+    "ConfigError",
+    "DivergenceError",
+    "ExitCode",
+    "FastadmmError",
+    "FormatError",
+    "InputError",
+    "StorageError",
+]
+
+
+class ExitCode(IntEnum):
+    """Exit codes of the command line."""
+
+    OK = 0
+    INTERNAL = 1  # a defect of fastadmm itself
+    USAGE = 2  # unknown command, option or malformed option value
+    INPUT = 3  # the data are wrong: NaN, labels, shapes, indices, broken text
+    FORMAT = 4  # a fastadmm file is damaged, of another kind or of an unknown version
+    CONFIG = 5  # a configuration key or a combination of settings is wrong
+    STORAGE = 6  # cannot read or write: missing path, permission, disk full
+    NOT_CONVERGED = 7  # stopped by rounds or time before the gap was certified
+    DIVERGED = 8  # the iterates diverge
+    INTERRUPTED = 130  # Ctrl-C; the run can be resumed
+
+
+class FastadmmError(Exception):
+    """Base class: a message of one line and an exit code."""
+
+    exit_code: ExitCode = ExitCode.INTERNAL
+
+
+class InputError(FastadmmError, ValueError):
+    """The user's data are wrong; the message names file, place and remedy."""
+
+    exit_code = ExitCode.INPUT
+
+
+class FormatError(FastadmmError, ValueError):
+    """A fastadmm file is damaged, truncated, of another kind or version."""
+
+    exit_code = ExitCode.FORMAT
+
+
+class ConfigError(FastadmmError, ValueError):
+    """A setting is unknown, out of range, or does not go with another."""
+
+    exit_code = ExitCode.CONFIG
+
+
+class StorageError(FastadmmError, OSError):
+    """A path cannot be read or written."""
+
+    exit_code = ExitCode.STORAGE
+
+
+class DivergenceError(FastadmmError, RuntimeError):
+    """The iterates of a scheme without a guarantee grow without bound."""
+
+    exit_code = ExitCode.DIVERGED

@@ -1,0 +1,21 @@
+"""Fixtures shared by all tests."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+
+@pytest.fixture(scope="session")
+def shared_data() -> Path:
+    """Directory with the large public data sets; tests that need it skip where it is absent."""
+    candidates = [
+        Path(os.environ["FASTADMM_DATA"]) if "FASTADMM_DATA" in os.environ else None,
+        Path(__file__).resolve().parents[2] / "shared" / "data",
+    ]
+    for path in candidates:
+        if path is not None and (path / "a9a.bz2").exists():
+            return path
+    pytest.skip("public data sets not found: set FASTADMM_DATA to the directory that holds a9a.bz2")
