@@ -24,12 +24,25 @@ def _register() -> None:
     # Importing a command's module registers it; the modules import nothing heavy at the top.
     from importlib import import_module
 
+    from importlib.util import find_spec
+
     for name in COMMANDS:
+        if find_spec(f"fastadmm.cli.{name}") is None:
+            continue
         import_module(f"fastadmm.cli.{name}")
 
 
 #: Order of the commands in ``--help``.
-COMMANDS: tuple[str, ...] = ()
+COMMANDS: tuple[str, ...] = (
+    "demo",
+    "convert",
+    "inspect",
+    "train",
+    "resume",
+    "predict",
+    "evaluate",
+    "report",
+)
 
 
 def main(argv: list[str] | None = None) -> None:
