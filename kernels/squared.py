@@ -1,0 +1,53 @@
+r"""Squared loss :math:`\ell(z) = \tfrac12 (z - y)^2`."""
+
+from __future__ import annotations
+
+from fastadmm.kernels.policy import kernel
+
+__all__ = ["squared_curvature", "squared_evaluate", "squared_prox"]
+
+_BLOCK = 512
+
+
+@kernel
+def squared_evaluate(z, target, weight, gradient, start, stop):
+    """Summed ``weight * (z - target)**2 / 2`` over a row range; writes ``weight * (z - target)``."""
+    total = 0.0
+    for begin in range(start, stop, _BLOCK):
+        part = 0.0
+        for i in range(begin, min(begin + _BLOCK, stop)):
+            residual = z[i] - target[i]
+            gradient[i] = weight[i] * residual
+            part += 0.5 * weight[i] * residual * residual
+        total += part
+    return total
+
+
+@kernel
+def squared_curvature(z, target, weight, curvature, start, stop):
+    """Write the weighted second derivative, the weight itself, over a row range."""
+    for i in range(start, stop):
+        curvature[i] = weight[i]
+
+
+@kernel
+def squared_prox(v, shift, target, weight, penalty, z, gradient, start, stop):
+    r"""Proximal operator in closed form: ``z = (r v + s (y - o)) / (r + s)``.
+
+    Arguments and results as :func:`fastadmm.kernels.logistic.logistic_prox`.
+    """
+    sum_gradient = 0.0
+    sum_slope = 0.0
+    for begin in range(start, stop, _BLOCK):
+        part_gradient = 0.0
+        part_slope = 0.0
+        for i in range(begin, min(begin + _BLOCK, stop)):
+            slope = penalty * weight[i] / (penalty + weight[i])
+            g = slope * (v[i] + shift[i] - target[i])
+            z[i] = v[i] - g / penalty
+            gradient[i] = g
+            part_gradient += g
+            part_slope += slope
+        sum_gradient += part_gradient
+        sum_slope += part_slope
+    return sum_gradient, sum_slope
