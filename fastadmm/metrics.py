@@ -1,0 +1,254 @@
+"""How well a model predicts: full metrics after training, quick ones after every round.
+
+:func:`classification_metrics` and :func:`regression_metrics` serve ``fastadmm evaluate`` and
+use scikit-learn. :func:`quick_metrics` runs inside the training loop on the linear predictor
+and needs NumPy alone, so that a short run does not pay for importing scikit-learn.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fastadmm.errors import InputError
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike, NDArray
+
+__all__ = ["classification_metrics", "quick_metrics", "regression_metrics"]
+
+#: Number of bins of the calibration curve.
+CALIBRATION_BINS = 10
+
+
+def classification_metrics(
+    y01: ArrayLike, p: ArrayLike, sample_weight: ArrayLike | None = None
+) -> dict[str, Any]:
+    """Metrics of predicted probabilities for two classes.
+
+    Parameters
+    ----------
+    y01 : array_like, shape (N,)
+        True classes, 0 or 1.
+    p : array_like, shape (N,)
+        Predicted probability of class 1, in [0, 1].
+    sample_weight : array_like, shape (N,), optional
+        Non-negative weights, not all zero; default 1. A whole-number weight means the same
+        as repeating the row, in every metric.
+
+    Returns
+    -------
+    dict
+        ``log_loss`` (mean, natural logarithm), ``accuracy`` (class 1 is predicted where
+        p > 0.5), ``auc`` (``None`` where only one class is present), ``brier`` (mean squared
+        error of p), and ``calibration``: ``{"bins": [{"mean_predicted", "observed_rate",
+        "count", "weight"}, ...], "expected_calibration_error"}``. The bins hold equal numbers
+        of rows (equal weight, with weights), in order of p; rows with the same p always
+        share a bin, so that the result does not depend on the order of the rows and there
+        can be fewer than ten bins. All values are plain Python numbers.
+
+    Raises
+    ------
+    InputError
+        Shapes differ, there are no rows, y is not 0/1, p is not in [0, 1], or a value is not finite.
+    """
+    y, prob, weight = _checked(y01, p, sample_weight, what="p")
+    _check_binary(y)
+    outside = np.flatnonzero((prob < 0.0) | (prob > 1.0))
+    if outside.size:
+        raise InputError(
+            f"p[{outside[0]}] is {prob[outside[0]]:g}: probabilities lie in [0, 1]; "
+            "pass predict_proba, not scores"
+        )
+    from sklearn.metrics import accuracy_score, brier_score_loss, log_loss, roc_auc_score
+
+    auc = None
+    if weight[y == 1.0].sum() > 0.0 and weight[y == 0.0].sum() > 0.0:
+        auc = float(roc_auc_score(y, prob, sample_weight=weight))
+    return {
+        "log_loss": float(log_loss(y, prob, sample_weight=weight, labels=[0.0, 1.0])),
+        "accuracy": float(accuracy_score(y == 1.0, prob > 0.5, sample_weight=weight)),
+        "auc": auc,
+        "brier": float(brier_score_loss(y, prob, sample_weight=weight, labels=[0.0, 1.0])),
+        "calibration": _calibration(y, prob, weight),
+    }
+
+
+def regression_metrics(
+    y: ArrayLike, pred: ArrayLike, sample_weight: ArrayLike | None = None
+) -> dict[str, float | None]:
+    """Metrics of predicted real values.
+
+    Parameters
+    ----------
+    y, pred : array_like, shape (N,)
+        True and predicted values, in the unit of the target.
+    sample_weight : array_like, shape (N,), optional
+        Non-negative weights, not all zero; default 1.
+
+    Returns
+    -------
+    dict
+        ``rmse`` and ``mae`` in the unit of the target, and ``r2`` (``None`` with fewer than
+        two rows; with a constant target 1 for a perfect prediction and 0 otherwise, as in
+        scikit-learn).
+
+    Raises
+    ------
+    InputError
+        Shapes differ, there are no rows, or a value is not finite.
+    """
+    y_, pred_, weight = _checked(y, pred, sample_weight, what="pred")
+    from sklearn.metrics import mean_absolute_error, r2_score, root_mean_squared_error
+
+    return {
+        "rmse": float(root_mean_squared_error(y_, pred_, sample_weight=weight)),
+        "mae": float(mean_absolute_error(y_, pred_, sample_weight=weight)),
+        "r2": float(r2_score(y_, pred_, sample_weight=weight)) if y_.size > 1 else None,
+    }
+
+
+def quick_metrics(
+    task: str, y: ArrayLike, z: ArrayLike, sample_weight: ArrayLike | None = None
+) -> dict[str, float | None]:
+    """Metrics for one line of the round log, from the linear predictor, with NumPy alone.
+
+    Equal to the same entries of :func:`classification_metrics` at p = 1 / (1 + exp(-z)), or of
+    :func:`regression_metrics` at pred = z. It stays exact where p would round to 0 or 1.
+
+    Parameters
+    ----------
+    task : {"classification", "regression"}
+    y : array_like, shape (N,)
+        Classes 0 or 1, or the target.
+    z : array_like, shape (N,)
+        Linear predictor with offset and intercept: the log-odds of class 1, or the predicted target.
+    sample_weight : array_like, shape (N,), optional
+        Non-negative weights, not all zero; default 1.
+
+    Returns
+    -------
+    dict
+        ``log_loss``, ``accuracy`` (class 1 is predicted where z > 0) and ``auc``, or ``rmse``
+        and ``r2``. A metric that is undefined is ``None``: the AUC of a single class, r2 of a
+        single row, and everything where ``z`` is not finite (a run that diverges must be
+        able to log its rounds, so this is no error).
+
+    Raises
+    ------
+    InputError
+        The task is unknown, shapes differ, there are no rows, or y or the weights are wrong.
+    """
+    if task not in ("classification", "regression"):
+        raise InputError(f"unknown task {task!r}: choose classification or regression")
+    y_, z_, weight = _checked(y, z, sample_weight, what="z", finite=False)
+    names = ("log_loss", "accuracy", "auc") if task == "classification" else ("rmse", "r2")
+    if not np.isfinite(z_).all():
+        return dict.fromkeys(names)
+    # Near divergence z is finite but its square is not; such a value is reported as undefined.
+    with np.errstate(over="ignore", invalid="ignore"):
+        if task == "classification":
+            _check_binary(y_)
+            values = _quick_classification(y_, z_, weight)
+        else:
+            values = _quick_regression(y_, z_, weight)
+    return {
+        name: float(value) if value is not None and np.isfinite(value) else None
+        for name, value in zip(names, values)
+    }
+
+
+def _quick_classification(y: NDArray, z: NDArray, weight: NDArray) -> tuple[float, float, float | None]:
+    total = weight.sum()
+    # log(1 + exp(-z)) for class 1 and log(1 + exp(z)) for class 0: no cancellation, no overflow.
+    loss = np.logaddexp(0.0, np.where(y == 1.0, -z, z))
+    accuracy = weight[(z > 0.0) == (y == 1.0)].sum() / total
+    return weight @ loss / total, accuracy, _auc(y, z, weight)
+
+
+def _quick_regression(y: NDArray, z: NDArray, weight: NDArray) -> tuple[float, float | None]:
+    total = weight.sum()
+    residual = weight @ (y - z) ** 2
+    rmse = np.sqrt(residual / total)
+    if y.size < 2:
+        return rmse, None
+    spread = weight @ (y - weight @ y / total) ** 2
+    if spread == 0.0:  # the convention of scikit-learn for a constant target
+        return rmse, float(residual == 0.0)
+    return rmse, 1.0 - residual / spread
+
+
+def _auc(y: NDArray, score: NDArray, weight: NDArray) -> float | None:
+    """Probability that a positive row scores above a negative one, ties counted half (Mann-Whitney)."""
+    order = np.argsort(score)
+    score, weight = score[order], weight[order]
+    positive = weight * (y[order] == 1.0)
+    negative = weight - positive
+    starts = np.flatnonzero(np.r_[True, score[1:] != score[:-1]])
+    positive, negative = np.add.reduceat(positive, starts), np.add.reduceat(negative, starts)
+    pairs = positive.sum() * negative.sum()
+    if pairs == 0.0:
+        return None
+    return float(positive @ (np.cumsum(negative) - 0.5 * negative) / pairs)
+
+
+def _calibration(y: NDArray, prob: NDArray, weight: NDArray) -> dict[str, Any]:
+    order = np.argsort(prob, kind="stable")
+    prob, y, weight = prob[order], y[order], weight[order]
+    starts = np.flatnonzero(np.r_[True, prob[1:] != prob[:-1]])
+    tie_weight = np.add.reduceat(weight, starts)
+    total = tie_weight.sum()
+    # Rows with one value of p go together to the bin that holds the middle of their ranks.
+    middle = (np.cumsum(tie_weight) - 0.5 * tie_weight) / total
+    tie_bin = np.minimum((middle * CALIBRATION_BINS).astype(np.intp), CALIBRATION_BINS - 1)
+    which = np.repeat(tie_bin, np.diff(np.r_[starts, prob.size]))
+    bins, error = [], 0.0
+    for k in range(CALIBRATION_BINS):
+        members = which == k
+        bin_weight = float(weight[members].sum())
+        if bin_weight == 0.0:
+            continue
+        mean_predicted = float(weight[members] @ prob[members] / bin_weight)
+        observed_rate = float(weight[members] @ y[members] / bin_weight)
+        error += bin_weight / total * abs(mean_predicted - observed_rate)
+        bins.append(
+            {
+                "mean_predicted": mean_predicted,
+                "observed_rate": observed_rate,
+                "count": int(np.count_nonzero(members)),
+                "weight": bin_weight,
+            }
+        )
+    return {"bins": bins, "expected_calibration_error": float(error)}
+
+
+def _checked(
+    y: ArrayLike, values: ArrayLike, sample_weight: ArrayLike | None, *, what: str, finite: bool = True
+) -> tuple[NDArray, NDArray, NDArray]:
+    y_ = np.asarray(y, dtype=np.float64)
+    values_ = np.asarray(values, dtype=np.float64)
+    weight = np.ones(y_.shape) if sample_weight is None else np.asarray(sample_weight, dtype=np.float64)
+    if y_.ndim != 1 or y_.size == 0:
+        raise InputError(f"y has shape {y_.shape}: a metric needs one value per row and at least one row")
+    for name, array in ((what, values_), ("sample_weight", weight)):
+        if array.shape != y_.shape:
+            raise InputError(
+                f"{name} has shape {array.shape} but y has shape {y_.shape}: pass one value per row"
+            )
+    for name, array in (("y", y_), (what, values_), ("sample_weight", weight)):
+        if (finite or name != what) and not np.isfinite(array).all():
+            row = int(np.flatnonzero(~np.isfinite(array))[0])
+            raise InputError(f"{name}[{row}] is {array[row]}: metrics need finite values")
+    if weight.min() < 0.0:
+        row = int(np.argmin(weight))
+        raise InputError(f"sample_weight[{row}] is {weight[row]:g}: weights must not be negative")
+    if weight.sum() == 0.0:
+        raise InputError("sample_weight is zero for every row: at least one row must count")
+    return y_, values_, weight
+
+
+def _check_binary(y: NDArray) -> None:
+    wrong = np.flatnonzero((y != 0.0) & (y != 1.0))
+    if wrong.size:
+        raise InputError(f"y[{wrong[0]}] is {y[wrong[0]]:g}: classes must be given as 0 and 1")
