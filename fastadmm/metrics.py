@@ -233,9 +233,7 @@ def _checked(
         raise InputError(f"y has shape {y_.shape}: a metric needs one value per row and at least one row")
     for name, array in ((what, values_), ("sample_weight", weight)):
         if array.shape != y_.shape:
-            raise InputError(
-                f"{name} has shape {array.shape} but y has shape {y_.shape}: pass one value per row"
-            )
+            raise InputError(f"{name} has shape {array.shape} but y {y_.shape}: pass one value per row")
     for name, array in (("y", y_), (what, values_), ("sample_weight", weight)):
         if (finite or name != what) and not np.isfinite(array).all():
             row = int(np.flatnonzero(~np.isfinite(array))[0])

@@ -1,0 +1,353 @@
+"""Reads what a run left behind: its round log, result, configuration, environment and evaluation.
+
+Only ``rounds.jsonl`` may end in the middle of a line (the process was killed while it wrote);
+any other damage is a :class:`FormatError` that names the file and the line.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import tomllib
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fastadmm.errors import FormatError, StorageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from numpy.typing import NDArray
+
+__all__ = ["SERIES", "History", "RunRecords", "read_records", "read_rounds"]
+
+#: The numbers every round may carry, besides ``weight_norms`` and ``test``.
+SERIES = (
+    "seconds",
+    "objective",
+    "gap",
+    "gap_absolute",
+    "primal_residual",
+    "dual_residual",
+    "augmented_lagrangian",
+    "lyapunov",
+    "penalty",
+)
+
+#: What a bin of the calibration curve must hold.
+BIN_KEYS = ("mean_predicted", "observed_rate", "count")
+
+
+@dataclass(frozen=True)
+class History:
+    """The round log as columns; a value that a round does not have is NaN.
+
+    Attributes
+    ----------
+    round : ndarray of int64, shape (T,)
+        Round numbers, strictly increasing.
+    series : dict of str to ndarray of float64, shape (T,)
+        One entry for every name in :data:`SERIES`. ``seconds`` counts from the start of the
+        run; ``objective`` is the mean loss plus λR; ``gap`` is relative, ``gap_absolute`` in
+        the unit of the objective.
+    weight_norms : ndarray of float64, shape (T, M)
+        Euclidean norm of every party's weights; M is 0 where none were logged.
+    test : dict of str to ndarray of float64, shape (T,)
+        Metrics on the test partition, by name, in the order of first appearance.
+    """
+
+    round: NDArray[np.int64]
+    series: dict[str, NDArray[np.float64]]
+    weight_norms: NDArray[np.float64]
+    test: dict[str, NDArray[np.float64]] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return int(self.round.size)
+
+
+@dataclass(frozen=True)
+class RunRecords:
+    """Everything a report needs to know about one run.
+
+    Attributes
+    ----------
+    path : Path
+        The run directory.
+    history : History
+    result : dict or None
+        Contents of ``result.json``; ``None`` while the run has not finished.
+    config, environment : dict
+        Contents of ``run.toml`` and ``environment.json``; empty where the file is absent.
+    evaluation : dict or None
+        Contents of ``evaluation.json``; ``None`` where the run was not evaluated.
+    """
+
+    path: Path
+    history: History
+    result: dict[str, Any] | None
+    config: dict[str, Any]
+    environment: dict[str, Any]
+    evaluation: dict[str, Any] | None
+
+
+def read_records(run_dir: str | Path) -> RunRecords:
+    """Read a run directory, finished or not.
+
+    Parameters
+    ----------
+    run_dir : str or Path
+        Directory written by ``fastadmm train``.
+
+    Returns
+    -------
+    RunRecords
+
+    Raises
+    ------
+    StorageError
+        The directory does not exist, is not a run, or cannot be read.
+    FormatError
+        A file in it is damaged; the message names the file and the line.
+    """
+    path = Path(run_dir)
+    if not path.is_dir():
+        raise StorageError(
+            f"{path}: no such run directory; pass the directory that `fastadmm train -o` wrote"
+        )
+    known = [path / name for name in ("run.toml", "rounds.jsonl", "result.json")]
+    if not any(file.exists() for file in known):
+        raise StorageError(f"{path}: not a run directory (no run.toml, rounds.jsonl or result.json in it)")
+    return RunRecords(
+        path=path,
+        history=read_rounds(path / "rounds.jsonl"),
+        result=_read_result(path / "result.json"),
+        config=_read_toml(path / "run.toml"),
+        environment=_read_json(path / "environment.json") or {},
+        evaluation=_read_evaluation(path / "evaluation.json"),
+    )
+
+
+def read_rounds(path: str | Path) -> History:
+    """Read a round log into columns.
+
+    A last line without its newline that is not complete is dropped: the process was killed
+    while it wrote. Where round numbers go back (a run resumed from a checkpoint repeats the
+    rounds after it), the later lines replace the earlier ones.
+
+    Parameters
+    ----------
+    path : str or Path
+        ``rounds.jsonl``: one JSON object per line. An absent file is an empty log.
+
+    Returns
+    -------
+    History
+
+    Raises
+    ------
+    FormatError
+        A line is not a round record; the message names the file and the line.
+    StorageError
+        The file cannot be read.
+    """
+    path = Path(path)
+    records: list[dict[str, Any]] = []
+    n_parties: int | None = None
+    for number, record in _lines(path):
+        _check_round(record, path, number)
+        norms = record.get("weight_norms")
+        if norms is not None:
+            if n_parties is not None and len(norms) != n_parties:
+                raise FormatError(
+                    f"{path}, line {number}: weight_norms has {len(norms)} values, earlier rounds have "
+                    f"{n_parties}; the log mixes two runs"
+                )
+            n_parties = len(norms)
+        while records and records[-1]["round"] >= record["round"]:
+            records.pop()
+        records.append(record)
+    return _columns(records, n_parties or 0)
+
+
+def _lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    raw = _read_bytes(path)
+    if raw is None:
+        return
+    lines = raw.split(b"\n")
+    # A file system may pad a file with zero bytes after a power cut: part of the torn tail.
+    torn = lines.pop().rstrip(b"\0")
+    if torn.strip():
+        try:
+            record = json.loads(torn)
+        except ValueError:
+            record = None
+        if isinstance(record, dict):  # complete but for its newline
+            lines.append(torn)
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        try:
+            record = json.loads(line)
+        except ValueError as error:
+            raise FormatError(
+                f"{path}, line {number}: not a JSON object ({error}); the log is damaged"
+            ) from error
+        if not isinstance(record, dict):
+            raise FormatError(f"{path}, line {number}: expected a JSON object, found {_kind(record)}")
+        yield number, record
+
+
+def _check_round(record: dict[str, Any], path: Path, line: int) -> None:
+    where = f"{path}, line {line}"
+    number = record.get("round")
+    if not isinstance(number, int) or isinstance(number, bool) or not 0 <= number < 2**62:
+        raise FormatError(f"{where}: key round must be a whole number, found {_kind(number)}")
+    for name in SERIES:
+        if not _is_number(record.get(name)):
+            raise FormatError(f"{where}: key {name} must be a number, found {_kind(record[name])}")
+    norms = record.get("weight_norms")
+    if norms is not None and not (isinstance(norms, list) and all(map(_is_number, norms))):
+        raise FormatError(f"{where}: key weight_norms must be a list of numbers")
+    test = record.get("test")
+    if test is not None and not (isinstance(test, dict) and all(map(_is_number, test.values()))):
+        raise FormatError(f"{where}: key test must be a table of numbers")
+
+
+def _columns(records: list[dict[str, Any]], n_parties: int) -> History:
+    def column(values: list[Any]) -> NDArray[np.float64]:
+        # An integer beyond the range of float64 is as good as infinite.
+        return np.array([_float(value) for value in values], dtype=np.float64)
+
+    names: dict[str, None] = {}
+    for record in records:
+        names.update(dict.fromkeys(record.get("test") or ()))
+    norms = np.full((len(records), n_parties), np.nan)
+    for row, record in enumerate(records):
+        if record.get("weight_norms") is not None:
+            norms[row] = [_float(value) for value in record["weight_norms"]]
+    return History(
+        round=np.array([record["round"] for record in records], dtype=np.int64),
+        series={name: column([record.get(name) for record in records]) for name in SERIES},
+        weight_norms=norms,
+        test={name: column([(record.get("test") or {}).get(name) for record in records]) for name in names},
+    )
+
+
+def _float(value: Any) -> float:
+    if value is None:
+        return math.nan
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf if value > 0 else -math.inf
+
+
+def _is_number(value: Any) -> bool:
+    return value is None or (isinstance(value, int | float) and not isinstance(value, bool))
+
+
+def _kind(value: Any) -> str:
+    names = {dict: "an object", list: "a list", str: "a text", bool: "a truth value", type(None): "nothing"}
+    return names.get(type(value), "a number")
+
+
+# --- the small files ---------------------------------------------------------------------------
+
+
+def _read_result(path: Path) -> dict[str, Any] | None:
+    result = _read_json(path)
+    if result is None:
+        return None
+    if not isinstance(result.get("status"), str):
+        raise FormatError(f"{path}: key status must be a text, found {_kind(result.get('status'))}")
+    for name in ("rounds", "seconds", "objective", "gap", "gap_absolute", "lambda", "n_samples", "intercept"):
+        if not _is_number(result.get(name)):
+            raise FormatError(f"{path}: key {name} must be a number, found {_kind(result[name])}")
+    parties = result.get("parties", [])
+    if not isinstance(parties, list):
+        raise FormatError(f"{path}: key parties must be a list, found {_kind(parties)}")
+    for k, party in enumerate(parties, start=1):
+        if not isinstance(party, dict):
+            raise FormatError(f"{path}: entry {k} of parties must be an object, found {_kind(party)}")
+        for name in ("n_features", "weight_norm"):
+            if not _is_number(party.get(name)):
+                raise FormatError(f"{path}: entry {k} of parties: {name} must be a number")
+    return result
+
+
+def _read_evaluation(path: Path) -> dict[str, Any] | None:
+    evaluation = _read_json(path)
+    if evaluation is None:
+        return None
+    _check_metrics(evaluation.get("metrics"), f"{path}: key metrics")
+    baselines = evaluation.get("baselines") or []
+    if not isinstance(baselines, list):
+        raise FormatError(f"{path}: key baselines must be a list, found {_kind(baselines)}")
+    for k, baseline in enumerate(baselines, start=1):
+        if not isinstance(baseline, dict):
+            raise FormatError(f"{path}: entry {k} of baselines must be an object, found {_kind(baseline)}")
+        _check_metrics(baseline.get("metrics"), f"{path}: entry {k} of baselines: key metrics")
+    return evaluation
+
+
+def _check_metrics(metrics: Any, where: str) -> None:
+    if not isinstance(metrics, dict):
+        raise FormatError(f"{where} must be an object, found {_kind(metrics)}")
+    calibration = metrics.get("calibration")
+    if calibration is None:
+        return
+    bins = calibration.get("bins") if isinstance(calibration, dict) else None
+    if not isinstance(bins, list) or not all(map(_is_bin, bins)):
+        raise FormatError(f"{where}: calibration must hold bins with {', '.join(BIN_KEYS)}")
+    if not _is_number(calibration.get("expected_calibration_error")):
+        raise FormatError(f"{where}: expected_calibration_error must be a number")
+
+
+def _is_bin(value: Any) -> bool:
+    return isinstance(value, dict) and all(
+        value.get(key) is not None and _is_number(value[key]) for key in BIN_KEYS
+    )
+
+
+def _read_json(path: Path) -> dict[str, Any] | None:
+    raw = _read_bytes(path)
+    if raw is None:
+        return None
+    try:
+        document = json.loads(raw)
+    except UnicodeDecodeError as error:
+        raise FormatError(f"{path}, line {_line_of(raw, error)}: not UTF-8 text") from error
+    except ValueError as error:
+        place = f", line {error.lineno}" if isinstance(error, json.JSONDecodeError) else ""
+        raise FormatError(f"{path}{place}: not valid JSON ({error})") from error
+    if not isinstance(document, dict):
+        raise FormatError(f"{path}, line 1: expected a JSON object, found {_kind(document)}")
+    return document
+
+
+def _line_of(raw: bytes, error: UnicodeDecodeError) -> int:
+    return raw.count(b"\n", 0, error.start) + 1
+
+
+def _read_toml(path: Path) -> dict[str, Any]:
+    raw = _read_bytes(path)
+    if raw is None:
+        return {}
+    try:
+        return tomllib.loads(raw.decode("utf-8"))
+    except UnicodeDecodeError as error:
+        raise FormatError(f"{path}, line {_line_of(raw, error)}: not UTF-8 text") from error
+    except tomllib.TOMLDecodeError as error:  # its text names line and column
+        raise FormatError(f"{path}: not valid TOML: {error}") from error
+
+
+def _read_bytes(path: Path) -> bytes | None:
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise StorageError(f"{path}: cannot read: {error.strerror or error}") from error
