@@ -1,0 +1,1 @@
+"""The coordinator: all shared state and every decision of ADMM sharing."""

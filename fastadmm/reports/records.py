@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fastadmm.errors import FormatError, StorageError
+from fastadmm.store.atomic import shown, storage_errors
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -115,11 +116,13 @@ def read_records(run_dir: str | Path) -> RunRecords:
     path = Path(run_dir)
     if not path.is_dir():
         raise StorageError(
-            f"{path}: no such run directory; pass the directory that `fastadmm train -o` wrote"
+            f"{shown(path)}: no such run directory; pass the directory that `fastadmm train -o` wrote"
         )
     known = [path / name for name in ("run.toml", "rounds.jsonl", "result.json")]
     if not any(file.exists() for file in known):
-        raise StorageError(f"{path}: not a run directory (no run.toml, rounds.jsonl or result.json in it)")
+        raise StorageError(
+            f"{shown(path)}: not a run directory (no run.toml, rounds.jsonl or result.json in it)"
+        )
     return RunRecords(
         path=path,
         history=read_rounds(path / "rounds.jsonl"),
@@ -162,8 +165,8 @@ def read_rounds(path: str | Path) -> History:
         if norms is not None:
             if n_parties is not None and len(norms) != n_parties:
                 raise FormatError(
-                    f"{path}, line {number}: weight_norms has {len(norms)} values, earlier rounds have "
-                    f"{n_parties}; the log mixes two runs"
+                    f"{shown(path)}, line {number}: weight_norms has {len(norms)} values, earlier lines "
+                    f"have {n_parties}; the log mixes two runs"
                 )
             n_parties = len(norms)
         while records and records[-1]["round"] >= record["round"]:
@@ -182,7 +185,7 @@ def _lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     if torn.strip():
         try:
             record = json.loads(torn)
-        except ValueError:
+        except (ValueError, RecursionError):
             record = None
         if isinstance(record, dict):  # complete but for its newline
             lines.append(torn)
@@ -191,17 +194,17 @@ def _lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
             continue
         try:
             record = json.loads(line)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise FormatError(
-                f"{path}, line {number}: not a JSON object ({error}); the log is damaged"
+                f"{shown(path)}, line {number}: not a JSON object ({error}); the log is damaged"
             ) from error
         if not isinstance(record, dict):
-            raise FormatError(f"{path}, line {number}: expected a JSON object, found {_kind(record)}")
+            raise FormatError(f"{shown(path)}, line {number}: expected a JSON object, found {_kind(record)}")
         yield number, record
 
 
 def _check_round(record: dict[str, Any], path: Path, line: int) -> None:
-    where = f"{path}, line {line}"
+    where = f"{shown(path)}, line {line}"
     number = record.get("round")
     if not isinstance(number, int) or isinstance(number, bool) or not 0 <= number < 2**62:
         raise FormatError(f"{where}: key round must be a whole number, found {_kind(number)}")
@@ -262,19 +265,19 @@ def _read_result(path: Path) -> dict[str, Any] | None:
     if result is None:
         return None
     if not isinstance(result.get("status"), str):
-        raise FormatError(f"{path}: key status must be a text, found {_kind(result.get('status'))}")
+        raise FormatError(f"{shown(path)}: key status must be a text, found {_kind(result.get('status'))}")
     for name in ("rounds", "seconds", "objective", "gap", "gap_absolute", "lambda", "n_samples", "intercept"):
         if not _is_number(result.get(name)):
-            raise FormatError(f"{path}: key {name} must be a number, found {_kind(result[name])}")
+            raise FormatError(f"{shown(path)}: key {name} must be a number, found {_kind(result[name])}")
     parties = result.get("parties", [])
     if not isinstance(parties, list):
-        raise FormatError(f"{path}: key parties must be a list, found {_kind(parties)}")
+        raise FormatError(f"{shown(path)}: key parties must be a list, found {_kind(parties)}")
     for k, party in enumerate(parties, start=1):
         if not isinstance(party, dict):
-            raise FormatError(f"{path}: entry {k} of parties must be an object, found {_kind(party)}")
+            raise FormatError(f"{shown(path)}: entry {k} of parties must be an object, found {_kind(party)}")
         for name in ("n_features", "weight_norm"):
             if not _is_number(party.get(name)):
-                raise FormatError(f"{path}: entry {k} of parties: {name} must be a number")
+                raise FormatError(f"{shown(path)}: entry {k} of parties: {name} must be a number")
     return result
 
 
@@ -282,14 +285,16 @@ def _read_evaluation(path: Path) -> dict[str, Any] | None:
     evaluation = _read_json(path)
     if evaluation is None:
         return None
-    _check_metrics(evaluation.get("metrics"), f"{path}: key metrics")
+    _check_metrics(evaluation.get("metrics"), f"{shown(path)}: key metrics")
     baselines = evaluation.get("baselines") or []
     if not isinstance(baselines, list):
-        raise FormatError(f"{path}: key baselines must be a list, found {_kind(baselines)}")
+        raise FormatError(f"{shown(path)}: key baselines must be a list, found {_kind(baselines)}")
     for k, baseline in enumerate(baselines, start=1):
         if not isinstance(baseline, dict):
-            raise FormatError(f"{path}: entry {k} of baselines must be an object, found {_kind(baseline)}")
-        _check_metrics(baseline.get("metrics"), f"{path}: entry {k} of baselines: key metrics")
+            raise FormatError(
+                f"{shown(path)}: entry {k} of baselines must be an object, found {_kind(baseline)}"
+            )
+        _check_metrics(baseline.get("metrics"), f"{shown(path)}: entry {k} of baselines: key metrics")
     return evaluation
 
 
@@ -319,12 +324,12 @@ def _read_json(path: Path) -> dict[str, Any] | None:
     try:
         document = json.loads(raw)
     except UnicodeDecodeError as error:
-        raise FormatError(f"{path}, line {_line_of(raw, error)}: not UTF-8 text") from error
-    except ValueError as error:
+        raise FormatError(f"{shown(path)}, line {_line_of(raw, error)}: not UTF-8 text") from error
+    except (ValueError, RecursionError) as error:
         place = f", line {error.lineno}" if isinstance(error, json.JSONDecodeError) else ""
-        raise FormatError(f"{path}{place}: not valid JSON ({error})") from error
+        raise FormatError(f"{shown(path)}{place}: not valid JSON ({error})") from error
     if not isinstance(document, dict):
-        raise FormatError(f"{path}, line 1: expected a JSON object, found {_kind(document)}")
+        raise FormatError(f"{shown(path)}, line 1: expected a JSON object, found {_kind(document)}")
     return document
 
 
@@ -339,15 +344,14 @@ def _read_toml(path: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(raw.decode("utf-8"))
     except UnicodeDecodeError as error:
-        raise FormatError(f"{path}, line {_line_of(raw, error)}: not UTF-8 text") from error
+        raise FormatError(f"{shown(path)}, line {_line_of(raw, error)}: not UTF-8 text") from error
     except tomllib.TOMLDecodeError as error:  # its text names line and column
-        raise FormatError(f"{path}: not valid TOML: {error}") from error
+        raise FormatError(f"{shown(path)}: not valid TOML: {error}") from error
 
 
 def _read_bytes(path: Path) -> bytes | None:
-    try:
-        return path.read_bytes()
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        raise StorageError(f"{path}: cannot read: {error.strerror or error}") from error
+    with storage_errors(path, "read"):
+        try:
+            return path.read_bytes()
+        except FileNotFoundError:
+            return None

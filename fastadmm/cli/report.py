@@ -1,0 +1,41 @@
+"""``fastadmm report``: write the HTML page of a run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fastadmm.cli.app import app
+
+
+@app.command()
+def report(
+    run: Annotated[
+        Path, typer.Argument(metavar="RUN", help="Run directory, as `train` wrote it; finished or not.")
+    ],
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "-o",
+            "--output",
+            metavar="FILE",
+            help="Page to write. [default: RUN/report.html]",
+            show_default=False,
+        ),
+    ] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON document instead of the path.")
+    ] = False,
+) -> None:
+    """Write one self-contained HTML page about a run: certificate, progress, parties, configuration."""
+    from fastadmm.reports import write_report
+
+    page = write_report(run, out)
+    if as_json:
+        import json
+
+        typer.echo(json.dumps({"report": str(page)}))
+    else:
+        typer.echo(str(page))

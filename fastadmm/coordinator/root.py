@@ -1,0 +1,52 @@
+"""Root of an increasing scalar function: the intercept's optimality condition."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+__all__ = ["increasing_root"]
+
+_MAX_STEPS = 200
+
+
+def increasing_root(function: Callable[[float], tuple[float, float]], start: float, tolerance: float = 1e-13) -> float:
+    """Find where an increasing function crosses zero, by Newton inside a bracket.
+
+    Parameters
+    ----------
+    function : callable
+        Returns value and derivative (not negative) at a point. The last call
+        is made at the point that is returned, so side effects belong to it.
+    start : float
+        First guess.
+    tolerance : float
+        Largest last step, relative to ``1 + |root|``.
+
+    Returns
+    -------
+    float
+        The root, or the best point after 200 steps.
+    """
+    point, low, high = start, -math.inf, math.inf
+    for _ in range(_MAX_STEPS):
+        value, slope = function(point)
+        if value == 0.0:
+            return point
+        if value > 0.0:
+            high = point
+        else:
+            low = point
+        following = point - value / slope if slope > 0.0 else math.nan
+        if not low < following < high:
+            if math.isfinite(low) and math.isfinite(high):
+                following = 0.5 * (low + high)
+            elif not math.isfinite(following):
+                # flat so far: walk away from the known side in growing steps
+                known = high if math.isfinite(high) else low
+                following = known - math.copysign(1.0 + abs(known), value)
+        if abs(following - point) <= tolerance * (1.0 + abs(point)):
+            return point
+        point = following
+    function(point)
+    return point

@@ -1,0 +1,115 @@
+r"""How one round runs: sharing, Jacobi or Gauss-Seidel order.
+
+All three send party m the target
+
+.. math:: w_m = a_m - \frac{S - z}{\tau} - \frac{u}{\tau r}, \qquad S = \sum_k a_k,
+
+and differ only in :math:`\tau` and in the order of the parties:
+
+``sharing``
+    :math:`\tau = M`, parties in parallel. Sharing ADMM of Boyd et al. (2011,
+    section 7.3), convergent for every convex problem and every penalty.
+``jacobi``
+    :math:`\tau = 1`, parties in parallel: Algorithm 1 of Hu et al. It does
+    **not** converge in general.
+``gauss-seidel``
+    :math:`\tau = 1`, parties one after the other, each seeing its
+    predecessors' new messages (Hong et al. 2016).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from fastadmm.coordinator.state import SharedState
+from fastadmm.engine import Engine
+from fastadmm.errors import ConfigError
+from fastadmm.party import Party
+
+__all__ = ["SCHEMES", "Scheme", "collect_messages", "get_scheme"]
+
+
+@dataclass(frozen=True)
+class Scheme:
+    """A coordination scheme.
+
+    Attributes
+    ----------
+    name : str
+    parallel : bool
+        Whether parties answer at the same time.
+    majorised : bool
+        Whether tau is the number of parties (else 1).
+    convergent : bool
+        Whether convergence on every convex problem is a theorem.
+    accelerated : bool
+        Whether Anderson acceleration is used by default; the paper's own
+        schemes are left as printed.
+    """
+
+    name: str
+    parallel: bool
+    majorised: bool
+    convergent: bool
+    accelerated: bool
+
+    def tau(self, n_parties: int) -> float:
+        """Majorisation factor for M parties."""
+        return float(n_parties) if self.majorised else 1.0
+
+
+SCHEMES: dict[str, Scheme] = {
+    "sharing": Scheme("sharing", parallel=True, majorised=True, convergent=True, accelerated=True),
+    "jacobi": Scheme("jacobi", parallel=True, majorised=False, convergent=False, accelerated=False),
+    "gauss-seidel": Scheme("gauss-seidel", parallel=False, majorised=False, convergent=False, accelerated=False),
+}
+
+
+def get_scheme(name: str) -> Scheme:
+    """Scheme of a given name; "auto" is ``sharing``.
+
+    Raises
+    ------
+    ConfigError
+        If there is no scheme of that name.
+    """
+    try:
+        return SCHEMES["sharing" if name == "auto" else name]
+    except KeyError:
+        raise ConfigError(f"scheme: unknown scheme {name!r}; choose auto, {', '.join(SCHEMES)}") from None
+
+
+def collect_messages(
+    scheme: Scheme, parties: Sequence[Party], state: SharedState, penalty: float, engine: Engine, out: np.ndarray
+) -> None:
+    """One x-update of every party.
+
+    Parameters
+    ----------
+    scheme : Scheme
+    parties : sequence of Party
+    state : SharedState
+        The state that the targets are computed from; not changed.
+    penalty : float
+        r, summed scaling.
+    engine : Engine
+        Runs parties side by side where the scheme is parallel.
+    out : ndarray of shape (M, N)
+        New messages.
+    """
+    tau = scheme.tau(len(parties))
+    total = state.total()
+    correction = ((total - state.z) + state.u / penalty) / tau
+    if scheme.parallel:
+
+        def work(m: int) -> None:
+            out[m] = parties[m].step(state.messages[m] - correction, tau * penalty)
+
+        engine.map(work, range(len(parties)))
+        return
+    for m, party in enumerate(parties):
+        out[m] = party.step(state.messages[m] - correction, penalty)
+        correction = correction + (out[m] - state.messages[m])

@@ -1,0 +1,67 @@
+"""The z- and u-updates of ADMM sharing (Hu et al., equations 7 and 8)."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fastadmm.coordinator.root import increasing_root
+from fastadmm.engine import Engine
+from fastadmm.problem import Problem
+
+__all__ = ["update_z_u"]
+
+
+def update_z_u(
+    problem: Problem,
+    total: np.ndarray,
+    u_before: np.ndarray,
+    penalty: float,
+    z: np.ndarray,
+    u: np.ndarray,
+    intercept: float,
+    engine: Engine,
+) -> float:
+    r"""Minimise over z (and the intercept), then move the dual variable.
+
+    .. math:: z^+, b^+ = \arg\min \sum_i s_i \ell(o_i + b + z_i) - \langle u, z\rangle
+              + \tfrac r2 \|S - z\|^2, \qquad u^+ = u + r (S - z^+)
+
+    Both in one: the optimality condition of z says that :math:`u^+` is the
+    loss gradient at :math:`z^+`, which is how it is written, so that it lies
+    in the domain of the conjugate loss exactly. The intercept belongs to the
+    same block of variables as z: its optimality condition is that the new u
+    sums to zero.
+
+    Parameters
+    ----------
+    problem : Problem
+    total : ndarray of shape (N,)
+        S, the sum of the messages.
+    u_before : ndarray of shape (N,)
+        Dual variable u.
+    penalty : float
+        r, summed scaling.
+    z : ndarray of shape (N,)
+        In: warm start. Out: :math:`z^+`.
+    u : ndarray of shape (N,)
+        Out: :math:`u^+`.
+    intercept : float
+        Warm start for b; returned unchanged where none is fitted.
+    engine : Engine
+
+    Returns
+    -------
+    float
+        :math:`b^+`.
+    """
+    centre = total + u_before / penalty
+    loss = problem.loss
+
+    def prox(b: float) -> tuple[float, float]:
+        shift = problem.offset + b
+        return loss.prox(centre, shift, problem.y, problem.weight, penalty, z, u, engine)
+
+    if problem.fit_intercept:
+        return increasing_root(prox, intercept)
+    prox(0.0)
+    return 0.0

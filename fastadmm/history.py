@@ -1,0 +1,91 @@
+"""What is recorded of each round."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass, field, fields
+from enum import StrEnum
+from typing import Any
+
+__all__ = ["RoundRecord", "Status"]
+
+
+class Status(StrEnum):
+    """Why a run stopped."""
+
+    CONVERGED = "converged"
+    MAX_ROUNDS = "max_rounds"
+    TIME_LIMIT = "time_limit"
+    DIVERGED = "diverged"
+    INTERRUPTED = "interrupted"
+    RUNNING = "running"
+
+
+@dataclass(frozen=True)
+class RoundRecord:
+    r"""One round, as seen by the coordinator.
+
+    Attributes
+    ----------
+    round : int
+        Number of the round, from 1.
+    seconds : float
+        Wall time since the start of training, earlier sessions of a resumed run included.
+    objective : float
+        F at the current weights with the best intercept, per mean loss.
+    gap : float
+        Relative duality gap: an upper bound on ``(F - F*) / F*``.
+    gap_absolute : float
+        Duality gap: an upper bound on ``F - F*``, per mean loss.
+    primal_residual : float
+        :math:`\|\sum_m D_m x_m - z\| / \sqrt N`.
+    dual_residual : float
+        :math:`(\frac1M \sum_m \|s_m\|^2 / N)^{1/2}`, with :math:`D_m^\top s_m`
+        the amount by which party m's optimality fails at the new dual variable.
+    augmented_lagrangian : float
+        Equation 5 of Hu et al., divided by W: per mean loss.
+    lyapunov : float
+        V^t, equation 13 of Hu et al., in the paper's summed scaling.
+    penalty : float
+        r / W, the penalty per mean loss (the paper's rho for its mean objective).
+    weight_norms : list of float
+        :math:`\|x_m\|` per party.
+    accelerated : bool
+        Whether this round started from an extrapolated state.
+    test : dict or None
+        Metrics on the test set.
+    """
+
+    round: int
+    seconds: float
+    objective: float
+    gap: float
+    gap_absolute: float
+    primal_residual: float
+    dual_residual: float
+    augmented_lagrangian: float
+    lyapunov: float
+    penalty: float
+    weight_norms: list[float] = field(default_factory=list)
+    accelerated: bool = False
+    test: dict[str, float] | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain dictionary; values that JSON cannot hold (inf, NaN) become None."""
+        return {k: _finite(v) for k, v in asdict(self).items()}
+
+    @classmethod
+    def from_json(cls, values: dict[str, Any]) -> RoundRecord:
+        """Inverse of :meth:`to_json`; None becomes inf. Unknown keys are ignored."""
+        known = {f.name for f in fields(cls)}
+        return cls(**{k: math.inf if v is None and k != "test" else v for k, v in values.items() if k in known})
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if isinstance(value, list):
+        return [_finite(v) for v in value]
+    if isinstance(value, dict):
+        return {k: _finite(v) for k, v in value.items()}
+    return value

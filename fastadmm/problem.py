@@ -1,0 +1,186 @@
+r"""The training problem: what is minimised, checked once before anything runs.
+
+.. math:: F(x, b) = \frac1W \sum_i s_i\, \ell(o_i + b + \textstyle\sum_m D_m x_m)_i
+          + \frac{\lambda}{2} \sum_m \|x_m\|^2, \qquad W = \sum_i s_i
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from fastadmm.blocks import FeatureBlock, as_block
+from fastadmm.errors import ConfigError, InputError
+from fastadmm.losses import Loss, get_loss
+
+__all__ = ["Problem", "TestSet", "make_problem"]
+
+Array = np.ndarray
+
+
+@dataclass(frozen=True)
+class TestSet:
+    """Held-out samples whose metrics are shown per round; never used for a decision.
+
+    Attributes
+    ----------
+    blocks : list of FeatureBlock
+        One per party, in the parties' order and columns.
+    y, weight, offset : ndarray of shape (N_test,)
+    """
+
+    __test__ = False  # not a pytest class
+
+    blocks: list[FeatureBlock]
+    y: Array
+    weight: Array
+    offset: Array
+
+
+@dataclass(frozen=True)
+class Problem:
+    r"""A checked training problem; build it with :func:`make_problem`.
+
+    Attributes
+    ----------
+    blocks : list of FeatureBlock
+        D_m of shape (N, d_m).
+    names : list of str
+        Name of each party.
+    y : ndarray of shape (N,)
+        0 and 1 (or soft targets in between) for classification, else real.
+    loss : Loss
+    lam : float
+        :math:`\lambda` per *mean* loss; scikit-learn's ``C`` is ``1 / (N lam)``.
+    weight, offset : ndarray of shape (N,)
+        Sample weights s and offset o.
+    fit_intercept : bool
+        Whether an unpenalised intercept b is fitted (kept by the coordinator).
+    total_weight : float
+        W, the sum of the weights.
+    """
+
+    blocks: list[FeatureBlock]
+    names: list[str]
+    y: Array
+    loss: Loss
+    lam: float
+    weight: Array
+    offset: Array
+    fit_intercept: bool
+    total_weight: float
+    test: TestSet | None = field(default=None)
+
+    @property
+    def n_samples(self) -> int:
+        """Number of samples N."""
+        return len(self.y)
+
+    @property
+    def n_parties(self) -> int:
+        """Number of parties M."""
+        return len(self.blocks)
+
+    @property
+    def regularization(self) -> float:
+        r""":math:`\lambda W`, the regularisation in the summed scaling."""
+        return self.lam * self.total_weight
+
+
+def make_problem(
+    blocks: Sequence[Any],
+    y: Any,
+    *,
+    loss: str = "logistic",
+    lam: float = 1e-4,
+    fit_intercept: bool = True,
+    sample_weight: Any = None,
+    offset: Any = None,
+    names: Sequence[str] | None = None,
+    test: TestSet | None = None,
+) -> Problem:
+    r"""Check the parts of a problem and put them together.
+
+    Parameters
+    ----------
+    blocks : sequence of matrices
+        One N x d_m matrix per party: ndarray, scipy sparse, DataFrame or FeatureBlock.
+    y : array-like of shape (N,)
+        Targets; for the logistic loss 0 and 1, or soft targets in [0, 1].
+    loss : {"logistic", "squared"}
+    lam : float
+        Regularisation :math:`\lambda > 0` per mean loss (see :class:`Problem`).
+    fit_intercept : bool
+    sample_weight : array-like of shape (N,), optional
+        Non-negative, at least one positive; default ones.
+    offset : array-like of shape (N,), optional
+        Added to the linear predictor; default zero.
+    names : sequence of str, optional
+        Party names; default ``party-1`` and so on.
+    test : TestSet, optional
+
+    Returns
+    -------
+    Problem
+
+    Raises
+    ------
+    InputError
+        If row counts differ, values are not finite, targets lie outside the
+        loss's domain, or only one class is present.
+    ConfigError
+        If the loss is unknown or ``lam`` is not a positive finite number.
+    """
+    model_loss = get_loss(loss)
+    try:
+        lam = float(lam)
+    except (TypeError, ValueError):
+        raise ConfigError(f"lambda: {lam!r} is not a number") from None
+    if not (np.isfinite(lam) and lam > 0):
+        raise ConfigError(f"lambda: {lam!r} must be a positive finite number (per-sample scaling: lambda = 1 / (N C))")
+    if len(blocks) == 0:
+        raise InputError("parties: at least one feature block is needed")
+    labels = list(names) if names is not None else [f"party-{m + 1}" for m in range(len(blocks))]
+    if len(labels) != len(blocks):
+        raise InputError(f"parties: {len(blocks)} feature blocks but {len(labels)} names")
+    checked = [as_block(block, name) for block, name in zip(blocks, labels)]
+    target = _vector(y, "y", checked[0].shape[0], labels[0])
+    for block, name in zip(checked, labels):
+        if block.shape[0] != len(target):
+            raise InputError(f"{name}: {block.shape[0]} rows, but y has {len(target)}; align the rows first")
+    n = len(target)
+    weight = np.ones(n) if sample_weight is None else _vector(sample_weight, "sample_weight", n, "y")
+    if (weight < 0).any():
+        i = int(np.flatnonzero(weight < 0)[0])
+        raise InputError(f"sample_weight: negative value {weight[i]} in row {i}")
+    if not weight.sum() > 0:
+        raise InputError("sample_weight: all weights are zero")
+    shift = np.zeros(n) if offset is None else _vector(offset, "offset", n, "y")
+    if model_loss.task == "classification":
+        if (target < 0).any() or (target > 1).any():
+            i = int(np.flatnonzero((target < 0) | (target > 1))[0])
+            raise InputError(f"y: target {target[i]} in row {i} is outside [0, 1]; map the two classes to 0 and 1")
+        seen = target[weight > 0]
+        if seen.min() == seen.max() and seen[0] in (0.0, 1.0):
+            raise InputError(f"y: only one class is present ({seen[0]:g}); two are needed")
+    return Problem(
+        checked, labels, target, model_loss, lam, weight, shift, bool(fit_intercept), float(weight.sum()), test
+    )
+
+
+def _vector(values: Any, name: str, n_rows: int, reference: str) -> Array:
+    try:
+        vector = np.array(values, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"{name}: not numbers: {error}") from None
+    if vector.ndim != 1:
+        raise InputError(f"{name}: expected one dimension, got shape {vector.shape}")
+    if len(vector) != n_rows:
+        raise InputError(f"{name}: {len(vector)} values, but {reference} has {n_rows} rows; align the rows first")
+    if not np.isfinite(vector).all():
+        i = int(np.flatnonzero(~np.isfinite(vector))[0])
+        raise InputError(f"{name}: value {vector[i]} in row {i}; remove or impute it")
+    return vector

@@ -1,0 +1,397 @@
+"""One run as one HTML page that needs nothing else: no scripts, no fonts, no network.
+
+The page depends on the run's files alone (no clock, no machine), so that writing it twice
+gives the same bytes. Every text from a file is escaped by the template.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fastadmm.errors import ConfigError
+from fastadmm.reports.plots import INSTALL_HINT, calibration_plot, history_plots, metric_label
+from fastadmm.reports.records import RunRecords, read_records
+from fastadmm.store.atomic import atomic_file, shown
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = ["write_report"]
+
+#: Rounds in the table at the end of the page.
+LAST_ROUNDS = 10
+
+NONE = "–"
+
+
+def write_report(run_dir: str | Path, out: str | Path | None = None) -> Path:
+    """Write the report of a run, finished or not.
+
+    Parameters
+    ----------
+    run_dir : str or Path
+        Directory written by ``fastadmm train``. Only its round log, result, configuration,
+        environment and evaluation are read, and each of them may be missing.
+    out : str or Path, optional
+        The page to write, ending in ``.html`` or ``.htm``; default ``report.html`` in the
+        run directory. An existing file is replaced, never left half-written.
+
+    Returns
+    -------
+    Path
+        The page.
+
+    Raises
+    ------
+    ConfigError
+        Matplotlib or Jinja is not installed, or ``out`` is not the name of a page.
+    StorageError
+        The run does not exist, or the page cannot be written.
+    FormatError
+        A file of the run is damaged.
+    """
+    target = Path(run_dir) / "report.html" if out is None else Path(out)
+    if target.suffix.lower() not in (".html", ".htm"):
+        # Also keeps `-o RUN/rounds.jsonl` from destroying the run.
+        raise ConfigError(f"{shown(target)}: a report is an HTML page; choose a name that ends in .html")
+    page = _render(read_records(run_dir))
+    with atomic_file(target) as temporary:
+        temporary.write_text(page, encoding="utf-8", newline="\n")
+    return target
+
+
+def _render(records: RunRecords) -> str:
+    try:
+        import jinja2
+    except ImportError as error:
+        raise ConfigError(INSTALL_HINT) from error
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("fastadmm.reports", "."),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    # A file may hold half a surrogate pair (JSON's \ud800), which has no UTF-8.
+    page = environment.get_template("report.html.j2").render(_context(records))
+    return page.encode("utf-8", "replace").decode("utf-8")
+
+
+def _context(records: RunRecords) -> dict[str, Any]:
+    facts = _facts(records)
+    parties = _parties(records)
+    names = [str(party["name"]) for party in parties]
+    evaluation = _evaluation(records.evaluation)
+    calibration = (records.evaluation or {}).get("metrics", {}).get("calibration")
+    return {
+        "title": records.path.resolve().name,
+        "badge": _badge(records, facts),
+        "headline": _headline(records, facts, len(parties)),
+        "certificate": _certificate(records, facts),
+        "message": str((records.result or {}).get("message") or ""),
+        "plots": history_plots(records.history, facts.target, names),
+        "parties": parties,
+        "last_rounds": _last_rounds(records),
+        "n_rounds_logged": len(records.history),
+        "evaluation": evaluation,
+        "calibration": calibration_plot(calibration) if calibration else None,
+        "config": _groups(records.config),
+        "environment": _groups(records.environment),
+    }
+
+
+# --- what the run says -------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Facts:
+    """Headline numbers: from the result where there is one, else from the last logged round."""
+
+    status: str | None
+    rounds: float | None
+    seconds: float | None
+    objective: float | None
+    gap: float | None
+    gap_absolute: float | None
+    lam: float | None
+    n_samples: float | None
+    target: float | None
+
+
+def _facts(records: RunRecords) -> _Facts:
+    result, history = records.result or {}, records.history
+    logged: dict[str, float] = {}
+    if len(history):
+        logged = {name: float(column[-1]) for name, column in history.series.items()}
+        logged["rounds"] = int(history.round[-1])
+
+    def value(name: str, *config_keys: str) -> float | None:
+        for candidate in (result.get(name), logged.get(name), _setting(records.config, config_keys)):
+            if _real(candidate):
+                return candidate
+            if candidate is not None:
+                # A diverged run has an infinite objective; an older finite one would mislead.
+                return None
+        return None
+
+    return _Facts(
+        status=result.get("status"),
+        rounds=value("rounds"),
+        seconds=value("seconds"),
+        objective=value("objective"),
+        gap=value("gap"),
+        gap_absolute=value("gap_absolute"),
+        lam=value("lambda", "lambda", "lam", "alpha"),
+        n_samples=value("n_samples", "n_samples"),
+        target=_setting(records.config, ("gap", "target_gap", "tol")),
+    )
+
+
+def _setting(config: dict[str, Any], names: tuple[str, ...]) -> float | None:
+    """First number under one of the names, at the top of the configuration or in one of its tables."""
+    tables = [config, *(table for table in config.values() if isinstance(table, dict))]
+    for name in names:
+        for table in tables:
+            if _real(table.get(name)):
+                return table[name]
+    return None
+
+
+def _real(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _badge(records: RunRecords, facts: _Facts) -> dict[str, str]:
+    if facts.status is None:
+        return {"kind": "open", "text": "Not finished", "detail": "the run is still going, or was killed"}
+    if facts.status == "converged":
+        if facts.gap is None:
+            return {"kind": "stopped", "text": "Converged", "detail": "without a certificate"}
+        return {"kind": "certified", "text": "Certified", "detail": "the target gap is reached and proved"}
+    if facts.status == "diverged":
+        return {"kind": "diverged", "text": "Diverged", "detail": "the iterates grow without bound"}
+    details = {
+        "max_rounds": "by the limit on rounds",
+        "time_limit": "by the time limit",
+        "interrupted": "by the user; the run can be resumed",
+    }
+    return {"kind": "stopped", "text": "Stopped", "detail": details.get(facts.status, facts.status)}
+
+
+def _certificate(records: RunRecords, facts: _Facts) -> str:
+    """What the duality gap means, in one sentence or two."""
+    if facts.status == "diverged":
+        return (
+            "This run diverged: its iterates grow without bound and the model must not be used. "
+            "Train again with a scheme that is guaranteed to converge."
+        )
+    subject = "the model's objective" if facts.status else "the objective after the last logged round"
+    bound = _bound(facts, subject)
+    if bound is None:
+        return "No duality gap was recorded, so nothing is proved about how good this model is."
+    tail = ""
+    if facts.status == "converged":
+        tail = " This is a proof, not an estimate: no choice of weights can do better than that."
+    elif facts.target is not None and facts.gap is not None and facts.gap > facts.target:
+        tail = (
+            f" The bound is proved, but the run {'stopped' if facts.status else 'has not finished'} "
+            f"before the target of {_number(facts.target)} was reached."
+        )
+    return bound + tail
+
+
+def _bound(facts: _Facts, subject: str) -> str | None:
+    first = subject[0].upper() + subject[1:]
+    if facts.objective is not None and facts.gap_absolute is not None and facts.gap_absolute >= 0:
+        # objective <= best + gap, and best >= objective - gap.
+        best = facts.objective - facts.gap_absolute
+        if best > 0:
+            return f"{first} is at most {_percent(facts.gap_absolute / best)} above the best possible."
+        return f"{first} is at most {_number(_round_up(facts.gap_absolute))} above the best possible."
+    if facts.gap is not None and facts.gap >= 0:
+        return f"The relative duality gap is {_percent(facts.gap)}: {subject} can be improved by no more than that."
+    return None
+
+
+def _headline(records: RunRecords, facts: _Facts, n_parties: int) -> list[dict[str, str]]:
+    def item(label: str, text: str, note: str = "") -> dict[str, str]:
+        return {"label": label, "value": text, "note": note}
+
+    target = "" if facts.target is None else f"target {_number(facts.target)}"
+    return [
+        item("Objective", _number(facts.objective, 6), "mean loss + λ · penalty"),
+        item("Relative gap", _number(facts.gap), target),
+        item("Rounds", _number(facts.rounds), str((records.result or {}).get("scheme") or "")),
+        item("Time", _duration(facts.seconds), _per_round(facts)),
+        item("Samples", _number(facts.n_samples), str((records.result or {}).get("loss") or "")),
+        item("Parties", _number(n_parties) if n_parties else NONE, _columns(records)),
+        item("λ", _number(facts.lam), "per mean loss"),
+    ]
+
+
+def _per_round(facts: _Facts) -> str:
+    if not facts.rounds or facts.seconds is None:
+        return ""
+    return f"{_duration(facts.seconds / facts.rounds)} per round"
+
+
+def _columns(records: RunRecords) -> str:
+    widths = [party.get("n_features") for party in (records.result or {}).get("parties", [])]
+    if not widths or not all(_real(width) for width in widths):
+        return ""
+    return f"{_number(sum(widths))} columns"
+
+
+def _parties(records: RunRecords) -> list[dict[str, Any]]:
+    norms = records.history.weight_norms
+    listed = (records.result or {}).get("parties") or [{}] * norms.shape[1]
+    rows = []
+    for k in range(max(len(listed), norms.shape[1])):
+        party = listed[k] if k < len(listed) else {}
+        norm = party.get("weight_norm")
+        if norm is None and k < norms.shape[1] and len(norms):
+            norm = float(norms[-1, k])
+        rows.append(
+            {
+                "name": str(party.get("name") or f"party {k + 1}"),
+                "n_features": _number(party.get("n_features")),
+                "weight_norm": _number(norm, 6),
+                "file": str(party.get("file") or NONE),
+            }
+        )
+    return rows
+
+
+def _last_rounds(records: RunRecords) -> dict[str, Any]:
+    """The columns that hold at least one number in the last rounds, and those rounds."""
+    history = records.history
+    tail = slice(max(0, len(history) - LAST_ROUNDS), None)
+    labels = {
+        "seconds": "seconds",
+        "objective": "objective",
+        "gap": "relative gap",
+        "primal_residual": "primal residual",
+        "dual_residual": "dual residual",
+        "penalty": "penalty",
+    }
+    columns = [(label, history.series[name][tail]) for name, label in labels.items()]
+    columns += [
+        (f"test {metric_label(name)}", values[tail]) for name, values in list(history.test.items())[:3]
+    ]
+    columns = [(label, values) for label, values in columns if not np.isnan(values).all()]
+    rows = [
+        [
+            _number(int(number)),
+            *(_number(float(values[k]), 8 if label == "objective" else 4) for label, values in columns),
+        ]
+        for k, number in enumerate(history.round[tail])
+    ]
+    return {"header": ["round", *(label for label, _ in columns)], "rows": rows}
+
+
+def _evaluation(evaluation: dict[str, Any] | None) -> dict[str, Any] | None:
+    if evaluation is None:
+        return None
+    models = [("this model", evaluation["metrics"])]
+    for k, baseline in enumerate(evaluation.get("baselines") or [], start=1):
+        models.append((str(baseline.get("name") or f"baseline {k}"), baseline["metrics"]))
+
+    def scalars(metrics: dict[str, Any]) -> dict[str, Any]:
+        return {name: value for name, value in metrics.items() if _plain_value(value)}
+
+    names = list(dict.fromkeys(name for _, metrics in models for name in scalars(metrics)))
+    return {
+        "data": str(evaluation.get("data") or ""),
+        "header": ["model", *map(metric_label, names)],
+        "rows": [[model, *(_number(metrics.get(name), 5) for name in names)] for model, metrics in models],
+    }
+
+
+def _plain_value(value: Any) -> bool:
+    return value is None or (isinstance(value, int | float) and not isinstance(value, bool))
+
+
+def _groups(document: dict[str, Any]) -> list[dict[str, Any]]:
+    """A nested document as named groups of (key, text) pairs."""
+    top = [(key, value) for key, value in document.items() if not isinstance(value, dict)]
+    groups = [{"name": "", "rows": [(key, _text(value)) for key, value in top]}] if top else []
+    for key, value in document.items():
+        if isinstance(value, dict):
+            groups.append({"name": key, "rows": list(_flat(value))})
+    return [group for group in groups if group["rows"]]
+
+
+def _flat(table: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
+    for key, value in table.items():
+        if isinstance(value, dict) and value:
+            yield from _flat(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", _text(value)
+
+
+def _text(value: Any) -> str:
+    """A setting as the reader would write it."""
+    if value is None:
+        return NONE
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, list | tuple):
+        return ", ".join(map(_text, value)) or NONE
+    if isinstance(value, dict):
+        return ", ".join(f"{key} = {_text(item)}" for key, item in value.items()) or NONE
+    return str(value)
+
+
+# --- numbers -----------------------------------------------------------------------------------
+
+
+def _number(value: Any, digits: int = 4) -> str:
+    if value is None or (isinstance(value, float) and math.isnan(value)):
+        return NONE
+    if not math.isfinite(value):
+        return "∞" if value > 0 else "−∞"
+    if value == int(value) and abs(value) < 1e15:
+        return f"{int(value):,}".replace(",", "\N{NARROW NO-BREAK SPACE}").replace("-", "−")
+    if 1e-3 <= abs(value) < 1e6:
+        return f"{value:.{digits}g}".replace("-", "−") if abs(value) < 10**digits else f"{value:.0f}"
+    mantissa, exponent = f"{value:.{min(digits, 4) - 1}e}".split("e")
+    mantissa = mantissa.rstrip("0").rstrip(".").replace("-", "−")
+    power = "10" + str(int(exponent)).translate(str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"))
+    return power if mantissa == "1" else f"{mantissa}·{power}"
+
+
+def _round_up(value: float, digits: int = 2) -> float:
+    """A bound must stay one after rounding."""
+    if value <= 0.0 or not math.isfinite(value):
+        return value
+    rounded = float(f"{value:.{digits - 1}e}")
+    if rounded < value:
+        rounded += 10.0 ** (math.floor(math.log10(value)) - digits + 1)
+    return float(f"{rounded:.{digits - 1}e}")
+
+
+def _percent(fraction: float) -> str:
+    percent = _round_up(100.0 * fraction)
+    if 1e-7 <= percent < 1e6:
+        text = f"{percent:.9f}".rstrip("0").rstrip(".") if percent < 10 else f"{percent:.0f}"
+        return f"{text}\N{NO-BREAK SPACE}%"
+    return f"{_number(percent)}\N{NO-BREAK SPACE}%"
+
+
+def _duration(seconds: float | None) -> str:
+    if seconds is None:
+        return NONE
+    if seconds < 1e-3:
+        return f"{1e6 * seconds:.3g} µs"
+    if seconds < 1.0:
+        return f"{1e3 * seconds:.3g} ms"
+    if seconds < 60.0:
+        return f"{seconds:.3g} s"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s"

@@ -1,0 +1,339 @@
+"""The solver loop: rounds until the duality gap certifies the model."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from fastadmm.coordinator.certificate import LowerBound, primal_value
+from fastadmm.coordinator.coordinator import Coordinator, acceleration_memory
+from fastadmm.coordinator.divergence import DivergenceDetector
+from fastadmm.coordinator.schemes import get_scheme
+from fastadmm.engine import Engine
+from fastadmm.errors import ConfigError
+from fastadmm.history import RoundRecord, Status
+from fastadmm.party import Party
+from fastadmm.problem import Problem
+
+__all__ = ["SolveResult", "Solver", "SolverOptions", "solve"]
+
+#: Default penalty, in units of the loss's largest curvature. Measured over the
+#: benchmark data sets: larger ones stall with several parties, smaller ones
+#: slow the first rounds.
+DEFAULT_PENALTY = 0.05
+
+
+@dataclass(frozen=True)
+class SolverOptions:
+    r"""How to solve; never what to solve.
+
+    Parameters
+    ----------
+    scheme : {"auto", "sharing", "jacobi", "gauss-seidel"}
+        See :mod:`fastadmm.coordinator.schemes`.
+    gap : float
+        Stop at this relative duality gap; 0 never stops by gap.
+    max_rounds : int
+        Stop after this many rounds.
+    max_seconds : float or None
+        Stop after this much wall time.
+    penalty : float or None
+        r / W, per mean loss (the paper's rho for its mean objective); None
+        takes 0.05 times the largest curvature of the loss.
+    acceleration : {"auto", "anderson", "none"}
+        "auto" accelerates ``sharing`` and leaves the paper's schemes as printed.
+    x_update : {"auto", "gram", "kernel", "cg"}
+        How parties solve their x-update.
+    n_threads : int or None
+        Threads of the local engine; the result does not depend on it.
+    """
+
+    scheme: str = "auto"
+    gap: float = 1e-6
+    max_rounds: int = 10000
+    max_seconds: float | None = None
+    penalty: float | None = None
+    acceleration: str = "auto"
+    x_update: str = "auto"
+    n_threads: int | None = None
+
+    def __post_init__(self) -> None:
+        get_scheme(self.scheme)
+        if not (math.isfinite(self.gap) and self.gap >= 0):
+            raise ConfigError(f"gap: {self.gap!r} must be a finite number, not negative")
+        if self.max_rounds < 1:
+            raise ConfigError(f"max_rounds: {self.max_rounds!r} must be at least 1")
+        if self.max_seconds is not None and not self.max_seconds > 0:
+            raise ConfigError(f"max_seconds: {self.max_seconds!r} must be positive")
+        if self.penalty is not None and not (math.isfinite(self.penalty) and self.penalty > 0):
+            raise ConfigError(f"penalty: {self.penalty!r} must be a positive finite number")
+        if self.acceleration not in ("auto", "anderson", "none"):
+            raise ConfigError(f"acceleration: unknown choice {self.acceleration!r}; choose auto, anderson, none")
+        if self.n_threads is not None and self.n_threads < 1:
+            raise ConfigError(f"n_threads: {self.n_threads!r} must be at least 1")
+
+
+@dataclass
+class SolveResult:
+    """The trained model and how it came about.
+
+    Attributes
+    ----------
+    weights : list of ndarray
+        x_m of shape (d_m,) per party.
+    intercept : float
+        b, the exact minimiser for these weights; 0 where none is fitted.
+    status : Status
+        Why the solver stopped.
+    message : str
+        The same in a sentence, with advice where it helps.
+    history : list of RoundRecord
+        Rounds of this call (a resumed run's earlier rounds are not repeated).
+    """
+
+    weights: list[np.ndarray]
+    intercept: float
+    status: Status
+    message: str
+    history: list[RoundRecord] = field(default_factory=list)
+
+    @property
+    def objective(self) -> float:
+        """F at the returned model, per mean loss."""
+        return self.history[-1].objective
+
+    @property
+    def gap(self) -> float:
+        """Certified relative gap at the returned model."""
+        return self.history[-1].gap
+
+
+class Solver:
+    """A run in progress, one round at a time.
+
+    Parameters
+    ----------
+    problem : Problem
+    options : SolverOptions
+
+    Attributes
+    ----------
+    n_rounds : int
+        Rounds done.
+    intercept : float
+        Exact minimiser of the intercept at the current weights.
+    """
+
+    def __init__(self, problem: Problem, options: SolverOptions | None = None) -> None:
+        self.problem = problem
+        self.options = options or SolverOptions()
+        self.engine = Engine(self.options.n_threads)
+        self.scheme = get_scheme(self.options.scheme)
+        self.parties = [
+            Party(name, block, problem.regularization, self.engine, self.options.x_update)
+            for name, block in zip(problem.names, problem.blocks)
+        ]
+        accelerate = self.options.acceleration == "anderson" or (
+            self.options.acceleration == "auto" and self.scheme.accelerated
+        )
+        if self.options.penalty is None:
+            # r in units of one sample's curvature, so W = N for unit weights drops out
+            penalty = DEFAULT_PENALTY * problem.loss.curvature_bound * problem.total_weight / problem.n_samples
+        else:
+            penalty = self.options.penalty * problem.total_weight
+        memory = acceleration_memory(problem.n_parties, problem.n_samples) if accelerate else 0
+        self.coordinator = Coordinator(problem, self.scheme, penalty, self.engine, memory)
+        self.bound = LowerBound()
+        self.n_rounds = 0
+        self.intercept = 0.0
+        self.seconds = 0.0
+        self.prepared = False
+
+    def prepare(self) -> None:
+        """Factorise every party's block and evaluate the start; done once."""
+        if self.prepared:
+            return
+        begin = time.perf_counter()
+        with self.engine.limited():
+            self.engine.map(lambda party: party.prepare(), self.parties)
+            zero = np.zeros(self.problem.n_samples)
+            start = primal_value(self.problem, zero, self.intercept, self.engine)
+        self.divergence = DivergenceDetector(start.loss / self.problem.total_weight)
+        if self.n_rounds == 0:
+            self.intercept = start.intercept
+            self.coordinator.intercept = start.intercept
+        self.prepared = True
+        self.seconds += time.perf_counter() - begin
+
+    def round(self) -> RoundRecord:
+        """Run one round and certify its result."""
+        self.prepare()
+        begin = time.perf_counter()
+        problem, w = self.problem, self.problem.total_weight
+        with self.engine.limited(), np.errstate(over="ignore", invalid="ignore"):
+            outcome = self.coordinator.round(self.parties)
+            primal = primal_value(problem, outcome.total, self.intercept, self.engine)
+            certificates = self.engine.map(lambda p: p.certify(primal.gradient, outcome.pull), self.parties)
+            objective = (primal.loss + sum(p.penalty_value() for p in self.parties)) / w
+            absolute, relative = self.bound.update(objective, sum(c.gap for c in certificates) / w)
+            cross, square = outcome.lagrangian_terms
+            r = self.coordinator.penalty
+            lagrangian = self._split_objective() + cross + 0.5 * r * square
+            lyapunov = sum(c.stationarity for c in certificates) + r * r * square + square
+            test = self._test_metrics(primal.intercept)
+        self.intercept = primal.intercept
+        self.n_rounds += 1
+        self.seconds += time.perf_counter() - begin
+        return RoundRecord(
+            round=self.n_rounds,
+            seconds=self.seconds,
+            objective=objective,
+            gap=relative,
+            gap_absolute=absolute,
+            primal_residual=outcome.primal_residual,
+            dual_residual=outcome.dual_residual,
+            augmented_lagrangian=lagrangian / w,
+            lyapunov=lyapunov,
+            penalty=r / w,
+            weight_norms=[float(np.linalg.norm(p.weights)) for p in self.parties],
+            accelerated=outcome.accelerated,
+            test=test,
+        )
+
+    def _split_objective(self) -> float:
+        """Loss at z plus regularisers: the augmented Lagrangian without its constraint terms."""
+        problem, coordinator = self.problem, self.coordinator
+        # `last`, not `reached`: a rejected extrapolation leaves `reached` one round behind.
+        z = coordinator.last.z + problem.offset + coordinator.intercept
+        loss = problem.loss.evaluate(z, problem.y, problem.weight, np.empty_like(z), self.engine)
+        return loss + sum(p.penalty_value() for p in self.parties)
+
+    def _test_metrics(self, intercept: float) -> dict[str, float] | None:
+        test = self.problem.test
+        if test is None:
+            return None
+        from fastadmm.metrics import quick_metrics
+
+        def message(m: int) -> np.ndarray:
+            return test.blocks[m].product(self.parties[m].weights, self.engine)
+
+        z = test.offset + intercept + sum(self.engine.map(message, range(len(test.blocks))))
+        return quick_metrics(self.problem.loss.task, test.y, z, test.weight)
+
+    def stop_reason(self, record: RoundRecord) -> Status | None:
+        """Why to stop after this round, or None to go on."""
+        if self.divergence.diverged(record.objective, record.primal_residual):
+            return Status.DIVERGED
+        if self.options.gap > 0 and record.gap <= self.options.gap:
+            return Status.CONVERGED
+        if self.n_rounds >= self.options.max_rounds:
+            return Status.MAX_ROUNDS
+        if self.options.max_seconds is not None and self.seconds >= self.options.max_seconds:
+            return Status.TIME_LIMIT
+        return None
+
+    def describe(self, status: Status, record: RoundRecord) -> str:
+        """One sentence on why the run stopped, with advice."""
+        gap = f"relative duality gap {record.gap:.2e}"
+        if status is Status.CONVERGED:
+            return f"certified after {record.round} rounds: {gap}"
+        if status is Status.DIVERGED:
+            advice = (
+                "use scheme 'sharing', which converges for every convex problem"
+                if not self.scheme.convergent
+                else "check the data for extreme values"
+            )
+            return (
+                f"scheme '{self.scheme.name}' diverges with {len(self.parties)} parties: after {record.round} rounds "
+                f"the objective is {record.objective:.3g} (start: {self.divergence.start:.3g}) and the primal residual "
+                f"{record.primal_residual:.3g}; {advice}"
+            )
+        if status is Status.INTERRUPTED:
+            return f"interrupted after {record.round} rounds at {gap}"
+        limit = "round limit" if status is Status.MAX_ROUNDS else "time limit"
+        return f"stopped at the {limit} after {record.round} rounds, not certified: {gap}, wanted {self.options.gap:.2e}"
+
+    def export(self) -> dict:
+        """State of the coordinator and scalars; the parties' weights are exported by :meth:`party_weights`."""
+        return {
+            "coordinator": self.coordinator.export(),
+            "n_rounds": self.n_rounds,
+            "intercept": self.intercept,
+            "seconds": self.seconds,
+            "lower_bound": self.bound.value,
+            "smallest_residual": self.divergence.smallest,
+        }
+
+    def party_weights(self) -> list[np.ndarray]:
+        """x_m of shape (d_m,) per party."""
+        return [party.weights for party in self.parties]
+
+    def restore(self, saved: dict, weights: list[np.ndarray]) -> None:
+        """Continue from exported state: the following rounds are bit-identical to an uninterrupted run's."""
+        self.n_rounds = int(saved["n_rounds"])
+        self.prepare()
+        self.coordinator.restore(saved["coordinator"])
+        self.intercept = float(saved["intercept"])
+        self.seconds = float(saved["seconds"])
+        self.bound.value = float(saved["lower_bound"])
+        self.divergence.smallest = float(saved["smallest_residual"])
+        for party, x in zip(self.parties, weights, strict=True):
+            party.weights = np.array(x, dtype=np.float64)
+
+    def close(self) -> None:
+        """Stop the threads."""
+        self.engine.close()
+
+
+def solve(
+    problem: Problem,
+    options: SolverOptions | None = None,
+    monitor: Callable[[RoundRecord], None] | None = None,
+    should_stop: Callable[[], bool] | None = None,
+) -> SolveResult:
+    """Train until the duality gap, the round limit or the time limit is reached.
+
+    Parameters
+    ----------
+    problem : Problem
+        From :func:`fastadmm.problem.make_problem`.
+    options : SolverOptions, optional
+    monitor : callable, optional
+        Called with each round's record.
+    should_stop : callable, optional
+        Asked after each round; True ends the run as interrupted.
+
+    Returns
+    -------
+    SolveResult
+        Divergence is a status, not an exception.
+    """
+    solver = Solver(problem, options)
+    try:
+        return run_rounds(solver, monitor, should_stop)
+    finally:
+        solver.close()
+
+
+def run_rounds(
+    solver: Solver,
+    monitor: Callable[[RoundRecord], None] | None = None,
+    should_stop: Callable[[], bool] | None = None,
+) -> SolveResult:
+    """Run rounds of a prepared or restored solver until it stops; arguments as in :func:`solve`."""
+    history: list[RoundRecord] = []
+    while True:
+        record = solver.round()
+        history.append(record)
+        if monitor is not None:
+            monitor(record)
+        status = solver.stop_reason(record)
+        if status is None and should_stop is not None and should_stop():
+            status = Status.INTERRUPTED
+        if status is not None:
+            weights = [w.copy() for w in solver.party_weights()]
+            return SolveResult(weights, solver.intercept, status, solver.describe(status, record), history)

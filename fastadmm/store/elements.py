@@ -1,0 +1,626 @@
+"""anndata's on-disk elements in HDF5: ``array``, ``csr_matrix`` and ``string-array``.
+
+Every element carries ``encoding-type`` and ``encoding-version``; every reader checks
+both, and every message names the file and the key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+
+from fastadmm.errors import FormatError, InputError
+from fastadmm.store.atomic import shown
+from fastadmm.store.h5file import check_version, h5_errors
+
+if TYPE_CHECKING:
+    import h5py
+    from scipy.sparse import csr_array
+
+__all__ = [
+    "CHUNK_BYTES",
+    "CsrParts",
+    "GrowingArray",
+    "array_dataset",
+    "check_rows",
+    "encode",
+    "key_of",
+    "open_csr",
+    "plain_dataset",
+    "read_array",
+    "read_attribute",
+    "read_block",
+    "read_csr",
+    "read_element",
+    "read_indptr",
+    "read_strings",
+    "require_group",
+    "write_array",
+    "write_csr",
+    "write_strings",
+]
+
+#: Target size of a chunk; the format allows whole row ranges of 1 to 8 MB.
+CHUNK_BYTES = 2 << 20
+
+#: Newest element versions that this release writes, and all that it reads.
+ELEMENT_VERSIONS: dict[str, tuple[str, ...]] = {
+    "array": ("0.2.0",),
+    "csr_matrix": ("0.1.0",),
+    "string-array": ("0.2.0",),
+    "dict": ("0.1.0",),
+}
+
+_Scalar = TypeVar("_Scalar", str, int, float)
+_BLOCK = 1 << 20  # entries validated at a time, so that validation needs little memory
+
+
+def key_of(group: h5py.Group, name: str) -> str:
+    """Return the path of `name` inside the file, without a leading slash."""
+    return f"{group.name}/{name}".strip("/") or "/"
+
+
+def _bad(group: h5py.Group, name: str, problem: str) -> FormatError:
+    return FormatError(f"{shown(group.file.filename)}: key {key_of(group, name)!r}: {problem}")
+
+
+def encode(item: h5py.Group | h5py.Dataset, encoding_type: str, version: str | None = None) -> None:
+    """Set the two encoding attributes of an element."""
+    item.attrs["encoding-type"] = encoding_type
+    item.attrs["encoding-version"] = version or ELEMENT_VERSIONS[encoding_type][-1]
+
+
+# --- writing ---------------------------------------------------------------------------------------------
+
+
+class GrowingArray:
+    """A dataset written in pieces of any size and stored in whole, checksummed chunks.
+
+    Parameters
+    ----------
+    group : h5py.Group
+        Where the dataset is created.
+    name : str
+        Its key.
+    dtype : dtype
+        Of the stored values (little-endian on disk).
+    row_shape : tuple of int
+        Shape of one row: ``()`` for a vector, ``(d,)`` for a matrix.
+    compression : {None, "gzip"}
+        gzip (level 4, with byte shuffle), for small integer columns.
+    checksum : bool
+        fletcher32 on the chunks (impossible for variable-length strings).
+    chunk_bytes : int
+        Target size of a chunk.
+    """
+
+    def __init__(
+        self,
+        group: h5py.Group,
+        name: str,
+        dtype: Any,
+        row_shape: tuple[int, ...] = (),
+        *,
+        compression: str | None = None,
+        checksum: bool = True,
+        chunk_bytes: int = CHUNK_BYTES,
+    ) -> None:
+        self._group, self._name = group, name
+        self.dtype = np.dtype(dtype)
+        self._row_shape = tuple(row_shape)
+        self._options: dict[str, Any] = {"fletcher32": checksum}
+        if compression is not None:
+            self._options |= {"compression": compression, "compression_opts": 4, "shuffle": True}
+        row_bytes = max(1, self.dtype.itemsize * int(np.prod(self._row_shape, dtype=np.int64)))
+        self._chunk_rows = max(1, chunk_bytes // row_bytes)
+        self._buffer: np.ndarray | None = None
+        self._filled = 0
+        self._dataset: h5py.Dataset | None = None
+
+    def append(self, rows: np.ndarray) -> None:
+        """Add rows, shape (k, *row_shape)."""
+        start, total = 0, rows.shape[0]
+        while start < total:
+            if self._filled == 0 and total - start >= self._chunk_rows:
+                self._write(rows[start : start + self._chunk_rows])  # a whole chunk: no copy
+                start += self._chunk_rows
+                continue
+            if self._buffer is None:
+                # object: variable-length strings; np.empty of numbers touches no memory until used.
+                self._buffer = np.empty((self._chunk_rows, *self._row_shape), dtype=self.dtype)
+            stop = min(total, start + self._chunk_rows - self._filled)
+            self._buffer[self._filled : self._filled + stop - start] = rows[start:stop]
+            self._filled += stop - start
+            start = stop
+            if self._filled == self._chunk_rows:
+                self._write(self._buffer)
+                self._filled = 0
+
+    def _write(self, rows: np.ndarray) -> None:
+        if self._dataset is None:
+            self._dataset = self._create((0, *self._row_shape), self._chunk_rows)
+        start = self._dataset.shape[0]
+        self._dataset.resize(start + rows.shape[0], axis=0)
+        self._dataset[start:] = rows
+
+    def _create(self, shape: tuple[int, ...], chunk_rows: int) -> h5py.Dataset:
+        return self._group.create_dataset(
+            self._name,
+            shape=shape,
+            maxshape=(None, *self._row_shape),
+            chunks=(chunk_rows, *(max(1, n) for n in self._row_shape)),
+            dtype=self.dtype,
+            **self._options,
+        )
+
+    def close(self) -> h5py.Dataset:
+        """Write the rest and return the dataset."""
+        if self._dataset is None:
+            # All of it is smaller than a chunk (small data): the chunk then has the exact size.
+            self._dataset = self._create((0, *self._row_shape), max(1, self._filled))
+        if self._filled and self._buffer is not None:
+            self._write(self._buffer[: self._filled])
+        self._buffer, self._filled = None, 0
+        return self._dataset
+
+
+def _balanced_bytes(nbytes: int) -> int:
+    # Equal chunks waste no half-empty last one (HDF5 stores it whole); +1 rounds up to cover all rows.
+    pieces = max(1, -(-nbytes // (2 * CHUNK_BYTES)))
+    return max(1, -(-nbytes // pieces))
+
+
+def write_array(group: h5py.Group, name: str, array: np.ndarray, *, compression: str | None = None) -> None:
+    """Write a numeric array as anndata's ``array`` 0.2.0.
+
+    Parameters
+    ----------
+    group : h5py.Group
+        Open for writing.
+    name : str
+        Key of the new element.
+    array : ndarray, shape (n,) or (n, d)
+        Boolean, integer or real.
+    compression : {None, "gzip"}
+        See :class:`GrowingArray`.
+    """
+    array = np.asarray(array)
+    if array.dtype.kind not in "biuf" or array.ndim not in {1, 2}:
+        raise InputError(f"{key_of(group, name)}: cannot store {array.ndim}-dimensional {array.dtype}")
+    array = array.astype(array.dtype.newbyteorder("<"), copy=False)
+    row_bytes = max(1, array.nbytes // max(1, array.shape[0]))
+    # Round up to whole rows: else the last row would need a chunk of its own.
+    chunk_bytes = -(-_balanced_bytes(array.nbytes) // row_bytes) * row_bytes
+    growing = GrowingArray(
+        group, name, array.dtype, array.shape[1:], compression=compression, chunk_bytes=chunk_bytes
+    )
+    growing.append(array)
+    encode(growing.close(), "array")
+
+
+def write_csr(group: h5py.Group, name: str, matrix: Any) -> None:
+    """Write a sparse matrix as anndata's ``csr_matrix`` 0.1.0.
+
+    Parameters
+    ----------
+    group : h5py.Group
+        Open for writing.
+    name : str
+        Key of the new group.
+    matrix : scipy.sparse array or matrix, shape (n, d)
+        Stored with indices sorted within each row and duplicates summed; `indices` is int32
+        where d < 2**31, `indptr` int64.
+    """
+    from scipy.sparse import csr_array
+
+    matrix = csr_array(matrix)
+    if not matrix.has_canonical_format:
+        matrix = matrix.copy()
+        matrix.sum_duplicates()
+    item = group.create_group(name)
+    encode(item, "csr_matrix")
+    item.attrs["shape"] = np.asarray(matrix.shape, dtype=np.int64)
+    write_array(item, "data", matrix.data)
+    write_array(item, "indices", matrix.indices.astype(index_dtype(matrix.shape[1]), copy=False))
+    write_array(item, "indptr", matrix.indptr.astype(np.int64, copy=False))
+
+
+def index_dtype(n_columns: int) -> np.dtype:
+    """Return the dtype of column indices: int32 below 2**31 columns, else int64."""
+    return np.dtype("<i4" if n_columns < 2**31 else "<i8")
+
+
+def write_strings(group: h5py.Group, name: str, strings: Iterable[str]) -> None:
+    """Write strings, shape (n,), as anndata's ``string-array`` 0.2.0 (variable-length UTF-8).
+
+    HDF5 allows no checksum on these; where they matter a digest covers them.
+    """
+    import h5py
+
+    values = np.asarray(list(strings), dtype=object)
+    for i, text in enumerate(values):
+        check_text(text, f"{key_of(group, name)}: string {i + 1}")
+    encode(group.create_dataset(name, data=values, dtype=h5py.string_dtype("utf-8")), "string-array")
+
+
+def check_text(text: object, place: str) -> None:
+    """Refuse what HDF5 cannot store as text: other types, NUL characters, lone surrogates."""
+    if not isinstance(text, str):
+        raise InputError(f"{place}: {type(text).__name__} {text!r} is not a string")
+    if "\0" in text:
+        raise InputError(f"{place}: {text!r} holds a NUL character; remove it")
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        raise InputError(f"{place}: {text!r} is not valid Unicode; repair the encoding") from None
+
+
+# --- reading ---------------------------------------------------------------------------------------------
+
+
+def _member(group: h5py.Group, name: str) -> Any:
+    import h5py
+
+    link = group.get(name, getlink=True)
+    if link is None:
+        raise _bad(group, name, "is missing; the file is incomplete, convert it again")
+    # A link could make one party's file read any other file of this machine.
+    if not isinstance(link, h5py.HardLink):
+        raise _bad(group, name, "is a link to another place; a file must hold its data itself")
+    with h5_errors(group.file.filename, key_of(group, name)):
+        return group[name]
+
+
+def require_group(group: h5py.Group, name: str) -> h5py.Group:
+    """Return the subgroup `name`; :class:`FormatError` if it is absent or no group."""
+    import h5py
+
+    item = _member(group, name)
+    if not isinstance(item, h5py.Group):
+        raise _bad(group, name, "is a dataset, not a group")
+    return item
+
+
+def plain_dataset(group: h5py.Group, name: str) -> h5py.Dataset:
+    """Return the dataset `name` after checking that the file itself holds all of it.
+
+    Raises
+    ------
+    FormatError
+        Absent, not a dataset, virtual or stored elsewhere, or with missing chunks.
+    """
+    import h5py
+
+    item = _member(group, name)
+    if not isinstance(item, h5py.Dataset):
+        raise _bad(group, name, "is a group, not a dataset")
+    with h5_errors(group.file.filename, key_of(group, name)):
+        if item.is_virtual or item.external:
+            raise _bad(group, name, "keeps its data in another file; a file must hold its data itself")
+        if item.shape is None:
+            raise _bad(group, name, "is empty")
+        # Missing chunks would silently read as zeros.
+        if item.chunks is not None:
+            expected = int(np.prod([-(-n // c) for n, c in zip(item.shape, item.chunks)], dtype=object))
+            present = item.id.get_num_chunks() if item.size else 0
+            if item.size and present < expected:
+                raise _bad(group, name, f"{expected - present} of {expected} chunks are missing; truncated")
+        elif item.size and item.id.get_storage_size() < item.size * item.dtype.itemsize:
+            raise _bad(group, name, "its values were never written; truncated")
+    return item
+
+
+def read_attribute(item: h5py.Group | h5py.Dataset, name: str, kind: type[_Scalar]) -> _Scalar:
+    """Read a scalar attribute of a group or dataset.
+
+    Parameters
+    ----------
+    item : h5py.Group or h5py.Dataset
+        Its owner.
+    name : str
+        Attribute name.
+    kind : {str, int, float}
+        Required type.
+
+    Raises
+    ------
+    FormatError
+        Absent or of another type.
+    """
+    place = f"{shown(item.file.filename)}: attribute {name!r} of {item.name.strip('/') or '/'!r}"
+    with h5_errors(item.file.filename, item.name):
+        value = item.attrs.get(name)
+    if value is None:
+        raise FormatError(f"{place}: is missing; the file is incomplete, convert it again")
+    accepted = {str: str, int: (int, np.integer), float: (float, np.floating, int, np.integer)}[kind]
+    if not isinstance(value, accepted) or isinstance(value, (bool, np.bool_)):
+        raise FormatError(f"{place}: is {type(value).__name__}, not {kind.__name__}")
+    return kind(value)
+
+
+def _check_encoding(group: h5py.Group, name: str, item: Any, expected: str) -> None:
+    found = read_attribute(item, "encoding-type", str)
+    if found != expected:
+        raise _bad(group, name, f"is encoded as {found!r}, but {expected!r} is needed")
+    version = read_attribute(item, "encoding-version", str)
+    check_version(
+        group.file.filename, version, ELEMENT_VERSIONS[expected], f"key {key_of(group, name)!r} ({expected})"
+    )
+
+
+def array_dataset(
+    group: h5py.Group,
+    name: str,
+    *,
+    ndim: int | None = None,
+    length: int | None = None,
+    kind: str | None = None,
+    encoded: bool = True,
+) -> h5py.Dataset:
+    """Return a checked numeric dataset without reading its values; parameters as in :func:`read_array`.
+
+    `encoded` false accepts a dataset without encoding attributes (the parts of a CSR matrix).
+    """
+    item = plain_dataset(group, name)
+    if encoded:
+        _check_encoding(group, name, item, "array")
+    kinds = kind or "biuf"
+    if item.dtype.kind not in kinds or item.dtype.itemsize > 8:
+        wanted = " or ".join({"b": "boolean", "i": "integer", "u": "unsigned", "f": "real"}[k] for k in kinds)
+        raise _bad(group, name, f"has dtype {item.dtype}, but {wanted} is needed")
+    if ndim is not None and item.ndim != ndim:
+        raise _bad(group, name, f"has {item.ndim} dimensions instead of {ndim}")
+    if length is not None and item.shape[:1] != (length,):
+        raise _bad(group, name, f"has {item.shape[0] if item.shape else 0} entries instead of {length}")
+    return item
+
+
+def read_block(dataset: h5py.Dataset, start: int, stop: int) -> np.ndarray:
+    """Read the rows ``start:stop``, C-contiguous and in native byte order."""
+    out = np.empty((stop - start, *dataset.shape[1:]), dtype=dataset.dtype.newbyteorder("="))
+    if out.size:
+        with h5_errors(dataset.file.filename, dataset.name.strip("/")):
+            dataset.read_direct(out, np.s_[start:stop])
+    return out
+
+
+def read_array(
+    group: h5py.Group,
+    name: str,
+    *,
+    ndim: int | None = None,
+    length: int | None = None,
+    kind: str | None = None,
+) -> np.ndarray:
+    """Read an ``array`` element.
+
+    Parameters
+    ----------
+    group : h5py.Group
+        Open for reading.
+    name : str
+        Its key.
+    ndim, length : int or None
+        Required number of dimensions and of rows.
+    kind : str or None
+        Allowed numpy kinds, for example ``"f"`` or ``"iu"``; None: boolean, integer or real.
+
+    Returns
+    -------
+    ndarray, shape (n,) or (n, d)
+        C-contiguous, native byte order.
+
+    Raises
+    ------
+    FormatError
+        Absent, of another encoding, version, kind or shape, damaged.
+    """
+    item = array_dataset(group, name, ndim=ndim, length=length, kind=kind)
+    return read_block(item, 0, item.shape[0]) if item.ndim else np.asarray(item[()])
+
+
+class CsrParts:
+    """An open, cheaply checked ``csr_matrix`` element: three datasets and a shape."""
+
+    def __init__(self, group: h5py.Group, name: str) -> None:
+        self.group = group
+        self.name = name
+        item = require_group(group, name)
+        _check_encoding(group, name, item, "csr_matrix")
+        with h5_errors(group.file.filename, key_of(group, name)):
+            shape = np.asarray(item.attrs.get("shape", ()))
+        if shape.shape != (2,) or shape.dtype.kind not in "iu" or (shape < 0).any():
+            raise _bad(group, name, "attribute 'shape' is missing or not two non-negative integers")
+        self.shape = (int(shape[0]), int(shape[1]))
+        self.data = array_dataset(item, "data", ndim=1, kind="biuf", encoded=False)
+        self.nnz = int(self.data.shape[0])
+        self.indices = array_dataset(item, "indices", ndim=1, length=self.nnz, kind="iu", encoded=False)
+        self.indptr = array_dataset(
+            item, "indptr", ndim=1, length=self.shape[0] + 1, kind="iu", encoded=False
+        )
+
+
+def open_csr(group: h5py.Group, name: str) -> CsrParts:
+    """Check a ``csr_matrix`` element (dtypes, lengths, encoding) without reading its entries."""
+    return CsrParts(group, name)
+
+
+def read_indptr(parts: CsrParts) -> np.ndarray:
+    """Read and check the row pointers: (N + 1,) int64, from 0, never decreasing, ending at the entries."""
+    indptr = read_block(parts.indptr, 0, parts.indptr.shape[0]).astype(np.int64, copy=False)
+    file, key = shown(parts.group.file.filename), key_of(parts.group, parts.name) + "/indptr"
+    if indptr[0] != 0:
+        raise FormatError(f"{file}: key {key!r}: starts at {indptr[0]} instead of 0 (row 1)")
+    falls = np.flatnonzero(indptr[1:] < indptr[:-1])
+    if falls.size:
+        raise FormatError(f"{file}: key {key!r}: decreases at row {falls[0] + 1}; damaged")
+    if indptr[-1] != parts.nnz:
+        raise FormatError(
+            f"{file}: key {key!r}: ends at {indptr[-1]} (row {parts.shape[0]}), "
+            f"but there are {parts.nnz} entries"
+        )
+    return indptr
+
+
+def check_rows(
+    data: np.ndarray,
+    indices: np.ndarray,
+    indptr: np.ndarray,
+    n_columns: int,
+    *,
+    file: str,
+    key: str,
+    first_row: int = 0,
+    column_name: Callable[[int], str] | None = None,
+) -> None:
+    """Validate CSR rows: indices in range and strictly increasing within each row, values finite.
+
+    Parameters
+    ----------
+    data, indices : ndarray, shape (nnz,)
+        Values and column indices (from 0).
+    indptr : ndarray, shape (k + 1,)
+        Row pointers into them, ``indptr[0] == 0``, already checked.
+    n_columns : int
+        Number of columns.
+    file, key : str
+        For messages; rows and columns are counted from 1 there.
+    first_row : int
+        Row number (from 0) of the first row, for messages.
+    column_name : callable or None
+        Maps a column (from 0) to a feature name, for messages.
+
+    Raises
+    ------
+    FormatError
+        Wrong indices.
+    InputError
+        NaN or infinite values.
+    """
+
+    def row_of(position: int) -> int:
+        return first_row + int(np.searchsorted(indptr, position, side="right"))
+
+    for start in range(0, len(data), _BLOCK):
+        stop = min(start + _BLOCK, len(data))
+        block = indices[start:stop]
+        outside = np.flatnonzero((block < 0) | (block >= n_columns))
+        if outside.size:
+            at = start + int(outside[0])
+            raise FormatError(
+                f"{file}: key '{key}/indices': row {row_of(at)}: column {int(indices[at]) + 1} is outside "
+                f"1..{n_columns} (counting from 1)"
+            )
+        # One entry of overlap, so that pairs across blocks are compared too.
+        pair = indices[max(0, start - 1) : stop]
+        unsorted = np.flatnonzero(pair[1:] <= pair[:-1]) + max(0, start - 1) + 1
+        if unsorted.size:
+            # A fall is fine exactly where a new row begins.
+            begins = indptr[np.searchsorted(indptr, unsorted, side="left")] == unsorted
+            if not begins.all():
+                at = int(unsorted[~begins][0])
+                what = "occurs twice" if indices[at] == indices[at - 1] else "is out of order"
+                raise FormatError(
+                    f"{file}: key '{key}/indices': row {row_of(at)}: column {int(indices[at]) + 1} {what}"
+                )
+        broken = np.flatnonzero(~np.isfinite(data[start:stop]))
+        if broken.size:
+            at = start + int(broken[0])
+            raise not_finite(data[at], file, f"{key}/data", row_of(at), int(indices[at]), column_name)
+
+
+def not_finite(
+    value: float, file: str, key: str, row: int, column: int, column_name: Callable[[int], str] | None
+) -> InputError:
+    """Return the error for a NaN or infinite value; `row` counts from 1, `column` from 0."""
+    named = f" ({column_name(column)!r})" if column_name is not None else ""
+    return InputError(
+        f"{file}: key {key!r}: row {row}, column {column + 1}{named}: value {float(value)} is not finite; "
+        "fill or drop missing values before converting"
+    )
+
+
+def read_csr(group: h5py.Group, name: str) -> csr_array:
+    """Read and validate a ``csr_matrix`` element.
+
+    Returns
+    -------
+    scipy.sparse.csr_array, shape (n, d)
+        Sorted, without duplicates, finite; indices int32 where they fit.
+
+    Raises
+    ------
+    FormatError
+        Absent, of another encoding or version, damaged, inconsistent.
+    InputError
+        NaN or infinite values.
+    """
+    parts = open_csr(group, name)
+    indptr = read_indptr(parts)
+    data = read_block(parts.data, 0, parts.nnz)
+    indices = read_block(parts.indices, 0, parts.nnz)
+    check_rows(
+        data, indices, indptr, parts.shape[1], file=shown(group.file.filename), key=key_of(group, name)
+    )
+    return make_csr(data, indices, indptr, parts.shape)
+
+
+def make_csr(
+    data: np.ndarray, indices: np.ndarray, indptr: np.ndarray, shape: tuple[int, int]
+) -> csr_array:
+    """Build a csr_array from validated parts, marked as sorted and free of duplicates."""
+    from scipy.sparse import csr_array
+
+    matrix = csr_array((data, indices, indptr), shape=shape)
+    matrix.has_sorted_indices = True
+    matrix.has_canonical_format = True
+    return matrix
+
+
+def read_strings(group: h5py.Group, name: str) -> list[str]:
+    """Read a ``string-array`` element as a list of str.
+
+    Raises
+    ------
+    FormatError
+        Absent, of another encoding or version, not one-dimensional text, not UTF-8, damaged.
+    """
+    import h5py
+
+    item = plain_dataset(group, name)
+    _check_encoding(group, name, item, "string-array")
+    if h5py.check_string_dtype(item.dtype) is None or item.ndim != 1:
+        raise _bad(group, name, f"has dtype {item.dtype} and {item.ndim} dimensions, not a list of strings")
+    with h5_errors(group.file.filename, key_of(group, name)):
+        raw: Sequence[Any] = item[()]
+    strings: list[str] = []
+    for i, value in enumerate(raw):
+        try:
+            strings.append(value.decode("utf-8") if isinstance(value, bytes) else str(value))
+        except UnicodeDecodeError:
+            raise _bad(group, name, f"entry {i + 1} is not valid UTF-8; damaged") from None
+    return strings
+
+
+_READERS: dict[str, Callable[[h5py.Group, str], Any]] = {
+    "array": read_array,
+    "csr_matrix": read_csr,
+    "string-array": read_strings,
+}
+
+
+def read_element(group: h5py.Group, name: str) -> Any:
+    """Read an element by its own encoding type and version.
+
+    Raises
+    ------
+    FormatError
+        Unknown encoding type, newer version (upgrade), or damage.
+    """
+    item = _member(group, name)
+    found = read_attribute(item, "encoding-type", str)
+    if found not in _READERS:
+        raise _bad(group, name, f"has the unknown encoding {found!r}; known: {', '.join(_READERS)}")
+    return _READERS[found](group, name)

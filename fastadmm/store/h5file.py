@@ -1,0 +1,268 @@
+"""Open HDF5 files so that every failure is one line: which file, which key, what to do."""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fastadmm.errors import FastadmmError, FormatError, StorageError
+from fastadmm.store.atomic import atomic_file, shown, storage_error, storage_errors
+
+if TYPE_CHECKING:
+    import h5py
+
+__all__ = ["FileSink", "check_version", "create_h5", "h5_errors", "open_output", "read_h5"]
+
+
+class FileSink:
+    """A file object for HDF5 that remembers the first write error and then drops data.
+
+    The HDF5 library cannot close a file whose writes fail: it keeps the file open, and the
+    process crashes at exit when it tries again. So HDF5 never sees the error; the
+    caller asks :meth:`check` and removes the file.
+    """
+
+    def __init__(self, path: Path, public_path: str | os.PathLike[str]) -> None:
+        self._file = open(path, "xb+", buffering=0)
+        self._public_path = public_path
+        self._error: OSError | None = None
+
+    def check(self) -> None:
+        """Raise :class:`StorageError` if a write has failed."""
+        if self._error is not None:
+            raise storage_error(self._public_path, self._error) from self._error
+
+    def close(self) -> None:
+        """Close the file, without raising: a late error is reported by :meth:`check`."""
+        try:
+            self._file.close()
+        except OSError as error:
+            self._error = self._error or error
+
+    # What h5py calls.
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        """Move the file position."""
+        return self._file.seek(offset, whence)
+
+    def tell(self) -> int:
+        """Return the file position."""
+        return self._file.tell()
+
+    def readinto(self, buffer: Any) -> int:
+        """Read into `buffer`."""
+        return self._file.readinto(buffer)
+
+    def read(self, size: int = -1) -> bytes:
+        """Read bytes."""
+        return self._file.read(size)
+
+    def write(self, data: Any) -> int:
+        """Write all of `data`, or note the error and pretend."""
+        view = memoryview(data).cast("B")
+        done = 0
+        while self._error is None and done < len(view):
+            try:
+                done += self._file.write(view[done:])
+            except OSError as error:
+                self._error = error
+        return len(view)
+
+    def truncate(self, size: int | None = None) -> int:
+        """Set the length of the file, or note the error and pretend."""
+        if self._error is None:
+            try:
+                self._file.truncate(size)
+            except OSError as error:
+                self._error = error
+        return size if size is not None else self.tell()
+
+    def flush(self) -> None:
+        """Do nothing: writes are unbuffered and :func:`atomic_file` syncs at the end."""
+
+
+@contextmanager
+def open_output(
+    path: str | os.PathLike[str],
+    encoding_type: str,
+    version: str = "1.0",
+    *,
+    force: bool = True,
+    public_path: str | os.PathLike[str] | None = None,
+) -> Iterator[tuple[h5py.File, FileSink]]:
+    """Like :func:`create_h5`, also yielding the sink, whose ``check()`` tells early that the disk is full.
+
+    `public_path` is the path that messages name, where `path` itself lies in a temporary directory.
+    """
+    import h5py
+
+    public_path = path if public_path is None else public_path
+    with storage_errors(public_path), atomic_file(path, force=force) as temporary:
+        sink = FileSink(temporary, public_path)
+        try:
+            # v110 adds checksums to HDF5's own metadata; every HDF5 since 1.10 (2016) reads it.
+            with h5py.File(sink, "w", libver=("v110", "v110")) as file:
+                file.attrs["encoding-type"] = encoding_type
+                file.attrs["encoding-version"] = version
+                yield file, sink
+        except BaseException:
+            sink.check()  # a full disk explains every later error
+            raise
+        finally:
+            sink.close()
+        sink.check()
+
+
+@contextmanager
+def create_h5(
+    path: str | os.PathLike[str], encoding_type: str, version: str = "1.0", *, force: bool = True
+) -> Iterator[h5py.File]:
+    """Create an HDF5 file atomically, with the root attributes of our files.
+
+    Parameters
+    ----------
+    path : path
+        Final name.
+    encoding_type : str
+        For example ``"fastadmm-party"``.
+    version : str
+        Format version, ``"MAJOR.MINOR"``.
+    force : bool
+        Whether an existing file may be replaced.
+
+    Yields
+    ------
+    h5py.File
+        Open for writing; renamed to `path` when the block succeeds, removed otherwise.
+
+    Raises
+    ------
+    StorageError
+        `path` exists and `force` is false; no permission; disk full.
+    """
+    with open_output(path, encoding_type, version, force=force) as (file, _sink):
+        yield file
+
+
+@contextmanager
+def h5_errors(path: str | os.PathLike[str], key: str = "/") -> Iterator[None]:
+    """Turn what h5py raises while reading `key` into a :class:`FormatError` of one line."""
+    try:
+        yield
+    except FastadmmError:
+        raise
+    except MemoryError as error:
+        raise StorageError(f"{shown(path)}: key {key!r}: not enough memory to read it") from error
+    except (OSError, KeyError, RuntimeError, ValueError, TypeError, AttributeError, OverflowError) as error:
+        code = getattr(error, "errno", None)
+        if code in {errno.EIO, errno.ESTALE, errno.EACCES, errno.EPERM}:
+            raise storage_error(path, error, "read") from error  # type: ignore[arg-type]
+        text = " ".join(str(error).split())
+        if "fletcher32" in text.lower() or "checksum" in text.lower():
+            reason = "checksum mismatch, the file is damaged; restore or convert it again"
+        else:
+            # HDF5's own words end with internals in brackets: keep what precedes them.
+            reason = f"damaged or truncated ({re.sub(r' ?[(].*', '', text)[:120]}); restore or convert it again"
+        raise FormatError(f"{shown(path)}: key {key!r}: {reason}") from error
+
+
+def check_version(path: str | os.PathLike[str], found: str, known: tuple[str, ...], what: str) -> None:
+    """Refuse an unknown format version.
+
+    Parameters
+    ----------
+    path : path
+        Named in the message.
+    found : str
+        ``"MAJOR.MINOR"`` or ``"MAJOR.MINOR.PATCH"`` as the file says.
+    known : tuple of str
+        Versions this release reads.
+    what : str
+        What carries the version, for the message.
+
+    Raises
+    ------
+    FormatError
+        `found` is not among `known`; says to upgrade where it is newer.
+    """
+    if found in known:
+        return
+    try:
+        number = tuple(int(part) for part in found.split("."))
+        newest = max(tuple(int(part) for part in version.split(".")) for version in known)
+    except ValueError:
+        raise FormatError(f"{shown(path)}: {what}: {found!r} is not a version number") from None
+    if number > newest:
+        raise FormatError(
+            f"{shown(path)}: {what}: version {found} is newer than this fastadmm reads ({', '.join(known)}); "
+            "upgrade fastadmm"
+        )
+    raise FormatError(f"{shown(path)}: {what}: version {found} is unknown; known: {', '.join(known)}")
+
+
+@contextmanager
+def read_h5(
+    path: str | os.PathLike[str], encoding_type: str | None = None, versions: tuple[str, ...] = ("1.0",)
+) -> Iterator[h5py.File]:
+    """Open one of our HDF5 files for reading.
+
+    Parameters
+    ----------
+    path : path
+        The file.
+    encoding_type : str or None
+        The required kind, for example ``"fastadmm-party"``; None takes any and checks no version.
+    versions : tuple of str
+        Format versions that the caller reads.
+
+    Yields
+    ------
+    h5py.File
+        Open for reading.
+
+    Raises
+    ------
+    StorageError
+        The file is absent or may not be read.
+    FormatError
+        Not HDF5, truncated, damaged, of another kind or of a newer version; so is every
+        h5py error inside the block.
+    """
+    import h5py
+
+    with storage_errors(path, "read"):
+        if os.path.isdir(path):
+            raise StorageError(f"{shown(path)}: cannot read: is a directory, not an HDF5 file")
+        with open(path, "rb") as raw:
+            size = os.fstat(raw.fileno()).st_size
+            signature = raw.read(8)
+    if signature != b"\x89HDF\r\n\x1a\n":
+        what = "is empty" if size == 0 else "is not an HDF5 file"
+        raise FormatError(f"{shown(path)}: key '/': the file {what}; make it with 'fastadmm convert'")
+    with ExitStack() as stack:
+        stack.enter_context(h5_errors(path))
+        # best-effort: network file systems and read-only media without locks are fine for reading.
+        file = stack.enter_context(h5py.File(os.fspath(path), "r", locking="best-effort"))
+        if encoding_type is not None:
+            found = _root_attribute(path, file, "encoding-type")
+            if found != encoding_type:
+                raise FormatError(
+                    f"{shown(path)}: attribute 'encoding-type' of '/': a {found!r} file, but "
+                    f"{encoding_type!r} is needed here"
+                )
+            version = _root_attribute(path, file, "encoding-version")
+            check_version(path, version, versions, "attribute 'encoding-version' of '/'")
+        yield file
+
+
+def _root_attribute(path: str | os.PathLike[str], file: h5py.File, name: str) -> str:
+    value = file.attrs.get(name)
+    if not isinstance(value, str):
+        raise FormatError(
+            f"{shown(path)}: attribute {name!r} of '/' is missing or not text; not a fastadmm file"
+        )
+    return value
