@@ -1,0 +1,44 @@
+"""Files on disk: partitions, party and label files, and the elements they are made of.
+
+Nothing heavy is imported here: each name below loads its module on first use.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+_HOME = {
+    "atomic": ("atomic_directory", "atomic_file", "storage_errors"),
+    "digest": ("row_digest",),
+    "elements": (
+        "read_array",
+        "read_attribute",
+        "read_csr",
+        "read_element",
+        "read_strings",
+        "write_array",
+        "write_csr",
+        "write_strings",
+    ),
+    "h5file": ("create_h5", "read_h5"),
+    "label_file": ("LabelData", "LabelWriter", "open_labels"),
+    "partition": ("Partition", "PartitionWriter", "create_partition", "open_partition"),
+    "party_file": ("PartyData", "PartyWriter", "open_party"),
+    "transform": ("Transform",),
+}
+_MODULE_OF = {name: module for module, names in _HOME.items() for name in names}
+
+__all__ = sorted(_MODULE_OF)  # noqa: PLE0605
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULE_OF:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(f"{__name__}.{_MODULE_OF[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return __all__

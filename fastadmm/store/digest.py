@@ -21,7 +21,7 @@ def _strings_bytes(strings: Iterable[str]) -> bytes:
 
 
 def strings_digest(strings: Iterable[str]) -> str:
-    """Return ``sha256:<hex>`` over the strings, each preceded by its length in bytes (8 bytes, little-endian)."""
+    """Return ``sha256:<hex>`` over the strings, each after its length in bytes (8 bytes, little-endian)."""
     return "sha256:" + hashlib.sha256(_strings_bytes(strings)).hexdigest()
 
 

@@ -25,8 +25,12 @@ __all__ = [
     "GrowingArray",
     "array_dataset",
     "check_rows",
+    "check_text",
     "encode",
+    "index_dtype",
     "key_of",
+    "make_csr",
+    "not_finite",
     "open_csr",
     "plain_dataset",
     "read_array",
@@ -567,9 +571,7 @@ def read_csr(group: h5py.Group, name: str) -> csr_array:
     return make_csr(data, indices, indptr, parts.shape)
 
 
-def make_csr(
-    data: np.ndarray, indices: np.ndarray, indptr: np.ndarray, shape: tuple[int, int]
-) -> csr_array:
+def make_csr(data: np.ndarray, indices: np.ndarray, indptr: np.ndarray, shape: tuple[int, int]) -> csr_array:
     """Build a csr_array from validated parts, marked as sorted and free of duplicates."""
     from scipy.sparse import csr_array
 

@@ -28,7 +28,7 @@ class FileSink:
     """
 
     def __init__(self, path: Path, public_path: str | os.PathLike[str]) -> None:
-        self._file = open(path, "xb+", buffering=0)
+        self._file = open(path, "xb+", buffering=0)  # noqa: SIM115 (closed by close())
         self._public_path = public_path
         self._error: OSError | None = None
 
@@ -166,7 +166,9 @@ def h5_errors(path: str | os.PathLike[str], key: str = "/") -> Iterator[None]:
             reason = "checksum mismatch, the file is damaged; restore or convert it again"
         else:
             # HDF5's own words end with internals in brackets: keep what precedes them.
-            reason = f"damaged or truncated ({re.sub(r' ?[(].*', '', text)[:120]}); restore or convert it again"
+            reason = (
+                f"damaged or truncated ({re.sub(r' ?[(].*', '', text)[:120]}); restore or convert it again"
+            )
         raise FormatError(f"{shown(path)}: key {key!r}: {reason}") from error
 
 

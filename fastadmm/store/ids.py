@@ -1,0 +1,146 @@
+"""The column ``obs/ids``: which sample each row is, and the digest that pins the order of rows."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fastadmm.errors import FormatError, InputError
+from fastadmm.store.atomic import shown
+from fastadmm.store.digest import RowDigest, row_digest
+from fastadmm.store.elements import (
+    CHUNK_BYTES,
+    GrowingArray,
+    check_text,
+    encode,
+    plain_dataset,
+    read_array,
+    read_attribute,
+    read_strings,
+    require_group,
+)
+
+if TYPE_CHECKING:
+    import h5py
+
+__all__ = ["IdWriter", "read_ids", "verified_digest"]
+
+
+class IdWriter:
+    """Writes row ids in pieces; without ids, the numbers 0..N-1.
+
+    Parameters
+    ----------
+    file : h5py.File
+        Open for writing; the group ``obs`` is created.
+    public_path : path
+        Named in messages.
+    """
+
+    def __init__(self, file: h5py.File, public_path: str | os.PathLike[str]) -> None:
+        self._group = file.create_group("obs")
+        encode(self._group, "dict")
+        self._path = public_path
+        self._kind: str | None = None  # "default", "int64" or "utf-8" after the first rows
+        self._digest: RowDigest | None = None
+        self._column: GrowingArray | None = None
+        self._n = 0
+
+    def prepare(self, ids: Any, n_rows: int) -> np.ndarray | None:
+        """Validate ids of the next `n_rows` rows without writing; the result goes to :meth:`append`."""
+        if ids is None:
+            kind, values = "default", None
+        else:
+            values = np.asarray(ids if isinstance(ids, np.ndarray) else list(ids))
+            place = f"{shown(self._path)}: key 'obs/ids'"
+            if values.shape != (n_rows,):
+                raise InputError(f"{place}: {values.shape} ids for {n_rows} rows; give one id per row")
+            if values.dtype.kind in "iu" and values.size:
+                if values.dtype.kind == "u" and values.max() > np.iinfo(np.int64).max:
+                    raise InputError(f"{place}: id {values.max()} does not fit int64; give it as text")
+                kind, values = "int64", values.astype(np.int64)
+            elif values.dtype.kind in "UOT":
+                kind, values = "utf-8", values.astype(object)
+                for i, text in enumerate(values):
+                    check_text(text, f"{place}: row {self._n + i + 1}")
+            elif values.size:
+                raise InputError(f"{place}: ids of type {values.dtype}; give integers or text")
+            else:
+                kind = self._kind or "default"
+        if n_rows and self._kind not in {None, kind}:
+            raise InputError(
+                f"{shown(self._path)}: key 'obs/ids': row {self._n + 1}: ids change from {self._kind} to "
+                f"{kind}; give the same kind for all rows"
+            )
+        return values
+
+    def append(self, values: np.ndarray | None, n_rows: int) -> None:
+        """Write what :meth:`prepare` returned."""
+        if n_rows == 0:
+            return
+        if self._kind is None:
+            self._start("default" if values is None else "int64" if values.dtype.kind == "i" else "utf-8")
+        if values is None:
+            step = CHUNK_BYTES // 8
+            for start in range(self._n, self._n + n_rows, step):
+                self._put(np.arange(start, min(start + step, self._n + n_rows), dtype=np.int64))
+        else:
+            self._put(values)
+        self._n += n_rows
+
+    def _start(self, kind: str) -> None:
+        import h5py
+
+        self._kind = kind
+        if kind == "utf-8":
+            self._digest = RowDigest("utf-8")
+            # HDF5 allows no filter on variable-length text; the row digest guards it.
+            self._column = GrowingArray(self._group, "ids", h5py.string_dtype("utf-8"), checksum=False)
+        else:
+            self._digest = RowDigest("int64")
+            self._column = GrowingArray(self._group, "ids", "<i8", compression="gzip")
+
+    def _put(self, values: np.ndarray) -> None:
+        assert self._column is not None  # _start made both
+        assert self._digest is not None
+        self._column.append(values)
+        self._digest.update(values)
+
+    def close(self) -> str:
+        """Write the rest; return the row digest."""
+        if self._column is None or self._digest is None:
+            raise InputError(f"{shown(self._path)}: no rows were written; the source is empty")
+        encode(self._column.close(), "string-array" if self._kind == "utf-8" else "array")
+        return self._digest.text()
+
+
+def read_ids(file: h5py.File, n_samples: int) -> np.ndarray:
+    """Read the row ids: int64, or object (str), shape (n_samples,)."""
+    group = require_group(file, "obs")
+    place = f"{shown(file.filename)}: key 'obs/ids'"
+    encoding = read_attribute(plain_dataset(group, "ids"), "encoding-type", str)
+    if encoding == "string-array":
+        ids = np.array(read_strings(group, "ids"), dtype=object)
+        if len(ids) != n_samples:
+            raise FormatError(f"{place}: has {len(ids)} entries instead of {n_samples}")
+        return ids
+    return read_array(group, "ids", ndim=1, length=n_samples, kind="iu").astype(np.int64, copy=False)
+
+
+def verified_digest(file: h5py.File, n_samples: int) -> str:
+    """Recompute the row digest from the ids and compare it with the attribute.
+
+    Raises
+    ------
+    FormatError
+        They differ: the ids were edited or damaged.
+    """
+    digest = row_digest(read_ids(file, n_samples))
+    if digest != read_attribute(file, "row-digest", str):
+        raise FormatError(
+            f"{shown(file.filename)}: attribute 'row-digest' does not agree with key 'obs/ids'; "
+            "the rows were damaged or edited, convert the file again"
+        )
+    return digest

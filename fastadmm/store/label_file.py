@@ -1,0 +1,356 @@
+"""The label holder's file: labels, their original names, optional weights and offsets."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fastadmm.errors import FastadmmError, FormatError, InputError
+from fastadmm.store.atomic import shown
+from fastadmm.store.elements import GrowingArray, check_text, encode, read_array, read_attribute
+from fastadmm.store.h5file import h5_errors, open_output, read_h5
+from fastadmm.store.ids import IdWriter, read_ids, verified_digest
+
+if TYPE_CHECKING:
+    import h5py
+
+__all__ = ["LABELS_TYPE", "LABELS_VERSIONS", "TASKS", "LabelData", "LabelWriter", "open_labels"]
+
+LABELS_TYPE = "fastadmm-labels"
+LABELS_VERSIONS = ("1.0",)
+TASKS = ("classification", "regression")
+_KEYS = {"y", "sample_weight", "offset", "obs"}
+
+
+class _Abort(Exception):
+    """Thrown into the output's context manager to discard the temporary file."""
+
+
+def _check_values(values: np.ndarray, key: str, task: str, path: str, first_row: int = 0) -> None:
+    """Raise :class:`InputError` naming the first row (from 1) whose value is not allowed."""
+    bad, rule = ~np.isfinite(values), "is not finite; fill or drop missing values"
+    if not bad.any() and key == "y" and task == "classification":
+        bad = (values != 0.0) & (values != 1.0)
+        rule = "is not 0 or 1; classification needs two classes, stored as 0 and 1"
+    elif not bad.any() and key == "sample_weight":
+        bad, rule = values < 0, "is negative; weights must be zero or positive"
+    if bad.any():
+        at = int(np.flatnonzero(bad)[0])
+        raise InputError(f"{path}: key {key!r}: row {first_row + at + 1}: value {values[at]} {rule}")
+
+
+def _check_classes(n_positive: int, n_samples: int, path: str, names: tuple[str, str]) -> None:
+    if n_positive in {0, n_samples}:
+        only = names[1] if n_positive else names[0]
+        raise InputError(f"{path}: key 'y': all {n_samples} labels are {only!r}; two classes are needed")
+
+
+def _check_weights(total: float, path: str) -> None:
+    if total <= 0:
+        raise InputError(f"{path}: key 'sample_weight': all weights are zero; at least one must be positive")
+
+
+class LabelWriter:
+    """Writes the label file piece by piece, in constant memory; a context manager.
+
+    Parameters
+    ----------
+    path : path
+        Final name of the file.
+    task : {"classification", "regression"}
+        What the labels are.
+    classes : (str, str) or None
+        Original labels of 0 and 1; may be set later with :meth:`set_classes`.
+    force : bool
+        Whether an existing file may be replaced.
+    public_path : path or None
+        What messages name, where `path` lies in a temporary directory.
+
+    Raises
+    ------
+    InputError
+        Unknown task, unusable classes.
+    StorageError
+        `path` exists and `force` is false; no permission; disk full.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        task: str,
+        classes: Sequence[str] | None = None,
+        force: bool = False,
+        public_path: str | os.PathLike[str] | None = None,
+    ) -> None:
+        self.path = Path(path)
+        self._shown = shown(path if public_path is None else public_path)
+        if task not in TASKS:
+            raise InputError(f"{self._shown}: task {task!r} is not one of {', '.join(TASKS)}")
+        self.task = task
+        self.n_samples = 0
+        self._classes: tuple[str, str] | None = None
+        if classes is not None:
+            self.set_classes(classes)
+        self.state = "open"  # "closed": the file is complete; "aborted": there is none
+        self.row_digest = ""
+        self._stack = ExitStack()
+        self._file, self._sink = self._stack.enter_context(
+            open_output(path, LABELS_TYPE, LABELS_VERSIONS[-1], force=force, public_path=public_path)
+        )
+        self._ids = IdWriter(self._file, self._shown)
+        self._columns: dict[str, GrowingArray] = {}
+        self._n_positive = 0
+        self._total_weight = 0.0
+
+    def set_classes(self, classes: Sequence[str]) -> None:
+        """Set the original labels of class 0 and class 1.
+
+        Raises
+        ------
+        InputError
+            Not two different strings, or the task is regression.
+        """
+        names = tuple(classes)
+        if self.task != "classification":
+            raise InputError(f"{self._shown}: attribute 'classes': regression has no classes")
+        for name in names:
+            check_text(name, f"{self._shown}: attribute 'classes'")
+        if len(names) != 2 or names[0] == names[1]:
+            raise InputError(
+                f"{self._shown}: attribute 'classes': {list(names)!r}; two different labels are needed"
+            )
+        self._classes = (names[0], names[1])
+
+    def append(self, y: Any, *, sample_weight: Any = None, offset: Any = None, ids: Any = None) -> None:
+        """Add samples.
+
+        Parameters
+        ----------
+        y : array-like, shape (k,)
+            Classification: 0 or 1. Regression: finite targets.
+        sample_weight : array-like, shape (k,), or None
+            Weights, zero or positive; for all samples or for none.
+        offset : array-like, shape (k,), or None
+            Fixed part of the linear predictor; for all samples or for none.
+        ids : ndarray of integers or sequence of str, shape (k,), or None
+            As given to the parties.
+
+        Raises
+        ------
+        InputError
+            Wrong shape or values (names the row). The writer is unchanged.
+        StorageError
+            The disk is full.
+        """
+        if self.state != "open":
+            raise InputError(f"{self._shown}: the writer is {self.state} already")
+        given = {"y": y, "sample_weight": sample_weight, "offset": offset}
+        columns = {
+            key: self._vector(key, value) for key, value in given.items() if value is not None or key == "y"
+        }
+        k = len(columns["y"])
+        for key, values in columns.items():
+            if len(values) != k:
+                raise InputError(f"{self._shown}: key {key!r}: {len(values)} values for {k} labels")
+            _check_values(values, key, self.task, self._shown, self.n_samples)
+        if self.n_samples and set(columns) != set(self._columns):
+            key = sorted(set(columns) ^ set(self._columns))[0]
+            raise InputError(
+                f"{self._shown}: key {key!r}: row {self.n_samples + 1}: give it for all samples or none"
+            )
+        ids = self._ids.prepare(ids, k)
+        if k == 0:
+            return
+        for key, values in columns.items():
+            if key not in self._columns:
+                self._columns[key] = GrowingArray(self._file, key, "<f8")
+            self._columns[key].append(values)
+        self._ids.append(ids, k)
+        self.n_samples += k
+        self._n_positive += int(np.count_nonzero(columns["y"] == 1.0))
+        self._total_weight += float(columns.get("sample_weight", np.zeros(0)).sum())
+        self._sink.check()
+
+    def _vector(self, key: str, value: Any) -> np.ndarray:
+        try:
+            values = np.asarray(value)
+            if values.dtype.kind not in "biuf":
+                raise TypeError
+            values = values.astype(np.float64)
+        except (TypeError, ValueError):
+            raise InputError(
+                f"{self._shown}: key {key!r}: row {self.n_samples + 1}: values must be numbers"
+            ) from None
+        if values.ndim != 1:
+            raise InputError(f"{self._shown}: key {key!r}: has {values.ndim} dimensions instead of 1")
+        return values
+
+    def close(self) -> None:
+        """Complete the file and give it its name.
+
+        Raises
+        ------
+        InputError
+            No samples, one class only, classes not set, all weights zero.
+        StorageError
+            The disk is full.
+        """
+        if self.state != "open":
+            raise InputError(f"{self._shown}: the writer is {self.state} already")
+        try:
+            self._finish()
+        except BaseException:
+            self.abort()
+            raise
+        self.state = "aborted"  # unless the rename below succeeds
+        self._stack.close()
+        self.state = "closed"
+
+    def _finish(self) -> None:
+        import h5py
+
+        if self.n_samples == 0:
+            raise InputError(f"{self._shown}: key 'y': no labels were written; the source is empty")
+        if self.task == "classification":
+            if self._classes is None:
+                raise InputError(f"{self._shown}: attribute 'classes': not given; name the two classes")
+            _check_classes(self._n_positive, self.n_samples, self._shown, self._classes)
+            self._file.attrs.create(
+                "classes", np.array(self._classes, dtype=object), dtype=h5py.string_dtype("utf-8")
+            )
+        if "sample_weight" in self._columns:
+            _check_weights(self._total_weight, self._shown)
+        for column in self._columns.values():
+            encode(column.close(), "array")
+        self.row_digest = self._ids.close()
+        self._file.attrs["task"] = self.task
+        self._file.attrs["n_samples"] = np.int64(self.n_samples)
+        self._file.attrs["row-digest"] = self.row_digest
+
+    def abort(self) -> None:
+        """Discard the file; nothing happens if it is complete already."""
+        if self.state == "open":
+            self.state = "aborted"
+            with suppress(_Abort, FastadmmError):
+                self._stack.__exit__(_Abort, _Abort(), None)
+
+    def __enter__(self) -> LabelWriter:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is not None:
+            self.abort()
+        elif self.state == "open":
+            self.close()
+
+
+@dataclass(frozen=True, eq=False)
+class LabelData:
+    """The labels, loaded and validated. Made by :func:`open_labels`.
+
+    Attributes
+    ----------
+    path : pathlib.Path
+        The file.
+    n_samples : int
+        N.
+    task : {"classification", "regression"}
+        What `y` is.
+    y : ndarray, shape (N,), float64
+        0.0 and 1.0 (the positive class), or the target.
+    classes : (str, str) or None
+        Original labels of 0 and 1; None for regression.
+    sample_weight, offset : ndarray, shape (N,), float64, or None
+        Where the file has them.
+    row_digest : str
+        Of the row ids, verified.
+    """
+
+    path: Path
+    n_samples: int
+    task: str
+    y: np.ndarray
+    classes: tuple[str, str] | None
+    sample_weight: np.ndarray | None
+    offset: np.ndarray | None
+    row_digest: str
+
+    def ids(self) -> np.ndarray:
+        """Return the row ids, shape (N,): int64, or object holding str."""
+        with read_h5(self.path, LABELS_TYPE, LABELS_VERSIONS) as file:
+            return read_ids(file, self.n_samples)
+
+
+def _read_classes(file: h5py.File, path: str | os.PathLike[str]) -> tuple[str, str]:
+    with h5_errors(path):
+        classes = [c.decode() if isinstance(c, bytes) else c for c in np.ravel(file.attrs.get("classes", []))]
+    if len(classes) != 2 or not all(isinstance(c, str) for c in classes) or classes[0] == classes[1]:
+        raise FormatError(f"{shown(path)}: attribute 'classes' of '/': is not two different strings")
+    return classes[0], classes[1]
+
+
+def open_labels(path: str | os.PathLike[str]) -> LabelData:
+    """Read and validate a label file.
+
+    Parameters
+    ----------
+    path : path
+        The file.
+
+    Returns
+    -------
+    LabelData
+
+    Raises
+    ------
+    StorageError
+        Absent or unreadable.
+    FormatError
+        Not a label file, damaged, of a newer version.
+    InputError
+        Labels other than 0 and 1, one class only, NaN, negative weights.
+    """
+    with read_h5(path, LABELS_TYPE, LABELS_VERSIONS) as file:
+        for key in file:
+            if key not in _KEYS:
+                raise FormatError(
+                    f"{shown(path)}: key {key!r}: unknown in a label file; remove it or upgrade fastadmm"
+                )
+        task = read_attribute(file, "task", str)
+        if task not in TASKS:
+            raise FormatError(f"{shown(path)}: attribute 'task' is {task!r}, not one of {', '.join(TASKS)}")
+        n_samples = read_attribute(file, "n_samples", int)
+        if n_samples < 1:
+            raise FormatError(f"{shown(path)}: attribute 'n_samples' is {n_samples}, not positive")
+        columns: dict[str, np.ndarray] = {}
+        for key in ("y", "sample_weight", "offset"):
+            if key == "y" or key in file:
+                values = read_array(file, key, ndim=1, length=n_samples, kind="f")
+                columns[key] = values.astype(np.float64, copy=False)
+                _check_values(columns[key], key, task, shown(path))
+        classes = _read_classes(file, path) if task == "classification" else None
+        if classes is not None:
+            _check_classes(int(np.count_nonzero(columns["y"])), n_samples, shown(path), classes)
+        if "sample_weight" in columns:
+            _check_weights(float(columns["sample_weight"].sum()), shown(path))
+        digest = verified_digest(file, n_samples)
+    return LabelData(
+        path=Path(path),
+        n_samples=n_samples,
+        task=task,
+        y=columns["y"],
+        classes=classes,
+        sample_weight=columns.get("sample_weight"),
+        offset=columns.get("offset"),
+        row_digest=digest,
+    )

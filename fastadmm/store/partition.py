@@ -1,0 +1,452 @@
+"""A partition: one directory with a file per party, the label file and ``partition.toml``."""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fastadmm.errors import FormatError, InputError, StorageError
+from fastadmm.store.atomic import atomic_directory, shown, storage_errors
+from fastadmm.store.h5file import check_version
+from fastadmm.store.label_file import TASKS, LabelData, LabelWriter, open_labels
+from fastadmm.store.party_file import PartyData, PartyWriter, check_party_name, open_party
+from fastadmm.store.transform import Transform
+
+__all__ = ["MANIFEST", "Partition", "PartitionWriter", "create_partition", "open_partition", "read_manifest"]
+
+MANIFEST = "partition.toml"
+FORMAT = "fastadmm-partition"
+VERSIONS = ("1.0",)
+_LABELS_FILE = "labels.h5"
+
+
+@dataclass(frozen=True, eq=False)
+class Partition:
+    """A checked partition. Made by :func:`open_partition`.
+
+    Attributes
+    ----------
+    path : pathlib.Path
+        The directory.
+    n_samples : int
+        N, equal in all files.
+    parties : list of PartyData
+        In the order of ``partition.toml``.
+    labels : LabelData or None
+        None where the partition has none.
+    row_digest : str
+        Equal in all files.
+    task : {"classification", "regression"}
+        What the labels are (or would be).
+    source : str or None
+        Name of the file that it was converted from.
+    """
+
+    path: Path
+    n_samples: int
+    parties: list[PartyData]
+    labels: LabelData | None
+    row_digest: str
+    task: str
+    source: str | None
+
+
+# --- writing ---------------------------------------------------------------------------------------------
+
+
+class PartitionWriter:
+    """Fills a new partition directory. Made by :func:`create_partition`."""
+
+    def __init__(
+        self, directory: Path, public_path: str | os.PathLike[str], task: str, source: str | None
+    ) -> None:
+        self._directory = directory
+        self._public = Path(public_path)
+        self._task = task
+        self._source = source
+        self._parties: list[PartyWriter] = []
+        self._labels: LabelWriter | None = None
+
+    def party(
+        self,
+        name: str | None = None,
+        *,
+        n_features: int | None = None,
+        kind: str = "csr",
+        dtype: Any = "float64",
+        feature_names: Iterable[str] | None = None,
+        transform: Transform | None = None,
+    ) -> PartyWriter:
+        """Begin the next party's file ``<name>.h5``; see :class:`PartyWriter` for the parameters.
+
+        Parameters
+        ----------
+        name : str or None
+            Default ``party-<k>``, k = 1, 2, … in the order of the calls.
+
+        Returns
+        -------
+        PartyWriter
+            Completed at the latest when the partition is.
+
+        Raises
+        ------
+        InputError
+            A name that cannot be a file name, or is taken.
+        """
+        name = f"party-{len(self._parties) + 1}" if name is None else name
+        check_party_name(name, shown(self._public))
+        if name.casefold() in {party.name.casefold() for party in self._parties}:
+            raise InputError(f"{shown(self._public)}: two parties are named {name!r}; rename one")
+        writer = PartyWriter(
+            self._directory / f"{name}.h5",
+            name=name,
+            n_features=n_features,
+            kind=kind,
+            dtype=dtype,
+            feature_names=feature_names,
+            transform=transform,
+            public_path=self._public / f"{name}.h5",
+        )
+        self._parties.append(writer)
+        return writer
+
+    def labels(self, *, classes: Sequence[str] | None = None) -> LabelWriter:
+        """Begin the label file; see :class:`LabelWriter`.
+
+        Raises
+        ------
+        InputError
+            It was begun already.
+        """
+        if self._labels is not None:
+            raise InputError(f"{shown(self._public)}: a partition has one label file only")
+        self._labels = LabelWriter(
+            self._directory / _LABELS_FILE,
+            task=self._task,
+            classes=classes,
+            public_path=self._public / _LABELS_FILE,
+        )
+        return self._labels
+
+    def _writers(self) -> list[PartyWriter | LabelWriter]:
+        return [*self._parties, *([self._labels] if self._labels is not None else [])]
+
+    def _finish(self) -> None:
+        if not self._parties:
+            raise InputError(f"{shown(self._public)}: a partition needs at least one party")
+        for writer in self._writers():
+            if writer.state == "open":
+                writer.close()
+            elif writer.state == "aborted":
+                raise InputError(f"{shown(self._public / writer.path.name)}: was given up; start again")
+        first = self._parties[0]
+        for writer in self._writers()[1:]:
+            _same_rows(
+                self._public / writer.path.name,
+                writer.n_samples,
+                writer.row_digest,
+                first.n_samples,
+                first.row_digest,
+                first.path.name,
+            )
+        _refuse_copies([(self._public / p.path.name, p.content_digest) for p in self._parties])
+        self._write_manifest(first)
+
+    def _write_manifest(self, first: PartyWriter) -> None:
+        import tomli_w
+
+        manifest: dict[str, Any] = {
+            "format": FORMAT,
+            "version": VERSIONS[-1],
+            "n_samples": first.n_samples,
+            "row_digest": first.row_digest,
+            "task": self._task,
+        }
+        text = tomli_w.dumps(manifest)
+        for p in self._parties:
+            entry = {"name": p.name, "file": p.path.name, "n_features": p.n_features, "kind": p.kind}
+            text += "\n[[party]]\n" + tomli_w.dumps(entry)
+        if self._labels is not None:
+            text += "\n" + tomli_w.dumps({"labels": {"file": _LABELS_FILE}})
+        if self._source is not None:
+            text += "\n" + tomli_w.dumps({"source": {"name": self._source}})
+        (self._directory / MANIFEST).write_text(text, encoding="utf-8")
+
+    def _abort(self) -> None:
+        for writer in self._writers():
+            writer.abort()
+
+
+@contextmanager
+def create_partition(
+    path: str | os.PathLike[str],
+    *,
+    task: str,
+    source: str | os.PathLike[str] | None = None,
+    force: bool = False,
+) -> Iterator[PartitionWriter]:
+    """Build a partition directory; it appears under its name only when the block succeeds.
+
+    Parameters
+    ----------
+    path : path
+        The directory to make; its parent must exist.
+    task : {"classification", "regression"}
+        What the labels are.
+    source : path or None
+        What it is converted from; only the last component is recorded.
+    force : bool
+        Whether an existing partition may be replaced. Nothing else ever is.
+
+    Yields
+    ------
+    PartitionWriter
+        Its ``party()`` and ``labels()`` make the files.
+
+    Raises
+    ------
+    InputError
+        Files with different rows, two parties with the same content, no party.
+    StorageError
+        The target exists; no permission; disk full. No temporary file remains.
+
+    Examples
+    --------
+    >>> with create_partition("a9a.parts", task="classification") as partition:  # doctest: +SKIP
+    ...     bank, shop = partition.party(n_features=66), partition.party(n_features=57)
+    ...     labels = partition.labels(classes=("-1", "1"))
+    ...     for X, y in chunks:
+    ...         bank.append(X[:, :66])
+    ...         shop.append(X[:, 66:])
+    ...         labels.append(y)
+    """
+    if task not in TASKS:
+        raise InputError(f"{shown(path)}: task {task!r} is not one of {', '.join(TASKS)}")
+    name = None if source is None else Path(source).name
+    with atomic_directory(path, force=force, marker=MANIFEST, only=(MANIFEST, "*.h5")) as directory:
+        writer = PartitionWriter(directory, path, task, name)
+        try:
+            yield writer
+            writer._finish()
+        except BaseException:
+            writer._abort()
+            raise
+
+
+# --- checks shared by writing and reading ------------------------------------------------------------------
+
+
+def _same_rows(
+    path: Path, n_samples: int, digest: str, expected_samples: int, expected_digest: str, reference: str
+) -> None:
+    if n_samples != expected_samples:
+        raise InputError(
+            f"{shown(path)}: key 'X' or 'y': has {n_samples} rows, but {reference} has {expected_samples}; "
+            "align the files by id and convert again"
+        )
+    if digest != expected_digest:
+        raise InputError(
+            f"{shown(path)}: key 'obs/ids': other samples or another order of rows than {reference}; "
+            "align the files by id and convert again"
+        )
+
+
+def _refuse_copies(contents: list[tuple[Path, str]]) -> None:
+    seen: dict[str, Path] = {}
+    for path, digest in contents:
+        if digest in seen:
+            raise InputError(
+                f"{shown(path)}: key 'X': same columns and names as {seen[digest].name}; "
+                "each party's features may occur only once"
+            )
+        seen[digest] = path
+
+
+# --- reading ---------------------------------------------------------------------------------------------
+
+
+def _get(table: dict[str, Any], key: str, kind: type, place: str) -> Any:
+    value = table.get(key)
+    if not isinstance(value, kind) or isinstance(value, bool):
+        what = "is missing" if value is None else f"is {type(value).__name__}, not {kind.__name__}"
+        raise FormatError(f"{place}: key {key!r}: {what}")
+    return value
+
+
+def read_manifest(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """Read and check ``partition.toml`` without opening the files it names.
+
+    Parameters
+    ----------
+    path : path
+        The partition directory.
+
+    Returns
+    -------
+    dict
+        The parsed TOML document, with all required keys of the right types.
+
+    Raises
+    ------
+    StorageError
+        The directory is absent or unreadable.
+    FormatError
+        No manifest, broken TOML, missing or wrong keys, repeated names or files, a newer version.
+    """
+    directory = Path(path)
+    with storage_errors(path, "read"):
+        if not directory.exists():
+            raise StorageError(f"{shown(path)}: no such directory; make it with 'fastadmm convert'")
+        if not directory.is_dir():
+            raise FormatError(f"{shown(path)}: key '/': a file; a partition is a directory with {MANIFEST}")
+        try:
+            raw = (directory / MANIFEST).read_bytes()
+        except FileNotFoundError:
+            raise FormatError(
+                f"{shown(path)}: no {MANIFEST} in it, so not a partition; make one with 'fastadmm convert'"
+            ) from None
+    place = shown(directory / MANIFEST)
+    try:
+        manifest = tomllib.loads(raw.decode("utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise FormatError(f"{place}: not valid TOML: {' '.join(str(error).split())}") from None
+
+    found = _get(manifest, "format", str, place)
+    if found != FORMAT:
+        raise FormatError(f"{place}: key 'format': {found!r} instead of {FORMAT!r}")
+    check_version(place, _get(manifest, "version", str, place), VERSIONS, "key 'version'")
+    if _get(manifest, "n_samples", int, place) < 1:
+        raise FormatError(f"{place}: key 'n_samples': {manifest['n_samples']} is not positive")
+    _get(manifest, "row_digest", str, place)
+    if _get(manifest, "task", str, place) not in TASKS:
+        raise FormatError(f"{place}: key 'task': {manifest['task']!r} is not one of {', '.join(TASKS)}")
+    parties = _get(manifest, "party", list, place)
+    if not parties:
+        raise FormatError(f"{place}: key 'party': empty; a partition needs at least one party")
+    names: set[str] = set()
+    files: set[str] = set()
+    for i, party in enumerate(parties):
+        where = f"{place}: [[party]] number {i + 1}"
+        if not isinstance(party, dict):
+            raise FormatError(f"{where}: key 'party': not a table")
+        name = check_party_name(party.get("name"), f"{where}: key 'name'", FormatError)
+        if name.casefold() in names:
+            raise FormatError(f"{where}: key 'name': {name!r} occurs twice; each party needs its own name")
+        names.add(name.casefold())
+        _file_name(party, where, files)
+        if _get(party, "n_features", int, where) < 1:
+            raise FormatError(f"{where}: key 'n_features': {party['n_features']} is not positive")
+        if _get(party, "kind", str, where) not in {"dense", "csr"}:
+            raise FormatError(f"{where}: key 'kind': {party['kind']!r} is not 'dense' or 'csr'")
+    if "labels" in manifest:
+        _file_name(_get(manifest, "labels", dict, place), f"{place}: [labels]", files)
+    if "source" in manifest:
+        _get(manifest, "source", dict, place)
+    return manifest
+
+
+def _file_name(table: dict[str, Any], place: str, files: set[str]) -> None:
+    name = _get(table, "file", str, place)
+    # Only names inside the directory: a manifest from elsewhere must not reach other files.
+    if name in {"", ".", ".."} or "/" in name or "\\" in name or "\0" in name:
+        raise FormatError(f"{place}: key 'file': {name!r} is not a plain file name inside the partition")
+    if name in files:
+        raise FormatError(f"{place}: key 'file': {name!r} is listed twice; each party has its own file")
+    files.add(name)
+
+
+def _listed(directory: Path, name: str) -> Path:
+    path = directory / name
+    with storage_errors(path, "read"):
+        if not path.exists():
+            raise StorageError(
+                f"{shown(path)}: no such file, but {MANIFEST} lists it (key 'file'); restore it"
+            )
+    return path
+
+
+def open_partition(path: str | os.PathLike[str], require_labels: bool = True) -> Partition:
+    """Open a partition and check that its files belong together, without loading the blocks.
+
+    Parameters
+    ----------
+    path : path
+        The partition directory.
+    require_labels : bool
+        Whether a partition without labels is an error (training, evaluation) or not (prediction).
+
+    Returns
+    -------
+    Partition
+
+    Raises
+    ------
+    StorageError
+        The directory or one of its files is absent or unreadable.
+    FormatError
+        A file is damaged, of another kind, of a newer version, or not the one that the manifest describes.
+    InputError
+        The files do not describe the same samples in the same order; a party occurs twice;
+        labels are missing or wrong.
+    """
+    manifest = read_manifest(path)
+    directory = Path(path)
+    n_samples, digest = manifest["n_samples"], manifest["row_digest"]
+    parties: list[PartyData] = []
+    inodes: dict[tuple[int, int], Path] = {}
+    for entry in manifest["party"]:
+        file = _listed(directory, entry["file"])
+        _refuse_same_inode(file, inodes)
+        party = open_party(file)
+        for key, found in (("name", party.name), ("n_features", party.n_features), ("kind", party.kind)):
+            if entry[key] != found:
+                raise FormatError(
+                    f"{shown(file)}: key {key!r}: is {found!r}, but {MANIFEST} says {entry[key]!r}; "
+                    "not the file that belongs here"
+                )
+        _same_rows(file, party.n_samples, party.row_digest, n_samples, digest, MANIFEST)
+        parties.append(party)
+    _refuse_copies([(party.path, party.content_digest) for party in parties])
+
+    labels = None
+    if "labels" in manifest:
+        file = _listed(directory, manifest["labels"]["file"])
+        _refuse_same_inode(file, inodes)
+        labels = open_labels(file)
+        if labels.task != manifest["task"]:
+            raise FormatError(
+                f"{shown(file)}: attribute 'task': is {labels.task!r}, but {MANIFEST} says "
+                f"{manifest['task']!r}"
+            )
+        _same_rows(file, labels.n_samples, labels.row_digest, n_samples, digest, MANIFEST)
+    elif require_labels:
+        raise InputError(
+            f"{shown(directory / MANIFEST)}: key 'labels': the partition has no labels, but "
+            "they are needed here; convert with --label"
+        )
+    source = manifest.get("source", {}).get("name")
+    return Partition(
+        path=directory,
+        n_samples=n_samples,
+        parties=parties,
+        labels=labels,
+        row_digest=digest,
+        task=manifest["task"],
+        source=source if isinstance(source, str) else None,
+    )
+
+
+def _refuse_same_inode(path: Path, seen: dict[tuple[int, int], Path]) -> None:
+    # A link under a second name is still the same file.
+    with storage_errors(path, "read"):
+        status = os.stat(path)
+    identity = (status.st_dev, status.st_ino)
+    if identity in seen:
+        raise InputError(f"{shown(path)}: key 'file': the same file as {seen[identity].name}; listed twice")
+    seen[identity] = path

@@ -1,0 +1,646 @@
+"""One party's file: a feature block, its names, its row ids and its transform. Never labels."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, suppress
+from functools import cached_property
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fastadmm.errors import FastadmmError, FormatError, InputError
+from fastadmm.store.atomic import shown
+from fastadmm.store.digest import ContentDigest
+from fastadmm.store.elements import (
+    CsrParts,
+    GrowingArray,
+    array_dataset,
+    check_rows,
+    check_text,
+    encode,
+    index_dtype,
+    make_csr,
+    not_finite,
+    open_csr,
+    plain_dataset,
+    read_attribute,
+    read_block,
+    read_indptr,
+    read_strings,
+    require_group,
+    write_strings,
+)
+from fastadmm.store.h5file import open_output, read_h5
+from fastadmm.store.ids import IdWriter, read_ids, verified_digest
+from fastadmm.store.transform import Transform
+
+if TYPE_CHECKING:
+    import h5py
+    from scipy.sparse import csr_array
+
+__all__ = ["PARTY_TYPE", "PARTY_VERSIONS", "PartyData", "PartyWriter", "check_party_name", "open_party"]
+
+PARTY_TYPE = "fastadmm-party"
+PARTY_VERSIONS = ("1.0",)
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_LABEL_KEYS = frozenset({"y", "label", "labels", "target", "sample_weight", "offset"})
+_ROOT_KEYS = {"": {"X", "obs", "var", "transform"}, "obs": {"ids"}, "var": {"names"}}
+_STREAM_BYTES = 8 << 20
+
+
+def check_party_name(name: object, place: str, error: type[FastadmmError] = InputError) -> str:
+    """Return a party's name if it can be a file name everywhere, else raise `error`."""
+    if not isinstance(name, str) or not _NAME.fullmatch(name) or name.casefold() == "labels":
+        raise error(
+            f"{place}: {name!r} cannot name a party; use up to 64 letters, digits, '.', '_' or '-', "
+            "beginning with a letter or digit, and not 'labels'"
+        )
+    return name
+
+
+class _Abort(Exception):
+    """Thrown into the output's context manager to discard the temporary file."""
+
+
+class PartyWriter:
+    """Writes a party's file row block by row block, in constant memory; a context manager.
+
+    The file appears under its name only when the writer is closed; when the ``with``
+    block raises, nothing remains.
+
+    Parameters
+    ----------
+    path : path
+        Final name of the file.
+    name : str
+        Name of the party.
+    n_features : int or None
+        Number of columns d. None: dense blocks take it from the first rows; CSR blocks
+        from the largest column seen.
+    kind : {"csr", "dense"}
+        How the block is stored.
+    dtype : {"float64", "float32"}
+        Type of the stored values.
+    feature_names : iterable of str or None
+        d different names; default ``f1`` .. ``f<d>``.
+    transform : Transform or None
+        How the rows were transformed *before* they were given to :meth:`append`; recorded only.
+    force : bool
+        Whether an existing file may be replaced.
+    public_path : path or None
+        What messages name, where `path` lies in a temporary directory.
+
+    Raises
+    ------
+    InputError
+        Unusable name, width, kind or dtype.
+    StorageError
+        `path` exists and `force` is false; no permission; disk full.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        name: str,
+        n_features: int | None = None,
+        kind: str = "csr",
+        dtype: Any = "float64",
+        feature_names: Iterable[str] | None = None,
+        transform: Transform | None = None,
+        force: bool = False,
+        public_path: str | os.PathLike[str] | None = None,
+    ) -> None:
+        self.path = Path(path)
+        self._shown = shown(path if public_path is None else public_path)
+        self.name = check_party_name(name, self._shown)
+        if kind not in {"csr", "dense"}:
+            raise InputError(f"{self._shown}: kind {kind!r} is not 'csr' or 'dense'")
+        try:
+            self.dtype = np.dtype(dtype)
+        except TypeError:
+            raise InputError(f"{self._shown}: dtype {dtype!r} is not float64 or float32") from None
+        if self.dtype not in (np.float64, np.float32):
+            raise InputError(f"{self._shown}: dtype {self.dtype} is not float64 or float32")
+        self.kind = kind
+        self.n_samples = 0
+        self._n_features: int | None = None
+        self._seen = 0  # largest column seen + 1
+        self._names: list[str] | None = None
+        self._transform = Transform()
+        if n_features is not None:
+            self._n_features = self._width(n_features)
+        if feature_names is not None:
+            self.set_feature_names(feature_names)
+        if transform is not None:
+            self.set_transform(transform)
+
+        self.state = "open"  # "closed": the file is complete; "aborted": there is none
+        self.row_digest = ""
+        self.content_digest = ""
+        self._stack = ExitStack()
+        self._file, self._sink = self._stack.enter_context(
+            open_output(path, PARTY_TYPE, PARTY_VERSIONS[-1], force=force, public_path=public_path)
+        )
+        self._file.attrs["name"] = self.name
+        self._ids = IdWriter(self._file, self._shown)
+        self._digest = ContentDigest(kind, self.dtype.name)
+        self._columns: dict[str, GrowingArray] = {}
+        self._nnz = 0
+
+    def _width(self, n_features: int) -> int:
+        if isinstance(n_features, bool) or not isinstance(n_features, (int, np.integer)) or n_features < 1:
+            raise InputError(f"{self._shown}: {n_features!r} columns; a party needs at least one")
+        return int(n_features)
+
+    @property
+    def n_features(self) -> int | None:
+        """Number of columns; None as long as it is open."""
+        return self._n_features
+
+    def set_n_features(self, n_features: int) -> None:
+        """Fix the number of columns of a CSR writer that was opened without one.
+
+        Raises
+        ------
+        InputError
+            Fewer than already seen, or other than already fixed.
+        """
+        n_features = self._width(n_features)
+        if self._n_features not in {None, n_features} or n_features < self._seen:
+            known = self._n_features if self._n_features is not None else self._seen
+            raise InputError(f"{self._shown}: {n_features} columns asked for, but there are {known} already")
+        if self._n_features is None and n_features >= 2**31 and self._columns:
+            raise InputError(f"{self._shown}: {n_features} columns; give n_features before the first rows")
+        self._n_features = n_features
+
+    def set_feature_names(self, feature_names: Iterable[str]) -> None:
+        """Set the names of the columns; their number is compared with the columns at the end.
+
+        Raises
+        ------
+        InputError
+            Not text, or repeated.
+        """
+        names = list(feature_names)
+        seen: dict[str, int] = {}
+        for i, text in enumerate(names):
+            check_text(text, f"{self._shown}: key 'var/names': column {i + 1}")
+            if text in seen:
+                raise InputError(
+                    f"{self._shown}: key 'var/names': columns {seen[text] + 1} and {i + 1} are both named "
+                    f"{text!r}; rename one"
+                )
+            seen[text] = i
+        self._names = names
+
+    def set_transform(self, transform: Transform) -> None:
+        """Record the transform that the rows have gone through.
+
+        Raises
+        ------
+        InputError
+            A centre for a CSR block.
+        """
+        if self.kind == "csr" and transform.center is not None:
+            raise InputError(f"{self._shown}: key 'transform': a sparse block cannot be centred")
+        self._transform = transform
+
+    def append(self, X: Any, ids: Any = None) -> None:
+        """Add rows, already transformed.
+
+        Parameters
+        ----------
+        X : ndarray or scipy.sparse array, shape (k, d)
+            Finite numbers of any real type; converted to the writer's kind and dtype.
+        ids : ndarray of integers or sequence of str, shape (k,), or None
+            Row ids; for all rows or for none (then 0..N-1).
+
+        Raises
+        ------
+        InputError
+            Wrong shape or type; NaN or infinite (names row and column); ids of another kind.
+            The writer is unchanged.
+        StorageError
+            The disk is full.
+        """
+        from scipy.sparse import csr_array, issparse
+
+        self._require_open()
+        X = csr_array(X) if issparse(X) else np.asarray(X)
+        if X.ndim != 2 or X.dtype.kind not in "biuf":
+            raise InputError(
+                f"{self._shown}: key 'X': row {self.n_samples + 1}: rows must be a real matrix, not "
+                f"{X.ndim}-dimensional {X.dtype}"
+            )
+        if self._n_features is not None and X.shape[1] != self._n_features:
+            raise InputError(
+                f"{self._shown}: key 'X': row {self.n_samples + 1}: {X.shape[1]} columns instead of "
+                f"{self._n_features}"
+            )
+        ids = self._ids.prepare(ids, X.shape[0])
+        if self.kind == "dense":
+            self._append_dense(X.toarray() if issparse(X) else X)
+        else:
+            self._append_csr(csr_array(X))
+        self._ids.append(ids, X.shape[0])
+        self.n_samples += X.shape[0]
+        self._sink.check()
+
+    def _cast(self, values: np.ndarray) -> np.ndarray:
+        with np.errstate(over="ignore", invalid="ignore"):  # reported with its place by the caller
+            return values.astype(self.dtype, order="C", copy=False)
+
+    def _refuse(self, value: float, row: int, column: int) -> InputError:
+        row += self.n_samples + 1
+        if np.isfinite(value):
+            return InputError(
+                f"{self._shown}: key 'X': row {row}, column {column + 1}: value {value} does not fit "
+                f"{self.dtype}"
+            )
+        names = self._names
+        name_of = names.__getitem__ if names is not None and column < len(names) else None
+        return not_finite(value, self._shown, "X", row, column, name_of)
+
+    def _append_dense(self, X: np.ndarray) -> None:
+        if self._n_features is None:
+            self._n_features = self._width(X.shape[1])
+        block = self._cast(X)
+        finite = np.isfinite(block)
+        if not finite.all():
+            row, column = np.argwhere(~finite)[0]
+            raise self._refuse(X[row, column], int(row), int(column))
+        self._column("X", self._file, self.dtype, (self._n_features,)).append(block)
+        self._digest.update_dense(block)
+
+    def _append_csr(self, X: csr_array) -> None:
+        if not X.has_canonical_format:
+            X = X.copy()
+            X.sum_duplicates()
+        data = self._cast(X.data)
+        finite = np.isfinite(data)
+        if not finite.all():
+            at = int(np.flatnonzero(~finite)[0])
+            row = int(np.searchsorted(X.indptr, at, side="right")) - 1
+            raise self._refuse(X.data[at], row, int(X.indices[at]))
+        seen = int(X.indices.max()) + 1 if X.indices.size else 0
+        if self._n_features is None and seen >= 2**31:
+            raise InputError(f"{self._shown}: key 'X': column {seen}; give n_features before the first rows")
+        self._seen = max(self._seen, seen)
+        if not self._columns:
+            group = self._file.create_group("X")
+            self._column("data", group, self.dtype)
+            self._column("indices", group, index_dtype(self._n_features or 0))
+            self._column("indptr", group, np.dtype("<i8")).append(np.zeros(1, dtype=np.int64))
+        indptr = X.indptr.astype(np.int64)
+        self._columns["data"].append(data)
+        self._columns["indices"].append(X.indices)
+        self._columns["indptr"].append(indptr[1:] + self._nnz)
+        self._nnz += len(data)
+        self._digest.update_csr(data, X.indices, indptr)
+
+    def _column(
+        self, name: str, group: h5py.Group, dtype: np.dtype, row_shape: tuple[int, ...] = ()
+    ) -> GrowingArray:
+        if name not in self._columns:
+            self._columns[name] = GrowingArray(group, name, dtype, row_shape)
+        return self._columns[name]
+
+    def _require_open(self) -> None:
+        if self.state != "open":
+            raise InputError(f"{self._shown}: the writer is {self.state} already")
+
+    def close(self) -> None:
+        """Complete the file and give it its name.
+
+        Raises
+        ------
+        InputError
+            No rows, no columns, or names or transform of another width.
+        StorageError
+            The disk is full.
+        """
+        self._require_open()
+        try:
+            self._finish()
+        except BaseException:
+            self.abort()
+            raise
+        self.state = "aborted"  # unless the rename below succeeds
+        self._stack.close()
+        self.state = "closed"
+
+    def _finish(self) -> None:
+        if self.n_samples == 0:
+            raise InputError(f"{self._shown}: key 'X': no rows were written; the source is empty")
+        d = self._n_features = self._width(self._n_features if self._n_features is not None else self._seen)
+        names = self._names if self._names is not None else [f"f{i + 1}" for i in range(d)]
+        if len(names) != d:
+            raise InputError(f"{self._shown}: key 'var/names': {len(names)} names for {d} columns")
+        if self._transform.n_features not in {None, d}:
+            raise InputError(
+                f"{self._shown}: key 'transform': fitted on {self._transform.n_features} columns, not {d}"
+            )
+        for column in self._columns.values():
+            encode(column.close(), "array")
+        if self.kind == "csr":
+            encode(self._file["X"], "csr_matrix")
+            self._file["X"].attrs["shape"] = np.array([self.n_samples, d], dtype=np.int64)
+        self.row_digest = self._ids.close()
+        self.content_digest = self._digest.text(names)
+        encode(self._file.create_group("var"), "dict")
+        write_strings(self._file["var"], "names", names)
+        self._transform.to_group(self._file.create_group("transform"))
+        self._file.attrs["n_samples"] = np.int64(self.n_samples)
+        self._file.attrs["row-digest"] = self.row_digest
+        self._file.attrs["content-digest"] = self.content_digest
+
+    def abort(self) -> None:
+        """Discard the file; nothing happens if it is complete already."""
+        if self.state == "open":
+            self.state = "aborted"
+            stop = _Abort()
+            with suppress(_Abort, FastadmmError):
+                self._stack.__exit__(_Abort, stop, None)
+
+    def __enter__(self) -> PartyWriter:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is not None:
+            self.abort()
+        elif self.state == "open":
+            self.close()
+
+
+class PartyData:
+    """A party's file, checked but not loaded. Made by :func:`open_party`.
+
+    Attributes
+    ----------
+    path : pathlib.Path
+        The file.
+    name : str
+        The party.
+    n_samples, n_features : int
+        Shape (N, d) of the block.
+    kind : {"dense", "csr"}
+        How the block is stored.
+    dtype : numpy.dtype
+        float64 or float32.
+    nnz : int or None
+        Stored entries of a CSR block; None for dense.
+    transform : Transform
+        What the stored rows have gone through.
+    row_digest, content_digest : str
+        Of the row ids (verified when opened) and of the block with its names (see :meth:`verify`).
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path)
+        with read_h5(path, PARTY_TYPE, PARTY_VERSIONS) as file:
+            _refuse_keys(file)
+            self.name = check_party_name(
+                read_attribute(file, "name", str), f"{shown(path)}: attribute 'name'", FormatError
+            )
+            self.n_samples = read_attribute(file, "n_samples", int)
+            if self.n_samples < 1:
+                raise FormatError(f"{shown(path)}: attribute 'n_samples' is {self.n_samples}, not positive")
+            self.kind, block = _block(file)
+            shape = block.shape
+            self.dtype = (block.data if isinstance(block, CsrParts) else block).dtype.newbyteorder("=")
+            self.nnz = block.nnz if isinstance(block, CsrParts) else None
+            self._index_bytes = block.indices.dtype.itemsize if isinstance(block, CsrParts) else 0
+            if shape[0] != self.n_samples:
+                raise FormatError(
+                    f"{shown(path)}: key 'X': has {shape[0]} rows, but attribute 'n_samples' says "
+                    f"{self.n_samples}"
+                )
+            self.n_features = int(shape[1])
+            if self.n_features < 1:
+                raise FormatError(f"{shown(path)}: key 'X': has no columns")
+            names = plain_dataset(require_group(file, "var"), "names")
+            if names.shape != (self.n_features,):
+                raise FormatError(
+                    f"{shown(path)}: key 'var/names': shape {names.shape} for {self.n_features} columns"
+                )
+            self.transform = Transform.from_group(require_group(file, "transform"))
+            if self.transform.n_features not in {None, self.n_features}:
+                raise FormatError(
+                    f"{shown(path)}: key 'transform': fitted on {self.transform.n_features} columns, but "
+                    f"'X' has {self.n_features}"
+                )
+            if self.kind == "csr" and self.transform.center is not None:
+                raise FormatError(f"{shown(path)}: key 'transform/center': not allowed for a sparse block")
+            self.content_digest = read_attribute(file, "content-digest", str)
+            self.row_digest = verified_digest(file, self.n_samples)
+
+    def __repr__(self) -> str:
+        return f"<PartyData {self.name!r}: {self.n_samples} x {self.n_features} {self.kind} {self.dtype}>"
+
+    @cached_property
+    def feature_names(self) -> list[str]:
+        """The d names of the columns (read on first use).
+
+        Raises
+        ------
+        FormatError
+            Damaged, or a name occurs twice.
+        """
+        with read_h5(self.path, PARTY_TYPE, PARTY_VERSIONS) as file:
+            names = read_strings(require_group(file, "var"), "names")
+        if len(set(names)) != len(names):
+            twice = next(name for i, name in enumerate(names) if name in names[:i])
+            raise FormatError(f"{shown(self.path)}: key 'var/names': {twice!r} occurs twice")
+        return names
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that the loaded block takes in memory."""
+        if self.nnz is None:
+            return self.n_samples * self.n_features * self.dtype.itemsize
+        return self.nnz * (self.dtype.itemsize + self._index_bytes) + (self.n_samples + 1) * self._index_bytes
+
+    def ids(self) -> np.ndarray:
+        """Return the row ids, shape (N,): int64, or object holding str."""
+        with read_h5(self.path, PARTY_TYPE, PARTY_VERSIONS) as file:
+            return read_ids(file, self.n_samples)
+
+    def load(self) -> np.ndarray | csr_array:
+        """Read and validate the whole block.
+
+        Returns
+        -------
+        ndarray (C-contiguous) or scipy.sparse.csr_array, shape (N, d)
+            float64 or float32, finite; CSR rows sorted, without duplicates.
+
+        Raises
+        ------
+        FormatError
+            Damaged or inconsistent; names file, key, row and column.
+        InputError
+            NaN or infinite values.
+        StorageError
+            The file is gone, or there is not enough memory.
+        """
+        ((_, block),) = self._read(self.n_samples)
+        return block
+
+    def iter_rows(self, rows: int | None = None) -> Iterator[tuple[int, np.ndarray | csr_array]]:
+        """Read the block in consecutive pieces, in constant memory.
+
+        Parameters
+        ----------
+        rows : int or None
+            Rows per piece; None: about 8 MB.
+
+        Yields
+        ------
+        start : int
+            Number (from 0) of the first row of the piece.
+        block : ndarray or scipy.sparse.csr_array, shape (k, d)
+            As from :meth:`load`, with the same errors.
+        """
+        if rows is None:
+            rows = max(1, _STREAM_BYTES * self.n_samples // max(1, self.nbytes))
+        elif rows < 1:
+            raise InputError(f"{rows} rows per piece; at least one is needed")
+        return self._read(rows)
+
+    def _read(self, rows: int) -> Iterator[tuple[int, np.ndarray | csr_array]]:
+        with read_h5(self.path, PARTY_TYPE, PARTY_VERSIONS) as file:
+            kind, block = _block(file)
+            if kind != self.kind or tuple(block.shape) != (self.n_samples, self.n_features):
+                raise FormatError(f"{shown(self.path)}: key 'X': changed since the file was opened")
+            indptr = read_indptr(block) if isinstance(block, CsrParts) else None
+            for start in range(0, self.n_samples, rows):
+                stop = min(start + rows, self.n_samples)
+                if isinstance(block, CsrParts) and indptr is not None:
+                    yield start, self._csr_rows(block, indptr[start : stop + 1], start)
+                else:
+                    yield start, self._dense_rows(block, start, stop)
+
+    def _dense_rows(self, dataset: h5py.Dataset, start: int, stop: int) -> np.ndarray:
+        out = read_block(dataset, start, stop)
+        step = max(1, _STREAM_BYTES // (self.n_features * self.dtype.itemsize))
+        for first in range(0, len(out), step):  # a mask of the whole block would cost an eighth more memory
+            finite = np.isfinite(out[first : first + step])
+            if not finite.all():
+                row, column = np.argwhere(~finite)[0]
+                raise not_finite(
+                    out[first + row, column],
+                    shown(self.path),
+                    "X",
+                    start + first + int(row) + 1,
+                    int(column),
+                    self._name_of,
+                )
+        return out
+
+    def _csr_rows(self, parts: CsrParts, indptr: np.ndarray, start: int) -> csr_array:
+        first, last = int(indptr[0]), int(indptr[-1])
+        data = read_block(parts.data, first, last)
+        indices = read_block(parts.indices, first, last)
+        local = indptr - first
+        check_rows(
+            data,
+            indices,
+            local,
+            self.n_features,
+            file=shown(self.path),
+            key="X",
+            first_row=start,
+            column_name=self._name_of,
+        )
+        return make_csr(data, indices, local, (len(local) - 1, self.n_features))
+
+    def _name_of(self, column: int) -> str:
+        try:
+            return self.feature_names[column]
+        except FastadmmError:  # a name only decorates another error
+            return "?"
+
+    def verify(self) -> None:
+        """Read everything and compare it with the content digest.
+
+        Raises
+        ------
+        FormatError
+            The block or its names are not what was written; also all errors of :meth:`load`.
+        """
+        digest = ContentDigest(self.kind, self.dtype.name)
+        for _, block in self.iter_rows():
+            if isinstance(block, np.ndarray):
+                digest.update_dense(block)
+            else:
+                digest.update_csr(block.data, block.indices, block.indptr)
+        if digest.text(self.feature_names) != self.content_digest:
+            raise FormatError(
+                f"{shown(self.path)}: attribute 'content-digest' does not agree with keys 'X' and "
+                "'var/names'; damaged or edited"
+            )
+
+
+def _refuse_keys(file: h5py.File) -> None:
+    # A party's file is handed to that party: anything that could be a label is refused, known or not.
+    for parent, allowed in _ROOT_KEYS.items():
+        group = file if not parent else require_group(file, parent)
+        for key in group:
+            if key in allowed:
+                continue
+            full = f"{parent}/{key}".strip("/")
+            if key.lower() in _LABEL_KEYS:
+                raise FormatError(
+                    f"{shown(file.filename)}: key {full!r}: labels, weights and offsets belong in "
+                    "labels.h5, never in a party's file; remove it"
+                )
+            raise FormatError(
+                f"{shown(file.filename)}: key {full!r}: unknown in a party's file; remove it or "
+                "upgrade fastadmm"
+            )
+
+
+def _block(file: h5py.File) -> tuple[str, h5py.Dataset | CsrParts]:
+    import h5py
+
+    is_group = file.get("X", getclass=True) is h5py.Group
+    place = f"{shown(file.filename)}: key "
+    if is_group:
+        parts = open_csr(file, "X")
+        kind, values, key, block = "csr", parts.data, "X/data", parts
+    else:
+        dataset = array_dataset(file, "X", ndim=2, kind="f")
+        kind, values, key, block = "dense", dataset, "X", dataset
+    if values.dtype.newbyteorder("=") not in (np.float64, np.float32):
+        raise FormatError(f"{place}{key!r}: has dtype {values.dtype}, but float64 or float32 is needed")
+    return kind, block
+
+
+def open_party(path: str | os.PathLike[str]) -> PartyData:
+    """Open a party's file: checks its structure and its row digest, does not load the block.
+
+    Parameters
+    ----------
+    path : path
+        The file.
+
+    Returns
+    -------
+    PartyData
+
+    Raises
+    ------
+    StorageError
+        Absent or unreadable.
+    FormatError
+        Not a party's file, damaged, of a newer version, or with labels in it.
+    """
+    return PartyData(path)

@@ -1,0 +1,208 @@
+"""The fitted, per-party scaling of features, stored next to the features it was fitted on."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fastadmm.errors import FormatError, InputError
+from fastadmm.store.atomic import shown
+from fastadmm.store.elements import encode, read_array, read_attribute, write_array
+from fastadmm.store.h5file import check_version
+
+if TYPE_CHECKING:
+    import h5py
+
+__all__ = ["Transform"]
+
+_TYPE, _VERSION = "fastadmm-transform", "1.0"
+_NORMALIZE = ("none", "l2")
+
+
+@dataclass(frozen=True, eq=False)
+class Transform:
+    """Centre, then scale, then normalise the rows of one party's block.
+
+    Parameters
+    ----------
+    normalize : {"none", "l2"}
+        ``"l2"`` divides each row of the block by its Euclidean norm, last; zero rows stay zero.
+    center : ndarray, shape (d,), or None
+        Subtracted first; dense blocks only, because it would fill a sparse one.
+    scale : ndarray, shape (d,), or None
+        Divides second; finite and positive.
+
+    Raises
+    ------
+    InputError
+        Unknown `normalize`, wrong shapes, values not finite, scale not positive.
+    """
+
+    normalize: str = "none"
+    center: np.ndarray | None = None
+    scale: np.ndarray | None = None
+
+    def __post_init__(self) -> None:
+        if self.normalize not in _NORMALIZE:
+            raise InputError(f"transform: normalize {self.normalize!r} is not one of {', '.join(_NORMALIZE)}")
+        lengths = set()
+        for key in ("center", "scale"):
+            value = getattr(self, key)
+            if value is None:
+                continue
+            try:
+                value = np.array(value, dtype=np.float64)
+            except (TypeError, ValueError):
+                raise InputError(f"transform: {key} must be a vector of numbers") from None
+            if value.ndim != 1:
+                raise InputError(f"transform: {key} has {value.ndim} dimensions instead of 1")
+            bad = ~np.isfinite(value) | ((value <= 0) if key == "scale" else False)
+            if bad.any():
+                at = int(np.flatnonzero(bad)[0])
+                rule = "finite and positive" if key == "scale" else "finite"
+                raise InputError(f"transform: {key} of column {at + 1} is {value[at]}, not {rule}")
+            value.setflags(write=False)  # frozen: the digest must stay true
+            object.__setattr__(self, key, value)
+            lengths.add(len(value))
+        if len(lengths) > 1:
+            raise InputError(
+                f"transform: center has {len(self.center)} entries, scale {len(self.scale)}"  # type: ignore[arg-type]
+            )
+
+    @property
+    def is_identity(self) -> bool:
+        """Whether :meth:`apply` changes nothing."""
+        return self.normalize == "none" and self.center is None and self.scale is None
+
+    @property
+    def n_features(self) -> int | None:
+        """Number of columns it was fitted on; None where it takes any."""
+        for value in (self.center, self.scale):
+            if value is not None:
+                return len(value)
+        return None
+
+    def apply(self, X: Any) -> Any:
+        """Return a transformed copy of a block.
+
+        Parameters
+        ----------
+        X : ndarray or scipy.sparse array, shape (n, d)
+            Dense or sparse; float32 stays float32, other types become float64.
+
+        Returns
+        -------
+        ndarray or scipy.sparse.csr_array, shape (n, d)
+            A copy of the same kind.
+
+        Raises
+        ------
+        InputError
+            Wrong number of columns; centring a sparse block.
+        """
+        from scipy.sparse import csr_array, issparse
+
+        sparse = issparse(X)
+        X = csr_array(X) if sparse else np.asarray(X)
+        if X.ndim != 2:
+            raise InputError(f"transform: the block has {X.ndim} dimensions instead of 2")
+        if self.n_features is not None and X.shape[1] != self.n_features:
+            raise InputError(
+                f"transform: the block has {X.shape[1]} columns, but the transform was fitted on "
+                f"{self.n_features}"
+            )
+        if sparse and self.center is not None:
+            raise InputError("transform: a sparse block cannot be centred; store it dense or only scale it")
+        dtype = np.float32 if X.dtype == np.float32 else np.float64
+        if sparse:
+            if not X.has_canonical_format:
+                X = X.copy()
+                X.sum_duplicates()
+            data = X.data.astype(dtype)
+            if self.scale is not None:
+                data /= self.scale[X.indices]
+            if self.normalize == "l2":
+                rows = np.repeat(np.arange(X.shape[0]), np.diff(X.indptr))
+                data /= _sparse_norms(data, rows, X.shape[0])[rows]
+            return csr_array((data, X.indices.copy(), X.indptr.copy()), shape=X.shape)
+        out = np.array(X, dtype=dtype, order="C")
+        if self.center is not None:
+            out -= self.center
+        if self.scale is not None:
+            out /= self.scale
+        if self.normalize == "l2":
+            out /= _dense_norms(out)[:, None]
+        return out
+
+    def digest(self) -> str:
+        """Return ``sha256:<hex>`` of the transform; equal exactly if the transforms are equal."""
+        digest = hashlib.sha256(f"{_TYPE} {_VERSION}\n{self.normalize}\n".encode())
+        for value in (self.center, self.scale):
+            digest.update(b"-\n" if value is None else f"{len(value)}\n".encode())
+            if value is not None:
+                digest.update(np.ascontiguousarray(value, dtype="<f8"))
+        return "sha256:" + digest.hexdigest()
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Transform) and self.digest() == other.digest()
+
+    def __hash__(self) -> int:
+        return hash(self.digest())
+
+    def to_group(self, h5group: h5py.Group) -> None:
+        """Write the transform into an empty HDF5 group."""
+        encode(h5group, _TYPE, _VERSION)
+        h5group.attrs["normalize"] = self.normalize
+        h5group.attrs["digest"] = self.digest()
+        for key in ("center", "scale"):
+            value = getattr(self, key)
+            if value is not None:
+                write_array(h5group, key, value)
+
+    @classmethod
+    def from_group(cls, h5group: h5py.Group) -> Transform:
+        """Read a transform that :meth:`to_group` wrote.
+
+        Raises
+        ------
+        FormatError
+            Incomplete, damaged (digest), of another kind or of a newer version.
+        """
+        place = f"{shown(h5group.file.filename)}: key {h5group.name.strip('/')!r}"
+        found = read_attribute(h5group, "encoding-type", str)
+        if found != _TYPE:
+            raise FormatError(f"{place}: is encoded as {found!r}, but {_TYPE!r} is needed")
+        version = read_attribute(h5group, "encoding-version", str)
+        check_version(h5group.file.filename, version, (_VERSION,), f"key {h5group.name.strip('/')!r}")
+        arrays = {
+            key: read_array(h5group, key, ndim=1, kind="f") if key in h5group else None
+            for key in ("center", "scale")
+        }
+        try:
+            transform = cls(normalize=read_attribute(h5group, "normalize", str), **arrays)
+        except InputError as error:
+            raise FormatError(f"{place}: {error}") from error
+        if transform.digest() != read_attribute(h5group, "digest", str):
+            raise FormatError(f"{place}: does not agree with its digest; damaged or edited")
+        return transform
+
+
+def _dense_norms(X: np.ndarray) -> np.ndarray:
+    # Dividing by the largest entry first, so that squares neither overflow nor vanish.
+    largest = np.max(np.abs(X), axis=1, initial=0.0).astype(np.float64)
+    safe = np.where(largest > 0, largest, 1.0)
+    scaled = X / safe[:, None]
+    norms = np.sqrt(np.einsum("ij,ij->i", scaled, scaled)) * safe
+    return np.where(norms > 0, norms, 1.0)
+
+
+def _sparse_norms(data: np.ndarray, rows: np.ndarray, n_rows: int) -> np.ndarray:
+    largest = np.zeros(n_rows)
+    np.maximum.at(largest, rows, np.abs(data))
+    safe = np.where(largest > 0, largest, 1.0)
+    scaled = data / safe[rows]
+    norms = np.sqrt(np.bincount(rows, weights=scaled * scaled, minlength=n_rows)) * safe
+    return np.where(norms > 0, norms, 1.0)
