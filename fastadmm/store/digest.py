@@ -42,7 +42,7 @@ class RowDigest:
     def update(self, ids: np.ndarray | Iterable[str]) -> None:
         """Add ids, shape (k,): integers or strings according to the kind."""
         if self.kind == "int64":
-            self._hash.update(np.ascontiguousarray(ids, dtype="<i8"))
+            self._hash.update(np.ascontiguousarray(ids, dtype="<i8").data)
         else:
             self._hash.update(_strings_bytes(ids))
 
@@ -92,14 +92,14 @@ class ContentDigest:
     def update_dense(self, block: np.ndarray) -> None:
         """Add rows of a dense block, shape (k, d)."""
         self._rows += block.shape[0]
-        self._values.update(np.ascontiguousarray(block, dtype=self.dtype))
+        self._values.update(np.ascontiguousarray(block, dtype=self.dtype).data)
 
     def update_csr(self, data: np.ndarray, indices: np.ndarray, indptr: np.ndarray) -> None:
         """Add k rows of a CSR block: values, column indices, and k + 1 row pointers."""
         self._rows += len(indptr) - 1
-        self._values.update(np.ascontiguousarray(data, dtype=self.dtype))
-        self._indices.update(np.ascontiguousarray(indices, dtype="<i8"))
-        self._lengths.update(np.ascontiguousarray(np.diff(indptr), dtype="<i8"))
+        self._values.update(np.ascontiguousarray(data, dtype=self.dtype).data)
+        self._indices.update(np.ascontiguousarray(indices, dtype="<i8").data)
+        self._lengths.update(np.ascontiguousarray(np.diff(indptr), dtype="<i8").data)
 
     def text(self, names: Iterable[str]) -> str:
         """Return ``sha256:<hex>`` for everything so far and these feature names."""

@@ -335,10 +335,12 @@ def read_attribute(item: h5py.Group | h5py.Dataset, name: str, kind: type[_Scala
     """
     place = f"{shown(item.file.filename)}: attribute {name!r} of {item.name.strip('/') or '/'!r}"
     with h5_errors(item.file.filename, item.name):
-        value = item.attrs.get(name)
+        value: Any = item.attrs.get(name)
     if value is None:
         raise FormatError(f"{place}: is missing; the file is incomplete, convert it again")
-    accepted = {str: str, int: (int, np.integer), float: (float, np.floating, int, np.integer)}[kind]
+    accepted: tuple[type, ...] = (str,) if kind is str else (int, np.integer)
+    if kind is float:
+        accepted += (float, np.floating)
     if not isinstance(value, accepted) or isinstance(value, (bool, np.bool_)):
         raise FormatError(f"{place}: is {type(value).__name__}, not {kind.__name__}")
     return kind(value)

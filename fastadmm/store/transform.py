@@ -128,13 +128,13 @@ class Transform:
                 rows = np.repeat(np.arange(X.shape[0]), np.diff(X.indptr))
                 data /= _sparse_norms(data, rows, X.shape[0])[rows]
             return csr_array((data, X.indices.copy(), X.indptr.copy()), shape=X.shape)
-        out = np.array(X, dtype=dtype, order="C")
+        out: np.ndarray = np.array(X, dtype=dtype, order="C")
         if self.center is not None:
-            out -= self.center
+            np.subtract(out, self.center, out=out)
         if self.scale is not None:
-            out /= self.scale
+            np.divide(out, self.scale, out=out)
         if self.normalize == "l2":
-            out /= _dense_norms(out)[:, None]
+            np.divide(out, _dense_norms(out)[:, None], out=out)
         return out
 
     def digest(self) -> str:
@@ -143,7 +143,7 @@ class Transform:
         for value in (self.center, self.scale):
             digest.update(b"-\n" if value is None else f"{len(value)}\n".encode())
             if value is not None:
-                digest.update(np.ascontiguousarray(value, dtype="<f8"))
+                digest.update(np.ascontiguousarray(value, dtype="<f8").data)
         return "sha256:" + digest.hexdigest()
 
     def __eq__(self, other: object) -> bool:

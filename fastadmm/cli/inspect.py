@@ -1,0 +1,229 @@
+"""``fastadmm inspect``: what is in a file, partition, model or run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from fastadmm.cli.app import app
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+
+@app.command()
+def inspect(
+    path: Annotated[Path, typer.Argument(help="A .h5 file, a partition, a model or a run directory.")],
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    check: Annotated[bool, typer.Option("--check", help="Read all data and verify their digests.")] = False,
+) -> None:
+    """Show what is in a file, partition, model or run."""
+    from fastadmm.store.describe import describe
+
+    found = describe(path, check=check)
+    if as_json:
+        import json
+
+        # default=str: TOML has dates. Strict JSON has no NaN: they become null.
+        print(json.dumps(_strict(found), indent=2, ensure_ascii=False, default=str, allow_nan=False))
+        return
+    from rich.console import Console
+
+    console = Console()
+    if not console.is_terminal:
+        console = Console(width=160)  # a pipe has no width: cut nothing
+    for part in _VIEWS[found["kind"]](found):
+        console.print(part)
+
+
+def _strict(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {str(key): _strict(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_strict(item) for item in value]
+    if isinstance(value, float) and value - value != 0.0:  # NaN and infinities
+        return None
+    return value
+
+
+# --- tables ------------------------------------------------------------------------------------------------
+
+
+def _text(value: Any) -> str:
+    if value is None:
+        return "–"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int):
+        return f"{value:,}"
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    if isinstance(value, (list, tuple)):
+        return ", ".join(_text(item) for item in value)
+    text = str(value)
+    # Names come from the user's data: control characters must not reach the terminal.
+    return text if text.isprintable() else ascii(text)
+
+
+def _size(count: int) -> str:
+    size = float(count)
+    for unit in ("B", "kB", "MB", "GB"):
+        if size < 1000:
+            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1000
+    return f"{size:.1f} TB"
+
+
+def _facts(title: str, rows: Iterable[tuple[str, Any]]) -> RenderableType:
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(title=Text(_text(title)), title_justify="left", show_header=False, box=None)
+    table.add_column(style="cyan", no_wrap=True)
+    table.add_column(overflow="fold")
+    for key, value in rows:
+        table.add_row(Text(_text(key)), Text(_text(value)))
+    return table
+
+
+def _grid(header: list[str], rows: Iterable[list[Any]]) -> RenderableType:
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=box.SIMPLE_HEAD)
+    for i, name in enumerate(header):
+        table.add_column(name, overflow="fold", justify="left" if i == 0 else "right")
+    for row in rows:
+        table.add_row(*(Text(_text(value)) for value in row))
+    return table
+
+
+def _transform(transform: dict[str, Any]) -> str:
+    steps = [key for key in ("center", "scale") if transform[key]]
+    if transform["normalize"] != "none":
+        steps.append(f"rows {transform['normalize']}")
+    return ", ".join(steps) or "none"
+
+
+def _view_party(found: dict[str, Any]) -> Iterable[RenderableType]:
+    yield _facts(
+        f"Party {found['name']}",
+        [
+            ("samples", found["n_samples"]),
+            ("features", found["n_features"]),
+            ("storage", f"{found['storage']} {found['dtype']}"),
+            ("non-zeros", found["nnz"]),
+            ("density", found["density"]),
+            ("in memory", _size(found["memory_bytes"])),
+            ("on disk", _size(found["file_bytes"])),
+            ("transform", _transform(found["transform"])),
+            ("first features", found["first_features"]),
+            ("row digest", found["row_digest"]),
+            ("digests checked", found["checked"]),
+        ],
+    )
+
+
+def _label_rows(found: dict[str, Any]) -> list[tuple[str, Any]]:
+    rows: list[tuple[str, Any]] = [("task", found["task"])]
+    if "classes" in found:
+        rows += [
+            (f"class {i}", f"{_text(name)}: {count:,}")
+            for i, (name, count) in enumerate(zip(found["classes"], found["counts"]))
+        ]
+    else:
+        rows += [(key, found[key]) for key in ("mean", "min", "max")]
+    return [*rows, ("sample weights", found["sample_weight"]), ("offset", found["offset"])]
+
+
+def _view_labels(found: dict[str, Any]) -> Iterable[RenderableType]:
+    rows = [("samples", found["n_samples"]), *_label_rows(found), ("row digest", found["row_digest"])]
+    yield _facts("Labels", rows)
+
+
+def _view_partition(found: dict[str, Any]) -> Iterable[RenderableType]:
+    rows = [("samples", found["n_samples"]), ("features", found["n_features"]), ("source", found["source"])]
+    labels = found["labels"]
+    rows += _label_rows(labels) if labels else [("task", found["task"]), ("labels", "none")]
+    yield _facts(f"Partition {found['path']}", [*rows, ("row digest", found["row_digest"])])
+    yield _grid(
+        ["party", "features", "storage", "non-zeros", "density", "on disk", "transform", "file"],
+        [
+            [
+                party["name"],
+                party["n_features"],
+                f"{party['storage']} {party['dtype']}",
+                party["nnz"],
+                party["density"],
+                _size(party["file_bytes"]),
+                _transform(party["transform"]),
+                party["file"],
+            ]
+            for party in found["parties"]
+        ],
+    )
+    if found["parties"][0]["checked"]:
+        yield "All digests agree."
+
+
+def _scalars(table: Any) -> list[tuple[str, Any]]:
+    if not isinstance(table, dict):
+        return []
+    rows: list[tuple[str, Any]] = []
+    for key, value in table.items():
+        if isinstance(value, dict):
+            rows += [(f"{key}.{inner}", item) for inner, item in _scalars(value)]
+        elif not (isinstance(value, list) and any(isinstance(item, (dict, list)) for item in value)):
+            rows.append((str(key), value))
+    return rows
+
+
+def _view_run(found: dict[str, Any]) -> Iterable[RenderableType]:
+    result, last = found["result"], found["last_round"]
+    rows = [("status", found["status"])]
+    rows += [(key, value) for key, value in _scalars(result) if key != "status"]
+    if result is None:
+        rows += [(f"last round: {key}", value) for key, value in _scalars(last)]
+    rows += [
+        ("checkpoints", found["checkpoints"]),
+        ("model", found["has_model"]),
+        ("report", found["has_report"]),
+    ]
+    yield _facts(f"Run {found['path']}", rows)
+    parties = (result or {}).get("parties")
+    if isinstance(parties, list) and all(isinstance(party, dict) for party in parties):
+        yield _grid(
+            ["party", "features", "weight norm", "file"],
+            [[party.get(key) for key in ("name", "n_features", "weight_norm", "file")] for party in parties],
+        )
+    if found["config"]:
+        yield _facts("Configuration", _scalars(found["config"]))
+
+
+def _view_hdf5(found: dict[str, Any]) -> Iterable[RenderableType]:
+    yield _facts(f"{found['encoding']} {found['version']}", found["attributes"].items())
+    yield _grid(
+        ["key", "encoding", "shape", "dtype"],
+        [[item["key"], item["encoding"], item.get("shape"), item.get("dtype")] for item in found["elements"]],
+    )
+
+
+def _view_model(found: dict[str, Any]) -> Iterable[RenderableType]:
+    yield _facts(f"Model {found['path']}", _scalars(found["model"]))
+    for file in found["files"]:
+        yield _facts(file["file"], [])
+        yield from _VIEWS[file["kind"]](file)
+
+
+_VIEWS: dict[str, Callable[[dict[str, Any]], Iterable[Any]]] = {
+    "party": _view_party,
+    "labels": _view_labels,
+    "partition": _view_partition,
+    "run": _view_run,
+    "model": _view_model,
+    "hdf5": _view_hdf5,
+}

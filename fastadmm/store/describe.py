@@ -1,0 +1,264 @@
+"""What is in a path: a plain dictionary for any file or directory of ours."""
+
+from __future__ import annotations
+
+import json
+import os
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fastadmm.errors import FormatError, StorageError
+from fastadmm.store.atomic import shown, storage_errors
+from fastadmm.store.elements import key_of, read_attribute
+from fastadmm.store.h5file import h5_errors, read_h5
+from fastadmm.store.label_file import LABELS_TYPE, LabelData, open_labels
+from fastadmm.store.partition import MANIFEST, open_partition
+from fastadmm.store.party_file import PARTY_TYPE, PartyData, open_party
+
+if TYPE_CHECKING:
+    import h5py
+
+__all__ = ["describe"]
+
+#: Files that make a directory a run, in the order of trust.
+_RUN_FILES = ("run.toml", "result.json", "rounds.jsonl")
+_NAMES_SHOWN = 10
+
+
+def describe(path: str | os.PathLike[str], *, check: bool = False) -> dict[str, Any]:
+    """Describe a party, label or other HDF5 file of ours, a partition, a run or a model.
+
+    Parameters
+    ----------
+    path : path
+        What to look at.
+    check : bool
+        Also read every block and compare it with its digest (partitions and party files).
+
+    Returns
+    -------
+    dict
+        JSON types only; key ``kind`` says what it is: "party", "labels", "partition", "run",
+        "model" or "hdf5".
+
+    Raises
+    ------
+    StorageError
+        Absent or unreadable.
+    FormatError, InputError
+        Not ours, damaged, inconsistent.
+    """
+    path = Path(path)
+    with storage_errors(path, "read"):
+        path.stat()
+        if not path.is_dir():
+            return {"path": str(path), **_file(path, check)}
+        names = set(os.listdir(path))
+    if MANIFEST in names:
+        return {"path": str(path), **_partition(path, check)}
+    if names & set(_RUN_FILES):
+        return {"path": str(path), **_run(path, names)}
+    if "model.toml" in names:
+        return {"path": str(path), **_model(path)}
+    raise FormatError(
+        f"{shown(path)}: holds neither {MANIFEST} nor run.toml nor model.toml: not a directory of fastadmm"
+    )
+
+
+def _file(path: Path, check: bool) -> dict[str, Any]:
+    with read_h5(path) as file:
+        kind = read_attribute(file, "encoding-type", str)
+    if kind == PARTY_TYPE:
+        return {"kind": "party", **_party(open_party(path), check, names=True)}
+    if kind == LABELS_TYPE:
+        return {"kind": "labels", **_labels(open_labels(path))}
+    if not kind.startswith("fastadmm-"):
+        raise FormatError(
+            f"{shown(path)}: attribute 'encoding-type' of '/' is {kind!r}: an HDF5 file, but not of fastadmm"
+        )
+    with read_h5(path) as file:
+        version = read_attribute(file, "encoding-version", str)
+        attributes = {str(key): _plain(value) for key, value in file.attrs.items()}
+        with h5_errors(path):
+            elements = _elements(file)
+    return {
+        "kind": "hdf5",
+        "encoding": kind,
+        "version": version,
+        "attributes": attributes,
+        "elements": elements,
+    }
+
+
+def _elements(group: h5py.Group, depth: int = 0) -> list[dict[str, Any]]:
+    import h5py
+
+    found: list[dict[str, Any]] = []
+    for name in group:
+        if not isinstance(group.get(name, getlink=True), h5py.HardLink):
+            found.append({"key": key_of(group, name), "encoding": "link (not followed)"})
+            continue
+        item = group[name]
+        entry: dict[str, Any] = {
+            "key": key_of(group, name),
+            "encoding": _plain(item.attrs.get("encoding-type")),
+        }
+        if isinstance(item, h5py.Dataset):
+            entry |= {"shape": list(item.shape or ()), "dtype": str(item.dtype)}
+        found.append(entry)
+        # Hard links can make a group its own descendant; our files are never deep.
+        if isinstance(item, h5py.Group) and depth < 8:
+            found += _elements(item, depth + 1)
+    return found
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "replace")
+    if isinstance(value, (np.generic, np.ndarray)):
+        return _plain(value.tolist())
+    if isinstance(value, (list, tuple)):
+        return [_plain(v) for v in value]
+    return value if value is None or isinstance(value, (str, int, float, bool)) else str(value)
+
+
+def _party(party: PartyData, check: bool, *, names: bool = False) -> dict[str, Any]:
+    if check:
+        party.verify()
+    transform = party.transform
+    cells = party.n_samples * party.n_features
+    result: dict[str, Any] = {
+        "name": party.name,
+        "file": party.path.name,
+        "n_samples": party.n_samples,
+        "n_features": party.n_features,
+        "storage": party.kind,
+        "dtype": party.dtype.name,
+        "nnz": party.nnz,
+        "density": None if party.nnz is None else party.nnz / cells,
+        "memory_bytes": party.nbytes,
+        "file_bytes": party.path.stat().st_size,
+        "transform": {
+            "normalize": transform.normalize,
+            "center": transform.center is not None,
+            "scale": transform.scale is not None,
+            "digest": transform.digest(),
+        },
+        "row_digest": party.row_digest,
+        "content_digest": party.content_digest,
+        "checked": check,
+    }
+    if names:
+        result["first_features"] = party.feature_names[:_NAMES_SHOWN]
+    return result
+
+
+def _labels(labels: LabelData) -> dict[str, Any]:
+    y = labels.y
+    result: dict[str, Any] = {
+        "file": labels.path.name,
+        "n_samples": labels.n_samples,
+        "task": labels.task,
+        "sample_weight": labels.sample_weight is not None,
+        "offset": labels.offset is not None,
+        "row_digest": labels.row_digest,
+        "file_bytes": labels.path.stat().st_size,
+    }
+    if labels.classes is not None:
+        positive = int(np.count_nonzero(y))
+        result["classes"] = list(labels.classes)
+        result["counts"] = [labels.n_samples - positive, positive]
+    else:
+        result |= {"mean": float(y.mean()), "min": float(y.min()), "max": float(y.max())}
+    return result
+
+
+def _partition(path: Path, check: bool) -> dict[str, Any]:
+    partition = open_partition(path, require_labels=False)
+    return {
+        "kind": "partition",
+        "n_samples": partition.n_samples,
+        "n_features": sum(party.n_features for party in partition.parties),
+        "task": partition.task,
+        "source": partition.source,
+        "row_digest": partition.row_digest,
+        "parties": [_party(party, check) for party in partition.parties],
+        "labels": None if partition.labels is None else _labels(partition.labels),
+    }
+
+
+def _parsed(path: Path, parse: Callable[[str], Any]) -> dict[str, Any] | None:
+    """Read a JSON or TOML document; None where the file is absent."""
+    with storage_errors(path, "read"):
+        try:
+            raw = path.read_bytes()
+        except FileNotFoundError:
+            return None
+    try:
+        document = parse(raw.decode("utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise FormatError(
+            f"{shown(path)}: not valid {path.suffix[1:].upper()}: {' '.join(str(error).split())}"
+        ) from None
+    if not isinstance(document, dict):
+        raise FormatError(f"{shown(path)}: key '/': is {type(document).__name__}, not an object")
+    return document
+
+
+def _last_round(path: Path) -> dict[str, Any] | None:
+    """Return the last complete record of a round log; a run that was killed may end mid-line."""
+    with storage_errors(path, "read"):
+        if not path.exists():
+            return None
+        with open(path, "rb") as stream:
+            # A record is well below 1 MB: the end of the log is enough, however long the run was.
+            size = stream.seek(0, os.SEEK_END)
+            stream.seek(max(0, size - (1 << 20)))
+            lines = stream.read().split(b"\n")
+    for line in reversed(lines):
+        try:
+            record = json.loads(line)
+        except ValueError:
+            continue
+        if isinstance(record, dict):
+            return record
+    return None
+
+
+def _run(path: Path, names: set[str]) -> dict[str, Any]:
+    result = _parsed(path / "result.json", json.loads)
+    config = _parsed(path / "run.toml", tomllib.loads)
+    environment = _parsed(path / "environment.json", json.loads)
+    last = _last_round(path / "rounds.jsonl")
+    checkpoints = path / "checkpoints"
+    with storage_errors(checkpoints, "read"):
+        n_checkpoints = (
+            sum(not name.startswith(".") for name in os.listdir(checkpoints)) if checkpoints.is_dir() else 0
+        )
+    return {
+        "kind": "run",
+        "status": (result or {}).get("status", "unfinished"),
+        "result": result,
+        "config": config,
+        "environment": environment,
+        "last_round": last,
+        "checkpoints": n_checkpoints,
+        "has_model": (path / "model" / "model.toml").exists(),
+        "has_report": "report.html" in names,
+    }
+
+
+def _model(path: Path) -> dict[str, Any]:
+    manifest = _parsed(path / "model.toml", tomllib.loads)
+    files = []
+    with storage_errors(path, "read"):
+        names = sorted(name for name in os.listdir(path) if name.endswith(".h5") and not name.startswith("."))
+    if not names:
+        raise StorageError(f"{shown(path)}: model.toml names a model, but there is no .h5 file beside it")
+    for name in names:
+        files.append({"file": name, **_file(path / name, check=False)})
+    return {"kind": "model", "model": manifest, "files": files}
