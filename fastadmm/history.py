@@ -47,7 +47,7 @@ class RoundRecord:
     lyapunov : float
         V^t, equation 13 of Hu et al., in the paper's summed scaling.
     penalty : float
-        r / W, the penalty per mean loss (the paper's rho for its mean objective).
+        r, in the summed scaling (the paper's rho for its mean objective is r / N).
     weight_norms : list of float
         :math:`\|x_m\|` per party.
     accelerated : bool

@@ -42,8 +42,9 @@ class SolverOptions:
     max_seconds : float or None
         Stop after this much wall time.
     penalty : float or None
-        r / W, per mean loss (the paper's rho for its mean objective); None
-        takes 0.05 times the largest curvature of the loss.
+        r, in the summed scaling: the unit is the curvature of one sample's
+        loss. For the mean objective the paper's rho is r / N. None takes 0.05
+        times the largest curvature of the loss.
     acceleration : {"auto", "anderson", "none"}
         "auto" accelerates ``sharing`` and leaves the paper's schemes as printed.
     x_update : {"auto", "gram", "kernel", "cg"}
@@ -144,7 +145,7 @@ class Solver:
             # r in units of one sample's curvature, so W = N for unit weights drops out
             penalty = DEFAULT_PENALTY * problem.loss.curvature_bound * problem.total_weight / problem.n_samples
         else:
-            penalty = self.options.penalty * problem.total_weight
+            penalty = self.options.penalty
         memory = acceleration_memory(problem.n_parties, problem.n_samples) if accelerate else 0
         self.coordinator = Coordinator(problem, self.scheme, penalty, self.engine, memory)
         self.bound = LowerBound()
@@ -162,7 +163,7 @@ class Solver:
             self.engine.map(lambda party: party.prepare(), self.parties)
             zero = np.zeros(self.problem.n_samples)
             start = primal_value(self.problem, zero, self.intercept, self.engine)
-        self.divergence = DivergenceDetector(start.loss / self.problem.total_weight)
+        self.divergence = DivergenceDetector(start.loss / self.problem.total_weight, self.scheme.convergent)
         if self.n_rounds == 0:
             self.intercept = start.intercept
             self.coordinator.intercept = start.intercept
@@ -198,7 +199,7 @@ class Solver:
             dual_residual=outcome.dual_residual,
             augmented_lagrangian=lagrangian / w,
             lyapunov=lyapunov,
-            penalty=r / w,
+            penalty=r,
             weight_norms=[float(np.linalg.norm(p.weights)) for p in self.parties],
             accelerated=outcome.accelerated,
             test=test,
@@ -226,7 +227,9 @@ class Solver:
 
     def stop_reason(self, record: RoundRecord) -> Status | None:
         """Why to stop after this round, or None to go on."""
-        if self.divergence.diverged(record.objective, record.primal_residual):
+        r = record.penalty
+        residual = math.hypot(math.sqrt(r) * record.primal_residual, record.dual_residual / math.sqrt(r))
+        if self.divergence.diverged(record.objective, residual):
             return Status.DIVERGED
         if self.options.gap > 0 and record.gap <= self.options.gap:
             return Status.CONVERGED
@@ -266,6 +269,7 @@ class Solver:
             "seconds": self.seconds,
             "lower_bound": self.bound.value,
             "smallest_residual": self.divergence.smallest,
+            "grown_rounds": self.divergence.grown_rounds,
         }
 
     def party_weights(self) -> list[np.ndarray]:
@@ -281,6 +285,7 @@ class Solver:
         self.seconds = float(saved["seconds"])
         self.bound.value = float(saved["lower_bound"])
         self.divergence.smallest = float(saved["smallest_residual"])
+        self.divergence.grown_rounds = int(saved["grown_rounds"])
         for party, x in zip(self.parties, weights, strict=True):
             party.weights = np.array(x, dtype=np.float64)
 

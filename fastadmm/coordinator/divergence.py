@@ -9,8 +9,13 @@ __all__ = ["DivergenceDetector"]
 #: The objective may exceed its value at zero weights by this factor; growth beyond it is no transient.
 _MAX_OBJECTIVE = 100.0
 
-#: Growth of the residual over its smallest value that no converging run showed.
-_MAX_RESIDUAL_GROWTH = 1e4
+#: A residual this many times its smallest value so far counts as grown ...
+_GROWTH = 2.0
+
+#: ... and a run whose residual stayed grown for this many rounds is not coming back.
+#: With the logistic loss, whose gradient is bounded, divergence ends in a large
+#: limit cycle instead of overflow, which is what this catches.
+_PATIENCE = 40
 
 
 class DivergenceDetector:
@@ -20,21 +25,38 @@ class DivergenceDetector:
     ----------
     start : float
         Objective at zero weights with the best intercept.
+    guaranteed : bool
+        Whether the scheme converges by theorem; then only overflow counts.
+
+    Attributes
+    ----------
     smallest : float
-        Smallest residual so far, carried over from a checkpoint.
+        Smallest residual so far.
+    grown_rounds : int
+        For how many rounds in a row the residual has been grown.
     """
 
-    def __init__(self, start: float, smallest: float = math.inf) -> None:
+    def __init__(self, start: float, guaranteed: bool) -> None:
         self.start = start
-        self.smallest = smallest
+        self.guaranteed = guaranteed
+        self.smallest = math.inf
+        self.grown_rounds = 0
 
-    def diverged(self, objective: float, primal_residual: float) -> bool:
-        """Take in one round; True if the iterates grow without bound."""
-        if not (math.isfinite(objective) and math.isfinite(primal_residual)):
+    def diverged(self, objective: float, residual: float) -> bool:
+        """Take in one round; True if the iterates do not come back.
+
+        Parameters
+        ----------
+        objective : float
+            F, per mean loss.
+        residual : float
+            Norm of primal and dual residual in one unit.
+        """
+        if not (math.isfinite(objective) and math.isfinite(residual)):
             return True
-        if primal_residual > 0.0:
-            self.smallest = min(self.smallest, primal_residual)
-        above = objective > self.start * (1.0 + 1e-9)
-        return above and (
-            objective > _MAX_OBJECTIVE * self.start or primal_residual > _MAX_RESIDUAL_GROWTH * self.smallest
-        )
+        self.smallest = min(self.smallest, residual)
+        grown = residual > _GROWTH * self.smallest
+        self.grown_rounds = self.grown_rounds + 1 if grown else 0
+        if self.guaranteed:
+            return False
+        return self.grown_rounds >= _PATIENCE or (grown and objective > _MAX_OBJECTIVE * self.start)

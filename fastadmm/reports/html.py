@@ -167,7 +167,7 @@ def _real(value: Any) -> bool:
 
 
 def _badge(records: RunRecords, facts: _Facts) -> dict[str, str]:
-    if facts.status is None:
+    if facts.status in (None, "running"):
         return {"kind": "open", "text": "Not finished", "detail": "the run is still going, or was killed"}
     if facts.status == "converged":
         if facts.gap is None:
@@ -214,7 +214,7 @@ def _bound(facts: _Facts, subject: str) -> str | None:
             return f"{first} is at most {_percent(facts.gap_absolute / best)} above the best possible."
         return f"{first} is at most {_number(_round_up(facts.gap_absolute))} above the best possible."
     if facts.gap is not None and facts.gap >= 0:
-        return f"The relative duality gap is {_percent(facts.gap)}: {subject} can be improved by no more than that."
+        return f"{first} is at most {_percent(facts.gap)} above the best possible."
     return None
 
 
@@ -224,8 +224,8 @@ def _headline(records: RunRecords, facts: _Facts, n_parties: int) -> list[dict[s
 
     target = "" if facts.target is None else f"target {_number(facts.target)}"
     return [
-        item("Objective", _number(facts.objective, 6), "mean loss + λ · penalty"),
-        item("Relative gap", _number(facts.gap), target),
+        item("Objective", _number(facts.objective, 6), "mean loss + λ·R"),
+        item("Relative gap", _number(facts.gap if facts.gap is None else _round_up(facts.gap)), target),
         item("Rounds", _number(facts.rounds), str((records.result or {}).get("scheme") or "")),
         item("Time", _duration(facts.seconds), _per_round(facts)),
         item("Samples", _number(facts.n_samples), str((records.result or {}).get("loss") or "")),
@@ -260,7 +260,7 @@ def _parties(records: RunRecords) -> list[dict[str, Any]]:
             {
                 "name": str(party.get("name") or f"party {k + 1}"),
                 "n_features": _number(party.get("n_features")),
-                "weight_norm": _number(norm, 6),
+                "weight_norm": _number(norm, 5, zeros=True),
                 "file": str(party.get("file") or NONE),
             }
         )
@@ -284,13 +284,13 @@ def _last_rounds(records: RunRecords) -> dict[str, Any]:
         (f"test {metric_label(name)}", values[tail]) for name, values in list(history.test.items())[:3]
     ]
     columns = [(label, values) for label, values in columns if not np.isnan(values).all()]
-    rows = [
-        [
-            _number(int(number)),
-            *(_number(float(values[k]), 8 if label == "objective" else 4) for label, values in columns),
+    rows = []
+    for k, number in enumerate(history.round[tail]):
+        cells = [
+            _number(float(values[k]), 8 if label == "objective" else 4, zeros=label != "penalty")
+            for label, values in columns
         ]
-        for k, number in enumerate(history.round[tail])
-    ]
+        rows.append([_number(int(number)), *cells])
     return {"header": ["round", *(label for label, _ in columns)], "rows": rows}
 
 
@@ -307,8 +307,11 @@ def _evaluation(evaluation: dict[str, Any] | None) -> dict[str, Any] | None:
     names = list(dict.fromkeys(name for _, metrics in models for name in scalars(metrics)))
     return {
         "data": str(evaluation.get("data") or ""),
-        "header": ["model", *map(metric_label, names)],
-        "rows": [[model, *(_number(metrics.get(name), 5) for name in names)] for model, metrics in models],
+        "header": ["metric", *(model for model, _ in models)],
+        "rows": [
+            [metric_label(name), *(_number(metrics.get(name), 5, zeros=True) for _, metrics in models)]
+            for name in names
+        ],
     }
 
 
@@ -350,19 +353,24 @@ def _text(value: Any) -> str:
 # --- numbers -----------------------------------------------------------------------------------
 
 
-def _number(value: Any, digits: int = 4) -> str:
+def _number(value: Any, digits: int = 4, *, zeros: bool = False) -> str:
+    """A number for readers; with ``zeros`` all digits are kept, so that a column lines up."""
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return NONE
-    if not math.isfinite(value):
+    if isinstance(value, float) and math.isinf(value):
         return "∞" if value > 0 else "−∞"
-    if value == int(value) and abs(value) < 1e15:
+    if value == int(value) and abs(value) < 1e15 and not zeros:
         return f"{int(value):,}".replace(",", "\N{NARROW NO-BREAK SPACE}").replace("-", "−")
-    if 1e-3 <= abs(value) < 1e6:
-        return f"{value:.{digits}g}".replace("-", "−") if abs(value) < 10**digits else f"{value:.0f}"
+    value = float(value)
+    if 1e-3 <= abs(value) < 1e6 or value == 0.0:
+        if abs(value) >= 10**digits:
+            return f"{value:.0f}".replace("-", "−")
+        return (f"{value:#.{digits}g}" if zeros else f"{value:.{digits}g}").rstrip(".").replace("-", "−")
     mantissa, exponent = f"{value:.{min(digits, 4) - 1}e}".split("e")
-    mantissa = mantissa.rstrip("0").rstrip(".").replace("-", "−")
+    if not zeros and "." in mantissa:
+        mantissa = mantissa.rstrip("0").rstrip(".")
     power = "10" + str(int(exponent)).translate(str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"))
-    return power if mantissa == "1" else f"{mantissa}·{power}"
+    return power if mantissa == "1" else f"{mantissa.replace('-', '−')}×{power}"
 
 
 def _round_up(value: float, digits: int = 2) -> float:

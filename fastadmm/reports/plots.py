@@ -286,11 +286,10 @@ def _gap(x: NDArray[Any], unit: str, gap: NDArray[np.float64], target: float | N
             ax.axhline(target, color=SERIES_COLOURS[1], linestyle=DASHES[1], linewidth=1.4)
             ax.annotate(
                 f"target {_power(target)}",
-                (1, target),
+                (0, target),  # on the left, where the line has not come down yet
                 xycoords=("axes fraction", "data"),
-                xytext=(0, 4),
+                xytext=(5, 4),
                 textcoords="offset points",
-                ha="right",
                 color=SERIES_COLOURS[1],
                 fontsize=8.5,
             )
@@ -358,7 +357,8 @@ def _lagrangian(history: History) -> Plot | None:
         caption="The quantities that the convergence theory of ADMM sharing follows: "
         "Vᵗ does not increase where the theory applies.",
         alt=" ".join(f"{name[0].upper()}{name[1:]}: {_story(history.round, y)}" for name, y in lines),
-        svg=_render("lagrangian", _panels(history, lines)),
+        svg=_render("lagrangian", _panels(history, lines), wide=len(lines) > 1),
+        wide=len(lines) > 1,
     )
 
 
@@ -372,8 +372,8 @@ def _test_metrics(history: History) -> Plot | None:
         title="Test metrics",
         caption="Measured on the test partition after every round; never used for training.",
         alt=" ".join(f"{name}: {_story(history.round, y)}" for name, y in lines),
-        svg=_render("test", _panels(history, lines), wide=len(lines) == 3),
-        wide=len(lines) == 3,
+        svg=_render("test", _panels(history, lines), wide=len(lines) > 1),
+        wide=len(lines) > 1,
     )
 
 
@@ -472,11 +472,13 @@ def _axes(ax: Axes, history: History, xlabel: str, *, log: bool) -> None:
     if log:
         _log_axis(ax)
     else:
-        ax.ticklabel_format(axis="y", useOffset=False)
-        from matplotlib.ticker import FuncFormatter, MaxNLocator
+        from matplotlib.ticker import MaxNLocator, ScalarFormatter
 
-        ax.yaxis.set_major_locator(MaxNLocator(nbins=6))
-        ax.yaxis.set_major_formatter(FuncFormatter(_plain))
+        ax.yaxis.set_major_locator(MaxNLocator(nbins=6, steps=[1, 2, 2.5, 5, 10]))
+        # No offset: "+0.3239" at the top of an axis is overlooked.
+        formatter = ScalarFormatter(useOffset=False, useMathText=False)
+        formatter.set_powerlimits((-4, 5))
+        ax.yaxis.set_major_formatter(formatter)
 
 
 def _x_axis(ax: Axes, x: NDArray[Any], *, integer: bool = True) -> None:
@@ -515,6 +517,7 @@ def _render(key: str, draw: Callable[[Figure], None], *, wide: bool = False, hei
         # The browser has the glyphs that matplotlib's own font lacks.
         warnings.filterwarnings("ignore", message="Glyph .* missing from font", category=UserWarning)
         figure = Figure(figsize=(10.6 if wide else 5.2, height), layout="constrained")
+        figure.get_layout_engine().set(w_pad=0.06, wspace=0.06)
         draw(figure)
         text = io.StringIO()
         figure.savefig(
@@ -566,20 +569,11 @@ def _wide_range(y: NDArray[np.float64]) -> bool:
 
 
 def _power(value: float) -> str:
+    """A number as the reader would write it on a logarithmic axis: 10⁻⁶, 2.5×10⁻⁶."""
     exponent = math.floor(math.log10(value) + 1e-9)
     digits = value / 10.0**exponent
-    if -2 <= exponent <= 3:
-        return f"{value:.3g}" if value < 1000 else _thousands(value)
     power = "10" + str(exponent).translate(str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"))
-    return power if abs(digits - 1.0) < 1e-6 else f"{digits:.2g}·{power}"
-
-
-def _plain(value: float, _: int | None = None) -> str:
-    if value == 0.0:
-        return "0"
-    if 1e-4 <= abs(value) < 1e5:
-        return f"{value:.6g}"
-    return ("−" if value < 0 else "") + _power(abs(value))
+    return power if abs(digits - 1.0) < 1e-6 else f"{digits:.2g}×{power}"
 
 
 def _thousands(value: float) -> str:
