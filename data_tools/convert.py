@@ -1,0 +1,524 @@
+"""From a data file to a partition: one pass to look, one pass to write."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+import numpy as np
+from fastadmm.data_tools.blocks import Block, OnRead, Source
+from fastadmm.data_tools.csv_table import CsvSource
+from fastadmm.data_tools.labels import LabelCollector, Labels
+from fastadmm.data_tools.libsvm import LibsvmSource
+from fastadmm.data_tools.npz import NpzSource
+from fastadmm.data_tools.opening import SourceFile, guess_format
+from fastadmm.data_tools.scaling import ColumnStatistics, fit_transform_of
+from fastadmm.data_tools.split import (
+    PartyColumns,
+    by_names,
+    by_widths,
+    equal_widths,
+    is_widths,
+    parse_names,
+    parse_widths,
+    split_names,
+)
+from fastadmm.errors import ConfigError, InputError
+from scipy import sparse
+
+if TYPE_CHECKING:
+    from fastadmm.store import Partition, Transform
+
+__all__ = ["Progress", "convert"]
+
+#: ``progress(stage, done, total)`` with stage "reading" or "writing" and bytes of the source on disk.
+Progress = Callable[[str, int, int], None]
+
+#: A sparse party's block with more than this fraction of non-zeros is stored dense.
+DENSE_ABOVE = 0.5
+
+#: Parsed blocks kept between the passes: a source that fits is parsed once.
+CACHE_BYTES = 32 << 20
+
+#: float64 values made dense at a time: 1 << 18 is 2 MB.
+DENSE_VALUES = 1 << 18
+
+_CHOICES = {
+    "normalize": ("none", "l2"),
+    "dtype": ("float64", "float32"),
+    "task": ("auto", "classification", "regression"),
+    "storage": ("auto", "dense", "csr"),
+    "format": ("auto", "libsvm", "csv", "npz"),
+}
+
+
+def convert(
+    source: str | Path,
+    out: str | Path,
+    *,
+    columns: str | None = None,
+    parties: int | None = None,
+    names: str | None = None,
+    label: str | None = None,
+    like: str | Path | None = None,
+    normalize: str | None = None,
+    standardize: bool = False,
+    dtype: str | None = None,
+    task: str | None = None,
+    storage: str | None = None,
+    features: int | None = None,
+    zero_based: bool = False,
+    header: bool = True,
+    separator: str = ",",
+    drop: Sequence[str] = (),
+    x_key: str | None = None,
+    y_key: str | None = None,
+    format: str = "auto",
+    force: bool = False,
+    progress: Progress | None = None,
+) -> Partition:
+    """Convert a LIBSVM, CSV or NPZ file into a partition.
+
+    The source is streamed: memory does not grow with its size, apart from 8 bytes per row for the labels
+    (and, for CSR archives, 8 for the row pointer). The same source and options give the same partition.
+
+    Parameters
+    ----------
+    source : path
+        Data file; gzip, bzip2 and xz are recognised by content.
+    out : path
+        Partition directory to make.
+    columns : str, optional
+        Widths (``"66,57"``), or column names, parties separated by semicolons (``"age,bmi;glucose"``, CSV).
+    parties : int, optional
+        Number of equal consecutive blocks instead. Exactly one of ``columns``, ``parties``, ``like``.
+    names : str, optional
+        Names of the parties (``"bank,telco"``).
+    label : str, optional
+        Label column (CSV).
+    like : path, optional
+        Partition whose widths, names, transforms, storage, dtype, task and classes are taken over: for test
+        sets, which must be scaled as the training set was.
+    normalize : {"none", "l2"}, optional
+        ``"l2"`` scales each row of each party's block to Euclidean norm 1, after standardising.
+    standardize : bool
+        Divide columns by their standard deviation; dense blocks are centred first.
+    dtype : {"float64", "float32"}, optional
+        Type of the stored features.
+    task : {"auto", "classification", "regression"}, optional
+        "auto": two distinct labels make a classification.
+    storage : {"auto", "dense", "csr"}, optional
+        "auto": sparse sources are stored CSR, unless more than half of a party's values are non-zero.
+    features : int, optional
+        Number of features, for LIBSVM files whose last features never occur.
+    zero_based : bool
+        LIBSVM indices count from 0.
+    header : bool
+        Whether the CSV file begins with column names.
+    separator : str
+        Between CSV cells.
+    drop : sequence of str
+        CSV columns to leave out.
+    x_key, y_key : str, optional
+        Names of the arrays in an NPZ file; default ``X`` (or the CSR arrays) and ``y``.
+    format : {"auto", "libsvm", "csv", "npz"}
+        Kind of source.
+    force : bool
+        Replace an existing partition.
+    progress : callable, optional
+        ``progress(stage, done, total)``.
+
+    Returns
+    -------
+    Partition
+        The new partition, opened.
+
+    Raises
+    ------
+    ConfigError
+        Options that do not go together.
+    InputError
+        Faults in the data; the message names file and place.
+    FormatError
+        ``like`` is damaged.
+    StorageError
+        A path cannot be read or written.
+    """
+    _check_choices(normalize=normalize, dtype=dtype, task=task, storage=storage, format=format)
+    _check_split(columns, parties, names, like)
+    if like is not None:
+        fixed = {
+            "--normalize": normalize, "--standardize": standardize or None, "--dtype": dtype, "--task": task,
+            "--storage": storage, "--features": features,
+        }  # fmt: skip
+        if given := [option for option, value in fixed.items() if value is not None]:
+            raise ConfigError(
+                f"{given[0]} and --like: the partition given by --like decides; leave {given[0]} out"
+            )
+    model = _Like.open(like) if like is not None else None
+    file = SourceFile(source)
+    kind = guess_format(file) if format == "auto" else format
+    if (kind == "npz") != file.is_zip:
+        raise InputError(
+            f"{file.path}: is {'' if file.is_zip else 'not '}a zip archive, as NPZ files are: check --format"
+        )
+    _check_format_options(kind, label, drop, header, separator, zero_based, x_key, y_key)
+
+    reader: Source
+    if kind == "csv":
+        reader = CsvSource(
+            file, label=label, drop=drop, header=header, separator=separator,
+            features=model.feature_names if model else None,
+        )  # fmt: skip
+    elif kind == "npz":
+        reader = NpzSource(file, x_key=x_key, y_key=y_key or "y")
+    else:
+        reader = LibsvmSource(
+            file, n_features=_declared(columns, features, model, file), zero_based=zero_based
+        )
+    if features is not None and reader.n_features != features:
+        raise InputError(
+            f"{file.path}: --features {features}, but there are {reader.n_features} feature columns"
+        )
+    # Faults of the split are found before the data are read, where the number of columns is known.
+    split = (
+        None
+        if reader.n_features is None
+        else _split(reader, reader.n_features, columns, parties, names, model)
+    )
+
+    def on_read(stage: str) -> OnRead | None:
+        return (lambda done: progress(stage, done, file.size)) if progress is not None else None
+
+    scan = _scan(reader, standardize, on_read("reading"))
+    labels = scan.labels.finish(model.task if model else (task or "auto"), model.classes if model else None)
+    if split is None:
+        split = _split(reader, scan.n_features, columns, parties, names, model)
+    elif (
+        kind == "libsvm"
+        and model is None
+        and features is None
+        and scan.n_features < cast(int, reader.n_features)
+    ):
+        widths = [party.width for party in split]
+        raise InputError(
+            f"{file.path}: widths {'+'.join(map(str, widths))} = {sum(widths)}, but the largest index is "
+            f"{scan.n_features - (1 if zero_based else 0)}: correct the widths, or pass --features "
+            f"{sum(widths)} if the last features just never occur"
+        )
+    if model is not None:
+        kinds, transforms, dtype = model.kinds, model.transforms, model.dtype
+    else:
+        kinds = [_storage(party, reader.kind, storage or "auto", scan) for party in split]
+        transforms = [
+            fit_transform_of(party, kind, scan.statistics, normalize or "none")
+            for party, kind in zip(split, kinds)
+        ]
+    blocks = scan.cache if scan.cache is not None else reader.blocks(on_read("writing"))
+    return _write(reader, out, blocks, labels, split, kinds, transforms, dtype or "float64", model, force)
+
+
+# --- options ---------------------------------------------------------------------------------------------
+
+
+def _check_choices(**options: str | None) -> None:
+    for option, value in options.items():
+        if value is not None and value not in _CHOICES[option]:
+            raise ConfigError(f"--{option} {value!r}: choose one of {', '.join(_CHOICES[option])}")
+
+
+def _check_split(
+    columns: str | None, parties: int | None, names: str | None, like: str | Path | None
+) -> None:
+    given = [
+        option
+        for option, value in (("--columns", columns), ("--parties", parties), ("--like", like))
+        if value is not None
+    ]
+    if len(given) > 1:
+        raise ConfigError(f"{given[0]} and {given[1]}: give only one of them")
+    if not given:
+        raise ConfigError("how are columns split between parties? give --columns, --parties or --like")
+    if like is not None and names is not None:
+        raise ConfigError("--names and --like: the partition given by --like decides; leave --names out")
+    if columns is not None and is_widths(columns):
+        parse_widths(columns)
+    if columns is not None and not columns.strip(" ,;"):
+        raise ConfigError("--columns is empty")
+    if parties is not None:
+        equal_widths(parties, max(parties, 1))
+
+
+def _check_format_options(
+    kind: str, label: str | None, drop: Sequence[str], header: bool, separator: str, zero_based: bool,
+    x_key: str | None, y_key: str | None,
+) -> None:  # fmt: skip
+    """Refuse options that would have no effect."""
+    owners = {
+        "--label": ("csv", label is not None),
+        "--drop": ("csv", bool(drop)),
+        "--no-header": ("csv", not header),
+        "--separator": ("csv", separator != ","),
+        "--zero-based": ("libsvm", zero_based),
+        "--x-key": ("npz", x_key is not None),
+        "--y-key": ("npz", y_key is not None),
+    }
+    for option, (owner, given) in owners.items():
+        if given and owner != kind:
+            raise ConfigError(
+                f"{option} is for {owner} sources, but this one is read as {kind} (see --format)"
+            )
+    if len(separator) != 1 or separator in '"\r\n' or not separator.isascii():
+        raise ConfigError(f"--separator {separator!r}: give one character, such as ';'")
+
+
+def _declared(columns: str | None, features: int | None, model: _Like | None, file: SourceFile) -> int | None:
+    """Number of features that the options state, for a format that does not."""
+    if features is not None and features < 1:
+        raise ConfigError(f"--features {features}: must be at least 1")
+    if model is not None:
+        return sum(model.widths)
+    if columns is None:
+        return features
+    if not is_widths(columns):
+        raise ConfigError(f"--columns {columns!r}: LIBSVM columns have no names; give widths such as 66,57")
+    widths = parse_widths(columns)
+    if features is not None and sum(widths) != features:
+        raise InputError(
+            f"{file.path}: widths {'+'.join(map(str, widths))} = {sum(widths)} do not add up to "
+            f"--features {features}"
+        )
+    return sum(widths)
+
+
+@dataclass(frozen=True)
+class _Like:
+    """What is taken over from another partition."""
+
+    path: str
+    names: list[str]
+    widths: list[int]
+    kinds: list[str]
+    transforms: list[Transform]
+    party_features: list[list[str]]
+    dtype: str
+    task: str
+    classes: tuple[str, str] | None
+
+    @property
+    def feature_names(self) -> list[str]:
+        return list(chain.from_iterable(self.party_features))
+
+    @classmethod
+    def open(cls, path: str | Path) -> _Like:
+        from fastadmm.store import open_partition
+
+        partition = open_partition(path)
+        assert partition.labels is not None
+        parties = partition.parties
+        return cls(
+            path=str(path),
+            names=[party.name for party in parties],
+            widths=[party.n_features for party in parties],
+            kinds=[party.kind for party in parties],
+            transforms=[party.transform for party in parties],
+            party_features=[list(party.feature_names) for party in parties],
+            dtype=str(np.dtype(parties[0].dtype)),
+            task=partition.task,
+            classes=partition.labels.classes,
+        )
+
+
+@contextmanager
+def _naming(path: str) -> Iterator[None]:
+    """Begin messages about the split with the name of the source."""
+    try:
+        yield
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from None
+
+
+def _split(
+    reader: Source,
+    n_features: int,
+    columns: str | None,
+    parties: int | None,
+    names: str | None,
+    model: _Like | None,
+) -> list[PartyColumns]:
+    with _naming(reader.path):
+        if model is not None:
+            # Columns with names are found by them, wherever they stand; others by position.
+            if reader.feature_names is not None and set(model.feature_names) & set(reader.feature_names):
+                return by_names(model.party_features, model.names, reader.feature_names)
+            return by_widths(model.widths, model.names, n_features)
+        if columns is not None and not is_widths(columns):
+            if reader.feature_names is None:
+                raise InputError(
+                    f"--columns {columns!r}: this format has no column names; give widths such as 66,57"
+                )
+            lists = split_names(columns)
+            return by_names(lists, parse_names(names, len(lists)), reader.feature_names)
+        widths = (
+            parse_widths(columns) if columns is not None else equal_widths(cast(int, parties), n_features)
+        )
+        return by_widths(widths, parse_names(names, len(widths)), n_features)
+
+
+# --- first pass ------------------------------------------------------------------------------------------
+
+
+@dataclass
+class _Scan:
+    labels: LabelCollector
+    n_rows: int
+    n_features: int  # as far as seen
+    nonzeros: np.ndarray  # per column; CSR sources only
+    statistics: ColumnStatistics | None
+    cache: list[Block] | None  # all blocks, if they are small
+
+
+def _scan(reader: Source, standardize: bool, on_read: OnRead | None) -> _Scan:
+    labels = LabelCollector(reader.path)
+    statistics = ColumnStatistics() if standardize else None
+    nonzeros = np.zeros(0, dtype=np.int64)
+    cache: list[Block] | None = []
+    n_rows = n_features = cached = 0
+    for block in reader.blocks(on_read):
+        X = block.X
+        labels.append(block.labels)
+        n_rows += X.shape[0]
+        if isinstance(X, np.ndarray):
+            n_features = X.shape[1]
+            cached += X.nbytes
+        else:
+            if X.nnz:
+                n_features = max(n_features, int(X.indices.max()) + 1)
+            counts = np.bincount(X.indices, minlength=len(nonzeros))
+            counts[: len(nonzeros)] += nonzeros
+            nonzeros = counts
+            cached += X.data.nbytes + X.indices.nbytes + X.indptr.nbytes
+        if statistics is not None:
+            statistics.update(X)
+        if cache is not None:
+            cache.append(block)
+            if cached > CACHE_BYTES:
+                cache = None
+    width = max(n_features, reader.n_features or 0)
+    if n_features == 0:
+        raise InputError(f"{reader.path}: no features in any row")
+    if statistics is not None:
+        statistics.widen(width)
+    nonzeros = np.pad(nonzeros, (0, width - len(nonzeros)))
+    return _Scan(labels, n_rows, n_features, nonzeros, statistics, cache)
+
+
+def _storage(party: PartyColumns, kind: str, storage: str, scan: _Scan) -> str:
+    if storage != "auto":
+        return storage
+    if kind == "dense":
+        return "dense"
+    filled = int(scan.nonzeros[party.columns].sum())
+    return "dense" if filled > DENSE_ABOVE * scan.n_rows * party.width else "csr"
+
+
+# --- second pass -----------------------------------------------------------------------------------------
+
+
+def _write(
+    reader: Source,
+    out: str | Path,
+    blocks: Iterable[Block],
+    labels: Labels,
+    split: list[PartyColumns],
+    kinds: list[str],
+    transforms: list[Transform],
+    dtype: str,
+    model: _Like | None,
+    force: bool,
+) -> Partition:
+    from fastadmm.store import create_partition, open_partition
+
+    width = sum(party.width for party in split)
+    with create_partition(out, task=labels.task, source=Path(reader.path).name, force=force) as partition:
+        writers = [
+            partition.party(
+                party.name,
+                n_features=party.width,
+                kind=kind,
+                dtype=dtype,
+                feature_names=model.party_features[i]
+                if model
+                else _feature_names(party, reader.feature_names),
+                transform=transform,
+            )
+            for i, (party, kind, transform) in enumerate(zip(split, kinds, transforms))
+        ]
+        rows = 0
+        for block in blocks:
+            X = block.X
+            if not isinstance(X, np.ndarray) and X.shape[1] < width:
+                X = sparse.csr_array((X.data, X.indices, X.indptr), shape=(X.shape[0], width))
+            for party, kind, transform, writer in zip(split, kinds, transforms, writers):
+                for start, part in _pieces(party.take(X), kind):
+                    with np.errstate(over="ignore", invalid="ignore"):
+                        part = transform.apply(part).astype(dtype, copy=False)
+                    _check_finite(part, reader, block.first_row + start, party, dtype)
+                    writer.append(part)
+            rows += X.shape[0]
+        if rows != len(labels.y):
+            raise InputError(
+                f"{reader.path}: {len(labels.y)} rows at first, then {rows}: the file changed meanwhile"
+            )
+        target = partition.labels(classes=labels.classes)
+        for start in range(0, rows, DENSE_VALUES):
+            target.append(labels.y[start : start + DENSE_VALUES])
+    return open_partition(out)
+
+
+def _feature_names(party: PartyColumns, names: list[str] | None) -> list[str]:
+    numbers = (
+        range(party.columns.start, party.columns.stop)
+        if isinstance(party.columns, slice)
+        else party.columns.tolist()
+    )
+    # Without names of their own, features keep their number in the source: party 2 of 66,57 begins with f67.
+    return [f"f{i + 1}" if names is None else names[i] for i in numbers]
+
+
+def _pieces(
+    part: np.ndarray | sparse.csr_array, kind: str
+) -> Iterator[tuple[int, np.ndarray | sparse.csr_array]]:
+    """A party's rows in the kind they are stored in, a few MB at a time."""
+    if isinstance(part, np.ndarray):
+        yield 0, part if kind == "dense" else sparse.csr_array(part)
+        return
+    if kind == "csr":
+        yield 0, part
+        return
+    count = max(1, DENSE_VALUES // max(1, part.shape[1]))
+    for start in range(0, part.shape[0], count):
+        yield start, part[start : start + count].toarray()
+
+
+def _check_finite(
+    part: np.ndarray | sparse.csr_array, reader: Source, first_row: int, party: PartyColumns, dtype: str
+) -> None:
+    values = part if isinstance(part, np.ndarray) else part.data
+    if np.isfinite(values).all():
+        return
+    if isinstance(part, np.ndarray):
+        i, j = (int(k) for k in np.argwhere(~np.isfinite(part))[0])
+    else:
+        position = int(np.flatnonzero(~np.isfinite(values))[0])
+        i = int(np.searchsorted(part.indptr, position, side="right")) - 1
+        j = int(part.indices[position])
+    name = _feature_names(party, reader.feature_names)[j]
+    raise InputError(
+        f"{reader.path}: {reader.where(first_row + i)}, feature {name!r}: too large for {dtype} "
+        "(as stored, after any scaling)"
+    )

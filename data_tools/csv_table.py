@@ -1,0 +1,328 @@
+"""CSV tables, read in blocks of complete lines.
+
+A block of plain lines goes through pandas. pandas forgives too much (it drops surplus cells, and fills in
+missing ones), so the number of cells of every line is checked first. Blocks that are not plain (quotes), and
+blocks with a fault, are read by the standard library's ``csv``, row by row, which names the line and column.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+from fastadmm.data_tools.blocks import Block, OnRead
+from fastadmm.data_tools.opening import SourceFile
+from fastadmm.data_tools.suggest import nearest
+from fastadmm.errors import InputError
+
+__all__ = ["CsvSource"]
+
+#: float64 values per block of the row-by-row reader: 1 << 18 is 2 MB.
+SLOW_VALUES = 1 << 18
+
+#: Cells that mean "no value" as a label; as a feature, nothing but a number is accepted anyway.
+_MISSING = {"", "nan", "na", "n/a", "null"}
+
+
+class CsvSource:
+    """A CSV table with one label column; every other column is a numeric feature or dropped.
+
+    Parameters
+    ----------
+    source : SourceFile
+        Plain or compressed (gzip, bzip2, xz), UTF-8.
+    label : str or None
+        Name of the label column. None raises, listing the columns, except with ``features``, where the one
+        column that is neither a feature nor dropped is the label.
+    drop : sequence of str
+        Columns to leave out (ids, text).
+    header : bool
+        Whether the first line holds the names; otherwise they are ``c1``, ``c2``, ...
+    separator : str
+        One character between cells.
+    block_bytes : int, optional
+        Bytes of text per block; memory is a small multiple of it, whatever the file's size.
+    features : sequence of str, optional
+        Names that must be among the columns (from another partition); only used to infer the label.
+
+    Attributes
+    ----------
+    feature_names : list of str
+        Feature columns in the order of the file.
+
+    Raises
+    ------
+    InputError
+        Empty file, repeated or empty names, unknown label or dropped column, no feature column left.
+    """
+
+    kind = "dense"
+
+    def __init__(
+        self,
+        source: SourceFile,
+        *,
+        label: str | None,
+        drop: Sequence[str] = (),
+        header: bool = True,
+        separator: str = ",",
+        block_bytes: int | None = None,
+        features: Sequence[str] | None = None,
+    ) -> None:
+        self.source = source
+        self.path = str(source.path)
+        self.header = header
+        self.separator = separator
+        self.block_bytes = block_bytes
+        self._header_end = 0  # lines taken by the header
+        self.columns = self._read_columns(drop)
+        for name in drop:
+            if name not in self.columns:
+                raise InputError(f"{self.path}: no column {name!r} to drop{nearest(name, self.columns)}")
+        if label is None and features is not None:
+            rest = [name for name in self.columns if name not in set(features) | set(drop)]
+            label = rest[0] if len(rest) == 1 else None
+        if label is None:
+            raise InputError(
+                f"{self.path}: which column is the label? pass --label with one of: {_listing(self.columns)}"
+            )
+        if label not in self.columns:
+            raise InputError(f"{self.path}: no label column {label!r}{nearest(label, self.columns)}")
+        if label in drop:
+            raise InputError(f"{self.path}: column {label!r} is the label and cannot be dropped")
+        self.label = label
+        self.feature_names: list[str] | None = [
+            name for name in self.columns if name != label and name not in set(drop)
+        ]
+        if not self.feature_names:
+            raise InputError(f"{self.path}: no feature column besides the label {label!r}")
+        self.n_features: int | None = len(self.feature_names)
+
+    def _read_columns(self, drop: Sequence[str]) -> list[str]:
+        first = next(self._rows(), None)
+        if first is None:
+            raise InputError(f"{self.path}: file is empty, only blank lines")
+        line, cells = first
+        if self.header:
+            self._header_end = line
+        else:
+            return [f"c{i}" for i in range(1, len(cells) + 1)]
+        if all(_is_number(cell) for cell in cells):
+            raise InputError(
+                f"{self.path}: line 1 holds only numbers, no column names: pass --no-header (they are then "
+                "named c1, c2, ...)"
+            )
+        # A nameless column is nearly always a row number: it can only be dropped, by its position.
+        names = [cell.strip() or f"c{i}" for i, cell in enumerate(cells, start=1)]
+        for i, (name, cell) in enumerate(zip(names, cells), start=1):
+            if names.index(name) != i - 1:
+                raise InputError(
+                    f"{self.path}: line 1: column name {name!r} appears twice, in columns "
+                    f"{names.index(name) + 1} and {i}"
+                )
+            if not cell.strip() and name not in drop:
+                raise InputError(
+                    f"{self.path}: line 1: column {i} has no name: name it, or pass --drop {name}"
+                )
+        return names
+
+    def _rows(self, on_read: OnRead | None = None) -> Iterator[tuple[int, list[str]]]:
+        """Every non-blank row with the line it ends on, by the standard library."""
+        with self.source.open(on_read) as stream:
+            text = io.TextIOWrapper(stream, encoding="utf-8-sig", newline="")
+            reader = csv.reader(text, delimiter=self.separator, strict=True)
+            line = 0
+            try:
+                for cells in reader:
+                    line = reader.line_num
+                    if cells:
+                        yield line, cells
+            except csv.Error as error:
+                raise InputError(f"{self.path}: line {line + 1}: {error}") from None
+            except UnicodeDecodeError as error:
+                raise InputError(
+                    f"{self.path}: after line {line}: byte 0x{error.object[error.start]:02x} is not UTF-8: "
+                    "convert the file to UTF-8"
+                ) from None
+
+    def blocks(self, on_read: OnRead | None = None) -> Iterator[Block]:
+        """Stream the rows.
+
+        Parameters
+        ----------
+        on_read : callable, optional
+            Called with the bytes of the file on disk consumed so far.
+
+        Yields
+        ------
+        Block
+            Dense ``(k, d)`` float64; labels as float64 or, where a block has text labels, as an object array
+            of strings.
+
+        Raises
+        ------
+        InputError
+            Naming line and column: cell empty, not a number, NaN or infinite; ragged rows; no rows.
+        """
+        row = 0
+        for first_line, text in self.source.line_blocks(self.block_bytes, on_read):
+            if first_line == 1:
+                text = text.removeprefix(b"\xef\xbb\xbf")
+            for _ in range(first_line, self._header_end + 1):
+                text = text[text.find(b"\n") + 1 :] if b"\n" in text else b""
+            if not text.strip():
+                continue
+            parsed = self._parse_plain(text)
+            if parsed is None:
+                for block in self._read_slowly(row, on_read):
+                    row = block.first_row + len(block.labels)
+                    yield block
+                break
+            yield Block(*parsed, row)
+            row += len(parsed[1])
+        if row == 0:
+            raise InputError(f"{self.path}: no data rows, only the header")
+
+    def _parse_plain(self, text: bytes) -> tuple[np.ndarray, np.ndarray] | None:
+        """Parse plain lines; None where anything is unusual or wrong."""
+        import pandas as pd
+
+        rows = self._count_plain_rows(text)
+        if rows is None:
+            return None
+        features = self.feature_names or []
+        exact = {}
+        if tuple(int(part) for part in pd.__version__.split(".")[:2]) < (3, 1):
+            exact = {"float_precision": "round_trip"}  # later versions always round correctly
+        try:
+            frame = pd.read_csv(
+                io.BytesIO(text),
+                sep=self.separator,
+                header=None,
+                names=self.columns,
+                usecols=[*features, self.label],
+                index_col=False,
+                dtype={**dict.fromkeys(features, np.float64), self.label: str},
+                na_filter=False,  # an empty or "NA" cell must fail, not become NaN
+                encoding="utf-8",
+                **exact,
+            )
+        except (ValueError, OverflowError):  # ParserError and UnicodeDecodeError are ValueErrors
+            return None
+        X = np.ascontiguousarray(frame[features].to_numpy(dtype=np.float64))
+        labels = self._labels(frame[self.label].to_numpy(dtype=object))
+        if labels is None or len(labels) != rows or not np.isfinite(X).all():
+            return None
+        return X, labels
+
+    def _count_plain_rows(self, text: bytes) -> int | None:
+        """Number of rows, if no line has quotes and every line has the right number of cells."""
+        if b'"' in text or b"\r" in text.replace(b"\r\n", b"\n"):
+            return None
+        codes = np.frombuffer(text, dtype=np.uint8)
+        ends = np.flatnonzero(codes == ord("\n"))
+        if codes[-1] != ord("\n"):
+            ends = np.append(ends, len(codes))
+        starts = np.concatenate([[0], ends[:-1] + 1])
+        separators = np.flatnonzero(codes == ord(self.separator))
+        cells = np.diff(np.searchsorted(separators, ends), prepend=0) + 1
+        blank = (ends == starts) | (
+            (ends == starts + 1) & (codes[np.minimum(starts, len(codes) - 1)] == ord("\r"))
+        )
+        if not np.all(blank | (cells == len(self.columns))):
+            return None
+        return int(len(ends) - np.count_nonzero(blank))
+
+    def _labels(self, cells: np.ndarray) -> np.ndarray | None:
+        """Float64 labels if all are numbers, else stripped strings; None if one is missing or not finite."""
+        try:
+            values = cells.astype(np.float64)
+        except ValueError:
+            texts = np.array([str(cell).strip() for cell in cells], dtype=object)
+            distinct = set(texts)
+            if any(_is_number(text) and not np.isfinite(float(text)) for text in distinct):
+                return None
+            return None if any(text.lower() in _MISSING for text in distinct) else texts
+        return values if np.isfinite(values).all() else None
+
+    def _read_slowly(self, start: int, on_read: OnRead | None) -> Iterator[Block]:
+        """Rows from ``start`` on, each cell checked; raises at the first fault."""
+        positions = [
+            (i, name) for i, name in enumerate(self.columns) if name in set(self.feature_names or ())
+        ]
+        label = self.columns.index(self.label)
+        capacity = max(1, SLOW_VALUES // len(self.columns))
+        values: list[list[float]] = []
+        labels: list[str] = []
+        row = start
+        for number, (line, cells) in enumerate(self._rows(on_read), start=-1 if self.header else 0):
+            if number < start:
+                continue
+            values.append(self._check_row(line, cells, positions, label))
+            labels.append(cells[label].strip())
+            if len(values) == capacity:
+                yield self._slow_block(values, labels, row)
+                row += len(values)
+                values, labels = [], []
+        if values:
+            yield self._slow_block(values, labels, row)
+
+    def _slow_block(self, values: list[list[float]], labels: list[str], row: int) -> Block:
+        checked = self._labels(np.array(labels, dtype=object))
+        assert checked is not None  # _check_row has refused what _labels refuses
+        return Block(np.array(values, dtype=np.float64), checked, row)
+
+    def _check_row(
+        self, line: int, cells: list[str], positions: list[tuple[int, str]], label: int
+    ) -> list[float]:
+        where = f"{self.path}: line {line}"
+        if len(cells) != len(self.columns):
+            raise InputError(f"{where}: {len(cells)} cells, but there are {len(self.columns)} columns")
+        values = []
+        for i, name in positions:
+            cell = cells[i].strip()
+            if not cell:
+                raise InputError(
+                    f"{where}, column {name!r}: empty cell: fill in missing values, or --drop the column"
+                )
+            if not _is_number(cell):
+                raise InputError(
+                    f"{where}, column {name!r}: {_show(cell)} is not a number: encode it or --drop the column"
+                )
+            value = float(cell)
+            if not np.isfinite(value):
+                raise InputError(f"{where}, column {name!r}: {_show(cell)} is not finite")
+            values.append(value)
+        cell = cells[label].strip()
+        if cell.lower() in _MISSING:
+            raise InputError(f"{where}, label column {self.label!r}: missing label {_show(cell)}")
+        if _is_number(cell) and not np.isfinite(float(cell)):
+            raise InputError(f"{where}, label column {self.label!r}: {_show(cell)} is not finite")
+        return values
+
+    def where(self, row: int) -> str:
+        """Name the line of a zero-based data row."""
+        for number, (line, _) in enumerate(self._rows()):
+            if number == row + (1 if self.header else 0):
+                return f"line {line}"
+        return f"row {row + 1}"
+
+
+def _is_number(cell: str) -> bool:
+    if "_" in cell:  # float("1_000") is Python, not CSV
+        return False
+    try:
+        float(cell)
+    except ValueError:
+        return False
+    return True
+
+
+def _show(cell: str) -> str:
+    return repr(cell if len(cell) <= 40 else cell[:37] + "...")
+
+
+def _listing(names: Sequence[str]) -> str:
+    return ", ".join(names) if len(names) <= 60 else ", ".join(names[:60]) + f", ... ({len(names)} columns)"

@@ -1,0 +1,189 @@
+"""Labels of a whole source: collected block by block, then checked and mapped once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from fastadmm.errors import InputError
+
+__all__ = ["LabelCollector", "Labels", "label_text"]
+
+#: Integer labels with at most this many distinct values may be classes or a target: the user has to say.
+MAX_CLASSES = 20
+
+
+@dataclass(frozen=True)
+class Labels:
+    """Checked labels.
+
+    Attributes
+    ----------
+    y : ndarray
+        ``(N,)`` float64: 0.0 and 1.0 for classification (1.0 is the positive class), else the target.
+    task : {"classification", "regression"}
+    classes : tuple of str or None
+        Original labels of 0.0 and 1.0, as text; None for regression.
+    """
+
+    y: np.ndarray
+    task: str
+    classes: tuple[str, str] | None
+
+
+def label_text(value: float | str) -> str:
+    """Canonical text of a label: ``"1"`` for 1, 1.0, ``"+1"`` and ``"1.0"``; other text is kept.
+
+    Parameters
+    ----------
+    value : float or str
+
+    Returns
+    -------
+    str
+    """
+    try:
+        number = float(value)
+    except ValueError:
+        return str(value)
+    return str(int(number)) if number == int(number) and abs(number) < 2**53 else repr(number)
+
+
+class LabelCollector:
+    """Collects the labels of a source; 8 bytes per sample.
+
+    Parameters
+    ----------
+    path : str
+        Source, for messages.
+    """
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self._chunks: list[np.ndarray] = []  # float64, or int64 codes into _words for blocks with text
+        self._words: dict[str, int] = {}
+
+    def append(self, labels: np.ndarray) -> None:
+        """Add a block's labels.
+
+        Parameters
+        ----------
+        labels : ndarray
+            ``(k,)`` float64, finite; or object array of non-empty strings.
+
+        Raises
+        ------
+        InputError
+            Text labels with more distinct values than any classification here can have.
+        """
+        if labels.dtype != object:
+            self._chunks.append(np.array(labels, dtype=np.float64))
+            return
+        codes = [self._words.setdefault(label_text(label), len(self._words)) for label in labels]
+        if len(self._words) > MAX_CLASSES:
+            shown = ", ".join(sorted(self._words)[:5])
+            raise InputError(
+                f"{self.path}: labels are text with more than {MAX_CLASSES} distinct values ({shown}, ...): "
+                "choose another label column"
+            )
+        self._chunks.append(np.array(codes, dtype=np.int64))
+
+    def finish(self, task: str = "auto", classes: tuple[str, str] | None = None) -> Labels:
+        """Check all labels and map them.
+
+        Parameters
+        ----------
+        task : {"auto", "classification", "regression"}
+            With "auto", two distinct labels make a classification, text or a few distinct integers an error
+            that asks, anything else a regression.
+        classes : tuple of str, optional
+            Mapping to reuse, from another partition (classification only).
+
+        Returns
+        -------
+        Labels
+
+        Raises
+        ------
+        InputError
+            One class only; more than two; a label that is not in ``classes``; text for a regression.
+        """
+        if self._words:
+            return self._finish_text(task, classes)
+        y = np.concatenate(self._chunks) if self._chunks else np.empty(0)
+        self._chunks = []
+        if task == "regression":
+            return Labels(y, "regression", None)
+        distinct = np.unique(y)
+        if task == "auto" and classes is None and len(distinct) > 2:
+            if len(distinct) <= MAX_CLASSES and np.all(distinct == np.round(distinct)):
+                raise InputError(
+                    f"{self.path}: {len(distinct)} distinct whole-number labels ({_listing(distinct)}): for "
+                    "a regression pass --task regression; for a classification keep the rows of two classes"
+                )
+            return Labels(y, "regression", None)
+        texts = [label_text(value) for value in distinct]
+        positive = self._positive(texts, classes)
+        if classes is None:
+            classes = (texts[0], texts[1])
+        return Labels(np.isin(y, distinct[positive]).astype(np.float64), "classification", classes)
+
+    def _finish_text(self, task: str, classes: tuple[str, str] | None) -> Labels:
+        if task == "regression":
+            word = next(word for word in self._words if not _is_number(word))
+            raise InputError(f"{self.path}: label {word!r} is not a number, as a regression needs")
+        # Blocks of numbers and blocks with text are brought to the same codes.
+        chunks = []
+        for chunk in self._chunks:
+            if chunk.dtype == np.float64:
+                values, inverse = np.unique(chunk, return_inverse=True)
+                if len(values) > MAX_CLASSES:
+                    word = next(word for word in self._words if not _is_number(word))
+                    raise InputError(f"{self.path}: labels are numbers except {word!r}: correct that label")
+                codes = [self._words.setdefault(label_text(value), len(self._words)) for value in values]
+                chunk = np.array(codes)[inverse]
+            chunks.append(chunk)
+        self._chunks = []
+        coded = np.concatenate(chunks)
+        texts = list(self._words)
+        order = sorted(range(len(texts)), key=texts.__getitem__)
+        positive = self._positive([texts[i] for i in order], classes)
+        if classes is None:
+            classes = (texts[order[0]], texts[order[1]])
+        codes_positive = [order[i] for i, flag in enumerate(positive) if flag]
+        return Labels(np.isin(coded, codes_positive).astype(np.float64), "classification", classes)
+
+    def _positive(self, texts: list[str], classes: tuple[str, str] | None) -> np.ndarray:
+        """Which of the distinct labels, in sorted order, is the positive class."""
+        if classes is not None:
+            for text in texts:
+                if text not in classes:
+                    raise InputError(
+                        f"{self.path}: label {text!r} is neither {classes[0]!r} nor {classes[1]!r}, the "
+                        "classes of the partition given by --like"
+                    )
+            return np.array([text == classes[1] for text in texts], dtype=bool)
+        if len(texts) == 1:
+            raise InputError(
+                f"{self.path}: only one class, label {texts[0]!r} in every row: nothing to learn"
+            )
+        if len(texts) > 2:
+            advice = "; for a regression pass --task regression" if all(map(_is_number, texts)) else ""
+            raise InputError(
+                f"{self.path}: {len(texts)} classes ({_listing(texts)}), but exactly two are supported: keep "
+                f"the rows of two classes, or merge classes into two{advice}"
+            )
+        return np.array([False, True])
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _listing(values: np.ndarray | list[str], most: int = MAX_CLASSES) -> str:
+    shown = ", ".join(label_text(value) for value in values[:most])
+    return shown + (", ..." if len(values) > most else "")

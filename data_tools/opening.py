@@ -1,0 +1,238 @@
+"""Opening source files: compression and kind are recognised by content, not by name."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import io
+import lzma
+import zlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from fastadmm.errors import InputError, StorageError
+
+__all__ = ["BLOCK_BYTES", "SourceFile", "guess_format"]
+
+#: Bytes of text parsed at a time: a few MB keep the arrays in cache and the overhead per block small.
+BLOCK_BYTES = 2 << 20
+
+#: A longer line is not a data row (and blocks of complete lines could not stay small).
+MAX_LINE_BYTES = 1 << 28
+
+#: First bytes of the compressions that are undone on the fly.
+_COMPRESSIONS: tuple[tuple[bytes, str, Callable[[BinaryIO], Any]], ...] = (
+    (b"\x1f\x8b", "gzip", lambda raw: gzip.GzipFile(fileobj=raw)),
+    (b"BZh", "bzip2", bz2.BZ2File),
+    (b"\xfd7zXZ\x00", "xz", lzma.LZMAFile),
+)
+
+#: Files that are something else altogether, and what to do about each.
+_FOREIGN: tuple[tuple[bytes, str], ...] = (
+    (b"\x89HDF\r\n\x1a\n", "an HDF5 file; convert reads LIBSVM text, CSV and NPZ"),
+    (
+        b"\x93NUMPY",
+        "a single .npy array; save features and labels together with numpy.savez(file, X=..., y=...)",
+    ),
+    (b"\x28\xb5\x2f\xfd", "compressed with zstd; decompress it first (zstd -d)"),
+    (b"PAR1", "a Parquet file; convert reads LIBSVM text, CSV and NPZ"),
+    (b"7z\xbc\xaf\x27\x1c", "a 7z archive; unpack it first"),
+)
+
+
+class SourceFile:
+    """A source file that can be opened any number of times.
+
+    Parameters
+    ----------
+    path : str or Path
+        A regular, readable file.
+
+    Attributes
+    ----------
+    path : Path
+        The path as given.
+    name : str
+        Base name, as used in error messages and stored in the partition.
+    size : int
+        Bytes on disk (compressed).
+    compression : str or None
+        ``"gzip"``, ``"bzip2"``, ``"xz"`` or None.
+
+    Raises
+    ------
+    StorageError
+        The path is absent, unreadable, or not a regular file.
+    InputError
+        The file is empty, or is of a kind that cannot be converted.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        self.name = self.path.name
+        try:
+            if self.path.is_dir():
+                raise StorageError(f"{self.path}: is a directory; give a data file")
+            if not self.path.exists():
+                raise StorageError(f"{self.path}: no such file")
+            if not self.path.is_file():
+                # Sources are read twice or more; a pipe can be read once.
+                raise StorageError(f"{self.path}: not a regular file; save the data to a file first")
+            self.size = self.path.stat().st_size
+            with open(self.path, "rb") as raw:
+                self.magic = raw.read(8)
+        except StorageError:
+            raise
+        except (OSError, ValueError) as error:  # ValueError: a NUL byte in the path
+            raise StorageError(f"{self.path}: cannot read: {_reason(error)}") from None
+        if self.size == 0:
+            raise InputError(f"{self.path}: file is empty")
+        self.compression: str | None = None
+        self._decompress: Callable[[BinaryIO], Any] | None = None
+        for magic, name, function in _COMPRESSIONS:
+            if self.magic.startswith(magic):
+                self.compression, self._decompress = name, function
+        for magic, what in _FOREIGN:
+            if self.magic.startswith(magic):
+                raise InputError(f"{self.path}: is {what}")
+
+    @property
+    def is_zip(self) -> bool:
+        """Whether the file is a zip archive, as NPZ files are."""
+        return self.magic.startswith((b"PK\x03\x04", b"PK\x05\x06"))
+
+    def open(self, on_read: Callable[[int], None] | None = None) -> io.BufferedReader:
+        """Open the decompressed bytes for sequential reading.
+
+        Parameters
+        ----------
+        on_read : callable, optional
+            Called with the number of bytes of the file on disk consumed so far.
+
+        Returns
+        -------
+        io.BufferedReader
+            Closing it closes the file. Reading raises :class:`InputError` where compressed data are
+            truncated or damaged.
+        """
+        try:
+            raw = open(self.path, "rb")  # noqa: SIM115 - closed by the reader returned
+        except OSError as error:
+            raise StorageError(f"{self.path}: cannot read: {_reason(error)}") from None
+        return io.BufferedReader(_Guarded(self, raw, on_read), buffer_size=1 << 18)
+
+    def line_blocks(
+        self, block_bytes: int | None = None, on_read: Callable[[int], None] | None = None
+    ) -> Iterator[tuple[int, bytes]]:
+        """Stream the text in blocks of complete lines.
+
+        Parameters
+        ----------
+        block_bytes : int, optional
+            Size of a block; a block is longer only where a single line is.
+        on_read : callable, optional
+            As in :meth:`open`.
+
+        Yields
+        ------
+        first_line : int
+            Number of the block's first line, from 1.
+        text : bytes
+            Complete lines; the last line of the file may lack its newline.
+        """
+        block_bytes = block_bytes or BLOCK_BYTES
+        line = 1
+        pending: list[bytes] = []  # pieces of a line that has not ended yet
+        size = 0
+        with self.open(on_read) as stream:
+            while piece := stream.read(block_bytes):
+                cut = piece.rfind(b"\n") + 1
+                if cut == 0:
+                    pending.append(piece)
+                    size += len(piece)
+                    if size > MAX_LINE_BYTES:
+                        raise InputError(
+                            f"{self.path}: line {line} is longer than {MAX_LINE_BYTES >> 20} MB: not text data"
+                        )
+                    continue
+                text = b"".join((*pending, piece[:cut]))
+                pending = [piece[cut:]]
+                size = len(pending[0])
+                yield line, text
+                line += text.count(b"\n")
+        if text := b"".join(pending):
+            yield line, text
+
+
+class _Guarded(io.RawIOBase):
+    """Raw stream over the decompressed bytes; turns every decoder's exceptions into one line."""
+
+    def __init__(self, source: SourceFile, raw: BinaryIO, on_read: Callable[[int], None] | None) -> None:
+        self._source = source
+        self._raw = raw
+        self._inner = source._decompress(raw) if source._decompress else raw
+        self._on_read = on_read
+        self._count = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
+        try:
+            data = self._inner.read(len(buffer))
+        except EOFError:
+            raise InputError(
+                f"{self._source.path}: {self._source.compression} data end early, after {self._count} bytes "
+                "of text: the file is truncated, copy or download it again"
+            ) from None
+        except (zlib.error, lzma.LZMAError, gzip.BadGzipFile) as error:
+            raise self._damaged(error) from None
+        except OSError as error:
+            if self._source.compression is not None and error.errno is None:  # bz2's "Invalid data stream"
+                raise self._damaged(error) from None
+            raise StorageError(f"{self._source.path}: cannot read: {_reason(error)}") from None
+        self._count += len(data)
+        buffer[: len(data)] = data
+        if self._on_read is not None:
+            self._on_read(self._raw.tell())
+        return len(data)
+
+    def _damaged(self, error: Exception) -> InputError:
+        return InputError(
+            f"{self._source.path}: {self._source.compression} data are damaged after {self._count} bytes "
+            f"of text ({error}): copy or download the file again"
+        )
+
+    def close(self) -> None:
+        if not self.closed:
+            self._inner.close()
+            self._raw.close()
+        super().close()
+
+
+def guess_format(source: SourceFile) -> str:
+    """Guess what a source holds: zip content is NPZ, ``.csv`` and ``.data`` names CSV, else LIBSVM.
+
+    Parameters
+    ----------
+    source : SourceFile
+        The opened source; suffixes of compression (``.gz``, ``.bz2``, ``.xz``) are skipped.
+
+    Returns
+    -------
+    {"npz", "csv", "libsvm"}
+    """
+    if source.is_zip:
+        return "npz"
+    suffixes = [suffix.lower() for suffix in source.path.suffixes]
+    while suffixes and suffixes[-1] in {".gz", ".bz2", ".xz"}:
+        suffixes.pop()
+    last = suffixes[-1] if suffixes else ""
+    if last == ".npz":
+        raise InputError(f"{source.path}: not an NPZ file (no zip archive inside): truncated or misnamed")
+    return "csv" if last in {".csv", ".data"} else "libsvm"
+
+
+def _reason(error: Exception) -> str:
+    return getattr(error, "strerror", None) or str(error)

@@ -1,0 +1,260 @@
+"""Splitting columns between parties."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+
+import numpy as np
+from fastadmm.data_tools.suggest import nearest
+from fastadmm.errors import ConfigError, InputError
+from scipy import sparse
+
+__all__ = [
+    "PartyColumns",
+    "by_names",
+    "by_widths",
+    "equal_widths",
+    "is_widths",
+    "parse_names",
+    "parse_widths",
+    "split_names",
+]
+
+_WIDTHS = re.compile(r"\s*[+-]?\d+\s*(,\s*[+-]?\d+\s*)*,?\s*\Z")
+
+
+@dataclass(frozen=True)
+class PartyColumns:
+    """Columns of one party.
+
+    Attributes
+    ----------
+    name : str
+        The party's name.
+    columns : slice or ndarray
+        A range of columns, or their numbers in the party's order (int64).
+    width : int
+        Number of columns.
+    """
+
+    name: str
+    columns: slice | np.ndarray
+    width: int
+
+    def take(self, X: np.ndarray | sparse.csr_array) -> np.ndarray | sparse.csr_array:
+        """The party's columns of a block.
+
+        Parameters
+        ----------
+        X : ndarray or csr_array
+            ``(k, d)``.
+
+        Returns
+        -------
+        ndarray or csr_array
+            ``(k, width)``; a CSR block keeps its indices sorted.
+        """
+        if isinstance(X, np.ndarray):
+            return X[:, self.columns]
+        part = sparse.csr_array(X[:, self.columns])
+        part.sort_indices()
+        return part
+
+
+def is_widths(spec: str) -> bool:
+    """Whether a column specification is a list of widths (``"66,57"``) and not of names."""
+    return bool(_WIDTHS.match(spec))
+
+
+def parse_widths(spec: str) -> list[int]:
+    """Parse widths.
+
+    Parameters
+    ----------
+    spec : str
+        Such as ``"66,57"``.
+
+    Returns
+    -------
+    list of int
+        One positive width per party.
+
+    Raises
+    ------
+    ConfigError
+        Not whole numbers, or one below 1.
+    """
+    if not is_widths(spec):
+        raise ConfigError(f"--columns {spec!r}: expected widths such as 66,57")
+    widths = [int(part) for part in spec.split(",") if part.strip()]
+    for number, width in enumerate(widths, start=1):
+        if width < 1:
+            raise ConfigError(
+                f"--columns {spec!r}: party {number} has width {width}; every party needs a column"
+            )
+    return widths
+
+
+def equal_widths(n_parties: int, n_features: int) -> list[int]:
+    """Split columns into nearly equal consecutive blocks.
+
+    Parameters
+    ----------
+    n_parties : int
+        Number of parties k.
+    n_features : int
+        Number of columns d; the first d mod k blocks get one more.
+
+    Returns
+    -------
+    list of int
+        ``n_parties`` widths with sum ``n_features``.
+
+    Raises
+    ------
+    ConfigError
+        Fewer than one party.
+    InputError
+        More parties than columns.
+    """
+    if n_parties < 1:
+        raise ConfigError(f"--parties {n_parties}: at least one party is needed")
+    if n_parties > n_features:
+        raise InputError(f"{n_parties} parties, but only {n_features} feature columns: every party needs one")
+    base, extra = divmod(n_features, n_parties)
+    return [base + 1] * extra + [base] * (n_parties - extra)
+
+
+def parse_names(names: str | None, n_parties: int) -> list[str]:
+    """Names of the parties.
+
+    Parameters
+    ----------
+    names : str or None
+        Such as ``"bank,telco"``; None gives ``party-1``, ``party-2``, ...
+    n_parties : int
+        How many are needed.
+
+    Returns
+    -------
+    list of str
+
+    Raises
+    ------
+    ConfigError
+        Another number of names, a name twice, or one that cannot be a file name.
+    """
+    if names is None:
+        return [f"party-{i}" for i in range(1, n_parties + 1)]
+    parts = [part.strip() for part in names.split(",")]
+    if len(parts) != n_parties:
+        raise ConfigError(f"--names {names!r}: {len(parts)} names for {n_parties} parties")
+    for part in parts:
+        # The name becomes a file name, next to labels.h5.
+        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", part) or part.lower() == "labels":
+            raise ConfigError(
+                f"--names: {part!r} cannot name a party: use letters, digits, '-', '_' and '.' (not 'labels')"
+            )
+        if [other.lower() for other in parts].count(part.lower()) > 1:
+            raise ConfigError(f"--names: {part!r} is given twice")
+    return parts
+
+
+def by_widths(
+    widths: Sequence[int], names: Sequence[str], n_features: int | None = None
+) -> list[PartyColumns]:
+    """Consecutive column ranges.
+
+    Parameters
+    ----------
+    widths : sequence of int
+        Columns of each party.
+    names : sequence of str
+        Names of the parties.
+    n_features : int, optional
+        Number of columns of the source, where known.
+
+    Returns
+    -------
+    list of PartyColumns
+
+    Raises
+    ------
+    InputError
+        The widths do not add up.
+    """
+    total = sum(widths)
+    if n_features is not None and total != n_features:
+        raise InputError(
+            f"widths {'+'.join(map(str, widths))} = {total} do not add up to the {n_features} feature columns"
+        )
+    ends = list(accumulate(widths))
+    return [
+        PartyColumns(name, slice(end - width, end), width) for name, width, end in zip(names, widths, ends)
+    ]
+
+
+def by_names(
+    lists: Sequence[Sequence[str]], names: Sequence[str], columns: Sequence[str]
+) -> list[PartyColumns]:
+    """Columns picked by name.
+
+    Parameters
+    ----------
+    lists : sequence of sequence of str
+        Column names of each party.
+    names : sequence of str
+        Names of the parties.
+    columns : sequence of str
+        Feature columns of the source.
+
+    Returns
+    -------
+    list of PartyColumns
+
+    Raises
+    ------
+    InputError
+        A name that is unknown or used twice, a party without columns, a column nobody has.
+    """
+    position = {column: i for i, column in enumerate(columns)}
+    owner: dict[str, int] = {}
+    result = []
+    for number, (party, wanted) in enumerate(zip(names, lists), start=1):
+        if not wanted:
+            raise InputError(f"party {number} has no columns")
+        for column in wanted:
+            if column not in position:
+                raise InputError(f"no feature column {column!r} for party {number}{nearest(column, columns)}")
+            if column in owner:
+                raise InputError(
+                    f"column {column!r} is given twice, to party {owner[column]} and to party {number}"
+                )
+            owner[column] = number
+        result.append(PartyColumns(party, np.array([position[column] for column in wanted]), len(wanted)))
+    if rest := [column for column in columns if column not in owner]:
+        shown = ",".join(rest[:20])
+        more = f" and {len(rest) - 20} more" if len(rest) > 20 else ""
+        raise InputError(
+            f"columns of no party: {shown}{more}: give them to a party or leave them out with --drop"
+        )
+    return result
+
+
+def split_names(spec: str) -> list[list[str]]:
+    """Parse lists of column names.
+
+    Parameters
+    ----------
+    spec : str
+        Such as ``"age,bmi;glucose,insulin"``: commas between columns, semicolons between parties.
+
+    Returns
+    -------
+    list of list of str
+        Empty entries are kept, so that ``"a,b;"`` is refused later and not repaired.
+    """
+    return [[part.strip() for part in party.split(",") if part.strip()] for party in spec.split(";")]

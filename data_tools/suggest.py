@@ -1,0 +1,29 @@
+"""Suggestions for mistyped names."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Sequence
+
+__all__ = ["nearest"]
+
+
+def nearest(name: str, known: Sequence[str]) -> str:
+    """End of a message about an unknown name.
+
+    Parameters
+    ----------
+    name : str
+        What was asked for.
+    known : sequence of str
+        What there is.
+
+    Returns
+    -------
+    str
+        ``"; did you mean 'age'?"``, or the list of known names where nothing is near.
+    """
+    if match := difflib.get_close_matches(name, known, n=1, cutoff=0.6):
+        return f"; did you mean {match[0]!r}?"
+    shown = ", ".join(known[:30]) + (f", ... ({len(known)} in all)" if len(known) > 30 else "")
+    return f"; there are: {shown}"
