@@ -267,7 +267,8 @@ def check_text(text: object, place: str) -> None:
 def _member(group: h5py.Group, name: str) -> Any:
     import h5py
 
-    link = group.get(name, getlink=True)
+    with h5_errors(group.file.filename, key_of(group, name)):
+        link = group.get(name, getlink=True)
     if link is None:
         raise _bad(group, name, "is missing; the file is incomplete, convert it again")
     # A link could make one party's file read any other file of this machine.
@@ -343,7 +344,8 @@ def read_attribute(item: h5py.Group | h5py.Dataset, name: str, kind: type[_Scala
         accepted += (float, np.floating)
     if not isinstance(value, accepted) or isinstance(value, (bool, np.bool_)):
         raise FormatError(f"{place}: is {type(value).__name__}, not {kind.__name__}")
-    return kind(value)
+    checked: Any = value  # isinstance above narrowed it to a union that the conversions do not take
+    return kind(checked)
 
 
 def _check_encoding(group: h5py.Group, name: str, item: Any, expected: str) -> None:

@@ -162,7 +162,8 @@ def h5_errors(path: str | os.PathLike[str], key: str = "/") -> Iterator[None]:
         if code in {errno.EIO, errno.ESTALE, errno.EACCES, errno.EPERM}:
             raise storage_error(path, error, "read") from error  # type: ignore[arg-type]
         text = " ".join(str(error).split())
-        if "fletcher32" in text.lower() or "checksum" in text.lower():
+        # "filter returned failure" is how HDF5 reports fletcher32 (and gzip) on reading.
+        if any(word in text.lower() for word in ("fletcher32", "checksum", "filter returned failure")):
             reason = "checksum mismatch, the file is damaged; restore or convert it again"
         else:
             # HDF5's own words end with internals in brackets: keep what precedes them.

@@ -35,7 +35,7 @@ from fastadmm.store.elements import (
     require_group,
     write_strings,
 )
-from fastadmm.store.h5file import open_output, read_h5
+from fastadmm.store.h5file import h5_errors, open_output, read_h5
 from fastadmm.store.ids import IdWriter, read_ids, verified_digest
 from fastadmm.store.transform import Transform
 
@@ -611,7 +611,8 @@ def _refuse_keys(file: h5py.File) -> None:
 def _block(file: h5py.File) -> tuple[str, h5py.Dataset | CsrParts]:
     import h5py
 
-    is_group = file.get("X", getclass=True) is h5py.Group
+    with h5_errors(file.filename, "X"):
+        is_group = file.get("X", getclass=True) is h5py.Group
     place = f"{shown(file.filename)}: key "
     if is_group:
         parts = open_csr(file, "X")

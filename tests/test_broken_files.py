@@ -1,0 +1,476 @@
+"""Every way we know to break a partition: the right error class, one line, file and place named."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+from fastadmm.errors import FastadmmError, FormatError, InputError, StorageError
+from fastadmm.store import Transform, create_partition, open_partition
+from fastadmm.store.digest import row_digest
+from scipy.sparse import csr_array
+
+N = 60
+
+
+@pytest.fixture(scope="module")
+def good(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A partition with a dense party, a sparse party and labels with weights and offsets."""
+    path = tmp_path_factory.mktemp("good") / "good.parts"
+    rng = np.random.default_rng(0)
+    dense = rng.normal(size=(N, 4))
+    sparse = csr_array(np.where(rng.random((N, 9)) < 0.5, rng.normal(size=(N, 9)), 0.0))
+    y = (np.arange(N) % 3 == 0).astype(float)
+    with create_partition(path, task="classification", source="good.csv") as partition:
+        scale = Transform(center=np.ones(4), scale=np.full(4, 2.0))
+        names = ["age", "income", "rent", "years"]
+        partition.party(kind="dense", feature_names=names, transform=scale).append(dense)
+        partition.party(kind="csr", transform=Transform(normalize="l2")).append(sparse)
+        partition.labels(classes=("no", "yes")).append(y, sample_weight=np.ones(N), offset=np.zeros(N))
+    return path
+
+
+# --- mutations: each takes the directory of a good partition and breaks one thing
+
+
+def edit(file: str, change: Callable[[h5py.File], None]) -> Callable[[Path], None]:
+    def mutate(path: Path) -> None:
+        with h5py.File(path / file, "r+") as h5:
+            change(h5)
+
+    return mutate
+
+
+def put(file: str, key: str, index: object, value: object) -> Callable[[Path], None]:
+    """Overwrite entries; HDF5 renews the checksum, so only our validation can notice."""
+
+    def change(h5: h5py.File) -> None:
+        h5[key][index] = value
+
+    return edit(file, change)
+
+
+def drop(file: str, key: str) -> Callable[[Path], None]:
+    return edit(file, lambda h5: h5.__delitem__(key))
+
+
+def attr(file: str, key: str, name: str, value: object) -> Callable[[Path], None]:
+    return edit(file, lambda h5: h5[key].attrs.__setitem__(name, value))
+
+
+def drop_attr(file: str, key: str, name: str) -> Callable[[Path], None]:
+    return edit(file, lambda h5: h5[key].attrs.__delitem__(name))
+
+
+def replace(file: str, key: str, value: np.ndarray, **options: object) -> Callable[[Path], None]:
+    """Replace a dataset by another that keeps the attributes."""
+
+    def change(h5: h5py.File) -> None:
+        attributes = dict(h5[key].attrs)
+        del h5[key]
+        h5.create_dataset(key, data=value, **options).attrs.update(attributes)
+
+    return edit(file, change)
+
+
+def toml(old: str, new: str, count: int = -1) -> Callable[[Path], None]:
+    def mutate(path: Path) -> None:
+        text = (path / "partition.toml").read_text()
+        assert old in text
+        (path / "partition.toml").write_text(text.replace(old, new, count))
+
+    return mutate
+
+
+def cut(file: str, part: float) -> Callable[[Path], None]:
+    def mutate(path: Path) -> None:
+        os.truncate(path / file, int((path / file).stat().st_size * part))
+
+    return mutate
+
+
+def overwrite(file: str, content: bytes) -> Callable[[Path], None]:
+    return lambda path: (path / file).write_bytes(content) and None
+
+
+def flip_value(path: Path) -> None:
+    """Flip one bit of a stored value on disk, behind HDF5's back."""
+    file = path / "party-1.h5"
+    with h5py.File(file) as h5:
+        offset = h5["X"].id.get_chunk_info(0).byte_offset
+    raw = bytearray(file.read_bytes())
+    raw[offset + 100] ^= 4
+    file.write_bytes(raw)
+
+
+def flip_metadata(path: Path) -> None:
+    file = path / "party-2.h5"
+    with h5py.File(file) as h5:
+        offset = h5py.h5o.get_info(h5["X"].id).addr
+    raw = bytearray(file.read_bytes())
+    raw[offset + 20] ^= 255
+    file.write_bytes(raw)
+
+
+def permute_party(path: Path) -> None:
+    """A consistent file with permuted rows: attribute and ids agree, but not with the other files."""
+    ids = np.arange(N)[::-1].copy()
+
+    def change(h5: h5py.File) -> None:
+        h5["obs/ids"][:] = ids
+        h5["X"][:] = h5["X"][:][::-1]
+        h5.attrs["row-digest"] = row_digest(ids)
+
+    edit("party-1.h5", change)(path)
+
+
+def permute_labels(path: Path) -> None:
+    ids = np.roll(np.arange(N), 1)
+
+    def change(h5: h5py.File) -> None:
+        h5["obs/ids"][:] = ids
+        h5.attrs["row-digest"] = row_digest(ids)
+
+    edit("labels.h5", change)(path)
+
+
+def copy_party(path: Path) -> None:
+    """The first party's file again under the second name."""
+    shutil.copy(path / "party-1.h5", path / "party-2.h5")
+    with h5py.File(path / "party-2.h5", "r+") as h5:
+        h5.attrs["name"] = "party-2"
+    toml("n_features = 9", "n_features = 4")(path)
+    toml('kind = "csr"', 'kind = "dense"')(path)
+
+
+def hardlink_party(path: Path) -> None:
+    (path / "party-2.h5").unlink()
+    os.link(path / "party-1.h5", path / "party-2.h5")
+
+
+def swap_parties(path: Path) -> None:
+    (path / "party-1.h5").rename(path / "x.h5")
+    (path / "party-2.h5").rename(path / "party-1.h5")
+    (path / "x.h5").rename(path / "party-2.h5")
+
+
+def shorter_labels(path: Path) -> None:
+    """A label file that is right in itself, for 50 samples only."""
+    from fastadmm.store import LabelWriter
+
+    with LabelWriter(path / "labels.h5", task="classification", classes=("a", "b"), force=True) as writer:
+        writer.append(np.arange(50) % 2)
+
+
+def unsorted_row(h5: h5py.File) -> None:
+    indptr = h5["X/indptr"][:]
+    row = int(np.flatnonzero(np.diff(indptr) >= 2)[3])
+    start = indptr[row]
+    h5["X/indices"][start : start + 2] = h5["X/indices"][start : start + 2][::-1]
+
+
+def repeated_column(h5: h5py.File) -> None:
+    indptr = h5["X/indptr"][:]
+    row = int(np.flatnonzero(np.diff(indptr) >= 2)[5])
+    h5["X/indices"][indptr[row] + 1] = h5["X/indices"][indptr[row]]
+
+
+def decreasing_indptr(h5: h5py.File) -> None:
+    h5["X/indptr"][10] = h5["X/indptr"][12] + 1
+
+
+def missing_chunks(h5: h5py.File) -> None:
+    attributes = dict(h5["X"].attrs)
+    del h5["X"]
+    dataset = h5.create_dataset("X", shape=(N, 4), chunks=(20, 4), dtype="<f8", fletcher32=True)
+    dataset[:20] = 1.0
+    dataset.attrs.update(attributes)
+
+
+def huge_shape(h5: h5py.File) -> None:
+    """A small file that asks for 32 TB: must be refused before memory is allocated."""
+    attributes = dict(h5["X"].attrs)
+    del h5["X"]
+    h5.create_dataset("X", shape=(10**12, 4), chunks=(10**6, 4), dtype="<f8").attrs.update(attributes)
+    h5.attrs["n_samples"] = 10**12
+
+
+def external_link(h5: h5py.File) -> None:
+    del h5["X"]
+    h5["X"] = h5py.ExternalLink("party-2.h5", "/X")
+
+
+def virtual_dataset(h5: h5py.File) -> None:
+    attributes = dict(h5["X"].attrs)
+    del h5["X"]
+    layout = h5py.VirtualLayout(shape=(N, 4), dtype="<f8")
+    layout[:] = h5py.VirtualSource("other.h5", "X", shape=(N, 4))
+    h5.create_virtual_dataset("X", layout).attrs.update(attributes)
+
+
+def duplicate_names(h5: h5py.File) -> None:
+    h5["var/names"][2] = "age"
+
+
+def invalid_utf8(h5: h5py.File) -> None:
+    h5["var/names"][1] = b"\xff\xfe"
+
+
+def transform_dataset(h5: h5py.File) -> None:
+    del h5["transform"]
+    h5["transform"] = 1.0
+
+
+F, I, S = FormatError, InputError, StorageError
+D, C, L, T = "party-1.h5", "party-2.h5", "labels.h5", "partition.toml"
+
+
+@dataclass(frozen=True)
+class Case:
+    """A mutation, the error it must give, the file and the words the message must hold."""
+
+    name: str
+    mutate: Callable[[Path], None]
+    error: type[FastadmmError]
+    file: str
+    words: tuple[str, ...]
+
+
+def case(
+    name: str, mutate: Callable[[Path], None], error: type[FastadmmError], file: str, *words: str
+) -> object:
+    return pytest.param(Case(name, mutate, error, file, words), id=name)
+
+
+CASES = [
+    # the manifest
+    case("no manifest", lambda p: (p / T).unlink(), F, "bad.parts", "partition.toml"),
+    case("manifest empty", overwrite(T, b" "), F, T, "'format'"),
+    case("manifest not TOML", overwrite(T, b"format = \n\n"), F, T, "TOML", "line 1"),
+    case("manifest not UTF-8", overwrite(T, b"\xff\xff"), F, T, "TOML"),
+    case("manifest other format", toml("fastadmm-partition", "other"), F, T, "'format'"),
+    case("manifest newer version", toml('"1.0"', '"1.1"'), F, T, "'version'", "upgrade"),
+    case("manifest newer major", toml('"1.0"', '"2.0"'), F, T, "'version'", "upgrade"),
+    case("manifest no version number", toml('"1.0"', '"one"'), F, T, "'version'", "not a version"),
+    case("manifest version a number", toml('"1.0"', "1.0"), F, T, "'version'", "float"),
+    case("manifest n_samples text", toml(f"n_samples = {N}", 'n_samples = "60"'), F, T, "'n_samples'"),
+    case("manifest n_samples zero", toml(f"n_samples = {N}", "n_samples = 0"), F, T, "'n_samples'"),
+    case("manifest n_samples other", toml(f"n_samples = {N}", "n_samples = 61"), I, D, "rows", "61"),
+    case("manifest no row_digest", toml("row_digest", "rowdigest"), F, T, "'row_digest'"),
+    case("manifest other row_digest", toml("sha256:", "sha256:0"), I, D, "'obs/ids'", "order"),
+    case("manifest unknown task", toml("classification", "ranking"), F, T, "'task'"),
+    case("manifest other task", toml("classification", "regression"), F, L, "'task'"),
+    case("manifest without parties", toml("[[party]]", "[[nobody]]"), F, T, "'party'"),
+    case("party listed twice by name", toml('"party-2"', '"party-1"'), F, T, "'name'", "twice"),
+    case("party listed twice by file", toml('"party-2.h5"', '"party-1.h5"'), F, T, "'file'", "twice"),
+    case("party is the label file", toml('"party-2.h5"', '"labels.h5"'), F, T, "'file'", "twice"),
+    case("file outside", toml('"party-2.h5"', '"../party-2.h5"'), F, T, "'file'", "plain"),
+    case("file absolute", toml('"party-2.h5"', '"/etc/passwd"'), F, T, "'file'", "plain"),
+    case("unusable party name", toml('"party-2"', '"a/b"'), F, T, "'name'"),
+    case("manifest other width", toml("n_features = 9", "n_features = 8"), F, C, "'n_features'"),
+    case("manifest width text", toml("n_features = 9", "n_features = true"), F, T, "'n_features'"),
+    case("manifest other kind", toml('kind = "csr"', 'kind = "dense"'), F, C, "'kind'"),
+    case("manifest unknown kind", toml('kind = "csr"', 'kind = "coo"'), F, T, "'kind'"),
+    case("no labels", toml("[labels]", "[other]"), I, T, "'labels'"),
+    # files of the directory
+    case("party file absent", lambda p: (p / C).unlink(), S, C, "'file'"),
+    case("label file absent", lambda p: (p / L).unlink(), S, L, "'file'"),
+    case("parties swapped", swap_parties, F, D, "'name'"),
+    case("party copied", copy_party, I, C, "'X'", "party-1.h5"),
+    case("party hard-linked", hardlink_party, I, C, "same file"),
+    case("party permuted", permute_party, I, D, "'obs/ids'", "order"),
+    case("labels permuted", permute_labels, I, L, "'obs/ids'", "order"),
+    case("labels shorter", shorter_labels, I, L, "50", "60"),
+    case("labels in place of a party", lambda p: shutil.copy(p / L, p / C) and None, F, C, "encoding-type"),
+    # HDF5 itself
+    case("party empty", overwrite(D, b""), F, D, "'/'", "empty"),
+    case("party text", overwrite(D, b"id,age\n1,2\n" * 99), F, D, "'/'", "not an HDF5"),
+    case("party garbage after the signature", overwrite(D, b"\x89HDF\r\n\x1a\n" + bytes(4000)), F, D, "'/'"),
+    *(case(f"party truncated to {x:.0%}", cut(D, x), F, D, "key") for x in (0.02, 0.3, 0.6, 0.9, 0.999)),
+    *(case(f"sparse truncated to {x:.0%}", cut(C, x), F, C, "key") for x in (0.1, 0.5, 0.95)),
+    case("labels truncated", cut(L, 0.5), F, L, "key"),
+    case("bit flipped in a value", flip_value, F, D, "'X'", "checksum"),
+    case("bit flipped in metadata", flip_metadata, F, C, "X"),
+    case("external link", edit(D, external_link), F, D, "'X'", "link"),
+    case("virtual dataset", edit(D, virtual_dataset), F, D, "'X'", "another file"),
+    case("missing chunks", edit(D, missing_chunks), F, D, "'X'", "chunks are missing"),
+    case("huge shape", edit(D, huge_shape), F, D, "'X'", "chunks are missing"),
+    # root of a party's file
+    case("newer party", attr(D, "/", "encoding-version", "1.1"), F, D, "encoding-version", "upgrade"),
+    case("party type absent", drop_attr(D, "/", "encoding-type"), F, D, "encoding-type"),
+    case("party type number", attr(D, "/", "encoding-type", 3), F, D, "encoding-type"),
+    case("party version absent", drop_attr(D, "/", "encoding-version"), F, D, "encoding-version"),
+    case("other party name", attr(D, "/", "name", "bank"), F, D, "'name'"),
+    case("party name absent", drop_attr(D, "/", "name"), F, D, "'name'"),
+    case("n_samples absent", drop_attr(D, "/", "n_samples"), F, D, "'n_samples'"),
+    case("n_samples text", attr(D, "/", "n_samples", "60"), F, D, "'n_samples'"),
+    case("n_samples other", attr(D, "/", "n_samples", 59), F, D, "'n_samples'"),
+    case("n_samples negative", attr(D, "/", "n_samples", -1), F, D, "'n_samples'"),
+    case("row-digest absent", drop_attr(D, "/", "row-digest"), F, D, "'row-digest'"),
+    case("row-digest wrong", attr(D, "/", "row-digest", "sha256:00"), F, D, "'row-digest'"),
+    case("content-digest absent", drop_attr(C, "/", "content-digest"), F, C, "'content-digest'"),
+    case("ids edited", put(D, "obs/ids", 5, 77), F, D, "'obs/ids'"),
+    case("ids absent", drop(D, "obs/ids"), F, D, "'obs/ids'"),
+    case("obs absent", drop(D, "obs"), F, D, "'obs'"),
+    case("ids real", replace(D, "obs/ids", np.zeros(N)), F, D, "'obs/ids'"),
+    case("ids short", replace(D, "obs/ids", np.arange(N - 1)), F, D, "'obs/ids'"),
+    case("labels in a party", edit(D, lambda h: h.__setitem__("y", np.zeros(N))), F, D, "'y'", "labels.h5"),
+    case("labels among ids", edit(D, lambda h: h.__setitem__("obs/y", np.zeros(N))), F, D, "'obs/y'"),
+    case("unknown key", edit(D, lambda h: h.create_group("uns") and None), F, D, "'uns'"),
+    # dense block
+    case("X absent", drop(D, "X"), F, D, "'X'", "missing"),
+    case("X integer", replace(D, "X", np.ones((N, 4), dtype=np.int64)), F, D, "'X'", "dtype"),
+    case("X half precision", replace(D, "X", np.ones((N, 4), dtype=np.float16)), F, D, "'X'", "float64"),
+    case("X vector", replace(D, "X", np.ones(N)), F, D, "'X'", "dimensions"),
+    case("X short", replace(D, "X", np.ones((N - 1, 4))), F, D, "'X'", "rows"),
+    case("X without columns", replace(D, "X", np.ones((N, 0))), F, D, "'X'", "columns"),
+    case("X encoding absent", drop_attr(D, "X", "encoding-type"), F, D, "'X'", "encoding-type"),
+    case("X other encoding", attr(D, "X", "encoding-type", "rec-array"), F, D, "'X'", "rec-array"),
+    case("X newer encoding", attr(D, "X", "encoding-version", "0.3.0"), F, D, "'X'", "upgrade"),
+    case("X older encoding", attr(D, "X", "encoding-version", "0.1.0"), F, D, "'X'", "unknown"),
+    case("X NaN", put(D, "X", (7, 2), np.nan), I, D, "'X'", "row 8, column 3", "'rent'"),
+    case("X infinite", put(D, "X", (0, 0), -np.inf), I, D, "'X'", "row 1, column 1"),
+    case("names absent", drop(D, "var/names"), F, D, "'var/names'"),
+    case("names short", replace(D, "var/names", np.array([b"a", b"b"], object)), F, D, "'var/names'"),
+    case("names numbers", replace(D, "var/names", np.arange(4)), F, D, "'var/names'"),
+    case("names repeated", edit(D, duplicate_names), F, D, "'var/names'", "twice"),
+    case("names not UTF-8", edit(D, invalid_utf8), F, D, "'var/names'", "UTF-8"),
+    # transform
+    case("transform absent", drop(D, "transform"), F, D, "'transform'"),
+    case("transform a dataset", edit(C, transform_dataset), F, C, "'transform'"),
+    case("transform edited", put(D, "transform/scale", 1, 3.0), F, D, "'transform'", "digest"),
+    case("transform scale zero", put(D, "transform/scale", 1, 0.0), F, D, "'transform'", "scale"),
+    case("transform short", replace(D, "transform/scale", np.ones(3)), F, D, "'transform'"),
+    case("transform unknown", attr(D, "transform", "normalize", "l7"), F, D, "'transform'", "l7"),
+    case("transform newer", attr(D, "transform", "encoding-version", "1.2"), F, D, "upgrade"),
+    case("transform other type", attr(D, "transform", "encoding-type", "dict"), F, D, "'transform'"),
+    # sparse block
+    case("data absent", drop(C, "X/data"), F, C, "'X/data'"),
+    case("indices absent", drop(C, "X/indices"), F, C, "'X/indices'"),
+    case("indptr absent", drop(C, "X/indptr"), F, C, "'X/indptr'"),
+    case("shape absent", drop_attr(C, "X", "shape"), F, C, "'X'", "shape"),
+    case("shape text", attr(C, "X", "shape", "60x9"), F, C, "'X'", "shape"),
+    case("shape negative", attr(C, "X", "shape", np.array([N, -9])), F, C, "'X'", "shape"),
+    case("shape short", attr(C, "X", "shape", np.array([N - 1, 9])), F, C, "'X/indptr'"),
+    case("shape narrow", attr(C, "X", "shape", np.array([N, 3])), F, C, "'var/names'"),
+    case("sparse other encoding", attr(C, "X", "encoding-type", "csc_matrix"), F, C, "'X'", "csc_matrix"),
+    case("sparse newer encoding", attr(C, "X", "encoding-version", "0.2.0"), F, C, "'X'", "upgrade"),
+    case("indptr start", put(C, "X/indptr", 0, 1), F, C, "'X/indptr'", "row 1"),
+    case("indptr decreasing", edit(C, decreasing_indptr), F, C, "'X/indptr'", "row"),
+    case("indptr end", put(C, "X/indptr", N, 10**6), F, C, "'X/indptr'", f"row {N}"),
+    case("indptr real", replace(C, "X/indptr", np.zeros(N + 1)), F, C, "'X/indptr'", "dtype"),
+    case("indices too large", put(C, "X/indices", 0, 9), F, C, "'X/indices'", "row 1", "column 10"),
+    case("indices negative", put(C, "X/indices", 0, -1), F, C, "'X/indices'", "row 1"),
+    case("indices real", edit(C, lambda h: replace_in(h, "X/indices", float)), F, C, "'X/indices'", "dtype"),
+    case("indices unsorted", edit(C, unsorted_row), F, C, "'X/indices'", "order"),
+    case("indices repeated", edit(C, repeated_column), F, C, "'X/indices'", "twice"),
+    case("indices short", edit(C, lambda h: shorten(h, "X/indices")), F, C, "'X/indices'", "entries"),
+    case("data short", edit(C, lambda h: shorten(h, "X/data")), F, C, "'X/indices'", "entries"),
+    case("data integer", edit(C, lambda h: replace_in(h, "X/data", int)), F, C, "'X/data'", "dtype"),
+    case("data NaN", put(C, "X/data", 0, np.nan), I, C, "'X/data'", "row 1", "column"),
+    case("data infinite", put(C, "X/data", -1, np.inf), I, C, "'X/data'", f"row {N}", "column"),
+    # labels
+    case("labels newer", attr(L, "/", "encoding-version", "1.5"), F, L, "upgrade"),
+    case("y absent", drop(L, "y"), F, L, "'y'"),
+    case("y integer", replace(L, "y", np.arange(N) % 2), F, L, "'y'", "dtype"),
+    case("y short", replace(L, "y", np.zeros(N - 1)), F, L, "'y'", "entries"),
+    case("y minus one", put(L, "y", 3, -1.0), I, L, "'y'", "row 4"),
+    case("y two", put(L, "y", 3, 2.0), I, L, "'y'", "row 4"),
+    case("y NaN", put(L, "y", 59, np.nan), I, L, "'y'", "row 60"),
+    case("y one class", put(L, "y", slice(None), 1.0), I, L, "'y'", "'yes'", "two classes"),
+    case("classes absent", drop_attr(L, "/", "classes"), F, L, "'classes'"),
+    case("classes equal", attr(L, "/", "classes", ["a", "a"]), F, L, "'classes'"),
+    case("classes three", attr(L, "/", "classes", ["a", "b", "c"]), F, L, "'classes'"),
+    case("classes numbers", attr(L, "/", "classes", [0, 1]), F, L, "'classes'"),
+    case("label task unknown", attr(L, "/", "task", "ranking"), F, L, "'task'"),
+    case("label ids edited", put(L, "obs/ids", 0, 9), F, L, "'obs/ids'"),
+    case("weight negative", put(L, "sample_weight", 1, -0.5), I, L, "'sample_weight'", "row 2"),
+    case("weights zero", put(L, "sample_weight", slice(None), 0.0), I, L, "'sample_weight'", "zero"),
+    case("offset NaN", put(L, "offset", 9, np.nan), I, L, "'offset'", "row 10"),
+    case("features among labels", edit(L, lambda h: h.__setitem__("X", np.ones((N, 1)))), F, L, "'X'"),
+]
+
+
+def replace_in(h5: h5py.File, key: str, dtype: type) -> None:
+    values = h5[key][:].astype(dtype)
+    del h5[key]
+    h5[key] = values
+
+
+def shorten(h5: h5py.File, key: str) -> None:
+    values = h5[key][:-1]
+    del h5[key]
+    h5[key] = values
+
+
+def read_everything(path: Path) -> None:
+    partition = open_partition(path)
+    for party in partition.parties:
+        party.load()
+        assert party.feature_names
+
+
+def test_the_good_partition_is_good(good: Path) -> None:
+    read_everything(good)
+
+
+@pytest.mark.parametrize("broken", CASES)
+def test_broken(good: Path, tmp_path: Path, broken: Case) -> None:
+    bad = tmp_path / "bad.parts"
+    shutil.copytree(good, bad)
+    broken.mutate(bad)
+    with pytest.raises(FastadmmError) as caught:
+        read_everything(bad)
+    message = str(caught.value)
+    assert type(caught.value) is broken.error, message
+    assert "\n" not in message
+    assert len(message) < 400
+    assert broken.file in message
+    for word in broken.words:
+        assert word in message, message
+
+
+def test_party_names_are_unique_without_regard_to_case(tmp_path: Path) -> None:
+    def build() -> None:
+        with create_partition(tmp_path / "p.parts", task="regression") as partition:
+            partition.party("bank")
+            partition.party("Bank")
+
+    with pytest.raises(InputError, match="two parties are named"):
+        build()
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("file", [D, C, L])
+def test_random_damage_never_escapes(good: Path, tmp_path: Path, file: str) -> None:
+    """Random bytes anywhere: either nothing that we read changes, or one of our errors."""
+    bad = tmp_path / "bad.parts"
+    shutil.copytree(good, bad)
+    original = (bad / file).read_bytes()
+    reference = [party.load() for party in open_partition(good).parties]
+    rng = np.random.default_rng(1)
+    messages = []
+    for _ in range(60):
+        raw = bytearray(original)
+        for at in rng.integers(0, len(raw), size=3):
+            raw[at] = rng.integers(256)
+        (bad / file).write_bytes(raw)
+        try:
+            partition = open_partition(bad)
+            loaded = [party.load() for party in partition.parties]
+            for party in partition.parties:
+                party.verify()
+        except FastadmmError as error:
+            messages.append(str(error))
+        else:
+            assert all(abs(a - b).max() == 0 for a, b in zip(loaded, reference))
+    assert messages
+    for message in messages:
+        assert "\n" not in message
+        assert file in message
