@@ -150,7 +150,7 @@ def quick_metrics(
     with np.errstate(over="ignore", invalid="ignore"):
         if task == "classification":
             _check_binary(y_)
-            values = _quick_classification(y_, z_, weight)
+            values: tuple[float | None, ...] = _quick_classification(y_, z_, weight)
         else:
             values = _quick_regression(y_, z_, weight)
     return {

@@ -6,7 +6,6 @@ gives the same bytes. Every text from a file is escaped by the template.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,7 +13,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fastadmm.errors import ConfigError
-from fastadmm.reports.plots import INSTALL_HINT, calibration_plot, history_plots, metric_label
+from fastadmm.reports.figure import INSTALL_HINT
+from fastadmm.reports.numbers import NONE, format_duration, format_number, format_percent, round_up
+from fastadmm.reports.plots import calibration_plot, history_plots, metric_label
 from fastadmm.reports.records import RunRecords, read_records
 from fastadmm.store.atomic import atomic_file, shown
 
@@ -25,8 +26,6 @@ __all__ = ["write_report"]
 
 #: Rounds in the table at the end of the page.
 LAST_ROUNDS = 10
-
-NONE = "–"
 
 
 def write_report(run_dir: str | Path, out: str | Path | None = None) -> Path:
@@ -163,7 +162,7 @@ def _setting(config: dict[str, Any], names: tuple[str, ...]) -> float | None:
 
 
 def _real(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e300
 
 
 def _badge(records: RunRecords, facts: _Facts) -> dict[str, str]:
@@ -200,7 +199,7 @@ def _certificate(records: RunRecords, facts: _Facts) -> str:
     elif facts.target is not None and facts.gap is not None and facts.gap > facts.target:
         tail = (
             f" The bound is proved, but the run {'stopped' if facts.status else 'has not finished'} "
-            f"before the target of {_number(facts.target)} was reached."
+            f"before the target of {format_number(facts.target)} was reached."
         )
     return bound + tail
 
@@ -211,10 +210,10 @@ def _bound(facts: _Facts, subject: str) -> str | None:
         # objective <= best + gap, and best >= objective - gap.
         best = facts.objective - facts.gap_absolute
         if best > 0:
-            return f"{first} is at most {_percent(facts.gap_absolute / best)} above the best possible."
-        return f"{first} is at most {_number(_round_up(facts.gap_absolute))} above the best possible."
+            return f"{first} is at most {format_percent(facts.gap_absolute / best)} above the best possible."
+        return f"{first} is at most {format_number(round_up(facts.gap_absolute))} above the best possible."
     if facts.gap is not None and facts.gap >= 0:
-        return f"{first} is at most {_percent(facts.gap)} above the best possible."
+        return f"{first} is at most {format_percent(facts.gap)} above the best possible."
     return None
 
 
@@ -222,29 +221,29 @@ def _headline(records: RunRecords, facts: _Facts, n_parties: int) -> list[dict[s
     def item(label: str, text: str, note: str = "") -> dict[str, str]:
         return {"label": label, "value": text, "note": note}
 
-    target = "" if facts.target is None else f"target {_number(facts.target)}"
+    target = "" if facts.target is None else f"target {format_number(facts.target)}"
     return [
-        item("Objective", _number(facts.objective, 6), "mean loss + λ·R"),
-        item("Relative gap", _number(facts.gap if facts.gap is None else _round_up(facts.gap)), target),
-        item("Rounds", _number(facts.rounds), str((records.result or {}).get("scheme") or "")),
-        item("Time", _duration(facts.seconds), _per_round(facts)),
-        item("Samples", _number(facts.n_samples), str((records.result or {}).get("loss") or "")),
-        item("Parties", _number(n_parties) if n_parties else NONE, _columns(records)),
-        item("λ", _number(facts.lam), "per mean loss"),
+        item("Objective", format_number(facts.objective, 6), "mean loss + λ·R"),
+        item("Relative gap", format_number(facts.gap if facts.gap is None else round_up(facts.gap)), target),
+        item("Rounds", format_number(facts.rounds), str((records.result or {}).get("scheme") or "")),
+        item("Time", format_duration(facts.seconds), _per_round(facts)),
+        item("Samples", format_number(facts.n_samples), str((records.result or {}).get("loss") or "")),
+        item("Parties", format_number(n_parties) if n_parties else NONE, _columns(records)),
+        item("λ", format_number(facts.lam), "per mean loss"),
     ]
 
 
 def _per_round(facts: _Facts) -> str:
     if not facts.rounds or facts.seconds is None:
         return ""
-    return f"{_duration(facts.seconds / facts.rounds)} per round"
+    return f"{format_duration(facts.seconds / facts.rounds)} per round"
 
 
 def _columns(records: RunRecords) -> str:
     widths = [party.get("n_features") for party in (records.result or {}).get("parties", [])]
     if not widths or not all(_real(width) for width in widths):
         return ""
-    return f"{_number(sum(widths))} columns"
+    return f"{format_number(sum(widths))} columns"
 
 
 def _parties(records: RunRecords) -> list[dict[str, Any]]:
@@ -259,8 +258,8 @@ def _parties(records: RunRecords) -> list[dict[str, Any]]:
         rows.append(
             {
                 "name": str(party.get("name") or f"party {k + 1}"),
-                "n_features": _number(party.get("n_features")),
-                "weight_norm": _number(norm, 5, zeros=True),
+                "n_features": format_number(party.get("n_features")),
+                "weight_norm": format_number(norm, 5, zeros=True),
                 "file": str(party.get("file") or NONE),
             }
         )
@@ -287,10 +286,10 @@ def _last_rounds(records: RunRecords) -> dict[str, Any]:
     rows = []
     for k, number in enumerate(history.round[tail]):
         cells = [
-            _number(float(values[k]), 8 if label == "objective" else 4, zeros=label != "penalty")
+            format_number(float(values[k]), 8 if label == "objective" else 4, zeros=label != "penalty")
             for label, values in columns
         ]
-        rows.append([_number(int(number)), *cells])
+        rows.append([format_number(int(number)), *cells])
     return {"header": ["round", *(label for label, _ in columns)], "rows": rows}
 
 
@@ -309,7 +308,7 @@ def _evaluation(evaluation: dict[str, Any] | None) -> dict[str, Any] | None:
         "data": str(evaluation.get("data") or ""),
         "header": ["metric", *(model for model, _ in models)],
         "rows": [
-            [metric_label(name), *(_number(metrics.get(name), 5, zeros=True) for _, metrics in models)]
+            [metric_label(name), *(format_number(metrics.get(name), 5, zeros=True) for _, metrics in models)]
             for name in names
         ],
     }
@@ -348,58 +347,3 @@ def _text(value: Any) -> str:
     if isinstance(value, dict):
         return ", ".join(f"{key} = {_text(item)}" for key, item in value.items()) or NONE
     return str(value)
-
-
-# --- numbers -----------------------------------------------------------------------------------
-
-
-def _number(value: Any, digits: int = 4, *, zeros: bool = False) -> str:
-    """A number for readers; with ``zeros`` all digits are kept, so that a column lines up."""
-    if value is None or (isinstance(value, float) and math.isnan(value)):
-        return NONE
-    if isinstance(value, float) and math.isinf(value):
-        return "∞" if value > 0 else "−∞"
-    if value == int(value) and abs(value) < 1e15 and not zeros:
-        return f"{int(value):,}".replace(",", "\N{NARROW NO-BREAK SPACE}").replace("-", "−")
-    value = float(value)
-    if 1e-3 <= abs(value) < 1e6 or value == 0.0:
-        if abs(value) >= 10**digits:
-            return f"{value:.0f}".replace("-", "−")
-        return (f"{value:#.{digits}g}" if zeros else f"{value:.{digits}g}").rstrip(".").replace("-", "−")
-    mantissa, exponent = f"{value:.{min(digits, 4) - 1}e}".split("e")
-    if not zeros and "." in mantissa:
-        mantissa = mantissa.rstrip("0").rstrip(".")
-    power = "10" + str(int(exponent)).translate(str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"))
-    return power if mantissa == "1" else f"{mantissa.replace('-', '−')}×{power}"
-
-
-def _round_up(value: float, digits: int = 2) -> float:
-    """A bound must stay one after rounding."""
-    if value <= 0.0 or not math.isfinite(value):
-        return value
-    rounded = float(f"{value:.{digits - 1}e}")
-    if rounded < value:
-        rounded += 10.0 ** (math.floor(math.log10(value)) - digits + 1)
-    return float(f"{rounded:.{digits - 1}e}")
-
-
-def _percent(fraction: float) -> str:
-    percent = _round_up(100.0 * fraction)
-    if 1e-7 <= percent < 1e6:
-        text = f"{percent:.9f}".rstrip("0").rstrip(".") if percent < 10 else f"{percent:.0f}"
-        return f"{text}\N{NO-BREAK SPACE}%"
-    return f"{_number(percent)}\N{NO-BREAK SPACE}%"
-
-
-def _duration(seconds: float | None) -> str:
-    if seconds is None:
-        return NONE
-    if seconds < 1e-3:
-        return f"{1e6 * seconds:.3g} µs"
-    if seconds < 1.0:
-        return f"{1e3 * seconds:.3g} ms"
-    if seconds < 60.0:
-        return f"{seconds:.3g} s"
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s"

@@ -1,94 +1,41 @@
-"""Figures of a run as inline SVG: the same run gives the same bytes.
-
-The figures carry no background of their own and every colour is a CSS variable of the page
-(with the light colour as its fallback), so that they follow the reader's light or dark mode.
-The palette is Okabe and Ito's, and no line is told apart by its colour alone.
-"""
+"""The figures of a run; how they are drawn is in :mod:`fastadmm.reports.figure`."""
 
 from __future__ import annotations
 
-import io
-import math
-import re
 import unicodedata
-import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fastadmm.errors import ConfigError
+from fastadmm.reports.figure import (
+    DASHES,
+    MUTED,
+    SERIES_COLOURS,
+    TEXT,
+    any_finite,
+    finite,
+    line,
+    log_axis,
+    positive,
+    power,
+    render,
+    round_axes,
+    wide_range,
+    x_axis,
+)
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
     from numpy.typing import NDArray
 
     from fastadmm.reports.records import History
 
-__all__ = ["INSTALL_HINT", "Plot", "calibration_plot", "downsample", "history_plots"]
-
-INSTALL_HINT = 'the report needs matplotlib and jinja2: pip install "fastadmm[report]"'
-
-#: Points per line in a figure; more cannot be seen and make the page heavy.
-MAX_POINTS = 2000
+__all__ = ["Plot", "calibration_plot", "history_plots", "metric_label"]
 
 #: Parties with a line and a bar of their own; the ones with the largest weights are shown.
 MAX_PARTIES = 12
-
-#: Colours as drawn, each with the CSS variable that replaces it in the page.
-VARIABLES = {
-    "#0072b2": "--s1",
-    "#d55e00": "--s2",
-    "#009e73": "--s3",
-    "#cc79a7": "--s4",
-    "#e69f00": "--s5",
-    "#56b4e9": "--s6",
-    "#24292e": "--fg",
-    "#57606b": "--muted",
-    "#d8dee5": "--grid",
-}
-SERIES_COLOURS = tuple(VARIABLES)[:6]
-TEXT, MUTED, GRID = tuple(VARIABLES)[6:]
-DASHES = ("-", (0, (5, 2)), (0, (1.2, 1.4)))
-
-STYLE: dict[str, Any] = {
-    "axes.axisbelow": True,
-    "axes.edgecolor": MUTED,
-    "axes.facecolor": "none",
-    "axes.grid": True,
-    "axes.labelcolor": MUTED,
-    "axes.labelsize": 9,
-    "axes.linewidth": 0.8,
-    "axes.spines.right": False,
-    "axes.spines.top": False,
-    "axes.titlecolor": TEXT,
-    "axes.titlelocation": "left",
-    "axes.titlesize": 9.5,
-    "figure.facecolor": "none",
-    "font.family": ["DejaVu Sans"],  # ships with matplotlib: the layout is the same everywhere
-    "font.size": 9,
-    "grid.color": GRID,
-    "grid.linewidth": 0.7,
-    "legend.fontsize": 9,
-    "legend.frameon": False,
-    "lines.linewidth": 1.8,
-    "lines.markersize": 4,
-    "savefig.facecolor": "none",
-    "svg.fonttype": "none",
-    "svg.hashsalt": "fastadmm",
-    "text.color": TEXT,
-    "text.parse_math": False,  # a party may be called "$x$"
-    "xtick.color": MUTED,
-    "xtick.labelsize": 8.5,
-    "xtick.major.size": 3,
-    "ytick.color": MUTED,
-    "ytick.labelsize": 8.5,
-    "ytick.major.size": 0,
-    "ytick.minor.size": 0,
-}
 
 
 @dataclass(frozen=True)
@@ -115,38 +62,6 @@ class Plot:
     alt: str
     svg: str
     wide: bool = False
-
-
-def downsample(
-    x: NDArray[Any], y: NDArray[np.float64], limit: int = MAX_POINTS
-) -> tuple[NDArray[Any], NDArray[np.float64]]:
-    """Thin a line to at most ``limit`` points without losing its ends or its extremes.
-
-    Parameters
-    ----------
-    x, y : ndarray, shape (T,)
-        The line; y may hold NaN.
-    limit : int
-        Largest number of points to keep, at least 4.
-
-    Returns
-    -------
-    tuple of ndarray
-        x and y at the kept points, in order: the first, the last, and the smallest and the
-        largest value of every one of ``limit / 2 - 1`` equal pieces.
-    """
-    if y.size <= limit:
-        return x, y
-    edges = np.linspace(1, y.size - 1, limit // 2, dtype=np.intp)
-    keep = {0, y.size - 1}
-    for start, stop in pairwise(edges):
-        piece = y[start:stop]
-        if np.isnan(piece).all():
-            keep.add(int(start))  # a gap in the line stays a gap
-        else:
-            keep.update((int(start + np.nanargmin(piece)), int(start + np.nanargmax(piece))))
-    index = np.array(sorted(keep))
-    return x[index], y[index]
 
 
 def history_plots(history: History, target: float | None, party_names: Sequence[str]) -> list[Plot]:
@@ -226,7 +141,7 @@ def calibration_plot(calibration: dict[str, Any]) -> Plot | None:
         "predicted probabilities are what is observed." + summary,
         alt=f"Observed rate against mean predicted probability in {len(bins)} groups: from "
         f"{observed[0]:.3f} at {predicted[0]:.3f} to {observed[-1]:.3f} at {predicted[-1]:.3f}.{summary}",
-        svg=_render("calibration", draw),
+        svg=render("calibration", draw),
     )
 
 
@@ -234,35 +149,27 @@ def calibration_plot(calibration: dict[str, Any]) -> Plot | None:
 
 
 def _objective(history: History) -> Plot | None:
-    objective = _finite(history.series["objective"])
-    if not _any(objective):
+    objective = finite(history.series["objective"])
+    if not any_finite(objective):
         return None
-    bound = objective - _finite(history.series["gap_absolute"])
+    bound = objective - finite(history.series["gap_absolute"])
     # Every round proves a lower bound; the best one so far holds.
     best = np.fmax.accumulate(bound)
-    log = _wide_range(objective)
-    band = _any(best) and not log
+    log = wide_range(objective)
+    band = any_finite(best) and not log
 
     def draw(figure: Figure) -> None:
         ax = figure.add_subplot()
-        _line(ax, history.round, objective, SERIES_COLOURS[0], label="objective")
+        line(ax, history.round, objective, SERIES_COLOURS[0], label="objective")
         if band:
-            x, y = downsample(history.round, best)
-            ax.plot(
-                x,
-                y,
-                color=SERIES_COLOURS[2],
-                linestyle=DASHES[1],
-                linewidth=1.4,
-                label="certified lower bound",
-            )
+            line(ax, history.round, best, SERIES_COLOURS[2], dash=DASHES[1], label="certified lower bound")
             # The first bounds can be far below anything of interest.
             low, high = np.nanmin(objective), np.nanmax(objective)
             top, bottom = high, min(low, np.nanmax(best))
-            room = (top - bottom) or abs(top) * 0.05 or 1.0
+            room = max(top - bottom, 1e-3 * abs(top)) or 1.0
             ax.set_ylim(bottom - 0.35 * room, top + 0.08 * room)
             ax.legend(loc="upper right")
-        _axes(ax, history, "round", log=log)
+        round_axes(ax, history.round, log=log)
 
     return Plot(
         key="objective",
@@ -270,22 +177,23 @@ def _objective(history: History) -> Plot | None:
         caption="Mean loss plus λ times the penalty, on the training data."
         + (" No model can lie below the certified lower bound." if band else ""),
         alt="Objective against rounds: " + _story(history.round, objective),
-        svg=_render("objective", draw),
+        svg=render("objective", draw),
     )
 
 
 def _gap(x: NDArray[Any], unit: str, gap: NDArray[np.float64], target: float | None) -> Plot | None:
-    gap = _positive(gap)
-    if not _any(gap) or not np.isfinite(x).any():
+    gap = positive(gap)
+    x = x if unit == "round" else finite(x)
+    if not any_finite(gap) or not any_finite(x):
         return None
 
     def draw(figure: Figure) -> None:
         ax = figure.add_subplot()
-        _line(ax, x, gap, SERIES_COLOURS[0], label="relative gap")
+        line(ax, x, gap, SERIES_COLOURS[0], label="relative gap")
         if target is not None and target > 0:
             ax.axhline(target, color=SERIES_COLOURS[1], linestyle=DASHES[1], linewidth=1.4)
             ax.annotate(
-                f"target {_power(target)}",
+                f"target {power(target)}",
                 (0, target),  # on the left, where the line has not come down yet
                 xycoords=("axes fraction", "data"),
                 xytext=(5, 4),
@@ -294,8 +202,8 @@ def _gap(x: NDArray[Any], unit: str, gap: NDArray[np.float64], target: float | N
                 fontsize=8.5,
             )
         ax.set_xlabel("seconds" if unit == "seconds" else "round")
-        _log_axis(ax)
-        _x_axis(ax, x, integer=unit == "round")
+        log_axis(ax)
+        x_axis(ax, x, integer=unit == "round")
 
     by_time = unit == "seconds"
     return Plot(
@@ -309,26 +217,26 @@ def _gap(x: NDArray[Any], unit: str, gap: NDArray[np.float64], target: float | N
         ),
         alt=f"Relative duality gap against {'seconds' if by_time else 'rounds'}: {_story(x, gap, unit)}"
         + (f" The target is {target:.3g}." if target else ""),
-        svg=_render("gap-time" if by_time else "gap-rounds", draw),
+        svg=render("gap-time" if by_time else "gap-rounds", draw),
     )
 
 
 def _residuals(history: History) -> Plot | None:
     lines = [
-        ("primal", _positive(history.series["primal_residual"])),
-        ("dual", _positive(history.series["dual_residual"])),
+        ("primal", positive(history.series["primal_residual"])),
+        ("dual", positive(history.series["dual_residual"])),
     ]
-    lines = [(name, y) for name, y in lines if _any(y)]
+    lines = [(name, y) for name, y in lines if any_finite(y)]
     if not lines:
         return None
 
     def draw(figure: Figure) -> None:
         ax = figure.add_subplot()
         for k, (name, y) in enumerate(lines):
-            _line(ax, history.round, y, SERIES_COLOURS[k], dash=DASHES[k], label=name)
+            line(ax, history.round, y, SERIES_COLOURS[k], dash=DASHES[k], label=name)
         ax.set_xlabel("round")
-        _log_axis(ax)
-        _x_axis(ax, history.round)
+        log_axis(ax)
+        x_axis(ax, history.round)
         ax.legend(loc="best")
 
     return Plot(
@@ -337,16 +245,16 @@ def _residuals(history: History) -> Plot | None:
         caption="Primal: how far the parties' messages are from the shared predictor. "
         "Dual: how far that predictor still moves. Logarithmic scale.",
         alt=" ".join(f"{name.capitalize()} residual: {_story(history.round, y)}" for name, y in lines),
-        svg=_render("residuals", draw),
+        svg=render("residuals", draw),
     )
 
 
 def _lagrangian(history: History) -> Plot | None:
     lines = [
-        ("augmented Lagrangian", _finite(history.series["augmented_lagrangian"])),
-        ("Lyapunov Vᵗ", _finite(history.series["lyapunov"])),
+        ("augmented Lagrangian", finite(history.series["augmented_lagrangian"])),
+        ("Lyapunov Vᵗ", finite(history.series["lyapunov"])),
     ]
-    lines = [(name, y) for name, y in lines if _any(y)]
+    lines = [(name, y) for name, y in lines if any_finite(y)]
     if not lines:
         return None
     return Plot(
@@ -357,14 +265,14 @@ def _lagrangian(history: History) -> Plot | None:
         caption="The quantities that the convergence theory of ADMM sharing follows: "
         "Vᵗ does not increase where the theory applies.",
         alt=" ".join(f"{name[0].upper()}{name[1:]}: {_story(history.round, y)}" for name, y in lines),
-        svg=_render("lagrangian", _panels(history, lines), wide=len(lines) > 1),
+        svg=render("lagrangian", _panels(history, lines), wide=len(lines) > 1),
         wide=len(lines) > 1,
     )
 
 
 def _test_metrics(history: History) -> Plot | None:
-    lines = [(metric_label(name), _finite(y)) for name, y in history.test.items()]
-    lines = [(name, y) for name, y in lines if _any(y)][:3]
+    lines = [(metric_label(name), finite(y)) for name, y in history.test.items()]
+    lines = [(name, y) for name, y in lines if any_finite(y)][:3]
     if not lines:
         return None
     return Plot(
@@ -372,13 +280,13 @@ def _test_metrics(history: History) -> Plot | None:
         title="Test metrics",
         caption="Measured on the test partition after every round; never used for training.",
         alt=" ".join(f"{name}: {_story(history.round, y)}" for name, y in lines),
-        svg=_render("test", _panels(history, lines), wide=len(lines) > 1),
+        svg=render("test", _panels(history, lines), wide=len(lines) > 1),
         wide=len(lines) > 1,
     )
 
 
 def _weights(history: History, party_names: Sequence[str]) -> Plot | None:
-    norms = np.where(np.abs(history.weight_norms) < 1e200, history.weight_norms, np.nan)
+    norms = finite(history.weight_norms)
     n_parties = norms.shape[1]
     present = np.flatnonzero(np.isfinite(norms).any(axis=1)) if n_parties else np.empty(0)
     if not present.size:
@@ -398,11 +306,10 @@ def _weights(history: History, party_names: Sequence[str]) -> Plot | None:
     def draw(figure: Figure) -> None:
         left, right = figure.subplots(1, 2, width_ratios=(1, 1.5))
         position = np.arange(shown.size)
-        height = 0.62 if shown.size > 2 else 0.4
         colours = [s["color"] for s in style]
         widths = np.nan_to_num(final[shown])
         for y, (width, colour) in enumerate(zip(widths, colours)):
-            left.barh(y, width, height=height, color=colour)
+            left.barh(y, width, height=0.62, color=colour)
             left.annotate(
                 f"{width:.3g}",
                 (width, y),
@@ -412,14 +319,14 @@ def _weights(history: History, party_names: Sequence[str]) -> Plot | None:
                 fontsize=8.5,
             )
         left.set_yticks(position, names, color=TEXT)
-        left.set_ylim(max(shown.size, 3) - 0.5, -0.5)
+        left.set_ylim(max(shown.size, 2) - 0.5, -0.5)
         left.set_xlim(0, 1.22 * (widths.max() or 1.0))
         left.grid(visible=False, axis="y")
         left.set(title="After the last round", xlabel="‖weights‖")
         for m, s in zip(shown, style):
-            _line(right, history.round, norms[:, m], s["color"], dash=s["dash"])
+            line(right, history.round, norms[:, m], s["color"], dash=s["dash"])
         right.set_title("History")
-        _axes(right, history, "round", log=False)
+        round_axes(right, history.round, log=False)
         right.set_ylim(bottom=0)
 
     hidden = n_parties - shown.size
@@ -431,7 +338,7 @@ def _weights(history: History, party_names: Sequence[str]) -> Plot | None:
         alt="Weight norms after the last round: "
         + ", ".join(f"{name} {value:.3g}" for name, value in zip(names, final[shown]))
         + (f", and {hidden} parties more." if hidden else "."),
-        svg=_render("weights", draw, wide=True, height=max(2.5, 1.2 + 0.21 * shown.size)),
+        svg=render("weights", draw, wide=True, height=max(2.5, 1.2 + 0.21 * shown.size)),
         wide=True,
     )
 
@@ -441,145 +348,14 @@ def _panels(history: History, lines: list[tuple[str, NDArray[np.float64]]]) -> C
 
     def draw(figure: Figure) -> None:
         for k, (ax, (name, y)) in enumerate(zip(figure.subplots(1, len(lines), squeeze=False)[0], lines)):
-            _line(ax, history.round, y, SERIES_COLOURS[k])
+            line(ax, history.round, y, SERIES_COLOURS[k])
             ax.set_title(name)
-            _axes(ax, history, "round", log=_wide_range(y))
+            round_axes(ax, history.round, log=wide_range(y))
 
     return draw
 
 
-# --- drawing -----------------------------------------------------------------------------------
-
-
-def _line(
-    ax: Axes,
-    x: NDArray[Any],
-    y: NDArray[np.float64],
-    colour: str,
-    *,
-    dash: Any = "-",
-    label: str | None = None,
-) -> None:
-    # A line of few points shows them; a single point would be invisible otherwise.
-    marker = "o" if np.count_nonzero(np.isfinite(y)) <= 40 else None
-    x, y = downsample(x, y)
-    ax.plot(x, y, color=colour, linestyle=dash, marker=marker, label=label)
-
-
-def _axes(ax: Axes, history: History, xlabel: str, *, log: bool) -> None:
-    ax.set_xlabel(xlabel)
-    _x_axis(ax, history.round)
-    if log:
-        _log_axis(ax)
-    else:
-        from matplotlib.ticker import MaxNLocator, ScalarFormatter
-
-        ax.yaxis.set_major_locator(MaxNLocator(nbins=6, steps=[1, 2, 2.5, 5, 10]))
-        # No offset: "+0.3239" at the top of an axis is overlooked.
-        formatter = ScalarFormatter(useOffset=False, useMathText=False)
-        formatter.set_powerlimits((-4, 5))
-        ax.yaxis.set_major_formatter(formatter)
-
-
-def _x_axis(ax: Axes, x: NDArray[Any], *, integer: bool = True) -> None:
-    from matplotlib.ticker import FuncFormatter, MaxNLocator
-
-    finite = x[np.isfinite(x)]
-    low, high = float(finite.min()), float(finite.max())
-    room = 0.02 * (high - low) or 0.5 * (1.0 if integer else abs(high) or 1.0)
-    ax.set_xlim(low - room, high + room)
-    ax.xaxis.set_major_locator(MaxNLocator(nbins=7, integer=integer, steps=[1, 2, 5, 10]))
-    ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: _thousands(value)))
-
-
-def _log_axis(ax: Axes) -> None:
-    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, NullLocator
-
-    ax.set_yscale("log")
-    low, high = ax.get_ylim()
-    if high / low < 20.0:  # within a decade or so: whole powers alone would leave the axis bare
-        ax.set_ylim(10 ** math.floor(math.log10(low)), 10 ** math.ceil(math.log10(high)))
-    ax.yaxis.set_major_locator(LogLocator(numticks=8))
-    ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: _power(value)))
-    ax.yaxis.set_minor_locator(NullLocator())
-    ax.yaxis.set_minor_formatter(NullFormatter())
-
-
-def _render(key: str, draw: Callable[[Figure], None], *, wide: bool = False, height: float = 2.9) -> str:
-    try:
-        import matplotlib
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise ConfigError(INSTALL_HINT) from error
-    # rc_context restores the settings of the program that called us. ``Figure`` without pyplot
-    # keeps no registry of open figures and needs no display.
-    with warnings.catch_warnings(), matplotlib.rc_context(STYLE):
-        # The browser has the glyphs that matplotlib's own font lacks.
-        warnings.filterwarnings("ignore", message="Glyph .* missing from font", category=UserWarning)
-        figure = Figure(figsize=(10.6 if wide else 5.2, height), layout="constrained")
-        figure.get_layout_engine().set(w_pad=0.06, wspace=0.06)
-        draw(figure)
-        text = io.StringIO()
-        figure.savefig(
-            text,
-            format="svg",
-            metadata=dict.fromkeys(("Date", "Creator", "Format", "Type")),
-            transparent=True,
-        )
-    return _inline(text.getvalue(), key)
-
-
-def _inline(svg: str, key: str) -> str:
-    """Make matplotlib's SVG document an element of a page with several of them."""
-    svg = svg[svg.index("<svg") :]
-    svg = re.sub(r"<style type=\"text/css\">.*?</style>", "", svg, flags=re.DOTALL)  # would style the page
-    svg = re.sub(r'(<svg [^>]*?)width="[^"]*" height="[^"]*"', r"\1", svg, count=1)
-    svg = svg.replace("<svg ", f'<svg role="img" aria-labelledby="{key}-alt" ', 1)
-    # Elements' names repeat from figure to figure; in a page they must be unique.
-    svg = re.sub(r'\bid="', f'id="{key}-', svg)
-    svg = re.sub(r'(xlink:href="#|url\(#)', rf"\g<1>{key}-", svg)
-    svg = svg.replace("'DejaVu Sans'", "system-ui, 'Segoe UI', 'DejaVu Sans', sans-serif")
-    for colour, variable in VARIABLES.items():
-        svg = svg.replace(f": {colour}", f": var({variable}, {colour})")
-    return re.sub(r"\n\s*", "\n", svg).strip()
-
-
-# --- numbers and words -------------------------------------------------------------------------
-
-
-def _finite(y: NDArray[np.float64]) -> NDArray[np.float64]:
-    # Matplotlib's ticks overflow near the end of the floating point range.
-    return np.where(np.abs(y) < 1e200, y, np.nan)
-
-
-def _positive(y: NDArray[np.float64]) -> NDArray[np.float64]:
-    """What a logarithmic axis can show; an exact zero becomes a gap in the line."""
-    with np.errstate(invalid="ignore"):
-        return np.where((y > 1e-200) & (y < 1e200), y, np.nan)
-
-
-def _any(y: NDArray[np.float64]) -> bool:
-    return bool(np.isfinite(y).any())
-
-
-def _wide_range(y: NDArray[np.float64]) -> bool:
-    """Whether a logarithmic axis suits the values."""
-    finite = y[np.isfinite(y)]
-    return bool(finite.min() > 0.0 and finite.max() / finite.min() > 50.0)
-
-
-def _power(value: float) -> str:
-    """A number as the reader would write it on a logarithmic axis: 10⁻⁶, 2.5×10⁻⁶."""
-    exponent = math.floor(math.log10(value) + 1e-9)
-    digits = value / 10.0**exponent
-    power = "10" + str(exponent).translate(str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"))
-    return power if abs(digits - 1.0) < 1e-6 else f"{digits:.2g}×{power}"
-
-
-def _thousands(value: float) -> str:
-    if value == int(value) and abs(value) < 1e15:
-        return f"{int(value):,}".replace(",", " ")
-    return f"{value:.4g}"
+# --- words ---------------------------------------------------------------------------------------
 
 
 def _story(x: NDArray[Any], y: NDArray[np.float64], unit: str = "round") -> str:
@@ -597,7 +373,17 @@ def _story(x: NDArray[Any], y: NDArray[np.float64], unit: str = "round") -> str:
 
 
 def metric_label(name: str) -> str:
-    """Readable name of a metric, for example ``"log loss"`` for ``"log_loss"``."""
+    """Return the readable name of a metric, for example ``"log loss"`` for ``"log_loss"``.
+
+    Parameters
+    ----------
+    name : str
+        Key of the metric.
+
+    Returns
+    -------
+    str
+    """
     known = {"auc": "AUC", "rmse": "RMSE", "mae": "MAE", "r2": "R²", "brier": "Brier score"}
     return known.get(name) or _label(name.replace("_", " "), 40)
 
@@ -605,6 +391,6 @@ def metric_label(name: str) -> str:
 def _label(name: str, limit: int = 22) -> str:
     """A name that is safe and short enough for a figure."""
     clean = "".join(
-        c if not unicodedata.category(c).startswith("C") else "\N{REPLACEMENT CHARACTER}" for c in name
+        c if unicodedata.category(c) not in ("Cc", "Cs") else "\N{REPLACEMENT CHARACTER}" for c in name
     )
     return clean if len(clean) <= limit else clean[: limit - 1] + "…"

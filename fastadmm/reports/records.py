@@ -7,7 +7,6 @@ any other damage is a :class:`FormatError` that names the file and the line.
 from __future__ import annotations
 
 import json
-import math
 import tomllib
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -206,7 +205,7 @@ def _lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
 def _check_round(record: dict[str, Any], path: Path, line: int) -> None:
     where = f"{shown(path)}, line {line}"
     number = record.get("round")
-    if not isinstance(number, int) or isinstance(number, bool) or not 0 <= number < 2**62:
+    if not isinstance(number, int) or isinstance(number, bool) or not 0 <= number < 2**40:
         raise FormatError(f"{where}: key round must be a whole number, found {_kind(number)}")
     for name in SERIES:
         if not _is_number(record.get(name)):
@@ -221,8 +220,7 @@ def _check_round(record: dict[str, Any], path: Path, line: int) -> None:
 
 def _columns(records: list[dict[str, Any]], n_parties: int) -> History:
     def column(values: list[Any]) -> NDArray[np.float64]:
-        # An integer beyond the range of float64 is as good as infinite.
-        return np.array([_float(value) for value in values], dtype=np.float64)
+        return np.array([np.nan if value is None else value for value in values], dtype=np.float64)
 
     names: dict[str, None] = {}
     for record in records:
@@ -230,7 +228,7 @@ def _columns(records: list[dict[str, Any]], n_parties: int) -> History:
     norms = np.full((len(records), n_parties), np.nan)
     for row, record in enumerate(records):
         if record.get("weight_norms") is not None:
-            norms[row] = [_float(value) for value in record["weight_norms"]]
+            norms[row] = column(record["weight_norms"])
     return History(
         round=np.array([record["round"] for record in records], dtype=np.int64),
         series={name: column([record.get(name) for record in records]) for name in SERIES},
@@ -239,17 +237,10 @@ def _columns(records: list[dict[str, Any]], n_parties: int) -> History:
     )
 
 
-def _float(value: Any) -> float:
-    if value is None:
-        return math.nan
-    try:
-        return float(value)
-    except OverflowError:
-        return math.inf if value > 0 else -math.inf
-
-
 def _is_number(value: Any) -> bool:
-    return value is None or (isinstance(value, int | float) and not isinstance(value, bool))
+    if isinstance(value, int):
+        return not isinstance(value, bool) and value.bit_length() < 1000  # within the range of float64
+    return value is None or isinstance(value, float)
 
 
 def _kind(value: Any) -> str:
@@ -345,7 +336,7 @@ def _read_toml(path: Path) -> dict[str, Any]:
         return tomllib.loads(raw.decode("utf-8"))
     except UnicodeDecodeError as error:
         raise FormatError(f"{shown(path)}, line {_line_of(raw, error)}: not UTF-8 text") from error
-    except tomllib.TOMLDecodeError as error:  # its text names line and column
+    except (tomllib.TOMLDecodeError, RecursionError) as error:  # its text names line and column
         raise FormatError(f"{shown(path)}: not valid TOML: {error}") from error
 
 

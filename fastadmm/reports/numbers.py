@@ -1,0 +1,112 @@
+"""Numbers as text for the report."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+__all__ = ["NONE", "format_duration", "format_number", "format_percent", "round_up"]
+
+#: Stands for a value that is not there.
+NONE = "–"
+
+
+def format_number(value: Any, digits: int = 4, *, zeros: bool = False) -> str:
+    """Write a number for readers: thin spaces in thousands, powers of ten where it is small or large.
+
+    Parameters
+    ----------
+    value : float, int or None
+        ``None`` and NaN give :data:`NONE`.
+    digits : int
+        Significant digits.
+    zeros : bool
+        Keep trailing zeros, so that a column lines up.
+
+    Returns
+    -------
+    str
+    """
+    if value is None or (isinstance(value, float) and math.isnan(value)):
+        return NONE
+    if isinstance(value, float) and math.isinf(value):
+        return "∞" if value > 0 else "−∞"
+    if value == int(value) and abs(value) < 1e15 and not zeros:
+        return f"{int(value):,}".replace(",", "\N{NARROW NO-BREAK SPACE}").replace("-", "−")
+    value = float(value)
+    if 1e-3 <= abs(value) < 1e6 or value == 0.0:
+        if abs(value) >= 10**digits:
+            return f"{value:.0f}".replace("-", "−")
+        return (f"{value:#.{digits}g}" if zeros else f"{value:.{digits}g}").rstrip(".").replace("-", "−")
+    mantissa, exponent = f"{value:.{min(digits, 4) - 1}e}".split("e")
+    if not zeros and "." in mantissa:
+        mantissa = mantissa.rstrip("0").rstrip(".")
+    power = "10" + str(int(exponent)).translate(str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"))
+    return power if mantissa == "1" else f"{mantissa.replace('-', '−')}×{power}"
+
+
+def round_up(value: float, digits: int = 2) -> float:
+    """Round away from zero: a bound must stay one after rounding.
+
+    Parameters
+    ----------
+    value : float
+        Values that are not positive and finite are returned as they are.
+    digits : int
+        Significant digits.
+
+    Returns
+    -------
+    float
+        The smallest number of that many digits that is not below ``value``.
+    """
+    if value <= 0.0 or not math.isfinite(value):
+        return value
+    rounded = float(f"{value:.{digits - 1}e}")
+    if rounded < value:
+        rounded += 10.0 ** (math.floor(math.log10(value)) - digits + 1)
+    return float(f"{rounded:.{digits - 1}e}")
+
+
+def format_percent(fraction: float) -> str:
+    """Write a bound in percent, rounded up to two digits.
+
+    Parameters
+    ----------
+    fraction : float
+        1 means 100 %.
+
+    Returns
+    -------
+    str
+    """
+    percent = round_up(100.0 * fraction)
+    if 1e-7 <= percent < 1e6:
+        text = f"{percent:.9f}".rstrip("0").rstrip(".") if percent < 10 else f"{percent:.0f}"
+        return f"{text}\N{NO-BREAK SPACE}%"
+    return f"{format_number(percent)}\N{NO-BREAK SPACE}%"
+
+
+def format_duration(seconds: float | None) -> str:
+    """Write a duration in the unit that suits it.
+
+    Parameters
+    ----------
+    seconds : float or None
+        ``None`` gives :data:`NONE`.
+
+    Returns
+    -------
+    str
+    """
+    if seconds is None:
+        return NONE
+    if seconds < 1e-3:
+        return f"{1e6 * seconds:.3g} µs"
+    if seconds < 1.0:
+        return f"{1e3 * seconds:.3g} ms"
+    if seconds < 60.0:
+        return f"{seconds:.3g} s"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s"
