@@ -194,9 +194,7 @@ def _lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
         try:
             record = json.loads(line)
         except (ValueError, RecursionError) as error:
-            raise FormatError(
-                f"{shown(path)}, line {number}: not a JSON object ({error}); the log is damaged"
-            ) from error
+            raise FormatError(f"{shown(path)}, line {number}: not valid JSON: {_reason(error)}") from error
         if not isinstance(record, dict):
             raise FormatError(f"{shown(path)}, line {number}: expected a JSON object, found {_kind(record)}")
         yield number, record
@@ -318,10 +316,17 @@ def _read_json(path: Path) -> dict[str, Any] | None:
         raise FormatError(f"{shown(path)}, line {_line_of(raw, error)}: not UTF-8 text") from error
     except (ValueError, RecursionError) as error:
         place = f", line {error.lineno}" if isinstance(error, json.JSONDecodeError) else ""
-        raise FormatError(f"{shown(path)}{place}: not valid JSON ({error})") from error
+        raise FormatError(f"{shown(path)}{place}: not valid JSON: {_reason(error)}") from error
     if not isinstance(document, dict):
         raise FormatError(f"{shown(path)}, line 1: expected a JSON object, found {_kind(document)}")
     return document
+
+
+def _reason(error: Exception) -> str:
+    # The decoder's own text counts lines from the start of what it was given.
+    if isinstance(error, json.JSONDecodeError):
+        return f"{error.msg} at column {error.colno}"
+    return str(error)
 
 
 def _line_of(raw: bytes, error: UnicodeDecodeError) -> int:

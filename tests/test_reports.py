@@ -1,0 +1,443 @@
+"""Reports: any run gives a page, the same run the same bytes, and a damaged run one clear line."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import subprocess
+import sys
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+from fastadmm.cli.app import main
+from fastadmm.errors import ConfigError, FormatError, StorageError
+from fastadmm.metrics import classification_metrics
+from fastadmm.reports import read_records, write_report
+from fastadmm.reports.figure import downsample
+from fastadmm.reports.numbers import format_number, format_percent, round_up
+from fastadmm.reports.plots import history_plots
+from fastadmm.reports.records import SERIES, History
+
+
+def fake_round(t: int, n_parties: int = 3) -> dict:
+    gap = 0.25 * 0.5**t
+    return {
+        "round": t,
+        "seconds": 0.05 * t,
+        "objective": 0.32 + 0.4 * gap,
+        "gap": gap / 0.32,
+        "gap_absolute": gap,
+        "primal_residual": 30 * gap,
+        "dual_residual": 9 * gap * (1.3 + math.sin(t)),
+        "augmented_lagrangian": 0.32 + 0.6 * gap,
+        "lyapunov": 0.32 + 2 * gap,
+        "penalty": 0.05,
+        "weight_norms": [(m + 1) * (1 - 0.5**t) for m in range(n_parties)],
+        "test": {"log_loss": 0.33 + gap, "accuracy": 0.85 - 0.1 * gap, "auc": 0.9 - 0.1 * gap},
+    }
+
+
+def fake_run(path, n_rounds=12, status="converged", names=("bank", "telco", "clinic"), **changes):
+    """Write a run directory from a formula; ``changes`` go into result.json."""
+    path.mkdir(parents=True, exist_ok=True)
+    rounds = [fake_round(t, len(names)) for t in range(1, n_rounds + 1)]
+    (path / "rounds.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rounds))
+    (path / "run.toml").write_text(
+        'loss = "logistic"\nlambda = 1e-4\ngap = 1e-3\n\n[data]\ntrain = "a.parts"\n'
+    )
+    (path / "environment.json").write_text(json.dumps({"python": "3.11", "packages": {"numpy": "2.0"}}))
+    if status is not None:
+        last = rounds[-1] if rounds else {}
+        result = {
+            "status": status,
+            "rounds": n_rounds,
+            **{k: last.get(k) for k in ("seconds", "objective", "gap", "gap_absolute")},
+            "scheme": "sharing",
+            "lambda": 1e-4,
+            "loss": "logistic",
+            "n_samples": 32561,
+            "parties": [
+                {"name": name, "n_features": 10 + m, "weight_norm": float(m + 1), "file": f"party-{m + 1}.h5"}
+                for m, name in enumerate(names)
+            ],
+            "intercept": 0.0,
+            "message": "",
+        }
+        (path / "result.json").write_text(json.dumps({**result, **changes}))
+    return path
+
+
+@pytest.fixture
+def run(tmp_path):
+    return fake_run(tmp_path / "run")
+
+
+class Page(HTMLParser):
+    """Checks nesting and collects ids, links, texts and the figures' titles."""
+
+    VOID = frozenset({"meta", "br", "link", "img", "hr", "input"})
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.stack, self.ids, self.refs, self.text, self.links = [], [], [], [], []
+        self.feed(text)
+        self.close()
+        assert self.stack == []
+
+    def handle_starttag(self, tag, attrs):
+        if tag not in self.VOID:
+            self.stack.append(tag)
+        self._attributes(attrs)
+
+    def handle_startendtag(self, tag, attrs):
+        self._attributes(attrs)
+
+    def _attributes(self, attrs):
+        for key, value in attrs:
+            if key == "id":
+                self.ids.append(value)
+            elif key in ("src", "href", "xlink:href", "data", "action"):
+                self.links.append(value)
+            elif key == "aria-labelledby":
+                self.refs.append(value)
+            if "url(" in (value or ""):
+                self.links.extend(re.findall(r"url\(([^)]*)\)", value))
+
+    def handle_endtag(self, tag):
+        assert self.stack.pop() == tag
+
+    def handle_data(self, data):
+        if self.stack and self.stack[-1] != "style":
+            self.text.append(data)
+
+    @property
+    def words(self) -> str:
+        return " ".join(" ".join(self.text).split())
+
+
+def page_of(run) -> Page:
+    return Page(write_report(run).read_text(encoding="utf-8"))
+
+
+def test_page_is_complete_and_self_contained(run):
+    y = np.arange(200) % 2
+    p = (np.arange(200) * 0.37) % 1.0
+    metrics = classification_metrics(y, p)
+    evaluation = {
+        "data": "a9a.t.parts",
+        "metrics": metrics,
+        "baselines": [{"name": "alone", "metrics": {"auc": 0.5}}],
+    }
+    (run / "evaluation.json").write_text(json.dumps(evaluation))
+    path = write_report(run)
+    assert path == run / "report.html"
+    text = path.read_text(encoding="utf-8")
+    page = Page(text)
+    for expected in (
+        "Certified",
+        "bank",
+        "telco",
+        "clinic",
+        "32 561",
+        "a9a.t.parts",
+        "alone",
+        "Brier score",
+    ):
+        assert expected in page.words
+    assert text.count("<svg") == 8  # seven from the log, and calibration
+    # Every link stays in the page, every id exists once, every figure has its words.
+    assert all(link.startswith("#") for link in page.links)
+    assert {link[1:] for link in page.links} <= set(page.ids)
+    assert len(page.ids) == len(set(page.ids))
+    assert len(page.refs) == 8
+    assert set(page.refs) <= set(page.ids)
+    assert "@import" not in text
+    assert "<script" not in text
+    assert set(re.findall(r"https?://[^\"'\s<]*", text)) == {
+        "http://www.w3.org/1999/xlink",
+        "http://www.w3.org/2000/svg",
+    }
+    assert [p.name for p in run.iterdir() if p.name.startswith(".")] == []
+
+
+def test_same_run_same_bytes(run, tmp_path):
+    import matplotlib
+
+    first = write_report(run, tmp_path / "a.html").read_bytes()
+    with matplotlib.rc_context({"lines.linewidth": 9.0, "axes.grid": False, "font.size": 30}):
+        assert write_report(run, tmp_path / "b.html").read_bytes() == first
+        assert matplotlib.rcParams["font.size"] == 30
+    code = "import sys; from fastadmm.reports import write_report; write_report(*sys.argv[1:])"
+    subprocess.run([sys.executable, "-c", code, str(run), str(tmp_path / "c.html")], check=True, timeout=120)
+    assert (tmp_path / "c.html").read_bytes() == first
+
+
+def test_certificate_in_plain_words(run):
+    words = page_of(run).words.replace("\N{NO-BREAK SPACE}", " ")
+    found = re.search(r"The model's objective is at most ([0-9.]+) % above the best possible", words)
+    last = fake_round(12)
+    exact = 100 * last["gap_absolute"] / (last["objective"] - last["gap_absolute"])
+    assert exact <= float(found[1]) <= 1.1 * exact  # rounded up: still a bound
+
+
+@pytest.mark.parametrize(
+    ("status", "badge", "sentence"),
+    [
+        ("max_rounds", "Stopped", "stopped before the target"),
+        ("time_limit", "Stopped", "stopped before the target"),
+        ("interrupted", "Stopped", "can be resumed"),
+        ("diverged", "Diverged", "must not be used"),
+        ("something-new", "Stopped", "something-new"),
+        (None, "Not finished", "has not finished before the target"),
+    ],
+)
+def test_other_endings(tmp_path, status, badge, sentence):
+    words = page_of(fake_run(tmp_path / "run", n_rounds=3, status=status)).words
+    assert badge in words
+    assert sentence in words
+    assert "Certified" not in words
+
+
+def test_certified_needs_a_gap(tmp_path):
+    words = page_of(fake_run(tmp_path / "run", gap=None, gap_absolute=None, n_rounds=0)).words
+    assert "without a certificate" in words
+    assert "nothing is proved" in words
+
+
+def test_bound_without_positive_lower_bound(tmp_path):
+    words = page_of(fake_run(tmp_path / "run", objective=0.1, gap=None, gap_absolute=0.5)).words
+    assert "at most 0.5 above the best possible" in words
+
+
+@pytest.mark.parametrize("n_rounds", [0, 1, 2])
+def test_short_runs(tmp_path, n_rounds):
+    page = page_of(fake_run(tmp_path / "run", n_rounds=n_rounds, status=None))
+    assert ("No rounds have been logged yet" in page.words) == (n_rounds == 0)
+
+
+def test_very_long_history():
+    rounds = np.arange(1, 100_001)
+    decay = 10.0 ** (-rounds / 2e4)
+    history = History(
+        round=rounds,
+        series={name: decay.copy() for name in SERIES} | {"seconds": rounds / 100},
+        weight_norms=np.column_stack([decay] * 3),
+        test={"auc": 1 - decay},
+    )
+    plots = history_plots(history, 1e-6, ["a", "b", "c"])
+    assert len(plots) == 7
+    assert sum(len(plot.svg) for plot in plots) < 1_000_000
+
+
+def test_non_finite_and_extreme_values(tmp_path):
+    run = fake_run(tmp_path / "run", status="diverged", gap=None, objective=None)
+    rounds = [fake_round(t) for t in range(1, 8)]
+    rounds[3].update(
+        objective=1e300, gap=float("inf"), lyapunov=float("nan"), weight_norms=[1e308, None, 0.0]
+    )
+    rounds[4].update(objective=None, gap=0.0, primal_residual=-1.0, test=None)
+    rounds[5].update(seconds=None, augmented_lagrangian=-1e150, test={"log_loss": None})
+    (run / "rounds.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rounds))
+    assert "Diverged" in page_of(run).words
+
+
+def test_rounds_without_optional_numbers(tmp_path):
+    run = fake_run(tmp_path / "run", status=None)
+    (run / "rounds.jsonl").write_text('{"round": 1, "objective": 0.5}\n{"round": 2, "objective": 0.5}\n')
+    page = page_of(run)
+    assert "Residuals" not in page.words
+    assert len(page.refs) == 1
+
+
+HOSTILE = (
+    "<script>alert(1)</script>",
+    '_$x$ & "q" \u540d\u524d\n\x01',
+    "' onload='x' style=\"stroke: #0072b2\"",
+    "\ud800",
+)
+
+
+def test_names_from_files_are_escaped(tmp_path):
+    run = fake_run(tmp_path / "run", names=HOSTILE, message="<img src=x>", scheme="<b>", loss="</style>")
+    (run / "run.toml").write_text('"<i>k" = "<u>v"\n["<h1>"]\na = ["<s>", {b = "<q>"}]\n')
+    (run / "evaluation.json").write_text(json.dumps({"data": "<p>", "metrics": {"<em>": 1.0}}))
+    text = write_report(run).read_text(encoding="utf-8")
+    page = Page(text)
+    for tag in ("<script", "<img", "<b>", "<i>", "<u>", "<s>", "<q>", "<em>"):
+        assert tag not in text
+    assert text.count("</style>") == 1
+    assert "<script>alert(1)</script>" in page.words
+
+
+def test_many_parties_show_the_largest(tmp_path):
+    words = page_of(fake_run(tmp_path / "run", names=[f"p{k}" for k in range(30)])).words
+    assert "The 12 largest of 30 parties" in words
+
+
+def test_downsample_keeps_ends_and_extremes():
+    x = np.arange(50_000)
+    y = np.sin(x / 900.0)
+    y[12_345], y[40_001], y[7] = 99.0, -99.0, np.nan
+    kept_x, kept_y = downsample(x, y)
+    assert kept_x.size <= 2000
+    assert (kept_x[0], kept_x[-1]) == (0, 49_999)
+    assert {12_345, 40_001} <= set(kept_x)
+    assert np.all(np.diff(kept_x) > 0)
+    np.testing.assert_array_equal(kept_y, y[kept_x])
+    assert downsample(x[:2000], y[:2000])[0].size == 2000
+
+
+# --- records -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("tail", ['{"round": 13, "obj', "{", "\0\0\0\0", '{"a": "\u00e9'])
+def test_torn_last_line_is_dropped(run, tail):
+    log = run / "rounds.jsonl"
+    log.write_bytes(log.read_bytes() + tail.encode()[: -1 if tail.endswith("\u00e9") else None])
+    history = read_records(run).history
+    assert len(history) == 12
+    assert history.round[-1] == 12
+    write_report(run)
+
+
+def test_last_line_without_newline_counts_when_complete(run):
+    log = run / "rounds.jsonl"
+    log.write_bytes(log.read_bytes().rstrip(b"\n"))
+    assert len(read_records(run).history) == 12
+
+
+def test_resumed_rounds_replace_earlier_ones(run):
+    log = run / "rounds.jsonl"
+    again = {**fake_round(11), "objective": 7.0}
+    log.write_text(log.read_text() + json.dumps(again) + "\n")
+    history = read_records(run).history
+    assert history.round.tolist() == list(range(1, 12))
+    assert history.series["objective"][-1] == 7.0
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ('{"round": 2, "obj', "not valid JSON"),
+        ("[1, 2]", "expected a JSON object, found a list"),
+        ('{"objective": 1}', "key round must be a whole number, found nothing"),
+        ('{"round": true}', "key round must be a whole number"),
+        ('{"round": 2, "gap": "small"}', "key gap must be a number, found a text"),
+        ('{"round": 2, "weight_norms": [1]}', "weight_norms has 1 values, earlier lines have 3"),
+        ('{"round": 2, "weight_norms": 1}', "weight_norms must be a list"),
+        ('{"round": 2, "test": {"auc": []}}', "key test must be a table of numbers"),
+        ('{"round": 2, "gap": 1' + "0" * 400 + "}", "key gap must be a number"),
+        ("[" * 100_000, "not valid JSON"),
+    ],
+)
+def test_damaged_log_names_file_and_line(run, line, message):
+    log = run / "rounds.jsonl"
+    lines = log.read_text().splitlines()
+    lines[1] = line
+    log.write_text("\n".join(lines) + "\n")
+    with pytest.raises(FormatError, match=re.escape(message)) as caught:
+        read_records(run)
+    assert "rounds.jsonl, line 2" in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("result.json", '{\n"status": "converged",\n', "result.json, line 3: not valid JSON"),
+        ("result.json", "{}", "key status must be a text, found nothing"),
+        ("result.json", '{"status": "converged", "gap": "x"}', "key gap must be a number"),
+        ("result.json", '{"status": "converged", "parties": [1]}', "entry 1 of parties"),
+        ("environment.json", "[]", "environment.json, line 1: expected a JSON object"),
+        ("environment.json", b'{\n"a": "\xff"}', "environment.json, line 2: not UTF-8"),
+        ("run.toml", "a = 1\nb = \n", "line 2"),
+        ("evaluation.json", "{}", "key metrics must be an object"),
+        ("evaluation.json", '{"metrics": {"calibration": {"bins": [{}]}}}', "calibration must hold bins"),
+        ("evaluation.json", '{"metrics": {}, "baselines": [{"name": "b"}]}', "entry 1 of baselines"),
+    ],
+)
+def test_damaged_files_are_named(run, name, content, message):
+    (run / name).write_bytes(content if isinstance(content, bytes) else content.encode())
+    with pytest.raises(FormatError, match=re.escape(message)) as caught:
+        write_report(run)
+    assert name in str(caught.value)
+    assert not (run / "report.html").exists()
+
+
+def test_not_a_run(tmp_path):
+    with pytest.raises(StorageError, match="no such run directory"):
+        write_report(tmp_path / "absent")
+    with pytest.raises(StorageError, match="not a run directory"):
+        write_report(tmp_path)
+
+
+def test_output_must_be_a_page(run, tmp_path):
+    before = (run / "rounds.jsonl").read_bytes()
+    with pytest.raises(ConfigError, match=r"ends in \.html"):
+        write_report(run, run / "rounds.jsonl")
+    assert (run / "rounds.jsonl").read_bytes() == before
+    with pytest.raises(StorageError):
+        write_report(run, tmp_path / "absent" / "page.html")
+
+
+@pytest.mark.parametrize("package", ["matplotlib", "jinja2"])
+def test_missing_packages_say_what_to_install(run, monkeypatch, package):
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(ConfigError, match=re.escape('pip install "fastadmm[report]"')):
+        write_report(run)
+
+
+def test_imports_are_lazy():
+    code = (
+        "import sys, fastadmm.reports, fastadmm.cli.report; "
+        "assert not {'matplotlib', 'jinja2', 'sklearn'} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+# --- numbers and command -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (None, "–"),
+        (math.nan, "–"),
+        (math.inf, "∞"),
+        (0.0, "0"),
+        (32561, "32\u202f561"),
+        (0.05, "0.05"),
+        (1e-4, "10⁻⁴"),
+        (2.5e-7, "2.5×10⁻⁷"),
+        (-2.5e-7, "−2.5×10⁻⁷"),
+        (1234567.8, "1.235×10⁶"),
+    ],
+)
+def test_format_number(value, text):
+    assert format_number(value) == text
+
+
+@pytest.mark.parametrize("value", [1.0, 0.991, 0.999999, 1.01e-7, 9.99e-9, 123.4, 5e-324, 0.1 + 0.2])
+def test_rounding_up_never_goes_below(value):
+    assert value <= round_up(value) <= max(1.11 * value, 1e-323)
+
+
+def test_format_percent():
+    texts = [format_percent(x).replace("\N{NO-BREAK SPACE}", " ") for x in (0.0, 2.61e-6, 0.0123, 0.5, 2.0)]
+    assert texts == ["0 %", "0.00027 %", "1.3 %", "50 %", "200 %"]
+
+
+def test_command(run, tmp_path, capsys):
+    with pytest.raises(SystemExit) as caught:
+        main(["report", str(run), "-o", str(tmp_path / "page.html"), "--json"])
+    assert caught.value.code == 0
+    assert json.loads(capsys.readouterr().out) == {"report": str(tmp_path / "page.html")}
+    with pytest.raises(SystemExit) as caught:
+        main(["report", str(run)])
+    assert capsys.readouterr().out.strip() == str(run / "report.html")
+    with pytest.raises(SystemExit) as caught:
+        main(["report", str(tmp_path / "absent")])
+    assert caught.value.code == 6
+    assert capsys.readouterr().err.count("\n") == 1
