@@ -243,7 +243,7 @@ def _residuals(history: History) -> Plot | None:
         key="residuals",
         title="Residuals",
         caption="Primal: how far the parties' messages are from the shared predictor. "
-        "Dual: how far that predictor still moves. Logarithmic scale.",
+        "Dual: how far the parties' weights are from optimal at the shared dual variable.",
         alt=" ".join(f"{name.capitalize()} residual: {_story(history.round, y)}" for name, y in lines),
         svg=render("residuals", draw),
     )
@@ -263,7 +263,7 @@ def _lagrangian(history: History) -> Plot | None:
         if len(lines) == 2
         else ("Augmented Lagrangian" if lines[0][0].startswith("aug") else "Lyapunov function"),
         caption="The quantities that the convergence theory of ADMM sharing follows: "
-        "Vᵗ does not increase where the theory applies.",
+        "Vᵗ (summed over the samples, not their mean) does not increase where the theory applies.",
         alt=" ".join(f"{name[0].upper()}{name[1:]}: {_story(history.round, y)}" for name, y in lines),
         svg=render("lagrangian", _panels(history, lines), wide=len(lines) > 1),
         wide=len(lines) > 1,
