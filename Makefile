@@ -1,0 +1,82 @@
+# `make test` is all a developer needs: it makes .venv, installs, checks and tests.
+# Nothing outside this directory changes. Variables: PYTHON=python3.12 VENV=.venv JOBS=2
+
+PYTHON ?= python3
+VENV ?= .venv
+JOBS ?= 2
+
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+SOURCES := $(shell find fastadmm kernels data_tools -name __pycache__ -prune -o -print)
+MATH_THREADS := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
+
+# Python must not import from the current directory: there, fastadmm/ lacks its
+# subpackages kernels and data_tools, which only an installation puts together.
+export PYTHONSAFEPATH := 1
+
+.DEFAULT_GOAL := help
+.PHONY: help test test-slow bench demo lint types format venv clean
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+test: lint types ## everything that must pass before a commit (minutes)
+	$(MATH_THREADS) $(BIN)/pytest -n $(JOBS) -m "not slow"
+
+test-slow: venv ## the tests marked slow: large data, many parties
+	$(MATH_THREADS) $(BIN)/pytest -n $(JOBS) -m slow
+
+# addopts switches benchmarks off for the tests, so it is replaced here.
+bench: venv ## timings with pytest-benchmark
+	@if ls bench/*.py >/dev/null 2>&1; then \
+	    $(BIN)/pytest bench -o addopts="-ra --import-mode=importlib" -o python_files="*.py" --benchmark-only; \
+	else echo "bench/ holds no files yet"; fi
+
+demo: $(VENV)/.demo-installed ## train on a real data set and write a report
+	$(BIN)/fastadmm demo
+
+lint: venv ## ruff: rules and format
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+# From inside the environment: in the current directory mypy would find the source folder.
+types: venv ## mypy on the installed package
+	cd $(VENV) && bin/mypy --config-file "$(CURDIR)/pyproject.toml" -p fastadmm
+
+format: venv ## let ruff rewrite what it can
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+venv: $(VENV)/.installed ## .venv with the package and all tools
+
+clean: ## remove the environment and everything that was built
+	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .benchmarks
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# --- stamps: each step runs again only when what it depends on is newer
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	    { echo "Python 3.11 or newer is needed; name one with: make PYTHON=/path/to/python3 ..." >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+
+# setuptools goes in too, so that reinstalling needs no isolated build environment.
+$(VENV)/.dependencies: pyproject.toml | $(BIN)/python
+	rm -rf build
+	$(PIP) install "setuptools>=77" ".[dev]"
+	@touch $@
+
+# build/ is removed because setuptools would install modules left there by an older source tree.
+$(VENV)/.installed: $(VENV)/.dependencies $(SOURCES)
+	rm -rf build
+	$(PIP) install --no-deps --no-build-isolation --force-reinstall .
+	@rm -rf build
+	@touch $@
+
+# The demo needs neither test nor development tools; with a full environment only sources are refreshed.
+$(VENV)/.demo-installed: pyproject.toml $(SOURCES) | $(BIN)/python
+	rm -rf build
+	$(PIP) install --force-reinstall --no-deps .
+	$(PIP) install ".[report]"
+	@rm -rf build
+	@touch $@
