@@ -216,7 +216,9 @@ def as_block(matrix: Any, name: str = "block") -> FeatureBlock:
         if not np.isfinite(values).all():
             coo = matrix.tocoo()
             k = int(np.flatnonzero(~np.isfinite(coo.data))[0])
-            raise InputError(f"{name}: value {coo.data[k]} in row {coo.row[k]}, column {coo.col[k]}; remove or impute it")
+            raise InputError(
+                f"{name}: value {coo.data[k]} in row {coo.row[k]}, column {coo.col[k]}; remove or impute it"
+            )
         block: FeatureBlock = CSRBlock(matrix)
     else:
         try:

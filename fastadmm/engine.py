@@ -62,7 +62,9 @@ class Engine:
 
     def __init__(self, n_threads: int | None = None) -> None:
         if n_threads is None:
-            n_threads = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+            n_threads = (
+                len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+            )
         self.n_threads = max(1, int(n_threads))
         self._pool: ThreadPoolExecutor | None = None
         self._inside = threading.local()

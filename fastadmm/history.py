@@ -78,7 +78,9 @@ class RoundRecord:
     def from_json(cls, values: dict[str, Any]) -> RoundRecord:
         """Inverse of :meth:`to_json`; None becomes inf. Unknown keys are ignored."""
         known = {f.name for f in fields(cls)}
-        return cls(**{k: math.inf if v is None and k != "test" else v for k, v in values.items() if k in known})
+        return cls(
+            **{k: math.inf if v is None and k != "test" else v for k, v in values.items() if k in known}
+        )
 
 
 def _finite(value: Any) -> Any:

@@ -140,7 +140,9 @@ def make_problem(
     except (TypeError, ValueError):
         raise ConfigError(f"lambda: {lam!r} is not a number") from None
     if not (np.isfinite(lam) and lam > 0):
-        raise ConfigError(f"lambda: {lam!r} must be a positive finite number (per-sample scaling: lambda = 1 / (N C))")
+        raise ConfigError(
+            f"lambda: {lam!r} must be a positive finite number (per-sample scaling: lambda = 1 / (N C))"
+        )
     if len(blocks) == 0:
         raise InputError("parties: at least one feature block is needed")
     labels = list(names) if names is not None else [f"party-{m + 1}" for m in range(len(blocks))]
@@ -162,12 +164,23 @@ def make_problem(
     if model_loss.task == "classification":
         if (target < 0).any() or (target > 1).any():
             i = int(np.flatnonzero((target < 0) | (target > 1))[0])
-            raise InputError(f"y: target {target[i]} in row {i} is outside [0, 1]; map the two classes to 0 and 1")
+            raise InputError(
+                f"y: target {target[i]} in row {i} is outside [0, 1]; map the two classes to 0 and 1"
+            )
         seen = target[weight > 0]
         if seen.min() == seen.max() and seen[0] in (0.0, 1.0):
             raise InputError(f"y: only one class is present ({seen[0]:g}); two are needed")
     return Problem(
-        checked, labels, target, model_loss, lam, weight, shift, bool(fit_intercept), float(weight.sum()), test
+        checked,
+        labels,
+        target,
+        model_loss,
+        lam,
+        weight,
+        shift,
+        bool(fit_intercept),
+        float(weight.sum()),
+        test,
     )
 
 
@@ -179,7 +192,9 @@ def _vector(values: Any, name: str, n_rows: int, reference: str) -> Array:
     if vector.ndim != 1:
         raise InputError(f"{name}: expected one dimension, got shape {vector.shape}")
     if len(vector) != n_rows:
-        raise InputError(f"{name}: {len(vector)} values, but {reference} has {n_rows} rows; align the rows first")
+        raise InputError(
+            f"{name}: {len(vector)} values, but {reference} has {n_rows} rows; align the rows first"
+        )
     if not np.isfinite(vector).all():
         i = int(np.flatnonzero(~np.isfinite(vector))[0])
         raise InputError(f"{name}: value {vector[i]} in row {i}; remove or impute it")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import time
 from collections.abc import Callable
@@ -73,7 +74,9 @@ class SolverOptions:
         if self.penalty is not None and not (math.isfinite(self.penalty) and self.penalty > 0):
             raise ConfigError(f"penalty: {self.penalty!r} must be a positive finite number")
         if self.acceleration not in ("auto", "anderson", "none"):
-            raise ConfigError(f"acceleration: unknown choice {self.acceleration!r}; choose auto, anderson, none")
+            raise ConfigError(
+                f"acceleration: unknown choice {self.acceleration!r}; choose auto, anderson, none"
+            )
         if self.n_threads is not None and self.n_threads < 1:
             raise ConfigError(f"n_threads: {self.n_threads!r} must be at least 1")
 
@@ -143,7 +146,9 @@ class Solver:
         )
         if self.options.penalty is None:
             # r in units of one sample's curvature, so W = N for unit weights drops out
-            penalty = DEFAULT_PENALTY * problem.loss.curvature_bound * problem.total_weight / problem.n_samples
+            penalty = (
+                DEFAULT_PENALTY * problem.loss.curvature_bound * problem.total_weight / problem.n_samples
+            )
         else:
             penalty = self.options.penalty
         memory = acceleration_memory(problem.n_parties, problem.n_samples) if accelerate else 0
@@ -153,6 +158,8 @@ class Solver:
         self.intercept = 0.0
         self.seconds = 0.0
         self.prepared = False
+        self.diverged = False
+        self.last_record: RoundRecord | None = None
 
     def prepare(self) -> None:
         """Factorise every party's block and evaluate the start; done once."""
@@ -188,8 +195,11 @@ class Solver:
             test = self._test_metrics(primal.intercept)
         self.intercept = primal.intercept
         self.n_rounds += 1
+        # Both residuals in one unit, that of the fixed-point residual.
+        residual = math.hypot(math.sqrt(r) * outcome.primal_residual, outcome.dual_residual / math.sqrt(r))
+        self.diverged = self.divergence.diverged(objective, residual)
         self.seconds += time.perf_counter() - begin
-        return RoundRecord(
+        self.last_record = RoundRecord(
             round=self.n_rounds,
             seconds=self.seconds,
             objective=objective,
@@ -204,6 +214,7 @@ class Solver:
             accelerated=outcome.accelerated,
             test=test,
         )
+        return self.last_record
 
     def _split_objective(self) -> float:
         """Loss at z plus regularisers: the augmented Lagrangian without its constraint terms."""
@@ -227,9 +238,7 @@ class Solver:
 
     def stop_reason(self, record: RoundRecord) -> Status | None:
         """Why to stop after this round, or None to go on."""
-        r = record.penalty
-        residual = math.hypot(math.sqrt(r) * record.primal_residual, record.dual_residual / math.sqrt(r))
-        if self.divergence.diverged(record.objective, residual):
+        if self.diverged:
             return Status.DIVERGED
         if self.options.gap > 0 and record.gap <= self.options.gap:
             return Status.CONVERGED
@@ -258,10 +267,11 @@ class Solver:
         if status is Status.INTERRUPTED:
             return f"interrupted after {record.round} rounds at {gap}"
         limit = "round limit" if status is Status.MAX_ROUNDS else "time limit"
-        return f"stopped at the {limit} after {record.round} rounds, not certified: {gap}, wanted {self.options.gap:.2e}"
+        wanted = f"wanted {self.options.gap:.2e}"
+        return f"stopped at the {limit} after {record.round} rounds, not certified: {gap}, {wanted}"
 
     def export(self) -> dict:
-        """State of the coordinator and scalars; the parties' weights are exported by :meth:`party_weights`."""
+        """State of the coordinator, and scalars; parties' weights come from :meth:`party_weights`."""
         return {
             "coordinator": self.coordinator.export(),
             "n_rounds": self.n_rounds,
@@ -270,6 +280,7 @@ class Solver:
             "lower_bound": self.bound.value,
             "smallest_residual": self.divergence.smallest,
             "grown_rounds": self.divergence.grown_rounds,
+            "last_record": json.dumps(self.last_record.to_json()) if self.last_record else "",
         }
 
     def party_weights(self) -> list[np.ndarray]:
@@ -286,6 +297,8 @@ class Solver:
         self.bound.value = float(saved["lower_bound"])
         self.divergence.smallest = float(saved["smallest_residual"])
         self.divergence.grown_rounds = int(saved["grown_rounds"])
+        if saved["last_record"]:
+            self.last_record = RoundRecord.from_json(json.loads(saved["last_record"]))
         for party, x in zip(self.parties, weights, strict=True):
             party.weights = np.array(x, dtype=np.float64)
 
@@ -331,7 +344,12 @@ def run_rounds(
 ) -> SolveResult:
     """Run rounds of a prepared or restored solver until it stops; arguments as in :func:`solve`."""
     history: list[RoundRecord] = []
-    while True:
+    # A run that was stopped between its last round and its result has only the result left to make.
+    record = solver.last_record
+    status = solver.stop_reason(record) if record is not None else None
+    if record is not None and status is not None:
+        history.append(record)
+    while status is None:
         record = solver.round()
         history.append(record)
         if monitor is not None:
@@ -339,6 +357,5 @@ def run_rounds(
         status = solver.stop_reason(record)
         if status is None and should_stop is not None and should_stop():
             status = Status.INTERRUPTED
-        if status is not None:
-            weights = [w.copy() for w in solver.party_weights()]
-            return SolveResult(weights, solver.intercept, status, solver.describe(status, record), history)
+    weights = [w.copy() for w in solver.party_weights()]
+    return SolveResult(weights, solver.intercept, status, solver.describe(status, history[-1]), history)

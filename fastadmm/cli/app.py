@@ -5,6 +5,7 @@ Commands import what they need inside their bodies, so that ``--help`` stays fas
 
 from __future__ import annotations
 
+import os
 import sys
 
 import typer
@@ -14,7 +15,6 @@ from fastadmm.errors import ExitCode, FastadmmError
 app = typer.Typer(
     name="fastadmm",
     help="Train one joint linear model over vertically split features, certified by a duality gap.",
-    no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
@@ -24,11 +24,7 @@ def _register() -> None:
     # Importing a command's module registers it; the modules import nothing heavy at the top.
     from importlib import import_module
 
-    from importlib.util import find_spec
-
     for name in COMMANDS:
-        if find_spec(f"fastadmm.cli.{name}") is None:
-            continue
         import_module(f"fastadmm.cli.{name}")
 
 
@@ -48,12 +44,34 @@ COMMANDS: tuple[str, ...] = (
 def main(argv: list[str] | None = None) -> None:
     """Run the command line; a :class:`FastadmmError` becomes one line on stderr and its exit code."""
     _register()
+    if argv is None:
+        argv = sys.argv[1:]
     try:
-        code = app(args=argv, standalone_mode=False)
+        code = app(args=argv or ["--help"], standalone_mode=False)
     except FastadmmError as error:
-        print(f"fastadmm: error: {' '.join(str(error).split())}", file=sys.stderr)
+        print(f"fastadmm: error: {_one_line(error)}", file=sys.stderr)
         sys.exit(int(error.exit_code))
+    except typer.Abort:
+        code = ExitCode.INTERRUPTED
     except KeyboardInterrupt:
+        code = ExitCode.INTERRUPTED
+    except BrokenPipeError:
+        # The reader of our output has left, for example `| head`: nothing to say, and nowhere to say it.
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115
+        code = ExitCode.OK
+    except MemoryError:
+        print("fastadmm: error: not enough memory; use a larger machine or fewer rows", file=sys.stderr)
+        sys.exit(int(ExitCode.INPUT))
+    except Exception as error:
+        # Usage errors of click, which typer bundles or depends on, according to its version.
+        if not hasattr(error, "format_message"):
+            raise
+        print(f"fastadmm: error: {_one_line(error.format_message())}; see 'fastadmm --help'", file=sys.stderr)
+        sys.exit(int(ExitCode.USAGE))
+    if code is ExitCode.INTERRUPTED:
         print("fastadmm: interrupted", file=sys.stderr)
-        sys.exit(int(ExitCode.INTERRUPTED))
     sys.exit(int(code) if isinstance(code, int) else 0)
+
+
+def _one_line(error: object) -> str:
+    return " ".join(str(error).split())

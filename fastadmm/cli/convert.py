@@ -97,12 +97,15 @@ def convert(
     names: Annotated[
         str | None,
         typer.Option(
-            metavar="A,B", help="Names of the parties [default: party-1, ...].", rich_help_panel=_SPLIT
+            metavar="A,B", help="Names of the parties (default: party-1, ...).", rich_help_panel=_SPLIT
         ),
     ] = None,
     task: Annotated[
         Task | None,
-        typer.Option(help="[default: auto: two distinct labels are classes]", rich_help_panel=_VALUES),
+        typer.Option(
+            help="Two distinct labels are classes, unless said otherwise (default: auto).",
+            rich_help_panel=_VALUES,
+        ),
     ] = None,
     standardize: Annotated[
         bool,
@@ -114,16 +117,16 @@ def convert(
     ] = False,
     normalize: Annotated[
         Normalize | None,
-        typer.Option(help="l2: each row of each party to norm 1 [default: none].", rich_help_panel=_VALUES),
+        typer.Option(help="l2: each row of each party to norm 1 (default: none).", rich_help_panel=_VALUES),
     ] = None,
     dtype: Annotated[
         Dtype | None,
-        typer.Option(help="Type of stored features [default: float64].", rich_help_panel=_VALUES),
+        typer.Option(help="Type of stored features (default: float64).", rich_help_panel=_VALUES),
     ] = None,
     storage: Annotated[
         Storage | None,
         typer.Option(
-            help="[default: auto: sparse sources as CSR unless more than half full]", rich_help_panel=_VALUES
+            help="auto: sparse sources as CSR, unless more than half full (default).", rich_help_panel=_VALUES
         ),
     ] = None,
     features: Annotated[
@@ -150,10 +153,10 @@ def convert(
     ] = ",",
     x_key: Annotated[
         str | None,
-        typer.Option(metavar="KEY", help="Feature array [default: X, or CSR arrays].", rich_help_panel=_NPZ),
+        typer.Option(metavar="KEY", help="Feature array (default: X, or CSR arrays).", rich_help_panel=_NPZ),
     ] = None,
     y_key: Annotated[
-        str | None, typer.Option(metavar="KEY", help="Label array [default: y].", rich_help_panel=_NPZ)
+        str | None, typer.Option(metavar="KEY", help="Label array (default: y).", rich_help_panel=_NPZ)
     ] = None,
     format: Annotated[Format, typer.Option(help="Kind of source.")] = Format.auto,
     force: Annotated[bool, typer.Option("--force", help="Replace an existing partition.")] = False,

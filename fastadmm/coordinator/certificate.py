@@ -114,4 +114,3 @@ class LowerBound:
         if self.value > 0.0:
             return absolute, absolute / self.value
         return absolute, 0.0 if absolute == 0.0 else math.inf
-

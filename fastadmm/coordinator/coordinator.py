@@ -87,7 +87,9 @@ class Coordinator:
         b of the last z-update.
     """
 
-    def __init__(self, problem: Problem, scheme: Scheme, penalty: float, engine: Engine, memory: int = 0) -> None:
+    def __init__(
+        self, problem: Problem, scheme: Scheme, penalty: float, engine: Engine, memory: int = 0
+    ) -> None:
         m, n = problem.n_parties, problem.n_samples
         self.problem, self.scheme, self.engine = problem, scheme, engine
         self.penalty = penalty

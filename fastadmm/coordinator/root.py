@@ -10,7 +10,9 @@ __all__ = ["increasing_root"]
 _MAX_STEPS = 200
 
 
-def increasing_root(function: Callable[[float], tuple[float, float]], start: float, tolerance: float = 1e-13) -> float:
+def increasing_root(
+    function: Callable[[float], tuple[float, float]], start: float, tolerance: float = 1e-13
+) -> float:
     """Find where an increasing function crosses zero, by Newton inside a bracket.
 
     Parameters

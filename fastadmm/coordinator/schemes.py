@@ -64,7 +64,9 @@ class Scheme:
 SCHEMES: dict[str, Scheme] = {
     "sharing": Scheme("sharing", parallel=True, majorised=True, convergent=True, accelerated=True),
     "jacobi": Scheme("jacobi", parallel=True, majorised=False, convergent=False, accelerated=False),
-    "gauss-seidel": Scheme("gauss-seidel", parallel=False, majorised=False, convergent=False, accelerated=False),
+    "gauss-seidel": Scheme(
+        "gauss-seidel", parallel=False, majorised=False, convergent=False, accelerated=False
+    ),
 }
 
 
@@ -83,7 +85,12 @@ def get_scheme(name: str) -> Scheme:
 
 
 def collect_messages(
-    scheme: Scheme, parties: Sequence[Party], state: SharedState, penalty: float, engine: Engine, out: np.ndarray
+    scheme: Scheme,
+    parties: Sequence[Party],
+    state: SharedState,
+    penalty: float,
+    engine: Engine,
+    out: np.ndarray,
 ) -> None:
     """One x-update of every party.
 

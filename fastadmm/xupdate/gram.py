@@ -28,7 +28,9 @@ class GramEigen(XUpdate):
         self.block = block
 
     def prepare(self, engine: Engine) -> None:
-        values, self._vectors = scipy.linalg.eigh(self.block.gram(engine), overwrite_a=True, check_finite=False)
+        values, self._vectors = scipy.linalg.eigh(
+            self.block.gram(engine), overwrite_a=True, check_finite=False
+        )
         # Rounding can make a zero eigenvalue slightly negative.
         self._values = np.maximum(values, 0.0)
 

@@ -28,7 +28,9 @@ class KernelEigen(XUpdate):
         self.block = block
 
     def prepare(self, engine: Engine) -> None:
-        values, self._vectors = scipy.linalg.eigh(self.block.kernel_gram(), overwrite_a=True, check_finite=False)
+        values, self._vectors = scipy.linalg.eigh(
+            self.block.kernel_gram(), overwrite_a=True, check_finite=False
+        )
         self._values = np.maximum(values, 0.0)
 
     def solve(self, w: np.ndarray, mu: float, start: np.ndarray, engine: Engine) -> np.ndarray:

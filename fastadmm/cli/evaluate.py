@@ -1,0 +1,38 @@
+"""``fastadmm evaluate``: how well a model predicts a labelled partition."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fastadmm.cli.app import app
+
+
+@app.command()
+def evaluate(
+    model: Annotated[Path, typer.Argument(help="Run directory or model directory.")],
+    data: Annotated[Path, typer.Argument(help="Labelled partition with the same columns.")],
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+) -> None:
+    """Measure log loss, accuracy, AUC and calibration, or RMSE, MAE and R²; a run keeps it for its report."""
+    import json
+
+    from fastadmm.runs.evaluate import evaluate_partition
+
+    document = evaluate_partition(model, data)
+    if as_json:
+        print(json.dumps(document, indent=2))
+        return
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(title=f"{document['data']} ({document['n_samples']} rows)")
+    table.add_column("metric")
+    table.add_column("value", justify="right")
+    for name, value in document["metrics"].items():
+        if isinstance(value, dict):
+            name, value = "expected calibration error", value["expected_calibration_error"]
+        table.add_row(name.replace("_", " "), "–" if value is None else f"{value:.6f}")
+    Console().print(table)

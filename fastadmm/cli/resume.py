@@ -1,0 +1,35 @@
+"""``fastadmm resume``: continue a run from its last checkpoint."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fastadmm.cli.app import app
+
+
+@app.command()
+def resume(
+    run: Annotated[Path, typer.Argument(help="Run directory made by 'fastadmm train'.")],
+    gap: Annotated[float | None, typer.Option(help="New relative duality gap to certify.")] = None,
+    rounds: Annotated[
+        int | None, typer.Option(help="New round limit, counted from the start of the run.")
+    ] = None,
+    time: Annotated[
+        float | None, typer.Option(help="New time limit in seconds, from the start of the run.")
+    ] = None,
+    threads: Annotated[int | None, typer.Option(help="Threads; the result does not depend on it.")] = None,
+    quiet: Annotated[
+        bool, typer.Option("--quiet", "-q", help="Show nothing but errors and the result.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as one JSON document.")] = False,
+) -> int:
+    """Continue an interrupted run to the bit-identical result, or a finished one to a new limit."""
+    from fastadmm.cli.display import make_display
+    from fastadmm.cli.train import report_result
+    from fastadmm.runs.train import resume_run
+
+    changes = {"gap": gap, "rounds": rounds, "time": time, "threads": threads}
+    return report_result(resume_run(run, changes=changes, display=make_display(quiet)), run, as_json)

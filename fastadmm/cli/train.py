@@ -1,0 +1,121 @@
+"""``fastadmm train``: a certified joint model from a partition."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from fastadmm.cli.app import app
+
+
+@app.command()
+def train(
+    data: Annotated[
+        Path | None, typer.Argument(help="Partition directory made by 'fastadmm convert'.")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="Run directory to create. [default: run]")
+    ] = None,
+    config: Annotated[
+        Path | None, typer.Option("--config", help="TOML file with the same keys; options win.")
+    ] = None,
+    test: Annotated[
+        Path | None, typer.Option("--test", help="Partition whose metrics are logged per round.")
+    ] = None,
+    lambda_: Annotated[
+        float | None,
+        typer.Option("--lambda", help="Regularisation per mean loss, 1 / (N C). [default: 1e-4]"),
+    ] = None,
+    loss: Annotated[str | None, typer.Option(help="auto, logistic or squared. [default: auto]")] = None,
+    intercept: Annotated[
+        bool | None,
+        typer.Option("--intercept/--no-intercept", help="Fit an unpenalised intercept. [default: intercept]"),
+    ] = None,
+    gap: Annotated[
+        float | None, typer.Option(help="Relative duality gap to certify. [default: 1e-6]")
+    ] = None,
+    rounds: Annotated[int | None, typer.Option(help="Round limit. [default: 10000]")] = None,
+    time: Annotated[float | None, typer.Option(help="Time limit in seconds.")] = None,
+    scheme: Annotated[
+        str | None, typer.Option(help="auto, sharing, jacobi or gauss-seidel. [default: auto]")
+    ] = None,
+    penalty: Annotated[
+        float | None, typer.Option(help="ADMM penalty r; unset: from the loss's curvature.")
+    ] = None,
+    acceleration: Annotated[str | None, typer.Option(help="auto, anderson or none. [default: auto]")] = None,
+    x_update: Annotated[str | None, typer.Option(help="auto, gram, kernel or cg. [default: auto]")] = None,
+    threads: Annotated[int | None, typer.Option(help="Threads; the result does not depend on it.")] = None,
+    checkpoint_rounds: Annotated[int | None, typer.Option(help="Checkpoint every so many rounds.")] = None,
+    checkpoint_seconds: Annotated[
+        float | None, typer.Option(help="Checkpoint at least this often, in seconds. [default: 30]")
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace an older run.")] = False,
+    quiet: Annotated[
+        bool, typer.Option("--quiet", "-q", help="Show nothing but errors and the result.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as one JSON document.")] = False,
+) -> int:
+    """Train a joint model until its duality gap certifies it."""
+    from fastadmm.cli.display import make_display
+    from fastadmm.errors import ConfigError
+    from fastadmm.runs.config import make_config, read_config
+    from fastadmm.runs.train import start_run
+
+    options: dict[str, Any] = {
+        "data": str(data) if data is not None else None,
+        "test": str(test) if test is not None else None,
+        "lambda": lambda_,
+        "loss": loss,
+        "intercept": intercept,
+        "gap": gap,
+        "rounds": rounds,
+        "time": time,
+        "scheme": scheme,
+        "penalty": penalty,
+        "acceleration": acceleration,
+        "x_update": x_update,
+        "threads": threads,
+        "checkpoint_rounds": checkpoint_rounds,
+        "checkpoint_seconds": checkpoint_seconds,
+    }
+    given = {key: value for key, value in options.items() if value is not None}
+    base = read_config(config) if config is not None else {}
+    # A run.toml is a valid configuration; what it says about its data is checked by resume alone.
+    base.pop("provenance", None)
+    place = str(config) if config is not None else "command line"
+    if config is None and data is None:
+        raise ConfigError("train: give a partition directory, or --config with the key 'data'")
+    settings = make_config({**base, **given}, place)
+    run = out if out is not None else Path("run")
+    return report_result(start_run(settings, run, force=force, display=make_display(quiet)), run, as_json)
+
+
+def report_result(result: dict[str, Any], run: Path, as_json: bool) -> int:
+    """Print the result of a run; return the exit code its status asks for."""
+    import json
+    import sys
+
+    from fastadmm.errors import ExitCode
+    from fastadmm.history import Status
+
+    if as_json:
+        print(json.dumps({**result, "run": str(run)}, indent=2))
+    status = Status(result["status"])
+    if status is Status.CONVERGED:
+        if not as_json:
+            print(f"{result['message']}; model in {run / 'model'}")
+        return int(ExitCode.OK)
+    kind = {Status.DIVERGED: "error", Status.INTERRUPTED: "interrupted"}.get(status, "warning")
+    hint = {
+        Status.INTERRUPTED: f"; continue with: fastadmm resume {run}",
+        Status.MAX_ROUNDS: f"; continue with: fastadmm resume {run} --rounds {2 * result['rounds']}",
+        Status.TIME_LIMIT: f"; continue with: fastadmm resume {run} --time {2 * result['seconds']:.0f}",
+    }.get(status, "")
+    print(f"fastadmm: {kind}: {result['message']}{hint}", file=sys.stderr)
+    return int(
+        {Status.DIVERGED: ExitCode.DIVERGED, Status.INTERRUPTED: ExitCode.INTERRUPTED}.get(
+            status, ExitCode.NOT_CONVERGED
+        )
+    )

@@ -1,0 +1,181 @@
+"""Who holds which columns: from ``parties=`` to one array of column numbers per party."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from numbers import Integral
+from typing import Any
+
+import numpy as np
+
+from fastadmm.errors import ConfigError
+
+__all__ = ["block_names", "consecutive", "is_block_list", "resolve_parties", "take_columns"]
+
+Array = np.ndarray
+
+#: Error messages list at most this many columns.
+_SHOWN = 5
+
+
+def resolve_parties(parties: Any, n_features: int, names: Sequence[str] | None = None) -> list[Array]:
+    """Give every column of a matrix to exactly one party.
+
+    Parameters
+    ----------
+    parties : None, int, sequence of int, or sequence of sequences
+        None: one party holds everything. An int: that many consecutive blocks
+        whose widths differ by one at most, wider ones first. Integers:
+        the widths of consecutive blocks. Sequences: per party its columns, as
+        names or as numbers from 0.
+    n_features : int
+        Number of columns d.
+    names : sequence of str, optional
+        Names of the columns, where they have any.
+
+    Returns
+    -------
+    list of ndarray of intp
+        Column numbers per party, in the order given; together they are a
+        permutation of ``0 ... d - 1``.
+
+    Raises
+    ------
+    ConfigError
+        If a column is unknown, missing or given twice, if a party has no
+        column, or if the widths do not add up to d.
+    """
+    if parties is None:
+        return [np.arange(n_features)]
+    if isinstance(parties, Integral) and not isinstance(parties, bool):
+        count = int(parties)
+        if not 1 <= count <= n_features:
+            raise ConfigError(f"parties: {count} blocks cannot be cut from {n_features} columns")
+        return list(np.array_split(np.arange(n_features), count))
+    entries = _entries(parties, "parties")
+    if entries is None:
+        raise ConfigError(
+            f"parties: {parties!r} is neither a number of blocks, nor widths such as [66, 57], "
+            "nor lists of columns such as [[0, 2], [1]]"
+        )
+    if not entries:
+        raise ConfigError("parties: the list is empty; give at least one party or None")
+    if all(_is_number(entry) for entry in entries):
+        return _from_widths([int(width) for width in entries], n_features)
+    return _from_lists(entries, n_features, names)
+
+
+def consecutive(widths: Iterable[int]) -> list[Array]:
+    """Column numbers of blocks of the given widths, side by side."""
+    bounds = np.cumsum([0, *widths])
+    return [np.arange(start, stop) for start, stop in zip(bounds[:-1], bounds[1:])]
+
+
+def take_columns(X: Any, columns: Array) -> Any:
+    """Columns of an N x d ndarray or CSR matrix; a view where they are consecutive and X is dense."""
+    start = int(columns[0])
+    if np.array_equal(columns, np.arange(start, start + len(columns))):
+        return X if len(columns) == X.shape[1] else X[:, start : start + len(columns)]
+    return X[:, columns]
+
+
+def is_block_list(X: Any) -> bool:
+    """Whether X is a list or tuple of matrices; a list of rows is a single matrix."""
+    return isinstance(X, (list, tuple)) and any(len(getattr(block, "shape", ())) == 2 for block in X)
+
+
+def block_names(blocks: Sequence[Any]) -> list[str] | None:
+    """Column names of all blocks, one after another; None unless every block names its columns."""
+    names: list[str] = []
+    for block in blocks:
+        columns = list(getattr(block, "columns", ()))
+        if not columns or not all(isinstance(name, str) for name in columns):
+            return None
+        names.extend(columns)
+    return names
+
+
+def _is_number(entry: Any) -> bool:
+    return isinstance(entry, Integral) and not isinstance(entry, (bool, np.bool_))
+
+
+def _entries(value: Any, what: str) -> list[Any] | None:
+    """Entries of a list-like value; None where it is something else."""
+    if isinstance(value, (str, bytes, dict, set, frozenset)) or not isinstance(value, Iterable):
+        return None
+    if getattr(value, "ndim", 1) == 0:
+        raise ConfigError(f"{what}: {value!r} is not a list")
+    return list(value)
+
+
+def _from_widths(widths: list[int], n_features: int) -> list[Array]:
+    if min(widths) < 1:
+        raise ConfigError(f"parties: width {min(widths)} in {widths}; every party needs at least one column")
+    if sum(widths) != n_features:
+        raise ConfigError(
+            f"parties: the widths {widths} add up to {sum(widths)}, but X has {n_features} columns"
+            " (columns by number are lists within the list, such as [[0, 2], [1]])"
+        )
+    return consecutive(widths)
+
+
+def _from_lists(entries: list[Any], n_features: int, names: Sequence[str] | None) -> list[Array]:
+    numbers = _numbers_by_name(names)
+    owner: dict[int, int] = {}
+    resolved = []
+    for m, entry in enumerate(entries, start=1):
+        members = _entries(entry, f"parties, party {m}")
+        if members is None:
+            raise ConfigError(f"parties: party {m} is {entry!r}; expected a list of column names or numbers")
+        if not members:
+            raise ConfigError(f"parties: party {m} has no columns")
+        columns = [_column(member, m, n_features, numbers) for member in members]
+        for member, column in zip(members, columns):
+            if column in owner:
+                raise ConfigError(
+                    f"parties: column {member!r} is given to party {owner[column]} and again to party {m}; "
+                    "each column belongs to one party"
+                )
+            owner[column] = m
+        resolved.append(np.array(columns, dtype=np.intp))
+    missing = [names[j] if names is not None else j for j in range(n_features) if j not in owner]
+    if missing:
+        shown = ", ".join(repr(name) for name in missing[:_SHOWN]) + (
+            ", ..." if len(missing) > _SHOWN else ""
+        )
+        raise ConfigError(
+            f"parties: {len(missing)} of {n_features} columns belong to no party: {shown}; "
+            "assign them or drop them from X"
+        )
+    return resolved
+
+
+def _numbers_by_name(names: Sequence[str] | None) -> dict[str, int] | None:
+    """Column number of each name; -1 marks a name that occurs more than once."""
+    if names is None:
+        return None
+    numbers: dict[str, int] = {}
+    for j, name in enumerate(names):
+        numbers[str(name)] = -1 if name in numbers else j
+    return numbers
+
+
+def _column(member: Any, m: int, n_features: int, numbers: dict[str, int] | None) -> int:
+    if _is_number(member):
+        if not 0 <= member < n_features:
+            raise ConfigError(
+                f"parties: column {int(member)} of party {m} is outside 0 ... {n_features - 1} (X has {n_features} columns)"
+            )
+        return int(member)
+    if not isinstance(member, str):
+        raise ConfigError(f"parties: {member!r} of party {m} is neither a column name nor a column number")
+    if numbers is None:
+        raise ConfigError(
+            f"parties: party {m} names column {member!r}, but the columns of X have no names; "
+            "pass a DataFrame or give column numbers"
+        )
+    if member not in numbers:
+        raise ConfigError(f"parties: party {m} names column {member!r}, which X does not have")
+    if numbers[member] < 0:
+        raise ConfigError(f"parties: column name {member!r} occurs more than once in X; give column numbers")
+    return numbers[member]

@@ -1,0 +1,451 @@
+"""The scikit-learn face: generalised linear models over features that several parties hold.
+
+Nothing is computed here. Input is checked and cut into blocks, handed to
+:func:`fastadmm.solver.solve`, and the result becomes the attributes that
+scikit-learn's users expect.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable, Sequence
+from numbers import Integral, Real
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from scipy.special import expit, log_expit
+from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils import Tags, check_array, check_random_state, check_X_y
+from sklearn.utils.multiclass import check_classification_targets, type_of_target
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+
+from fastadmm.columns import block_names, consecutive, is_block_list, resolve_parties, take_columns
+from fastadmm.errors import ConfigError, DivergenceError, InputError
+from fastadmm.history import RoundRecord, Status
+from fastadmm.problem import make_problem
+from fastadmm.solver import SolverOptions, solve
+
+__all__ = ["ADMMSharingClassifier", "ADMMSharingRegressor"]
+
+Array = np.ndarray
+Callback = Callable[[RoundRecord], Any]
+
+
+class _SharingModel(BaseEstimator):
+    """What the two estimators share; the loss and the meaning of y are theirs."""
+
+    _loss: ClassVar[str]
+    coef_: Array
+    intercept_: Any
+
+    def __init__(
+        self,
+        parties: Any = None,
+        alpha: float = 1e-4,
+        fit_intercept: bool = True,
+        tol: float = 1e-6,
+        max_rounds: int = 10000,
+        scheme: str = "auto",
+        penalty: float | None = None,
+        random_state: Any = None,
+        n_threads: int | None = None,
+        callbacks: Callback | Sequence[Callback] | None = None,
+    ) -> None:
+        self.parties = parties
+        self.alpha = alpha
+        self.fit_intercept = fit_intercept
+        self.tol = tol
+        self.max_rounds = max_rounds
+        self.scheme = scheme
+        self.penalty = penalty
+        self.random_state = random_state
+        self.n_threads = n_threads
+        self.callbacks = callbacks
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+        """Train the joint model.
+
+        Parameters
+        ----------
+        X : matrix of shape (n_samples, n_features), or list of matrices
+            ndarray, SciPy sparse or DataFrame; a list holds one matrix of
+            shape (n_samples, d_m) per party, rows in the same order.
+        y : array-like of shape (n_samples,)
+            Targets; for the classifier labels of any two values.
+        sample_weight : array-like of shape (n_samples,), optional
+            Non-negative; a weight of 2 counts as the same sample twice.
+
+        Returns
+        -------
+        self : object
+            The fitted estimator.
+
+        Raises
+        ------
+        ValueError
+            If a parameter or the data are wrong (:class:`fastadmm.errors.ConfigError`
+            and :class:`fastadmm.errors.InputError` are ValueErrors).
+        DivergenceError
+            If a scheme without a guarantee diverges.
+
+        Warns
+        -----
+        ConvergenceWarning
+            If ``tol`` was not certified within ``max_rounds``.
+        """
+        options = self._options()
+        monitor = _monitor(self.callbacks)
+        blocks, y, columns = self._training_input(X, y)
+        if sample_weight is not None:
+            sample_weight = _check_sample_weight(
+                sample_weight, blocks[0], dtype=np.float64, ensure_non_negative=True
+            )
+        problem = make_problem(
+            blocks,
+            self._encode(y),
+            loss=self._loss,
+            lam=self.alpha,
+            fit_intercept=bool(self.fit_intercept),
+            sample_weight=sample_weight,
+        )
+        result = solve(problem, options, monitor)
+        if result.status is Status.DIVERGED:
+            raise DivergenceError(result.message)
+        coef = np.empty(self.n_features_in_)
+        for held, weights in zip(columns, result.weights):
+            coef[held] = weights
+        self._set_model(coef, result.intercept)
+        self.party_coefs_ = result.weights
+        self.party_columns_ = columns
+        self.history_ = result.history
+        self.n_rounds_ = self.n_iter_ = len(result.history)
+        self.duality_gap_ = result.gap
+        self.status_ = result.status
+        self.converged_ = result.status is Status.CONVERGED
+        if not self.converged_:
+            warnings.warn(
+                f"{result.message}; raise max_rounds or tol, or bring the features to one scale",
+                ConvergenceWarning,
+                stacklevel=2,
+            )
+        return self
+
+    def _encode(self, y: Array) -> Array:
+        """Targets as the loss takes them, of shape (N,)."""
+        raise NotImplementedError
+
+    def _set_model(self, coef: Array, intercept: float) -> None:
+        """Set ``coef_`` and ``intercept_`` from weights of shape (d,) in the order of X."""
+        raise NotImplementedError
+
+    def _options(self) -> SolverOptions:
+        """Check the parameters under their names here; the solver has its own."""
+        _check_number("alpha", self.alpha, Real, above=0)
+        _check_number("tol", self.tol, Real, at_least=0)
+        _check_number("max_rounds", self.max_rounds, Integral, at_least=1)
+        if self.penalty is not None:
+            _check_number("penalty", self.penalty, Real, above=0)
+        if self.n_threads is not None:
+            _check_number("n_threads", self.n_threads, Integral, at_least=1)
+        if not isinstance(self.fit_intercept, (bool, np.bool_)):
+            raise ConfigError(f"fit_intercept: {self.fit_intercept!r} is neither True nor False")
+        if not isinstance(self.scheme, str):
+            raise ConfigError(f"scheme: {self.scheme!r} is not the name of a scheme")
+        check_random_state(self.random_state)
+        return SolverOptions(
+            scheme=self.scheme,
+            gap=float(self.tol),
+            max_rounds=int(self.max_rounds),
+            penalty=None if self.penalty is None else float(self.penalty),
+            n_threads=None if self.n_threads is None else int(self.n_threads),
+        )
+
+    def _training_input(self, X: Any, y: Any) -> tuple[list[Any], Array, list[Array]]:
+        """Blocks, targets and each party's columns; records the features seen."""
+        numeric = self._loss == "squared"
+        if is_block_list(X):
+            if self.parties is not None:
+                raise ConfigError("parties: must be None where X is a list of blocks, which says it already")
+            blocks = self._checked_blocks(X)
+            _, y = check_X_y(blocks[0], y, accept_sparse="csr", y_numeric=numeric, estimator=self)
+            columns = consecutive(block.shape[1] for block in blocks)
+            self._check_features(X, columns, reset=True)
+            return blocks, y, columns
+        X, y = validate_data(self, X, y, accept_sparse="csr", dtype=np.float64, y_numeric=numeric)
+        names = getattr(self, "feature_names_in_", None)
+        columns = resolve_parties(self.parties, self.n_features_in_, names)
+        return [take_columns(X, held) for held in columns], y, columns
+
+    def _predictor(self, X: Any) -> Array:
+        """Linear predictor of shape (N,) for a matrix or a list of blocks."""
+        check_is_fitted(self, "coef_")
+        if not is_block_list(X):
+            X = validate_data(self, X, accept_sparse="csr", dtype=np.float64, reset=False)
+            return X @ np.ravel(self.coef_) + self.intercept_
+        widths = [len(held) for held in self.party_columns_]
+        blocks = self._checked_blocks(X)
+        if [block.shape[1] for block in blocks] != widths:
+            found = [block.shape[1] for block in blocks]
+            raise InputError(
+                f"X: blocks of {found} columns, but {type(self).__name__} was fitted on {widths}"
+            )
+        if len({block.shape[0] for block in blocks}) > 1:
+            raise InputError(f"X: blocks of {[b.shape[0] for b in blocks]} rows; align the rows first")
+        self._check_features(X, self.party_columns_, reset=False)
+        return sum(block @ x for block, x in zip(blocks, self.party_coefs_)) + self.intercept_
+
+    def _checked_blocks(self, blocks: Sequence[Any]) -> list[Any]:
+        return [
+            check_array(block, accept_sparse="csr", dtype=np.float64, estimator=self, input_name=f"X[{m}]")
+            for m, block in enumerate(blocks)
+        ]
+
+    def _check_features(self, blocks: Sequence[Any], columns: list[Array], reset: bool) -> None:
+        """Let scikit-learn record (reset) or check number and names of the columns of a list of blocks."""
+        order = np.argsort(np.concatenate(columns))
+        names = block_names(blocks)
+        header: Any = np.empty((0, len(order)))
+        if names is not None:
+            import pandas as pd
+
+            header = pd.DataFrame(columns=np.array(names, dtype=object)[order])
+        validate_data(self, header, reset=reset, skip_check_array=True)
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
+
+
+class ADMMSharingClassifier(ClassifierMixin, _SharingModel):
+    r"""Logistic regression over vertically split features by ADMM sharing.
+
+    Minimises, over the parties' weights :math:`x_m` and the intercept b,
+
+    .. math:: F = \frac1W \sum_i s_i \log(1 + e^{-\tilde y_i z_i}) + \frac{\alpha}{2} \sum_m \|x_m\|^2,
+              \qquad z = b + \sum_m D_m x_m
+
+    with sample weights s, their sum W and labels :math:`\tilde y = \pm 1`. The
+    model is that of scikit-learn's ``LogisticRegression(C=1 / (W * alpha))``,
+    however the columns are split.
+
+    Parameters
+    ----------
+    parties : None, int, list of int, or list of lists, default=None
+        Who holds which columns of X: None is one party, an int that many equal
+        blocks, ``[66, 57]`` the widths of consecutive blocks, and lists of
+        column names or numbers say it column by column. Must be None where X
+        is given as a list of blocks.
+    alpha : float, default=1e-4
+        Regularisation :math:`\alpha > 0` **per mean loss** (lambda elsewhere in fastadmm).
+    fit_intercept : bool, default=True
+        Whether to fit an unpenalised intercept.
+    tol : float, default=1e-6
+        Stop at this certified relative duality gap, an upper bound on
+        :math:`(F - F^*) / F^*`; 0 always runs ``max_rounds`` rounds.
+    max_rounds : int, default=10000
+        Stop after this many rounds.
+    scheme : {"auto", "sharing", "jacobi", "gauss-seidel"}, default="auto"
+        How parties take turns; "auto" is "sharing", which always converges.
+        See :mod:`fastadmm.coordinator.schemes`.
+    penalty : float or None, default=None
+        Penalty r of the augmented Lagrangian in the summed scaling (rho N for
+        the mean objective's rho). It changes the speed, not the model.
+    random_state : int, RandomState or None, default=None
+        Not used: training is deterministic.
+    n_threads : int or None, default=None
+        Number of threads, None for every core. The model does not depend on it.
+    callbacks : callable, list of callables, or None, default=None
+        Each is called with the :class:`fastadmm.history.RoundRecord` of each round.
+
+    Attributes
+    ----------
+    classes_ : ndarray of shape (2,)
+        The two labels, sorted; the second is the positive class.
+    coef_ : ndarray of shape (1, d)
+        Weights in the order of the columns of X.
+    intercept_ : ndarray of shape (1,)
+        Intercept; zero where none is fitted.
+    party_coefs_ : list of ndarray of shape (d_m,)
+        Each party's weights, in the order of its columns.
+    party_columns_ : list of ndarray of shape (d_m,)
+        Each party's columns, as numbers of columns of X.
+    n_features_in_ : int
+        Number of columns d over all parties.
+    feature_names_in_ : ndarray of shape (d,)
+        Names of the columns; only where all are strings.
+    duality_gap_ : float
+        Certified relative duality gap of the model.
+    n_rounds_, n_iter_ : int
+        Rounds of communication that training took.
+    history_ : list of RoundRecord
+        One record per round.
+    status_ : fastadmm.history.Status
+        Why training stopped.
+    converged_ : bool
+        Whether ``tol`` was certified.
+
+    See Also
+    --------
+    ADMMSharingRegressor : The same with the squared loss.
+
+    Examples
+    --------
+    >>> from fastadmm import ADMMSharingClassifier
+    >>> from sklearn.datasets import load_breast_cancer
+    >>> from sklearn.preprocessing import scale
+    >>> X, y = load_breast_cancer(return_X_y=True)
+    >>> model = ADMMSharingClassifier(parties=[10, 10, 10], alpha=1e-2).fit(scale(X), y)
+    >>> [len(weights) for weights in model.party_coefs_]
+    [10, 10, 10]
+    >>> bool(model.duality_gap_ <= 1e-6)
+    True
+    """
+
+    _loss = "logistic"
+
+    def _encode(self, y: Array) -> Array:
+        check_classification_targets(y)
+        kind = type_of_target(y, input_name="y")
+        if kind != "binary":
+            # The first sentence is the one that scikit-learn's checks look for.
+            raise InputError(f"Only binary classification is supported. The type of the target is {kind}.")
+        self.classes_, codes = np.unique(y, return_inverse=True)
+        if len(self.classes_) < 2:
+            raise InputError(f"y: only one class is present ({self.classes_[0]!r}); two are needed")
+        return codes.astype(np.float64)
+
+    def _set_model(self, coef: Array, intercept: float) -> None:
+        self.coef_ = coef[np.newaxis]
+        self.intercept_ = np.array([intercept])
+
+    def decision_function(self, X: Any) -> Array:
+        """Log-odds of the positive class ``classes_[1]``.
+
+        Parameters
+        ----------
+        X : matrix of shape (n_samples, n_features), or list of matrices
+            As in :meth:`fit`; a list follows the parties' order and columns.
+
+        Returns
+        -------
+        ndarray of shape (n_samples,)
+        """
+        return self._predictor(X)
+
+    def predict(self, X: Any) -> Array:
+        """Most probable class of each sample, of shape (n_samples,); X as in :meth:`decision_function`."""
+        positive = self._predictor(X) > 0
+        return self.classes_[positive.astype(np.intp)]
+
+    def predict_proba(self, X: Any) -> Array:
+        """Probability of each class, of shape (n_samples, 2); X as in :meth:`decision_function`."""
+        z = self._predictor(X)
+        return np.column_stack([expit(-z), expit(z)])
+
+    def predict_log_proba(self, X: Any) -> Array:
+        """Logarithm of :meth:`predict_proba`, without underflow."""
+        z = self._predictor(X)
+        return np.column_stack([log_expit(-z), log_expit(z)])
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.multi_class = False
+        return tags
+
+
+class ADMMSharingRegressor(RegressorMixin, _SharingModel):
+    r"""Ridge regression over vertically split features by ADMM sharing.
+
+    Minimises, over the parties' weights :math:`x_m` and the intercept b,
+
+    .. math:: F = \frac1{2W} \sum_i s_i (z_i - y_i)^2 + \frac{\alpha}{2} \sum_m \|x_m\|^2,
+              \qquad z = b + \sum_m D_m x_m
+
+    with sample weights s and their sum W. The model is that of scikit-learn's
+    ``Ridge(alpha=W * alpha)``, however the columns are split.
+
+    Parameters
+    ----------
+    parties, alpha, fit_intercept, tol, max_rounds, scheme, penalty, random_state, n_threads, callbacks
+        As in :class:`ADMMSharingClassifier`.
+
+    Attributes
+    ----------
+    coef_ : ndarray of shape (d,)
+        Weights in the order of the columns of X.
+    intercept_ : float
+        Intercept; zero where none is fitted.
+    party_coefs_, party_columns_, n_features_in_, feature_names_in_, duality_gap_
+        As in :class:`ADMMSharingClassifier`.
+    n_rounds_, n_iter_, history_, status_, converged_
+        As in :class:`ADMMSharingClassifier`.
+
+    See Also
+    --------
+    ADMMSharingClassifier : The same with the logistic loss.
+
+    Examples
+    --------
+    >>> from fastadmm import ADMMSharingRegressor
+    >>> from sklearn.datasets import load_diabetes
+    >>> X, y = load_diabetes(return_X_y=True, as_frame=True)
+    >>> parties = [["age", "sex", "bmi", "bp"], ["s1", "s2", "s3", "s4", "s5", "s6"]]
+    >>> model = ADMMSharingRegressor(parties=parties, alpha=1e-3).fit(X, y)
+    >>> round(model.score(X, y), 2)
+    0.48
+    """
+
+    _loss = "squared"
+
+    def _encode(self, y: Array) -> Array:
+        return y
+
+    def _set_model(self, coef: Array, intercept: float) -> None:
+        self.coef_ = coef
+        self.intercept_ = float(intercept)
+
+    def predict(self, X: Any) -> Array:
+        """Predicted target of each sample.
+
+        Parameters
+        ----------
+        X : matrix of shape (n_samples, n_features), or list of matrices
+            As in :meth:`fit`; a list follows the parties' order and columns.
+
+        Returns
+        -------
+        ndarray of shape (n_samples,)
+        """
+        return self._predictor(X)
+
+
+def _check_number(
+    name: str, value: Any, kind: type, above: float | None = None, at_least: float | None = None
+) -> None:
+    what = "an integer" if kind is Integral else "a number"
+    if not isinstance(value, kind) or isinstance(value, (bool, np.bool_)):
+        raise ConfigError(f"{name}: {value!r} is not {what}")
+    if not math.isfinite(value):
+        raise ConfigError(f"{name}: {value!r} is not finite")
+    if above is not None and not value > above:
+        raise ConfigError(f"{name}: {value!r} must be above {above}")
+    if at_least is not None and not value >= at_least:
+        raise ConfigError(f"{name}: {value!r} must be at least {at_least}")
+
+
+def _monitor(callbacks: Any) -> Callable[[RoundRecord], None] | None:
+    """One function that calls every callback."""
+    if callbacks is None:
+        return None
+    each = [callbacks] if callable(callbacks) else callbacks
+    if not isinstance(each, (list, tuple)) or not all(callable(callback) for callback in each):
+        raise ConfigError(f"callbacks: {callbacks!r} is neither a callable nor a list of callables")
+
+    def monitor(record: RoundRecord) -> None:
+        for callback in each:
+            callback(record)
+
+    return monitor

@@ -1,0 +1,135 @@
+"""Checkpoints: the coordinator's state in one file, each party's weights alone in its own.
+
+A checkpoint is a directory that appears by one rename, so a kill at any moment
+leaves either the old one or the new one, whole.
+"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fastadmm.errors import FormatError
+from fastadmm.solver import Solver
+from fastadmm.store.atomic import atomic_directory, shown, storage_errors
+from fastadmm.store.elements import read_array, read_attribute, require_group, write_array
+from fastadmm.store.h5file import create_h5, read_h5
+
+__all__ = ["latest_checkpoint", "restore_checkpoint", "write_checkpoint"]
+
+_COORDINATOR = "coordinator.h5"
+
+#: The newest checkpoint and one to fall back to, should the newest be damaged.
+_KEEP = 2
+
+
+def write_checkpoint(directory: Path, solver: Solver) -> Path:
+    """Save the state of a solver after its last round.
+
+    Parameters
+    ----------
+    directory : Path
+        ``RUN/checkpoints``; created where absent.
+    solver : Solver
+
+    Returns
+    -------
+    Path
+        The new checkpoint.
+
+    Raises
+    ------
+    StorageError
+        If it cannot be written; older checkpoints stay.
+    """
+    with storage_errors(directory):
+        directory.mkdir(exist_ok=True)
+    target = directory / f"round-{solver.n_rounds:08d}"
+    if target.exists():
+        return target
+    with atomic_directory(target) as temporary:
+        with create_h5(temporary / _COORDINATOR, "fastadmm-checkpoint") as file:
+            _write_tree(file, solver.export())
+        for name, weights in zip(solver.problem.names, solver.party_weights()):
+            with create_h5(temporary / f"{name}.h5", "fastadmm-party-checkpoint") as file:
+                file.attrs["name"] = name
+                file.attrs["round"] = solver.n_rounds
+                write_array(file, "weights", weights)
+    for old in checkpoints(directory)[:-_KEEP]:
+        shutil.rmtree(old, ignore_errors=True)
+    return target
+
+
+def checkpoints(directory: Path) -> list[Path]:
+    """Whole checkpoints of a run, oldest first."""
+    return sorted(directory.glob("round-*")) if directory.is_dir() else []
+
+
+def latest_checkpoint(directory: Path) -> Path | None:
+    """The newest checkpoint, or None."""
+    found = checkpoints(directory)
+    return found[-1] if found else None
+
+
+def restore_checkpoint(path: Path, solver: Solver) -> None:
+    """Put a solver into the saved state.
+
+    Parameters
+    ----------
+    path : Path
+        A checkpoint directory.
+    solver : Solver
+        Freshly made for the same problem and options.
+
+    Raises
+    ------
+    FormatError
+        If a file is damaged or does not belong to this problem.
+    """
+    with read_h5(path / _COORDINATOR, "fastadmm-checkpoint") as file:
+        saved = _read_tree(file)
+    shape = ((solver.problem.n_parties + 2) * solver.problem.n_samples,)
+    state = saved.get("coordinator", {}).get("state")
+    if not isinstance(state, np.ndarray) or state.shape != shape:
+        raise FormatError(
+            f"{shown(path / _COORDINATOR)}: key 'coordinator/state': not of this problem's shape"
+        )
+    weights = []
+    for name, block in zip(solver.problem.names, solver.problem.blocks):
+        with read_h5(path / f"{name}.h5", "fastadmm-party-checkpoint") as file:
+            if read_attribute(file, "round", int) != saved["n_rounds"]:
+                raise FormatError(
+                    f"{shown(path / name)}.h5: attribute 'round' differs from the coordinator's"
+                )
+            weights.append(read_array(file, "weights", ndim=1, length=block.shape[1], kind="f"))
+    try:
+        solver.restore(saved, weights)
+    except (KeyError, ValueError, TypeError) as error:
+        raise FormatError(
+            f"{shown(path / _COORDINATOR)}: key {error}: missing or not of this problem's shape"
+        ) from None
+
+
+def _write_tree(group: Any, tree: dict[str, Any]) -> None:
+    for key, value in tree.items():
+        if isinstance(value, dict):
+            _write_tree(group.create_group(key), value)
+        elif isinstance(value, np.ndarray):
+            write_array(group, key, value)
+        else:
+            group.attrs[key] = value
+
+
+def _read_tree(group: Any) -> dict[str, Any]:
+    tree: dict[str, Any] = {
+        key: value.item() if hasattr(value, "item") else value
+        for key, value in group.attrs.items()
+        if not key.startswith("encoding-")
+    }
+    for key, member in group.items():
+        is_group = not hasattr(member, "shape")
+        tree[key] = _read_tree(require_group(group, key)) if is_group else read_array(group, key)
+    return tree

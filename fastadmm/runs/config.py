@@ -1,0 +1,196 @@
+"""Run configuration: the same keys on the command line, in TOML and in ``run.toml``."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import tomllib
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from fastadmm.errors import ConfigError
+from fastadmm.store.atomic import shown, storage_errors
+
+__all__ = ["KEYS", "RunConfig", "make_config", "read_config"]
+
+
+@dataclass(frozen=True)
+class RunConfig:
+    """What to train and how; see ``docs/training.md`` for each key.
+
+    Attributes
+    ----------
+    data : str
+        Partition directory.
+    test : str or None
+        Partition whose metrics are logged per round.
+    loss : str
+        "auto" takes logistic for classification, squared for regression.
+    lambda_ : float
+        Regularisation per mean loss; the key is ``lambda``.
+    intercept : bool
+        Fit an unpenalised intercept.
+    scheme, penalty, acceleration, x_update, threads
+        As in :class:`fastadmm.solver.SolverOptions`.
+    gap : float
+        Relative duality gap to certify.
+    rounds : int
+        Round limit.
+    time : float or None
+        Time limit in seconds.
+    checkpoint_rounds : int or None
+        Checkpoint every so many rounds.
+    checkpoint_seconds : float
+        Checkpoint at least this often, in seconds.
+    """
+
+    data: str
+    test: str | None = None
+    loss: str = "auto"
+    lambda_: float = 1e-4
+    intercept: bool = True
+    scheme: str = "auto"
+    penalty: float | None = None
+    acceleration: str = "auto"
+    x_update: str = "auto"
+    gap: float = 1e-6
+    rounds: int = 10000
+    time: float | None = None
+    threads: int | None = None
+    checkpoint_rounds: int | None = None
+    checkpoint_seconds: float = 30.0
+
+    def to_toml(self) -> dict[str, Any]:
+        """Plain dictionary with the documented keys; unset ones are left out."""
+        return {_public(k): v for k, v in asdict(self).items() if v is not None}
+
+
+def _public(name: str) -> str:
+    return name.rstrip("_")
+
+
+_KINDS: dict[str, tuple[type, ...]] = {
+    "data": (str,),
+    "test": (str,),
+    "loss": (str,),
+    "lambda": (int, float),
+    "intercept": (bool,),
+    "scheme": (str,),
+    "penalty": (int, float),
+    "acceleration": (str,),
+    "x_update": (str,),
+    "gap": (int, float),
+    "rounds": (int,),
+    "time": (int, float),
+    "threads": (int,),
+    "checkpoint_rounds": (int,),
+    "checkpoint_seconds": (int, float),
+}
+
+#: Every configuration key, in the order of the documentation.
+KEYS: tuple[str, ...] = tuple(_public(f.name) for f in fields(RunConfig))
+
+_POSITIVE = ("lambda", "penalty", "rounds", "time", "threads", "checkpoint_rounds", "checkpoint_seconds")
+
+
+def make_config(values: Mapping[str, Any], place: str = "configuration") -> RunConfig:
+    """Check keys and types, and fill in the defaults.
+
+    Parameters
+    ----------
+    values : mapping
+        Keys of :data:`KEYS`; None means not set.
+    place : str
+        What error messages call the source.
+
+    Returns
+    -------
+    RunConfig
+
+    Raises
+    ------
+    ConfigError
+        Unknown key (with the nearest known one), wrong type, value out of range, or no ``data``.
+    """
+    checked: dict[str, Any] = {}
+    for key, value in values.items():
+        if key not in _KINDS:
+            near = difflib.get_close_matches(key, _KINDS, n=1)
+            hint = f"did you mean {near[0]!r}?" if near else f"known keys: {', '.join(_KINDS)}"
+            raise ConfigError(f"{place}: unknown key {key!r}; {hint}")
+        if value is None:
+            continue
+        kinds = _KINDS[key]
+        if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
+            wanted = {str: "text", bool: "true or false", int: "a whole number"}.get(kinds[-1], "a number")
+            raise ConfigError(f"{place}: key {key!r}: {value!r} is not {wanted}")
+        if float in kinds:
+            value = float(value)
+        if key in _POSITIVE and not 0 < value < float("inf"):
+            raise ConfigError(f"{place}: key {key!r}: {value!r} must be positive and finite")
+        checked["lambda_" if key == "lambda" else key] = value
+    if "data" not in checked:
+        raise ConfigError(f"{place}: key 'data' is missing: name the partition directory")
+    config = RunConfig(**checked)
+    _check_choices(config, place)
+    return config
+
+
+def _check_choices(config: RunConfig, place: str) -> None:
+    from fastadmm.losses import LOSSES
+
+    if config.loss != "auto" and config.loss not in LOSSES:
+        raise ConfigError(
+            f"{place}: key 'loss': unknown loss {config.loss!r}; choose auto, {', '.join(LOSSES)}"
+        )
+    try:
+        solver_options(config)
+    except ConfigError as error:
+        raise ConfigError(f"{place}: key {error}") from None
+
+
+def solver_options(config: RunConfig) -> Any:
+    """Solver's part of a configuration, as :class:`fastadmm.solver.SolverOptions`."""
+    from fastadmm.solver import SolverOptions
+    from fastadmm.xupdate.choose import X_UPDATES
+
+    if config.x_update != "auto" and config.x_update not in X_UPDATES:
+        raise ConfigError(
+            f"x_update: unknown choice {config.x_update!r}; choose auto, {', '.join(X_UPDATES)}"
+        )
+    return SolverOptions(
+        scheme=config.scheme,
+        gap=config.gap,
+        max_rounds=config.rounds,
+        max_seconds=config.time,
+        penalty=config.penalty,
+        acceleration=config.acceleration,
+        x_update=config.x_update,
+        n_threads=config.threads,
+    )
+
+
+def read_config(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """Read a TOML configuration as a flat dictionary; :func:`make_config` checks it.
+
+    Relative ``data`` and ``test`` paths count from the file's directory.
+
+    Raises
+    ------
+    StorageError
+        If the file cannot be read.
+    ConfigError
+        If it is not TOML.
+    """
+    with storage_errors(path, "read"):
+        raw = Path(path).read_bytes()
+    try:
+        values = tomllib.loads(raw.decode("utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{shown(path)}: not TOML: {error}") from None
+    for key in ("data", "test"):
+        if isinstance(values.get(key), str):
+            values[key] = str(Path(path).parent / values[key])
+    return values

@@ -1,0 +1,58 @@
+"""Evaluate a trained model on a labelled partition."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from fastadmm.errors import InputError
+from fastadmm.runs.predict import predict_partition
+from fastadmm.store.atomic import atomic_file, shown
+
+__all__ = ["evaluate_partition"]
+
+
+def evaluate_partition(model: Path, data: Path) -> dict[str, Any]:
+    """Measure a model; a run directory keeps the result as ``evaluation.json``.
+
+    Parameters
+    ----------
+    model : Path
+        Run or model directory.
+    data : Path
+        Labelled partition.
+
+    Returns
+    -------
+    dict
+        ``data`` (directory name), ``n_samples`` and ``metrics``.
+
+    Raises
+    ------
+    InputError
+        If the partition's classes are not the model's.
+    """
+    from fastadmm.metrics import classification_metrics, regression_metrics
+
+    predictions = predict_partition(model, data, require_labels=True)
+    labels, trained = predictions.partition.labels, predictions.model
+    if labels is None:
+        raise InputError(f"{shown(data)}: no labels: evaluation needs them")
+    if labels.task != trained.task:
+        raise InputError(f"{shown(data)}: a {labels.task} data set, but the model is for {trained.task}")
+    if labels.classes != trained.classes:
+        raise InputError(
+            f"{shown(data)}: classes {labels.classes}, but the model knows {trained.classes}; "
+            "convert with --like the training partition"
+        )
+    measure = classification_metrics if trained.task == "classification" else regression_metrics
+    document = {
+        "data": Path(data).resolve().name,
+        "n_samples": predictions.partition.n_samples,
+        "metrics": measure(labels.y, predictions.mean, labels.sample_weight),
+    }
+    if (Path(model) / "run.toml").exists():
+        with atomic_file(Path(model) / "evaluation.json") as temporary:
+            temporary.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
+    return document

@@ -1,0 +1,101 @@
+"""What a training run will do and need, before it starts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from fastadmm.coordinator.coordinator import acceleration_memory
+from fastadmm.coordinator.schemes import get_scheme
+from fastadmm.runs.config import RunConfig
+from fastadmm.store.party_file import PartyData
+from fastadmm.xupdate.choose import preparation_bytes
+
+__all__ = ["Plan", "format_bytes", "make_plan"]
+
+#: N-vectors that a round works with besides state and history: targets, gradients, residuals.
+_WORK_VECTORS = 10
+
+#: Python, NumPy, SciPy, Numba and its compiler.
+_BASE_BYTES = 220 * 2**20
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Estimated memory of a run, in bytes.
+
+    Attributes
+    ----------
+    data : int
+        Feature blocks.
+    factorisation : int
+        Preparing the x-updates.
+    state : int
+        Messages, z, u and work vectors.
+    acceleration : int
+        Anderson history.
+    """
+
+    data: int
+    factorisation: int
+    state: int
+    acceleration: int
+
+    @property
+    def total(self) -> int:
+        """Sum of the parts and the interpreter."""
+        return self.data + self.factorisation + self.state + self.acceleration + _BASE_BYTES
+
+    def sentence(self) -> str:
+        """One line for the log."""
+        return (
+            f"memory: about {format_bytes(self.total)} (data {format_bytes(self.data)}, "
+            f"factorisation {format_bytes(self.factorisation)}, state {format_bytes(self.state)}, "
+            f"acceleration {format_bytes(self.acceleration)})"
+        )
+
+
+def make_plan(
+    parties: Sequence[PartyData], test: Sequence[PartyData], n_samples: int, config: RunConfig
+) -> Plan:
+    """Estimate the peak memory of a run from the partition's headers.
+
+    Parameters
+    ----------
+    parties, test : sequence of PartyData
+        Of the training partition, and of the test partition (empty without one).
+    n_samples : int
+    config : RunConfig
+
+    Returns
+    -------
+    Plan
+    """
+    m = len(parties)
+    scheme = get_scheme(config.scheme)
+    accelerate = config.acceleration == "anderson" or (config.acceleration == "auto" and scheme.accelerated)
+    memory = acceleration_memory(m, n_samples) if accelerate else 0
+    state_bytes = 8 * (m + 2) * n_samples
+    return Plan(
+        data=sum(_memory_bytes(p) for p in (*parties, *test)),
+        factorisation=sum(preparation_bytes(n_samples, p.n_features, config.x_update) for p in parties),
+        state=3 * state_bytes + 8 * _WORK_VECTORS * n_samples,
+        acceleration=2 * (memory + 1) * state_bytes if memory else 0,
+    )
+
+
+def _memory_bytes(party: PartyData) -> int:
+    if party.nnz is None:
+        return 8 * party.n_samples * party.n_features
+    # indices are held once as read and once unsigned while loading
+    return 16 * party.nnz + 8 * party.n_samples
+
+
+def format_bytes(count: int) -> str:
+    """Bytes for people: ``format_bytes(2**20) == '1.0 MB'`` (binary multiples)."""
+    value = float(count)
+    for unit in ("B", "kB", "MB"):
+        if value < 1024:
+            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
+        value /= 1024
+    return f"{value:.1f} GB"

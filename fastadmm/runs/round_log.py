@@ -1,0 +1,76 @@
+"""The round log: one JSON object per line, only ever appended to while a run goes on."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+
+from fastadmm.history import RoundRecord
+from fastadmm.store.atomic import atomic_file, storage_errors
+
+__all__ = ["RoundLog"]
+
+
+class RoundLog:
+    """Append-only writer of ``rounds.jsonl``.
+
+    Parameters
+    ----------
+    path : Path
+        The file; created where absent.
+    keep_rounds : int
+        Rounds after this one are dropped first: a resumed run computes them
+        again. A torn last line, left by a kill, is dropped too.
+    """
+
+    def __init__(self, path: Path, keep_rounds: int = 0) -> None:
+        self.path = path
+        self._truncate(keep_rounds)
+        with storage_errors(path):
+            self._file = open(path, "a", encoding="utf-8")  # noqa: SIM115 (closed by close())
+
+    def _truncate(self, keep_rounds: int) -> None:
+        if not self.path.exists():
+            return
+        kept = [line for number, line in self._lines() if number <= keep_rounds]
+        with atomic_file(self.path) as temporary:
+            temporary.write_text("".join(kept), encoding="utf-8")
+
+    def _lines(self) -> Iterator[tuple[int, str]]:
+        with storage_errors(self.path, "read"):
+            text = self.path.read_text(encoding="utf-8", errors="replace")
+        for line in text.splitlines(keepends=True):
+            try:
+                number = json.loads(line)["round"]
+            except (ValueError, KeyError, TypeError):
+                continue
+            if line.endswith("\n") and isinstance(number, int):
+                yield number, line
+
+    def append(self, record: RoundRecord) -> None:
+        """Write one round and hand it to the operating system."""
+        with storage_errors(self.path):
+            self._file.write(json.dumps(record.to_json(), allow_nan=False) + "\n")
+            self._file.flush()
+
+    def sync(self) -> None:
+        """Force the log to disk; done before each checkpoint."""
+        with storage_errors(self.path):
+            self._file.flush()
+            os.fsync(self._file.fileno())
+
+    def close(self) -> None:
+        """Close the file."""
+        with storage_errors(self.path):
+            self._file.close()
+
+    def __enter__(self) -> RoundLog:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()

@@ -1,0 +1,426 @@
+"""A training run on disk: start it, interrupt it, resume it to the bit-identical result."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+from types import FrameType
+from typing import Any, Protocol
+
+import numpy as np
+
+from fastadmm.blocks import FeatureBlock, as_block
+from fastadmm.errors import ConfigError, FormatError, InputError, StorageError
+from fastadmm.history import RoundRecord, Status
+from fastadmm.problem import Problem, TestSet, make_problem
+from fastadmm.runs.checkpoint import checkpoints, restore_checkpoint, write_checkpoint
+from fastadmm.runs.config import RunConfig, make_config, read_config, solver_options
+from fastadmm.runs.environment import available_memory, describe_environment
+from fastadmm.runs.plan import format_bytes, make_plan
+from fastadmm.runs.round_log import RoundLog
+from fastadmm.solver import Solver, SolveResult, run_rounds
+from fastadmm.store.atomic import atomic_directory, atomic_file, shown, storage_errors
+from fastadmm.store.model import Model, PartyModel, check_same_columns, write_model
+from fastadmm.store.partition import Partition, open_partition
+
+__all__ = ["Display", "Silent", "resume_run", "start_run"]
+
+
+class Display(Protocol):
+    """Where a run shows what it does."""
+
+    def note(self, text: str) -> None:
+        """Show one line."""
+
+    def start(self, target: float, max_rounds: int) -> None:
+        """Rounds begin."""
+
+    def round(self, record: RoundRecord) -> None:
+        """One round is done."""
+
+    def stop(self) -> None:
+        """Rounds are over."""
+
+
+class Silent:
+    """A display that shows nothing."""
+
+    def note(self, text: str) -> None:
+        """Show nothing."""
+
+    def start(self, target: float, max_rounds: int) -> None:
+        """Show nothing."""
+
+    def round(self, record: RoundRecord) -> None:
+        """Show nothing."""
+
+    def stop(self) -> None:
+        """Show nothing."""
+
+
+def start_run(
+    config: RunConfig, out: Path, *, force: bool = False, display: Display | None = None
+) -> dict[str, Any]:
+    """Train a model into a new run directory.
+
+    Parameters
+    ----------
+    config : RunConfig
+    out : Path
+        Run directory to create; it appears only once data and settings are found valid.
+    force : bool
+        Whether an older run there may be replaced.
+    display : Display, optional
+
+    Returns
+    -------
+    dict
+        The content of ``result.json``.
+
+    Raises
+    ------
+    FastadmmError
+        Invalid data, configuration or paths; nothing is left behind.
+    """
+    display = display or Silent()
+    _refuse_existing(out, force)
+    partition, problem = _load(config, display)
+    solver = Solver(problem, solver_options(config))
+    with atomic_directory(out, force=force, marker="run.toml") as directory:
+        # Relative to the run, so that a folder with data and run can be moved as a whole.
+        relative = replace(
+            config,
+            data=os.path.relpath(config.data, out),
+            test=os.path.relpath(config.test, out) if config.test else None,
+        )
+        _write_toml(directory / "run.toml", {**relative.to_toml(), "provenance": _provenance(partition)})
+        _write_json(directory / "environment.json", describe_environment(solver.engine.n_threads))
+    return _run(out, config, partition, solver, display)
+
+
+def resume_run(
+    run: Path, *, changes: dict[str, Any] | None = None, display: Display | None = None
+) -> dict[str, Any]:
+    """Continue a run from its last checkpoint.
+
+    Without changes the result is bit-identical to that of a run that was
+    never interrupted.
+
+    Parameters
+    ----------
+    run : Path
+        Run directory.
+    changes : dict, optional
+        New limits for a run that stopped at one: ``gap``, ``rounds``,
+        ``time``; also ``threads``.
+    display : Display, optional
+
+    Returns
+    -------
+    dict
+        The content of ``result.json``.
+
+    Raises
+    ------
+    StorageError
+        If there is no run.
+    InputError
+        If the data are no longer those the run began with.
+    FormatError
+        If configuration or every checkpoint is damaged.
+    ConfigError
+        If the run is finished and no new limit was given.
+    """
+    display = display or Silent()
+    path = run / "run.toml"
+    if not path.exists():
+        raise StorageError(f"{shown(run)}: no run.toml: not a run; start one with 'fastadmm train'")
+    values = read_config(path)
+    provenance = values.pop("provenance", {})
+    changes = {k: v for k, v in (changes or {}).items() if v is not None}
+    config = make_config({**values, **changes}, shown(path))
+    finished = _finished_result(run)
+    if finished is not None and not changes.keys() & {"gap", "rounds", "time"}:
+        if finished["status"] == Status.CONVERGED:
+            display.note(f"nothing to do: {finished['message']}")
+            return finished
+        if finished["status"] != Status.INTERRUPTED:
+            raise ConfigError(
+                f"{shown(run)}: the run is over ({finished['message']}); give a new limit: --rounds, --time or --gap"
+            )
+    partition, problem = _load(config, display)
+    _check_provenance(run, provenance, partition)
+    solver = Solver(problem, solver_options(config))
+    damaged = []
+    for candidate in reversed(checkpoints(run / "checkpoints")):
+        try:
+            restore_checkpoint(candidate, solver)
+        except (FormatError, StorageError) as error:
+            display.note(f"checkpoint skipped: {error}")
+            damaged.append(candidate)
+            solver = Solver(problem, solver_options(config))
+        else:
+            display.note(f"resuming after round {solver.n_rounds}")
+            break
+    else:
+        if damaged:
+            raise FormatError(f"{shown(run / 'checkpoints')}: every checkpoint is damaged; train again")
+        display.note("no checkpoint yet: starting from round 1")
+    for path_of_damaged in damaged:
+        shutil.rmtree(path_of_damaged, ignore_errors=True)
+    if changes:
+        kept = {"data": os.path.relpath(config.data, run)}
+        if config.test:
+            kept["test"] = os.path.relpath(config.test, run)
+        _write_toml(path, {**config.to_toml(), **kept, "provenance": provenance})
+    return _run(run, config, partition, solver, display)
+
+
+def _refuse_existing(out: Path, force: bool) -> None:
+    # Before any work: atomic_directory checks again when it renames.
+    if out.exists() and not force and (not out.is_dir() or any(out.iterdir())):
+        hint = "; continue it with 'fastadmm resume', or pass --force" if (out / "run.toml").exists() else ""
+        raise StorageError(f"{shown(out)}: exists already{hint or '; choose another name'}")
+    if not out.absolute().parent.is_dir():
+        raise StorageError(
+            f"{shown(out)}: the directory {shown(out.absolute().parent)} does not exist; create it first"
+        )
+
+
+def _load(config: RunConfig, display: Display) -> tuple[Partition, Problem]:
+    partition = open_partition(config.data)
+    labels = partition.labels
+    if labels is None:
+        raise InputError(f"{shown(config.data)}: no labels: training needs the label holder's file")
+    test_partition = None
+    if config.test is not None:
+        test_partition = open_partition(config.test)
+        check_same_columns(test_partition.parties, partition.parties, shown(config.test))
+        _check_same_labels(test_partition, partition, config.test)
+    loss = config.loss
+    if loss == "auto":
+        loss = "logistic" if partition.task == "classification" else "squared"
+    elif loss == "logistic" and partition.task != "classification":
+        raise ConfigError(
+            f"key 'loss': logistic needs two classes, but {shown(config.data)} is a regression data set"
+        )
+    plan = make_plan(
+        partition.parties, test_partition.parties if test_partition else [], partition.n_samples, config
+    )
+    display.note(
+        f"{partition.n_samples} samples, {len(partition.parties)} parties "
+        f"({', '.join(f'{p.name}: {p.n_features}' for p in partition.parties)} features)"
+    )
+    display.note(plan.sentence())
+    free = available_memory()
+    if free is not None and plan.total > free:
+        raise InputError(
+            f"{shown(config.data)}: training needs about {format_bytes(plan.total)} of memory, "
+            f"but only {format_bytes(free)} is free; use a larger machine or fewer rows"
+        )
+    test = None
+    if test_partition is not None and test_partition.labels is not None:
+        known = test_partition.labels
+        test = TestSet(_blocks(test_partition), known.y, *_weight_and_offset(test_partition))
+    problem = make_problem(
+        _blocks(partition),
+        labels.y,
+        loss=loss,
+        lam=config.lambda_,
+        fit_intercept=config.intercept,
+        sample_weight=labels.sample_weight,
+        offset=labels.offset,
+        names=[p.name for p in partition.parties],
+        test=test,
+    )
+    return partition, problem
+
+
+def _check_same_labels(test: Partition, train: Partition, place: str) -> None:
+    if test.labels is None or train.labels is None:
+        return
+    if test.task != train.task or test.labels.classes != train.labels.classes:
+        raise InputError(
+            f"{shown(place)}: classes differ from training; convert with --like the training partition"
+        )
+
+
+def _blocks(partition: Partition) -> list[FeatureBlock]:
+    return [as_block(party.load(), party.name) for party in partition.parties]
+
+
+def _weight_and_offset(partition: Partition) -> tuple[np.ndarray, np.ndarray]:
+    labels, n = partition.labels, partition.n_samples
+    weight = labels.sample_weight if labels is not None else None
+    offset = labels.offset if labels is not None else None
+    return (np.ones(n) if weight is None else weight), (np.zeros(n) if offset is None else offset)
+
+
+def _provenance(partition: Partition) -> dict[str, Any]:
+    return {
+        "row_digest": partition.row_digest,
+        "content": {p.name: p.content_digest for p in partition.parties},
+    }
+
+
+def _check_provenance(run: Path, provenance: dict[str, Any], partition: Partition) -> None:
+    if provenance != _provenance(partition):
+        raise InputError(
+            f"{shown(partition.path)}: not the data that {shown(run)} began with (digests differ); train anew"
+        )
+
+
+def _finished_result(run: Path) -> dict[str, Any] | None:
+    path = run / "result.json"
+    if not path.exists():
+        return None
+    with storage_errors(path, "read"):
+        try:
+            values = json.loads(path.read_text(encoding="utf-8"))
+        except (ValueError, UnicodeDecodeError) as error:
+            raise FormatError(
+                f"{shown(path)}: not JSON: {error}; delete it to resume from the checkpoint"
+            ) from None
+    if not isinstance(values, dict) or "status" not in values or "message" not in values:
+        raise FormatError(f"{shown(path)}: keys 'status' and 'message' are missing; delete it to resume")
+    return values
+
+
+def _run(
+    run: Path, config: RunConfig, partition: Partition, solver: Solver, display: Display
+) -> dict[str, Any]:
+    for party in solver.parties:
+        display.note(f"{party.name}: x-update '{party.update.name}' ({party.reason})")
+    display.note(
+        f"scheme '{solver.scheme.name}' with {solver.engine.n_threads} thread(s), lambda {config.lambda_:g}; "
+        "compiling kernels on first use"
+    )
+    last_saved = time.monotonic()
+
+    with RoundLog(run / "rounds.jsonl", solver.n_rounds) as log, _stop_on_signal() as stop_requested:
+
+        def monitor(record: RoundRecord) -> None:
+            nonlocal last_saved
+            log.append(record)
+            display.round(record)
+            every = config.checkpoint_rounds
+            due = every is not None and record.round % every == 0
+            if due or time.monotonic() - last_saved >= config.checkpoint_seconds:
+                log.sync()
+                write_checkpoint(run / "checkpoints", solver)
+                last_saved = time.monotonic()
+
+        try:
+            with suppress(FileNotFoundError):
+                (run / "result.json").unlink()
+            display.start(config.gap, config.rounds)
+            try:
+                result = run_rounds(solver, monitor, stop_requested)
+            finally:
+                display.stop()
+            log.sync()
+            # Of a diverged run there is nothing to go on from.
+            if result.status is not Status.DIVERGED:
+                write_checkpoint(run / "checkpoints", solver)
+        finally:
+            solver.close()
+    if result.status is not Status.INTERRUPTED and result.status is not Status.DIVERGED:
+        write_model(run / "model", _model(partition, solver, result), force=True)
+    document = _result_document(solver, result)
+    _write_json(run / "result.json", document)
+    return document
+
+
+def _model(partition: Partition, solver: Solver, result: SolveResult) -> Model:
+    last = result.history[-1]
+    labels = partition.labels
+    return Model(
+        loss=solver.problem.loss.name,
+        task=partition.task,
+        lam=solver.problem.lam,
+        intercept=result.intercept,
+        classes=labels.classes if labels is not None else None,
+        parties=[
+            PartyModel(p.name, w, list(p.feature_names), p.transform)
+            for p, w in zip(partition.parties, result.weights)
+        ],
+        certificate={
+            "status": str(result.status),
+            "objective": last.objective,
+            "gap": last.to_json()["gap"],
+            "gap_absolute": last.to_json()["gap_absolute"],
+            "rounds": last.round,
+        },
+    )
+
+
+def _result_document(solver: Solver, result: SolveResult) -> dict[str, Any]:
+    last = result.history[-1].to_json()
+    problem = solver.problem
+    return {
+        "status": str(result.status),
+        "message": result.message,
+        "rounds": last["round"],
+        "seconds": last["seconds"],
+        "objective": last["objective"],
+        "gap": last["gap"],
+        "gap_absolute": last["gap_absolute"],
+        "scheme": solver.scheme.name,
+        "lambda": problem.lam,
+        "loss": problem.loss.name,
+        "n_samples": problem.n_samples,
+        "parties": [
+            {
+                "name": party.name,
+                "n_features": int(party.block.shape[1]),
+                "weight_norm": norm,
+                "file": f"{party.name}.h5",
+                "x_update": party.update.name,
+            }
+            for party, norm in zip(solver.parties, last["weight_norms"])
+        ],
+        "intercept": result.intercept if np.isfinite(result.intercept) else None,
+        "test": last["test"],
+    }
+
+
+@contextmanager
+def _stop_on_signal() -> Iterator[Callable[[], bool]]:
+    """Let Ctrl-C and SIGTERM end the run after the current round; a second one ends it at once."""
+    received = 0
+
+    def handler(number: int, frame: FrameType | None) -> None:
+        nonlocal received
+        received += 1
+        if received > 1:
+            raise KeyboardInterrupt
+
+    if threading.current_thread() is not threading.main_thread():
+        yield lambda: False  # signals belong to the main thread
+        return
+    old = {number: signal.signal(number, handler) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield lambda: received > 0
+    finally:
+        for number, previous in old.items():
+            signal.signal(number, previous)
+
+
+def _write_json(path: Path, document: dict[str, Any]) -> None:
+    with atomic_file(path) as temporary:
+        temporary.write_text(json.dumps(document, indent=2, allow_nan=False) + "\n", encoding="utf-8")
+
+
+def _write_toml(path: Path, document: dict[str, Any]) -> None:
+    import tomli_w
+
+    with atomic_file(path) as temporary:
+        temporary.write_text(tomli_w.dumps(document), encoding="utf-8")

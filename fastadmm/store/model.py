@@ -1,0 +1,327 @@
+"""Model directories: each party's weights alone in its own file, the intercept with the coordinator.
+
+The layout is normative in ``docs/file-format.md``: ``model.toml`` names the
+files; ``<party>.h5`` can be handed to that party alone; ``coordinator.h5``
+holds the intercept and the class names.
+"""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fastadmm.errors import FormatError, InputError, StorageError
+from fastadmm.store.atomic import atomic_directory, atomic_file, shown, storage_errors
+from fastadmm.store.elements import (
+    read_array,
+    read_attribute,
+    read_strings,
+    require_group,
+    write_array,
+    write_strings,
+)
+from fastadmm.store.h5file import check_version, create_h5, read_h5
+from fastadmm.store.partition import Partition
+from fastadmm.store.party_file import PartyData, check_party_name
+from fastadmm.store.transform import Transform
+
+__all__ = ["Model", "PartyModel", "open_model", "write_model"]
+
+FORMAT = "fastadmm-model"
+VERSION = "1.0"
+MANIFEST = "model.toml"
+COORDINATOR = "coordinator.h5"
+
+
+@dataclass(frozen=True)
+class PartyModel:
+    """One party's part of a model.
+
+    Attributes
+    ----------
+    name : str
+    weights : ndarray of shape (d_m,)
+        x_m, for features after the transform.
+    feature_names : list of str
+    transform : Transform
+        What the training data went through; new raw data get the same.
+    """
+
+    name: str
+    weights: np.ndarray
+    feature_names: list[str]
+    transform: Transform
+
+    def contribution(self, party: PartyData) -> np.ndarray:
+        """This party's summand of the linear predictor, read row block by row block.
+
+        Parameters
+        ----------
+        party : PartyData
+            Features of the same party, raw or already transformed like the training data.
+
+        Returns
+        -------
+        ndarray of shape (N,)
+            ``D_m x_m``.
+
+        Raises
+        ------
+        InputError
+            If columns or transform are not those of training.
+        """
+        place = shown(party.path)
+        if party.n_features != len(self.weights):
+            raise InputError(
+                f"{place}: {party.n_features} features, but {self.name} was trained on {len(self.weights)}; "
+                "convert with --like the training partition"
+            )
+        if list(party.feature_names) != self.feature_names:
+            k = next(i for i, (a, b) in enumerate(zip(party.feature_names, self.feature_names)) if a != b)
+            raise InputError(
+                f"{place}: feature {k + 1} is {party.feature_names[k]!r}, but {self.name} was trained on "
+                f"{self.feature_names[k]!r} there; convert with --like the training partition"
+            )
+        same = party.transform.digest() == self.transform.digest()
+        if not same and not party.transform.is_identity:
+            raise InputError(
+                f"{place}: features were scaled with other parameters than {self.name}'s training data; "
+                "convert with --like the training partition"
+            )
+        out = np.empty(party.n_samples)
+        for start, rows in party.iter_rows():
+            block = rows if same else self.transform.apply(rows)
+            out[start : start + block.shape[0]] = block @ self.weights
+        return out
+
+
+@dataclass(frozen=True)
+class Model:
+    """A trained joint model.
+
+    Attributes
+    ----------
+    loss : str
+    task : {"classification", "regression"}
+    lam : float
+        Regularisation per mean loss.
+    intercept : float
+    classes : tuple of str or None
+        Original labels of class 0 and class 1.
+    parties : list of PartyModel
+    certificate : dict
+        ``status``, ``objective``, ``gap``, ``gap_absolute``, ``rounds`` of the training run.
+    """
+
+    loss: str
+    task: str
+    lam: float
+    intercept: float
+    classes: tuple[str, str] | None
+    parties: list[PartyModel]
+    certificate: dict[str, Any]
+
+    def linear_predictor(self, partition: Partition) -> np.ndarray:
+        """Scores z of shape (N,): offset, intercept and every party's contribution.
+
+        Raises
+        ------
+        InputError
+            If the partition's parties are not the model's.
+        """
+        have = [p.name for p in partition.parties]
+        want = [p.name for p in self.parties]
+        if have != want:
+            raise InputError(
+                f"{shown(partition.path)}: parties {', '.join(have)}, but the model has {', '.join(want)}; "
+                "convert with --like the training partition"
+            )
+        z = np.full(partition.n_samples, self.intercept)
+        if partition.labels is not None and partition.labels.offset is not None:
+            z += partition.labels.offset
+        for model, party in zip(self.parties, partition.parties):
+            z += model.contribution(party)
+        return z
+
+
+def write_model(path: str | os.PathLike[str], model: Model, *, force: bool = False) -> Path:
+    """Write a model directory, completely or not at all.
+
+    Parameters
+    ----------
+    path : path
+        Directory to create.
+    model : Model
+    force : bool
+        Whether an older model there may be replaced.
+
+    Returns
+    -------
+    pathlib.Path
+
+    Raises
+    ------
+    StorageError
+        If it cannot be written, or exists and ``force`` is false.
+    """
+    import tomli_w
+
+    with atomic_directory(path, force=force, marker=MANIFEST) as directory:
+        for party in model.parties:
+            with create_h5(directory / f"{party.name}.h5", "fastadmm-party-model", VERSION) as file:
+                file.attrs["name"] = party.name
+                write_array(file, "weights", np.asarray(party.weights, dtype=np.float64))
+                write_strings(file.require_group("var"), "names", party.feature_names)
+                party.transform.to_group(file.create_group("transform"))
+        with create_h5(directory / COORDINATOR, "fastadmm-coordinator-model", VERSION) as file:
+            file.attrs["intercept"] = float(model.intercept)
+            file.attrs["loss"] = model.loss
+            if model.classes is not None:
+                write_strings(file, "classes", list(model.classes))
+        manifest: dict[str, Any] = {
+            "format": FORMAT,
+            "version": VERSION,
+            "task": model.task,
+            "loss": model.loss,
+            "lambda": float(model.lam),
+            "certificate": {k: v for k, v in model.certificate.items() if v is not None},
+            "coordinator": {"file": COORDINATOR},
+            "party": [
+                {"name": p.name, "file": f"{p.name}.h5", "n_features": len(p.weights)} for p in model.parties
+            ],
+        }
+        with atomic_file(directory / MANIFEST) as temporary:
+            temporary.write_text(tomli_w.dumps(manifest), encoding="utf-8")
+    return Path(path)
+
+
+def open_model(path: str | os.PathLike[str]) -> Model:
+    """Open a model directory, or the model of a run directory.
+
+    Parameters
+    ----------
+    path : path
+        A model directory, or a run directory with a ``model`` folder.
+
+    Returns
+    -------
+    Model
+
+    Raises
+    ------
+    StorageError
+        If there is no model.
+    FormatError
+        If a file is damaged, or of another kind or version; names file and key.
+    """
+    directory = Path(path)
+    if not (directory / MANIFEST).exists() and (directory / "model" / MANIFEST).exists():
+        directory = directory / "model"
+    manifest = directory / MANIFEST
+    if not manifest.exists():
+        hint = (
+            "this run has no model yet: finish it with 'fastadmm resume'"
+            if _is_run(directory)
+            else "not a model"
+        )
+        raise StorageError(f"{shown(path)}: no {MANIFEST}: {hint}")
+    with storage_errors(manifest, "read"):
+        try:
+            values = tomllib.loads(manifest.read_text(encoding="utf-8"))
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            raise FormatError(f"{shown(manifest)}: not TOML: {error}") from None
+    if values.get("format") != FORMAT:
+        raise FormatError(f"{shown(manifest)}: key 'format' is {values.get('format')!r}, expected {FORMAT!r}")
+    check_version(manifest, _get(manifest, values, "version", str), (VERSION,), "key 'version'")
+    entries = _get(manifest, values, "party", list)
+    if not entries:
+        raise FormatError(f"{shown(manifest)}: key 'party' is empty")
+    parties = [_open_party(directory, manifest, entry) for entry in entries]
+    with read_h5(directory / COORDINATOR, "fastadmm-coordinator-model") as file:
+        intercept = float(read_attribute(file, "intercept", float))
+        names = read_strings(file, "classes") if "classes" in file else None
+    if not np.isfinite(intercept):
+        raise FormatError(f"{shown(directory / COORDINATOR)}: attribute 'intercept' is {intercept}")
+    if names is not None and len(names) != 2:
+        raise FormatError(
+            f"{shown(directory / COORDINATOR)}: key 'classes' holds {len(names)} names, expected 2"
+        )
+    return Model(
+        loss=_get(manifest, values, "loss", str),
+        task=_get(manifest, values, "task", str),
+        lam=float(_get(manifest, values, "lambda", float)),
+        intercept=intercept,
+        classes=(names[0], names[1]) if names is not None else None,
+        parties=parties,
+        certificate=dict(values.get("certificate", {})),
+    )
+
+
+def _is_run(directory: Path) -> bool:
+    return (directory / "run.toml").exists()
+
+
+def _get(manifest: Path, values: dict[str, Any], key: str, kind: type) -> Any:
+    value = values.get(key)
+    if not isinstance(value, kind):
+        problem = "is missing" if value is None else f"is {value!r}, expected {kind.__name__}"
+        raise FormatError(f"{shown(manifest)}: key {key!r} {problem}")
+    return value
+
+
+def _open_party(directory: Path, manifest: Path, entry: Any) -> PartyModel:
+    if not isinstance(entry, dict):
+        raise FormatError(f"{shown(manifest)}: key 'party' must hold tables")
+    name = check_party_name(_get(manifest, entry, "name", str), shown(manifest), FormatError)
+    path = directory / f"{name}.h5"
+    with read_h5(path, "fastadmm-party-model") as file:
+        if read_attribute(file, "name", str) != name:
+            raise FormatError(
+                f"{shown(path)}: attribute 'name' is not {name!r}: the file belongs to another party"
+            )
+        weights = np.asarray(read_array(file, "weights", ndim=1, kind="f"), dtype=np.float64)
+        names = read_strings(require_group(file, "var"), "names")
+        transform = Transform.from_group(require_group(file, "transform"))
+    if not np.isfinite(weights).all():
+        raise FormatError(f"{shown(path)}: key 'weights' holds NaN or infinity")
+    if len(names) != len(weights) or _get(manifest, entry, "n_features", int) != len(weights):
+        raise FormatError(
+            f"{shown(path)}: {len(weights)} weights, {len(names)} feature names, "
+            f"{entry['n_features']} features in {MANIFEST}; they must agree"
+        )
+    return PartyModel(name, weights, names, transform)
+
+
+def check_same_columns(parties: Sequence[PartyData], reference: Sequence[PartyData], place: str) -> None:
+    """Refuse a test partition whose parties, columns or transforms differ from training.
+
+    Parameters
+    ----------
+    parties, reference : sequence of PartyData
+        Of the test and of the training partition.
+    place : str
+        What the error message calls the test partition.
+
+    Raises
+    ------
+    InputError
+    """
+    if [p.name for p in parties] != [p.name for p in reference]:
+        raise InputError(f"{place}: parties differ from training; convert with --like the training partition")
+    for a, b in zip(parties, reference):
+        if list(a.feature_names) != list(b.feature_names):
+            raise InputError(
+                f"{shown(a.path)}: columns differ from {b.name} of training; "
+                "convert with --like the training partition"
+            )
+        if a.transform.digest() != b.transform.digest():
+            raise InputError(
+                f"{shown(a.path)}: features are scaled otherwise than {b.name} of training; "
+                "convert with --like the training partition"
+            )
