@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -27,7 +28,8 @@ from fastadmm.data_tools.split import (
     parse_widths,
     split_names,
 )
-from fastadmm.errors import ConfigError, InputError
+from fastadmm.errors import ConfigError, InputError, StorageError
+from fastadmm.store.atomic import shown, storage_errors
 from scipy import sparse
 
 if TYPE_CHECKING:
@@ -159,12 +161,13 @@ def convert(
             raise ConfigError(
                 f"{given[0]} and --like: the partition given by --like decides; leave {given[0]} out"
             )
+    _check_out(out, force)
     model = _Like.open(like) if like is not None else None
     file = SourceFile(source)
     kind = guess_format(file) if format == "auto" else format
     if (kind == "npz") != file.is_zip:
         raise InputError(
-            f"{file.path}: is {'' if file.is_zip else 'not '}a zip archive, as NPZ files are: check --format"
+            f"{file.shown}: is {'' if file.is_zip else 'not '}a zip archive, as NPZ files are: check --format"
         )
     _check_format_options(kind, label, drop, header, separator, zero_based, x_key, y_key)
 
@@ -182,7 +185,7 @@ def convert(
         )
     if features is not None and reader.n_features != features:
         raise InputError(
-            f"{file.path}: --features {features}, but there are {reader.n_features} feature columns"
+            f"{file.shown}: --features {features}, but there are {reader.n_features} feature columns"
         )
     # Faults of the split are found before the data are read, where the number of columns is known.
     split = (
@@ -206,7 +209,7 @@ def convert(
     ):
         widths = [party.width for party in split]
         raise InputError(
-            f"{file.path}: widths {'+'.join(map(str, widths))} = {sum(widths)}, but the largest index is "
+            f"{file.shown}: widths {'+'.join(map(str, widths))} = {sum(widths)}, but the largest index is "
             f"{scan.n_features - (1 if zero_based else 0)}: correct the widths, or pass --features "
             f"{sum(widths)} if the last features just never occur"
         )
@@ -253,6 +256,18 @@ def _check_split(
         equal_widths(parties, max(parties, 1))
 
 
+def _check_out(out: str | Path, force: bool) -> None:
+    """Refuse early what the store would refuse after hours of reading."""
+    with storage_errors(out):
+        if not force and os.path.lexists(out) and not (os.path.isdir(out) and not os.listdir(out)):
+            raise StorageError(f"{shown(out)}: exists already; choose another name or pass --force")
+        parent = os.path.dirname(os.path.realpath(out))
+        if not os.path.isdir(parent):
+            raise StorageError(
+                f"{shown(out)}: cannot write: there is no directory {shown(parent)}; create it first"
+            )
+
+
 def _check_format_options(
     kind: str, label: str | None, drop: Sequence[str], header: bool, separator: str, zero_based: bool,
     x_key: str | None, y_key: str | None,
@@ -289,7 +304,7 @@ def _declared(columns: str | None, features: int | None, model: _Like | None, fi
     widths = parse_widths(columns)
     if features is not None and sum(widths) != features:
         raise InputError(
-            f"{file.path}: widths {'+'.join(map(str, widths))} = {sum(widths)} do not add up to "
+            f"{file.shown}: widths {'+'.join(map(str, widths))} = {sum(widths)} do not add up to "
             f"--features {features}"
         )
     return sum(widths)

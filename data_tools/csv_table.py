@@ -72,7 +72,7 @@ class CsvSource:
         features: Sequence[str] | None = None,
     ) -> None:
         self.source = source
-        self.path = str(source.path)
+        self.path = source.shown
         self.header = header
         self.separator = separator
         self.block_bytes = block_bytes
@@ -105,6 +105,8 @@ class CsvSource:
         if first is None:
             raise InputError(f"{self.path}: file is empty, only blank lines")
         line, cells = first
+        if not all(_is_text(cell) for cell in cells):
+            raise InputError(f"{self.path}: line {line}: not UTF-8 text: convert the file to UTF-8")
         if self.header:
             self._header_end = line
         else:
@@ -131,7 +133,8 @@ class CsvSource:
     def _rows(self, on_read: OnRead | None = None) -> Iterator[tuple[int, list[str]]]:
         """Every non-blank row with the line it ends on, by the standard library."""
         with self.source.open(on_read) as stream:
-            text = io.TextIOWrapper(stream, encoding="utf-8-sig", newline="")
+            # Bytes that are not UTF-8 are no fault in columns that are dropped.
+            text = io.TextIOWrapper(stream, encoding="utf-8-sig", errors="surrogateescape", newline="")
             reader = csv.reader(text, delimiter=self.separator, strict=True)
             line = 0
             try:
@@ -141,11 +144,6 @@ class CsvSource:
                         yield line, cells
             except csv.Error as error:
                 raise InputError(f"{self.path}: line {line + 1}: {error}") from None
-            except UnicodeDecodeError as error:
-                raise InputError(
-                    f"{self.path}: after line {line}: byte 0x{error.object[error.start]:02x} is not UTF-8: "
-                    "convert the file to UTF-8"
-                ) from None
 
     def blocks(self, on_read: OnRead | None = None) -> Iterator[Block]:
         """Stream the rows.
@@ -170,11 +168,13 @@ class CsvSource:
         for first_line, text in self.source.line_blocks(self.block_bytes, on_read):
             if first_line == 1:
                 text = text.removeprefix(b"\xef\xbb\xbf")
-            for _ in range(first_line, self._header_end + 1):
-                text = text[text.find(b"\n") + 1 :] if b"\n" in text else b""
-            if not text.strip():
-                continue
-            parsed = self._parse_plain(text)
+            plain = b"\r" not in text.replace(b"\r\n", b"\n")  # a lone carriage return ends a line, too
+            if plain:
+                for _ in range(first_line, self._header_end + 1):
+                    text = text[text.find(b"\n") + 1 :] if b"\n" in text else b""
+                if not text.strip():
+                    continue
+            parsed = self._parse_plain(text) if plain else None
             if parsed is None:
                 for block in self._read_slowly(row, on_read):
                     row = block.first_row + len(block.labels)
@@ -219,7 +219,7 @@ class CsvSource:
 
     def _count_plain_rows(self, text: bytes) -> int | None:
         """Number of rows, if no line has quotes and every line has the right number of cells."""
-        if b'"' in text or b"\r" in text.replace(b"\r\n", b"\n"):
+        if b'"' in text:
             return None
         codes = np.frombuffer(text, dtype=np.uint8)
         ends = np.flatnonzero(codes == ord("\n"))
@@ -296,6 +296,8 @@ class CsvSource:
                 raise InputError(f"{where}, column {name!r}: {_show(cell)} is not finite")
             values.append(value)
         cell = cells[label].strip()
+        if not _is_text(cell):
+            raise InputError(f"{where}, label column {self.label!r}: {_show(cell)} is not UTF-8 text")
         if cell.lower() in _MISSING:
             raise InputError(f"{where}, label column {self.label!r}: missing label {_show(cell)}")
         if _is_number(cell) and not np.isfinite(float(cell)):
@@ -308,6 +310,10 @@ class CsvSource:
             if number == row + (1 if self.header else 0):
                 return f"line {line}"
         return f"row {row + 1}"
+
+
+def _is_text(cell: str) -> bool:
+    return not any("\udc80" <= character <= "\udcff" for character in cell)
 
 
 def _is_number(cell: str) -> bool:

@@ -55,7 +55,7 @@ class LibsvmSource:
         block_bytes: int | None = None,
     ) -> None:
         self.source = source
-        self.path = str(source.path)
+        self.path = source.shown
         self.n_features = n_features
         self.zero_based = zero_based
         self.block_bytes = block_bytes

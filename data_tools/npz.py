@@ -109,7 +109,7 @@ class NpzSource:
 
     def __init__(self, source: SourceFile, *, x_key: str | None = None, y_key: str = "y") -> None:
         self.source = source
-        self.path = str(source.path)
+        self.path = source.shown
         self.y_key = y_key
         with self._open() as archive:
             self.keys = [name.removesuffix(".npy") for name in archive.namelist() if name.endswith(".npy")]

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from fastadmm.errors import InputError, StorageError
+from fastadmm.store.atomic import shown
 
 __all__ = ["BLOCK_BYTES", "SourceFile", "guess_format"]
 
@@ -54,7 +55,9 @@ class SourceFile:
     path : Path
         The path as given.
     name : str
-        Base name, as used in error messages and stored in the partition.
+        Base name, as stored in the partition.
+    shown : str
+        The path as one printable line, for messages.
     size : int
         Bytes on disk (compressed).
     compression : str or None
@@ -71,23 +74,24 @@ class SourceFile:
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
         self.name = self.path.name
+        self.shown = shown(path)
         try:
             if self.path.is_dir():
-                raise StorageError(f"{self.path}: is a directory; give a data file")
+                raise StorageError(f"{self.shown}: is a directory; give a data file")
             if not self.path.exists():
-                raise StorageError(f"{self.path}: no such file")
+                raise StorageError(f"{self.shown}: no such file")
             if not self.path.is_file():
                 # Sources are read twice or more; a pipe can be read once.
-                raise StorageError(f"{self.path}: not a regular file; save the data to a file first")
+                raise StorageError(f"{self.shown}: not a regular file; save the data to a file first")
             self.size = self.path.stat().st_size
             with open(self.path, "rb") as raw:
                 self.magic = raw.read(8)
         except StorageError:
             raise
         except (OSError, ValueError) as error:  # ValueError: a NUL byte in the path
-            raise StorageError(f"{self.path}: cannot read: {_reason(error)}") from None
+            raise StorageError(f"{self.shown}: cannot read: {_reason(error)}") from None
         if self.size == 0:
-            raise InputError(f"{self.path}: file is empty")
+            raise InputError(f"{self.shown}: file is empty")
         self.compression: str | None = None
         self._decompress: Callable[[BinaryIO], Any] | None = None
         for magic, name, function in _COMPRESSIONS:
@@ -95,7 +99,7 @@ class SourceFile:
                 self.compression, self._decompress = name, function
         for magic, what in _FOREIGN:
             if self.magic.startswith(magic):
-                raise InputError(f"{self.path}: is {what}")
+                raise InputError(f"{self.shown}: is {what}")
 
     @property
     def is_zip(self) -> bool:
@@ -119,7 +123,7 @@ class SourceFile:
         try:
             raw = open(self.path, "rb")  # noqa: SIM115 - closed by the reader returned
         except OSError as error:
-            raise StorageError(f"{self.path}: cannot read: {_reason(error)}") from None
+            raise StorageError(f"{self.shown}: cannot read: {_reason(error)}") from None
         return io.BufferedReader(_Guarded(self, raw, on_read), buffer_size=1 << 18)
 
     def line_blocks(
@@ -153,7 +157,7 @@ class SourceFile:
                     size += len(piece)
                     if size > MAX_LINE_BYTES:
                         raise InputError(
-                            f"{self.path}: line {line} is longer than {MAX_LINE_BYTES >> 20} MB: not text data"
+                            f"{self.shown}: line {line} is longer than {MAX_LINE_BYTES >> 20} MB: no table"
                         )
                     continue
                 text = b"".join((*pending, piece[:cut]))
@@ -183,7 +187,7 @@ class _Guarded(io.RawIOBase):
             data = self._inner.read(len(buffer))
         except EOFError:
             raise InputError(
-                f"{self._source.path}: {self._source.compression} data end early, after {self._count} bytes "
+                f"{self._source.shown}: {self._source.compression} data end early, after {self._count} bytes "
                 "of text: the file is truncated, copy or download it again"
             ) from None
         except (zlib.error, lzma.LZMAError, gzip.BadGzipFile) as error:
@@ -191,7 +195,7 @@ class _Guarded(io.RawIOBase):
         except OSError as error:
             if self._source.compression is not None and error.errno is None:  # bz2's "Invalid data stream"
                 raise self._damaged(error) from None
-            raise StorageError(f"{self._source.path}: cannot read: {_reason(error)}") from None
+            raise StorageError(f"{self._source.shown}: cannot read: {_reason(error)}") from None
         self._count += len(data)
         buffer[: len(data)] = data
         if self._on_read is not None:
@@ -200,7 +204,7 @@ class _Guarded(io.RawIOBase):
 
     def _damaged(self, error: Exception) -> InputError:
         return InputError(
-            f"{self._source.path}: {self._source.compression} data are damaged after {self._count} bytes "
+            f"{self._source.shown}: {self._source.compression} data are damaged after {self._count} bytes "
             f"of text ({error}): copy or download the file again"
         )
 
@@ -230,7 +234,7 @@ def guess_format(source: SourceFile) -> str:
         suffixes.pop()
     last = suffixes[-1] if suffixes else ""
     if last == ".npz":
-        raise InputError(f"{source.path}: not an NPZ file (no zip archive inside): truncated or misnamed")
+        raise InputError(f"{source.shown}: not an NPZ file (no zip archive inside): truncated or misnamed")
     return "csv" if last in {".csv", ".data"} else "libsvm"
 
 

@@ -1,0 +1,286 @@
+"""CSV and NPZ readers."""
+
+from __future__ import annotations
+
+import gzip
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+from fastadmm.data_tools import csv_table, npz
+from fastadmm.data_tools.blocks import Block
+from fastadmm.data_tools.csv_table import CsvSource
+from fastadmm.data_tools.npz import NpzSource
+from fastadmm.data_tools.opening import SourceFile
+from fastadmm.errors import InputError
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import sparse
+
+
+def write(path: Path, text: str | bytes) -> SourceFile:
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    return SourceFile(path)
+
+
+def offsets(blocks: list[Block]) -> list[int]:
+    return [sum(len(block.labels) for block in blocks[:i]) for i in range(len(blocks))]
+
+
+def collect(source: CsvSource | NpzSource) -> tuple[np.ndarray, np.ndarray]:
+    blocks = list(source.blocks())
+    assert [block.first_row for block in blocks] == offsets(blocks)
+    X = [block.X if isinstance(block.X, np.ndarray) else block.X.toarray() for block in blocks]
+    return np.concatenate(X), np.concatenate([block.labels for block in blocks])
+
+
+# --- CSV -------------------------------------------------------------------------------------------------
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    table=st.lists(
+        st.lists(st.floats(allow_nan=False, allow_infinity=False), min_size=3, max_size=3),
+        min_size=1,
+        max_size=20,
+    ),
+    block=st.integers(8, 300),
+    newline=st.sampled_from(["\n", "\r\n"]),
+    quote=st.sampled_from(["", '"']),
+    blank=st.booleans(),
+)
+def test_csv_keeps_every_bit(
+    tmp_path_factory: pytest.TempPathFactory, table: list, block: int, newline: str, quote: str, blank: bool
+) -> None:
+    lines = ["a,y,b"] + [
+        ",".join(f"{quote}{v!r}{quote}" for v in row) + (newline if blank else "") for row in table
+    ]
+    source = write(tmp_path_factory.mktemp("csv") / "a.csv", newline.join(lines))
+    X, y = collect(CsvSource(source, label="y", block_bytes=block))
+    np.testing.assert_array_equal(np.column_stack([X[:, 0], y, X[:, 1]]), np.array(table))
+
+
+def test_csv_variants(tmp_path: Path) -> None:
+    expected = [[1.0, 2.0], [3.0, 4.0]]
+    texts = {
+        "bom.csv": b"\xef\xbb\xbfa,y,b\n1,0,2\n3,1,4\n",
+        "gz.csv.gz": gzip.compress(b"a,y,b\n1,0,2\n3,1,4\n"),
+        "spaces.csv": b"a , y,b\n 1,0 ,2\n3, 1,4\n",
+        "quoted.csv": b'"a","y","b"\n1,0,2\n3,1,"4"\n',
+        "mac.csv": b"a,y,b\r1,0,2\r3,1,4\r",
+        "break.csv": b'"a","y","b"\n"1",0,"2\n"\n3,1,4\n',
+    }
+    for name, text in texts.items():
+        X, y = collect(CsvSource(write(tmp_path / name, text), label="y", block_bytes=12))
+        np.testing.assert_array_equal(X, expected, err_msg=name)
+        np.testing.assert_array_equal(y, [0, 1], err_msg=name)
+    source = write(tmp_path / "semi.csv", "a;y;b\n1;0;2\n3;1;4")
+    np.testing.assert_array_equal(collect(CsvSource(source, label="y", separator=";"))[0], expected)
+
+
+def test_csv_without_header(tmp_path: Path) -> None:
+    source = CsvSource(write(tmp_path / "a.csv", b"\xef\xbb\xbf1,2,0\n3,4,1\n"), label="c3", header=False)
+    assert source.feature_names == ["c1", "c2"]
+    np.testing.assert_array_equal(collect(source)[0], [[1, 2], [3, 4]])
+    assert source.where(1) == "line 2"
+
+
+def test_csv_text_labels_and_dropped_text(tmp_path: Path) -> None:
+    text = 'id,a,y\n"x, 1",1,yes\n"x\n2",2, no\nx3,3,yes\n'
+    source = CsvSource(write(tmp_path / "a.csv", text), label="y", drop=["id"])
+    X, y = collect(source)
+    np.testing.assert_array_equal(X, [[1], [2], [3]])
+    assert y.tolist() == ["yes", "no", "yes"]
+    assert source.where(2) == "line 5"
+
+
+def test_csv_slow_reader_in_several_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(csv_table, "SLOW_VALUES", 5)
+    lines = ["a,y"] + [f"{i},{i % 2}" for i in range(50)]
+    lines[30] = f'"{lines[30].split(",")[0]}",{lines[30].split(",")[1]}'
+    source = CsvSource(write(tmp_path / "a.csv", "\n".join(lines)), label="y", block_bytes=16)
+    X, y = collect(source)
+    np.testing.assert_array_equal(X[:, 0], np.arange(50))
+    np.testing.assert_array_equal(y, np.arange(50) % 2)
+
+
+GOOD = "1,2,0\n" * 30
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("1,,0", "line 32, column 'b': empty cell"),
+        ("1,x,0", "line 32, column 'b': 'x' is not a number"),
+        ("1,nan,0", "line 32, column 'b': 'nan' is not finite"),
+        ("NA,1,0", "line 32, column 'a': 'NA' is not a number"),
+        ("-inf,1,0", "line 32, column 'a': '-inf' is not finite"),
+        ("1e999,1,0", "line 32, column 'a': '1e999' is not finite"),
+        ("1_0,1,0", "line 32, column 'a': '1_0' is not a number"),
+        ("1,True,0", "line 32, column 'b': 'True' is not a number"),
+        ("1,2", "line 32: 2 cells, but there are 3 columns"),
+        ("1,2,0,", "line 32: 4 cells, but there are 3 columns"),
+        ("1,2,0,9", "line 32: 4 cells, but there are 3 columns"),
+        ("1,2,", "line 32, label column 'y': missing label ''"),
+        ("1,2,NaN", "line 32, label column 'y': missing label 'NaN'"),
+        ("1,2,inf", "line 32, label column 'y': 'inf' is not finite"),
+        ('1,"2,0', "line 32: unexpected end of data"),
+        ("1,2\x00,0", "line 32, column 'b': '2.x00' is not a number"),
+        ("   ", "line 32: 1 cells"),
+    ],
+)
+@pytest.mark.parametrize("block", [40, 1 << 20])
+def test_csv_faults_name_line_and_column(tmp_path: Path, line: str, message: str, block: int) -> None:
+    text = "a,b,y\n" + GOOD + line + "\n" + ("" if '"' in line else GOOD)
+    source = CsvSource(write(tmp_path / "bad.csv", text), label="y", block_bytes=block)
+    with pytest.raises(InputError, match=f"bad.csv: {message}"):
+        collect(source)
+
+
+def test_csv_not_utf8(tmp_path: Path) -> None:
+    source = write(tmp_path / "a.csv", b"a,b,y\n1,1,0\n1,\xff,1\n")
+    with pytest.raises(InputError, match=r"line 3, column 'b': '\\udcff' is not a number"):
+        collect(CsvSource(source, label="y"))
+    with pytest.raises(InputError, match=r"line 3, label column 'b': .* is not UTF-8"):
+        collect(CsvSource(source, label="b"))
+    np.testing.assert_array_equal(collect(CsvSource(source, label="y", drop=["b"]))[0], [[1], [1]])
+    with pytest.raises(InputError, match="line 1: not UTF-8 text"):
+        CsvSource(write(tmp_path / "b.csv", b"a,\xff\n1,1\n"), label="a")
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "message"),
+    [
+        ("\n\n", {"label": "y"}, "only blank lines"),
+        ("a,y\n", {"label": "y"}, "no data rows, only the header"),
+        ("a,a,y\n1,2,3\n", {"label": "y"}, "column name 'a' appears twice, in columns 1 and 2"),
+        ("a,,y\n1,2,3\n", {"label": "y"}, "column 2 has no name: .*--drop c2"),
+        ("age,y\n1,2\n", {"label": None}, "which column is the label.*age, y"),
+        ("age,target\n1,2\n", {"label": "tarhet"}, "no label column 'tarhet'; did you mean 'target'"),
+        ("age,y\n1,2\n", {"label": "y", "drop": ["agee"]}, "no column 'agee' to drop; did you mean 'age'"),
+        ("age,y\n1,2\n", {"label": "y", "drop": ["y"]}, "'y' is the label and cannot be dropped"),
+        ("y\n1\n", {"label": "y"}, "no feature column"),
+        ("age,y\n1,2\n", {"label": "y", "drop": ["age"]}, "no feature column"),
+        ("1,2\n3,4\n", {"label": "c2"}, "line 1 holds only numbers.*--no-header"),
+    ],
+)
+def test_csv_header_faults(tmp_path: Path, text: str, options: dict, message: str) -> None:
+    source = write(tmp_path / "a.csv", text)
+    with pytest.raises(InputError, match=message):
+        collect(CsvSource(source, **options))
+
+
+# --- NPZ -------------------------------------------------------------------------------------------------
+
+
+def save(path: Path, **arrays: np.ndarray) -> SourceFile:
+    np.savez_compressed(path, **arrays)
+    return SourceFile(path)
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32, np.int16, np.uint8, ">f8", bool])
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_npz_dense(tmp_path: Path, dtype: object, order: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(npz, "BLOCK_VALUES", 20)
+    X = np.asarray(np.arange(60).reshape(12, 5) % 7, dtype=dtype, order=order)
+    y = np.arange(12)[:, None]
+    got, labels = collect(NpzSource(save(tmp_path / "a.npz", X=X, y=y)))
+    assert got.dtype == np.float64
+    np.testing.assert_array_equal(got, X)
+    np.testing.assert_array_equal(labels, np.arange(12))
+
+
+@pytest.mark.parametrize("layout", ["plain", "scipy"])
+def test_npz_csr(tmp_path: Path, layout: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(npz, "BLOCK_VALUES", 7)
+    rng = np.random.default_rng(0)
+    dense = rng.integers(0, 3, (30, 9)) * (rng.random((30, 9)) < 0.4)
+    dense[4] = 0
+    X = sparse.csr_matrix(dense)
+    X.indices, X.data = X.indices.copy(), X.data.copy()
+    for i in range(30):  # any order within a row is legal in SciPy
+        row = slice(X.indptr[i], X.indptr[i + 1])
+        X.indices[row], X.data[row] = X.indices[row][::-1].copy(), X.data[row][::-1].copy()
+    extra = {"format": np.array(b"csr")} if layout == "scipy" else {}
+    source = save(
+        tmp_path / "a.npz",
+        data=X.data,
+        indices=X.indices,
+        indptr=X.indptr,
+        shape=np.array(X.shape),
+        y=dense[:, 0],
+        **extra,
+    )
+    reader = NpzSource(source)
+    assert reader.kind == "csr"
+    for block in reader.blocks():
+        assert block.X.has_canonical_format
+    np.testing.assert_array_equal(collect(reader)[0], dense)
+
+
+CSR = {
+    "data": np.array([1.0, 2.0, 3.0]),
+    "indices": np.array([0, 2, 1]),
+    "indptr": np.array([0, 2, 3]),
+    "shape": np.array([2, 3]),
+    "y": np.array([0, 1]),
+}
+DENSE = {"X": np.ones((2, 3)), "y": np.array([0, 1])}
+
+
+@pytest.mark.parametrize(
+    ("arrays", "message"),
+    [
+        (DENSE | {"X": np.array([[1, np.nan, 1], [1, 1, 1]])}, "array 'X', row 1, column 2: nan"),
+        (DENSE | {"X": np.ones(3)}, r"array 'X' has shape \(3,\)"),
+        (DENSE | {"X": np.ones((2, 3), dtype=complex)}, "has type complex128"),
+        (DENSE | {"X": np.array([["a"], ["b"]])}, "has type <U1"),
+        (DENSE | {"y": np.ones(3)}, r"array 'y' has shape \(3,\), but there are 2 rows"),
+        (DENSE | {"y": np.array([0, np.inf])}, "array 'y', row 2: label inf"),
+        ({"X": np.ones((2, 3)), "yy": np.ones(2)}, "no array 'y'; .*yy.*--y-key"),
+        ({"Z": np.ones((2, 3)), "y": np.ones(2)}, "no array 'X'; .*--x-key"),
+        ({"X": np.ones((0, 3)), "y": np.ones(0)}, "no rows"),
+        ({"X": np.ones((2, 0)), "y": np.ones(2)}, "no feature columns"),
+        (CSR | {"indices": np.array([0, 3, 1])}, "row 1, column 4: out of range, there are 3 columns"),
+        (CSR | {"indices": np.array([0, -1, 1])}, "out of range"),
+        (CSR | {"indices": np.array([2, 2, 1])}, "row 1, column 3: appears twice"),
+        (CSR | {"data": np.array([1, 2, np.inf])}, "row 2, column 2: inf"),
+        (CSR | {"indptr": np.array([0, 3, 2])}, "never decrease"),
+        (CSR | {"indptr": np.array([0, 2])}, "2 rows, but array 'indptr' has 2 entries"),
+        (CSR | {"indptr": np.array([0, 2, 4])}, "'indptr' ends at 4"),
+        (CSR | {"shape": np.array([2, 3, 1])}, "'shape' must hold two"),
+        (CSR | {"indices": np.array([0.0, 1.0, 2.0])}, "array 'indices' has shape"),
+        (CSR | {"format": np.array(b"csc")}, "sparse format 'csc'"),
+    ],
+)
+def test_npz_faults(tmp_path: Path, arrays: dict, message: str) -> None:
+    source = save(tmp_path / "bad.npz", **arrays)
+    with pytest.raises(InputError, match=f"bad.npz: .*{message}|bad.npz: {message}"):
+        collect(NpzSource(source))
+
+
+def test_npz_pickles_are_refused(tmp_path: Path) -> None:
+    source = save(tmp_path / "a.npz", X=np.array([[None]]), y=np.ones(1))
+    with pytest.raises(InputError, match="Python objects"):
+        NpzSource(source)
+
+
+def test_npz_damage(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    np.savez(tmp_path / "a.npz", X=rng.random((2000, 3)), y=rng.random(2000))
+    data = bytearray((tmp_path / "a.npz").read_bytes())
+    with pytest.raises(InputError, match="damaged or truncated NPZ"):
+        NpzSource(write(tmp_path / "cut.npz", bytes(data[:30000])))
+    data[30000] ^= 1
+    with pytest.raises(InputError, match="array 'X' is damaged: Bad CRC"):
+        collect(NpzSource(write(tmp_path / "flip.npz", bytes(data))))
+    with zipfile.ZipFile(tmp_path / "other.npz", "w") as archive:
+        archive.writestr("readme.txt", "hello")
+    with pytest.raises(InputError, match="without arrays"):
+        NpzSource(SourceFile(tmp_path / "other.npz"))
+    with zipfile.ZipFile(tmp_path / "junk.npz", "w") as archive:
+        archive.writestr("X.npy", b"junk")
+        archive.writestr("y.npy", b"junk")
+    with pytest.raises(InputError, match="array 'X': cannot be read"):
+        NpzSource(SourceFile(tmp_path / "junk.npz"))

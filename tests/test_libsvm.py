@@ -1,0 +1,202 @@
+"""LIBSVM reader: against a naive twin, at block boundaries, and its messages."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import lzma
+from pathlib import Path
+
+import numpy as np
+import pytest
+from fastadmm.data_tools import opening
+from fastadmm.data_tools.libsvm import LibsvmSource
+from fastadmm.data_tools.opening import SourceFile
+from fastadmm.errors import InputError, StorageError
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import sparse
+
+
+def naive(text: str, width: int, zero_based: bool = False) -> tuple[np.ndarray, np.ndarray]:
+    """The obvious parser."""
+    X, y = [], []
+    for line in text.splitlines():
+        tokens = line.split("#")[0].split()
+        if tokens:
+            y.append(float(tokens[0]))
+            row = np.zeros(width)
+            for token in tokens[1:]:
+                index, value = token.split(":")
+                row[int(index) - (0 if zero_based else 1)] = float(value)
+            X.append(row)
+    return np.array(X).reshape(len(y), width), np.array(y)
+
+
+def read(path: Path, **options: object) -> tuple[np.ndarray, np.ndarray]:
+    blocks = list(LibsvmSource(SourceFile(path), **options).blocks())
+    width = max(block.X.shape[1] for block in blocks)
+    parts = []
+    for block in blocks:
+        assert block.X.has_sorted_indices
+        parts.append(
+            sparse.csr_array(
+                (block.X.data, block.X.indices, block.X.indptr), shape=(len(block.labels), width)
+            )
+        )
+    assert [block.first_row for block in blocks] == list(
+        np.cumsum([0] + [len(b.labels) for b in blocks[:-1]])
+    )
+    return sparse.vstack(parts).toarray(), np.concatenate([block.labels for block in blocks])
+
+
+values = st.floats(allow_nan=False, allow_infinity=False).filter(lambda v: v != 0)
+rows = st.lists(
+    st.tuples(
+        st.floats(-1e6, 1e6),
+        st.dictionaries(st.integers(1, 12), values, max_size=6),
+        st.sampled_from(["", " # c", "\n", "\n#x"]),
+    ),
+    min_size=1,
+    max_size=12,
+)
+
+
+@settings(max_examples=40, deadline=None)
+@given(rows, st.integers(8, 200), st.sampled_from(["\n", "\r\n"]))
+def test_equals_naive_twin(
+    tmp_path_factory: pytest.TempPathFactory, data: list, block: int, newline: str
+) -> None:
+    text = ""
+    for label, features, tail in data:
+        cells = [repr(label)] + [f"{i}:{features[i]!r}" for i in sorted(features)]
+        text += " ".join(cells) + tail + "\n"
+    path = tmp_path_factory.mktemp("svm") / "a.txt"
+    path.write_bytes(text.replace("\n", newline).encode())
+    X, y = read(path, n_features=12, block_bytes=block)
+    expected_X, expected_y = naive(text, 12)
+    np.testing.assert_array_equal(X, expected_X)
+    np.testing.assert_array_equal(y, expected_y)
+
+
+@pytest.mark.parametrize(
+    "compress",
+    [bytes, gzip.compress, bz2.compress, lzma.compress, lambda b: bz2.compress(b[:9]) + bz2.compress(b[9:])],
+    ids=["plain", "gzip", "bzip2", "xz", "two streams"],
+)
+def test_compression_is_found_by_content(tmp_path: Path, compress: object) -> None:
+    path = tmp_path / "misleading.txt"
+    path.write_bytes(compress(b"-1 1:0.5 3:2\n+1 2:1e-3\n"))
+    X, y = read(path)
+    np.testing.assert_array_equal(X, [[0.5, 0, 2], [0, 1e-3, 0]])
+    np.testing.assert_array_equal(y, [-1, 1])
+
+
+def test_last_line_without_newline_blank_lines_and_comments(tmp_path: Path) -> None:
+    path = tmp_path / "a"
+    path.write_bytes(b"# head\n\n1 1:1 # tail\n   \n-1\n2 2:5")
+    X, y = read(path)
+    np.testing.assert_array_equal(X, [[1, 0], [0, 0], [0, 5]])
+    np.testing.assert_array_equal(y, [1, -1, 2])
+    source = LibsvmSource(SourceFile(path))
+    assert [source.where(i) for i in range(3)] == ["line 3", "line 5", "line 6"]
+
+
+def test_zero_based(tmp_path: Path) -> None:
+    path = tmp_path / "a"
+    path.write_bytes(b"1 0:7 2:1\n0 1:1\n")
+    X, _ = read(path, zero_based=True)
+    np.testing.assert_array_equal(X, [[7, 0, 1], [0, 1, 0]])
+    with pytest.raises(InputError, match=r"line 1: index 0, .*--zero-based"):
+        read(path)
+
+
+GOOD = b"1 1:1 2:1\n" * 50
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        (b"1 1:nan", "line 51: value 'nan' of feature 1 is NaN"),
+        (b"1 3:-inf", "line 51: value '-inf' of feature 3 is NaN or infinite"),
+        (b"1 1:1e999", "line 51: value '1e999' of feature 1 is too large"),
+        (b"1 1:x", "line 51: value 'x' of feature 1 is not a number"),
+        (b"1 1:1_0", "line 51: value '1_0'"),
+        (b"1 1_0:1", "line 51: index in '1_0:1' is not a whole number"),
+        (b"1 1.5:1", "line 51: index in '1.5:1'"),
+        (b"1 -1:1", "line 51: index in '-1:1'"),
+        (b"1 2:1 1:1", "line 51: index 1 comes after index 2"),
+        (b"1 2:1 2:1", "line 51: index 2 is repeated"),
+        (b"1 6:1", r"line 51: index '6' is out of range: there are 5 features"),
+        (b"1 99999999999999999999999:1", "line 51: index '9+' is out of range"),
+        (b"1 2147483648:1", "line 51: index '2147483648' is out of range"),
+        (b"1 qid:3 1:1", "line 51: 'qid:3': ranking data"),
+        (b"1 2", "line 51: '2' is not index:value"),
+        (b"1:1 2:1", "line 51: label '1:1' .* has no label"),
+        (b"1,2,3", "line 51: label '1,2,3' .*--format csv"),
+        (b"nan 1:1", "line 51: label 'nan' is not a finite number"),
+        (b"\xff\xfe 1:1", "line 51: label"),
+        (b"1 1:1\x002", "line 51: value"),
+    ],
+)
+@pytest.mark.parametrize("block", [64, 1 << 20])
+def test_faults_name_line_and_token(tmp_path: Path, line: bytes, message: str, block: int) -> None:
+    path = tmp_path / "bad.txt"
+    path.write_bytes(GOOD + line + b"\n" + GOOD)
+    with pytest.raises(InputError, match=f"bad.txt: {message}"):
+        read(path, n_features=5, block_bytes=block)
+
+
+def test_huge_index_without_declared_features(tmp_path: Path) -> None:
+    path = tmp_path / "a"
+    path.write_bytes(b"1 1:1\n0 1999999999:1\n")
+    with pytest.raises(InputError, match=r"line 2: index '1999999999' asks for more than .*--features"):
+        read(path)
+
+
+def test_line_without_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(opening, "MAX_LINE_BYTES", 1 << 12)
+    path = tmp_path / "a"
+    path.write_bytes(GOOD + bytes(1 << 14))
+    with pytest.raises(InputError, match="line 51 is longer than"):
+        read(path, block_bytes=1 << 10)
+
+
+@pytest.mark.parametrize("compress", [gzip.compress, bz2.compress, lzma.compress])
+@pytest.mark.parametrize("fault", ["cut", "flip"])
+def test_damaged_compression(tmp_path: Path, compress: object, fault: str) -> None:
+    rng = np.random.default_rng(0)
+    text = b"".join(b"1 1:%r\n" % float(v) for v in rng.random(20000))
+    data = bytearray(compress(text))
+    if fault == "cut":
+        data = data[: len(data) // 2]
+    else:
+        data[len(data) // 2] ^= 0x5A
+    path = tmp_path / "a.bz2"
+    path.write_bytes(bytes(data))
+    with pytest.raises(InputError, match=r"a\.bz2: "):
+        read(path)
+
+
+def test_paths(tmp_path: Path) -> None:
+    with pytest.raises(StorageError, match="no such file"):
+        SourceFile(tmp_path / "absent")
+    with pytest.raises(StorageError, match="is a directory"):
+        SourceFile(tmp_path)
+    with pytest.raises(StorageError, match="not a regular file"):
+        SourceFile("/dev/null")
+    (tmp_path / "empty").touch()
+    with pytest.raises(InputError, match="file is empty"):
+        SourceFile(tmp_path / "empty")
+
+
+def test_a9a_equals_scikit_learn(shared_data: Path) -> None:
+    from sklearn.datasets import load_svmlight_file
+
+    expected, labels = load_svmlight_file(str(shared_data / "a9a.t.bz2"), n_features=123)
+    blocks = list(
+        LibsvmSource(SourceFile(shared_data / "a9a.t.bz2"), n_features=123, block_bytes=1 << 17).blocks()
+    )
+    assert len(blocks) > 5
+    assert abs(sparse.vstack([block.X for block in blocks]) - expected).nnz == 0
+    np.testing.assert_array_equal(np.concatenate([block.labels for block in blocks]), labels)

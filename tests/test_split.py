@@ -1,0 +1,220 @@
+"""Column splits, labels and scaling."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from fastadmm.data_tools.labels import LabelCollector, label_text
+from fastadmm.data_tools.scaling import ColumnStatistics, fit_transform_of
+from fastadmm.data_tools.split import (
+    by_names,
+    by_widths,
+    equal_widths,
+    is_widths,
+    parse_names,
+    parse_widths,
+    split_names,
+)
+from fastadmm.data_tools.synthetic import make_vertical_classification, make_vertical_regression
+from fastadmm.errors import ConfigError, InputError
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import sparse
+
+# --- splits ----------------------------------------------------------------------------------------------
+
+
+@given(st.integers(1, 30), st.integers(1, 200))
+def test_equal_widths(k: int, d: int) -> None:
+    if k > d:
+        with pytest.raises(InputError, match=f"{k} parties, but only {d}"):
+            equal_widths(k, d)
+        return
+    widths = equal_widths(k, d)
+    assert sum(widths) == d
+    assert widths == sorted(widths, reverse=True)
+    assert max(widths) - min(widths) <= 1
+
+
+def test_widths() -> None:
+    assert parse_widths(" 66, 57") == [66, 57]
+    assert is_widths("66,57")
+    assert not is_widths("a,b")
+    assert not is_widths("1,2;3")
+    for bad in ("66,0", "66,-57"):
+        with pytest.raises(ConfigError, match="party 2 has width"):
+            parse_widths(bad)
+    with pytest.raises(ConfigError, match="at least one party"):
+        equal_widths(0, 5)
+    parties = by_widths([66, 57], ["a", "b"], 123)
+    assert [party.columns for party in parties] == [slice(0, 66), slice(66, 123)]
+    with pytest.raises(InputError, match=r"66\+50 = 116 do not add up to the 123"):
+        by_widths([66, 50], ["a", "b"], 123)
+
+
+def test_names() -> None:
+    assert parse_names(None, 2) == ["party-1", "party-2"]
+    assert parse_names("bank, telco", 2) == ["bank", "telco"]
+    for bad in ("bank", "a,b,c", "a,A", "a,../x", "a,", "labels,b", "a,-b"):
+        with pytest.raises(ConfigError, match="--names"):
+            parse_names(bad, 2)
+
+
+def test_by_names() -> None:
+    columns = ["age", "bmi", "glucose", "insulin"]
+    parties = by_names(split_names("bmi, age;insulin,glucose"), ["p", "q"], columns)
+    X = np.arange(8.0).reshape(2, 4)
+    np.testing.assert_array_equal(parties[0].take(X), X[:, [1, 0]])
+    taken = parties[1].take(sparse.csr_array(X))
+    np.testing.assert_array_equal(taken.toarray(), X[:, [3, 2]])
+    assert taken.has_sorted_indices
+    for spec, message in [
+        ("age,bmi;glucos,insulin", "no feature column 'glucos' for party 2; did you mean 'glucose'"),
+        ("age,bmi;age,glucose,insulin", "column 'age' is given twice, to party 1 and to party 2"),
+        ("age;bmi", "columns of no party: glucose,insulin: .*--drop"),
+        ("age,bmi,glucose,insulin;", "party 2 has no columns"),
+    ]:
+        with pytest.raises(InputError, match=message):
+            by_names(split_names(spec), ["p", "q"], columns)
+
+
+# --- labels ----------------------------------------------------------------------------------------------
+
+
+def finish(*chunks: list, **options: object) -> object:
+    collector = LabelCollector("file")
+    for chunk in chunks:
+        text = any(isinstance(value, str) for value in chunk)
+        collector.append(np.array(chunk, dtype=object if text else float))
+    return collector.finish(**options)
+
+
+@pytest.mark.parametrize(
+    ("chunks", "classes", "y"),
+    [
+        (([-1, 1], [1]), ("-1", "1"), [0, 1, 1]),
+        (([2, 1], [1]), ("1", "2"), [1, 0, 0]),
+        (([10, 9],), ("9", "10"), [1, 0]),
+        (([0.5, 1.25],), ("0.5", "1.25"), [0, 1]),
+        ((["yes", "no"], ["yes"]), ("no", "yes"), [1, 0, 1]),
+        (([1, 1], ["one", "1.0"]), ("1", "one"), [0, 0, 1, 0]),
+        (([-0.0, 0.0, 1],), ("0", "1"), [0, 0, 1]),
+    ],
+)
+def test_two_classes(chunks: tuple, classes: tuple, y: list) -> None:
+    labels = finish(*chunks)
+    assert labels.task == "classification"
+    assert labels.classes == classes
+    np.testing.assert_array_equal(labels.y, y)
+
+
+def test_regression() -> None:
+    assert finish([1.5, 2.5, 3.5]).task == "regression"
+    assert finish(list(range(50))).task == "regression"
+    labels = finish([0, 1], task="regression")
+    assert labels.task == "regression"
+    assert labels.classes is None
+    np.testing.assert_array_equal(labels.y, [0, 1])
+
+
+@pytest.mark.parametrize(
+    ("chunks", "options", "message"),
+    [
+        (([1, 2, 3],), {}, r"3 distinct whole-number labels \(1, 2, 3\).*--task regression"),
+        (([1, 2, 3],), {"task": "classification"}, r"3 classes \(1, 2, 3\), but exactly two"),
+        (([1, 1],), {}, "only one class, label '1' in every row"),
+        ((["a"],), {}, "only one class, label 'a'"),
+        ((["a", "b", "c"],), {}, r"3 classes \(a, b, c\)"),
+        ((["a", "b"],), {"task": "regression"}, "label 'a' is not a number"),
+        (([float(i) for i in range(30)], ["x"]), {}, "numbers except 'x'"),
+        (([f"w{i}" for i in range(30)],), {}, "text with more than 20"),
+        (([1, 2],), {"task": "classification", "classes": ("-1", "1")}, "label '2' is neither '-1' nor '1'"),
+    ],
+)
+def test_label_faults(chunks: tuple, options: dict, message: str) -> None:
+    with pytest.raises(InputError, match=f"^file: .*{message}"):
+        finish(*chunks, **options)
+
+
+def test_reused_classes_accept_one_class() -> None:
+    labels = finish([1, 1], task="classification", classes=("-1", "1"))
+    np.testing.assert_array_equal(labels.y, [1, 1])
+
+
+def test_label_text() -> None:
+    assert [label_text(v) for v in (1.0, "+1", "1.0", -1, 0.1, "yes", 1e300)] == [
+        "1", "1", "1", "-1", "0.1", "yes", "1e+300",
+    ]  # fmt: skip
+
+
+# --- scaling ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["dense", "csr"])
+def test_statistics_equal_two_pass_formulas(kind: str) -> None:
+    rng = np.random.default_rng(1)
+    X = rng.standard_normal((1000, 6)) * 10.0 ** np.arange(-3, 3) + [0, 0, 1e6, 0, 1, -5]
+    X[:, 3] = 0.1  # constant, not exact in binary
+    X[:, 4] *= rng.random(1000) < 0.1
+    X[:, 5] = 0
+    statistics = ColumnStatistics()
+    for part in np.array_split(X, [1, 10, 400, 400, 990]):
+        statistics.update(part if kind == "dense" else sparse.csr_array(part))
+    scale = statistics.scale()
+    np.testing.assert_allclose(statistics.center(), X.mean(axis=0), rtol=1e-12)
+    varying = [0, 1, 2, 4]
+    np.testing.assert_allclose(scale[varying], X[:, varying].std(axis=0), rtol=1e-9)
+    assert scale[3] == scale[5] == 1.0
+    assert statistics.center()[3] == 0.1
+    np.testing.assert_array_equal(statistics.nonzeros, np.count_nonzero(X, axis=0))
+
+
+def test_statistics_of_columns_that_appear_late() -> None:
+    X = np.array([[1.0, 0, 0], [2, 0, 0], [0, 3, 0], [0, 0, 4]])
+    statistics = ColumnStatistics()
+    for stop, width in ((2, 1), (3, 2), (4, 3)):
+        statistics.update(
+            sparse.csr_array(X[2 if stop == 3 else stop - (2 if stop == 2 else 1) : stop, :width])
+        )
+    np.testing.assert_allclose(statistics.mean, X.mean(axis=0))
+    np.testing.assert_allclose(statistics.scale(), X.std(axis=0))
+
+
+def test_transform_of_a_party() -> None:
+    X = np.random.default_rng(0).standard_normal((50, 4)) * [1, 2, 3, 4] + 7
+    statistics = ColumnStatistics()
+    statistics.update(X)
+    party = by_widths([1, 3], ["a", "b"])[1]
+    dense = fit_transform_of(party, "dense", statistics, "none").apply(party.take(X))
+    np.testing.assert_allclose(dense.mean(axis=0), 0, atol=1e-12)
+    np.testing.assert_allclose(dense.std(axis=0), 1)
+    transform = fit_transform_of(party, "csr", statistics, "l2")
+    assert transform.center is None
+    rows = transform.apply(sparse.csr_array(party.take(X))).toarray()
+    np.testing.assert_allclose(np.linalg.norm(rows, axis=1), 1)
+    assert fit_transform_of(party, "dense", None, "none").is_identity
+
+
+# --- synthetic data --------------------------------------------------------------------------------------
+
+
+def test_synthetic() -> None:
+    blocks, y, weights = make_vertical_classification(300, [3, 5], density=0.3, seed=4)
+    again, y_again, _ = make_vertical_classification(300, [3, 5], density=0.3, seed=4)
+    assert [block.shape for block in blocks] == [(300, 3), (300, 5)]
+    assert all(sparse.issparse(block) for block in blocks)
+    assert (blocks[1] - again[1]).nnz == 0
+    np.testing.assert_array_equal(y, y_again)
+    assert set(y) == {0.0, 1.0}
+    z = sum(block @ x for block, x in zip(blocks, weights))
+    assert np.std(z) == pytest.approx(2.0)
+    assert np.mean((z > 0) == y) > 0.7
+
+    blocks, y, weights = make_vertical_regression(200, [4, 4, 4], seed=0, noise=0.0, duplicate=True)
+    np.testing.assert_array_equal(blocks[0], blocks[2])
+    np.testing.assert_allclose(y, sum(block @ x for block, x in zip(blocks, weights)))
+    for wrong in ({"widths": []}, {"widths": [0]}, {"widths": [2], "density": 0.0}):
+        with pytest.raises(ValueError):
+            make_vertical_regression(5, **wrong)
+    with pytest.raises(ValueError, match="equal widths"):
+        make_vertical_regression(5, [1, 2], duplicate=True)
