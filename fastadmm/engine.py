@@ -7,6 +7,7 @@ Threads only decide who computes a piece, never what it contains.
 
 from __future__ import annotations
 
+import itertools
 import os
 import threading
 from collections.abc import Callable, Iterable, Iterator
@@ -43,7 +44,7 @@ def row_ranges(n_rows: int, max_pieces: int = MAX_PIECES) -> list[tuple[int, int
     """
     pieces = max(1, min(max_pieces, -(-n_rows // ROWS_PER_PIECE)))
     bounds = [n_rows * k // pieces for k in range(pieces + 1)]
-    return list(zip(bounds[:-1], bounds[1:]))
+    return list(itertools.pairwise(bounds))
 
 
 class Engine:

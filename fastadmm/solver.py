@@ -260,8 +260,9 @@ class Solver:
                 else "check the data for extreme values"
             )
             return (
-                f"scheme '{self.scheme.name}' diverges with {len(self.parties)} parties: after {record.round} rounds "
-                f"the objective is {record.objective:.3g} (start: {self.divergence.start:.3g}) and the primal residual "
+                f"scheme '{self.scheme.name}' diverges with {len(self.parties)} parties: "
+                f"after {record.round} rounds the objective is {record.objective:.3g} "
+                f"(start: {self.divergence.start:.3g}) and the primal residual "
                 f"{record.primal_residual:.3g}; {advice}"
             )
         if status is Status.INTERRUPTED:

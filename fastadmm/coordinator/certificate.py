@@ -108,8 +108,7 @@ class LowerBound:
             bound on ``F*``; infinite while that bound is not positive.
         """
         bound = objective - gap
-        if bound > self.value:  # false for NaN
-            self.value = bound
+        self.value = max(self.value, bound)  # NaN never wins
         absolute = max(objective - self.value, 0.0)
         if self.value > 0.0:
             return absolute, absolute / self.value

@@ -90,7 +90,8 @@ def run_demo(out: Path, *, force: bool = False, say: Callable[[str], None] = pri
         "rounds": result["rounds"],
         "largest_difference": difference,
         "message": (
-            f"joint model {result['message']}; its weights differ from the pooled model's by at most {difference:.1e}"
+            f"joint model {result['message']}; "
+            f"its weights differ from the pooled model's by at most {difference:.1e}"
         ),
         "report": str(out / "run" / "report.html"),
         "seconds": time.perf_counter() - begin,

@@ -154,7 +154,8 @@ def resume_run(
             return finished
         if finished["status"] != Status.INTERRUPTED:
             raise ConfigError(
-                f"{shown(run)}: the run is over ({finished['message']}); give a new limit: --rounds, --time or --gap"
+                f"{shown(run)}: the run is over ({finished['message']}); "
+                "give a new limit: --rounds, --time or --gap"
             )
     partition, problem = _load(config, display)
     _check_provenance(run, provenance, partition)
