@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
 from numbers import Integral
 from typing import Any
 
@@ -68,7 +69,7 @@ def resolve_parties(parties: Any, n_features: int, names: Sequence[str] | None =
 def consecutive(widths: Iterable[int]) -> list[Array]:
     """Column numbers of blocks of the given widths, side by side."""
     bounds = np.cumsum([0, *widths])
-    return [np.arange(start, stop) for start, stop in zip(bounds[:-1], bounds[1:])]
+    return [np.arange(start, stop) for start, stop in pairwise(bounds)]
 
 
 def take_columns(X: Any, columns: Array) -> Any:
@@ -164,7 +165,7 @@ def _column(member: Any, m: int, n_features: int, numbers: dict[str, int] | None
     if _is_number(member):
         if not 0 <= member < n_features:
             raise ConfigError(
-                f"parties: column {int(member)} of party {m} is outside 0 ... {n_features - 1} (X has {n_features} columns)"
+                f"parties: column {int(member)} of party {m} is outside 0 ... {n_features - 1}, the columns of X"
             )
         return int(member)
     if not isinstance(member, str):

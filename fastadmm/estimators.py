@@ -423,10 +423,11 @@ class ADMMSharingRegressor(RegressorMixin, _SharingModel):
 
 
 def _check_number(
-    name: str, value: Any, kind: type, above: float | None = None, at_least: float | None = None
+    name: str, value: Any, kind: Any, above: float | None = None, at_least: float | None = None
 ) -> None:
-    what = "an integer" if kind is Integral else "a number"
+    """Raise ConfigError unless value is a finite number of the kind and in range."""
     if not isinstance(value, kind) or isinstance(value, (bool, np.bool_)):
+        what = "an integer" if kind is Integral else "a number"
         raise ConfigError(f"{name}: {value!r} is not {what}")
     if not math.isfinite(value):
         raise ConfigError(f"{name}: {value!r} is not finite")
