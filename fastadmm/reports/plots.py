@@ -129,7 +129,12 @@ def calibration_plot(calibration: dict[str, Any]) -> Plot | None:
         ax = figure.add_subplot()
         ax.plot([0, 1], [0, 1], color=MUTED, linestyle=(0, (4, 3)), linewidth=1.2, label="perfect")
         ax.plot(predicted, observed, color=SERIES_COLOURS[0], marker="o", label="model")
-        ax.set(xlim=(0, 1), ylim=(0, 1), xlabel="mean predicted probability", ylabel="observed rate")
+        ax.set(
+            xlim=(-0.02, 1.02),
+            ylim=(-0.02, 1.02),
+            xlabel="mean predicted probability",
+            ylabel="observed rate",
+        )
         ax.legend(loc="upper left")
 
     error = calibration.get("expected_calibration_error")
