@@ -68,7 +68,7 @@ class RoundRecord:
     penalty: float
     weight_norms: list[float] = field(default_factory=list)
     accelerated: bool = False
-    test: dict[str, float] | None = None
+    test: dict[str, float | None] | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Plain dictionary; values that JSON cannot hold (inf, NaN) become None."""
@@ -78,9 +78,10 @@ class RoundRecord:
     def from_json(cls, values: dict[str, Any]) -> RoundRecord:
         """Inverse of :meth:`to_json`; None becomes inf. Unknown keys are ignored."""
         known = {f.name for f in fields(cls)}
-        return cls(
-            **{k: math.inf if v is None and k != "test" else v for k, v in values.items() if k in known}
-        )
+        kept: dict[str, Any] = {
+            k: math.inf if v is None and k != "test" else v for k, v in values.items() if k in known
+        }
+        return cls(**kept)
 
 
 def _finite(value: Any) -> Any:

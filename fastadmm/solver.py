@@ -224,7 +224,7 @@ class Solver:
         loss = problem.loss.evaluate(z, problem.y, problem.weight, np.empty_like(z), self.engine)
         return loss + sum(p.penalty_value() for p in self.parties)
 
-    def _test_metrics(self, intercept: float) -> dict[str, float] | None:
+    def _test_metrics(self, intercept: float) -> dict[str, float | None] | None:
         test = self.problem.test
         if test is None:
             return None

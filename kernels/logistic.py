@@ -132,7 +132,7 @@ def logistic_prox(v, shift, target, weight, penalty, z, gradient, start, stop):
             point[k] = min(max(z[i] + shift[i], lower[k]), upper[k])
         for _ in range(_MAX_STEPS):
             # An integer count, not a maximum: float reductions are not vectorised without fastmath.
-            unsettled = 0
+            unsettled = np.int64(0)
             for k in range(size):
                 p = point[k]
                 residual, h = _residual(p, label[k])

@@ -30,9 +30,11 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 def kernel(function: _Function) -> _Function:
     """Compile a kernel that is called from Python."""
-    return njit(cache=True, nogil=True, error_model="numpy")(function)
+    compiled: Any = njit(cache=True, nogil=True, error_model="numpy")(function)
+    return compiled
 
 
 def inline(function: _Function) -> _Function:
     """Compile a scalar function that kernels call; LLVM inlines it."""
-    return njit(inline="always", error_model="numpy")(function)
+    compiled: Any = njit(error_model="numpy")(function)
+    return compiled

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -180,7 +181,7 @@ class Coordinator:
 
     def export(self) -> dict:
         """Everything a resumed run needs to go on bit for bit."""
-        saved = {
+        saved: dict[str, Any] = {
             "state": self.state.vector,
             "reached": self.reached.vector,
             "intercept": self.intercept,

@@ -126,7 +126,7 @@ def make_config(values: Mapping[str, Any], place: str = "configuration") -> RunC
         if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
             wanted = {str: "text", bool: "true or false", int: "a whole number"}.get(kinds[-1], "a number")
             raise ConfigError(f"{place}: key {key!r}: {value!r} is not {wanted}")
-        if float in kinds:
+        if float in kinds and isinstance(value, (int, float)):
             value = float(value)
         if key in _POSITIVE and not 0 < value < float("inf"):
             raise ConfigError(f"{place}: key {key!r}: {value!r} must be positive and finite")

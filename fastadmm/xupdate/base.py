@@ -7,6 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from fastadmm.blocks import FeatureBlock
 from fastadmm.engine import Engine
 
 __all__ = ["XUpdate"]
@@ -17,6 +18,10 @@ class XUpdate(ABC):
 
     #: Name in logs and reports.
     name: ClassVar[str]
+
+    @abstractmethod
+    def __init__(self, block: FeatureBlock) -> None:
+        """Keep the block; do no work yet."""
 
     @abstractmethod
     def prepare(self, engine: Engine) -> None:
