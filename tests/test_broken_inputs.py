@@ -1,0 +1,437 @@
+"""Broken sources through the command line: one line naming file and place, an exit code, nothing left."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import io
+import json
+import lzma
+import os
+import re
+import subprocess
+import sys
+import zipfile
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import pytest
+from fastadmm.cli.app import main
+from fastadmm.errors import ExitCode
+
+INPUT, CONFIG, STORAGE, USAGE, FORMAT = (
+    ExitCode.INPUT,
+    ExitCode.CONFIG,
+    ExitCode.STORAGE,
+    ExitCode.USAGE,
+    ExitCode.FORMAT,
+)
+SVM = b"".join(b"%d 1:%d 2:1 %d:0.5\n" % (i % 2, i + 1, 3 + i % 3) for i in range(40))
+CSV = b"age,bmi,y\n" + b"".join(b"%d,2%d.5,%d\n" % (20 + i, i % 10, i % 2) for i in range(40))
+TWO = ["--parties", "2"]
+LABEL = [*TWO, "--label", "y"]
+
+
+def npz(**arrays: object) -> bytes:
+    buffer = io.BytesIO()
+    np.savez(buffer, **arrays)
+    return buffer.getvalue()
+
+
+def npy_with_shape(shape: tuple[int, ...]) -> bytes:
+    """An array file whose header promises more than there is."""
+    header = str({"descr": "<f8", "fortran_order": False, "shape": shape}).encode().ljust(117) + b"\n"
+    return b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header + bytes(64)
+
+
+def archive(**members: bytes) -> bytes:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as target:
+        for name, data in members.items():
+            target.writestr(f"{name}.npy", data)
+    return buffer.getvalue()
+
+
+@dataclass
+class Case:
+    id: str
+    name: str
+    content: bytes
+    message: str
+    arguments: list[str] = field(default_factory=lambda: TWO)
+    code: ExitCode = INPUT
+
+
+def svm(id: str, line: bytes, message: str) -> Case:
+    return Case(
+        id, "bad.svm", SVM + line + b"\n" + SVM, f"bad.svm: line 41: {message}", [*TWO, "--features", "5"]
+    )
+
+
+def csv(id: str, line: bytes, message: str) -> Case:
+    return Case(
+        id, "bad.csv", CSV + line + b"\n" + CSV.split(b"\n", 1)[1], f"bad.csv: line 42{message}", LABEL
+    )
+
+
+X, Y = np.arange(12.0).reshape(4, 3), np.array([0, 1, 0, 1])
+CSR = {
+    "data": np.ones(3),
+    "indices": np.array([0, 1, 2]),
+    "indptr": np.array([0, 1, 2, 3, 3]),
+    "shape": np.array([4, 3]),
+    "y": Y,
+}
+
+CASES = [
+    # text, LIBSVM
+    svm("svm nan", b"1 1:1 2:nan", "value 'nan' of feature 2 is NaN"),
+    svm("svm inf", b"1 1:inf", "value 'inf' of feature 1"),
+    svm("svm overflow", b"1 1:1e400", "value '1e400' of feature 1 is too large"),
+    svm("svm word", b"1 1:abc", "value 'abc' of feature 1 is not a number"),
+    svm("svm no value", b"1 1:", "value '' of feature 1"),
+    svm("svm no index", b"1 :5", "index in ':5'"),
+    svm("svm no colon", b"1 5", "'5' is not index:value"),
+    svm("svm two colons", b"1 1:2:3", "value '2:3'"),
+    svm("svm index 0", b"1 0:1", "index 0, but indices count from 1"),
+    svm("svm negative index", b"1 -4:1", "index in '-4:1'"),
+    svm("svm index too large", b"1 6:1", "index '6' is out of range"),
+    svm("svm index overflow", b"1 4294967297:1", "index '4294967297' is out of range"),
+    svm("svm unsorted", b"1 3:1 2:1", "index 2 comes after index 3"),
+    svm("svm duplicate", b"1 3:1 3:1", "index 3 is repeated"),
+    svm("svm label missing", b"1:1 2:1", "label '1:1'"),
+    svm("svm label word", b"spam 1:1", "label 'spam'"),
+    svm("svm label nan", b"nan 1:1", "label 'nan'"),
+    svm("svm two labels", b"1,2 1:1", "label '1,2'"),
+    svm("svm ranking", b"1 qid:1 1:1", "'qid:1'"),
+    svm("svm nul bytes", b"\x00\x00\x00", "label"),
+    Case("svm binary", "bad.svm", bytes(range(1, 256)) * 40, "bad.svm: line 1: label"),
+    Case("svm is csv", "bad.txt", CSV, "bad.txt: line 1: label 'age,bmi,y' .*--format csv"),
+    Case("svm empty", "bad.svm", b"", "bad.svm: file is empty"),
+    Case("svm blank", "bad.svm", b"\n\n", "bad.svm: no data rows"),
+    Case("svm comments", "bad.svm", b"# nothing\n", "bad.svm: no data rows"),
+    Case("svm labels only", "bad.svm", b"1\n0\n", "bad.svm: no features in any row"),
+    Case("svm one class", "bad.svm", b"1 1:1 2:1\n" * 5, "bad.svm: only one class, label '1'"),
+    Case(
+        "svm three classes", "bad.svm", b"1 1:1\n2 2:1\n3 1:1\n", r"bad.svm: 3 distinct .*\(1, 2, 3\).*--task"
+    ),
+    Case(
+        "svm three classes, chosen",
+        "bad.svm",
+        b"1 1:1\n2 2:1\n3 1:1\n",
+        r"bad.svm: 3 classes \(1, 2, 3\)",
+        [*TWO, "--task", "classification"],
+    ),
+    Case("svm too many parties", "bad.svm", SVM, "bad.svm: 9 parties, but only 5", ["--parties", "9"]),
+    Case(
+        "svm widths too small",
+        "bad.svm",
+        SVM,
+        "bad.svm: line 1: index '3' is out of range",
+        ["--columns", "1,1"],
+    ),
+    Case("svm widths too large", "bad.svm", SVM, r"bad.svm: widths 4\+4 = 8, .* 5", ["--columns", "4,4"]),
+    # compression
+    Case("bz2 cut", "bad.bz2", bz2.compress(SVM * 99)[:-20], "bad.bz2: bzip2 data end early"),
+    Case("gz cut", "bad.gz", gzip.compress(SVM * 99)[:-20], "bad.gz: gzip data end early"),
+    Case("xz cut", "bad.xz", lzma.compress(SVM * 99)[:-40], "bad.xz: xz data end early"),
+    Case("bz2 head only", "bad.bz2", b"BZh9", "bad.bz2: bzip2 data end early"),
+    Case("bz2 junk", "bad.bz2", b"BZh9" + b"junk" * 9, "bad.bz2: bzip2 data are damaged"),
+    Case("gz junk", "bad.gz", b"\x1f\x8b" + b"junk" * 9, "bad.gz: gzip data are damaged"),
+    Case("gz crc", "bad.gz", gzip.compress(SVM)[:-8] + bytes(8), "bad.gz: gzip data are damaged"),
+    Case("gz csv cut", "bad.csv.gz", gzip.compress(CSV * 99)[:-20], "bad.csv.gz: gzip data end early", LABEL),
+    Case("zstd", "bad.zst", b"\x28\xb5\x2f\xfd" + bytes(9), "bad.zst: is compressed with zstd"),
+    Case("hdf5", "bad.h5", b"\x89HDF\r\n\x1a\n" + bytes(9), "bad.h5: is an HDF5 file"),
+    Case("npy", "bad.npy", b"\x93NUMPY" + bytes(9), "bad.npy: is a single .npy"),
+    # CSV
+    csv("csv empty cell", b"30,,1", ", column 'bmi': empty cell"),
+    csv("csv word", b"30,tall,1", ", column 'bmi': 'tall' is not a number"),
+    csv("csv NA", b"NA,1,1", ", column 'age': 'NA' is not a number"),
+    csv("csv nan", b"nan,1,1", ", column 'age': 'nan' is not finite"),
+    csv("csv inf", b"1,-Infinity,1", ", column 'bmi': '-Infinity' is not finite"),
+    csv("csv short row", b"30,1", ": 2 cells, but there are 3 columns"),
+    csv("csv long row", b"30,1,1,1", ": 4 cells, but there are 3 columns"),
+    csv("csv decimal comma", b"30,1,5,1", ": 4 cells"),
+    csv("csv label empty", b"30,1,", ", label column 'y': missing label"),
+    csv("csv label nan", b"30,1,nan", ", label column 'y': missing label"),
+    csv("csv nul", b"3\x000,1,1", ", column 'age'"),
+    csv("csv not utf-8", b"\xe9,1,1", ", column 'age'"),
+    Case("csv open quote", "bad.csv", CSV + b'"30,1,1\n', "bad.csv: line 42: unexpected end", LABEL),
+    Case("csv empty", "bad.csv", b"", "bad.csv: file is empty", LABEL),
+    Case("csv header only", "bad.csv", b"age,bmi,y\n", "bad.csv: no data rows", LABEL),
+    Case(
+        "csv duplicate names",
+        "bad.csv",
+        b"age,age,y\n1,2,0\n",
+        "bad.csv: line 1: column name 'age' appears twice",
+        LABEL,
+    ),
+    Case("csv no name", "bad.csv", b",age,y\n1,2,0\n", "bad.csv: line 1: column 1 has no name", LABEL),
+    Case("csv no header", "bad.csv", b"1,2,0\n3,4,1\n", "bad.csv: line 1 holds only numbers", LABEL),
+    Case("csv no label given", "bad.csv", CSV, "bad.csv: which column is the label.*age, bmi, y"),
+    Case("csv label unknown", "bad.csv", CSV, "bad.csv: no label column 'z'", [*TWO, "--label", "z"]),
+    Case(
+        "csv drop unknown",
+        "bad.csv",
+        CSV,
+        "bad.csv: no column 'agee' to drop; did you mean 'age'",
+        [*LABEL, "--drop", "agee"],
+    ),
+    Case(
+        "csv column unknown",
+        "bad.csv",
+        CSV,
+        "bad.csv: no feature column 'bm'.*'bmi'",
+        ["--columns", "age;bm", "--label", "y"],
+    ),
+    Case(
+        "csv column twice",
+        "bad.csv",
+        CSV,
+        "bad.csv: column 'age' is given twice",
+        ["--columns", "age;age", "--label", "y"],
+    ),
+    Case(
+        "csv column of nobody",
+        "bad.csv",
+        CSV,
+        "bad.csv: columns of no party: bmi",
+        ["--columns", "age", "--label", "y"],
+    ),
+    Case(
+        "csv widths",
+        "bad.csv",
+        CSV,
+        r"bad.csv: widths 1\+2 = 3 do not add up to the 2",
+        ["--columns", "1,2", "--label", "y"],
+    ),
+    Case("csv separator", "bad.csv", CSV.replace(b",", b";"), "bad.csv: no label column 'y'", LABEL),
+    # NPZ
+    Case("npz not zip", "bad.npz", b"hello", "bad.npz: not an NPZ file"),
+    Case("npz cut", "bad.npz", npz(X=X, y=Y)[:-40], "bad.npz: damaged or truncated NPZ"),
+    Case("npz no arrays", "bad.npz", b"PK\x05\x06" + bytes(18), "bad.npz: is a zip archive without arrays"),
+    Case("npz no X", "bad.npz", npz(Z=X, y=Y), "bad.npz: no array 'X'"),
+    Case("npz no y", "bad.npz", npz(X=X), "bad.npz: no array 'y'"),
+    Case("npz pickle", "bad.npz", npz(X=np.array([[None]]), y=Y), "bad.npz: array 'X' holds Python objects"),
+    Case("npz text", "bad.npz", npz(X=X.astype(str), y=Y), "bad.npz: array 'X' has type <U"),
+    Case("npz 3-d", "bad.npz", npz(X=X[None], y=Y), r"bad.npz: array 'X' has shape \(1, 4, 3\)"),
+    Case("npz lengths", "bad.npz", npz(X=X, y=Y[:3]), "bad.npz: array 'y' has shape"),
+    Case(
+        "npz nan",
+        "bad.npz",
+        npz(X=np.where(X == 7, np.nan, X), y=Y),
+        "bad.npz: array 'X', row 3, column 2: nan",
+    ),
+    Case("npz no rows", "bad.npz", npz(X=X[:0], y=Y[:0]), "bad.npz: no rows"),
+    Case(
+        "npz indices",
+        "bad.npz",
+        npz(**CSR | {"indices": np.array([0, 1, 9])}),
+        "bad.npz: row 3, column 10: out of range",
+    ),
+    Case(
+        "npz indptr", "bad.npz", npz(**CSR | {"indptr": np.array([0, 2, 1, 3, 3])}), "bad.npz: array 'indptr'"
+    ),
+    Case("npz csc", "bad.npz", npz(**CSR | {"format": np.array(b"csc")}), "bad.npz: sparse format 'csc'"),
+    Case(
+        "npz tall lie",
+        "bad.npz",
+        archive(X=npy_with_shape((10**12, 3)), y=npy_with_shape((10**12,))),
+        "bad.npz: array 'X' is truncated",
+    ),
+    Case(
+        "npz wide lie",
+        "bad.npz",
+        archive(X=npy_with_shape((8, 10**12)), y=npy_with_shape((8,))),
+        "bad.npz: array 'X' is truncated",
+    ),
+    Case("npz junk member", "bad.npz", archive(X=b"junk", y=b"junk"), "bad.npz: array 'X': cannot be read"),
+    # options
+    Case("no split", "a.svm", SVM, "--columns, --parties or --like", [], CONFIG),
+    Case("two splits", "a.svm", SVM, "--columns and --parties", [*TWO, "--columns", "2,3"], CONFIG),
+    Case("zero width", "a.svm", SVM, "--columns '5,0': party 2 has width 0", ["--columns", "5,0"], CONFIG),
+    Case("names for LIBSVM", "a.svm", SVM, "LIBSVM columns have no names", ["--columns", "a;b"], CONFIG),
+    Case("party names", "a.svm", SVM, "--names", [*TWO, "--names", "a"], CONFIG),
+    Case("party name as path", "a.svm", SVM, "--names", [*TWO, "--names", "../a,b"], CONFIG),
+    Case("label for LIBSVM", "a.svm", SVM, "--label is for csv", LABEL, CONFIG),
+    Case("separator", "bad.csv", CSV, "--separator", [*LABEL, "--separator", ";;"], CONFIG),
+    Case("no partition to be like", "a.svm", SVM, "none.parts", ["--like", "none.parts"], STORAGE),
+    Case("not a number of parties", "a.svm", SVM, "parties", ["--parties", "two"], USAGE),
+    Case("unknown choice", "a.svm", SVM, "normalize", [*TWO, "--normalize", "l3"], USAGE),
+    Case("unknown option", "a.svm", SVM, "--colums", ["--colums", "2,3"], USAGE),
+]
+
+
+def check(code: int, stderr: str, case_code: int, message: str) -> None:
+    lines = stderr.splitlines()
+    assert len(lines) == 1, stderr
+    assert re.search(message, lines[0]), lines[0]
+    assert lines[0].startswith("fastadmm: error: ")
+    assert code == case_code, lines[0]
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
+def test_broken_source(
+    case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path(case.name).write_bytes(case.content)
+    with pytest.raises(SystemExit) as stop:
+        main(["convert", case.name, "-o", "out.parts", *case.arguments])
+    out, err = capsys.readouterr()
+    assert out == ""
+    check(stop.value.code, err, case.code, case.message)
+    assert os.listdir() == [case.name]
+
+
+def test_the_corpus_is_large() -> None:
+    assert len(CASES) >= 40
+    assert len({case.id for case in CASES}) == len(CASES)
+
+
+# --- paths -----------------------------------------------------------------------------------------------
+
+
+def directory(root: Path) -> list[str]:
+    (root / "d").mkdir()
+    return ["d", "-o", "out"]
+
+
+def out_is_a_file(root: Path) -> list[str]:
+    (root / "out").write_text("precious")
+    return ["a.svm", "-o", "out", "--force"]
+
+
+def out_is_ours_no_force(root: Path) -> list[str]:
+    (root / "out").mkdir()
+    (root / "out" / "partition.toml").write_text("precious")
+    return ["a.svm", "-o", "out"]
+
+
+def fifo(root: Path) -> list[str]:
+    os.mkfifo(root / "pipe")
+    return ["pipe", "-o", "out"]
+
+
+def loop(root: Path) -> list[str]:
+    (root / "loop").symlink_to("loop")
+    return ["loop", "-o", "out"]
+
+
+def like_a_damaged_partition(root: Path) -> list[str]:
+    (root / "like").mkdir()
+    (root / "like" / "partition.toml").write_text("format = 'fastadmm-part")
+    return ["a.svm", "--like", "like", "-o", "out"]
+
+
+@pytest.mark.parametrize(
+    ("setup", "message", "code"),
+    [
+        (lambda root: ["absent.svm", "-o", "out"], "absent.svm: no such file", STORAGE),
+        (lambda root: ["x" * 300, "-o", "out"], "x: (cannot read|no such file)", STORAGE),
+        (lambda root: ["a.svm", "-o", "no/such/out"], "no/such/out: cannot write", STORAGE),
+        (lambda root: ["a.svm", "-o", "a.svm/out"], "a.svm/out: cannot write", STORAGE),
+        (lambda root: ["a.svm", "-o", "y" * 300], "y: cannot write", STORAGE),
+        (directory, "d: is a directory", STORAGE),
+        (out_is_a_file, "out: exists already and is not a directory", STORAGE),
+        (out_is_ours_no_force, "out: exists already", STORAGE),
+        (fifo, "pipe: not a regular file", STORAGE),
+        (loop, "loop: (cannot read|no such file)", STORAGE),
+        (like_a_damaged_partition, "partition.toml", FORMAT),
+    ],
+)
+def test_broken_path(
+    setup: Callable[[Path], list[str]],
+    message: str,
+    code: ExitCode,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("a.svm").write_bytes(SVM)
+    arguments = setup(tmp_path)
+    before = sorted(os.listdir())
+    with pytest.raises(SystemExit) as stop:
+        main(["convert", *arguments, *([] if "--like" in arguments else TWO)])
+    check(stop.value.code, capsys.readouterr().err, code, message)
+    assert sorted(os.listdir()) == before
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read and write everything")
+def test_permissions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("a.svm").write_bytes(SVM)
+    Path("secret.svm").write_bytes(SVM)
+    Path("secret.svm").chmod(0)
+    Path("locked").mkdir(mode=0o500)
+    for source, out in (("secret.svm", "out"), ("a.svm", "locked/out")):
+        with pytest.raises(SystemExit) as stop:
+            main(["convert", source, "-o", out, *TWO])
+        check(stop.value.code, capsys.readouterr().err, STORAGE, "Permission denied")
+
+
+# --- in a process of its own -----------------------------------------------------------------------------
+
+
+def spawn(tmp_path: Path, prelude: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    code = f"{prelude}\nfrom fastadmm.cli.app import main\nmain({['convert', *arguments]!r})"
+    return subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False
+    )
+
+
+@pytest.mark.parametrize("limit", [500, 20_000, 150_000])
+def test_disk_full(tmp_path: Path, limit: int) -> None:
+    rng = np.random.default_rng(0)
+    np.savez(tmp_path / "a.npz", X=rng.random((3000, 20)), y=np.arange(3000) % 2)
+    prelude = f"import resource; resource.setrlimit(resource.RLIMIT_FSIZE, ({limit}, {limit}))"
+    done = spawn(tmp_path, prelude, "a.npz", "-o", "out.parts", *TWO)
+    check(done.returncode, done.stderr, STORAGE, r"out\.parts.*limit is exhausted|out\.parts.*too large")
+    assert os.listdir(tmp_path) == ["a.npz"]
+
+
+def test_too_many_open_files(tmp_path: Path) -> None:
+    np.savez(tmp_path / "a.npz", X=np.random.default_rng(0).random((50, 60)), y=np.arange(50) % 2)
+    prelude = (
+        "import resource, numpy, scipy.sparse, h5py, fastadmm.store.partition, fastadmm.data_tools.convert\n"
+        "resource.setrlimit(resource.RLIMIT_NOFILE, (40, 40))"
+    )
+    done = spawn(tmp_path, prelude, "a.npz", "-o", "out.parts", "--parties", "60")
+    check(done.returncode, done.stderr, STORAGE, r"out\.parts")
+    assert os.listdir(tmp_path) == ["a.npz"]
+
+
+def test_interrupt_exits_130(tmp_path: Path) -> None:
+    (tmp_path / "a.svm").write_bytes(SVM)
+    prelude = (
+        "import fastadmm.data_tools.convert as c, os, signal\n"
+        "old = c._scan\n"
+        "def scan(*a): os.kill(os.getpid(), signal.SIGINT); return old(*a)\n"
+        "c._scan = scan"
+    )
+    done = spawn(tmp_path, prelude, "a.svm", "-o", "out.parts", *TWO)
+    assert done.returncode == ExitCode.INTERRUPTED
+    assert done.stderr in {"", "fastadmm: interrupted\n"}
+    assert os.listdir(tmp_path) == ["a.svm"]
+
+
+def test_unprintable_names_stay_on_one_line(tmp_path: Path) -> None:
+    name = "a\n\x1b[31m.svm"
+    (tmp_path / name).write_bytes(SVM + b"1 1:x\n")
+    done = spawn(tmp_path, "", name, "-o", "out.parts", *TWO)
+    check(done.returncode, done.stderr, INPUT, "line 41")
+    assert "\x1b" not in done.stderr
+
+
+def test_good_source_through_a_process(tmp_path: Path) -> None:
+    (tmp_path / "a.svm").write_bytes(SVM)
+    done = spawn(tmp_path, "", "a.svm", "-o", "out.parts", *TWO, "--json")
+    assert done.returncode == 0
+    assert done.stderr == ""
+    assert json.loads(done.stdout)["n_samples"] == 40
+    assert sorted(os.listdir(tmp_path)) == ["a.svm", "out.parts"]
