@@ -436,3 +436,17 @@ def test_california_housing(tmp_path: Path, shared_data: Path) -> None:
     assert bare.parties[1].feature_names == [f"c{i}" for i in range(3, 9)]
     np.testing.assert_array_equal(bare.labels.y, partition.labels.y)
     np.testing.assert_array_equal(matrix(tmp_path / "o"), matrix(tmp_path / "p"))
+
+
+def test_documentation_names_every_option() -> None:
+    import re
+
+    page = (Path(__file__).resolve().parents[1] / "docs" / "converting.md").read_text()
+    source = (Path(__file__).resolve().parents[1] / "fastadmm" / "cli" / "convert.py").read_text()
+    signature = source.split("def convert(")[1].split(") -> None:")[0]
+    options = {
+        f"--{name.replace('_', '-')}"
+        for name in re.findall(r"^    (\w+): Annotated", signature, re.MULTILINE)
+    }
+    options = options - {"--source", "--out", "--as-json"} | {"--output", "--json"}
+    assert set(re.findall(r"--[a-z][a-z-]+", page)) == options
