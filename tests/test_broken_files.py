@@ -118,6 +118,22 @@ def flip_metadata(path: Path) -> None:
     file.write_bytes(raw)
 
 
+def heap(first_object: bool) -> Callable[[Path], None]:
+    """Damage an object size in a text heap; for the free space at its end HDF5 would loop for ever."""
+
+    def mutate(path: Path) -> None:
+        file = path / "party-1.h5"
+        raw = bytearray(file.read_bytes())
+        at = raw.index(b"GCOL") + 16
+        while not first_object and raw[at] != 0:
+            size = int.from_bytes(raw[at + 8 : at + 16], "little")
+            at += 16 + -(-size // 8) * 8
+        raw[at + 8 : at + 16] = (2**40 if first_object else 0).to_bytes(8, "little")
+        file.write_bytes(raw)
+
+    return mutate
+
+
 def permute_party(path: Path) -> None:
     """A consistent file with permuted rows: attribute and ids agree, but not with the other files."""
     ids = np.arange(N)[::-1].copy()
@@ -297,6 +313,8 @@ CASES = [
     case("labels truncated", cut(L, 0.5), F, L, "key"),
     case("bit flipped in a value", flip_value, F, D, "'X'", "checksum"),
     case("bit flipped in metadata", flip_metadata, F, C, "X"),
+    case("text heap overlong", heap(True), F, D, "text heap"),
+    case("text heap endless", heap(False), F, D, "text heap"),
     case("external link", edit(D, external_link), F, D, "'X'", "link"),
     case("virtual dataset", edit(D, virtual_dataset), F, D, "'X'", "another file"),
     case("missing chunks", edit(D, missing_chunks), F, D, "'X'", "chunks are missing"),

@@ -154,7 +154,7 @@ class GrowingArray:
             self._name,
             shape=shape,
             maxshape=(None, *self._row_shape),
-            chunks=(chunk_rows, *(max(1, n) for n in self._row_shape)),
+            chunks=(chunk_rows, *self._row_shape),
             dtype=self.dtype,
             **self._options,
         )
@@ -194,7 +194,10 @@ def write_array(group: h5py.Group, name: str, array: np.ndarray, *, compression:
     if array.dtype.kind not in "biuf" or array.ndim not in {1, 2}:
         raise InputError(f"{key_of(group, name)}: cannot store {array.ndim}-dimensional {array.dtype}")
     array = array.astype(array.dtype.newbyteorder("<"), copy=False)
-    row_bytes = max(1, array.nbytes // max(1, array.shape[0]))
+    if array.size == 0:  # nothing to chunk
+        encode(group.create_dataset(name, data=array), "array")
+        return
+    row_bytes = array.nbytes // array.shape[0]
     # Round up to whole rows: else the last row would need a chunk of its own.
     chunk_bytes = -(-_balanced_bytes(array.nbytes) // row_bytes) * row_bytes
     growing = GrowingArray(

@@ -1,0 +1,759 @@
+"""The store: round trips, streaming, atomic writes, full disks, digests, the format as documented."""
+
+from __future__ import annotations
+
+import doctest
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+from fastadmm.errors import FormatError, InputError, StorageError
+from fastadmm.store import (
+    LabelWriter,
+    PartyWriter,
+    Transform,
+    atomic_directory,
+    atomic_file,
+    create_h5,
+    create_partition,
+    open_labels,
+    open_partition,
+    open_party,
+    read_array,
+    read_csr,
+    read_element,
+    read_h5,
+    read_strings,
+    row_digest,
+    write_array,
+    write_csr,
+    write_strings,
+)
+from fastadmm.store.elements import CHUNK_BYTES, GrowingArray
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+from scipy.sparse import csr_array, random_array
+
+ROOT = Path(__file__).resolve().parents[1]
+QUICK = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+
+
+def hidden(directory: Path) -> list[str]:
+    """Temporary files left behind."""
+    return [entry.name for entry in directory.rglob(".*")]
+
+
+# --- elements
+
+
+@QUICK
+@given(
+    array=hnp.arrays(
+        dtype=st.sampled_from([np.float64, np.float32, np.int64, np.int32, np.uint8, np.bool_]),
+        shape=hnp.array_shapes(min_dims=1, max_dims=2, min_side=0, max_side=20),
+    ),
+    compression=st.sampled_from([None, "gzip"]),
+)
+def test_array_round_trip(tmp_path: Path, array: np.ndarray, compression: str | None) -> None:
+    with create_h5(tmp_path / "a.h5", "fastadmm-test") as file:
+        write_array(file, "a", array, compression=compression)
+    with read_h5(tmp_path / "a.h5", "fastadmm-test") as file:
+        back = read_array(file, "a")
+        assert file["a"].attrs["encoding-type"] == "array"
+        assert file["a"].attrs["encoding-version"] == "0.2.0"
+    assert back.dtype == array.dtype
+    assert back.flags.c_contiguous
+    np.testing.assert_array_equal(back, array)
+
+
+@QUICK
+@given(
+    dense=hnp.arrays(
+        dtype=st.sampled_from([np.float64, np.float32]),
+        shape=hnp.array_shapes(min_dims=2, max_dims=2, min_side=1, max_side=15),
+        elements=st.sampled_from([0.0, 0.0, 1.0, -2.5, 1e-30]),
+    )
+)
+def test_csr_round_trip(tmp_path: Path, dense: np.ndarray) -> None:
+    with create_h5(tmp_path / "a.h5", "fastadmm-test") as file:
+        write_csr(file, "a", csr_array(dense))
+    with read_h5(tmp_path / "a.h5") as file:
+        back = read_csr(file, "a")
+        assert dict(file["a"].attrs).keys() == {"encoding-type", "encoding-version", "shape"}
+        assert file["a"].attrs["encoding-version"] == "0.1.0"
+        assert file["a/indices"].dtype == np.int32
+        assert file["a/indptr"].dtype == np.int64
+    assert back.dtype == dense.dtype
+    assert back.has_canonical_format
+    np.testing.assert_array_equal(back.toarray(), dense)
+
+
+@QUICK
+@given(
+    st.lists(
+        st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=20), max_size=20
+    )
+)
+def test_strings_round_trip(tmp_path: Path, strings: list[str]) -> None:
+    with create_h5(tmp_path / "a.h5", "fastadmm-test") as file:
+        write_strings(file, "a", strings)
+    with read_h5(tmp_path / "a.h5") as file:
+        assert read_strings(file, "a") == strings
+        assert file["a"].attrs["encoding-version"] == "0.2.0"
+
+
+def test_read_element_uses_the_registry(tmp_path: Path) -> None:
+    with create_h5(tmp_path / "a.h5", "fastadmm-test") as file:
+        write_array(file, "a", np.arange(3))
+        write_strings(file, "s", ["x"])
+        write_csr(file, "c", csr_array(np.eye(2)))
+        file.create_group("g").attrs["encoding-type"] = "awkward-array"
+    with read_h5(tmp_path / "a.h5") as file:
+        assert read_element(file, "a").tolist() == [0, 1, 2]
+        assert read_element(file, "s") == ["x"]
+        assert read_element(file, "c").nnz == 2
+        with pytest.raises(FormatError, match=r"a\.h5: key 'g': has the unknown encoding 'awkward-array'"):
+            read_element(file, "g")
+
+
+def test_unsorted_and_repeated_entries_are_stored_canonically(tmp_path: Path) -> None:
+    matrix = csr_array((np.array([1.0, 2.0, 4.0]), np.array([2, 0, 2]), np.array([0, 3])), shape=(1, 3))
+    with create_h5(tmp_path / "a.h5", "fastadmm-test") as file:
+        write_csr(file, "a", matrix)
+    with read_h5(tmp_path / "a.h5") as file:
+        assert read_csr(file, "a").toarray().tolist() == [[2.0, 0.0, 5.0]]
+    assert matrix.indices.tolist() == [2, 0, 2]  # the caller's matrix is untouched
+
+
+@pytest.mark.parametrize("pieces", [1, 7, 1000, 10**9])
+def test_chunks_are_whole_rows_of_bounded_size(tmp_path: Path, pieces: int) -> None:
+    values = np.arange(3 * CHUNK_BYTES // 8 + 11, dtype=np.float64).reshape(-1, 1).repeat(2, axis=1)
+    step = max(1, len(values) // pieces) if pieces < 10**6 else 200_000
+    with create_h5(tmp_path / "a.h5", "fastadmm-test") as file:
+        growing = GrowingArray(file, "a", np.float64, (2,))
+        for start in range(0, len(values), step):
+            growing.append(values[start : start + step])
+        growing.close()
+        write_array(file, "b", values)
+    with h5py.File(tmp_path / "a.h5") as file:
+        for key in "ab":
+            assert file[key].chunks[1] == 2
+            assert 1 << 20 <= np.prod(file[key].chunks) * 8 <= 8 << 20
+            assert file[key].fletcher32
+            np.testing.assert_array_equal(file[key][:], values)
+
+
+# --- parties
+
+
+@QUICK
+@given(
+    dense=hnp.arrays(
+        dtype=np.float64,
+        shape=hnp.array_shapes(min_dims=2, max_dims=2, min_side=1, max_side=12),
+        elements=st.sampled_from([0.0, 0.0, 0.5, -2.5, 3.0]),
+    ),
+    kind=st.sampled_from(["dense", "csr"]),
+    dtype=st.sampled_from(["float64", "float32"]),
+    step=st.integers(1, 5),
+    sparse_input=st.booleans(),
+    string_ids=st.booleans(),
+)
+def test_party_round_trip(
+    tmp_path: Path,
+    dense: np.ndarray,
+    kind: str,
+    dtype: str,
+    step: int,
+    sparse_input: bool,
+    string_ids: bool,
+) -> None:
+    n, d = dense.shape
+    ids = np.array([f"id-{i}-ä" for i in range(n)], dtype=object) if string_ids else np.arange(n)[::-1] * 7
+    rows = csr_array(dense) if sparse_input else dense
+    with PartyWriter(
+        tmp_path / "p.h5", name="bank", n_features=d, kind=kind, dtype=dtype, force=True
+    ) as writer:
+        for start in range(0, n, step):
+            writer.append(rows[start : start + step], ids=ids[start : start + step])
+    party = open_party(tmp_path / "p.h5")
+    assert (party.name, party.n_samples, party.n_features, party.kind) == ("bank", n, d, kind)
+    loaded = party.load()
+    assert loaded.dtype == dtype
+    np.testing.assert_array_equal(loaded if kind == "dense" else loaded.toarray(), dense)
+    assert party.ids().tolist() == ids.tolist()
+    assert party.row_digest == row_digest(ids) == writer.row_digest
+    assert party.feature_names == [f"f{i + 1}" for i in range(d)]
+    party.verify()
+    for rows_per_piece in (None, 1, 3, 100):
+        pieces = list(party.iter_rows(rows_per_piece))
+        assert pieces[0][0] == 0
+        stacked = np.vstack([b if kind == "dense" else b.toarray() for _, b in pieces])
+        np.testing.assert_array_equal(stacked, dense)
+
+
+def test_digest_does_not_depend_on_the_pieces(tmp_path: Path) -> None:
+    matrix = random_array((50, 8), density=0.3, format="csr", rng=np.random.default_rng(0))
+    digests = set()
+    for step in (1, 7, 50):
+        with PartyWriter(tmp_path / f"{step}.h5", name="a", n_features=8) as writer:
+            for start in range(0, 50, step):
+                writer.append(matrix[start : start + step])
+        digests.add((writer.content_digest, writer.row_digest))
+        digests.add((open_party(writer.path).content_digest, open_party(writer.path).row_digest))
+    assert len(digests) == 1
+    assert (tmp_path / "1.h5").read_bytes() == (tmp_path / "50.h5").read_bytes()  # reproducible files
+
+
+def test_width_from_the_rows(tmp_path: Path) -> None:
+    with PartyWriter(tmp_path / "a.h5", name="a") as writer:
+        writer.append(csr_array(np.array([[0.0, 1.0, 0.0, 0.0]])))
+        writer.append(csr_array(np.array([[0.0, 0.0, 3.0]])))
+    assert open_party(tmp_path / "a.h5").load().toarray().tolist() == [[0, 1, 0], [0, 0, 3]]
+    with PartyWriter(tmp_path / "b.h5", name="a") as writer:
+        writer.append(csr_array(np.array([[0.0, 1.0]])))
+        writer.set_n_features(5)
+        with pytest.raises(InputError, match="6 columns asked for"):
+            writer.set_n_features(6)
+    assert open_party(tmp_path / "b.h5").n_features == 5
+    with PartyWriter(tmp_path / "c.h5", name="a", kind="dense") as writer:
+        writer.append(np.ones((1, 3)))
+        with pytest.raises(InputError, match="row 2: 4 columns instead of 3"):
+            writer.append(np.ones((1, 4)))
+    assert open_party(tmp_path / "c.h5").n_features == 3
+
+
+def test_memory_does_not_grow_with_the_file(tmp_path: Path) -> None:
+    import tracemalloc
+
+    block = np.ones((20_000, 10))
+    with PartyWriter(tmp_path / "a.h5", name="a", n_features=10, kind="dense") as writer:
+        writer.append(block)
+        tracemalloc.start()
+        for _ in range(30):  # 48 MB
+            writer.append(block)
+        _, peak = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+    assert peak < 12 << 20
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        (np.nan, "row 3, column 2 \\('b'\\): value nan is not finite"),
+        (np.inf, "row 3, column 2 \\('b'\\): value inf is not finite"),
+        (1e300, "row 3, column 2: value 1e\\+300 does not fit float32"),
+    ],
+)
+@pytest.mark.parametrize("kind", ["dense", "csr"])
+def test_append_names_row_and_column(tmp_path: Path, kind: str, value: float, words: str) -> None:
+    rows = np.array([[1.0, 1.0], [1.0, value]])
+    with PartyWriter(
+        tmp_path / "a.h5", name="a", n_features=2, kind=kind, dtype="float32", feature_names=["a", "b"]
+    ) as writer:
+        writer.append(np.ones((1, 2)))
+        with pytest.raises(InputError, match=words):
+            writer.append(rows)
+        assert writer.n_samples == 1  # unchanged: a caller may skip the row and go on
+        writer.append(rows[:1])
+    assert open_party(tmp_path / "a.h5").n_samples == 2
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"name": "a/b"}, "cannot name a party"),
+        ({"name": "labels"}, "cannot name a party"),
+        ({"kind": "coo"}, "kind 'coo'"),
+        ({"dtype": "int32"}, "dtype int32"),
+        ({"dtype": "nonsense"}, "dtype 'nonsense'"),
+        ({"n_features": 0}, "at least one"),
+        ({"feature_names": ["a", "a"]}, "columns 1 and 2 are both named 'a'"),
+        ({"feature_names": ["a", 3]}, "column 2: int 3 is not a string"),
+        ({"feature_names": ["a", "\ud800"]}, "Unicode"),
+        ({"transform": Transform(center=np.zeros(2))}, "cannot be centred"),
+    ],
+)
+def test_unusable_options(tmp_path: Path, options: dict[str, object], words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        PartyWriter(tmp_path / "a.h5", **{"name": "a", **options})  # type: ignore[arg-type]
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("options", "rows", "words"),
+    [
+        ({}, None, "no rows"),
+        ({}, csr_array((2, 3)), "at least one"),
+        ({"feature_names": ["a"]}, np.ones((2, 2)), "1 names for 2 columns"),
+        ({"transform": Transform(scale=np.ones(3))}, np.ones((2, 2)), "fitted on 3 columns"),
+    ],
+)
+def test_unfinishable(tmp_path: Path, options: dict[str, object], rows: object, words: str) -> None:
+    writer = PartyWriter(tmp_path / "a.h5", name="a", **options)  # type: ignore[arg-type]
+    if rows is not None:
+        writer.append(rows)
+    with pytest.raises(InputError, match=words):
+        writer.close()
+    assert not list(tmp_path.iterdir())
+    with pytest.raises(InputError, match="aborted already"):
+        writer.append(np.ones((1, 2)))
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "words"),
+    [
+        (None, [1, 2], "row 3: ids change from default to int64"),
+        ([1, 2], ["a", "b"], "change from int64 to utf-8"),
+        ([1, 2], [1], "one id per row"),
+        ([1, 2], [1.5, 2.5], "integers or text"),
+    ],
+)
+def test_wrong_ids(tmp_path: Path, first: object, second: object, words: str) -> None:
+    with PartyWriter(tmp_path / "a.h5", name="a", n_features=1) as writer:
+        writer.append(np.ones((2, 1)), ids=first)
+        with pytest.raises(InputError, match=words):
+            writer.append(np.ones((2, 1)), ids=second)
+
+
+def test_verify_notices_consistent_edits(tmp_path: Path) -> None:
+    with PartyWriter(tmp_path / "a.h5", name="a", n_features=2, kind="dense") as writer:
+        writer.append(np.ones((3, 2)))
+    with h5py.File(tmp_path / "a.h5", "r+") as file:
+        file["X"][1, 1] = 5.0
+    party = open_party(tmp_path / "a.h5")
+    party.load()
+    with pytest.raises(FormatError, match="'content-digest' does not agree"):
+        party.verify()
+
+
+# --- labels
+
+
+def test_labels_round_trip(tmp_path: Path) -> None:
+    with LabelWriter(tmp_path / "l.h5", task="classification") as writer:
+        writer.append([0, 1], sample_weight=[1.0, 0.0], offset=[0.5, -0.5], ids=["a", "b"])
+        writer.append(np.array([True]), sample_weight=[2], offset=[0], ids=["c"])
+        writer.set_classes(("<=50K", ">50K"))
+    labels = open_labels(tmp_path / "l.h5")
+    assert labels.y.tolist() == [0.0, 1.0, 1.0]
+    assert labels.classes == ("<=50K", ">50K")
+    assert labels.sample_weight is not None
+    assert labels.sample_weight.tolist() == [1.0, 0.0, 2.0]
+    assert labels.offset is not None
+    assert labels.offset.tolist() == [0.5, -0.5, 0.0]
+    assert labels.ids().tolist() == ["a", "b", "c"]
+    with LabelWriter(tmp_path / "r.h5", task="regression") as writer:
+        writer.append([1.5, -2])
+    labels = open_labels(tmp_path / "r.h5")
+    assert (labels.task, labels.classes, labels.sample_weight) == ("regression", None, None)
+
+
+@pytest.mark.parametrize(
+    ("task", "classes", "y", "options", "words"),
+    [
+        ("classification", ("a", "b"), [0, 1, -1], {}, "row 3: value -1.0 is not 0 or 1"),
+        ("classification", ("a", "b"), [0, np.nan], {}, "row 2: value nan is not finite"),
+        ("classification", ("a", "b"), [1, 1], {}, "all 2 labels are 'b'"),
+        ("classification", None, [0, 1], {}, "name the two classes"),
+        ("classification", ("a", "a"), [0, 1], {}, "two different labels"),
+        ("regression", ("a", "b"), [0, 1], {}, "regression has no classes"),
+        ("ranking", None, [0, 1], {}, "task 'ranking'"),
+        ("regression", None, ["x", "y"], {}, "must be numbers"),
+        ("regression", None, [[1.0]], {}, "2 dimensions"),
+        ("regression", None, [], {}, "no labels"),
+        ("regression", None, [1.0], {"sample_weight": [-1.0]}, "row 1: value -1.0 is negative"),
+        ("regression", None, [1.0], {"sample_weight": [0.0]}, "all weights are zero"),
+        ("regression", None, [1.0], {"offset": [np.inf]}, "'offset': row 1"),
+        ("regression", None, [1.0], {"offset": [0.0, 0.0]}, "2 values for 1 labels"),
+    ],
+)
+def test_wrong_labels(
+    tmp_path: Path,
+    task: str,
+    classes: tuple[str, str] | None,
+    y: list[object],
+    options: dict[str, object],
+    words: str,
+) -> None:
+    def write() -> None:
+        with LabelWriter(tmp_path / "l.h5", task=task, classes=classes) as writer:
+            writer.append(y, **options)  # type: ignore[arg-type]
+
+    with pytest.raises(InputError, match=words):
+        write()
+    assert not list(tmp_path.iterdir())
+
+
+def test_weights_for_all_or_none(tmp_path: Path) -> None:
+    with LabelWriter(tmp_path / "l.h5", task="regression") as writer:
+        writer.append([1.0])
+        with pytest.raises(InputError, match="'sample_weight': row 2: give it for all"):
+            writer.append([1.0], sample_weight=[1.0])
+
+
+# --- partitions
+
+
+def build(path: Path, *, force: bool = False, fail: bool = False, n: int = 20) -> None:
+    rng = np.random.default_rng(n)
+    with create_partition(path, task="regression", source="/some/where/x.csv", force=force) as partition:
+        partition.party(kind="dense").append(rng.normal(size=(n, 3)))
+        partition.party("shop", n_features=4).append(rng.normal(size=(n, 4)))
+        partition.labels().append(rng.normal(size=n))
+        if fail:
+            raise KeyboardInterrupt
+
+
+def test_partition(tmp_path: Path) -> None:
+    build(tmp_path / "a.parts")
+    partition = open_partition(tmp_path / "a.parts")
+    assert [party.name for party in partition.parties] == ["party-1", "shop"]
+    assert partition.source == "x.csv"
+    assert partition.labels is not None
+    assert partition.labels.row_digest == partition.row_digest == row_digest(np.arange(20))
+    text = (tmp_path / "a.parts" / "partition.toml").read_text()
+    assert text.count("[[party]]") == 2
+    assert "/some" not in text
+    assert hidden(tmp_path) == []
+
+
+def test_partition_without_labels(tmp_path: Path) -> None:
+    with create_partition(tmp_path / "a.parts", task="regression") as partition:
+        partition.party(n_features=1).append(np.ones((2, 1)))
+    assert open_partition(tmp_path / "a.parts", require_labels=False).labels is None
+    with pytest.raises(InputError, match="has no labels"):
+        open_partition(tmp_path / "a.parts")
+
+
+def test_failure_leaves_nothing(tmp_path: Path) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        build(tmp_path / "a.parts", fail=True)
+    assert not list(tmp_path.iterdir())
+
+
+def test_existing_target(tmp_path: Path) -> None:
+    path = tmp_path / "a.parts"
+    build(path)
+    with pytest.raises(StorageError, match="exists already; choose another name or pass --force"):
+        build(path, n=30)
+    with pytest.raises(KeyboardInterrupt):
+        build(path, n=30, force=True, fail=True)
+    assert open_partition(path).n_samples == 20
+    build(path, n=30, force=True)
+    assert open_partition(path).n_samples == 30
+    assert hidden(tmp_path) == []
+
+
+def test_force_spares_what_is_not_ours(tmp_path: Path) -> None:
+    (tmp_path / "home").mkdir()
+    (tmp_path / "home" / "thesis.tex").write_text("dear")
+    with pytest.raises(StorageError, match="not replaced: it holds no partition"):
+        build(tmp_path / "home", force=True)
+    build(tmp_path / "a.parts")
+    (tmp_path / "a.parts" / "notes.txt").write_text("dear")
+    with pytest.raises(StorageError, match=r"also holds notes\.txt"):
+        build(tmp_path / "a.parts", force=True)
+    (tmp_path / "file").write_text("dear")
+    with pytest.raises(StorageError, match="not a directory"):
+        build(tmp_path / "file", force=True)
+    (tmp_path / "empty").mkdir()
+    build(tmp_path / "empty")
+    assert open_partition(tmp_path / "empty").n_samples == 20
+
+
+def test_partition_refuses_what_does_not_fit(tmp_path: Path) -> None:
+    def write(kind: str) -> None:
+        with create_partition(tmp_path / "a.parts", task="regression") as partition:
+            if kind == "empty":
+                return
+            partition.party(n_features=1).append(np.ones((3, 1)), ids=[3, 1, 2])
+            if kind == "copy":
+                partition.party(n_features=1).append(np.ones((3, 1)), ids=[3, 1, 2])
+            if kind == "order":
+                partition.labels().append(np.ones(3), ids=[1, 2, 3])
+            if kind == "length":
+                partition.labels().append(np.ones(2), ids=[3, 1])
+            if kind == "twice":
+                partition.labels()
+                partition.labels()
+            if kind == "aborted":
+                partition.party(n_features=1).abort()
+
+    for kind, words in {
+        "empty": "at least one party",
+        "copy": r"party-2\.h5: key 'X': same columns and names as party-1\.h5",
+        "order": r"labels\.h5: key 'obs/ids': other samples or another order",
+        "length": r"labels\.h5: .* has 2 rows, but party-1\.h5 has 3",
+        "twice": "one label file only",
+        "aborted": r"party-2\.h5: was given up",
+    }.items():
+        with pytest.raises(InputError, match=words) as caught:
+            write(kind)
+        assert ".tmp" not in str(caught.value)  # the path as the user knows it
+        assert not list(tmp_path.iterdir())
+
+
+# --- atomic writes, disks and permissions
+
+
+def test_atomic_file(tmp_path: Path) -> None:
+    def write(text: str, *, fail: bool = False, force: bool = True) -> None:
+        with atomic_file(tmp_path / "a", force=force) as temporary:
+            temporary.write_text(text)
+            if fail:
+                raise RuntimeError("x")
+
+    write("one")
+    with pytest.raises(RuntimeError):
+        write("two", fail=True)
+    with pytest.raises(StorageError, match="exists already"):
+        write("two", force=False)
+    assert (tmp_path / "a").read_text() == "one"
+    (tmp_path / "link").symlink_to("a")
+    with atomic_file(tmp_path / "link") as temporary:
+        temporary.write_text("through")
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "a").read_text() == "through"
+    assert sorted(os.listdir(tmp_path)) == ["a", "link"]
+
+
+def test_missing_parent_and_directory_as_file(tmp_path: Path) -> None:
+    with (
+        pytest.raises(StorageError, match="create the directory first"),
+        atomic_directory(tmp_path / "x" / "y"),
+    ):
+        pass
+    with pytest.raises(StorageError, match="is a directory"), atomic_file(tmp_path):
+        pass
+    with pytest.raises(StorageError, match="is a directory"):
+        open_party(tmp_path)
+    with pytest.raises(StorageError, match="no such directory"):
+        open_partition(tmp_path / "none")
+    with pytest.raises(StorageError, match="check the path"):
+        open_labels(tmp_path / "none.h5")
+
+
+def test_line_break_in_a_name_stays_one_line(tmp_path: Path) -> None:
+    with pytest.raises(StorageError) as caught:
+        open_party(tmp_path / "a\nb.h5")
+    assert "\n" not in str(caught.value)
+
+
+def test_device_full() -> None:
+    """/dev/full answers every write with ENOSPC, like a full disk."""
+    from fastadmm.store.h5file import FileSink
+
+    if not Path("/dev/full").exists():
+        pytest.skip("no /dev/full here")
+    sink = FileSink.__new__(FileSink)
+    sink._public_path, sink._error = "out.h5", None
+    sink._file = open("/dev/full", "rb+", buffering=0)  # noqa: SIM115 (closed below)
+    assert sink.write(b"abc") == 3
+    sink.close()
+    with pytest.raises(StorageError, match=r"out\.h5: cannot write: No space left on device; the disk"):
+        sink.check()
+
+
+SCRIPT = """
+    import resource, signal, sys, os
+    import numpy as np
+    from fastadmm.errors import StorageError
+    from fastadmm.store import create_partition, create_h5, write_array
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    limit = int(sys.argv[2])
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+    os.chdir(sys.argv[1])
+    done = 0
+    try:
+        with create_partition("a.parts", task="regression") as partition:
+            dense, sparse = partition.party(kind="dense", n_features=10), partition.party(n_features=10)
+            labels = partition.labels()
+            for done in range(40):
+                dense.append(np.full((20000, 10), 1.0 + done))
+                sparse.append(np.full((20000, 10), 2.0 + done))
+                labels.append(np.ones(20000))
+        print("written")
+    except StorageError as error:
+        print(type(error).__name__, error)
+    try:
+        with create_h5("b.h5", "fastadmm-test") as file:
+            write_array(file, "a", np.ones(10_000_000))
+        print("written")
+    except StorageError as error:
+        print(type(error).__name__, error)
+    print(sorted(os.listdir(".")), done)
+"""
+
+
+@pytest.mark.parametrize("limit", [100, 5_000, 3 << 20, 9_500_001])
+def test_disk_full(tmp_path: Path, limit: int) -> None:
+    """A file size limit stands for a full disk: HDF5 itself would crash at exit."""
+    run = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(SCRIPT), str(tmp_path), str(limit)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert run.stderr == ""
+    assert run.returncode == 0
+    first, second, rest = run.stdout.splitlines()
+    assert first.startswith("StorageError a.parts")
+    assert second.startswith("StorageError b.h5: cannot write: File too large; the disk, quota")
+    assert rest.startswith("[] ")  # nothing half-written remains
+    assert int(rest.split()[-1]) < 39  # noticed early, not after the whole conversion
+
+
+def test_no_permission(tmp_path: Path) -> None:
+    script = """
+        import os, sys
+        import h5py, scipy.sparse  # before the rights are given up: the interpreter may be private
+        from fastadmm.errors import StorageError
+        from fastadmm.store import create_partition, open_partition, open_party
+        os.chdir(sys.argv[1])
+        if os.geteuid() == 0:
+            os.seteuid(65534)
+        for action in (
+            lambda: create_partition("new.parts", task="regression").__enter__(),
+            lambda: open_partition("a.parts"),
+            lambda: open_party("a.parts/shop.h5"),
+        ):
+            try:
+                action()
+                print("allowed")
+            except StorageError as error:
+                print(error)
+    """
+    tmp_path.parent.parent.chmod(0o755)
+    tmp_path.parent.chmod(0o755)
+    build(tmp_path / "a.parts")
+    (tmp_path / "a.parts" / "shop.h5").chmod(0)
+    tmp_path.chmod(0o555)
+    try:
+        run = subprocess.run(
+            [sys.executable, "-c", textwrap.dedent(script), str(tmp_path)],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=60,
+        )
+    finally:
+        tmp_path.chmod(0o755)
+    assert run.stderr == ""
+    lines = run.stdout.splitlines()
+    assert lines[0].startswith("new.parts: cannot write: Permission denied; you may not write here")
+    assert lines[1].startswith("a.parts/shop.h5: cannot read: Permission denied")
+    assert lines[2].startswith("a.parts/shop.h5: cannot read: Permission denied")
+
+
+# --- transform
+
+
+def test_transform_dense_and_sparse_agree() -> None:
+    rng = np.random.default_rng(0)
+    dense = np.where(rng.random((30, 6)) < 0.5, rng.normal(size=(30, 6)), 0.0)
+    dense[4] = 0.0
+    transform = Transform(normalize="l2", scale=rng.uniform(1, 3, size=6))
+    out = transform.apply(dense)
+    norms = np.linalg.norm(out, axis=1)
+    zero = ~dense.any(axis=1)
+    np.testing.assert_allclose(norms[~zero], 1.0)
+    assert (norms[zero] == 0.0).all()
+    np.testing.assert_allclose(transform.apply(csr_array(dense)).toarray(), out, atol=1e-15)
+    centred = Transform(center=np.arange(6.0), scale=np.full(6, 2.0)).apply(dense)
+    np.testing.assert_allclose(centred, (dense - np.arange(6)) / 2)
+    with pytest.raises(InputError, match="cannot be centred"):
+        Transform(center=np.zeros(6)).apply(csr_array(dense))
+    with pytest.raises(InputError, match="has 5 columns, but the transform was fitted on 6"):
+        transform.apply(dense[:, :5])
+
+
+def test_transform_copies_and_keeps_types() -> None:
+    X = np.ones((2, 2), dtype=np.float32)
+    assert Transform(normalize="l2").apply(X).dtype == np.float32
+    assert Transform().apply(np.ones((2, 2), dtype=np.int8)).dtype == np.float64
+    same = Transform().apply(X)
+    same[0, 0] = 9
+    assert X[0, 0] == 1
+    sparse = csr_array(X)
+    Transform().apply(sparse).data[:] = 9
+    assert sparse.data[0] == 1
+
+
+@pytest.mark.parametrize("size", [1e-200, 1e200, 1.0])
+def test_norms_neither_overflow_nor_vanish(size: float) -> None:
+    X = np.array([[3.0, 4.0]]) * size
+    expected = [[0.6, 0.8]]
+    np.testing.assert_allclose(Transform(normalize="l2").apply(X), expected)
+    np.testing.assert_allclose(Transform(normalize="l2").apply(csr_array(X)).toarray(), expected)
+
+
+def test_transform_on_disk_and_digest(tmp_path: Path) -> None:
+    transforms = [
+        Transform(),
+        Transform(normalize="l2"),
+        Transform(center=np.zeros(3)),
+        Transform(scale=np.ones(3)),
+        Transform(center=np.zeros(3), scale=np.ones(3), normalize="l2"),
+    ]
+    assert len({transform.digest() for transform in transforms}) == 5
+    with create_h5(tmp_path / "a.h5", "fastadmm-test") as file:
+        for i, transform in enumerate(transforms):
+            transform.to_group(file.create_group(f"t{i}"))
+    with read_h5(tmp_path / "a.h5") as file:
+        assert [Transform.from_group(file[f"t{i}"]) for i in range(5)] == transforms
+    assert [transform.is_identity for transform in transforms] == [True, False, False, False, False]
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"normalize": "l1"}, "'l1'"),
+        ({"scale": [1.0, 0.0]}, "scale of column 2 is 0.0"),
+        ({"scale": [1.0, -1.0]}, "scale of column 2"),
+        ({"center": [np.nan]}, "center of column 1 is nan"),
+        ({"center": [[1.0]]}, "2 dimensions"),
+        ({"center": ["x"]}, "vector of numbers"),
+        ({"center": [1.0], "scale": [1.0, 2.0]}, "center has 1 entries, scale 2"),
+    ],
+)
+def test_wrong_transforms(options: dict[str, object], words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        Transform(**options)  # type: ignore[arg-type]
+
+
+# --- imports, documentation
+
+
+def test_import_is_light() -> None:
+    code = (
+        "import sys, fastadmm.store as s; s.open_partition, s.PartyWriter, s.Transform; "
+        "print([m for m in ('pandas', 'sklearn', 'numba', 'matplotlib') if m in sys.modules])"
+    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert run.stdout.strip() == "[]"
+
+
+def test_all_names_resolve() -> None:
+    from fastadmm import store
+
+    assert all(getattr(store, name) is not None for name in store.__all__)
+    assert "open_partition" in dir(store)
+    with pytest.raises(AttributeError, match="no_such_name"):
+        _ = store.no_such_name
+
+
+def test_documented_example(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    failures, tried = doctest.testfile(
+        str(ROOT / "docs" / "file-format.md"), module_relative=False, optionflags=doctest.ELLIPSIS
+    )
+    assert tried > 10
+    assert failures == 0
