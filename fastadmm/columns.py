@@ -165,7 +165,7 @@ def _column(member: Any, m: int, n_features: int, numbers: dict[str, int] | None
     if _is_number(member):
         if not 0 <= member < n_features:
             raise ConfigError(
-                f"parties: column {int(member)} of party {m} is outside 0 ... {n_features - 1}, the columns of X"
+                f"parties: column {int(member)} of party {m} is outside 0 ... {n_features - 1}"
             )
         return int(member)
     if not isinstance(member, str):

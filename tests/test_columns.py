@@ -1,0 +1,150 @@
+"""parties= becomes one array of column numbers per party."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.sparse as sp
+from fastadmm.columns import block_names, consecutive, is_block_list, resolve_parties, take_columns
+from fastadmm.errors import ConfigError
+from hypothesis import given
+from hypothesis import strategies as st
+
+NAMES = ["age", "sex", "bmi", "bp", "s1"]
+
+
+@pytest.mark.parametrize(
+    ("parties", "expected"),
+    [
+        (None, [[0, 1, 2, 3, 4]]),
+        (1, [[0, 1, 2, 3, 4]]),
+        (2, [[0, 1, 2], [3, 4]]),
+        (np.int64(5), [[0], [1], [2], [3], [4]]),
+        ([2, 3], [[0, 1], [2, 3, 4]]),
+        ((4, 1), [[0, 1, 2, 3], [4]]),
+        (np.array([1, 4]), [[0], [1, 2, 3, 4]]),
+        ([[4, 0], [1, 3, 2]], [[4, 0], [1, 3, 2]]),
+        ([range(0, 2), range(2, 5)], [[0, 1], [2, 3, 4]]),
+        ([np.array([1, 2]), (0, 3, 4)], [[1, 2], [0, 3, 4]]),
+        ([["bp", "age"], ["sex", "bmi", "s1"]], [[3, 0], [1, 2, 4]]),
+        ([["bp", 0], pd.Index(["sex", "bmi", "s1"])], [[3, 0], [1, 2, 4]]),
+    ],
+)
+def test_every_form(parties: Any, expected: list[list[int]]) -> None:
+    resolved = resolve_parties(parties, 5, NAMES)
+    assert [list(held) for held in resolved] == expected
+
+
+@pytest.mark.parametrize(
+    ("parties", "message"),
+    [
+        (0, r"0 blocks cannot be cut from 5 columns"),
+        (6, r"6 blocks cannot be cut from 5 columns"),
+        (True, r"True is neither"),
+        (2.5, r"2\.5 is neither"),
+        ("age", r"'age' is neither"),
+        ({"bank": ["age"]}, r"is neither"),
+        (np.array(3), r"is not a list"),
+        ([], r"the list is empty"),
+        ([2, 2], r"add up to 4, but X has 5 columns"),
+        ([5, 0], r"width 0 in \[5, 0\]"),
+        ([6, -1], r"width -1"),
+        ([2, [2, 3, 4]], r"party 1 is 2; expected a list"),
+        (["age", "sex"], r"party 1 is 'age'; expected a list"),
+        ([[0, 1, 2, 3, 4], []], r"party 2 has no columns"),
+        ([[0, 1], [1, 2, 3, 4]], r"column 1 is given to party 1 and again to party 2"),
+        ([["age", 0], [1, 2, 3, 4]], r"column 0 is given to party 1 and again to party 1"),
+        ([[0, 1], [2]], r"2 of 5 columns belong to no party: 'bp', 's1'; assign"),
+        ([[0, 1], [2, 3, 5]], r"column 5 of party 2 is outside 0 \.\.\. 4"),
+        ([[-1], [0, 1, 2, 3]], r"column -1 of party 1 is outside"),
+        ([["weight"], [0, 1, 2, 3, 4]], r"'weight', which X does not have"),
+        ([[True, False], [0]], r"True of party 1 is neither"),
+        ([[0.0, 1], [2, 3, 4]], r"0\.0 of party 1 is neither"),
+    ],
+)
+def test_mistakes_are_named(parties: Any, message: str) -> None:
+    with pytest.raises(ConfigError, match=message) as caught:
+        resolve_parties(parties, 5, NAMES)
+    assert str(caught.value).startswith("parties")
+    assert "\n" not in str(caught.value)
+
+
+def test_names_need_names() -> None:
+    with pytest.raises(ConfigError, match="columns of X have no names"):
+        resolve_parties([["age"], ["sex"]], 2)
+
+
+def test_an_ambiguous_name_is_refused_but_not_its_numbers() -> None:
+    with pytest.raises(ConfigError, match="'x' occurs more than once"):
+        resolve_parties([["x"], ["y"]], 3, ["x", "y", "x"])
+    assert [list(held) for held in resolve_parties([[0, 2], ["y"]], 3, ["x", "y", "x"])] == [[0, 2], [1]]
+
+
+def test_a_long_list_of_missing_columns_is_shortened() -> None:
+    with pytest.raises(ConfigError, match=r"99 of 100 columns belong to no party: 1, 2, 3, 4, 5, \.\.\."):
+        resolve_parties([[0]], 100)
+
+
+@given(st.permutations(range(12)), st.sets(st.integers(1, 11)))
+def test_any_split_is_a_permutation(order: list[int], cuts: set[int]) -> None:
+    bounds = [0, *sorted(cuts), 12]
+    parties = [order[a:b] for a, b in zip(bounds[:-1], bounds[1:], strict=True)]
+    resolved = resolve_parties(parties, 12)
+    assert [list(held) for held in resolved] == parties
+    assert sorted(np.concatenate(resolved)) == list(range(12))
+
+
+@given(st.integers(1, 40), st.integers(1, 40))
+def test_equal_blocks_differ_by_one_column_at_most(n_features: int, count: int) -> None:
+    if count > n_features:
+        with pytest.raises(ConfigError):
+            resolve_parties(count, n_features)
+        return
+    widths = [len(held) for held in resolve_parties(count, n_features)]
+    assert sum(widths) == n_features
+    assert max(widths) - min(widths) <= 1
+    assert widths == sorted(widths, reverse=True)
+
+
+def test_consecutive() -> None:
+    assert [list(held) for held in consecutive([2, 1])] == [[0, 1], [2]]
+
+
+@pytest.mark.parametrize("columns", [[0, 1, 2, 3], [1, 2], [3, 0], [2]])
+def test_taken_columns_equal_numpys(columns: list[int]) -> None:
+    X = np.arange(12.0).reshape(3, 4)
+    held = np.array(columns)
+    np.testing.assert_array_equal(take_columns(X, held), X[:, columns])
+    np.testing.assert_array_equal(take_columns(sp.csr_array(X), held).toarray(), X[:, columns])
+
+
+def test_consecutive_columns_are_not_copied() -> None:
+    X = np.ones((3, 4))
+    assert take_columns(X, np.arange(4)) is X
+    assert np.shares_memory(take_columns(X, np.array([1, 2])), X)
+
+
+@pytest.mark.parametrize(
+    ("X", "expected"),
+    [
+        ([np.ones((2, 1)), np.ones((2, 3))], True),
+        ((sp.csr_array(np.ones((2, 1))), pd.DataFrame({"a": [1.0, 2.0]})), True),
+        ([[1.0, 2.0], [3.0, 4.0]], False),
+        ([np.ones(2), np.ones(2)], False),
+        (np.ones((2, 2, 2)), False),
+        (pd.DataFrame({"a": [1.0]}), False),
+        ([], False),
+    ],
+)
+def test_blocks_and_rows_are_told_apart(X: Any, expected: bool) -> None:
+    assert is_block_list(X) is expected
+
+
+def test_block_names_need_strings_everywhere() -> None:
+    first, second = pd.DataFrame({"a": [1.0], "b": [2.0]}), pd.DataFrame({"c": [1.0]})
+    assert block_names([first, second]) == ["a", "b", "c"]
+    assert block_names([first, np.ones((1, 1))]) is None
+    assert block_names([first, pd.DataFrame([[1.0]])]) is None
