@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import zipfile
 import zlib
 from collections.abc import Iterator
@@ -30,13 +31,25 @@ class _Member:
     def __init__(self, source: NpzSource, archive: zipfile.ZipFile, key: str) -> None:
         self.where = f"{source.path}: array {key!r}"
         self.key = key
+        self._rows = 0
+        self._whole: np.ndarray | None = None
         try:
             self._file = archive.open(f"{key}.npy")
-            version = npy.read_magic(self._file)
-            read = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
-            self.shape, fortran, self.dtype = read(self._file)
         except KeyError:
             raise source._missing(key) from None
+        except _DAMAGED as error:
+            raise InputError(f"{self.where}: cannot be read: {' '.join(str(error).split())}") from None
+        try:
+            self._read_header(key)
+        except BaseException:
+            self._file.close()
+            raise
+
+    def _read_header(self, key: str) -> None:
+        try:
+            version = npy.read_magic(self._file)
+            read = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
+            self.shape, self._fortran, self.dtype = read(self._file)
         except (*_DAMAGED, ValueError) as error:
             raise InputError(f"{self.where}: cannot be read: {' '.join(str(error).split())}") from None
         if self.dtype.hasobject:
@@ -45,12 +58,6 @@ class _Member:
             )
         if self.dtype.kind not in "biuf" and not (self.dtype.kind in "SU" and key == "format"):
             raise InputError(f"{self.where} has type {self.dtype}, expected numbers")
-        self._rows = 0
-        # Fortran order holds columns one after the other: rows cannot be streamed.
-        self._whole: np.ndarray | None = None
-        if fortran and len(self.shape) > 1:
-            flat = self._read(int(np.prod(self.shape)))
-            self._whole = np.ascontiguousarray(flat.reshape(self.shape, order="F"))
 
     def __enter__(self) -> _Member:
         return self
@@ -64,21 +71,24 @@ class _Member:
         """The next ``count`` rows (fewer at the end)."""
         count = min(count, self.shape[0] - self._rows)
         start, self._rows = self._rows, self._rows + count
-        if self._whole is not None:
+        if self._fortran and len(self.shape) > 1:
+            # Columns lie one after the other, so that rows cannot be streamed: the only array loaded whole.
+            if self._whole is None:
+                self._whole = self._read(math.prod(self.shape), last=True).reshape(self.shape, order="F")
             return self._whole[start : start + count]
-        width = int(np.prod(self.shape[1:], dtype=np.int64))
-        return self._read(count * width).reshape((count, *self.shape[1:]))
+        values = self._read(count * math.prod(self.shape[1:]), last=self._rows == self.shape[0])
+        return values.reshape((count, *self.shape[1:]))
 
     def all(self) -> np.ndarray:
         """The whole array."""
-        return self.rows(self.shape[0]) if self.shape else self._read(1).reshape(())
+        return self.rows(self.shape[0]) if self.shape else self._read(1, last=True).reshape(())
 
-    def _read(self, count: int) -> np.ndarray:
+    def _read(self, count: int, last: bool) -> np.ndarray:
         size = count * self.dtype.itemsize
         try:
             data = self._file.read(size)
-            if len(data) == size and count and self._rows >= (self.shape[0] if self.shape else 0):
-                self._file.read(1)  # the end of the member: checks its CRC
+            if last:
+                self._file.read(1)  # reaches the end of the member, which checks its CRC
         except _DAMAGED as error:
             raise InputError(f"{self.where} is damaged: {error}: copy or download the file again") from None
         if len(data) != size:
