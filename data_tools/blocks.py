@@ -52,8 +52,12 @@ class Source(Protocol):
 
     path: str
     kind: str
-    n_features: int | None
     feature_names: list[str] | None
+
+    @property
+    def n_features(self) -> int | None:
+        """Read-only here, so that a reader may promise an int."""
+        ...
 
     def blocks(self, on_read: OnRead | None = None) -> Iterator[Block]:
         """Stream the rows from the beginning."""
