@@ -1,0 +1,325 @@
+"""Slow and obvious twins of what the product computes fast; no import of the product.
+
+Scaling as in docs/solver.md: losses are summed over samples with weights s,
+``r`` is the penalty of the summed scaling, ``lam`` is per mean loss.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from decimal import Decimal, localcontext
+
+import numpy as np
+from scipy.optimize import brentq
+
+Array = np.ndarray
+
+_DIGITS = 50
+
+
+# --- scalar losses in 50 decimal digits
+
+
+def exact_sigmoid(z: Decimal) -> Decimal:
+    """``1 / (1 + exp(-z))``."""
+    e = (-abs(z)).exp()
+    return 1 / (1 + e) if z >= 0 else e / (1 + e)
+
+
+def exact_residual(z: Decimal, q: Decimal) -> Decimal:
+    """``sigmoid(z) - q``, from the side on which 50 digits suffice for the tail."""
+    return exact_sigmoid(z) - q if z < 0 else (1 - q) - exact_sigmoid(-z)
+
+
+def exact_logistic(z: float, q: float) -> tuple[float, float, float]:
+    """Value, derivative and second derivative of ``log(1 + exp(z)) - q z``."""
+    with localcontext() as context:
+        context.prec = _DIGITS
+        t, target = Decimal(z), Decimal(q)
+        e = (-abs(t)).exp()
+        # 50 digits do not resolve 1 + e for the smallest e
+        log1p = (1 + e).ln() if e > Decimal(10) ** -20 else e - e * e / 2
+        value = max(t, Decimal(0)) - target * t + log1p
+        return float(value), float(exact_residual(t, target)), float(exact_sigmoid(t) * exact_sigmoid(-t))
+
+
+def exact_logistic_prox(v: float, shift: float, q: float, s: float, r: float) -> tuple[Decimal, float]:
+    """Minimiser of ``s l(z + shift) + r/2 (z - v)^2`` and ``s l'`` there, by bisection."""
+    with localcontext() as context:
+        context.prec = _DIGITS
+        centre, target, weight, penalty = Decimal(v) + Decimal(shift), Decimal(q), Decimal(s), Decimal(r)
+        low, high = centre - weight / penalty * (1 - target), centre + weight / penalty * target
+        while high - low > Decimal(10) ** -25 * max(1, abs(low)):
+            middle = (low + high) / 2
+            if weight * exact_residual(middle, target) + penalty * (middle - centre) > 0:
+                high = middle
+            else:
+                low = middle
+        point = (low + high) / 2
+        return point - Decimal(shift), float(weight * exact_residual(point, target))
+
+
+# --- losses over vectors, in double precision
+
+
+def loss_value(name: str, z: Array, y: Array, s: Array) -> float:
+    """``sum_i s_i l(z_i, y_i)``, added up without rounding error."""
+    if name == "squared":
+        return math.fsum(s * (z - y) ** 2 / 2)
+    return math.fsum(s * (np.log1p(np.exp(-np.abs(z))) + np.where(z >= 0, (1 - y) * z, -y * z)))
+
+
+def loss_gradient(name: str, z: Array, y: Array, s: Array) -> Array:
+    """Derivative of the weighted loss, per sample."""
+    if name == "squared":
+        return s * (z - y)
+    e = np.exp(-np.abs(z))
+    return s * (np.where(z >= 0, 1.0, e) / (1 + e) - y)
+
+
+def loss_curvature(name: str, z: Array, s: Array) -> Array:
+    """Second derivative of the weighted loss, per sample."""
+    if name == "squared":
+        return s * np.ones_like(z)
+    e = np.exp(-np.abs(z))
+    return s * e / (1 + e) ** 2
+
+
+def dense(matrix: object) -> Array:
+    """Any matrix as a dense float64 array."""
+    return np.asarray(matrix.toarray() if hasattr(matrix, "toarray") else matrix, dtype=float)
+
+
+# --- the optimum, by Newton's method on all columns together
+
+
+@dataclass
+class Optimum:
+    """Best model: weights of all columns, intercept, objective per mean loss."""
+
+    weights: Array
+    intercept: float
+    objective: float
+
+
+def objective(
+    name: str, x: Array, b: float, matrix: Array, y: Array, lam: float, s: Array, offset: Array
+) -> float:
+    """``F(x, b)`` per mean loss."""
+    return loss_value(name, offset + b + matrix @ x, y, s) / math.fsum(s) + lam / 2 * math.fsum(x * x)
+
+
+def optimum(
+    name: str, matrix: Array, y: Array, lam: float, s: Array, offset: Array, fit_intercept: bool
+) -> Optimum:
+    """Minimise F to rounding error, with backtracking Newton steps."""
+    n, d = matrix.shape
+    total = s.sum()
+    design = np.hstack([matrix, np.ones((n, 1))]) if fit_intercept else matrix
+    ridge = np.full(design.shape[1], lam)
+    if fit_intercept:
+        ridge[-1] = 0.0
+    theta = np.zeros(design.shape[1])
+
+    def value(t: Array) -> float:
+        return loss_value(name, offset + design @ t, y, s) / total + math.fsum(ridge * t * t) / 2
+
+    best = value(theta)
+    for _ in range(200):
+        z = offset + design @ theta
+        gradient = design.T @ loss_gradient(name, z, y, s) / total + ridge * theta
+        hessian = (design.T * loss_curvature(name, z, s)) @ design / total + np.diag(ridge)
+        step = np.linalg.solve(hessian, gradient)
+        length = 1.0
+        while value(theta - length * step) > best + 1e-15 * abs(best) and length > 1e-10:
+            length /= 2
+        theta = theta - length * step
+        new = value(theta)
+        if gradient @ step < 1e-28 * max(1.0, abs(new)):
+            break
+        best = new
+    b = float(theta[-1]) if fit_intercept else 0.0
+    return Optimum(theta[:d], b, value(theta))
+
+
+def best_intercept(name: str, z: Array, y: Array, s: Array) -> float:
+    """The b that minimises the loss at ``z + b``."""
+
+    def slope(b: float) -> float:
+        return float(loss_gradient(name, z + b, y, s).sum())
+
+    return _root(slope)
+
+
+def _root(function: object, start: float = 0.0) -> float:
+    low, high = start - 1.0, start + 1.0
+    while function(low) > 0:
+        low -= high - low
+    while function(high) < 0:
+        high += high - low
+    return float(brentq(function, low, high, xtol=1e-15, rtol=8.9e-16))
+
+
+# --- ADMM sharing exactly as printed, one equation after the other
+
+
+@dataclass
+class State:
+    """Weights and messages of every party, z, u and the intercept b."""
+
+    x: list[Array]
+    messages: list[Array]
+    z: Array
+    u: Array
+    b: float = 0.0
+
+
+class NaiveADMM:
+    """DESIGN equations, dense, with normal equations and scalar root finding."""
+
+    def __init__(
+        self,
+        scheme: str,
+        blocks: Sequence[object],
+        y: Array,
+        *,
+        loss: str,
+        lam: float,
+        r: float,
+        s: Array | None = None,
+        offset: Array | None = None,
+        fit_intercept: bool = False,
+    ) -> None:
+        self.scheme, self.loss, self.r, self.fit_intercept = scheme, loss, r, fit_intercept
+        self.blocks = [dense(block) for block in blocks]
+        self.y = np.asarray(y, dtype=float)
+        n = len(self.y)
+        self.s = np.ones(n) if s is None else s
+        self.offset = np.zeros(n) if offset is None else offset
+        self.ridge = lam * self.s.sum()
+        self.state = State(
+            [np.zeros(D.shape[1]) for D in self.blocks], [np.zeros(n) for _ in self.blocks], np.zeros(n), np.zeros(n)
+        )
+
+    def round(self) -> State:
+        old = self.state
+        x = {"jacobi": self._jacobi, "gauss-seidel": self._gauss_seidel, "sharing": self._boyd}[self.scheme](old)
+        messages = [D @ w for D, w in zip(self.blocks, x)]
+        total = np.sum(messages, axis=0)
+        b = self._intercept(total, old.u) if self.fit_intercept else 0.0
+        z = self._z(total, old.u, b)
+        u = old.u + self.r * (total - z)
+        self.state = State(x, messages, z, u, b)
+        return self.state
+
+    def _x(self, m: int, others: Array, z: Array, u: Array) -> Array:
+        # argmin ridge |x|^2 / 2 + <u, D x> + r/2 |others + D x - z|^2
+        D = self.blocks[m]
+        matrix = self.ridge * np.eye(D.shape[1]) + self.r * D.T @ D
+        return np.linalg.solve(matrix, D.T @ (self.r * (z - others) - u))
+
+    def _jacobi(self, old: State) -> list[Array]:
+        total = np.sum(old.messages, axis=0)
+        return [self._x(m, total - old.messages[m], old.z, old.u) for m in range(len(self.blocks))]
+
+    def _gauss_seidel(self, old: State) -> list[Array]:
+        messages, x = list(old.messages), []
+        for m, D in enumerate(self.blocks):
+            others = np.sum([a for k, a in enumerate(messages) if k != m] or [0 * old.z], axis=0)
+            x.append(self._x(m, others, old.z, old.u))
+            messages[m] = D @ x[m]
+        return x
+
+    def _boyd(self, old: State) -> list[Array]:
+        # Boyd et al. (2011), section 7.3, with averages and the scaled dual variable:
+        # x_m = argmin f_m(x) + rho/2 |D_m x - D_m x_m^k + mean - z_mean + dual|^2, rho = M r
+        count = len(self.blocks)
+        rho = count * self.r
+        mean, z_mean, dual = np.sum(old.messages, axis=0) / count, old.z / count, old.u / rho
+        x = []
+        for D, a in zip(self.blocks, old.messages):
+            target = a - mean + z_mean - dual
+            x.append(np.linalg.solve(self.ridge * np.eye(D.shape[1]) + rho * D.T @ D, rho * D.T @ target))
+        return x
+
+    def _z(self, total: Array, u: Array, b: float) -> Array:
+        def solve(i: int) -> float:
+            one = slice(i, i + 1)
+
+            def slope(z: float) -> float:
+                at = np.array([self.offset[i] + b + z])
+                g = loss_gradient(self.loss, at, self.y[one], self.s[one])[0]
+                return float(g - u[i] - self.r * (total[i] - z))
+
+            return _root(slope, float(total[i]))
+
+        return np.array([solve(i) for i in range(len(total))])
+
+    def _intercept(self, total: Array, u: Array) -> float:
+        # b is minimised together with z: the loss gradient at the new z sums to zero
+        def slope(b: float) -> float:
+            at = self.offset + b + self._z(total, u, b)
+            return float(loss_gradient(self.loss, at, self.y, self.s).sum())
+
+        low, high = -1.0, 1.0
+        while slope(low) > 0:
+            low *= 2
+        while slope(high) < 0:
+            high *= 2
+        return float(brentq(slope, low, high, xtol=1e-13, rtol=8.9e-16))
+
+    # --- what is reported of a state
+
+    def lagrangian(self, state: State) -> float:
+        """Equation 5 of the paper, in the summed scaling."""
+        return augmented_lagrangian(self, state.x, state.messages, state.z, state.u, state.b)
+
+
+def augmented_lagrangian(
+    problem: NaiveADMM, x: Sequence[Array], messages: Sequence[Array], z: Array, u: Array, b: float
+) -> float:
+    """Loss at z, regularisers, ``<u, S - z>`` and ``r/2 |S - z|^2``: equation 5, summed scaling."""
+    mismatch = np.sum(messages, axis=0) - z
+    loss = loss_value(problem.loss, problem.offset + b + z, problem.y, problem.s)
+    penalty = problem.ridge / 2 * sum(float(w @ w) for w in x)
+    return loss + penalty + float(u @ mismatch) + problem.r / 2 * float(mismatch @ mismatch)
+
+
+def lyapunov(
+    problem: NaiveADMM, x: Sequence[Array], messages: Sequence[Array], z: Array, u: Array, b: float
+) -> float:
+    """``V^t``, equation 13: prox-gradient maps of the parties, gradient in z, and the mismatch."""
+    mismatch = np.sum(messages, axis=0) - z
+    total = 0.0
+    for D, w in zip(problem.blocks, x):
+        smooth = D.T @ (u + problem.r * mismatch)
+        # prox of ridge |x|^2 / 2 shrinks by 1 / (1 + ridge)
+        total += float(np.sum((w - (w - smooth) / (1 + problem.ridge)) ** 2))
+    in_z = loss_gradient(problem.loss, problem.offset + b + z, problem.y, problem.s) - u - problem.r * mismatch
+    return total + float(in_z @ in_z) + float(mismatch @ mismatch)
+
+
+def certificate(problem: NaiveADMM, x: Sequence[Array], b: float) -> tuple[float, float]:
+    """Objective and duality gap at weights x and their best intercept b, per mean loss."""
+    total = problem.s.sum()
+    z = problem.offset + b + sum(D @ w for D, w in zip(problem.blocks, x))
+    g = loss_gradient(problem.loss, z, problem.y, problem.s)
+    value = loss_value(problem.loss, z, problem.y, problem.s) + problem.ridge / 2 * sum(float(w @ w) for w in x)
+    gap = sum(float(np.sum((D.T @ g + problem.ridge * w) ** 2)) for D, w in zip(problem.blocks, x))
+    return value / total, gap / (2 * problem.ridge) / total
+
+
+# --- Anderson acceleration by least squares over the whole history
+
+
+def anderson_step(points: Sequence[Array], images: Sequence[Array], memory: int, metric: Array) -> Array:
+    """Extrapolate from points v_j and images T(v_j), weights summing to one, least residual in the metric."""
+    points, images = list(points)[-memory - 1 :], list(images)[-memory - 1 :]
+    residuals = [t - v for v, t in zip(points, images)]
+    differences = np.array([b - a for a, b in zip(residuals, residuals[1:])]).T
+    steps = np.array([b - a for a, b in zip(images, images[1:])]).T
+    root = np.sqrt(metric)
+    gamma, *_ = np.linalg.lstsq(root[:, None] * differences, root * residuals[-1], rcond=None)
+    return images[-1] - steps @ gamma

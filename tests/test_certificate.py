@@ -1,0 +1,196 @@
+"""The certificate never lies: reported gaps against an independent high-accuracy optimum."""
+
+from __future__ import annotations
+
+import math
+
+import naive
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from fastadmm.coordinator.certificate import LowerBound
+from fastadmm.coordinator.root import increasing_root
+from fastadmm.history import Status
+from fastadmm.problem import make_problem
+from fastadmm.solver import Solver, SolverOptions, solve
+
+N = 80
+
+
+def build(loss, weighted, seed):
+    rng = np.random.default_rng(seed)
+    first = rng.normal(size=(N, 4))
+    second = np.where(rng.random((N, 7)) < 0.4, rng.normal(size=(N, 7)), 0.0)
+    third = first[:, :3] + 0.1 * rng.normal(size=(N, 3))  # nearly the first party's columns
+    z = first @ rng.normal(size=4) + second @ rng.normal(size=7) + 0.7
+    y = z + rng.normal(size=N) if loss == "squared" else (z + rng.normal(size=N) > 0).astype(float)
+    s = np.where(rng.random(N) < 0.1, 0.0, rng.uniform(0.1, 5.0, N)) if weighted else np.ones(N)
+    offset = rng.normal(size=N) if weighted else np.zeros(N)
+    return [first, sp.csr_array(second), third], y, s, offset
+
+
+CASES = [
+    (scheme, loss, intercept, weighted)
+    for scheme in ("sharing", "jacobi", "gauss-seidel")
+    for loss in ("logistic", "squared")
+    for intercept in (False, True)
+    for weighted in (False, True)
+]
+
+
+@pytest.mark.parametrize("lam", [1e-1, 1e-3, 1e-5])
+@pytest.mark.parametrize(("scheme", "loss", "intercept", "weighted"), CASES)
+def test_gap_bounds_the_distance_to_the_optimum_in_every_round(scheme, loss, intercept, weighted, lam):
+    blocks, y, s, offset = build(loss, weighted, seed=len(scheme))
+    matrix = np.hstack([naive.dense(block) for block in blocks])
+    best = naive.optimum(loss, matrix, y, lam, s, offset, intercept)
+    problem = make_problem(
+        blocks, y, loss=loss, lam=lam, fit_intercept=intercept, sample_weight=s, offset=offset
+    )
+    solver = Solver(problem, SolverOptions(scheme=scheme, gap=0.0, penalty=0.05, n_threads=1))
+    for _ in range(60):
+        record = solver.round()
+        x = np.concatenate(solver.party_weights())
+        if not np.isfinite(record.objective) or record.objective > 1e6:
+            assert scheme != "sharing"
+            break
+        value = naive.objective(loss, x, solver.intercept, matrix, y, lam, s, offset)
+        scale = max(1.0, abs(value))
+        assert record.objective == pytest.approx(value, rel=1e-12)
+        assert record.gap_absolute >= value - best.objective - 1e-13 * scale
+        assert record.gap >= (value - best.objective) / best.objective - 1e-13 * scale / best.objective
+        assert record.gap >= record.gap_absolute / value or record.gap_absolute == 0.0
+        # the lower bound it implies is one
+        assert value - record.gap_absolute <= best.objective + 1e-13 * scale
+        # the intercept is the best one for these weights
+        if intercept:
+            g = naive.loss_gradient(loss, offset + solver.intercept + matrix @ x, y, s)
+            assert abs(g.sum()) <= 1e-10 * (1.0 + np.abs(g).sum())
+        else:
+            assert solver.intercept == 0.0
+        assert record.weight_norms == pytest.approx([np.linalg.norm(w) for w in solver.party_weights()])
+
+
+@pytest.mark.parametrize("loss", ["logistic", "squared"])
+@pytest.mark.parametrize("intercept", [False, True])
+def test_the_gap_reaches_rounding_level_and_the_optimum_is_the_independent_one(loss, intercept):
+    blocks, y, s, offset = build(loss, True, seed=3)
+    matrix = np.hstack([naive.dense(block) for block in blocks])
+    best = naive.optimum(loss, matrix, y, 1e-2, s, offset, intercept)
+    problem = make_problem(
+        blocks, y, loss=loss, lam=1e-2, fit_intercept=intercept, sample_weight=s, offset=offset
+    )
+    solver = Solver(problem, SolverOptions(gap=1e-12, max_rounds=3000))
+    while (record := solver.round()).gap > 1e-12:
+        assert record.round < 3000
+    assert record.objective == pytest.approx(best.objective, rel=2e-12)
+    # strong convexity: lam/2 |x - x*|^2 <= gap
+    distance = np.concatenate(solver.party_weights()) - best.weights
+    assert 0.5e-2 * distance @ distance <= record.gap_absolute + 1e-13
+    assert solver.intercept == pytest.approx(best.intercept, abs=1e-4)
+
+
+@pytest.mark.parametrize("size", [-1e5, -800.0, 100.0, 150.0, 1e4])
+def test_a_large_offset_is_absorbed_by_the_intercept(size):
+    blocks, y, s, offset = build("logistic", False, seed=6)
+    result = solve(make_problem(blocks, y, lam=1e-2), SolverOptions(gap=1e-9))
+    moved = solve(make_problem(blocks, y, lam=1e-2, offset=np.full(N, size)), SolverOptions(gap=1e-9))
+    assert result.status is moved.status is Status.CONVERGED
+    assert moved.objective == pytest.approx(result.objective, rel=1e-8)
+    assert moved.intercept + size == pytest.approx(result.intercept, abs=1e-4)
+
+
+def test_without_an_exact_intercept_there_is_no_certificate(monkeypatch):
+    """The dual point is feasible only where the gradient sums to zero; else the gap proves nothing."""
+
+    def lazy(function, start):
+        function(start + 3.0)
+        return start + 3.0
+
+    blocks, y, s, offset = build("logistic", False, seed=7)
+    solver = Solver(make_problem(blocks, y, lam=1e-2), SolverOptions(gap=0.0))
+    solver.round()
+    solver.bound = LowerBound()
+    monkeypatch.setattr("fastadmm.coordinator.certificate.increasing_root", lazy)
+    record = solver.round()
+    assert record.gap == math.inf
+    assert solver.bound.value == -math.inf
+
+
+@pytest.mark.parametrize("loss", ["logistic", "squared"])
+@pytest.mark.parametrize("intercept", [False, True])
+def test_lagrangian_and_lyapunov_value_along_an_accelerated_run(loss, intercept):
+    blocks, y, s, offset = build(loss, True, seed=5)
+    problem = make_problem(
+        blocks, y, loss=loss, lam=1e-3, fit_intercept=intercept, sample_weight=s, offset=offset
+    )
+    solver = Solver(problem, SolverOptions(scheme="sharing", acceleration="anderson", gap=0.0, penalty=0.02))
+    twin = naive.NaiveADMM("sharing", blocks, y, loss=loss, lam=1e-3, r=0.02, s=s, offset=offset)
+    accelerated = 0
+    for _ in range(40):
+        record = solver.round()
+        accelerated += record.accelerated
+        last = solver.coordinator.last
+        state = solver.party_weights(), list(last.messages), last.z, last.u, solver.coordinator.intercept
+        lagrangian = naive.augmented_lagrangian(twin, *state) / s.sum()
+        assert record.augmented_lagrangian == pytest.approx(lagrangian, rel=1e-11)
+        size = sum(float(np.sum((D.T @ last.u) ** 2)) for D in twin.blocks)
+        assert record.lyapunov == pytest.approx(naive.lyapunov(twin, *state), rel=1e-7, abs=1e-24 * size)
+    assert accelerated > 10
+
+
+def test_a_run_in_which_the_best_bound_comes_before_the_last_round_keeps_it():
+    bound = LowerBound()
+    assert bound.update(1.0, 0.5) == (0.5, 1.0)
+    assert bound.update(1.2, 0.9) == (pytest.approx(0.7), pytest.approx(1.4))
+    assert bound.update(0.6, 0.05) == (pytest.approx(0.05), pytest.approx(0.05 / 0.55))
+    assert bound.value == pytest.approx(0.55)
+
+
+def test_relative_gap_without_a_positive_bound():
+    bound = LowerBound()
+    assert bound.update(1.0, 2.0) == (2.0, math.inf)
+    assert LowerBound(1.0).update(1.0, 3.0) == (0.0, 0.0)
+    assert LowerBound(0.0).update(0.0, 1.0) == (0.0, 0.0)
+    assert LowerBound(0.5).update(math.nan, math.nan)[0] != math.inf
+
+
+def test_not_a_number_never_becomes_a_bound():
+    bound = LowerBound(0.25)
+    bound.update(math.nan, 0.1)
+    bound.update(math.inf, math.inf)
+    assert bound.value == 0.25
+
+
+# --- the root finder of the intercept
+
+
+@pytest.mark.parametrize("start", [0.0, 1e-3, -50.0, 800.0])
+@pytest.mark.parametrize("root", [0.0, -3.7, 41.0, -900.0])
+def test_increasing_root_of_a_sigmoid(root, start):
+    def function(t):
+        return math.tanh((t - root) / 2), 1 / (2 * math.cosh(min(abs(t - root), 700) / 2) ** 2)
+
+    assert increasing_root(function, start) == pytest.approx(root, abs=1e-12 * (1 + abs(root)))
+
+
+def test_increasing_root_with_steps_and_flat_pieces():
+    calls = []
+
+    def function(t):
+        calls.append(t)
+        return float(np.clip(t - 5.0, -1.0, 1.0)), float(abs(t - 5.0) < 1.0)
+
+    found = increasing_root(function, -1e4)
+    assert found == pytest.approx(5.0, abs=1e-10)
+    assert calls[-1] == found
+
+
+def test_the_last_call_is_made_at_the_root_that_is_returned():
+    calls = []
+
+    def function(t):
+        calls.append(t)
+        return t**3 + t - 2.0, 3 * t**2 + 1
+
+    assert increasing_root(function, 7.0) == calls[-1] == pytest.approx(1.0)

@@ -1,0 +1,318 @@
+"""Every kernel against its twin in naive.py, with and without compilation."""
+
+from __future__ import annotations
+
+import math
+import os
+import subprocess
+import sys
+from decimal import Decimal
+
+import naive
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from fastadmm.kernels.csr import (
+    csr_accumulate_gram,
+    csr_accumulate_transposed,
+    csr_column_squares,
+    csr_product,
+)
+from fastadmm.kernels.exponential import exp_nonpositive
+from fastadmm.kernels.logistic import logistic_curvature, logistic_evaluate, logistic_prox
+from fastadmm.kernels.squared import squared_curvature, squared_evaluate, squared_prox
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+EPS = np.finfo(float).eps
+COMPILED = os.environ.get("NUMBA_DISABLE_JIT", "0") == "0"
+
+#: Without compilation kernels are slow and NumPy scalars warn where machine code is silent.
+N = 600 if COMPILED else 30
+
+
+def targets(rng: np.random.Generator, n: int) -> np.ndarray:
+    """Hard and soft targets mixed."""
+    return np.where(rng.random(n) < 0.5, rng.integers(0, 2, n).astype(float), rng.random(n))
+
+
+def weights(rng: np.random.Generator, n: int) -> np.ndarray:
+    """Sample weights over six orders of magnitude, some zero."""
+    return np.where(rng.random(n) < 0.1, 0.0, 10.0 ** rng.uniform(-3, 3, n))
+
+
+def spread(rng: np.random.Generator, n: int, decades: float = 6.0) -> np.ndarray:
+    """Numbers of both signs from 1e-decades to 1e+decades, and zero."""
+    values = rng.choice([-1.0, 1.0], n) * 10.0 ** rng.uniform(-decades, decades, n)
+    values[0] = 0.0
+    return values
+
+
+# --- the exponential
+
+
+def ulps(value: float, exact: Decimal) -> float:
+    return float(abs(Decimal(value) - exact) / Decimal(math.ulp(float(exact))))
+
+
+@pytest.mark.parametrize("low", [-1e-300, -1e-9, -0.5, -1.0, -40.0, -700.0])
+def test_exponential_is_within_two_ulps(low):
+    rng = np.random.default_rng(1)
+    for x in [0.0, low, *(rng.random(N) * low)]:
+        assert ulps(exp_nonpositive(x), Decimal(float(x)).exp()) <= 2.0
+        assert abs(exp_nonpositive(x) - math.exp(x)) <= 2.0 * math.ulp(math.exp(x))
+
+
+def test_exponential_at_the_seams_of_its_reduction():
+    for n in range(-1020, 1):
+        for x in (n * math.log(2), (n - 0.5) * math.log(2)):
+            for y in (x, math.nextafter(x, -math.inf), math.nextafter(x, math.inf)):
+                if -708.0 < y <= 0.0:
+                    assert abs(exp_nonpositive(y) - math.exp(y)) <= 2.0 * math.ulp(math.exp(y))
+
+
+@pytest.mark.parametrize("x", [-708.0, -709.0, -745.2, -1e6, -1e308, -math.inf])
+def test_exponential_stays_a_normal_number(x):
+    assert exp_nonpositive(x) == pytest.approx(math.exp(-708.0), rel=4 * EPS)
+
+
+# --- logistic: value, gradient, curvature
+
+
+def check_logistic(z, q, s):
+    n = len(z)
+    gradient, curvature = np.full(n, np.nan), np.full(n, np.nan)
+    total = logistic_evaluate(z, q, s, gradient, 0, n)
+    logistic_curvature(z, q, s, curvature, 0, n)
+    exact = [naive.exact_logistic(float(a), float(b)) for a, b in zip(z, q)]
+    value = math.fsum(w * e[0] for w, e in zip(s, exact))
+    assert total == pytest.approx(value, rel=4 * EPS * (1 + math.log2(n + 1)), abs=1e-300)
+    # tails are relative: a tiny gradient is exact too (1e-307: exp is floored at exp(-708))
+    np.testing.assert_allclose(curvature, s * [e[2] for e in exact], rtol=12 * EPS, atol=1e-300)
+    hard = (q == 0) | (q == 1)
+    expected = s * [e[1] for e in exact]
+    np.testing.assert_allclose(gradient[hard], expected[hard], rtol=8 * EPS, atol=1e-300)
+    # with a soft target the difference itself may vanish: absolute accuracy then
+    assert (np.abs(gradient - expected) <= 4 * EPS * s + 1e-300).all()
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_logistic_against_exact_arithmetic(seed):
+    rng = np.random.default_rng(seed)
+    check_logistic(spread(rng, N), targets(rng, N), weights(rng, N))
+
+
+@given(
+    st.lists(
+        st.tuples(st.floats(-1e6, 1e6), st.floats(0, 1), st.floats(0, 1e3).map(lambda s: 0.0 if s < 1e-9 else s)),
+        min_size=1,
+        max_size=5,
+    )
+)
+@settings(max_examples=60, deadline=None)
+def test_logistic_on_any_numbers(rows):
+    z, q, s = (np.array(column) for column in zip(*rows))
+    check_logistic(z, q, s)
+
+
+def test_logistic_gradient_of_well_classified_samples_keeps_its_digits():
+    z = np.array([40.0, -40.0, 300.0, -300.0])
+    q = np.array([1.0, 0.0, 1.0, 0.0])
+    gradient = np.empty(4)
+    value = logistic_evaluate(z, q, np.ones(4), gradient, 0, 4)
+    tail = np.exp(-np.abs(z))
+    np.testing.assert_allclose(gradient, [-tail[0], tail[1], -tail[2], tail[3]], rtol=4 * EPS)
+    assert value == pytest.approx(tail.sum(), rel=4 * EPS)
+
+
+# --- logistic: proximal operator
+
+
+def check_prox(v, shift, q, s, r, start):
+    """Solve and compare with bisection in 50 digits: rounding of the inputs' size is all that is allowed."""
+    n = len(v)
+    z, gradient = start.copy(), np.full(n, np.nan)
+    sum_gradient, sum_slope = logistic_prox(v, shift, q, s, r, z, gradient, 0, n)
+    slopes = []
+    for i in range(n):
+        root, g = naive.exact_logistic_prox(*(float(a[i]) for a in (v, shift, q, s)), r)
+        point = float(root + Decimal(float(shift[i])))
+        size = abs(v[i]) + abs(shift[i]) + abs(float(root)) + abs(point) + 1.0
+        _, residual, h = naive.exact_logistic(point, float(q[i]))
+        # stationarity r (z - v) + g = 0 up to rounding of z, amplified by the condition of the sample
+        assert abs(Decimal(float(z[i])) - root) <= Decimal(16 * EPS * size), i
+        slack = s[i] * (h * size + 1.0) if 0 < q[i] < 1 else s[i] * abs(residual) * (1.0 + size)
+        assert abs(gradient[i] - g) <= 16 * EPS * slack + 1e-300, i
+        slopes.append(r * s[i] * h / (r + s[i] * h))
+    assert sum_gradient == pytest.approx(math.fsum(gradient), abs=1e-12 * np.abs(gradient).sum() + 1e-300)
+    assert sum_slope == pytest.approx(math.fsum(slopes), rel=1e-9 * (1 + np.abs(v).max() * 1e-3), abs=1e-300)
+    return z
+
+
+@pytest.mark.parametrize("start", ["cold", "warm", "far"])
+@pytest.mark.parametrize("exponent", range(-6, 7, 2))
+def test_logistic_prox_is_exact_for_every_ratio(exponent, start):
+    rng = np.random.default_rng(exponent + 10)
+    n = N // 4
+    v, shift, q = spread(rng, n), spread(rng, n, 1.0), targets(rng, n)
+    s = np.where(rng.random(n) < 0.1, 0.0, rng.uniform(0.5, 2.0, n))
+    r = 10.0**-exponent
+    begin = {"cold": np.zeros(n), "warm": v + rng.normal(size=n) * 1e-3, "far": -v * 3.0}[start]
+    check_prox(v, shift, q, s, r, begin)
+
+
+@given(
+    st.lists(
+        st.tuples(st.floats(-1e6, 1e6), st.floats(-50, 50), st.floats(0, 1), st.floats(1e-6, 1e6)),
+        min_size=1,
+        max_size=4,
+    ),
+    st.sampled_from([1e-3, 0.1, 1.0, 1e3]),
+    st.floats(-1e6, 1e6),
+)
+@settings(max_examples=60, deadline=None)
+def test_logistic_prox_on_any_numbers(rows, r, start):
+    v, shift, q, s = (np.array(column) for column in zip(*rows))
+    s = np.clip(s, 1e-6 * r, 1e6 * r)
+    check_prox(v, shift, q, s, r, np.full(len(v), start))
+
+
+def test_logistic_prox_again_from_its_answer_stays():
+    rng = np.random.default_rng(5)
+    v, shift, q, s = rng.normal(size=N) * 5, rng.normal(size=N), targets(rng, N), weights(rng, N)
+    z = np.zeros(N)
+    first, second = np.empty(N), np.empty(N)
+    logistic_prox(v, shift, q, s, 0.3, z, first, 0, N)
+    again = z.copy()
+    logistic_prox(v, shift, q, s, 0.3, again, second, 0, N)
+    np.testing.assert_allclose(again, z, rtol=4 * EPS, atol=8 * EPS * (1 + np.abs(shift).max()))
+
+
+def test_logistic_gradient_from_the_prox_lies_in_the_conjugate_domain():
+    rng = np.random.default_rng(6)
+    v, q, s = spread(rng, N), targets(rng, N), weights(rng, N)
+    z, gradient = np.zeros(N), np.empty(N)
+    logistic_prox(v, np.zeros(N), q, s, 1e-3, z, gradient, 0, N)
+    assert (gradient >= -s * q).all()
+    assert (gradient <= s * (1 - q)).all()
+
+
+# --- squared loss
+
+
+@given(
+    st.lists(
+        st.tuples(st.floats(-1e6, 1e6), st.floats(-1e6, 1e6), st.floats(-1e3, 1e3), st.floats(0, 1e3)),
+        min_size=1,
+        max_size=6,
+    ),
+    st.floats(1e-6, 1e6),
+)
+@settings(max_examples=60, deadline=None)
+def test_squared_loss_and_prox(rows, r):
+    v, y, shift, s = (np.array(column) for column in zip(*rows))
+    s = np.where(s < 1e-9, 0.0, s)
+    n = len(v)
+    gradient, curvature, z = np.empty(n), np.empty(n), np.zeros(n)
+    value = squared_evaluate(v, y, s, gradient, 0, n)
+    squared_curvature(v, y, s, curvature, 0, n)
+    assert value == pytest.approx(naive.loss_value("squared", v, y, s), rel=1e-14, abs=1e-300)
+    np.testing.assert_array_equal(gradient, naive.loss_gradient("squared", v, y, s))
+    np.testing.assert_array_equal(curvature, s)
+    sums = squared_prox(v, shift, y, s, r, z, gradient, 0, n)
+    size = np.abs(v) + np.abs(y) + np.abs(shift) + 1.0
+    np.testing.assert_array_less(np.abs(z - (r * v + s * (y - shift)) / (r + s)), 8 * EPS * size)
+    np.testing.assert_array_less(np.abs(r * (z - v) + gradient), 8 * EPS * (r + s) * size)
+    assert sums[0] == pytest.approx(math.fsum(gradient), rel=1e-12, abs=1e-12 * float(s @ size))
+    assert sums[1] == pytest.approx(math.fsum(r * s / (r + s)), rel=1e-13)
+
+
+# --- row ranges
+
+
+@pytest.mark.parametrize("name", ["logistic", "squared"])
+def test_a_range_of_rows_touches_only_its_rows(name):
+    evaluate, curvature, prox = {
+        "logistic": (logistic_evaluate, logistic_curvature, logistic_prox),
+        "squared": (squared_evaluate, squared_curvature, squared_prox),
+    }[name]
+    rng = np.random.default_rng(3)
+    n = 1300 if COMPILED else 40
+    v, shift, q, s = rng.normal(size=n), rng.normal(size=n), rng.random(n), rng.random(n) + 0.1
+    whole = [np.empty(n) for _ in range(4)]
+    whole[2][:] = 0.0
+    evaluate(v, q, s, whole[0], 0, n)
+    curvature(v, q, s, whole[1], 0, n)
+    prox(v, shift, q, s, 0.5, whole[2], whole[3], 0, n)
+    start, stop = n // 3, n - 7
+    part = [np.full(n, -99.0) for _ in range(4)]
+    part[2][start:stop] = 0.0
+    evaluate(v, q, s, part[0], start, stop)
+    curvature(v, q, s, part[1], start, stop)
+    prox(v, shift, q, s, 0.5, part[2], part[3], start, stop)
+    for a, b in zip(whole, part):
+        np.testing.assert_allclose(b[start:stop], a[start:stop], rtol=8 * EPS, atol=8 * EPS)
+        assert (b[:start] == -99.0).all()
+        assert (b[stop:] == -99.0).all()
+    empty = np.full(n, -99.0)
+    assert evaluate(v, q, s, empty, 5, 5) == 0.0
+    assert (empty == -99.0).all()
+
+
+# --- sparse rows
+
+
+def random_csr(rng, n, d, density):
+    matrix = np.where(rng.random((n, d)) < density, rng.normal(size=(n, d)), 0.0)
+    matrix[n // 2] = 0.0  # an empty row
+    matrix[-1] = 0.0
+    matrix[:, d // 2] = 0.0  # an empty column
+    return matrix, sp.csr_array(matrix)
+
+
+@pytest.mark.parametrize("index_type", [np.uint32, np.uint64, np.int32, np.int64])
+@pytest.mark.parametrize("shape", [(1, 1), (7, 3), (40, 17), (5, 60)])
+def test_csr_kernels(shape, index_type):
+    rng = np.random.default_rng(shape[0])
+    n, d = shape
+    matrix, csr = random_csr(rng, n, d, 0.3)
+    parts = csr.indptr.astype(np.int64), csr.indices.astype(index_type), csr.data
+    x, v = rng.normal(size=d), rng.normal(size=n)
+    start, stop = n // 4, n - n // 5
+    rows = slice(start, stop)
+
+    out = np.full(n, -99.0)
+    csr_product(*parts, x, out, start, stop)
+    np.testing.assert_allclose(out[rows], matrix[rows] @ x, rtol=1e-14, atol=1e-14)
+    assert (np.delete(out, np.arange(n)[rows]) == -99.0).all()
+
+    out = np.ones(d)
+    csr_accumulate_transposed(*parts, v, out, start, stop)
+    np.testing.assert_allclose(out, 1.0 + matrix[rows].T @ v[rows], rtol=1e-13, atol=1e-13)
+
+    gram = np.zeros((d, d))
+    csr_accumulate_gram(*parts, gram, start, stop)
+    np.testing.assert_allclose(gram, np.triu(matrix[rows].T @ matrix[rows]), rtol=1e-13, atol=1e-13)
+
+    squares = np.ones(d)
+    csr_column_squares(*parts, squares, start, stop)
+    np.testing.assert_allclose(squares, 1.0 + (matrix[rows] ** 2).sum(axis=0), rtol=1e-14)
+
+
+# --- the same without compilation
+
+
+@pytest.mark.skipif(not COMPILED, reason="already without compilation")
+def test_kernels_without_compilation(tmp_path):
+    """The kernels are plain Python too: a debugger can step through them."""
+    chosen = "seams or evaluate or range or csr_kernels or against_exact or prox_is_exact or stays"
+    done = subprocess.run(
+        [sys.executable, "-P", "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", chosen, __file__],
+        env={**os.environ, "NUMBA_DISABLE_JIT": "1"},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-1000:]

@@ -1,0 +1,167 @@
+"""The paper's schemes step by step against their equations, and what happens where they diverge."""
+
+from __future__ import annotations
+
+import naive
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from fastadmm.coordinator.schemes import SCHEMES, get_scheme
+from fastadmm.errors import ConfigError
+from fastadmm.history import Status
+from fastadmm.problem import make_problem
+from fastadmm.solver import Solver, SolverOptions, solve
+
+ROUNDS = 20
+
+
+def case(loss, *, parties, intercept, weighted, seed=0, n=24):
+    """A small problem, dense and sparse blocks in turn, as arguments of both implementations."""
+    rng = np.random.default_rng(seed)
+    blocks = []
+    for m in range(parties):
+        block = rng.normal(size=(n, 3 + m)) / 2
+        blocks.append(sp.csr_array(np.where(np.abs(block) < 0.3, 0.0, block)) if m % 2 else block)
+    z = sum(naive.dense(b) @ rng.normal(size=b.shape[1]) for b in blocks) + 0.5
+    y = z + rng.normal(size=n) if loss == "squared" else (z + rng.normal(size=n) > 0).astype(float)
+    s = rng.uniform(0.2, 3.0, n) if weighted else None
+    offset = rng.normal(size=n) if weighted else None
+    return blocks, y, s, offset, intercept
+
+
+@pytest.mark.parametrize("weighted", [False, True], ids=["plain", "weights+offset"])
+@pytest.mark.parametrize("intercept", [False, True], ids=["no-intercept", "intercept"])
+@pytest.mark.parametrize("loss", ["logistic", "squared"])
+@pytest.mark.parametrize(("scheme", "parties"), [("jacobi", 2), ("gauss-seidel", 3), ("sharing", 3), ("jacobi", 1)])
+def test_every_round_solves_the_printed_equations(scheme, parties, loss, intercept, weighted):
+    blocks, y, s, offset, intercept = case(loss, parties=parties, intercept=intercept, weighted=weighted)
+    lam, r = 0.01, 0.2
+    problem = make_problem(
+        blocks, y, loss=loss, lam=lam, fit_intercept=intercept, sample_weight=s, offset=offset
+    )
+    solver = Solver(problem, SolverOptions(scheme=scheme, penalty=r, acceleration="none", n_threads=1))
+    twin = naive.NaiveADMM(
+        scheme, blocks, y, loss=loss, lam=lam, r=r, s=s, offset=offset, fit_intercept=intercept
+    )
+    best = -np.inf
+    for _ in range(ROUNDS):
+        record = solver.round()
+        state = twin.round()
+        fast = solver.coordinator.last
+        for a, b in zip(solver.party_weights(), state.x):
+            np.testing.assert_allclose(a, b, rtol=0, atol=1e-9)
+        np.testing.assert_allclose(fast.messages, state.messages, rtol=0, atol=1e-9)
+        np.testing.assert_allclose(fast.z, state.z, rtol=0, atol=1e-9)
+        np.testing.assert_allclose(fast.u, state.u, rtol=0, atol=1e-9)
+        assert solver.coordinator.intercept == pytest.approx(state.b, abs=1e-9)
+        # Lemma 2: u is the loss gradient at z
+        gradient = naive.loss_gradient(loss, twin.offset + state.b + state.z, twin.y, twin.s)
+        np.testing.assert_allclose(fast.u, gradient, rtol=0, atol=1e-9)
+        # and the record describes exactly this state
+        total = np.sum(state.messages, axis=0)
+        assert record.primal_residual == pytest.approx(np.sqrt(np.mean((total - state.z) ** 2)), abs=1e-9)
+        assert record.augmented_lagrangian * twin.s.sum() == pytest.approx(twin.lagrangian(state), rel=1e-9)
+        assert record.lyapunov == pytest.approx(
+            naive.lyapunov(twin, state.x, state.messages, state.z, state.u, state.b), rel=1e-6, abs=1e-12
+        )
+        b = naive.best_intercept(loss, twin.offset + total, twin.y, twin.s) if intercept else 0.0
+        value, gap = naive.certificate(twin, state.x, b)
+        best = max(best, value - gap)
+        assert record.objective == pytest.approx(value, rel=1e-10)
+        assert record.gap_absolute == pytest.approx(value - best, rel=1e-6, abs=1e-11)
+
+
+@pytest.mark.parametrize("scheme", ["jacobi", "gauss-seidel", "sharing"])
+def test_dual_residual_is_the_failure_of_each_partys_optimality(scheme):
+    blocks, y, *_ = case("logistic", parties=3, intercept=False, weighted=False)
+    problem = make_problem(blocks, y, lam=0.05, fit_intercept=False)
+    solver = Solver(problem, SolverOptions(scheme=scheme, penalty=0.1, acceleration="none"))
+    previous = None
+    for _ in range(5):
+        record = solver.round()
+        state = solver.coordinator.last
+        if previous is not None:
+            # a party's solve gives ridge x = -D' (its own smooth term); optimality wants ridge x = -D' u
+            norms = []
+            old_total, tau_r = previous.total(), solver.scheme.tau(3) * 0.1
+            seen = old_total.copy()
+            for m, block in enumerate(blocks):
+                target = previous.messages[m] - (seen - previous.z) * 0.1 / tau_r - previous.u / tau_r
+                s = state.u - tau_r * (state.messages[m] - target)
+                D = naive.dense(block)
+                failure = problem.regularization * solver.parties[m].weights + D.T @ state.u
+                np.testing.assert_allclose(D.T @ s, failure, atol=1e-9)
+                norms.append(float(s @ s))
+                if scheme == "gauss-seidel":
+                    seen += state.messages[m] - previous.messages[m]
+            assert record.dual_residual == pytest.approx(np.sqrt(sum(norms) / (3 * len(y))), rel=1e-6)
+        previous = solver.coordinator.last
+
+
+# --- divergence
+
+
+def copies(loss, n=60, d=4):
+    rng = np.random.default_rng(4)
+    block = rng.normal(size=(n, d))
+    z = block @ rng.normal(size=d)
+    y = z + 0.1 * rng.normal(size=n) if loss == "squared" else (z + rng.normal(size=n) > 0).astype(float)
+    return [block] * 3, y
+
+
+@pytest.mark.parametrize("loss", ["squared", "logistic"])
+def test_jacobi_with_three_copies_of_a_block_diverges_and_sharing_converges(loss):
+    blocks, y = copies(loss)
+    problem = make_problem(blocks, y, loss=loss, lam=1e-4, fit_intercept=False)
+    options = {"penalty": 0.1, "max_rounds": 2000}
+    diverged = solve(problem, SolverOptions(scheme="jacobi", **options))
+    assert diverged.status is Status.DIVERGED
+    assert len(diverged.history) < 500
+    assert "\n" not in diverged.message
+    assert "jacobi" in diverged.message
+    assert "3 parties" in diverged.message
+    assert "use scheme 'sharing'" in diverged.message
+    assert all(np.isfinite(w).all() for w in diverged.weights)
+    converged = solve(problem, SolverOptions(scheme="sharing", **options))
+    assert converged.status is Status.CONVERGED
+    assert converged.gap <= 1e-6
+
+
+def test_divergence_with_the_squared_loss_is_geometric():
+    blocks, y = copies("squared")
+    problem = make_problem(blocks, y, loss="squared", lam=1e-6, fit_intercept=False)
+    solver = Solver(problem, SolverOptions(scheme="jacobi", penalty=1.0))
+    sums = [solver.round().primal_residual for _ in range(60)]
+    growth = np.array(sums[41:]) / np.array(sums[40:-1])
+    assert (growth > 1.1).all()
+    assert np.ptp(growth) < 1e-3 * growth.mean()
+
+
+@pytest.mark.parametrize("scheme", ["jacobi", "gauss-seidel", "sharing"])
+def test_a_scheme_that_converges_is_not_called_divergent(scheme):
+    blocks, y, *_ = case("logistic", parties=2, intercept=True, weighted=False, n=40)
+    problem = make_problem(blocks, y, lam=1e-2)
+    result = solve(problem, SolverOptions(scheme=scheme, penalty=0.05, max_rounds=3000, gap=1e-9))
+    assert result.status is Status.CONVERGED
+
+
+def test_jacobi_diverges_on_the_gisette_like_data(shared_data):
+    with np.load(shared_data / "gisette_like.npz") as data:
+        matrix, y = data["X_train"] / 1000.0, (data["y_train"] > 0).astype(float)
+    blocks = [matrix[:, :2000], matrix[:, 2000:4000], matrix[:, 4000:]]
+    problem = make_problem(blocks, y, lam=1e-2, fit_intercept=False)
+    result = solve(problem, SolverOptions(scheme="jacobi", penalty=0.1, max_rounds=500))
+    assert result.status is Status.DIVERGED
+    assert "use scheme 'sharing'" in result.message
+
+
+# --- the table of schemes
+
+
+def test_schemes_say_what_they_guarantee():
+    assert get_scheme("auto") is SCHEMES["sharing"]
+    assert [name for name, scheme in SCHEMES.items() if scheme.convergent] == ["sharing"]
+    assert SCHEMES["sharing"].tau(5) == 5.0
+    assert SCHEMES["jacobi"].tau(5) == SCHEMES["gauss-seidel"].tau(5) == 1.0
+    with pytest.raises(ConfigError, match="unknown scheme 'newton'; choose auto, sharing"):
+        get_scheme("newton")
