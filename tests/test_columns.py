@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -91,7 +92,7 @@ def test_a_long_list_of_missing_columns_is_shortened() -> None:
 @given(st.permutations(range(12)), st.sets(st.integers(1, 11)))
 def test_any_split_is_a_permutation(order: list[int], cuts: set[int]) -> None:
     bounds = [0, *sorted(cuts), 12]
-    parties = [order[a:b] for a, b in zip(bounds[:-1], bounds[1:], strict=True)]
+    parties = [order[a:b] for a, b in pairwise(bounds)]
     resolved = resolve_parties(parties, 12)
     assert [list(held) for held in resolved] == parties
     assert sorted(np.concatenate(resolved)) == list(range(12))

@@ -1,0 +1,589 @@
+"""The scikit-learn face: conventions, and the same models as scikit-learn's own."""
+
+from __future__ import annotations
+
+import ast
+import doctest
+import json
+import pickle
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import fastadmm
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.sparse as sp
+from fastadmm import ADMMSharingClassifier, ADMMSharingRegressor
+from fastadmm.errors import ConfigError, DivergenceError, InputError
+from fastadmm.history import RoundRecord
+from sklearn.base import clone
+from sklearn.datasets import load_breast_cancer, load_diabetes
+from sklearn.exceptions import ConvergenceWarning, NotFittedError
+from sklearn.linear_model import LogisticRegression, Ridge
+from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils import get_tags
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+Data = tuple[np.ndarray, np.ndarray]
+
+#: Tight enough to compare coefficients instead of objectives.
+TIGHT = 1e-12
+
+
+@pytest.fixture(scope="module")
+def cancer() -> Data:
+    X, y = load_breast_cancer(return_X_y=True)
+    return StandardScaler().fit_transform(X), y
+
+
+@pytest.fixture(scope="module")
+def diabetes() -> Data:
+    X, y = load_diabetes(return_X_y=True)
+    return StandardScaler().fit_transform(X), y
+
+
+def reference_classifier(
+    X: Any, y: Any, alpha: float, fit_intercept: bool = True, sample_weight: Any = None
+) -> LogisticRegression:
+    total = len(y) if sample_weight is None else np.sum(sample_weight)
+    model = LogisticRegression(
+        C=1 / (total * alpha), fit_intercept=fit_intercept, tol=1e-12, solver="newton-cholesky", max_iter=1000
+    )
+    return model.fit(X, y, sample_weight=sample_weight)
+
+
+def reference_regressor(
+    X: Any, y: Any, alpha: float, fit_intercept: bool = True, sample_weight: Any = None
+) -> Ridge:
+    total = len(y) if sample_weight is None else np.sum(sample_weight)
+    model = Ridge(alpha=total * alpha, fit_intercept=fit_intercept, solver="cholesky")
+    return model.fit(X, y, sample_weight=sample_weight)
+
+
+# --- scikit-learn's own checks: no expected failures
+
+
+# Two of the checks compare predictions to 7 digits, so they need a gap to match.
+@parametrize_with_checks(
+    [ADMMSharingClassifier(alpha=1e-2, tol=1e-15), ADMMSharingRegressor(alpha=1e-2, tol=1e-15)]
+)
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_scikit_learn_checks(estimator: Any, check: Any) -> None:
+    check(estimator)
+
+
+def test_tags() -> None:
+    for estimator in (ADMMSharingClassifier(), ADMMSharingRegressor()):
+        assert get_tags(estimator).input_tags.sparse
+        assert get_tags(estimator).target_tags.required
+    assert not get_tags(ADMMSharingClassifier()).classifier_tags.multi_class
+
+
+# --- the models are scikit-learn's
+
+
+@pytest.mark.parametrize("parties", [1, 2, 5])
+@pytest.mark.parametrize("fit_intercept", [True, False])
+@pytest.mark.parametrize("alpha", [1e-1, 1e-3])
+def test_logistic_model(cancer: Data, parties: int, fit_intercept: bool, alpha: float) -> None:
+    X, y = cancer
+    model = ADMMSharingClassifier(parties, alpha, fit_intercept, tol=TIGHT).fit(X, y)
+    reference = reference_classifier(X, y, alpha, fit_intercept)
+    np.testing.assert_allclose(model.coef_, reference.coef_, atol=1e-4)
+    np.testing.assert_allclose(model.intercept_, reference.intercept_, atol=1e-4)
+    np.testing.assert_allclose(model.predict_proba(X), reference.predict_proba(X), atol=1e-5)
+    np.testing.assert_array_equal(model.predict(X), reference.predict(X))
+    assert model.score(X, y) == reference.score(X, y)
+
+
+@pytest.mark.parametrize("parties", [1, 2, 5])
+@pytest.mark.parametrize("fit_intercept", [True, False])
+@pytest.mark.parametrize("alpha", [1e-1, 1e-3])
+def test_squared_model(diabetes: Data, parties: int, fit_intercept: bool, alpha: float) -> None:
+    X, y = diabetes
+    model = ADMMSharingRegressor(parties, alpha, fit_intercept, tol=TIGHT).fit(X, y)
+    reference = reference_regressor(X, y, alpha, fit_intercept)
+    scale = np.abs(reference.coef_).max()
+    np.testing.assert_allclose(model.coef_, reference.coef_, atol=1e-4 * scale)
+    np.testing.assert_allclose(model.intercept_, reference.intercept_, rtol=1e-6, atol=1e-9)
+    np.testing.assert_allclose(model.predict(X), reference.predict(X), rtol=1e-4, atol=1e-3)
+
+
+def test_default_tolerance_is_as_close_as_it_promises(cancer: Data) -> None:
+    # Strong convexity: alpha/2 |x - x*|^2 <= F(x) - F* <= absolute gap.
+    X, y = cancer
+    for alpha in (1e-1, 1e-2, 1e-4):
+        model = ADMMSharingClassifier(3, alpha).fit(X, y)
+        reference = reference_classifier(X, y, alpha)
+        distance = np.linalg.norm(model.coef_ - reference.coef_)
+        assert distance**2 <= 2 * model.history_[-1].gap_absolute / alpha
+        assert model.duality_gap_ <= 1e-6
+
+
+@pytest.mark.parametrize("kind", [sp.csr_array, sp.csc_array, sp.coo_array, sp.csr_matrix])
+def test_sparse_equals_dense(cancer: Data, kind: Any) -> None:
+    X, y = cancer
+    X = np.where(np.abs(X) > 1, X, 0.0)
+    dense = ADMMSharingClassifier(3, 1e-2, tol=TIGHT).fit(X, y)
+    sparse = ADMMSharingClassifier(3, 1e-2, tol=TIGHT).fit(kind(X), y)
+    np.testing.assert_allclose(sparse.coef_, dense.coef_, atol=1e-6)
+    np.testing.assert_allclose(sparse.decision_function(kind(X)), sparse.decision_function(X), atol=1e-10)
+
+
+@pytest.mark.parametrize("parties", [None, 3])
+def test_weights_count_samples(cancer: Data, parties: int | None) -> None:
+    X, y = cancer
+    counts = np.random.default_rng(0).integers(0, 4, len(y))
+    weighted = ADMMSharingClassifier(parties, 1e-2, tol=TIGHT).fit(X, y, sample_weight=counts)
+    repeated = ADMMSharingClassifier(parties, 1e-2, tol=TIGHT).fit(
+        np.repeat(X, counts, 0), np.repeat(y, counts)
+    )
+    np.testing.assert_allclose(weighted.coef_, repeated.coef_, atol=1e-5)
+    np.testing.assert_allclose(weighted.intercept_, repeated.intercept_, atol=1e-5)
+
+
+def test_real_weights(cancer: Data, diabetes: Data) -> None:
+    weight = np.random.default_rng(1).exponential(size=1000)
+    X, y = cancer
+    s = weight[: len(y)]
+    model = ADMMSharingClassifier(2, 1e-2, tol=TIGHT).fit(X, y, s)
+    np.testing.assert_allclose(
+        model.coef_, reference_classifier(X, y, 1e-2, sample_weight=s).coef_, atol=1e-4
+    )
+    X, y = diabetes
+    s = weight[: len(y)]
+    ridge = ADMMSharingRegressor(2, 1e-2, tol=TIGHT).fit(X, y, s)
+    np.testing.assert_allclose(ridge.coef_, reference_regressor(X, y, 1e-2, sample_weight=s).coef_, atol=2e-3)
+
+
+def test_the_scale_of_weights_is_nothing(cancer: Data) -> None:
+    X, y = cancer
+    once = ADMMSharingClassifier(2, 1e-2, tol=TIGHT).fit(X, y)
+    thousandfold = ADMMSharingClassifier(2, 1e-2, tol=TIGHT).fit(X, y, np.full(len(y), 1000.0))
+    np.testing.assert_allclose(thousandfold.coef_, once.coef_, atol=1e-5)
+
+
+@pytest.mark.parametrize("scheme", ["auto", "sharing", "gauss-seidel"])
+def test_schemes_agree(cancer: Data, scheme: str) -> None:
+    X, y = cancer
+    model = ADMMSharingClassifier(2, 1e-1, scheme=scheme, tol=1e-8).fit(X, y)
+    np.testing.assert_allclose(model.coef_, reference_classifier(X, y, 1e-1).coef_, atol=1e-3)
+
+
+def test_penalty_changes_the_rounds_not_the_model(cancer: Data) -> None:
+    X, y = cancer
+    models = [ADMMSharingClassifier(2, 1e-2, tol=TIGHT, penalty=r).fit(X, y) for r in (0.005, 0.05)]
+    assert models[0].n_rounds_ != models[1].n_rounds_
+    np.testing.assert_allclose(models[0].coef_, models[1].coef_, atol=1e-5)
+
+
+def test_threads_change_nothing(cancer: Data) -> None:
+    X, y = cancer
+    one, two = (ADMMSharingClassifier(3, 1e-2, n_threads=k).fit(X, y) for k in (1, 2))
+    np.testing.assert_array_equal(one.coef_, two.coef_)
+
+
+# --- forms of X, columns and parties
+
+
+def test_blocks_equal_one_matrix(cancer: Data) -> None:
+    X, y = cancer
+    whole = ADMMSharingClassifier([10, 20], 1e-2).fit(X, y)
+    blocks = [X[:, :10], X[:, 10:]]
+    apart = ADMMSharingClassifier(alpha=1e-2).fit(blocks, y)
+    np.testing.assert_array_equal(apart.coef_, whole.coef_)
+    assert apart.n_features_in_ == 30
+    for method in ("predict", "predict_proba", "predict_log_proba", "decision_function"):
+        np.testing.assert_allclose(getattr(apart, method)(blocks), getattr(apart, method)(X), rtol=1e-9)
+        np.testing.assert_allclose(
+            getattr(whole, method)(tuple(blocks)), getattr(whole, method)(X), rtol=1e-9
+        )
+    assert apart.score(blocks, y) == whole.score(X, y)
+
+
+def test_blocks_of_different_kinds(diabetes: Data) -> None:
+    X, y = diabetes
+    blocks = [X[:, :3].astype(np.float64), sp.coo_array(X[:, 3:7]), pd.DataFrame(X[:, 7:])]
+    model = ADMMSharingRegressor(alpha=1e-2, tol=TIGHT).fit(blocks, y)
+    np.testing.assert_allclose(model.coef_, reference_regressor(X, y, 1e-2).coef_, atol=1e-3)
+    np.testing.assert_allclose(model.predict(blocks), model.predict(X), rtol=1e-10)
+    assert [len(x) for x in model.party_coefs_] == [3, 4, 3]
+    assert not hasattr(model, "feature_names_in_")
+
+
+def test_coefficients_follow_x_and_party_coefficients_the_parties(diabetes: Data) -> None:
+    X, y = diabetes
+    frame = pd.DataFrame(X, columns=[f"f{j}" for j in range(10)])
+    bank, telco = ["f7", "f1", "f4"], ["f9", "f0", "f2", "f3", "f8", "f5", "f6"]
+    model = ADMMSharingRegressor([bank, telco], 1e-2, tol=TIGHT).fit(frame, y)
+    np.testing.assert_allclose(model.coef_, reference_regressor(X, y, 1e-2).coef_, atol=1e-3)
+    by_name = dict(zip(model.feature_names_in_, model.coef_, strict=True))
+    assert [by_name[name] for name in bank] == list(model.party_coefs_[0])
+    assert [by_name[name] for name in telco] == list(model.party_coefs_[1])
+    assert [list(held) for held in model.party_columns_] == [[7, 1, 4], [9, 0, 2, 3, 8, 5, 6]]
+    np.testing.assert_allclose(model.predict([frame[bank], frame[telco]]), model.predict(frame), rtol=1e-10)
+    by_number = ADMMSharingRegressor([[7, 1, 4], [9, 0, 2, 3, 8, 5, 6]], 1e-2, tol=TIGHT).fit(X, y)
+    np.testing.assert_array_equal(by_number.coef_, model.coef_)
+
+
+@pytest.mark.parametrize("kind", [np.asarray, sp.csr_array])
+def test_scattered_columns(cancer: Data, kind: Any) -> None:
+    X, y = cancer
+    parties = [list(range(29, -1, -2)), list(range(0, 30, 2))]
+    model = ADMMSharingClassifier(parties, 1e-2, tol=TIGHT).fit(kind(X), y)
+    np.testing.assert_allclose(model.coef_, reference_classifier(X, y, 1e-2).coef_, atol=1e-4)
+
+
+def test_feature_names(diabetes: Data) -> None:
+    X, y = diabetes
+    frame = pd.DataFrame(X, columns=list("abcdefghij"))
+    model = ADMMSharingRegressor(2, 1e-2).fit(frame, y)
+    assert list(model.feature_names_in_) == list("abcdefghij")
+    with pytest.raises(ValueError, match="feature names should match"):
+        model.predict(frame[list("jihgfedcba")])
+    with pytest.warns(UserWarning, match="does not have valid feature names"):
+        model.predict(X)
+    blocks = [frame[list("abcde")], frame[list("fghij")]]
+    apart = ADMMSharingRegressor(alpha=1e-2).fit(blocks, y)
+    np.testing.assert_array_equal(apart.feature_names_in_, model.feature_names_in_)
+    np.testing.assert_array_equal(apart.predict(blocks), model.predict(blocks))
+    with pytest.raises(ValueError, match="feature names should match"):
+        apart.predict(blocks[::-1])
+    with pytest.warns(UserWarning, match="does not have valid feature names"):
+        apart.predict([block.to_numpy() for block in blocks])
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.int64, np.int8, np.uint8, bool])
+def test_other_number_types_equal_float64(cancer: Data, dtype: Any) -> None:
+    X, y = cancer
+    X = np.clip(np.round(4 * np.abs(X)), 0, 20).astype(dtype)
+    expected = ADMMSharingClassifier(2, 1e-2).fit(X.astype(np.float64), y)
+    for given in (X, sp.csr_array(X), pd.DataFrame(X)):
+        model = ADMMSharingClassifier(2, 1e-2).fit(given, y)
+        assert model.coef_.dtype == np.float64
+        np.testing.assert_allclose(model.coef_, expected.coef_, atol=2e-2)
+    dense = ADMMSharingClassifier(2, 1e-2).fit(X, y)
+    np.testing.assert_array_equal(dense.coef_, expected.coef_)
+
+
+def test_inputs_stay_as_they_were(cancer: Data) -> None:
+    X, y = cancer
+    sparse = sp.csr_array(X)
+    weight = np.full(len(y), 2.0)
+    before = [part.copy() for part in (X, y, weight, sparse.data, sparse.indices)]
+    for given in (X, sparse, [X[:, :4], sparse[:, 4:]]):
+        ADMMSharingClassifier(alpha=1e-2).fit(given, y, weight)
+    for part, copy in zip((X, y, weight, sparse.data, sparse.indices), before, strict=True):
+        np.testing.assert_array_equal(part, copy)
+
+
+# --- labels
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [("bad", "good"), (-1, 1), (1, 2), (False, True), (0.5, 0.75)],
+)
+def test_any_two_labels(cancer: Data, labels: tuple[Any, Any]) -> None:
+    X, y = cancer
+    named = np.array(labels)[y]
+    model = ADMMSharingClassifier(2, 1e-2)
+    if isinstance(labels[0], float):
+        with pytest.raises(ValueError, match="Unknown label type: continuous"):
+            model.fit(X, named)
+        return
+    model.fit(X, named)
+    assert list(model.classes_) == list(labels)
+    assert set(model.predict(X)) == set(labels)
+    np.testing.assert_array_equal(model.coef_, ADMMSharingClassifier(2, 1e-2).fit(X, y).coef_)
+    assert model.score(X, named) > 0.97
+    series = pd.Series(named, index=np.arange(len(y))[::-1])
+    np.testing.assert_array_equal(clone(model).fit(X, series).predict(X), model.predict(X))
+
+
+def test_probabilities(cancer: Data) -> None:
+    X, y = cancer
+    model = ADMMSharingClassifier(2, 1e-2).fit(X, y)
+    far = 1e4 * X  # so sure that probabilities underflow, their logarithms must not
+    np.testing.assert_allclose(model.predict_proba(far).sum(axis=1), 1)
+    np.testing.assert_allclose(np.exp(model.predict_log_proba(X)), model.predict_proba(X), rtol=1e-12)
+    assert np.isfinite(model.predict_log_proba(far)).all()
+    assert (model.predict_log_proba(far) <= 0).all()
+    np.testing.assert_array_equal(model.predict(X), model.classes_[model.predict_proba(X).argmax(axis=1)])
+
+
+# --- how training ends
+
+
+def test_attributes_tell_how_training_went(cancer: Data) -> None:
+    X, y = cancer
+    model = ADMMSharingClassifier(3, 1e-2).fit(X, y)
+    assert (model.coef_.shape, model.intercept_.shape) == ((1, 30), (1,))
+    assert model.converged_
+    assert model.status_ == "converged"
+    assert model.n_rounds_ == model.n_iter_ == len(model.history_)
+    assert [record.round for record in model.history_] == list(range(1, model.n_rounds_ + 1))
+    assert model.duality_gap_ == model.history_[-1].gap <= model.tol
+    assert all(record.gap > model.tol for record in model.history_[:-1])
+
+
+def test_not_certified_warns_and_keeps_the_model(cancer: Data) -> None:
+    X, y = cancer
+    model = ADMMSharingClassifier(3, 1e-2, max_rounds=5)
+    with pytest.warns(ConvergenceWarning, match=r"after 5 rounds, not certified.*max_rounds") as caught:
+        model.fit(X, y)
+    assert caught[0].filename == __file__
+    assert not model.converged_
+    assert model.status_ == "max_rounds"
+    assert model.n_rounds_ == 5
+    assert model.score(X, y) > 0.9
+    with pytest.warns(ConvergenceWarning):
+        never = ADMMSharingClassifier(3, 1e-2, tol=0, max_rounds=100).fit(X, y)
+    assert never.n_rounds_ == 100
+
+
+def test_divergence_is_an_error(diabetes: Data) -> None:
+    X, y = diabetes
+    model = ADMMSharingRegressor(alpha=1e-4, scheme="jacobi")
+    with pytest.raises(
+        DivergenceError, match=r"scheme 'jacobi' diverges with 3 parties.*use scheme 'sharing'"
+    ):
+        model.fit([X, X, X], y)
+    with pytest.raises(NotFittedError):
+        model.predict([X, X, X])
+    assert model.set_params(scheme="sharing").fit([X, X, X], y).converged_
+
+
+def test_callbacks_see_every_round(cancer: Data) -> None:
+    X, y = cancer
+    seen: list[RoundRecord] = []
+    rounds: list[int] = []
+    model = ADMMSharingClassifier(
+        2, 1e-2, callbacks=[seen.append, lambda record: rounds.append(record.round)]
+    )
+    model.fit(X, y)
+    assert seen == model.history_
+    assert rounds == list(range(1, model.n_rounds_ + 1))
+    seen.clear()
+    model.set_params(callbacks=seen.append).fit(X, y)
+    assert len(seen) == model.n_rounds_
+
+
+def test_an_error_in_a_callback_is_the_callers(cancer: Data) -> None:
+    def fail(record: RoundRecord) -> None:
+        raise LookupError(f"round {record.round}")
+
+    with pytest.raises(LookupError, match="round 1"):
+        ADMMSharingClassifier(callbacks=fail).fit(*cancer)
+
+
+# --- mistakes
+
+
+@pytest.mark.parametrize("Estimator", [ADMMSharingClassifier, ADMMSharingRegressor])
+@pytest.mark.parametrize(
+    ("parameter", "value", "message"),
+    [
+        ("alpha", 0, "alpha: 0 must be above 0"),
+        ("alpha", -1.0, "alpha: -1.0 must be above 0"),
+        ("alpha", float("nan"), "alpha: nan is not finite"),
+        ("alpha", "1", "alpha: '1' is not a number"),
+        ("alpha", None, "alpha: None is not a number"),
+        ("tol", -1e-3, "tol: -0.001 must be at least 0"),
+        ("tol", float("inf"), "tol: inf is not finite"),
+        ("max_rounds", 0, "max_rounds: 0 must be at least 1"),
+        ("max_rounds", 10.0, "max_rounds: 10.0 is not an integer"),
+        ("max_rounds", True, "max_rounds: True is not an integer"),
+        ("penalty", 0.0, "penalty: 0.0 must be above 0"),
+        ("penalty", "auto", "penalty: 'auto' is not a number"),
+        ("n_threads", 0, "n_threads: 0 must be at least 1"),
+        ("n_threads", 1.5, "n_threads: 1.5 is not an integer"),
+        ("fit_intercept", "yes", "fit_intercept: 'yes' is neither True nor False"),
+        ("fit_intercept", 1, "fit_intercept: 1 is neither True nor False"),
+        ("scheme", "fastest", "scheme: unknown scheme 'fastest'; choose auto, "),
+        ("scheme", None, "scheme: None is not the name of a scheme"),
+        ("random_state", "seed", "'seed' cannot be used to seed"),
+        ("callbacks", 3, "callbacks: 3 is neither"),
+        ("callbacks", [print, None], "neither a callable nor a list of callables"),
+        ("parties", 31, "parties: 31 blocks cannot be cut from 4 columns"),
+        ("parties", [1, 2], "parties: the widths [1, 2] add up to 3, but X has 4 columns"),
+        ("parties", [["a"], ["b"]], "the columns of X have no names"),
+    ],
+)
+def test_parameters_are_checked_in_fit(Estimator: Any, parameter: str, value: Any, message: str) -> None:
+    X = np.random.default_rng(0).normal(size=(10, 4))
+    estimator = Estimator(**{parameter: value})
+    with pytest.raises(ValueError, match=re.escape(message)) as caught:
+        estimator.fit(X, np.arange(10) % 2)
+    assert "\n" not in str(caught.value)
+
+
+def test_mistakes_in_the_data() -> None:
+    X, y = np.ones((6, 2)), np.arange(6) % 2
+    X[:, 1] = np.arange(6)
+    bad = X.copy()
+    bad[3, 1] = np.nan
+    classifier = ADMMSharingClassifier()
+    with pytest.raises(ValueError, match=r"Only binary classification is supported\..*multiclass"):
+        classifier.fit(X, np.arange(6) % 3)
+    with pytest.raises(InputError, match="only one class is present"):
+        classifier.fit(X, np.zeros(6, dtype=int))
+    with pytest.raises(InputError, match="only one class is present"):
+        classifier.fit(X, y, sample_weight=y)
+    with pytest.raises(ValueError, match="Input X contains NaN"):
+        classifier.fit(bad, y)
+    with pytest.raises(ValueError, match=r"Input X\[1\] contains NaN"):
+        classifier.fit([X, bad], y)
+    with pytest.raises(ConfigError, match="must be None where X is a list of blocks"):
+        ADMMSharingClassifier(parties=2).fit([X, X], y)
+    with pytest.raises(InputError, match="party-2: 5 rows, but y has 6; align the rows first"):
+        classifier.fit([X, X[:5]], y)
+    with pytest.raises(ValueError, match=r"requires y to be passed|y cannot be None"):
+        classifier.fit([X, X], None)
+    with pytest.raises(ValueError, match="Negative values in data passed to `sample_weight`"):
+        classifier.fit(X, y, sample_weight=y - 1)
+    with pytest.raises(ValueError, match="sample_weight"):
+        classifier.fit(X, y, sample_weight=np.ones(5))
+    with pytest.raises(ValueError, match=r"(?i)sample.weight"):
+        classifier.fit(X, y, sample_weight=np.zeros(6))
+    with pytest.raises(NotFittedError):
+        ADMMSharingClassifier().predict([X, X])
+
+
+def test_mistakes_at_prediction() -> None:
+    X = np.random.default_rng(0).normal(size=(20, 5))
+    model = ADMMSharingClassifier(parties=[2, 3], alpha=0.1).fit(X, np.arange(20) % 2)
+    with pytest.raises(ValueError, match="X has 4 features, but ADMMSharingClassifier is expecting 5"):
+        model.predict(X[:, :4])
+    with pytest.raises(
+        InputError, match=r"blocks of \[3, 2\] columns, but ADMMSharingClassifier was fitted on \[2, 3\]"
+    ):
+        model.predict([X[:, :3], X[:, 3:]])
+    with pytest.raises(InputError, match=r"blocks of \[5\] columns"):
+        model.predict([X])
+    with pytest.raises(InputError, match=r"blocks of \[20, 19\] rows; align the rows first"):
+        model.predict([X[:, :2], X[1:, 2:]])
+
+
+# --- with the rest of scikit-learn
+
+
+@pytest.mark.parametrize("Estimator", [ADMMSharingClassifier, ADMMSharingRegressor])
+def test_clone_and_pickle(cancer: Data, Estimator: Any) -> None:
+    X, y = cancer
+    model = Estimator(parties=[12, 18], alpha=1e-2, tol=1e-5, random_state=0, n_threads=2, callbacks=print)
+    assert clone(model).get_params() == model.get_params()
+    model.set_params(callbacks=None).fit(X, y)
+    again = pickle.loads(pickle.dumps(model))
+    np.testing.assert_array_equal(again.predict(X), model.predict(X))
+    assert again.history_ == model.history_
+    assert again.status_ is model.status_
+    np.testing.assert_array_equal(again.fit(X, y).coef_, model.coef_)
+    held = {type(value).__module__.split(".")[0] for value in vars(model).values()}
+    assert held <= {"builtins", "numpy", "fastadmm"}
+
+
+def test_pipeline_and_names_through_it(cancer: Data) -> None:
+    X, y = load_breast_cancer(return_X_y=True, as_frame=True)
+    means = [name for name in X.columns if name.startswith("mean")]
+    parties = [means, [name for name in X.columns if name not in means]]
+    scaler = StandardScaler().set_output(transform="pandas")
+    model = make_pipeline(scaler, ADMMSharingClassifier(parties, 1e-2, tol=TIGHT)).fit(X, y)
+    reference = reference_classifier(*cancer, 1e-2)
+    np.testing.assert_allclose(model[-1].coef_, reference.coef_, atol=1e-4)
+    assert list(model[-1].feature_names_in_) == list(X.columns)
+    assert model.score(X, y) > 0.98
+
+
+def test_grid_search(cancer: Data) -> None:
+    X, y = cancer
+    grid = {"alpha": [1e-3, 1e-2, 1.0], "parties": [None, [10, 20]]}
+    search = GridSearchCV(ADMMSharingClassifier(), grid, cv=3).fit(X, y)
+    scores = search.cv_results_["mean_test_score"].reshape(3, 2)
+    np.testing.assert_allclose(scores[:, 0], scores[:, 1], atol=0.005)  # the split does not matter
+    assert search.best_params_["alpha"] < 1.0
+    assert search.best_score_ > 0.97
+
+
+def test_cross_validation_of_the_regressor(diabetes: Data) -> None:
+    X, y = diabetes
+    ours = cross_val_score(ADMMSharingRegressor(4, 1e-2, tol=1e-9), X, y, cv=3)
+    n_training = 2 * len(y) / 3
+    np.testing.assert_allclose(ours, cross_val_score(Ridge(1e-2 * n_training), X, y, cv=3), atol=1e-4)
+
+
+# --- the package
+
+
+def test_import_is_instantaneous() -> None:
+    program = "import fastadmm, json, sys; dir(fastadmm); print(json.dumps(sorted(sys.modules)))"
+    # -P: the source folder lacks subpackages that only an installation puts together
+    done = subprocess.run([sys.executable, "-P", "-c", program], capture_output=True, text=True, check=True)
+    loaded = {name.split(".")[0] for name in json.loads(done.stdout)}
+    heavy = {
+        "numpy",
+        "scipy",
+        "numba",
+        "llvmlite",
+        "sklearn",
+        "pandas",
+        "h5py",
+        "matplotlib",
+        "rich",
+        "typer",
+    }
+    assert loaded & heavy == set()
+
+
+def test_exports() -> None:
+    expected = {
+        "ADMMSharingClassifier",
+        "ADMMSharingRegressor",
+        "SolverOptions",
+        "make_problem",
+        "open_partition",
+        "solve",
+    }
+    assert set(fastadmm.__all__) == expected
+    assert expected <= set(dir(fastadmm))
+    for name in expected:
+        assert callable(getattr(fastadmm, name))
+        assert getattr(fastadmm, name).__name__ == name
+    with pytest.raises(AttributeError, match="no attribute 'Solver'"):
+        fastadmm.Solver  # noqa: B018
+
+
+def run_examples(text: str, name: str) -> doctest.TestResults:
+    test = doctest.DocTestParser().get_doctest(text, {}, name, name, 0)
+    runner = doctest.DocTestRunner(optionflags=doctest.NORMALIZE_WHITESPACE)
+    return runner.run(test, out=sys.stderr.write)
+
+
+def test_examples_of_the_page() -> None:
+    page = Path(__file__).resolve().parents[1] / "docs" / "python.md"
+    examples = re.findall(r"```pycon\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
+    assert len(examples) >= 6
+    results = run_examples("\n".join(examples), "python.md")
+    assert results.failed == 0
+
+
+@pytest.mark.parametrize("Estimator", [ADMMSharingClassifier, ADMMSharingRegressor])
+def test_examples_of_the_docstrings(Estimator: Any) -> None:
+    results = run_examples(Estimator.__doc__, Estimator.__name__)
+    assert results.attempted >= 5
+    assert results.failed == 0
+
+
+def test_the_page_lists_the_parameters_with_their_defaults() -> None:
+    page = (Path(__file__).resolve().parents[1] / "docs" / "python.md").read_text(encoding="utf-8")
+    table = page.split("## Parameters")[1].split("##")[0]
+    listed = re.findall(r"^\| `(\w+)` \| `([^`]*)` \|", table, re.MULTILINE)
+    for Estimator in (ADMMSharingClassifier, ADMMSharingRegressor):
+        defaults = Estimator().get_params()
+        assert {name: ast.literal_eval(value) for name, value in listed} == defaults
