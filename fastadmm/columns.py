@@ -164,9 +164,7 @@ def _numbers_by_name(names: Sequence[str] | None) -> dict[str, int] | None:
 def _column(member: Any, m: int, n_features: int, numbers: dict[str, int] | None) -> int:
     if _is_number(member):
         if not 0 <= member < n_features:
-            raise ConfigError(
-                f"parties: column {int(member)} of party {m} is outside 0 ... {n_features - 1}"
-            )
+            raise ConfigError(f"parties: column {int(member)} of party {m} is outside 0 ... {n_features - 1}")
         return int(member)
     if not isinstance(member, str):
         raise ConfigError(f"parties: {member!r} of party {m} is neither a column name nor a column number")
