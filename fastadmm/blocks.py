@@ -45,8 +45,8 @@ class FeatureBlock(ABC):
         """``D.T v`` of shape (d,) for v of shape (N,)."""
 
     @abstractmethod
-    def gram(self, engine: Engine) -> Array:
-        """Gram matrix ``D.T D`` of shape (d, d)."""
+    def gram(self, engine: Engine, weight: Array | None = None) -> Array:
+        """Gram matrix ``D.T diag(weight) D`` of shape (d, d); weight of shape (N,) is not negative."""
 
     @abstractmethod
     def kernel_gram(self) -> Array:
@@ -91,9 +91,13 @@ class DenseBlock(FeatureBlock):
         )
         return _sum_in_order(parts)
 
-    def gram(self, engine: Engine) -> Array:
+    def gram(self, engine: Engine, weight: Array | None = None) -> Array:
         def work(rows: tuple[int, int]) -> Array:
             part = self.matrix[rows[0] : rows[1]]
+            if weight is None:
+                return part.T @ part
+            # Scaled on one side it would not be symmetric to the last bit.
+            part = part * np.sqrt(weight[rows[0] : rows[1], None])
             return part.T @ part
 
         return _sum_in_order(engine.map(work, self._gram_pieces()))
@@ -159,14 +163,15 @@ class CSRBlock(FeatureBlock):
 
         return self._accumulate(csr_accumulate_transposed, engine, v)
 
-    def gram(self, engine: Engine) -> Array:
+    def gram(self, engine: Engine, weight: Array | None = None) -> Array:
         from fastadmm.kernels.csr import csr_accumulate_gram
 
         d = self.shape[1]
+        data = self.data if weight is None else self.data * np.repeat(np.sqrt(weight), np.diff(self.indptr))
 
         def work(rows: tuple[int, int]) -> Array:
             out = np.zeros((d, d))
-            csr_accumulate_gram(self.indptr, self.indices, self.data, out, *rows)
+            csr_accumulate_gram(self.indptr, self.indices, data, out, *rows)
             return out
 
         upper = _sum_in_order(engine.map(work, self._gram_pieces()))

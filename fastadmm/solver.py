@@ -7,17 +7,20 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
-from fastadmm.coordinator.certificate import LowerBound, primal_value
-from fastadmm.coordinator.coordinator import Coordinator, acceleration_memory
+from fastadmm.coordinator.admm import AdmmMethod
+from fastadmm.coordinator.certificate import LowerBound
+from fastadmm.coordinator.coordinator import acceleration_memory
 from fastadmm.coordinator.divergence import DivergenceDetector
+from fastadmm.coordinator.method import Method
 from fastadmm.coordinator.schemes import get_scheme
+from fastadmm.coordinator.subspace import SubspaceMethod
 from fastadmm.engine import Engine
 from fastadmm.errors import ConfigError
 from fastadmm.history import RoundRecord, Status
-from fastadmm.party import Party
 from fastadmm.problem import Problem
 
 __all__ = ["SolveResult", "Solver", "SolverOptions", "solve"]
@@ -26,6 +29,9 @@ __all__ = ["SolveResult", "Solver", "SolverOptions", "solve"]
 #: benchmark data sets: larger ones stall with several parties, smaller ones
 #: slow the first rounds.
 DEFAULT_PENALTY = 0.05
+
+#: The scheme that needs no penalty; see :mod:`fastadmm.coordinator.subspace`.
+SUBSPACE = "subspace"
 
 
 @dataclass(frozen=True)
@@ -64,7 +70,8 @@ class SolverOptions:
     n_threads: int | None = None
 
     def __post_init__(self) -> None:
-        get_scheme(self.scheme)
+        if self.scheme != SUBSPACE:
+            get_scheme(self.scheme)
         if not (math.isfinite(self.gap) and self.gap >= 0):
             raise ConfigError(f"gap: {self.gap!r} must be a finite number, not negative")
         if self.max_rounds < 1:
@@ -136,30 +143,28 @@ class Solver:
         self.problem = problem
         self.options = options or SolverOptions()
         self.engine = Engine(self.options.n_threads)
-        self.scheme = get_scheme(self.options.scheme)
-        self.parties = [
-            Party(name, block, problem.regularization, self.engine, self.options.x_update)
-            for name, block in zip(problem.names, problem.blocks)
-        ]
-        accelerate = self.options.acceleration == "anderson" or (
-            self.options.acceleration == "auto" and self.scheme.accelerated
-        )
-        if self.options.penalty is None:
-            # r in units of one sample's curvature, so W = N for unit weights drops out
-            penalty = (
-                DEFAULT_PENALTY * problem.loss.curvature_bound * problem.total_weight / problem.n_samples
-            )
-        else:
-            penalty = self.options.penalty
-        memory = acceleration_memory(problem.n_parties, problem.n_samples) if accelerate else 0
-        self.coordinator = Coordinator(problem, self.scheme, penalty, self.engine, memory)
+        self.method = _make_method(problem, self.options, self.engine)
         self.bound = LowerBound()
         self.n_rounds = 0
-        self.intercept = 0.0
         self.seconds = 0.0
         self.prepared = False
         self.diverged = False
         self.last_record: RoundRecord | None = None
+
+    @property
+    def intercept(self) -> float:
+        """Exact minimiser of the intercept at the current weights; 0 where none is fitted."""
+        return self.method.intercept
+
+    @property
+    def coordinator(self) -> Any:
+        """The method's coordinator, with all shared state."""
+        return self.method.coordinator
+
+    @property
+    def parties(self) -> Any:
+        """The method's parties, in the problem's order."""
+        return self.method.parties
 
     def prepare(self) -> None:
         """Factorise every party's block and evaluate the start; done once."""
@@ -167,13 +172,8 @@ class Solver:
             return
         begin = time.perf_counter()
         with self.engine.limited():
-            self.engine.map(lambda party: party.prepare(), self.parties)
-            zero = np.zeros(self.problem.n_samples)
-            start = primal_value(self.problem, zero, self.intercept, self.engine)
-        self.divergence = DivergenceDetector(start.loss / self.problem.total_weight, self.scheme.convergent)
-        if self.n_rounds == 0:
-            self.intercept = start.intercept
-            self.coordinator.intercept = start.intercept
+            loss = self.method.prepare()
+        self.divergence = DivergenceDetector(loss / self.problem.total_weight, self.method.convergent)
         self.prepared = True
         self.seconds += time.perf_counter() - begin
 
@@ -181,22 +181,17 @@ class Solver:
         """Run one round and certify its result."""
         self.prepare()
         begin = time.perf_counter()
-        problem, w = self.problem, self.problem.total_weight
+        w = self.problem.total_weight
         with self.engine.limited(), np.errstate(over="ignore", invalid="ignore"):
-            outcome = self.coordinator.round(self.parties)
-            primal = primal_value(problem, outcome.total, self.intercept, self.engine)
-            certificates = self.engine.map(lambda p: p.certify(primal.gradient, outcome.pull), self.parties)
-            objective = (primal.loss + sum(p.penalty_value() for p in self.parties)) / w
-            absolute, relative = self.bound.update(objective, sum(c.gap for c in certificates) / w)
-            cross, square = outcome.lagrangian_terms
-            r = self.coordinator.penalty
-            lagrangian = self._split_objective() + cross + 0.5 * r * square
-            lyapunov = sum(c.stationarity for c in certificates) + r * r * square + square
-            test = self._test_metrics(primal.intercept)
-        self.intercept = primal.intercept
+            measured = self.method.round()
+            weights = self.method.weights()
+            test = self._test_metrics(weights)
+        objective = measured.objective / w
+        absolute, relative = self.bound.update(objective, measured.lower_bound / w)
         self.n_rounds += 1
         # Both residuals in one unit, that of the fixed-point residual.
-        residual = math.hypot(math.sqrt(r) * outcome.primal_residual, outcome.dual_residual / math.sqrt(r))
+        root = math.sqrt(measured.penalty)
+        residual = math.hypot(root * measured.primal_residual, measured.dual_residual / root)
         self.diverged = self.divergence.diverged(objective, residual)
         self.seconds += time.perf_counter() - begin
         self.last_record = RoundRecord(
@@ -205,35 +200,27 @@ class Solver:
             objective=objective,
             gap=relative,
             gap_absolute=absolute,
-            primal_residual=outcome.primal_residual,
-            dual_residual=outcome.dual_residual,
-            augmented_lagrangian=lagrangian / w,
-            lyapunov=lyapunov,
-            penalty=r,
-            weight_norms=[float(np.linalg.norm(p.weights)) for p in self.parties],
-            accelerated=outcome.accelerated,
+            primal_residual=measured.primal_residual,
+            dual_residual=measured.dual_residual,
+            augmented_lagrangian=measured.augmented_lagrangian / w,
+            lyapunov=measured.lyapunov,
+            penalty=measured.penalty,
+            weight_norms=[float(np.linalg.norm(x)) for x in weights],
+            accelerated=measured.accelerated,
             test=test,
         )
         return self.last_record
 
-    def _split_objective(self) -> float:
-        """Loss at z plus regularisers: the augmented Lagrangian without its constraint terms."""
-        problem, coordinator = self.problem, self.coordinator
-        # `last`, not `reached`: a rejected extrapolation leaves `reached` one round behind.
-        z = coordinator.last.z + problem.offset + coordinator.intercept
-        loss = problem.loss.evaluate(z, problem.y, problem.weight, np.empty_like(z), self.engine)
-        return loss + sum(p.penalty_value() for p in self.parties)
-
-    def _test_metrics(self, intercept: float) -> dict[str, float | None] | None:
+    def _test_metrics(self, weights: list[np.ndarray]) -> dict[str, float | None] | None:
         test = self.problem.test
         if test is None:
             return None
         from fastadmm.metrics import quick_metrics
 
-        def message(m: int) -> np.ndarray:
-            return test.blocks[m].product(self.parties[m].weights, self.engine)
-
-        z = test.offset + intercept + sum(self.engine.map(message, range(len(test.blocks))))
+        messages = self.engine.map(
+            lambda m: test.blocks[m].product(weights[m], self.engine), range(len(weights))
+        )
+        z = test.offset + self.intercept + sum(messages)
         return quick_metrics(self.problem.loss.task, test.y, z, test.weight)
 
     def stop_reason(self, record: RoundRecord) -> Status | None:
@@ -256,11 +243,11 @@ class Solver:
         if status is Status.DIVERGED:
             advice = (
                 "use scheme 'sharing', which converges for every convex problem"
-                if not self.scheme.convergent
+                if not self.method.convergent
                 else "check the data for extreme values"
             )
             return (
-                f"scheme '{self.scheme.name}' diverges with {len(self.parties)} parties: "
+                f"scheme '{self.method.name}' diverges with {self.problem.n_parties} parties: "
                 f"after {record.round} rounds the objective is {record.objective:.3g} "
                 f"(start: {self.divergence.start:.3g}) and the primal residual "
                 f"{record.primal_residual:.3g}; {advice}"
@@ -271,12 +258,11 @@ class Solver:
         wanted = f"wanted {self.options.gap:.2e}"
         return f"stopped at the {limit} after {record.round} rounds, not certified: {gap}, {wanted}"
 
-    def export(self) -> dict:
-        """State of the coordinator, and scalars; parties' weights come from :meth:`party_weights`."""
+    def export(self) -> dict[str, Any]:
+        """State of the coordinator, and scalars; the parties' own arrays come from :meth:`export_parties`."""
         return {
-            "coordinator": self.coordinator.export(),
+            "method": self.method.export(),
             "n_rounds": self.n_rounds,
-            "intercept": self.intercept,
             "seconds": self.seconds,
             "lower_bound": self.bound.value,
             "smallest_residual": self.divergence.smallest,
@@ -284,28 +270,44 @@ class Solver:
             "last_record": json.dumps(self.last_record.to_json()) if self.last_record else "",
         }
 
+    def export_parties(self) -> list[dict[str, np.ndarray]]:
+        """Each party's own arrays, its weights among them."""
+        return self.method.export_parties()
+
     def party_weights(self) -> list[np.ndarray]:
         """x_m of shape (d_m,) per party."""
-        return [party.weights for party in self.parties]
+        return self.method.weights()
 
-    def restore(self, saved: dict, weights: list[np.ndarray]) -> None:
+    def restore(self, saved: dict[str, Any], parties: list[dict[str, np.ndarray]]) -> None:
         """Continue from exported state: the following rounds are bit-identical to an uninterrupted run's."""
-        self.n_rounds = int(saved["n_rounds"])
         self.prepare()
-        self.coordinator.restore(saved["coordinator"])
-        self.intercept = float(saved["intercept"])
+        with self.engine.limited():
+            self.method.restore(saved["method"], parties)
+        self.n_rounds = int(saved["n_rounds"])
         self.seconds = float(saved["seconds"])
         self.bound.value = float(saved["lower_bound"])
         self.divergence.smallest = float(saved["smallest_residual"])
         self.divergence.grown_rounds = int(saved["grown_rounds"])
         if saved["last_record"]:
             self.last_record = RoundRecord.from_json(json.loads(saved["last_record"]))
-        for party, x in zip(self.parties, weights, strict=True):
-            party.weights = np.array(x, dtype=np.float64)
 
     def close(self) -> None:
         """Stop the threads."""
         self.engine.close()
+
+
+def _make_method(problem: Problem, options: SolverOptions, engine: Engine) -> Method:
+    if options.scheme == SUBSPACE:
+        return SubspaceMethod(problem, engine)
+    scheme = get_scheme(options.scheme)
+    if options.penalty is not None:
+        penalty = options.penalty
+    else:
+        # r in units of one sample's curvature, so W = N for unit weights drops out
+        penalty = DEFAULT_PENALTY * problem.loss.curvature_bound * problem.total_weight / problem.n_samples
+    accelerate = scheme.accelerated if options.acceleration == "auto" else options.acceleration == "anderson"
+    memory = acceleration_memory(problem.n_parties, problem.n_samples) if accelerate else 0
+    return AdmmMethod(problem, scheme, penalty, memory, options.x_update, engine)
 
 
 def solve(

@@ -83,7 +83,7 @@ def test_dual_residual_is_the_failure_of_each_partys_optimality(scheme):
         if previous is not None:
             # a party's solve gives ridge x = -D' (its own smooth term); optimality wants ridge x = -D' u
             norms = []
-            old_total, tau_r = previous.total(), solver.scheme.tau(3) * 0.1
+            old_total, tau_r = previous.total(), solver.coordinator.scheme.tau(3) * 0.1
             seen = old_total.copy()
             for m, block in enumerate(blocks):
                 target = previous.messages[m] - (seen - previous.z) * 0.1 / tau_r - previous.u / tau_r

@@ -68,7 +68,7 @@ def main(argv: list[str] | None = None) -> None:
             raise
         print(f"fastadmm: error: {_one_line(error.format_message())}; see 'fastadmm --help'", file=sys.stderr)
         sys.exit(int(ExitCode.USAGE))
-    if code is ExitCode.INTERRUPTED:
+    if code == ExitCode.INTERRUPTED:
         print("fastadmm: interrupted", file=sys.stderr)
     sys.exit(int(code) if isinstance(code, int) else 0)
 

@@ -89,15 +89,15 @@ class LowerBound:
     def __init__(self, value: float = -math.inf) -> None:
         self.value = value
 
-    def update(self, objective: float, gap: float) -> tuple[float, float]:
+    def update(self, objective: float, bound: float) -> tuple[float, float]:
         """Take in one certificate; return the absolute and relative gap it leaves.
 
         Parameters
         ----------
         objective : float
             F at the current weights.
-        gap : float
-            Duality gap at the current weights.
+        bound : float
+            A proved lower bound on ``F*``.
 
         Returns
         -------
@@ -107,7 +107,6 @@ class LowerBound:
             Upper bound on ``(F - F*) / F*``: the absolute gap over the lower
             bound on ``F*``; infinite while that bound is not positive.
         """
-        bound = objective - gap
         self.value = max(self.value, bound)  # NaN never wins
         absolute = max(objective - self.value, 0.0)
         if self.value > 0.0:

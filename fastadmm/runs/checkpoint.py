@@ -53,11 +53,11 @@ def write_checkpoint(directory: Path, solver: Solver) -> Path:
     with atomic_directory(target) as temporary:
         with create_h5(temporary / _COORDINATOR, "fastadmm-checkpoint") as file:
             _write_tree(file, solver.export())
-        for name, weights in zip(solver.problem.names, solver.party_weights()):
+        for name, arrays in zip(solver.problem.names, solver.export_parties()):
             with create_h5(temporary / f"{name}.h5", "fastadmm-party-checkpoint") as file:
                 file.attrs["name"] = name
                 file.attrs["round"] = solver.n_rounds
-                write_array(file, "weights", weights)
+                _write_tree(file, dict(arrays))
     for old in checkpoints(directory)[:-_KEEP]:
         shutil.rmtree(old, ignore_errors=True)
     return target
@@ -91,22 +91,17 @@ def restore_checkpoint(path: Path, solver: Solver) -> None:
     """
     with read_h5(path / _COORDINATOR, "fastadmm-checkpoint") as file:
         saved = _read_tree(file)
-    shape = ((solver.problem.n_parties + 2) * solver.problem.n_samples,)
-    state = saved.get("coordinator", {}).get("state")
-    if not isinstance(state, np.ndarray) or state.shape != shape:
-        raise FormatError(
-            f"{shown(path / _COORDINATOR)}: key 'coordinator/state': not of this problem's shape"
-        )
-    weights = []
-    for name, block in zip(solver.problem.names, solver.problem.blocks):
+    parties = []
+    for name in solver.problem.names:
         with read_h5(path / f"{name}.h5", "fastadmm-party-checkpoint") as file:
             if read_attribute(file, "round", int) != saved["n_rounds"]:
                 raise FormatError(
                     f"{shown(path / name)}.h5: attribute 'round' differs from the coordinator's"
                 )
-            weights.append(read_array(file, "weights", ndim=1, length=block.shape[1], kind="f"))
+            tree = _read_tree(file)
+            parties.append({key: value for key, value in tree.items() if isinstance(value, np.ndarray)})
     try:
-        solver.restore(saved, weights)
+        solver.restore(saved, parties)
     except (KeyError, ValueError, TypeError) as error:
         raise FormatError(
             f"{shown(path / _COORDINATOR)}: key {error}: missing or not of this problem's shape"

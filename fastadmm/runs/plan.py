@@ -7,7 +7,10 @@ from dataclasses import dataclass
 
 from fastadmm.coordinator.coordinator import acceleration_memory
 from fastadmm.coordinator.schemes import get_scheme
+from fastadmm.coordinator.subspace import directions_per_party
+from fastadmm.direction_party import choose_metric_solver
 from fastadmm.runs.config import RunConfig
+from fastadmm.solver import SUBSPACE
 from fastadmm.store.party_file import PartyData
 from fastadmm.xupdate.choose import preparation_bytes
 
@@ -72,16 +75,32 @@ def make_plan(
     Plan
     """
     m = len(parties)
-    scheme = get_scheme(config.scheme)
-    accelerate = config.acceleration == "anderson" or (config.acceleration == "auto" and scheme.accelerated)
-    memory = acceleration_memory(m, n_samples) if accelerate else 0
-    state_bytes = 8 * (m + 2) * n_samples
+    if config.scheme == SUBSPACE:
+        factorisation = sum(_metric_bytes(n_samples, p.n_features) for p in parties)
+        # The messages' store doubles when it is full.
+        state, history = 8 * n_samples * 2 * m * directions_per_party(m), 0
+    else:
+        scheme = get_scheme(config.scheme)
+        accelerate = (
+            scheme.accelerated if config.acceleration == "auto" else config.acceleration == "anderson"
+        )
+        memory = acceleration_memory(m, n_samples) if accelerate else 0
+        factorisation = sum(preparation_bytes(n_samples, p.n_features, config.x_update) for p in parties)
+        state = 3 * 8 * (m + 2) * n_samples
+        history = 2 * (memory + 1) * 8 * (m + 2) * n_samples if memory else 0
     return Plan(
         data=sum(_memory_bytes(p) for p in (*parties, *test)),
-        factorisation=sum(preparation_bytes(n_samples, p.n_features, config.x_update) for p in parties),
-        state=3 * state_bytes + 8 * _WORK_VECTORS * n_samples,
-        acceleration=2 * (memory + 1) * state_bytes if memory else 0,
+        factorisation=factorisation,
+        state=state + 8 * _WORK_VECTORS * n_samples,
+        acceleration=history,
     )
+
+
+def _metric_bytes(n_samples: int, n_features: int) -> int:
+    """Matrix, factor and partial sums of a party that refactorises in each metric."""
+    kind, _ = choose_metric_solver((n_samples, n_features))
+    side = {"gram": n_features, "kernel": n_samples}.get(kind, 0)
+    return 8 * side * side * 6
 
 
 def _memory_bytes(party: PartyData) -> int:

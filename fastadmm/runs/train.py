@@ -298,10 +298,10 @@ def _finished_result(run: Path) -> dict[str, Any] | None:
 def _run(
     run: Path, config: RunConfig, partition: Partition, solver: Solver, display: Display
 ) -> dict[str, Any]:
-    for party in solver.parties:
-        display.note(f"{party.name}: x-update '{party.update.name}' ({party.reason})")
+    for name, update, reason in solver.method.party_notes():
+        display.note(f"{name}: x-update '{update}' ({reason})")
     display.note(
-        f"scheme '{solver.scheme.name}' with {solver.engine.n_threads} thread(s), lambda {config.lambda_:g}; "
+        f"scheme '{solver.method.name}' with {solver.engine.n_threads} thread(s), lambda {config.lambda_:g}; "
         "compiling kernels on first use"
     )
     last_saved = time.monotonic()
@@ -374,19 +374,21 @@ def _result_document(solver: Solver, result: SolveResult) -> dict[str, Any]:
         "objective": last["objective"],
         "gap": last["gap"],
         "gap_absolute": last["gap_absolute"],
-        "scheme": solver.scheme.name,
+        "scheme": solver.method.name,
         "lambda": problem.lam,
         "loss": problem.loss.name,
         "n_samples": problem.n_samples,
         "parties": [
             {
-                "name": party.name,
-                "n_features": int(party.block.shape[1]),
+                "name": name,
+                "n_features": int(block.shape[1]),
                 "weight_norm": norm,
-                "file": f"{party.name}.h5",
-                "x_update": party.update.name,
+                "file": f"{name}.h5",
+                "x_update": update,
             }
-            for party, norm in zip(solver.parties, last["weight_norms"])
+            for (name, update, _), block, norm in zip(
+                solver.method.party_notes(), problem.blocks, last["weight_norms"]
+            )
         ],
         "intercept": result.intercept if np.isfinite(result.intercept) else None,
         "test": last["test"],

@@ -1,0 +1,104 @@
+"""ADMM sharing as a method: rounds of the coordinator, each with its certificate."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from fastadmm.coordinator.certificate import primal_value
+from fastadmm.coordinator.coordinator import Coordinator
+from fastadmm.coordinator.method import Measured, Method
+from fastadmm.coordinator.schemes import Scheme
+from fastadmm.engine import Engine
+from fastadmm.party import Party
+from fastadmm.problem import Problem
+
+__all__ = ["AdmmMethod"]
+
+
+class AdmmMethod(Method):
+    """Sharing, Jacobi or Gauss-Seidel ADMM.
+
+    Parameters
+    ----------
+    problem : Problem
+    scheme : Scheme
+    penalty : float
+        r, summed scaling.
+    memory : int
+        Anderson memory; 0 without acceleration.
+    x_update : str
+        See :func:`fastadmm.xupdate.choose.choose_x_update`.
+    engine : Engine
+    """
+
+    def __init__(
+        self, problem: Problem, scheme: Scheme, penalty: float, memory: int, x_update: str, engine: Engine
+    ) -> None:
+        self.problem, self.engine = problem, engine
+        self.name, self.convergent = scheme.name, scheme.convergent
+        self.parties = [
+            Party(name, block, problem.regularization, engine, x_update)
+            for name, block in zip(problem.names, problem.blocks)
+        ]
+        self.coordinator = Coordinator(problem, scheme, penalty, engine, memory)
+        self._intercept = 0.0
+
+    def prepare(self) -> float:
+        self.engine.map(lambda party: party.prepare(), self.parties)
+        start = primal_value(self.problem, np.zeros(self.problem.n_samples), 0.0, self.engine)
+        self._intercept = self.coordinator.intercept = start.intercept
+        return start.loss
+
+    def round(self) -> Measured:
+        problem, r = self.problem, self.coordinator.penalty
+        outcome = self.coordinator.round(self.parties)
+        primal = primal_value(problem, outcome.total, self._intercept, self.engine)
+        self._intercept = primal.intercept
+        certificates = self.engine.map(lambda p: p.certify(primal.gradient, outcome.pull), self.parties)
+        regulariser = sum(p.penalty_value() for p in self.parties)
+        objective = primal.loss + regulariser
+        cross, square = outcome.lagrangian_terms
+        return Measured(
+            objective=objective,
+            lower_bound=objective - sum(c.gap for c in certificates),
+            primal_residual=outcome.primal_residual,
+            dual_residual=outcome.dual_residual,
+            augmented_lagrangian=self._loss_at_z() + regulariser + cross + 0.5 * r * square,
+            # The z-part of equation 13 is |r (S - z)|^2, as u is the loss gradient at z.
+            lyapunov=sum(c.stationarity for c in certificates) + r * r * square + square,
+            penalty=r,
+            accelerated=outcome.accelerated,
+        )
+
+    def _loss_at_z(self) -> float:
+        problem, coordinator = self.problem, self.coordinator
+        # `last`, not `reached`: a rejected extrapolation leaves `reached` one round behind.
+        z = coordinator.last.z + problem.offset + coordinator.intercept
+        return problem.loss.evaluate(z, problem.y, problem.weight, np.empty_like(z), self.engine)
+
+    @property
+    def intercept(self) -> float:
+        return self._intercept
+
+    def weights(self) -> list[np.ndarray]:
+        return [party.weights for party in self.parties]
+
+    def party_notes(self) -> list[tuple[str, str, str]]:
+        return [(p.name, p.update.name, p.reason) for p in self.parties]
+
+    def export(self) -> dict[str, Any]:
+        return {**self.coordinator.export(), "exact_intercept": self._intercept}
+
+    def export_parties(self) -> list[dict[str, np.ndarray]]:
+        return [{"weights": party.weights} for party in self.parties]
+
+    def restore(self, saved: dict[str, Any], parties: list[dict[str, np.ndarray]]) -> None:
+        self.coordinator.restore(saved)
+        self._intercept = float(saved["exact_intercept"])
+        for party, state in zip(self.parties, parties, strict=True):
+            weights = np.array(state["weights"], dtype=np.float64)
+            if weights.shape != party.weights.shape:
+                raise ValueError("weights")
+            party.weights = weights

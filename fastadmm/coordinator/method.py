@@ -1,0 +1,87 @@
+"""What the solver loop asks of a method: run a round, say what it proved, save and restore itself."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+__all__ = ["Measured", "Method"]
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What a round left behind, all in the summed scaling.
+
+    Attributes
+    ----------
+    objective : float
+        Loss and regularisers at the weights after the round.
+    lower_bound : float
+        A proved lower bound on the optimum.
+    primal_residual, dual_residual : float
+        As in :class:`fastadmm.history.RoundRecord`.
+    augmented_lagrangian, lyapunov : float
+        Equations 5 and 13 of Hu et al.
+    penalty : float
+        r; 1 where the method has none.
+    accelerated : bool
+        Whether the round started from an extrapolated state.
+    """
+
+    objective: float
+    lower_bound: float
+    primal_residual: float
+    dual_residual: float
+    augmented_lagrangian: float
+    lyapunov: float
+    penalty: float
+    accelerated: bool
+
+
+class Method(ABC):
+    """A way to train, one round at a time."""
+
+    #: Name, as in options and records.
+    name: str
+    #: Whether convergence on every convex problem is a theorem.
+    convergent: bool
+    #: Holder of the shared state.
+    coordinator: Any
+    #: The parties, in the problem's order.
+    parties: Any
+
+    @abstractmethod
+    def prepare(self) -> float:
+        """Factorise and evaluate the start; returns the summed loss at zero weights, best intercept."""
+
+    @abstractmethod
+    def round(self) -> Measured:
+        """One exchange with every party."""
+
+    @property
+    @abstractmethod
+    def intercept(self) -> float:
+        """Exact minimiser of the intercept at the current weights; 0 where none is fitted."""
+
+    @abstractmethod
+    def weights(self) -> list[np.ndarray]:
+        """x_m of shape (d_m,) per party."""
+
+    @abstractmethod
+    def party_notes(self) -> list[tuple[str, str, str]]:
+        """Name of each party, of its update, and why it was chosen."""
+
+    @abstractmethod
+    def export(self) -> dict[str, Any]:
+        """The coordinator's state: arrays, numbers, and dictionaries of them."""
+
+    @abstractmethod
+    def export_parties(self) -> list[dict[str, np.ndarray]]:
+        """Each party's own arrays."""
+
+    @abstractmethod
+    def restore(self, saved: dict[str, Any], parties: list[dict[str, np.ndarray]]) -> None:
+        """Inverse of the exports; the method must have been prepared."""

@@ -1,0 +1,280 @@
+r"""Subspace Newton sharing: a handful of rounds, for smooth losses with squared l2.
+
+Each round the coordinator sends the loss gradient :math:`g = \nabla\ell(z)`
+and every party's coefficients. A party answers with the message of one new
+direction (its block Newton direction in the current curvature metric and its
+block gradient in turn) and with one scalar, its share of the duality gap. The
+coordinator then minimises the true objective over the span of **all** messages
+it holds. The objective never increases; every step is at least as good as
+block descent with exact line search, which converges for strongly convex
+problems. See ``docs/solver.md``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from fastadmm.coordinator.certificate import PrimalValue, primal_value
+from fastadmm.coordinator.method import Measured, Method
+from fastadmm.coordinator.span import SpanPoint, minimise_over_span
+from fastadmm.direction_party import DirectionParty
+from fastadmm.engine import Engine
+from fastadmm.problem import Problem
+
+__all__ = ["SubspaceCoordinator", "SubspaceMethod", "directions_per_party"]
+
+#: Curvature below this share of its mean is raised to it: no metric may be singular.
+_CURVATURE_FLOOR = 1e-6
+
+#: Parties refactorise when the curvature has moved this far from the metric (root mean square of logarithms).
+_METRIC_DRIFT = 0.5
+
+#: The span is minimised to this share of the gap that the round started with.
+_SPAN_ACCURACY = 1e-3
+
+
+def directions_per_party(n_parties: int) -> int:
+    """Most directions a party keeps; its oldest are merged beyond it."""
+    return max(8, min(64, 512 // n_parties))
+
+
+class SubspaceCoordinator:
+    """Messages of all parties, and the minimiser over their span.
+
+    Parameters
+    ----------
+    problem : Problem
+    engine : Engine
+
+    Attributes
+    ----------
+    messages : ndarray of shape (K, N)
+        V: messages of all parties, oldest first.
+    owner : ndarray of int, shape (K,)
+        Which party a message is from.
+    point : SpanPoint
+        Current coefficients, intercept and sum of messages.
+    primal : PrimalValue
+        Loss and gradient at the current point, intercept minimised out.
+    metric : ndarray of shape (N,) or None
+        Curvature that the parties have factorised.
+    """
+
+    def __init__(self, problem: Problem, engine: Engine) -> None:
+        self.problem, self.engine = problem, engine
+        n = problem.n_samples
+        self._store = np.empty((0, n))
+        self.owner = np.empty(0, dtype=np.int64)
+        self.point = SpanPoint(np.empty(0), 0.0, np.zeros(n))
+        self.metric: np.ndarray | None = None
+        self.n_factorisations = 0
+        self.n_rounds = 0
+        self.primal: PrimalValue | None = None
+
+    @property
+    def messages(self) -> np.ndarray:
+        """V of shape (K, N)."""
+        return self._store[: len(self.owner)]
+
+    def start(self, intercept: float = 0.0) -> PrimalValue:
+        """Evaluate the current point with its best intercept."""
+        self.primal = primal_value(self.problem, self.point.total, intercept, self.engine)
+        self.point.intercept = self.primal.intercept
+        return self.primal
+
+    def restart(self) -> None:
+        """Evaluate the current point at the intercept it has, to the bit as when it was saved."""
+        problem = self.problem
+        gradient = np.empty(problem.n_samples)
+        z = problem.offset + self.point.total + self.point.intercept
+        value = problem.loss.evaluate(z, problem.y, problem.weight, gradient, self.engine)
+        self.primal = PrimalValue(value, gradient, self.point.intercept)
+
+    def adopt(self, messages: np.ndarray, owner: np.ndarray) -> None:
+        """Replace all messages, of shape (K, N), and their owners, of shape (K,)."""
+        self._store, self.owner = messages, owner
+
+    def coefficients(self, m: int) -> np.ndarray:
+        """Coefficients of party m, oldest direction first."""
+        return self.point.coefficients[self.owner == m]
+
+    def regulariser(self) -> float:
+        """``lambda W / 2`` times the squared norm of all weights."""
+        c = self.point.coefficients
+        return 0.5 * self.problem.regularization * float(c @ c)
+
+    def round(self, parties: Sequence[DirectionParty]) -> list[float]:
+        r"""One exchange with every party, then the minimisation over the span.
+
+        Returns
+        -------
+        list of float
+            :math:`\|\rho_m\|^2` of each party at the point where the round *started*.
+        """
+        primal = self.primal if self.primal is not None else self.start()
+        if self._metric_is_stale():
+            metric = self.metric
+            self.engine.map(lambda party: party.set_metric(metric), parties)  # type: ignore[arg-type]
+        newton = self.n_rounds % 2 == 0
+        self.n_rounds += 1
+        answers = self.engine.map(
+            lambda m: parties[m].respond(primal.gradient, self.coefficients(m), newton), range(len(parties))
+        )
+        for m, (message, _) in enumerate(answers):
+            if message is not None:
+                self._append(m, message)
+        squared = [answer[1] for answer in answers]
+        gap = sum(squared) / (2.0 * self.problem.regularization)
+        self.point = minimise_over_span(
+            self.problem, self.messages, self.point, _SPAN_ACCURACY * gap, self.engine
+        )
+        self._compress(parties)
+        self.start(self.point.intercept)
+        return squared
+
+    def _metric_is_stale(self) -> bool:
+        """Move the metric to the current curvature if it has drifted; True if it was moved."""
+        problem = self.problem
+        z = problem.offset + self.point.intercept + self.point.total
+        h = problem.loss.curvature(z, problem.y, problem.weight, np.empty(len(z)), self.engine)
+        h = np.maximum(h, _CURVATURE_FLOOR * h.mean())
+        if self.metric is not None:
+            importance = h + self.metric
+            drift = np.log(h / self.metric)
+            if float((drift * drift) @ importance) <= _METRIC_DRIFT**2 * float(importance.sum()):
+                return False
+        self.metric = h
+        self.n_factorisations += 1
+        return True
+
+    def _append(self, m: int, message: np.ndarray) -> None:
+        k = len(self.owner)
+        if k == len(self._store):
+            grown = np.empty((max(8, 2 * k), self.problem.n_samples))
+            grown[:k] = self._store
+            self._store = grown
+        self._store[k] = message
+        self.owner = np.append(self.owner, m)
+        self.point.coefficients = np.append(self.point.coefficients, 0.0)
+
+    def _compress(self, parties: Sequence[DirectionParty]) -> None:
+        """Merge the two oldest directions of every party that has too many."""
+        limit = directions_per_party(len(parties))
+        for m, party in enumerate(parties):
+            rows = np.flatnonzero(self.owner == m)
+            if len(rows) <= limit:
+                continue
+            first, second = int(rows[0]), int(rows[1])
+            pair = self.point.coefficients[[first, second]]
+            size = float(np.linalg.norm(pair))
+            if size == 0.0:
+                pair, size = np.array([1.0, 0.0]), 1.0  # neither is in use: forget the younger
+            party.merge_oldest(pair)
+            k = len(self.owner)
+            self._store[first] = (pair @ self._store[[first, second]]) / size
+            self._store[second : k - 1] = self._store[second + 1 : k]
+            used = float(np.linalg.norm(self.point.coefficients[[first, second]]))
+            self.point.coefficients[first] = used
+            self.point.coefficients = np.delete(self.point.coefficients, second)
+            self.owner = np.delete(self.owner, second)
+
+
+class SubspaceMethod(Method):
+    """Subspace Newton sharing as a method.
+
+    Parameters
+    ----------
+    problem : Problem
+    engine : Engine
+    """
+
+    name = "subspace"
+    convergent = True
+
+    def __init__(self, problem: Problem, engine: Engine) -> None:
+        self.problem, self.engine = problem, engine
+        self.parties = [
+            DirectionParty(name, block, problem.regularization, engine)
+            for name, block in zip(problem.names, problem.blocks)
+        ]
+        self.coordinator = SubspaceCoordinator(problem, engine)
+
+    def prepare(self) -> float:
+        return self.coordinator.start().loss
+
+    def round(self) -> Measured:
+        coordinator, scale = self.coordinator, self.problem.regularization
+        start = coordinator.primal if coordinator.primal is not None else coordinator.start()
+        before = start.loss + coordinator.regulariser()
+        squared = coordinator.round(self.parties)
+        after = (coordinator.primal or start).loss + coordinator.regulariser()
+        stationarity = sum(squared)
+        return Measured(
+            objective=after,
+            lower_bound=before - stationarity / (2.0 * scale),
+            # z is the sum of the messages itself; u is the loss gradient: only the parties' terms are left.
+            primal_residual=0.0,
+            dual_residual=math.sqrt(stationarity / (len(self.parties) * self.problem.n_samples)),
+            augmented_lagrangian=after,
+            lyapunov=stationarity / (1.0 + scale) ** 2,
+            penalty=1.0,
+            accelerated=True,
+        )
+
+    @property
+    def intercept(self) -> float:
+        return self.coordinator.point.intercept
+
+    def weights(self) -> list[np.ndarray]:
+        return [party.weights(self.coordinator.coefficients(m)) for m, party in enumerate(self.parties)]
+
+    def party_notes(self) -> list[tuple[str, str, str]]:
+        return [(p.name, p.kind, p.reason) for p in self.parties]
+
+    def export(self) -> dict[str, Any]:
+        coordinator = self.coordinator
+        saved: dict[str, Any] = {
+            "messages": coordinator.messages,
+            "owner": coordinator.owner,
+            "coefficients": coordinator.point.coefficients,
+            "total": coordinator.point.total,
+            "intercept": coordinator.point.intercept,
+            "n_rounds": coordinator.n_rounds,
+            "n_factorisations": coordinator.n_factorisations,
+        }
+        if coordinator.metric is not None:
+            saved["metric"] = coordinator.metric
+        return saved
+
+    def export_parties(self) -> list[dict[str, np.ndarray]]:
+        return [
+            {"weights": weights, "directions": party.directions}
+            for weights, party in zip(self.weights(), self.parties)
+        ]
+
+    def restore(self, saved: dict[str, Any], parties: list[dict[str, np.ndarray]]) -> None:
+        coordinator, n = self.coordinator, self.problem.n_samples
+        messages = np.array(saved["messages"], dtype=np.float64)
+        owner = np.array(saved["owner"], dtype=np.int64)
+        if messages.shape != (len(owner), n) or saved["total"].shape != (n,):
+            raise ValueError("messages")
+        for m, (party, state) in enumerate(zip(self.parties, parties, strict=True)):
+            directions = np.array(state["directions"], dtype=np.float64)
+            if directions.shape != (int((owner == m).sum()), party.block.shape[1]):
+                raise ValueError("directions")
+            party.directions = directions
+        coordinator.adopt(messages, owner)
+        coordinator.point = SpanPoint(
+            np.array(saved["coefficients"]), float(saved["intercept"]), np.array(saved["total"])
+        )
+        coordinator.n_rounds = int(saved["n_rounds"])
+        coordinator.n_factorisations = int(saved["n_factorisations"])
+        if "metric" in saved:
+            metric = np.array(saved["metric"])
+            coordinator.metric = metric
+            self.engine.map(lambda party: party.set_metric(metric), self.parties)
+        coordinator.restart()

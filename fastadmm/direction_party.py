@@ -1,0 +1,159 @@
+r"""A party in a subspace run: answers a loss gradient with one new direction.
+
+The same weighted proximal oracle as :class:`fastadmm.party.Party`, with a
+penalty per sample: for the curvature metric :math:`W = \mathrm{diag}(\ell'')`
+the block Newton direction is the paper's x-update with :math:`r_i = \ell''_i`.
+The party keeps its directions X_m; the coordinator only sees their images
+:math:`v = D_m d`.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import scipy.linalg
+
+from fastadmm.blocks import FeatureBlock
+from fastadmm.engine import Engine
+
+__all__ = ["DirectionParty", "choose_metric_solver"]
+
+#: Largest Gram side that is refactorised in every new metric; above it the party sends gradients.
+MAX_GRAM_SIDE = 1024
+
+#: A remainder this small relative to the direction holds nothing new but rounding.
+_NOTHING_NEW = 1e-9
+
+
+def choose_metric_solver(shape: tuple[int, int]) -> tuple[str, str]:
+    """Which matrix a party factorises in each curvature metric, and why.
+
+    Parameters
+    ----------
+    shape : tuple of int
+        (N, d_m).
+
+    Returns
+    -------
+    name : {"gram", "kernel", "gradient"}
+        ``gradient``: none; every direction is a block gradient.
+    reason : str
+        One clause for the log.
+    """
+    n, d = shape
+    if d <= min(n, MAX_GRAM_SIDE):
+        return "gram", f"{d} columns: Newton directions from the {d} x {d} Gram matrix"
+    if n < d and n <= MAX_GRAM_SIDE:
+        return "kernel", f"more columns than rows: Newton directions from the {n} x {n} kernel matrix"
+    return "gradient", f"{n} x {d} is too large to refactorise: gradient directions"
+
+
+class DirectionParty:
+    """Holder of a feature block and of the directions it has sent.
+
+    Parameters
+    ----------
+    name : str
+    block : FeatureBlock of shape (N, d)
+    regularization : float
+        ``lambda * W``, summed scaling.
+    engine : Engine
+
+    Attributes
+    ----------
+    directions : ndarray of shape (K, d)
+        Orthonormal rows: the weights are ``directions.T @ coefficients``.
+    kind : {"gram", "kernel", "gradient"}
+        See :func:`choose_metric_solver`.
+    reason : str
+    """
+
+    def __init__(self, name: str, block: FeatureBlock, regularization: float, engine: Engine) -> None:
+        self.name, self.block, self.regularization, self.engine = name, block, regularization, engine
+        self.directions = np.zeros((0, block.shape[1]))
+        self.kind, self.reason = choose_metric_solver(block.shape)
+        self._kernel: np.ndarray | None = None
+        self._factor: tuple[np.ndarray, bool] | None = None
+        self._metric: np.ndarray | None = None
+
+    def set_metric(self, curvature: np.ndarray) -> None:
+        """Factorise in a new curvature metric.
+
+        Parameters
+        ----------
+        curvature : ndarray of shape (N,)
+            Positive weights, summed scaling.
+        """
+        if self.kind == "gradient":
+            return
+        if self.kind == "gram":
+            matrix = self.block.gram(self.engine, curvature)
+            matrix[np.diag_indices(len(matrix))] += self.regularization
+        else:
+            if self._kernel is None:
+                self._kernel = self.block.kernel_gram()
+            matrix = self._kernel.copy()
+            matrix[np.diag_indices(len(matrix))] += self.regularization / curvature
+        self._factor = scipy.linalg.cho_factor(matrix, overwrite_a=True, check_finite=False)
+
+    def respond(
+        self, gradient: np.ndarray, coefficients: np.ndarray, newton: bool
+    ) -> tuple[np.ndarray | None, float]:
+        r"""Answer a loss gradient with the message of one new direction.
+
+        Parameters
+        ----------
+        gradient : ndarray of shape (N,)
+            g, summed scaling.
+        coefficients : ndarray of shape (K,)
+            This party's coefficients, which give its weights.
+        newton : bool
+            Newton direction where the party can; else the negative gradient.
+
+        Returns
+        -------
+        message : ndarray of shape (N,) or None
+            ``D d`` for a unit vector d orthogonal to all earlier ones; None
+            if there is nothing new to send.
+        squared_residual : float
+            :math:`\|\rho_m\|^2` with :math:`\rho_m = D_m^\top g + \lambda W x_m`:
+            the gap share is this over :math:`2 \lambda W`.
+        """
+        residual = self.block.transposed_product(gradient, self.engine)
+        residual += self.regularization * (coefficients @ self.directions)
+        squared = float(residual @ residual)
+        direction = -self._newton(residual) if newton and self._factor is not None else -residual
+        size = float(np.linalg.norm(direction))
+        if not (np.isfinite(size) and size > 0.0):
+            return None, squared
+        direction /= size
+        for _ in range(2):  # twice is enough (Kahan, Parlett)
+            direction -= (self.directions @ direction) @ self.directions
+        left = float(np.linalg.norm(direction))
+        if left <= _NOTHING_NEW:
+            return None, squared
+        direction /= left
+        self.directions = np.vstack([self.directions, direction])
+        return self.block.product(direction, self.engine), squared
+
+    def _newton(self, residual: np.ndarray) -> np.ndarray:
+        if self.kind == "gram":
+            return scipy.linalg.cho_solve(self._factor, residual, check_finite=False)
+        # Woodbury: (D'WD + l I)^-1 r = (r - D' (D D' + l W^-1)^-1 D r) / l
+        image = self.block.product(residual, self.engine)
+        dual = scipy.linalg.cho_solve(self._factor, image, check_finite=False)
+        return (residual - self.block.transposed_product(dual, self.engine)) / self.regularization
+
+    def merge_oldest(self, coefficients: np.ndarray) -> None:
+        """Replace the two oldest directions by their combination along the current weights.
+
+        Parameters
+        ----------
+        coefficients : ndarray of shape (2,)
+            Current coefficients of the two; not both zero.
+        """
+        merged = coefficients @ self.directions[:2] / np.linalg.norm(coefficients)
+        self.directions = np.vstack([merged, self.directions[2:]])
+
+    def weights(self, coefficients: np.ndarray) -> np.ndarray:
+        """x_m of shape (d,) for this party's coefficients."""
+        return coefficients @ self.directions
