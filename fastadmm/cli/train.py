@@ -87,7 +87,7 @@ def train(
     place = str(config) if config is not None else "command line"
     if config is None and data is None:
         raise ConfigError("train: give a partition directory, or --config with the key 'data'")
-    settings = make_config({**base, **given}, place)
+    settings = make_config(base, place, given)
     run = out if out is not None else Path("run")
     return report_result(start_run(settings, run, force=force, display=make_display(quiet)), run, as_json)
 

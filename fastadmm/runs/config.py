@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import math
 import os
 import tomllib
 from collections.abc import Mapping
@@ -92,10 +93,14 @@ _KINDS: dict[str, tuple[type, ...]] = {
 #: Every configuration key, in the order of the documentation.
 KEYS: tuple[str, ...] = tuple(_public(f.name) for f in fields(RunConfig))
 
+_LARGEST = 10**9
+
 _POSITIVE = ("lambda", "penalty", "rounds", "time", "threads", "checkpoint_rounds", "checkpoint_seconds")
 
 
-def make_config(values: Mapping[str, Any], place: str = "configuration") -> RunConfig:
+def make_config(
+    values: Mapping[str, Any], place: str = "configuration", options: Mapping[str, Any] | None = None
+) -> RunConfig:
     """Check keys and types, and fill in the defaults.
 
     Parameters
@@ -104,6 +109,8 @@ def make_config(values: Mapping[str, Any], place: str = "configuration") -> RunC
         Keys of :data:`KEYS`; None means not set.
     place : str
         What error messages call the source.
+    options : mapping, optional
+        Values from the command line, which win.
 
     Returns
     -------
@@ -114,6 +121,18 @@ def make_config(values: Mapping[str, Any], place: str = "configuration") -> RunC
     ConfigError
         Unknown key (with the nearest known one), wrong type, value out of range, or no ``data``.
     """
+    checked = _check_values(values, place)
+    if options:
+        checked |= _check_values(options, "command line")
+    if "data" not in checked:
+        raise ConfigError(f"{place}: key 'data' is missing: name the partition directory")
+    config = RunConfig(**checked)
+    _check_choices(config, place)
+    return config
+
+
+def _check_values(values: Mapping[str, Any], place: str) -> dict[str, Any]:
+    # One source by itself, so that a message names the source of the mistake.
     checked: dict[str, Any] = {}
     for key, value in values.items():
         if key not in _KINDS:
@@ -126,16 +145,16 @@ def make_config(values: Mapping[str, Any], place: str = "configuration") -> RunC
         if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
             wanted = {str: "text", bool: "true or false", int: "a whole number"}.get(kinds[-1], "a number")
             raise ConfigError(f"{place}: key {key!r}: {value!r} is not {wanted}")
+        # TOML's whole numbers have no limit; HDF5, C and floating point do.
+        if not isinstance(value, str | float) and abs(value) > _LARGEST:
+            raise ConfigError(f"{place}: key {key!r}: the number is too large")
         if float in kinds and isinstance(value, (int, float)):
             value = float(value)
-        if key in _POSITIVE and not 0 < value < float("inf"):
+        if key in _POSITIVE and not 0 < value < math.inf:
             raise ConfigError(f"{place}: key {key!r}: {value!r} must be positive and finite")
         checked["lambda_" if key == "lambda" else key] = value
-    if "data" not in checked:
-        raise ConfigError(f"{place}: key 'data' is missing: name the partition directory")
-    config = RunConfig(**checked)
-    _check_choices(config, place)
-    return config
+    _check_choices(RunConfig(**{"data": "", **checked}), place)
+    return checked
 
 
 def _check_choices(config: RunConfig, place: str) -> None:
@@ -148,7 +167,8 @@ def _check_choices(config: RunConfig, place: str) -> None:
     try:
         solver_options(config)
     except ConfigError as error:
-        raise ConfigError(f"{place}: key {error}") from None
+        key, colon, reason = str(error).partition(":")
+        raise ConfigError(f"{place}: key {key!r}{colon}{reason}") from None
 
 
 def solver_options(config: RunConfig) -> Any:
