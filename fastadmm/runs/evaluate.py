@@ -39,8 +39,9 @@ def evaluate_partition(model: Path, data: Path) -> dict[str, Any]:
     labels, trained = predictions.partition.labels, predictions.model
     if labels is None:
         raise InputError(f"{shown(data)}: no labels: evaluation needs them")
-    if labels.task != trained.task:
-        raise InputError(f"{shown(data)}: a {labels.task} data set, but the model is for {trained.task}")
+    if (labels.classes is None) != (trained.classes is None):
+        asked = "regression" if trained.classes is None else "classification"
+        raise InputError(f"{shown(data)}: a {labels.task} data set, but the model was trained for {asked}")
     if labels.classes != trained.classes:
         raise InputError(
             f"{shown(data)}: classes {labels.classes}, but the model knows {trained.classes}; "

@@ -67,7 +67,7 @@ def predict_partition(model: Path, data: Path, *, require_labels: bool = False) 
     partition = open_partition(data, require_labels=require_labels)
     z = trained.linear_predictor(partition)
     labels = None
-    if trained.classes is not None:
+    if trained.task == "classification" and trained.classes is not None:
         labels = [trained.classes[1] if positive else trained.classes[0] for positive in (z > 0).tolist()]
     mean = get_loss(trained.loss).predict_mean(z)
     return Predictions(partition.parties[0].ids(), z, mean, labels, trained, partition)

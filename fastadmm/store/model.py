@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from fastadmm.errors import FormatError, InputError, StorageError
+from fastadmm.losses import LOSSES
 from fastadmm.store.atomic import atomic_directory, atomic_file, shown, storage_errors
 from fastadmm.store.elements import (
     read_array,
@@ -113,7 +114,7 @@ class Model:
         Regularisation per mean loss.
     intercept : float
     classes : tuple of str or None
-        Original labels of class 0 and class 1.
+        Original labels of class 0 and class 1; also of a regression on them (squared loss).
     parties : list of PartyModel
     certificate : dict
         ``status``, ``objective``, ``gap``, ``gap_absolute``, ``rounds`` of the training run.
@@ -221,16 +222,17 @@ def open_model(path: str | os.PathLike[str]) -> Model:
         If a file is damaged, or of another kind or version; names file and key.
     """
     directory = Path(path)
-    if not (directory / MANIFEST).exists() and (directory / "model" / MANIFEST).exists():
-        directory = directory / "model"
-    manifest = directory / MANIFEST
-    if not manifest.exists():
-        hint = (
-            "this run has no model yet: finish it with 'fastadmm resume'"
-            if _is_run(directory)
-            else "not a model"
-        )
-        raise StorageError(f"{shown(path)}: no {MANIFEST}: {hint}")
+    with storage_errors(path, "read"):
+        if not (directory / MANIFEST).exists() and (directory / "model" / MANIFEST).exists():
+            directory = directory / "model"
+        manifest = directory / MANIFEST
+        if not manifest.exists():
+            hint = (
+                "this run has no model yet: finish it with 'fastadmm resume'"
+                if _is_run(directory)
+                else "not a model"
+            )
+            raise StorageError(f"{shown(path)}: no {MANIFEST}: {hint}")
     with storage_errors(manifest, "read"):
         try:
             values = tomllib.loads(manifest.read_text(encoding="utf-8"))
@@ -243,6 +245,17 @@ def open_model(path: str | os.PathLike[str]) -> Model:
     if not entries:
         raise FormatError(f"{shown(manifest)}: key 'party' is empty")
     parties = [_open_party(directory, manifest, entry) for entry in entries]
+    for k, party in enumerate(parties):
+        if party.name in [other.name for other in parties[:k]]:
+            raise FormatError(f"{shown(manifest)}: key 'party': {party.name!r} occurs twice")
+    loss, task = _get(manifest, values, "loss", str), _get(manifest, values, "task", str)
+    if loss not in LOSSES:
+        raise FormatError(f"{shown(manifest)}: key 'loss': unknown loss {loss!r}; upgrade fastadmm")
+    if task != LOSSES[loss].task:
+        raise FormatError(f"{shown(manifest)}: key 'task': {task!r} does not go with loss {loss!r}")
+    certificate = values.get("certificate", {})
+    if not isinstance(certificate, dict):
+        raise FormatError(f"{shown(manifest)}: key 'certificate' must be a table")
     with read_h5(directory / COORDINATOR, "fastadmm-coordinator-model") as file:
         intercept = float(read_attribute(file, "intercept", float))
         names = read_strings(file, "classes") if "classes" in file else None
@@ -252,14 +265,16 @@ def open_model(path: str | os.PathLike[str]) -> Model:
         raise FormatError(
             f"{shown(directory / COORDINATOR)}: key 'classes' holds {len(names)} names, expected 2"
         )
+    if names is None and task == "classification":
+        raise FormatError(f"{shown(directory / COORDINATOR)}: key 'classes' is missing")
     return Model(
-        loss=_get(manifest, values, "loss", str),
-        task=_get(manifest, values, "task", str),
+        loss=loss,
+        task=task,
         lam=float(_get(manifest, values, "lambda", float)),
         intercept=intercept,
         classes=(names[0], names[1]) if names is not None else None,
         parties=parties,
-        certificate=dict(values.get("certificate", {})),
+        certificate=certificate,
     )
 
 
