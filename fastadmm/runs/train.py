@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
@@ -9,8 +10,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from dataclasses import replace
+from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 from typing import Any, Protocol
@@ -28,10 +28,24 @@ from fastadmm.runs.plan import format_bytes, make_plan
 from fastadmm.runs.round_log import RoundLog
 from fastadmm.solver import Solver, SolveResult, run_rounds
 from fastadmm.store.atomic import atomic_directory, atomic_file, shown, storage_errors
-from fastadmm.store.model import Model, PartyModel, check_same_columns, write_model
+from fastadmm.store.label_file import LabelData
+from fastadmm.store.model import MANIFEST, Model, PartyModel, check_same_columns, write_model
 from fastadmm.store.partition import Partition, open_partition
 
 __all__ = ["Display", "Silent", "resume_run", "start_run"]
+
+#: All that a run directory holds; one with anything else in it is never replaced.
+_OWN_FILES = (
+    "run.toml",
+    "environment.json",
+    "rounds.jsonl",
+    "result.json",
+    "evaluation.json",
+    "report.html",
+    "checkpoints",
+    "model",
+    ".*.tmp",
+)
 
 
 class Display(Protocol):
@@ -92,16 +106,10 @@ def start_run(
     """
     display = display or Silent()
     _refuse_existing(out, force)
-    partition, problem = _load(config, display)
+    partition, provenance, problem = _load(config, display)
     solver = Solver(problem, solver_options(config))
-    with atomic_directory(out, force=force, marker="run.toml") as directory:
-        # Relative to the run, so that a folder with data and run can be moved as a whole.
-        relative = replace(
-            config,
-            data=os.path.relpath(config.data, out),
-            test=os.path.relpath(config.test, out) if config.test else None,
-        )
-        _write_toml(directory / "run.toml", {**relative.to_toml(), "provenance": _provenance(partition)})
+    with atomic_directory(out, force=force, marker="run.toml", only=_OWN_FILES) as directory:
+        _write_configuration(directory / "run.toml", config, out, provenance)
         _write_json(directory / "environment.json", describe_environment(solver.engine.n_threads))
     return _run(out, config, partition, solver, display)
 
@@ -141,24 +149,29 @@ def resume_run(
     """
     display = display or Silent()
     path = run / "run.toml"
-    if not path.exists():
+    with storage_errors(run, "read"):
+        exists = path.exists()
+    if not exists:
         raise StorageError(f"{shown(run)}: no run.toml: not a run; start one with 'fastadmm train'")
     values = read_config(path)
     provenance = values.pop("provenance", {})
     changes = {k: v for k, v in (changes or {}).items() if v is not None}
-    config = make_config({**values, **changes}, shown(path))
+    config = make_config(values, shown(path), changes)
     finished = _finished_result(run)
     if finished is not None and not changes.keys() & {"gap", "rounds", "time"}:
         if finished["status"] == Status.CONVERGED:
-            display.note(f"nothing to do: {finished['message']}")
-            return finished
-        if finished["status"] != Status.INTERRUPTED:
+            if (run / "model" / MANIFEST).exists():
+                display.note(f"nothing to do: {finished['message']}")
+                return finished
+            display.note("the model is missing: made again from the last checkpoint")
+        elif finished["status"] != Status.INTERRUPTED:
             raise ConfigError(
                 f"{shown(run)}: the run is over ({finished['message']}); "
                 "give a new limit: --rounds, --time or --gap"
             )
-    partition, problem = _load(config, display)
-    _check_provenance(run, provenance, partition)
+    partition, current, problem = _load(config, display)
+    _check_provenance(run, provenance, current, partition)
+    _remove_leftovers(run)
     solver = Solver(problem, solver_options(config))
     damaged = []
     for candidate in reversed(checkpoints(run / "checkpoints")):
@@ -178,25 +191,29 @@ def resume_run(
     for path_of_damaged in damaged:
         shutil.rmtree(path_of_damaged, ignore_errors=True)
     if changes:
-        kept = {"data": os.path.relpath(config.data, run)}
-        if config.test:
-            kept["test"] = os.path.relpath(config.test, run)
-        _write_toml(path, {**config.to_toml(), **kept, "provenance": provenance})
+        # First, so that a kill between the two never leaves an old result beside new limits.
+        _unlink(run / "result.json")
+        _write_configuration(path, config, run, provenance)
     return _run(run, config, partition, solver, display)
 
 
 def _refuse_existing(out: Path, force: bool) -> None:
     # Before any work: atomic_directory checks again when it renames.
-    if out.exists() and not force and (not out.is_dir() or any(out.iterdir())):
-        hint = "; continue it with 'fastadmm resume', or pass --force" if (out / "run.toml").exists() else ""
-        raise StorageError(f"{shown(out)}: exists already{hint or '; choose another name'}")
+    with storage_errors(out):
+        if out.exists() and not force and (not out.is_dir() or any(out.iterdir())):
+            is_run = (out / "run.toml").exists()
+            hint = "continue it with 'fastadmm resume', or pass --force" if is_run else "choose another name"
+            raise StorageError(f"{shown(out)}: exists already; {hint}")
+        # A run appears by a rename, which would leave the user's shell in a deleted directory.
+        if out.is_dir() and out.samefile(os.curdir):
+            raise StorageError(f"{shown(out)}: is the current directory; name a new one with --out")
     if not out.absolute().parent.is_dir():
         raise StorageError(
             f"{shown(out)}: the directory {shown(out.absolute().parent)} does not exist; create it first"
         )
 
 
-def _load(config: RunConfig, display: Display) -> tuple[Partition, Problem]:
+def _load(config: RunConfig, display: Display) -> tuple[Partition, dict[str, Any], Problem]:
     partition = open_partition(config.data)
     labels = partition.labels
     if labels is None:
@@ -242,7 +259,10 @@ def _load(config: RunConfig, display: Display) -> tuple[Partition, Problem]:
         names=[p.name for p in partition.parties],
         test=test,
     )
-    return partition, problem
+    provenance = _provenance(partition)
+    if test_partition is not None:
+        provenance["test"] = _provenance(test_partition)
+    return partition, provenance, problem
 
 
 def _check_same_labels(test: Partition, train: Partition, place: str) -> None:
@@ -266,17 +286,42 @@ def _weight_and_offset(partition: Partition) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _provenance(partition: Partition) -> dict[str, Any]:
-    return {
+    provenance: dict[str, Any] = {
         "row_digest": partition.row_digest,
         "content": {p.name: p.content_digest for p in partition.parties},
     }
+    if partition.labels is not None:
+        provenance["labels"] = _labels_digest(partition.labels)
+    return provenance
 
 
-def _check_provenance(run: Path, provenance: dict[str, Any], partition: Partition) -> None:
-    if provenance != _provenance(partition):
-        raise InputError(
-            f"{shown(partition.path)}: not the data that {shown(run)} began with (digests differ); train anew"
-        )
+def _labels_digest(labels: LabelData) -> str:
+    # No secret leaks here: the run directory belongs to the coordinator, who holds the labels.
+    digest = hashlib.sha256(repr(labels.classes).encode())
+    for values in (labels.y, labels.sample_weight, labels.offset):
+        digest.update(b"none" if values is None else np.ascontiguousarray(values, dtype="<f8").tobytes())
+    return f"sha256:{digest.hexdigest()}"
+
+
+def _check_provenance(run: Path, began: Any, current: dict[str, Any], partition: Partition) -> None:
+    if not isinstance(began, dict) or "content" not in began:
+        raise FormatError(f"{shown(run / 'run.toml')}: table 'provenance' is missing or damaged; train anew")
+    if began == current:
+        return
+    if {**began, "test": None} == {**current, "test": None}:
+        what = "the test data are not those"
+    else:
+        what = f"{shown(partition.path)}: not the data"
+    raise InputError(f"{what} that {shown(run)} began with (digests differ); train anew")
+
+
+def _remove_leftovers(run: Path) -> None:
+    """Delete what a kill left half-written under a temporary name."""
+    for leftover in (*run.glob(".*.tmp"), *run.glob("checkpoints/.*.tmp")):
+        if leftover.is_dir():
+            shutil.rmtree(leftover, ignore_errors=True)
+        else:
+            leftover.unlink(missing_ok=True)
 
 
 def _finished_result(run: Path) -> dict[str, Any] | None:
@@ -320,8 +365,7 @@ def _run(
                 last_saved = time.monotonic()
 
         try:
-            with suppress(FileNotFoundError):
-                (run / "result.json").unlink()
+            _unlink(run / "result.json")
             display.start(config.gap, config.rounds)
             try:
                 result = run_rounds(solver, monitor, stop_requested)
@@ -333,7 +377,10 @@ def _run(
                 write_checkpoint(run / "checkpoints", solver)
         finally:
             solver.close()
-    if result.status is not Status.INTERRUPTED and result.status is not Status.DIVERGED:
+    if result.status is Status.DIVERGED:
+        # Neither from the model of an earlier limit: its rounds already led astray.
+        shutil.rmtree(run / "model", ignore_errors=True)
+    elif result.status is not Status.INTERRUPTED:
         write_model(run / "model", _model(partition, solver, result), force=True)
     document = _result_document(solver, result)
     _write_json(run / "result.json", document)
@@ -345,7 +392,8 @@ def _model(partition: Partition, solver: Solver, result: SolveResult) -> Model:
     labels = partition.labels
     return Model(
         loss=solver.problem.loss.name,
-        task=partition.task,
+        # Least squares on classes predicts a real number, no probability.
+        task=solver.problem.loss.task,
         lam=solver.problem.lam,
         intercept=result.intercept,
         classes=labels.classes if labels is not None else None,
@@ -422,8 +470,22 @@ def _write_json(path: Path, document: dict[str, Any]) -> None:
         temporary.write_text(json.dumps(document, indent=2, allow_nan=False) + "\n", encoding="utf-8")
 
 
-def _write_toml(path: Path, document: dict[str, Any]) -> None:
+def _unlink(path: Path) -> None:
+    with storage_errors(path):
+        path.unlink(missing_ok=True)
+
+
+def _write_configuration(path: Path, config: RunConfig, run: Path, provenance: dict[str, Any]) -> None:
     import tomli_w
 
+    # Relative to the run, so that a folder with data and run can be moved as a whole;
+    # real paths, because the system resolves ".." behind symbolic links, not before them.
+    base = os.path.realpath(run)
+    paths = {
+        key: os.path.relpath(os.path.realpath(value), base)
+        for key, value in (("data", config.data), ("test", config.test))
+        if value is not None
+    }
+    document = {**config.to_toml(), **paths, "provenance": provenance}
     with atomic_file(path) as temporary:
         temporary.write_text(tomli_w.dumps(document), encoding="utf-8")
