@@ -7,9 +7,10 @@ Scaling as in docs/solver.md: losses are summed over samples with weights s,
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal, localcontext
+from itertools import pairwise
 
 import numpy as np
 from scipy.optimize import brentq
@@ -153,7 +154,7 @@ def best_intercept(name: str, z: Array, y: Array, s: Array) -> float:
     return _root(slope)
 
 
-def _root(function: object, start: float = 0.0) -> float:
+def _root(function: Callable[[float], float], start: float = 0.0) -> float:
     low, high = start - 1.0, start + 1.0
     while function(low) > 0:
         low -= high - low
@@ -177,7 +178,7 @@ class State:
 
 
 class NaiveADMM:
-    """DESIGN equations, dense, with normal equations and scalar root finding."""
+    """The equations of docs/solver.md, dense, with normal equations and scalar root finding."""
 
     def __init__(
         self,
@@ -200,12 +201,17 @@ class NaiveADMM:
         self.offset = np.zeros(n) if offset is None else offset
         self.ridge = lam * self.s.sum()
         self.state = State(
-            [np.zeros(D.shape[1]) for D in self.blocks], [np.zeros(n) for _ in self.blocks], np.zeros(n), np.zeros(n)
+            [np.zeros(D.shape[1]) for D in self.blocks],
+            [np.zeros(n) for _ in self.blocks],
+            np.zeros(n),
+            np.zeros(n),
         )
 
     def round(self) -> State:
         old = self.state
-        x = {"jacobi": self._jacobi, "gauss-seidel": self._gauss_seidel, "sharing": self._boyd}[self.scheme](old)
+        x = {"jacobi": self._jacobi, "gauss-seidel": self._gauss_seidel, "sharing": self._boyd}[self.scheme](
+            old
+        )
         messages = [D @ w for D, w in zip(self.blocks, x)]
         total = np.sum(messages, axis=0)
         b = self._intercept(total, old.u) if self.fit_intercept else 0.0
@@ -297,7 +303,9 @@ def lyapunov(
         smooth = D.T @ (u + problem.r * mismatch)
         # prox of ridge |x|^2 / 2 shrinks by 1 / (1 + ridge)
         total += float(np.sum((w - (w - smooth) / (1 + problem.ridge)) ** 2))
-    in_z = loss_gradient(problem.loss, problem.offset + b + z, problem.y, problem.s) - u - problem.r * mismatch
+    in_z = (
+        loss_gradient(problem.loss, problem.offset + b + z, problem.y, problem.s) - u - problem.r * mismatch
+    )
     return total + float(in_z @ in_z) + float(mismatch @ mismatch)
 
 
@@ -306,7 +314,9 @@ def certificate(problem: NaiveADMM, x: Sequence[Array], b: float) -> tuple[float
     total = problem.s.sum()
     z = problem.offset + b + sum(D @ w for D, w in zip(problem.blocks, x))
     g = loss_gradient(problem.loss, z, problem.y, problem.s)
-    value = loss_value(problem.loss, z, problem.y, problem.s) + problem.ridge / 2 * sum(float(w @ w) for w in x)
+    value = loss_value(problem.loss, z, problem.y, problem.s) + problem.ridge / 2 * sum(
+        float(w @ w) for w in x
+    )
     gap = sum(float(np.sum((D.T @ g + problem.ridge * w) ** 2)) for D, w in zip(problem.blocks, x))
     return value / total, gap / (2 * problem.ridge) / total
 
@@ -318,8 +328,8 @@ def anderson_step(points: Sequence[Array], images: Sequence[Array], memory: int,
     """Extrapolate from points v_j and images T(v_j), weights summing to one, least residual in the metric."""
     points, images = list(points)[-memory - 1 :], list(images)[-memory - 1 :]
     residuals = [t - v for v, t in zip(points, images)]
-    differences = np.array([b - a for a, b in zip(residuals, residuals[1:])]).T
-    steps = np.array([b - a for a, b in zip(images, images[1:])]).T
+    differences = np.array([b - a for a, b in pairwise(residuals)]).T
+    steps = np.array([b - a for a, b in pairwise(images)]).T
     root = np.sqrt(metric)
     gamma, *_ = np.linalg.lstsq(root[:, None] * differences, root * residuals[-1], rcond=None)
     return images[-1] - steps @ gamma

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 
-import naive
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -13,6 +12,8 @@ from fastadmm.coordinator.root import increasing_root
 from fastadmm.history import Status
 from fastadmm.problem import make_problem
 from fastadmm.solver import Solver, SolverOptions, solve
+
+import naive
 
 N = 80
 
@@ -31,7 +32,7 @@ def build(loss, weighted, seed):
 
 CASES = [
     (scheme, loss, intercept, weighted)
-    for scheme in ("sharing", "jacobi", "gauss-seidel")
+    for scheme in ("subspace", "sharing", "jacobi", "gauss-seidel")
     for loss in ("logistic", "squared")
     for intercept in (False, True)
     for weighted in (False, True)
@@ -48,11 +49,11 @@ def test_gap_bounds_the_distance_to_the_optimum_in_every_round(scheme, loss, int
         blocks, y, loss=loss, lam=lam, fit_intercept=intercept, sample_weight=s, offset=offset
     )
     solver = Solver(problem, SolverOptions(scheme=scheme, gap=0.0, penalty=0.05, n_threads=1))
-    for _ in range(60):
+    for _ in range(25 if scheme == "subspace" else 60):
         record = solver.round()
         x = np.concatenate(solver.party_weights())
         if not np.isfinite(record.objective) or record.objective > 1e6:
-            assert scheme != "sharing"
+            assert scheme not in ("sharing", "subspace")
             break
         value = naive.objective(loss, x, solver.intercept, matrix, y, lam, s, offset)
         scale = max(1.0, abs(value))
@@ -73,14 +74,15 @@ def test_gap_bounds_the_distance_to_the_optimum_in_every_round(scheme, loss, int
 
 @pytest.mark.parametrize("loss", ["logistic", "squared"])
 @pytest.mark.parametrize("intercept", [False, True])
-def test_the_gap_reaches_rounding_level_and_the_optimum_is_the_independent_one(loss, intercept):
+@pytest.mark.parametrize("scheme", ["subspace", "sharing"])
+def test_the_gap_reaches_rounding_level_and_the_optimum_is_the_independent_one(scheme, loss, intercept):
     blocks, y, s, offset = build(loss, True, seed=3)
     matrix = np.hstack([naive.dense(block) for block in blocks])
     best = naive.optimum(loss, matrix, y, 1e-2, s, offset, intercept)
     problem = make_problem(
         blocks, y, loss=loss, lam=1e-2, fit_intercept=intercept, sample_weight=s, offset=offset
     )
-    solver = Solver(problem, SolverOptions(gap=1e-12, max_rounds=3000))
+    solver = Solver(problem, SolverOptions(scheme=scheme, gap=1e-12))
     while (record := solver.round()).gap > 1e-12:
         assert record.round < 3000
     assert record.objective == pytest.approx(best.objective, rel=2e-12)
@@ -91,10 +93,12 @@ def test_the_gap_reaches_rounding_level_and_the_optimum_is_the_independent_one(l
 
 
 @pytest.mark.parametrize("size", [-1e5, -800.0, 100.0, 150.0, 1e4])
-def test_a_large_offset_is_absorbed_by_the_intercept(size):
-    blocks, y, s, offset = build("logistic", False, seed=6)
-    result = solve(make_problem(blocks, y, lam=1e-2), SolverOptions(gap=1e-9))
-    moved = solve(make_problem(blocks, y, lam=1e-2, offset=np.full(N, size)), SolverOptions(gap=1e-9))
+@pytest.mark.parametrize("scheme", ["subspace", "sharing"])
+def test_a_large_offset_is_absorbed_by_the_intercept(scheme, size):
+    blocks, y, *_ = build("logistic", False, seed=6)
+    options = SolverOptions(scheme=scheme, gap=1e-9, max_rounds=1000)
+    result = solve(make_problem(blocks, y, lam=1e-2), options)
+    moved = solve(make_problem(blocks, y, lam=1e-2, offset=np.full(N, size)), options)
     assert result.status is moved.status is Status.CONVERGED
     assert moved.objective == pytest.approx(result.objective, rel=1e-8)
     assert moved.intercept + size == pytest.approx(result.intercept, abs=1e-4)
@@ -107,8 +111,8 @@ def test_without_an_exact_intercept_there_is_no_certificate(monkeypatch):
         function(start + 3.0)
         return start + 3.0
 
-    blocks, y, s, offset = build("logistic", False, seed=7)
-    solver = Solver(make_problem(blocks, y, lam=1e-2), SolverOptions(gap=0.0))
+    blocks, y, *_ = build("logistic", False, seed=7)
+    solver = Solver(make_problem(blocks, y, lam=1e-2), SolverOptions(scheme="sharing", gap=0.0))
     solver.round()
     solver.bound = LowerBound()
     monkeypatch.setattr("fastadmm.coordinator.certificate.increasing_root", lazy)

@@ -1,0 +1,174 @@
+"""Anderson acceleration: against least squares, on linear maps, its memory and its safeguard."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from fastadmm.coordinator.anderson import Anderson
+from fastadmm.coordinator.coordinator import acceleration_memory
+from fastadmm.history import Status
+from fastadmm.problem import make_problem
+from fastadmm.solver import Solver, SolverOptions, solve
+
+import naive
+
+
+def plain(size, memory):
+    return Anderson(size, [(slice(0, size), 1.0)], memory)
+
+
+def linear_map(size, radius, seed=0):
+    """A contraction v -> A v + c and its fixed point."""
+    rng = np.random.default_rng(seed)
+    a = rng.normal(size=(size, size))
+    a *= radius / np.abs(np.linalg.eigvals(a)).max()
+    c = rng.normal(size=size)
+    return (lambda v: a @ v + c), np.linalg.solve(np.eye(size) - a, c)
+
+
+@pytest.mark.parametrize("memory", [3, 5, 20])
+def test_every_step_is_the_least_squares_extrapolation(memory):
+    size = 12
+    function, _ = linear_map(size, 0.9)
+    metric = np.repeat([4.0, 0.25, 1.0], 4)
+    sections = [(slice(4 * k, 4 * k + 4), metric[4 * k]) for k in range(3)]
+    fast = Anderson(size, sections, memory)
+    rng = np.random.default_rng(1)
+    points, images = [], []
+    v = rng.normal(size=size)
+    for k in range(9):
+        image = function(v)
+        points.append(v)
+        images.append(image)
+        assert fast.squared_norm(image - v) == pytest.approx(float(metric @ (image - v) ** 2))
+        got = fast.extrapolate(image, image - v)
+        assert (got is None) == (k < 2)
+        if got is not None:
+            np.testing.assert_allclose(
+                got, naive.anderson_step(points, images, memory, metric), rtol=1e-4, atol=1e-5
+            )
+        # a wild walk keeps the small problem well conditioned
+        v = image + rng.normal(size=size)
+
+
+def test_a_linear_map_is_solved_in_as_many_steps_as_it_has_dimensions():
+    size = 6
+    function, fixed = linear_map(size, 0.99)
+    fast = plain(size, 10)
+    v = np.zeros(size)
+    for _ in range(size + 4):
+        image = function(v)
+        extrapolated = fast.extrapolate(image, image - v)
+        v = image if extrapolated is None else extrapolated
+    assert np.linalg.norm(v - fixed) < 1e-4 * np.linalg.norm(fixed)
+    slow = np.zeros(size)
+    for _ in range(size + 4):
+        slow = function(slow)
+    assert np.linalg.norm(slow - fixed) > 1e2 * np.linalg.norm(v - fixed)
+
+
+def test_the_oldest_difference_is_forgotten_first():
+    size, memory = 8, 3
+    function, _ = linear_map(size, 0.8)
+    long, short = plain(size, memory), plain(size, memory)
+    rng = np.random.default_rng(2)
+    points = [rng.normal(size=size) for _ in range(10)]
+    for k, v in enumerate(points):
+        last = long.extrapolate(function(v), function(v) - v)
+        if k >= len(points) - memory - 1:
+            recent = short.extrapolate(function(v), function(v) - v)
+    assert long.count == short.count == memory
+    np.testing.assert_allclose(last, recent, rtol=1e-9)
+
+
+def test_reset_forgets_and_a_repeated_point_is_not_trusted():
+    fast = plain(4, 5)
+    rng = np.random.default_rng(3)
+    for _ in range(4):
+        v = rng.normal(size=4)
+        fast.extrapolate(v, v / 2)
+    fast.reset()
+    assert fast.count == 0
+    assert fast.extrapolate(np.ones(4), np.ones(4)) is None
+    # nothing moves: all differences are zero, the small problem is singular
+    for _ in range(3):
+        got = fast.extrapolate(np.ones(4), np.ones(4))
+        assert got is None or np.isfinite(got).all()
+
+
+def test_export_and_restore_continue_bit_for_bit():
+    size, memory = 7, 3
+    function, _ = linear_map(size, 0.9)
+    rng = np.random.default_rng(4)
+    points = [rng.normal(size=size) for _ in range(12)]
+    for cut in range(12):
+        one, two = plain(size, memory), plain(size, memory)
+        for v in points[:cut]:
+            one.extrapolate(function(v), function(v) - v)
+        saved = {k: np.copy(v) if isinstance(v, np.ndarray) else v for k, v in one.export().items()}
+        two.residuals[:] = 99.0
+        two.restore(saved)
+        for v in points[cut:]:
+            a = one.extrapolate(function(v), function(v) - v)
+            b = two.extrapolate(function(v), function(v) - v)
+            assert (a is None) == (b is None)
+            if a is not None:
+                np.testing.assert_array_equal(a, b)
+
+
+def test_memory_fits_its_budget():
+    assert acceleration_memory(2, 1000) == 10
+    assert acceleration_memory(2, 10**7) == 3
+    assert acceleration_memory(8, 10**8) == 0
+    assert acceleration_memory(2, 1000, wanted=4) == 4
+
+
+# --- in a run
+
+
+def hard_problem(seed=0):
+    """Correlated parties and little regularisation: where plain sharing is slow."""
+    rng = np.random.default_rng(seed)
+    common = rng.normal(size=(150, 4))
+    blocks = [common + 0.1 * rng.normal(size=(150, 4)) for _ in range(3)]
+    y = (common @ np.ones(4) + rng.normal(size=150) > 0).astype(float)
+    return make_problem(blocks, y, lam=1e-4)
+
+
+def test_acceleration_saves_rounds_and_changes_no_answer():
+    options = {"scheme": "sharing", "gap": 1e-7, "max_rounds": 5000}
+    accelerated = solve(hard_problem(), SolverOptions(**options))
+    printed = solve(hard_problem(), SolverOptions(**options, acceleration="none"))
+    assert accelerated.status is Status.CONVERGED
+    assert any(record.accelerated for record in accelerated.history)
+    assert not any(record.accelerated for record in printed.history)
+    assert len(accelerated.history) < 0.5 * len(printed.history)
+    assert accelerated.objective == pytest.approx(printed.history[-1].objective, rel=1e-5)
+
+
+@pytest.mark.parametrize("scheme", ["jacobi", "gauss-seidel"])
+def test_the_papers_schemes_stay_as_printed_unless_asked(scheme):
+    problem = hard_problem()
+    options = {"scheme": scheme, "max_rounds": 12, "gap": 0.0}
+    printed = solve(problem, SolverOptions(**options))
+    assert not any(record.accelerated for record in printed.history)
+    asked = solve(problem, SolverOptions(**options, acceleration="anderson"))
+    assert any(record.accelerated for record in asked.history)
+
+
+def test_a_bad_extrapolation_is_taken_back():
+    solver = Solver(hard_problem(), SolverOptions(scheme="sharing", gap=0.0))
+    for _ in range(6):
+        solver.round()
+    coordinator = solver.coordinator
+    reached = coordinator.reached.vector.copy()
+    assert coordinator.extrapolated
+    coordinator.state.vector[:] += 1e6 * np.random.default_rng(0).normal(size=coordinator.state.vector.size)
+    record = solver.round()
+    assert record.accelerated
+    assert not coordinator.extrapolated
+    np.testing.assert_array_equal(coordinator.state.vector, reached)
+    assert coordinator.anderson.count == 0
+    # and the run goes on to the optimum
+    while solver.round().gap > 1e-6:
+        assert solver.n_rounds < 400

@@ -1,0 +1,155 @@
+"""Feature blocks: every product against dense NumPy, and what they refuse."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.sparse as sp
+from fastadmm.blocks import CSRBlock, DenseBlock, as_block
+from fastadmm.engine import MAX_PIECES, ROWS_PER_PIECE, Engine, row_ranges
+from fastadmm.errors import InputError
+
+
+def values(n, d, seed=0):
+    rng = np.random.default_rng(seed)
+    matrix = np.where(rng.random((n, d)) < 0.3, rng.normal(size=(n, d)), 0.0)
+    matrix[:, d // 2] = 0.0
+    matrix[n // 2] = 0.0
+    return matrix
+
+
+@pytest.mark.parametrize("n_threads", [1, 2])
+@pytest.mark.parametrize("kind", [np.asarray, sp.csr_array], ids=["dense", "csr"])
+@pytest.mark.parametrize("shape", [(1, 1), (13, 5), (5, 30), (2 * ROWS_PER_PIECE + 3, 4)], ids=str)
+def test_products(shape, kind, n_threads):
+    matrix = values(*shape)
+    rng = np.random.default_rng(1)
+    x, v = rng.normal(size=shape[1]), rng.normal(size=shape[0])
+    with Engine(n_threads) as engine:
+        block = as_block(kind(matrix))
+        assert block.shape == shape
+        assert block.nbytes > 0
+        np.testing.assert_allclose(block.product(x, engine), matrix @ x, rtol=1e-12, atol=1e-12)
+        np.testing.assert_allclose(block.transposed_product(v, engine), matrix.T @ v, rtol=1e-11, atol=1e-11)
+        gram = block.gram(engine)
+        np.testing.assert_allclose(gram, matrix.T @ matrix, rtol=1e-11, atol=1e-11)
+        np.testing.assert_array_equal(gram, gram.T)
+        np.testing.assert_allclose(block.column_squares(engine), np.diag(gram), rtol=1e-11)
+        if shape[0] < 100:
+            np.testing.assert_allclose(block.kernel_gram(), matrix @ matrix.T, rtol=1e-12, atol=1e-13)
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        np.asfortranarray,
+        np.ndarray.tolist,
+        pd.DataFrame,
+        lambda a: np.repeat(a, 2, axis=1)[:, ::2],
+        sp.csr_matrix,
+        sp.csc_array,
+        sp.coo_array,
+        sp.lil_array,
+    ],
+    ids=["fortran", "list", "frame", "strided", "csr-matrix", "csc", "coo", "lil"],
+)
+def test_every_form_of_matrix_is_the_same_block(form):
+    matrix = values(9, 6)
+    with Engine(1) as engine:
+        np.testing.assert_allclose(
+            as_block(form(matrix)).product(np.arange(6.0), engine), matrix @ np.arange(6.0), rtol=1e-14
+        )
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.int16, np.int64, bool, np.uint8])
+@pytest.mark.parametrize("sparse", [False, True])
+def test_every_number_type_is_computed_in_double_precision(dtype, sparse):
+    matrix = (values(9, 6) * 3).astype(dtype)
+    block = as_block(sp.csr_array(matrix) if sparse else matrix)
+    with Engine(1) as engine:
+        np.testing.assert_allclose(
+            block.gram(engine), matrix.astype(float).T @ matrix.astype(float), rtol=1e-14
+        )
+
+
+@pytest.mark.parametrize("index_type", [np.int32, np.int64])
+def test_sparse_rows_with_unsorted_and_repeated_indices(index_type):
+    indptr = np.array([0, 3, 3, 5], dtype=index_type)
+    indices = np.array([2, 0, 2, 1, 0], dtype=index_type)
+    data = np.array([1.0, 2.0, 3.0, 4.0, 5.0])
+    source = sp.csr_array((data, indices, indptr), shape=(3, 4))
+    block = as_block(source)
+    expected = np.array([[2.0, 0, 4, 0], [0, 0, 0, 0], [5, 4, 0, 0]])
+    with Engine(1) as engine:
+        np.testing.assert_array_equal(block.gram(engine), expected.T @ expected)
+        np.testing.assert_array_equal(block.column_squares(engine), (expected**2).sum(axis=0))
+    np.testing.assert_array_equal(block.to_scipy().toarray(), expected)
+    # the caller's matrix is not touched
+    np.testing.assert_array_equal(source.indices, [2, 0, 2, 1, 0])
+    np.testing.assert_array_equal(source.data, data)
+
+
+def test_dense_data_are_kept_without_a_copy_and_density_is_reported():
+    matrix = np.ones((4, 3))
+    assert as_block(matrix).matrix is matrix
+    assert as_block(matrix).density == 1.0
+    assert as_block(sp.csr_array(np.eye(4))).density == 0.25
+    block = DenseBlock(matrix)
+    assert as_block(block) is block
+    assert isinstance(as_block(sp.eye_array(3).tocsr()), CSRBlock)
+
+
+@pytest.mark.parametrize(
+    ("matrix", "message"),
+    [
+        (np.ones(3), r"bank: expected a matrix \(2 dimensions\), got 1"),
+        (np.ones((2, 2, 2)), r"bank: .*got 3"),
+        (np.ones((0, 3)), "bank: empty matrix of shape 0 x 3"),
+        (np.ones((3, 0)), "bank: empty matrix of shape 3 x 0"),
+        (sp.csr_array((0, 3)), "bank: empty matrix of shape 0 x 3"),
+        ([[1.0, "a"]], "bank: not a matrix of numbers"),
+        ([[1.0, 2.0], [3.0]], "bank: not a matrix of numbers"),
+        (np.array([[0, 1], [np.nan, 2]]), "bank: value nan in row 1, column 0; remove or impute it"),
+        (np.array([[0, np.inf], [1, 2]]), "bank: value inf in row 0, column 1"),
+        (sp.csr_array(np.array([[0, 1], [2, -np.inf]])), "bank: value -inf in row 1, column 1"),
+        (sp.csc_array(np.array([[0, np.nan], [2, 1]])), "bank: value nan in row 0, column 1"),
+        (sp.coo_array(np.array([[0, np.nan], [2, 1]])), "bank: value nan in row 0, column 1"),
+        (np.array([[1 + 2j, 3]]), "bank: not a matrix of numbers"),
+        (sp.csr_array(np.array([[1 + 2j, 3]])), "bank: not a matrix of numbers"),
+    ],
+)
+def test_what_is_not_a_finite_matrix_is_refused_with_its_place(matrix, message):
+    with pytest.raises(InputError, match=message) as caught:
+        as_block(matrix, "bank")
+    assert "\n" not in str(caught.value)
+
+
+# --- the engine's pieces
+
+
+@pytest.mark.parametrize("n", [1, 2, ROWS_PER_PIECE, ROWS_PER_PIECE + 1, 10**6, 10**7])
+def test_row_ranges_cover_every_row_once(n):
+    ranges = row_ranges(n)
+    assert ranges[0][0] == 0
+    assert ranges[-1][1] == n
+    assert all(a[1] == b[0] for a, b in pairwise(ranges))
+    assert all(start < stop for start, stop in ranges)
+    assert len(ranges) <= MAX_PIECES
+    assert len(row_ranges(n, 3)) <= 3
+
+
+def test_engine_keeps_order_passes_errors_on_and_nests():
+    with Engine(2) as engine:
+        assert engine.map(lambda k: k * k, range(50)) == [k * k for k in range(50)]
+        # a job started from inside a worker must not wait for a free thread
+        nested = engine.map(lambda k: sum(engine.map(lambda j: k * j, range(5))), range(8))
+        assert nested == [10 * k for k in range(8)]
+        with pytest.raises(ZeroDivisionError):
+            engine.map(lambda k: 1 / k, [1, 0])
+        assert engine.map(lambda k: k, []) == []
+        engine.close()
+        assert engine.map(lambda k: k, [1, 2]) == [1, 2]
+    assert Engine().n_threads >= 1

@@ -1,0 +1,157 @@
+"""The same bits from any number of threads, and from a run that was stopped and resumed."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import asdict
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from fastadmm.engine import row_ranges
+from fastadmm.problem import make_problem
+from fastadmm.solver import Solver, SolverOptions, solve
+
+
+def data(n, widths, kind, loss="logistic", seed=0):
+    rng = np.random.default_rng(seed)
+    blocks = []
+    for d in widths:
+        block = rng.normal(size=(n, d))
+        if kind == "sparse":
+            block = sp.csr_array(np.where(rng.random((n, d)) < 0.3, block, 0.0))
+        blocks.append(block)
+    z = sum(block @ rng.normal(size=block.shape[1]) for block in blocks)
+    y = z + rng.normal(size=n) if loss == "squared" else (z + rng.normal(size=n) > 0).astype(float)
+    return blocks, y
+
+
+def fields(record):
+    """A record without its wall time."""
+    values = asdict(record)
+    del values["seconds"]
+    return values
+
+
+@pytest.mark.parametrize("x_update", ["gram", "cg"])
+@pytest.mark.parametrize("widths", [[12], [3, 5, 2, 4, 6]], ids=["1-party", "5-parties"])
+@pytest.mark.parametrize("kind", ["dense", "sparse"])
+def test_any_number_of_threads_gives_the_same_bits(kind, widths, x_update):
+    n = 25000
+    assert len(row_ranges(n)) > 2
+    blocks, y = data(n, widths, kind)
+    results = []
+    for n_threads in (1, 2, 4):
+        problem = make_problem(blocks, y, lam=1e-3)
+        options = SolverOptions(
+            scheme="sharing", n_threads=n_threads, max_rounds=8, gap=0.0, x_update=x_update
+        )
+        results.append(solve(problem, options))
+    for other in results[1:]:
+        for a, b in zip(results[0].weights, other.weights, strict=True):
+            np.testing.assert_array_equal(a, b)
+        assert results[0].intercept == other.intercept
+        assert [fields(r) for r in results[0].history] == [fields(r) for r in other.history]
+    assert any(record.accelerated for record in results[0].history)
+
+
+@pytest.mark.parametrize("scheme", ["subspace", "sharing", "jacobi", "gauss-seidel"])
+@pytest.mark.parametrize("loss", ["logistic", "squared"])
+def test_threads_do_not_matter_for_any_scheme_or_loss(loss, scheme):
+    blocks, y = data(21000, [4, 3], "dense", loss)
+    results = [
+        solve(
+            make_problem(blocks, y, loss=loss, lam=1e-2),
+            SolverOptions(scheme=scheme, n_threads=n_threads, max_rounds=5, gap=0.0),
+        )
+        for n_threads in (1, 4)
+    ]
+    assert [fields(r) for r in results[0].history] == [fields(r) for r in results[1].history]
+    np.testing.assert_array_equal(np.concatenate(results[0].weights), np.concatenate(results[1].weights))
+
+
+# --- stop and go on
+
+
+def correlated(x_update="auto", scheme="sharing", acceleration="auto", seed=2):
+    """A problem on which some extrapolations are rejected."""
+    rng = np.random.default_rng(seed)
+    common = rng.normal(size=(120, 6)) * 10.0 ** rng.uniform(-1, 1, 6)
+    blocks = [common + 0.05 * rng.normal(size=(120, 6)) for _ in range(4)]
+    y = (common @ np.ones(6) + rng.normal(size=120) > 0).astype(float)
+    options = SolverOptions(
+        scheme=scheme, acceleration=acceleration, gap=0.0, x_update=x_update, penalty=0.5, n_threads=1
+    )
+    return make_problem(blocks, y, lam=1e-5), options
+
+
+def snapshot(solver):
+    """State as a checkpoint would keep it: copies of everything."""
+    return copy.deepcopy(solver.export()), copy.deepcopy(solver.export_parties())
+
+
+def check_continuation(problem, options, rounds, cuts):
+    whole = Solver(problem, options)
+    records, weights, snapshots = [], [], {}
+    for k in range(1, rounds + 1):
+        records.append(whole.round())
+        weights.append([w.copy() for w in whole.party_weights()])
+        if k in cuts:
+            snapshots[k] = snapshot(whole)
+    for k, saved in snapshots.items():
+        resumed = Solver(problem, options)
+        resumed.restore(*saved)
+        for record, expected in zip(records[k:], weights[k:]):
+            again = resumed.round()
+            assert fields(again) == fields(record), k
+            assert again.seconds >= saved[0]["seconds"]
+            for a, b in zip(resumed.party_weights(), expected, strict=True):
+                np.testing.assert_array_equal(a, b)
+        assert resumed.intercept == whole.intercept
+    return snapshots
+
+
+@pytest.mark.parametrize("x_update", ["gram", "kernel", "cg"])
+@pytest.mark.parametrize(
+    ("scheme", "acceleration"),
+    [
+        ("subspace", "auto"),
+        ("sharing", "auto"),
+        ("sharing", "none"),
+        ("jacobi", "none"),
+        ("gauss-seidel", "anderson"),
+    ],
+)
+def test_a_resumed_run_continues_bit_for_bit(scheme, acceleration, x_update):
+    problem, options = correlated(x_update, scheme, acceleration)
+    check_continuation(problem, options, 30, {1, 2, 3, 7, 15, 29})
+
+
+def test_also_right_after_a_rejected_extrapolation():
+    problem, options = correlated()
+
+    scout, rejected = Solver(problem, options), set()
+    for k in range(1, 61):
+        scout.round()
+        # taken back: the memory is empty although there have been extrapolations
+        if scout.coordinator.n_extrapolations > 0 and scout.coordinator.anderson.count == 0:
+            rejected.add(k)
+    assert rejected, "no extrapolation was rejected: the test needs a harder problem"
+    check_continuation(problem, options, max(rejected) + 10, rejected)
+
+
+def test_the_divergence_detector_resumes_too():
+    rng = np.random.default_rng(4)
+    block = rng.normal(size=(60, 4))
+    y = (block @ rng.normal(size=4) + rng.normal(size=60) > 0).astype(float)
+    problem = make_problem([block] * 3, y, lam=1e-4, fit_intercept=False)
+    options = SolverOptions(scheme="jacobi", penalty=0.1)
+    whole = solve(problem, options)
+    first = Solver(problem, options)
+    for _ in range(len(whole.history) - 10):
+        assert first.stop_reason(first.round()) is None
+    second = Solver(problem, options)
+    second.restore(*snapshot(first))
+    statuses = [second.stop_reason(second.round()) for _ in range(10)]
+    assert statuses[-1] == whole.status
+    assert not any(statuses[:-1])

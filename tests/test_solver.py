@@ -1,0 +1,278 @@
+"""The solver loop: when it stops, what it says, and the published optimum of a9a."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+
+import numpy as np
+import pytest
+from fastadmm.blocks import as_block
+from fastadmm.history import RoundRecord, Status
+from fastadmm.problem import TestSet, make_problem
+from fastadmm.solver import Solver, SolverOptions, solve
+from sklearn.datasets import load_svmlight_file
+from sklearn.linear_model import LogisticRegression, Ridge
+from sklearn.metrics import accuracy_score, log_loss
+
+import naive
+
+
+def small(loss="logistic", n=60, seed=0, **arguments):
+    rng = np.random.default_rng(seed)
+    matrix = rng.normal(size=(n, 7))
+    z = matrix @ rng.normal(size=7)
+    y = z + rng.normal(size=n) if loss == "squared" else (z + rng.normal(size=n) > 0).astype(float)
+    problem = make_problem([matrix[:, :3], matrix[:, 3:]], y, loss=loss, **{"lam": 1e-2, **arguments})
+    return matrix, y, problem
+
+
+# --- why a run stops
+
+
+def test_converged():
+    _, _, problem = small()
+    result = solve(problem, SolverOptions(gap=1e-5))
+    assert result.status is Status.CONVERGED
+    assert result.gap == result.history[-1].gap <= 1e-5
+    assert all(record.gap > 1e-5 for record in result.history[:-1])
+    assert result.objective == result.history[-1].objective
+    assert (
+        result.message
+        == f"certified after {len(result.history)} rounds: relative duality gap {result.gap:.2e}"
+    )
+    assert [record.round for record in result.history] == list(range(1, len(result.history) + 1))
+    seconds = [record.seconds for record in result.history]
+    assert seconds == sorted(seconds)
+    assert seconds[0] > 0
+
+
+def test_round_limit():
+    result = solve(small()[2], SolverOptions(gap=0.0, max_rounds=3))
+    assert result.status is Status.MAX_ROUNDS
+    assert len(result.history) == 3
+    assert "round limit after 3 rounds, not certified" in result.message
+
+
+def test_time_limit():
+    result = solve(small()[2], SolverOptions(gap=0.0, max_seconds=1e-9))
+    assert result.status is Status.TIME_LIMIT
+    assert len(result.history) == 1
+    assert "time limit" in result.message
+
+
+def test_interruption_and_monitor():
+    seen = []
+    result = solve(
+        small()[2], SolverOptions(gap=0.0), monitor=seen.append, should_stop=lambda: len(seen) == 4
+    )
+    assert result.status is Status.INTERRUPTED
+    assert seen == result.history
+    assert len(seen) == 4
+    assert "interrupted after 4 rounds" in result.message
+
+
+def test_an_error_in_the_monitor_passes_and_stops_the_threads():
+    def monitor(record):
+        raise RuntimeError("full")
+
+    with pytest.raises(RuntimeError, match="full"):
+        solve(small()[2], SolverOptions(), monitor=monitor)
+
+
+def test_the_result_does_not_change_when_the_run_goes_on():
+    solver = Solver(small()[2], SolverOptions(gap=0.0, max_rounds=2))
+    from fastadmm.solver import run_rounds
+
+    result = run_rounds(solver)
+    before = [w.copy() for w in result.weights]
+    solver.round()
+    for a, b in zip(result.weights, before):
+        np.testing.assert_array_equal(a, b)
+
+
+# --- what is trained
+
+
+@pytest.mark.parametrize("intercept", [False, True])
+def test_same_model_as_scikit_learn(intercept):
+    matrix, y, problem = small(lam=1e-2, fit_intercept=intercept)
+    result = solve(problem, SolverOptions(gap=1e-10))
+    peer = LogisticRegression(C=1 / (len(y) * 1e-2), fit_intercept=intercept, tol=1e-10, max_iter=1000).fit(
+        matrix, y
+    )
+    np.testing.assert_allclose(np.concatenate(result.weights), peer.coef_[0], atol=1e-4)
+    assert result.intercept == pytest.approx(float(np.ravel(peer.intercept_)[0]), abs=1e-4)
+    matrix, y, problem = small("squared", lam=1e-2, fit_intercept=intercept)
+    result = solve(problem, SolverOptions(gap=1e-10))
+    peer = Ridge(alpha=len(y) * 1e-2, fit_intercept=intercept).fit(matrix, y)
+    np.testing.assert_allclose(np.concatenate(result.weights), peer.coef_, atol=1e-4)
+    assert result.intercept == pytest.approx(float(np.ravel(peer.intercept_)[0]), abs=1e-4)
+
+
+def test_sample_weights_count_samples():
+    rng = np.random.default_rng(5)
+    matrix = rng.normal(size=(40, 4))
+    y = (matrix[:, 0] + rng.normal(size=40) > 0).astype(float)
+    counts = rng.integers(0, 4, 40)
+    again = np.repeat(np.arange(40), counts)
+    options = SolverOptions(gap=1e-11)
+    weighted = solve(make_problem([matrix], y, lam=1e-2, sample_weight=counts), options)
+    repeated = solve(make_problem([matrix[again]], y[again], lam=1e-2), options)
+    np.testing.assert_allclose(weighted.weights[0], repeated.weights[0], atol=1e-4)
+    assert weighted.objective == pytest.approx(repeated.objective, rel=1e-10)
+
+
+@pytest.mark.parametrize("scheme", ["subspace", "sharing"])
+def test_zero_weights_leave_samples_out(scheme):
+    matrix, y, _ = small()
+    keep = np.arange(60) % 3 > 0
+    options = SolverOptions(scheme=scheme, gap=1e-10)
+    zero = solve(make_problem([matrix], y, lam=1e-2, sample_weight=keep * 1.0), options)
+    left = solve(make_problem([matrix[keep]], y[keep], lam=1e-2), options)
+    np.testing.assert_allclose(zero.weights[0], left.weights[0], atol=1e-4)
+
+
+def test_the_default_penalty_follows_the_scale_of_the_weights():
+    matrix, y, problem = small()
+    scaled = make_problem([matrix[:, :3], matrix[:, 3:]], y, lam=1e-2, sample_weight=np.full(len(y), 8.0))
+    one, two = (Solver(p, SolverOptions(scheme="sharing", gap=0.0)) for p in (problem, scaled))
+    for _ in range(5):
+        a, b = one.round(), two.round()
+        assert b.penalty == pytest.approx(8.0 * a.penalty)
+        assert b.objective == pytest.approx(a.objective, rel=1e-9)
+
+
+def test_metrics_on_held_out_samples_are_recorded_and_decide_nothing():
+    matrix, y, problem = small()
+    rng = np.random.default_rng(9)
+    held_out = rng.normal(size=(30, 7))
+    labels = (held_out[:, 0] > 0).astype(float)
+    offset = rng.normal(size=30)
+    test = TestSet([as_block(held_out[:, :3]), as_block(held_out[:, 3:])], labels, np.ones(30), offset)
+    with_test = make_problem([matrix[:, :3], matrix[:, 3:]], y, lam=1e-2, test=test)
+    result = solve(with_test, SolverOptions(gap=1e-6))
+    plain = solve(problem, SolverOptions(gap=1e-6))
+    np.testing.assert_array_equal(np.concatenate(result.weights), np.concatenate(plain.weights))
+    assert all(record.test is None for record in plain.history)
+    z = offset + result.intercept + held_out @ np.concatenate(result.weights)
+    metrics = result.history[-1].test
+    assert metrics["log_loss"] == pytest.approx(
+        naive.loss_value("logistic", z, labels, np.ones(30)) / 30, rel=1e-9
+    )
+    assert metrics["accuracy"] == pytest.approx(np.mean((z > 0) == labels))
+
+
+def test_a_constant_column_and_a_zero_block_are_harmless():
+    _, y, _ = small()
+    result = solve(make_problem([np.ones((60, 2)), np.zeros((60, 3))], y, lam=1e-2))
+    assert result.status is Status.CONVERGED
+    assert not result.weights[1].any()
+    np.testing.assert_allclose(result.weights[0], 0.0, atol=1e-3)
+    assert result.intercept + result.weights[0].sum() == pytest.approx(
+        math.log(y.mean() / (1 - y.mean())), abs=1e-3
+    )
+
+
+# --- records
+
+
+def test_records_survive_json():
+    result = solve(small()[2], SolverOptions(max_rounds=4, gap=0.0))
+    for record in result.history:
+        text = json.dumps(record.to_json(), allow_nan=False)
+        assert RoundRecord.from_json(json.loads(text)) == record
+    odd = RoundRecord(
+        1,
+        0.5,
+        math.inf,
+        math.inf,
+        1.0,
+        0.0,
+        math.nan,
+        1.0,
+        1.0,
+        0.1,
+        [1.0, math.inf],
+        False,
+        {"auc": math.nan},
+    )
+    values = json.loads(json.dumps(odd.to_json(), allow_nan=False))
+    assert values["objective"] is None
+    assert values["weight_norms"] == [1.0, None]
+    back = RoundRecord.from_json({**values, "a_later_version": 3})
+    assert back.gap == math.inf
+    assert back.test == {"auc": None}
+
+
+# --- a9a, as in the paper
+
+OPTIMA = {1e-2: 0.372723746864, 1e-3: 0.333340752069, 1e-4: 0.324506924714, 1e-5: 0.322933076714}
+TEST_LOSS = {1e-2: 0.340790, 1e-3: 0.324312, 1e-4: 0.323826, 1e-5: 0.324318}
+TEST_ACCURACY = {1e-2: 0.84442, 1e-3: 0.85118, 1e-4: 0.84995, 1e-5: 0.84982}
+WIDTHS = {1: [123], 2: [66, 57], 5: [25, 25, 25, 24, 24], 32: [4] * 27 + [3] * 5}
+
+
+@pytest.fixture(scope="module")
+def a9a(shared_data):
+    matrix, y = load_svmlight_file(str(shared_data / "a9a.bz2"), n_features=123)
+    test, labels = load_svmlight_file(str(shared_data / "a9a.t.bz2"), n_features=123)
+    return matrix.tocsc(), (y > 0).astype(float), test, (labels > 0).astype(float)
+
+
+def train(a9a, lam, parties, **options):
+    matrix, y, *_ = a9a
+    bounds = list(itertools.accumulate(WIDTHS[parties], initial=0))
+    blocks = [matrix[:, a:b].tocsr() for a, b in itertools.pairwise(bounds)]
+    return solve(make_problem(blocks, y, lam=lam, fit_intercept=False), SolverOptions(**options))
+
+
+def check_a9a(a9a, result, lam):
+    _, _, test, labels = a9a
+    best = OPTIMA[lam]
+    assert result.status is Status.CONVERGED
+    assert result.gap <= 1e-6
+    # the published value has 12 digits
+    assert -1e-12 <= result.objective - best <= result.gap * best + 1e-12
+    assert result.history[-1].gap_absolute >= result.objective - best - 1e-12
+    score = test @ np.concatenate(result.weights)
+    probability = 1 / (1 + np.exp(-score))
+    # |x - x*| <= sqrt(2 gap / lam) moves the mean loss by at most this times the mean row norm
+    distance = math.sqrt(2 * result.history[-1].gap_absolute / lam)
+    assert log_loss(labels, probability) == pytest.approx(TEST_LOSS[lam], abs=min(4 * distance, 5e-4) + 1e-6)
+    assert accuracy_score(labels, score > 0) == pytest.approx(
+        TEST_ACCURACY[lam], abs=min(2 * distance, 2e-3) + 1e-5
+    )
+    return distance
+
+
+@pytest.mark.parametrize("lam", [1e-2, 1e-3, 1e-4])
+def test_a9a_with_two_parties_and_default_options(a9a, lam):
+    check_a9a(a9a, train(a9a, lam, 2), lam)
+
+
+@pytest.mark.slow
+def test_a9a_with_little_regularisation(a9a):
+    check_a9a(a9a, train(a9a, 1e-5, 2, max_rounds=3000), 1e-5)
+
+
+@pytest.mark.parametrize("parties", [1, 2, 5, 32])
+def test_a9a_has_one_optimum_however_the_columns_are_split(a9a, parties):
+    check_a9a(a9a, train(a9a, 1e-3, parties), 1e-3)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("parties", [5, 32])
+def test_a9a_with_many_parties_and_little_regularisation(a9a, parties):
+    check_a9a(a9a, train(a9a, 1e-4, parties), 1e-4)
+
+
+def test_a9a_weights_agree_with_scikit_learn(a9a):
+    matrix, y, *_ = a9a
+    lam = 1e-3
+    result = train(a9a, lam, 2, gap=1e-9)
+    peer = LogisticRegression(C=1 / (len(y) * lam), fit_intercept=False, tol=1e-8, max_iter=1000).fit(
+        matrix.tocsr(), y
+    )
+    np.testing.assert_allclose(np.concatenate(result.weights), peer.coef_[0], atol=1e-3)

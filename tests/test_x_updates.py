@@ -1,0 +1,170 @@
+"""x-updates: three ways to one solution, and the choice between them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from fastadmm.blocks import as_block
+from fastadmm.engine import Engine
+from fastadmm.errors import ConfigError
+from fastadmm.history import Status
+from fastadmm.problem import make_problem
+from fastadmm.solver import Solver, SolverOptions, solve
+from fastadmm.xupdate.choose import X_UPDATES, choose_x_update, preparation_bytes
+
+import naive
+
+SHAPES = [(40, 6), (6, 40), (25, 25), (1, 5), (5, 1)]
+
+
+def matrix(shape, sparse, seed=0):
+    rng = np.random.default_rng(seed)
+    values = rng.normal(size=shape)
+    return sp.csr_array(np.where(rng.random(shape) < 0.4, values, 0.0)) if sparse else values
+
+
+def direct(D, w, mu):
+    """argmin mu/2 |x|^2 + 1/2 |D x - w|^2, by least squares on the stacked system."""
+    d = D.shape[1]
+    stacked = np.vstack([D, np.sqrt(mu) * np.eye(d)])
+    return np.linalg.lstsq(stacked, np.concatenate([w, np.zeros(d)]), rcond=None)[0]
+
+
+@pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("name", ["gram", "kernel"])
+def test_direct_updates_solve_for_every_penalty(name, shape, sparse):
+    D = matrix(shape, sparse)
+    rng = np.random.default_rng(1)
+    with Engine(1) as engine:
+        update, reason = choose_x_update(as_block(D), name)
+        assert reason == "asked for"
+        assert update.name == name
+        update.prepare(engine)
+        for mu in (1e-3, 1.0, 1e4):
+            w = rng.normal(size=shape[0])
+            expected = direct(naive.dense(D), w, mu)
+            x = update.solve(w, mu, rng.normal(size=shape[1]), engine)
+            np.testing.assert_allclose(x, expected, rtol=1e-8, atol=1e-10 * np.abs(expected).max() + 1e-14)
+
+
+@pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_conjugate_gradients_reach_the_solution_by_warm_starts(shape, sparse):
+    D = matrix(shape, sparse)
+    rng = np.random.default_rng(2)
+    w = rng.normal(size=shape[0])
+    with Engine(1) as engine:
+        update, _ = choose_x_update(as_block(D), "cg")
+        update.prepare(engine)
+        for mu in (1e-3, 1.0, 1e4):
+            expected = direct(naive.dense(D), w, mu)
+            x = np.zeros(shape[1])
+            for _ in range(10):
+                x = update.solve(w, mu, x, engine)
+            np.testing.assert_allclose(x, expected, rtol=0, atol=1e-8 * np.abs(expected).max() + 1e-14)
+            # at the solution it stays
+            np.testing.assert_allclose(update.solve(w, mu, x, engine), x, rtol=1e-9, atol=1e-12)
+        # an inexact solve leaves the start alone and never makes it worse
+        start = rng.normal(size=shape[1])
+        kept = start.copy()
+        x = update.solve(w, 0.1, start, engine)
+        np.testing.assert_array_equal(start, kept)
+
+        def value(t):
+            return 0.05 * t @ t + 0.5 * np.sum((naive.dense(D) @ t - w) ** 2)
+
+        assert value(x) <= value(start)
+
+
+def test_conjugate_gradients_with_empty_columns_and_a_zero_target():
+    D = naive.dense(matrix((20, 5), False))
+    D[:, 2] = 0.0
+    with Engine(1) as engine:
+        update, _ = choose_x_update(as_block(D), "cg")
+        update.prepare(engine)
+        assert not update.solve(np.zeros(20), 0.5, np.zeros(5), engine).any()
+        assert update.solve(np.ones(20), 0.5, np.zeros(5), engine)[2] == 0.0
+        np.testing.assert_allclose(update.solve(np.zeros(20), 0.5, np.ones(5), engine), 0.0, atol=1e-3)
+
+
+def test_singular_gram_matrices_are_harmless():
+    D = np.ones((12, 4))
+    w = np.arange(12.0)
+    with Engine(1) as engine:
+        for name in X_UPDATES:
+            update, _ = choose_x_update(as_block(D), name)
+            update.prepare(engine)
+            x = update.solve(w, 1e-6, np.zeros(4), engine)
+            np.testing.assert_allclose(x, w.sum() / (48 + 1e-6), rtol=1e-6)
+
+
+class Shape:
+    """A block of which only the shape is looked at."""
+
+    def __init__(self, n, d):
+        self.shape = n, d
+
+
+@pytest.mark.parametrize(
+    ("shape", "name", "reason"),
+    [
+        ((32561, 66), "gram", "66 x 66 Gram matrix"),
+        ((4096, 4096), "gram", "Gram matrix"),
+        ((38, 7129), "kernel", "38 x 38 kernel matrix"),
+        ((800, 88119), "kernel", "more columns than rows"),
+        ((25000, 74851), "cg", "too large to factorise"),
+        ((4097, 5000), "cg", "conjugate gradients"),
+        ((100000, 4097), "cg", "100000 x 4097"),
+    ],
+)
+def test_choice_by_shape_comes_with_a_reason(shape, name, reason):
+    update, why = choose_x_update(Shape(*shape))
+    assert update.name == name
+    assert reason in why
+    assert preparation_bytes(*shape) < 2**30
+    for forced in X_UPDATES:
+        assert choose_x_update(Shape(*shape), forced)[0].name == forced
+        assert preparation_bytes(*shape, forced) > 0
+
+
+def test_unknown_choice():
+    with pytest.raises(ConfigError, match="x_update: unknown choice 'lu'; choose auto, gram, kernel, cg"):
+        choose_x_update(Shape(5, 5), "lu")
+
+
+@pytest.mark.parametrize("scheme", ["sharing", "gauss-seidel"])
+def test_inexact_solves_never_break_the_certificate(scheme):
+    rng = np.random.default_rng(8)
+    D = rng.normal(size=(60, 30)) * 10.0 ** rng.uniform(-2, 2, 30)  # badly scaled: CG stops early
+    y = (D[:, 0] + rng.normal(size=60) > 0).astype(float)
+    best = naive.optimum("logistic", D, y, 1e-4, np.ones(60), np.zeros(60), True)
+    problem = make_problem([D[:, :10], D[:, 10:]], y, lam=1e-4)
+    solver = Solver(problem, SolverOptions(scheme=scheme, x_update="cg", gap=0.0))
+    for _ in range(80):
+        record = solver.round()
+        x = np.concatenate(solver.party_weights())
+        value = naive.objective("logistic", x, solver.intercept, D, y, 1e-4, np.ones(60), np.zeros(60))
+        assert record.objective == pytest.approx(value, rel=1e-12)
+        assert record.gap_absolute >= value - best.objective - 1e-13
+
+
+def test_all_updates_train_the_same_model():
+    rng = np.random.default_rng(9)
+    D = rng.normal(size=(50, 20))
+    y = (D[:, 0] + rng.normal(size=50) > 0).astype(float)
+    results = {
+        name: solve(
+            make_problem([D[:, :8], sp.csr_array(D[:, 8:])], y, lam=1e-2),
+            SolverOptions(scheme="sharing", x_update=name, gap=1e-9),
+        )
+        for name in (*X_UPDATES, "auto")
+    }
+    for result in results.values():
+        assert result.status is Status.CONVERGED
+        # lam/2 |x - x*|^2 <= 1e-9 F*
+        np.testing.assert_allclose(
+            np.concatenate(result.weights), np.concatenate(results["gram"].weights), atol=1e-3
+        )
+        assert result.objective == pytest.approx(results["gram"].objective, rel=2e-9)
