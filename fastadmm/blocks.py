@@ -11,7 +11,7 @@ import scipy.sparse as sp
 from fastadmm.engine import Engine, row_ranges
 from fastadmm.errors import InputError
 
-__all__ = ["CSRBlock", "DenseBlock", "FeatureBlock", "as_block"]
+__all__ = ["CSRBlock", "DenseBlock", "FeatureBlock", "as_block", "check_scale"]
 
 Array = np.ndarray
 
@@ -216,6 +216,8 @@ def as_block(matrix: Any, name: str = "block") -> FeatureBlock:
     """
     if isinstance(matrix, FeatureBlock):
         return matrix
+    if np.iscomplexobj(matrix):
+        raise InputError(f"{name}: not a matrix of numbers: complex values")
     if sp.issparse(matrix):
         values = matrix.data if matrix.format in ("csr", "csc") else matrix.tocsr().data
         if not np.isfinite(values).all():
@@ -239,3 +241,33 @@ def as_block(matrix: Any, name: str = "block") -> FeatureBlock:
     if block.shape[0] == 0 or block.shape[1] == 0:
         raise InputError(f"{name}: empty matrix of shape {block.shape[0]} x {block.shape[1]}")
     return block
+
+
+def check_scale(block: FeatureBlock, name: str, engine: Engine) -> Array:
+    """Column sums of squares of a block, refusing values whose squares overflow.
+
+    Parameters
+    ----------
+    block : FeatureBlock of shape (N, d)
+    name : str
+        What the error message calls it.
+    engine : Engine
+
+    Returns
+    -------
+    ndarray of shape (d,)
+        Diagonal of the Gram matrix.
+
+    Raises
+    ------
+    InputError
+        If one is not finite; the message names the column.
+    """
+    squares = block.column_squares(engine)
+    if not np.isfinite(squares).all():
+        column = int(np.flatnonzero(~np.isfinite(squares))[0])
+        raise InputError(
+            f"{name}: column {column} holds values so large that their squares overflow; "
+            "rescale it (for example convert --standardize)"
+        )
+    return squares

@@ -15,10 +15,15 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
+import numpy as np
+
 __all__ = ["Engine", "row_ranges"]
 
 _T = TypeVar("_T")
 _R = TypeVar("_R")
+
+#: Overflow and its consequences are looked for where they matter, in objective and residuals.
+_QUIET: Any = {"over": "ignore", "invalid": "ignore"}
 
 #: Rows per piece: large enough that handing it to a thread costs nothing in comparison.
 ROWS_PER_PIECE = 8192
@@ -45,6 +50,38 @@ def row_ranges(n_rows: int, max_pieces: int = MAX_PIECES) -> list[tuple[int, int
     pieces = max(1, min(max_pieces, -(-n_rows // ROWS_PER_PIECE)))
     bounds = [n_rows * k // pieces for k in range(pieces + 1)]
     return list(itertools.pairwise(bounds))
+
+
+class _BlasLimit:
+    """Counts who needs BLAS held to one thread; looks up the libraries only once."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._depth = 0
+        self._controller: Any = None
+        self._limit: Any = None
+
+    def acquire(self) -> None:
+        """Set the limit, if this is the first to need it."""
+        with self._lock:
+            self._depth += 1
+            if self._depth == 1:
+                if self._controller is None:
+                    import scipy.linalg  # noqa: F401 (loads SciPy's own BLAS before the look-up)
+                    from threadpoolctl import ThreadpoolController
+
+                    self._controller = ThreadpoolController()
+                self._limit = self._controller.limit(limits=1, user_api="blas")
+
+    def release(self) -> None:
+        """Restore what was before, if this is the last to need it."""
+        with self._lock:
+            self._depth -= 1
+            if self._depth == 0:
+                self._limit.restore_original_limits()
+
+
+_BLAS = _BlasLimit()
 
 
 class Engine:
@@ -85,7 +122,9 @@ class Engine:
         def work(item: _T) -> _R:
             self._inside.active = True
             try:
-                return function(item)
+                # Each thread has its own floating-point error state.
+                with np.errstate(**_QUIET):
+                    return function(item)
             finally:
                 self._inside.active = False
 
@@ -93,11 +132,17 @@ class Engine:
 
     @contextmanager
     def limited(self) -> Iterator[None]:
-        """Hold BLAS and LAPACK to one thread, so that pieces alone decide every sum."""
-        from threadpoolctl import threadpool_limits
+        """Hold BLAS and LAPACK to one thread, so that pieces alone decide every sum.
 
-        with threadpool_limits(limits=1):
-            yield
+        The limit is the process's: it holds until the last of all engines that
+        asked for it is done.
+        """
+        _BLAS.acquire()
+        try:
+            with np.errstate(**_QUIET):
+                yield
+        finally:
+            _BLAS.release()
 
     def close(self) -> None:
         """Stop the threads; a later :meth:`map` starts new ones."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fastadmm.blocks import FeatureBlock
+from fastadmm.blocks import FeatureBlock, check_scale
 from fastadmm.engine import Engine
 from fastadmm.xupdate.choose import choose_x_update
 
@@ -69,7 +69,14 @@ class Party:
         self.weights = np.zeros(block.shape[1])
 
     def prepare(self) -> None:
-        """Factorise, once; free to repeat after a restart."""
+        """Factorise, once; free to repeat after a restart.
+
+        Raises
+        ------
+        InputError
+            If squares of the features overflow.
+        """
+        check_scale(self.block, self.name, self.engine)
         self.update.prepare(self.engine)
 
     def step(self, w: np.ndarray, scaled_penalty: float) -> np.ndarray:

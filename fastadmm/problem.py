@@ -56,11 +56,12 @@ class Problem:
     lam : float
         :math:`\lambda` per *mean* loss; scikit-learn's ``C`` is ``1 / (N lam)``.
     weight, offset : ndarray of shape (N,)
-        Sample weights s and offset o.
+        Sample weights s, scaled to mean 1 (which changes neither F nor the
+        model, and keeps the arithmetic away from overflow), and offset o.
     fit_intercept : bool
         Whether an unpenalised intercept b is fitted (kept by the coordinator).
     total_weight : float
-        W, the sum of the weights.
+        W, the sum of the weights: N.
     """
 
     blocks: list[FeatureBlock]
@@ -158,8 +159,11 @@ def make_problem(
     if (weight < 0).any():
         i = int(np.flatnonzero(weight < 0)[0])
         raise InputError(f"sample_weight: negative value {weight[i]} in row {i}")
-    if not weight.sum() > 0:
+    if not weight.max() > 0:
         raise InputError("sample_weight: all weights are zero")
+    if sample_weight is not None:
+        weight /= weight.max()  # first, so that the sum cannot overflow
+        weight /= weight.mean()
     shift = np.zeros(n) if offset is None else _vector(offset, "offset", n, "y")
     if model_loss.task == "classification":
         if (target < 0).any() or (target > 1).any():
@@ -185,6 +189,8 @@ def make_problem(
 
 
 def _vector(values: Any, name: str, n_rows: int, reference: str) -> Array:
+    if np.iscomplexobj(values):
+        raise InputError(f"{name}: not numbers: complex values")
     try:
         vector = np.array(values, dtype=np.float64)
     except (TypeError, ValueError) as error:

@@ -145,6 +145,7 @@ class Solver:
         self.engine = Engine(self.options.n_threads)
         self.method = _make_method(problem, self.options, self.engine)
         self.bound = LowerBound()
+        self.divergence = DivergenceDetector(math.inf, self.method.convergent)
         self.n_rounds = 0
         self.seconds = 0.0
         self.prepared = False
@@ -173,7 +174,7 @@ class Solver:
         begin = time.perf_counter()
         with self.engine.limited():
             loss = self.method.prepare()
-        self.divergence = DivergenceDetector(loss / self.problem.total_weight, self.method.convergent)
+        self.divergence.start = loss / self.problem.total_weight
         self.prepared = True
         self.seconds += time.perf_counter() - begin
 
@@ -182,7 +183,7 @@ class Solver:
         self.prepare()
         begin = time.perf_counter()
         w = self.problem.total_weight
-        with self.engine.limited(), np.errstate(over="ignore", invalid="ignore"):
+        with self.engine.limited():
             measured = self.method.round()
             weights = self.method.weights()
             test = self._test_metrics(weights)

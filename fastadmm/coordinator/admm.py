@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -62,7 +63,7 @@ class AdmmMethod(Method):
         cross, square = outcome.lagrangian_terms
         return Measured(
             objective=objective,
-            lower_bound=objective - sum(c.gap for c in certificates),
+            lower_bound=objective - sum(c.gap for c in certificates) if primal.dual_feasible else -math.inf,
             primal_residual=outcome.primal_residual,
             dual_residual=outcome.dual_residual,
             augmented_lagrangian=self._loss_at_z() + regulariser + cross + 0.5 * r * square,

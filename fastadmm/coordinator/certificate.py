@@ -21,7 +21,10 @@ from fastadmm.coordinator.root import increasing_root
 from fastadmm.engine import Engine
 from fastadmm.problem import Problem
 
-__all__ = ["LowerBound", "PrimalValue", "primal_value"]
+__all__ = ["LowerBound", "PrimalValue", "primal_value", "sums_to_zero"]
+
+#: Largest sum of the gradient, relative to its absolute sum, that counts as zero.
+_FEASIBILITY = 1e-9
 
 
 @dataclass(frozen=True)
@@ -36,11 +39,15 @@ class PrimalValue:
         Summed-scaling gradient g.
     intercept : float
         The minimising b.
+    dual_feasible : bool
+        Whether g sums to zero as far as rounding allows; without it the gap
+        formula proves nothing.
     """
 
     loss: float
     gradient: np.ndarray
     intercept: float
+    dual_feasible: bool
 
 
 def primal_value(problem: Problem, total: np.ndarray, intercept: float, engine: Engine) -> PrimalValue:
@@ -74,7 +81,13 @@ def primal_value(problem: Problem, total: np.ndarray, intercept: float, engine: 
         intercept = increasing_root(evaluate, intercept)
     else:
         value, intercept = loss.evaluate(base, y, weight, gradient, engine), 0.0
-    return PrimalValue(value, gradient, intercept)
+    feasible = not problem.fit_intercept or sums_to_zero(gradient)
+    return PrimalValue(value, gradient, intercept, feasible)
+
+
+def sums_to_zero(gradient: np.ndarray) -> bool:
+    """Whether a gradient of shape (N,) sums to zero as far as rounding allows."""
+    return bool(abs(float(gradient.sum())) <= _FEASIBILITY * float(np.abs(gradient).sum()))
 
 
 class LowerBound:

@@ -40,6 +40,10 @@ def increasing_root(
         else:
             low = point
         following = point - value / slope if slope > 0.0 else math.nan
+        if not (math.isfinite(low) and math.isfinite(high)) and math.isfinite(following):
+            # A nearly flat function sends Newton far beyond any root: walk in growing steps.
+            limit = 1.0 + 2.0 * abs(point - start)
+            following = min(max(following, point - limit), point + limit)
         if not low < following < high:
             if math.isfinite(low) and math.isfinite(high):
                 following = 0.5 * (low + high)

@@ -18,7 +18,8 @@ from typing import Any
 
 import numpy as np
 
-from fastadmm.coordinator.certificate import PrimalValue, primal_value
+from fastadmm.blocks import check_scale
+from fastadmm.coordinator.certificate import PrimalValue, primal_value, sums_to_zero
 from fastadmm.coordinator.method import Measured, Method
 from fastadmm.coordinator.span import SpanPoint, minimise_over_span
 from fastadmm.direction_party import DirectionParty
@@ -92,7 +93,8 @@ class SubspaceCoordinator:
         gradient = np.empty(problem.n_samples)
         z = problem.offset + self.point.total + self.point.intercept
         value = problem.loss.evaluate(z, problem.y, problem.weight, gradient, self.engine)
-        self.primal = PrimalValue(value, gradient, self.point.intercept)
+        feasible = not problem.fit_intercept or sums_to_zero(gradient)
+        self.primal = PrimalValue(value, gradient, self.point.intercept, feasible)
 
     def adopt(self, messages: np.ndarray, owner: np.ndarray) -> None:
         """Replace all messages, of shape (K, N), and their owners, of shape (K,)."""
@@ -204,6 +206,8 @@ class SubspaceMethod(Method):
         self.coordinator = SubspaceCoordinator(problem, engine)
 
     def prepare(self) -> float:
+        for party in self.parties:
+            check_scale(party.block, party.name, self.engine)
         return self.coordinator.start().loss
 
     def round(self) -> Measured:
@@ -215,7 +219,7 @@ class SubspaceMethod(Method):
         stationarity = sum(squared)
         return Measured(
             objective=after,
-            lower_bound=before - stationarity / (2.0 * scale),
+            lower_bound=before - stationarity / (2.0 * scale) if start.dual_feasible else -math.inf,
             # z is the sum of the messages itself; u is the loss gradient: only the parties' terms are left.
             primal_residual=0.0,
             dual_residual=math.sqrt(stationarity / (len(self.parties) * self.problem.n_samples)),
