@@ -267,8 +267,10 @@ def _lagrangian(history: History) -> Plot | None:
         title="Augmented Lagrangian and Lyapunov function"
         if len(lines) == 2
         else ("Augmented Lagrangian" if lines[0][0].startswith("aug") else "Lyapunov function"),
-        caption="The quantities that the convergence theory of ADMM sharing follows: "
-        "Vᵗ (summed over the samples, not their mean) does not increase where the theory applies.",
+        caption="What the paper's theory of ADMM sharing follows. Under its assumptions and with a large "
+        "enough penalty, the augmented Lagrangian decreases and Vᵗ (summed over the samples, not their mean) "
+        "tends to zero: the first round with Vᵗ ≤ ε comes within O(1/ε) rounds. The assumptions do not hold "
+        "in general, and neither curve certifies a model: the gap does.",
         alt=" ".join(f"{name[0].upper()}{name[1:]}: {_story(history.round, y)}" for name, y in lines),
         svg=render("lagrangian", _panels(history, lines), wide=len(lines) > 1),
         wide=len(lines) > 1,
