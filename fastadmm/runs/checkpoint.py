@@ -91,10 +91,11 @@ def restore_checkpoint(path: Path, solver: Solver) -> None:
     """
     with read_h5(path / _COORDINATOR, "fastadmm-checkpoint") as file:
         saved = _read_tree(file)
+        n_rounds = read_attribute(file, "n_rounds", int)
     parties = []
     for name in solver.problem.names:
         with read_h5(path / f"{name}.h5", "fastadmm-party-checkpoint") as file:
-            if read_attribute(file, "round", int) != saved["n_rounds"]:
+            if read_attribute(file, "round", int) != n_rounds:
                 raise FormatError(
                     f"{shown(path / name)}.h5: attribute 'round' differs from the coordinator's"
                 )
@@ -102,10 +103,9 @@ def restore_checkpoint(path: Path, solver: Solver) -> None:
             parties.append({key: value for key, value in tree.items() if isinstance(value, np.ndarray)})
     try:
         solver.restore(saved, parties)
-    except (KeyError, ValueError, TypeError) as error:
-        raise FormatError(
-            f"{shown(path / _COORDINATOR)}: key {error}: missing or not of this problem's shape"
-        ) from None
+    except (KeyError, ValueError, TypeError, AttributeError, IndexError) as error:
+        # Files of a checkpoint lack something, or are of another problem: which file is not known here.
+        raise FormatError(f"{shown(path)}: {error}: missing, or not of this problem's shape") from None
 
 
 def _write_tree(group: Any, tree: dict[str, Any]) -> None:
