@@ -51,9 +51,9 @@ def main(argv: list[str] | None = None) -> None:
     except FastadmmError as error:
         print(f"fastadmm: error: {_one_line(error)}", file=sys.stderr)
         sys.exit(int(error.exit_code))
-    except typer.Abort:
-        code = ExitCode.INTERRUPTED
-    except KeyboardInterrupt:
+    except (typer.Abort, KeyboardInterrupt):
+        # A run that was interrupted between rounds has said so itself, and how to go on.
+        print("fastadmm: interrupted", file=sys.stderr)
         code = ExitCode.INTERRUPTED
     except BrokenPipeError:
         # The reader of our output has left, for example `| head`: nothing to say, and nowhere to say it.
@@ -68,8 +68,6 @@ def main(argv: list[str] | None = None) -> None:
             raise
         print(f"fastadmm: error: {_one_line(error.format_message())}; see 'fastadmm --help'", file=sys.stderr)
         sys.exit(int(ExitCode.USAGE))
-    if code == ExitCode.INTERRUPTED:
-        print("fastadmm: interrupted", file=sys.stderr)
     sys.exit(int(code) if isinstance(code, int) else 0)
 
 

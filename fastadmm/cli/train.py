@@ -107,13 +107,14 @@ def report_result(result: dict[str, Any], run: Path, as_json: bool) -> int:
         if not as_json:
             print(f"{result['message']}; model in {run / 'model'}")
         return int(ExitCode.OK)
-    kind = {Status.DIVERGED: "error", Status.INTERRUPTED: "interrupted"}.get(status, "warning")
+    # "interrupted" begins the message itself
+    kind = {Status.DIVERGED: "error: ", Status.INTERRUPTED: ""}.get(status, "warning: ")
     hint = {
         Status.INTERRUPTED: f"; continue with: fastadmm resume {run}",
         Status.MAX_ROUNDS: f"; continue with: fastadmm resume {run} --rounds {2 * result['rounds']}",
         Status.TIME_LIMIT: f"; continue with: fastadmm resume {run} --time {2 * result['seconds']:.0f}",
     }.get(status, "")
-    print(f"fastadmm: {kind}: {result['message']}{hint}", file=sys.stderr)
+    print(f"fastadmm: {kind}{result['message']}{hint}", file=sys.stderr)
     return int(
         {Status.DIVERGED: ExitCode.DIVERGED, Status.INTERRUPTED: ExitCode.INTERRUPTED}.get(
             status, ExitCode.NOT_CONVERGED
