@@ -1,0 +1,154 @@
+"""What the tests of runs share: small partitions, runs in this or another process, comparisons."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from fastadmm.cli.app import main
+from fastadmm.data_tools.synthetic import make_vertical_classification
+from fastadmm.history import RoundRecord
+from fastadmm.runs.train import Silent
+from fastadmm.store import create_partition
+from scipy import sparse
+
+_PROGRAM = "from fastadmm.cli.app import main; main()"
+
+
+def run(*arguments: object) -> int:
+    """Exit code of one command, run in this process."""
+    try:
+        main([str(a) for a in arguments])
+    except SystemExit as stop:
+        return int(stop.code or 0)
+    raise AssertionError("main() returned instead of exiting")
+
+
+def start(*arguments: object, **options: Any) -> subprocess.Popen[str]:
+    """One command in a process of its own."""
+    command = [sys.executable, "-P", "-c", _PROGRAM, *map(str, arguments)]
+    return subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, encoding="utf-8", **options
+    )
+
+
+def run_process(*arguments: object, **options: Any) -> tuple[int, str, str]:
+    """Exit code, standard output and standard error of one command in a process of its own."""
+    process = start(*arguments, **options)
+    out, err = process.communicate(timeout=120)
+    return process.returncode, out, err
+
+
+def write_blocks(
+    path: Path, blocks: Sequence[Any], y: np.ndarray, *, task: str = "classification", **labels: Any
+) -> Path:
+    """A partition of given feature blocks and labels."""
+    with create_partition(path, task=task) as writer:
+        for block in blocks:
+            kind = "csr" if sparse.issparse(block) else "dense"
+            writer.party(n_features=block.shape[1], kind=kind).append(block)
+        classes = ("no", "yes") if task == "classification" else None
+        writer.labels(classes=classes).append(y, **labels)
+    return path
+
+
+def write_problem(path: Path, n: int = 300, widths: Sequence[int] = (4, 6, 3), **options: Any) -> Path:
+    """A synthetic classification problem as a partition."""
+    blocks, y, _ = make_vertical_classification(n, widths, **options)
+    return write_blocks(path, blocks, y)
+
+
+def model_digests(run_directory: Path) -> dict[str, str]:
+    """sha256 of every file of a run's model."""
+    files = sorted((run_directory / "model").iterdir())
+    assert files
+    return {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in files}
+
+
+def logged(run_directory: Path) -> list[dict[str, Any]]:
+    """Lines of the round log, without the only value that may differ between equal runs."""
+    lines = (run_directory / "rounds.jsonl").read_text(encoding="utf-8").splitlines()
+    records = [json.loads(line) for line in lines]
+    for record in records:
+        del record["seconds"]
+    return records
+
+
+def result_of(run_directory: Path) -> dict[str, Any]:
+    """Content of result.json."""
+    return json.loads((run_directory / "result.json").read_text(encoding="utf-8"))
+
+
+def assert_same_run(one: Path, other: Path) -> None:
+    """The same model, bit for bit, by the same rounds."""
+    assert model_digests(one) == model_digests(other)
+    assert logged(one) == logged(other)
+    drop = {"seconds"}
+    assert {k: v for k, v in result_of(one).items() if k not in drop} == {
+        k: v for k, v in result_of(other).items() if k not in drop
+    }
+
+
+def assert_clean(run_directory: Path) -> None:
+    """Nothing under a temporary name."""
+    assert not [p.name for p in run_directory.rglob(".*")]
+
+
+def n_lines(path: Path) -> int:
+    """Whole lines of a file; 0 where it is absent."""
+    return path.read_bytes().count(b"\n") if path.exists() else 0
+
+
+def wait_for(condition: Callable[[], bool], process: subprocess.Popen[str], seconds: float = 60.0) -> bool:
+    """Wait until a condition holds; False if the process ends before."""
+    end = time.monotonic() + seconds
+    while not condition():
+        if process.poll() is not None:
+            return False
+        assert time.monotonic() < end, "the condition never came true"
+        time.sleep(0.002)
+    return True
+
+
+class SignalAfter(Silent):
+    """A display that sends this process a signal after a given round."""
+
+    def __init__(self, n_rounds: int, number: int = signal.SIGINT) -> None:
+        self.n_rounds, self.number = n_rounds, number
+
+    def round(self, record: RoundRecord) -> None:
+        """Send it."""
+        if record.round == self.n_rounds:
+            os.kill(os.getpid(), self.number)
+
+
+class CrashAfter(Silent):
+    """A display that ends the run after a given round as abruptly as one process can end itself."""
+
+    def __init__(self, n_rounds: int) -> None:
+        self.n_rounds = n_rounds
+
+    def round(self, record: RoundRecord) -> None:
+        """Raise."""
+        if record.round == self.n_rounds:
+            raise KeyboardInterrupt
+
+
+class Notes(Silent):
+    """A display that keeps its notes."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def note(self, text: str) -> None:
+        """Keep one line."""
+        self.lines.append(text)

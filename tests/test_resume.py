@@ -1,0 +1,621 @@
+"""Interrupt, kill, damage, extend: `resume` ends in the bit-identical model of an uninterrupted run."""
+
+from __future__ import annotations
+
+import random
+import shutil
+import signal
+import time
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+from fastadmm.data_tools.synthetic import make_vertical_classification
+from fastadmm.errors import ConfigError, FormatError, InputError
+from fastadmm.history import Status
+from fastadmm.runs.config import RunConfig, make_config
+from fastadmm.runs.train import resume_run, start_run
+
+from run_tools import (
+    CrashAfter,
+    Notes,
+    SignalAfter,
+    assert_clean,
+    assert_same_run,
+    logged,
+    model_digests,
+    n_lines,
+    result_of,
+    run,
+    run_process,
+    start,
+    wait_for,
+    write_blocks,
+    write_problem,
+)
+
+#: Settings that take different paths through the solver; each runs all of its rounds.
+SETTINGS: dict[str, dict[str, object]] = {
+    "sharing": {"scheme": "sharing", "acceleration": "anderson"},
+    "plain-sharing": {"scheme": "sharing", "acceleration": "none"},
+    "jacobi": {"scheme": "jacobi", "penalty": 1.0},
+    "gauss-seidel": {"scheme": "gauss-seidel"},
+    "cg": {"scheme": "sharing", "x_update": "cg"},
+    "kernel": {"scheme": "sharing", "x_update": "kernel"},
+    "subspace": {"scheme": "subspace"},
+    "squared": {"scheme": "sharing", "loss": "squared", "intercept": False},
+    "automatic": {},
+}
+ROUNDS = 24
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Training and test partition: three parties, one of them sparse; rows have weights and offsets."""
+    folder = tmp_path_factory.mktemp("resume")
+    for name, seed in (("train.parts", 1), ("test.parts", 2)):
+        blocks, y, _ = make_vertical_classification(240, (5, 7, 4), seed=seed)
+        sparse_blocks, _, _ = make_vertical_classification(240, (5, 7, 4), 0.3, seed=seed)
+        rng = np.random.default_rng(seed)
+        write_blocks(
+            folder / name,
+            [blocks[0], sparse_blocks[1], blocks[2]],
+            y,
+            sample_weight=rng.uniform(0.5, 2.0, 240),
+            offset=rng.normal(size=240),
+        )
+    return folder
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(folder: Path) -> dict[str, Path]:
+    """Finished runs by setting, made where first asked for."""
+
+    class Runs(dict[str, Path]):
+        def __missing__(self, key: str) -> Path:
+            self[key] = folder / f"whole-{key}"
+            start_run(configuration(folder, key), self[key])
+            return self[key]
+
+    return Runs()
+
+
+def configuration(folder: Path, setting: str, **changes: object) -> RunConfig:
+    values = {
+        "data": str(folder / "train.parts"),
+        "test": str(folder / "test.parts"),
+        "lambda": 1e-3,
+        "gap": 0.0,
+        "rounds": ROUNDS,
+        **SETTINGS[setting],
+        **changes,
+    }
+    return make_config(values)
+
+
+# --- interruptions at chosen rounds, in this process ------------------------------------------------------
+
+
+@pytest.mark.parametrize("setting", SETTINGS)
+def test_a_signal_ends_after_the_round_and_resume_goes_on(
+    folder: Path, uninterrupted: dict, tmp_path: Path, setting: str
+) -> None:
+    for k, number in ((1, signal.SIGINT), (7, signal.SIGTERM), (ROUNDS - 1, signal.SIGINT)):
+        out = tmp_path / f"run-{k}"
+        result = start_run(configuration(folder, setting), out, display=SignalAfter(k, number))
+        assert result["status"] == Status.INTERRUPTED
+        assert result["rounds"] == k == len(logged(out))
+        assert not (out / "model").exists()
+        resume_run(out)
+        assert_same_run(out, uninterrupted[setting])
+        assert_clean(out)
+
+
+@pytest.mark.parametrize("setting", SETTINGS)
+def test_a_crash_goes_back_to_the_last_checkpoint(
+    folder: Path, uninterrupted: dict, tmp_path: Path, setting: str
+) -> None:
+    for k in (2, 13, ROUNDS):
+        out = tmp_path / f"run-{k}"
+        config = configuration(folder, setting, checkpoint_rounds=6)
+        with pytest.raises(KeyboardInterrupt):
+            start_run(config, out, display=CrashAfter(k))
+        assert not (out / "result.json").exists()
+        notes = Notes()
+        resume_run(out, display=notes)
+        last = (k - 1) // 6 * 6  # the crash comes before the checkpoint of its own round
+        told = f"resuming after round {last}" if last else "no checkpoint yet: starting from round 1"
+        assert told in notes.lines
+        assert model_digests(out) == model_digests(uninterrupted[setting])
+        assert logged(out) == logged(uninterrupted[setting])
+
+
+def test_interrupted_again_and_again(folder: Path, uninterrupted: dict, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    start_run(configuration(folder, "sharing"), out, display=SignalAfter(2))
+    for k in (3, 4, 9, 15):
+        assert resume_run(out, display=SignalAfter(k))["rounds"] == k
+    resume_run(out)
+    assert_same_run(out, uninterrupted["sharing"])
+
+
+def test_a_second_signal_ends_at_once(folder: Path, uninterrupted: dict, tmp_path: Path) -> None:
+    class Twice(SignalAfter):
+        def round(self, record: object) -> None:
+            super().round(record)
+            super().round(record)
+
+    out = tmp_path / "run"
+    with pytest.raises(KeyboardInterrupt):
+        start_run(configuration(folder, "sharing", checkpoint_rounds=2), out, display=Twice(7))
+    resume_run(out)
+    assert model_digests(out) == model_digests(uninterrupted["sharing"])
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_seconds_add_up(folder: Path, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    before = start_run(configuration(folder, "sharing"), out, display=SignalAfter(12))["seconds"]
+    after = resume_run(out)["seconds"]
+    assert 0 < before < after
+
+
+@pytest.mark.parametrize("setting", ["sharing", "subspace", "cg"])
+def test_stopped_between_last_round_and_model(
+    folder: Path, uninterrupted: dict, tmp_path: Path, setting: str
+) -> None:
+    out = tmp_path / "run"
+    shutil.copytree(uninterrupted[setting], out)
+    shutil.rmtree(out / "model")
+    (out / "result.json").unlink()
+    (out / "run.toml").write_text(
+        (out / "run.toml").read_text().replace("../", f"{folder}/")
+    )  # the copy lies elsewhere
+    resume_run(out)
+    assert_same_run(out, uninterrupted[setting])
+
+
+def test_a_lost_model_is_made_again(folder: Path, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    start_run(configuration(folder, "subspace", gap=1e-6), out)
+    before = model_digests(out)
+    shutil.rmtree(out / "model")
+    assert resume_run(out)["status"] == Status.CONVERGED
+    assert model_digests(out) == before
+
+
+def test_leftovers_of_a_kill_are_removed(folder: Path, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    start_run(configuration(folder, "sharing"), out, display=SignalAfter(3))
+    (out / ".result.json.0123abcd.tmp").write_text("{")
+    (out / ".model.0123abcd.tmp").mkdir()
+    (out / ".model.0123abcd.tmp" / "party-1.h5").write_text("half")
+    (out / "checkpoints" / ".round-00000004.0123abcd.tmp").mkdir()
+    resume_run(out)
+    assert_clean(out)
+
+
+# --- threads ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("setting", SETTINGS)
+def test_threads_do_not_matter(folder: Path, uninterrupted: dict, tmp_path: Path, setting: str) -> None:
+    for threads in (1, 2):
+        out = tmp_path / f"threads-{threads}"
+        start_run(configuration(folder, setting, threads=threads), out)
+        assert_same_run(out, uninterrupted[setting])
+
+
+@pytest.mark.parametrize("setting", ["automatic", "sharing", "cg", "subspace"])
+def test_threads_do_not_matter_for_rows_in_several_pieces(tmp_path: Path, setting: str) -> None:
+    """More rows than one piece of work holds: sums are added in the order of the pieces."""
+    write_problem(tmp_path / "train.parts", n=30_000, widths=(4, 3, 20), density=0.4)
+    for threads in (1, 2):
+        config = configuration(tmp_path, setting, test=None, rounds=6, threads=threads)
+        start_run(config, tmp_path / f"threads-{threads}")
+    assert_same_run(tmp_path / "threads-1", tmp_path / "threads-2")
+
+
+@pytest.mark.parametrize("setting", ["sharing", "subspace"])
+def test_resume_with_other_threads(folder: Path, uninterrupted: dict, tmp_path: Path, setting: str) -> None:
+    out = tmp_path / "run"
+    start_run(configuration(folder, setting, threads=2), out, display=SignalAfter(9))
+    resume_run(out, changes={"threads": 1})
+    assert_same_run(out, uninterrupted[setting])
+
+
+# --- interruptions at any moment, in another process ------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def slow(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[object]]:
+    """Folder with a run whose rounds take milliseconds, and its command."""
+    folder = tmp_path_factory.mktemp("slow")
+    data = write_problem(folder / "train.parts", n=12_000, widths=(20, 30, 25))
+    command = ["train", data, "--scheme", "sharing", "--gap", 0, "--rounds", 150, "--quiet", "--out"]
+    assert run(*command, folder / "whole") == 7
+    return folder, command
+
+
+def test_ctrl_c(slow: tuple[Path, list[object]], tmp_path: Path) -> None:
+    folder, command = slow
+    out = tmp_path / "run"
+    process = start(*command, out)
+    assert wait_for(lambda: n_lines(out / "rounds.jsonl") >= 5, process)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert err.count("\n") == 1
+    assert "interrupted after" in err
+    assert f"fastadmm resume {out}" in err
+    assert 5 <= n_lines(out / "rounds.jsonl") < 150
+    code, stdout, err = run_process("resume", out, "--quiet")
+    assert (code, stdout) == (7, "")
+    assert_same_run(out, folder / "whole")
+    assert_clean(out)
+
+
+def test_ctrl_c_while_starting_leaves_nothing(slow: tuple[Path, list[object]], tmp_path: Path) -> None:
+    _, command = slow
+    process = start(*command, tmp_path / "run", cwd=tmp_path)
+    time.sleep(0.25)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    # Python itself may still be importing: its own traceback is then all there is.
+    assert process.returncode in (130, -signal.SIGINT, 1)
+    if (tmp_path / "run").exists():  # a slow machine is past that point
+        assert "interrupted" in err
+    else:
+        assert not list(tmp_path.iterdir())
+
+
+def test_killed_at_any_moment(slow: tuple[Path, list[object]], tmp_path: Path) -> None:
+    """Twelve kills: while starting, between rounds and while a checkpoint is being written."""
+    folder, command = slow
+    out = tmp_path / "run"
+    dice = random.Random(7)
+    kills = 0
+
+    def killed(moment: str) -> bool:
+        resumable = (out / "run.toml").exists()
+        process = (
+            start("resume", out, "--quiet")
+            if resumable
+            else start(*command, out, "--checkpoint-rounds", 1, "--force")
+        )
+        begin = n_lines(out / "rounds.jsonl")
+        checkpoints = out / "checkpoints"
+        if moment == "start":
+            time.sleep(dice.uniform(0.0, 1.5))
+        elif moment == "rounds":
+            wanted = begin + dice.randint(1, 6)
+            wait_for(lambda: n_lines(out / "rounds.jsonl") >= wanted, process)
+            time.sleep(dice.uniform(0.0, 0.02))
+        else:
+            wait_for(lambda: any(checkpoints.glob(".*.tmp")), process)
+        process.kill()
+        process.communicate()
+        return process.returncode == -signal.SIGKILL
+
+    for moment in ("start", "rounds", "checkpoint") * 4:
+        kills += killed(moment)
+    assert kills >= 8
+    code, _, err = run_process("resume", out, "--quiet")
+    assert code == 7, err
+    assert model_digests(out) == model_digests(folder / "whole")
+    assert logged(out) == logged(folder / "whole")
+    assert_clean(out)
+
+
+# --- damage -----------------------------------------------------------------------------------------------
+
+
+def damage_truncated(checkpoint: Path) -> None:
+    file = checkpoint / "coordinator.h5"
+    file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
+
+
+def damage_flipped(checkpoint: Path) -> None:
+    file = checkpoint / "coordinator.h5"
+    raw = bytearray(file.read_bytes())
+    with h5py.File(file) as opened:
+        largest: list[tuple[int, int]] = []
+
+        def visit(name: str, item: object) -> None:
+            if isinstance(item, h5py.Dataset) and item.chunks and item.id.get_num_chunks():
+                info = item.id.get_chunk_info(0)
+                largest.append((info.size, info.byte_offset + info.size // 2))
+
+        opened.visititems(visit)
+    raw[max(largest)[1]] ^= 0x10
+    file.write_bytes(raw)
+
+
+def damage_empty(checkpoint: Path) -> None:
+    (checkpoint / "coordinator.h5").write_bytes(b"")
+
+
+def damage_no_party(checkpoint: Path) -> None:
+    (checkpoint / "party-2.h5").unlink()
+
+
+def damage_other_round(checkpoint: Path) -> None:
+    with h5py.File(checkpoint / "party-3.h5", "r+") as file:
+        file.attrs["round"] = 1
+
+
+def damage_no_rounds(checkpoint: Path) -> None:
+    with h5py.File(checkpoint / "coordinator.h5", "r+") as file:
+        del file.attrs["n_rounds"]
+
+
+def damage_no_record(checkpoint: Path) -> None:
+    with h5py.File(checkpoint / "coordinator.h5", "r+") as file:
+        file.attrs["last_record"] = "not JSON"
+
+
+def damage_half_gone(checkpoint: Path) -> None:
+    with h5py.File(checkpoint / "coordinator.h5", "r+") as file:
+        for key in list(file):
+            del file[key]
+
+
+DAMAGES = [
+    damage_truncated,
+    damage_flipped,
+    damage_empty,
+    damage_no_party,
+    damage_other_round,
+    damage_no_rounds,
+    damage_no_record,
+    damage_half_gone,
+]
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_damaged_newest_checkpoint_falls_back(
+    folder: Path, uninterrupted: dict, tmp_path: Path, damage
+) -> None:
+    setting = "subspace" if damage in (damage_flipped, damage_half_gone) else "sharing"
+    out = tmp_path / "run"
+    start_run(configuration(folder, setting, checkpoint_rounds=4), out, display=SignalAfter(10))
+    assert sorted(p.name for p in (out / "checkpoints").iterdir()) == ["round-00000008", "round-00000010"]
+    damage(out / "checkpoints" / "round-00000010")
+    notes = Notes()
+    resume_run(out, display=notes)
+    assert any(line.startswith("checkpoint skipped: ") for line in notes.lines)
+    assert "resuming after round 8" in notes.lines
+    assert model_digests(out) == model_digests(uninterrupted[setting])
+    assert logged(out) == logged(uninterrupted[setting])
+
+
+def test_all_checkpoints_damaged(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    out = tmp_path / "run"
+    start_run(configuration(folder, "sharing", checkpoint_rounds=4), out, display=SignalAfter(10))
+    for checkpoint in (out / "checkpoints").iterdir():
+        damage_truncated(checkpoint)
+    before = (out / "rounds.jsonl").read_bytes()
+    with pytest.raises(FormatError, match="every checkpoint is damaged; train again"):
+        resume_run(out)
+    assert run("resume", out, "--quiet") == 4
+    assert capsys.readouterr().err.count("\n") == 1
+    assert (out / "rounds.jsonl").read_bytes() == before
+    assert len(list((out / "checkpoints").iterdir())) == 2
+
+
+@pytest.mark.parametrize("tail", ['{"round": 11, "sec', "\x00\x00\x00\n", '{"round": 11}', "\n\n"])
+def test_torn_last_line_of_the_log(folder: Path, uninterrupted: dict, tmp_path: Path, tail: str) -> None:
+    out = tmp_path / "run"
+    start_run(configuration(folder, "sharing"), out, display=SignalAfter(10))
+    with open(out / "rounds.jsonl", "a") as file:
+        file.write(tail)
+    resume_run(out)
+    assert_same_run(out, uninterrupted["sharing"])
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{", "not JSON"),
+        ("[]", "missing"),
+        ('{"status": "converged"}', "missing"),
+        ("\xff", "not JSON"),
+    ],
+)
+def test_damaged_result(folder: Path, uninterrupted: dict, tmp_path: Path, text: str, message: str) -> None:
+    out = tmp_path / "run"
+    start_run(configuration(folder, "sharing"), out, display=SignalAfter(10))
+    (out / "result.json").write_bytes(text.encode("latin-1"))
+    with pytest.raises(FormatError, match=rf"result\.json.*{message}.*delete it"):
+        resume_run(out)
+    (out / "result.json").unlink()
+    resume_run(out)
+    assert_same_run(out, uninterrupted["sharing"])
+
+
+def test_damaged_configuration(folder: Path, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    start_run(configuration(folder, "sharing"), out, display=SignalAfter(3))
+    whole = (out / "run.toml").read_text()
+    for broken, message in (
+        (whole[: len(whole) // 2], "run.toml"),
+        ("\x00", "not TOML"),
+        ("", "'data' is missing"),
+        (whole.replace("rounds", "ruonds"), "did you mean 'rounds'"),
+    ):
+        (out / "run.toml").write_text(broken)
+        with pytest.raises((ConfigError, FormatError), match=message):
+            resume_run(out)
+    (out / "run.toml").write_text(whole[: whole.index("[provenance]")])
+    with pytest.raises(FormatError, match="provenance"):
+        resume_run(out)
+
+
+# --- other data -------------------------------------------------------------------------------------------
+
+
+def change_features(path: Path, blocks: list, y: np.ndarray) -> None:
+    write_blocks(path, [blocks[0] + 1e-9, *blocks[1:]], y)
+
+
+def change_labels(path: Path, blocks: list, y: np.ndarray) -> None:
+    write_blocks(path, blocks, np.concatenate([1 - y[:1], y[1:]]))
+
+
+def change_weights(path: Path, blocks: list, y: np.ndarray) -> None:
+    write_blocks(path, blocks, y, sample_weight=np.linspace(1, 2, len(y)))
+
+
+def change_rows(path: Path, blocks: list, y: np.ndarray) -> None:
+    write_blocks(path, [block[:-1] for block in blocks], y[:-1])
+
+
+def change_parties(path: Path, blocks: list, y: np.ndarray) -> None:
+    write_blocks(path, blocks[:-1], y)
+
+
+@pytest.mark.parametrize(
+    "change", [change_features, change_labels, change_weights, change_rows, change_parties]
+)
+@pytest.mark.parametrize("which", ["train", "test"])
+def test_changed_data(tmp_path: Path, capsys: pytest.CaptureFixture, change, which: str) -> None:
+    blocks, y, _ = make_vertical_classification(80, (3, 2, 4))
+    for name in ("train", "test"):
+        write_blocks(tmp_path / f"{name}.parts", blocks, y)
+    out = tmp_path / "run"
+    start_run(configuration(tmp_path, "sharing"), out, display=SignalAfter(3))
+    shutil.rmtree(tmp_path / f"{which}.parts")
+    change(tmp_path / f"{which}.parts", blocks, y)
+    files = {p: p.read_bytes() for p in out.rglob("*") if p.is_file()}
+    assert run("resume", out, "--quiet") == 3
+    err = capsys.readouterr().err
+    assert err.count("\n") == 1
+    assert change is change_parties or "digests differ" in err
+    assert files == {p: p.read_bytes() for p in out.rglob("*") if p.is_file()}
+    # The right data, written anew, are the right data.
+    shutil.rmtree(tmp_path / f"{which}.parts")
+    write_blocks(tmp_path / f"{which}.parts", blocks, y)
+    assert resume_run(out)["rounds"] == ROUNDS
+
+
+def test_data_gone(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    shutil.copytree(folder / "train.parts", tmp_path / "train.parts")
+    out = tmp_path / "run"
+    start_run(configuration(tmp_path, "sharing", test=None), out, display=SignalAfter(3))
+    (tmp_path / "train.parts").rename(tmp_path / "elsewhere.parts")
+    assert run("resume", out) == 6
+    assert "train.parts" in capsys.readouterr().err
+
+
+def test_folder_moves_with_data_and_run(folder: Path, uninterrupted: dict, tmp_path: Path) -> None:
+    old = tmp_path / "old"
+    for name in ("train.parts", "test.parts"):
+        shutil.copytree(folder / name, old / name)
+    start_run(configuration(old, "sharing"), old / "run", display=SignalAfter(5))
+    old.rename(tmp_path / "new")
+    resume_run(tmp_path / "new" / "run")
+    assert_same_run(tmp_path / "new" / "run", uninterrupted["sharing"])
+
+
+def test_run_behind_a_symbolic_link(folder: Path, uninterrupted: dict, tmp_path: Path) -> None:
+    (tmp_path / "far" / "away").mkdir(parents=True)
+    (tmp_path / "link").symlink_to(tmp_path / "far" / "away")
+    out = tmp_path / "link" / "run"
+    start_run(configuration(folder, "sharing"), out, display=SignalAfter(5))
+    resume_run(out, display=SignalAfter(9))
+    resume_run(out)
+    assert_same_run(out, uninterrupted["sharing"])
+
+
+# --- new limits -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("scheme", ["sharing", "auto"])
+def test_extension_after_the_round_limit(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture, scheme: str
+) -> None:
+    train = ["train", folder / "train.parts", "--lambda", 1e-2, "--scheme", scheme, "--quiet"]
+    whole, out = tmp_path / "whole", tmp_path / "run"
+    assert run(*train, "--out", whole) == 0
+    capsys.readouterr()
+    assert run(*train, "--out", out, "--rounds", 5) == 7
+    stdout, err = capsys.readouterr()
+    assert stdout == ""
+    assert err.count("\n") == 1
+    assert "stopped at the round limit after 5 rounds, not certified" in err
+    assert f"fastadmm resume {out} --rounds 10" in err
+    assert (out / "model" / "model.toml").exists()
+
+    assert run("resume", out) == 5
+    err = capsys.readouterr().err
+    assert "give a new limit: --rounds, --time or --gap" in err
+    assert run("resume", out, "--threads", 1) == 5
+
+    assert run("resume", out, "--rounds", 1000, "--quiet") == 0
+    assert model_digests(out) == model_digests(whole)
+    assert logged(out) == logged(whole)
+    assert result_of(out)["status"] == "converged"
+    assert run("resume", out) == 0
+    assert "nothing to do" in capsys.readouterr().err
+
+
+def test_new_limits_are_kept(folder: Path, uninterrupted: dict, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    start_run(configuration(folder, "sharing", rounds=5), out)
+    resume_run(out, changes={"rounds": ROUNDS}, display=SignalAfter(10))
+    resume_run(out)  # needs no option: the new limit is in run.toml
+    assert_same_run(out, uninterrupted["sharing"])
+
+
+def test_a_tighter_gap(folder: Path, tmp_path: Path) -> None:
+    whole, out = tmp_path / "whole", tmp_path / "run"
+    limits = {"rounds": 2000, "lambda": 1e-2}
+    start_run(configuration(folder, "sharing", gap=1e-8, **limits), whole)
+    start_run(configuration(folder, "sharing", gap=1e-3, **limits), out)
+    resume_run(out, changes={"gap": 1e-8})
+    assert_same_run(out, whole)
+    # A looser one is certified already.
+    assert resume_run(out, changes={"gap": 1e-2})["rounds"] == result_of(whole)["rounds"]
+
+
+def test_time_limit(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    out = tmp_path / "run"
+    options = ["--scheme", "sharing", "--gap", 0, "--rounds", 10**6, "--time", 0.05, "--quiet"]
+    assert run("train", folder / "train.parts", *options, "--out", out) == 7
+    err = capsys.readouterr().err
+    assert "stopped at the time limit" in err
+    assert f"fastadmm resume {out} --time " in err
+    first = result_of(out)
+    assert first["status"] == "time_limit"
+    assert run("resume", out, "--time", 0.3, "--quiet") == 7
+    second = result_of(out)
+    assert second["rounds"] > first["rounds"]
+    assert second["seconds"] >= 0.3
+
+
+def test_limits_must_be_possible(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    out = tmp_path / "run"
+    start_run(configuration(folder, "sharing"), out)
+    files = {p: p.read_bytes() for p in out.rglob("*") if p.is_file()}
+    for option, value in (("--gap", -1), ("--rounds", 0), ("--time", -3), ("--threads", 0), ("--gap", "nan")):
+        assert run("resume", out, option, value) == 5
+        err = capsys.readouterr().err
+        assert err.startswith(f"fastadmm: error: command line: key '{option[2:]}'")
+        assert err.count("\n") == 1
+    assert files == {p: p.read_bytes() for p in out.rglob("*") if p.is_file()}
+
+
+def test_not_a_run(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    for path in (tmp_path / "absent", tmp_path, tmp_path / "file", folder / "train.parts"):
+        assert run("resume", path) == 6
+
+
+def test_other_errors_keep_their_type(folder: Path, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    start_run(configuration(folder, "sharing"), out, display=SignalAfter(2))
+    text = (out / "run.toml").read_text()
+    (out / "run.toml").write_text(text.replace("train.parts", "test.parts", 1))
+    with pytest.raises(InputError, match="not the data"):
+        resume_run(out)
