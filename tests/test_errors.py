@@ -1,0 +1,181 @@
+"""Errors: one line each, the right class and exit code; and the documented table of codes."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from fastadmm import errors
+from fastadmm.errors import ConfigError, ExitCode, FastadmmError, InputError
+from fastadmm.losses import LOSSES, get_loss
+from fastadmm.problem import make_problem
+from fastadmm.solver import Solver, SolverOptions
+
+DOCUMENT = Path(__file__).parents[1] / "docs" / "exit-codes.md"
+
+
+# --- the table
+
+
+def test_documented_exit_codes_are_the_ones_of_the_program():
+    rows = re.findall(
+        r"^\| (\d+) \| `([A-Z_]+)` \| .+ \|$", DOCUMENT.read_text(encoding="utf-8"), re.MULTILINE
+    )
+    assert {name: int(code) for code, name in rows} == {code.name: code.value for code in ExitCode}
+
+
+def test_documented_exceptions_are_the_ones_of_the_program():
+    text = DOCUMENT.read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `(\w+)` \| `(\w+)` \| (\d+) \|$", text, re.MULTILINE)
+    classes = {
+        name: cls
+        for name, cls in vars(errors).items()
+        if inspect.isclass(cls) and issubclass(cls, FastadmmError) and cls is not FastadmmError
+    }
+    assert {name for name, *_ in rows} == set(classes)
+    for name, base, code in rows:
+        assert classes[name].__mro__[2].__name__ == base
+        assert classes[name].exit_code == int(code)
+    assert set(errors.__all__) == {*classes, "FastadmmError", "ExitCode"}
+
+
+def test_the_base_class_is_an_internal_error():
+    assert FastadmmError("x").exit_code is ExitCode.INTERNAL
+
+
+# --- problems
+
+X = np.arange(12.0).reshape(6, 2)
+Y = np.array([0.0, 1.0, 0.0, 1.0, 1.0, 0.0])
+
+
+def changed(values, i, value):
+    values = np.array(values, dtype=float)
+    values[i] = value
+    return values
+
+
+PROBLEMS = {
+    "no party": ({"blocks": []}, InputError, "at least one feature block"),
+    "names": ({"names": ["a", "b"]}, InputError, "1 feature blocks but 2 names"),
+    "rows of a party": ({"blocks": [X, X[:5]]}, InputError, r"party-2: 5 rows, but y has 6; align the rows"),
+    "rows of y": ({"y": Y[:4]}, InputError, r"y: 4 values, but party-1 has 6 rows; align"),
+    "y of two dimensions": ({"y": Y[:, None]}, InputError, r"y: expected one dimension, got shape \(6, 1\)"),
+    "y of text": ({"y": ["a"] * 6}, InputError, "y: not numbers"),
+    "y of complex numbers": ({"y": Y + 1j}, InputError, "y: not numbers"),
+    "NaN in y": ({"y": changed(Y, 3, np.nan)}, InputError, "y: value nan in row 3; remove or impute"),
+    "infinity in y": ({"y": changed(Y, 2, np.inf)}, InputError, "y: value inf in row 2"),
+    "labels -1 and 1": ({"y": 2 * Y - 1}, InputError, r"y: target -1.0 in row 0 is outside \[0, 1\]; map"),
+    "labels 1 and 2": ({"y": Y + 1}, InputError, r"y: target 2.0 in row 1 is outside"),
+    "one class": ({"y": np.ones(6)}, InputError, r"y: only one class is present \(1\); two are needed"),
+    "one class with weight": ({"sample_weight": Y}, InputError, r"only one class is present \(1\)"),
+    "negative weight": (
+        {"sample_weight": changed(np.ones(6), 4, -1)},
+        InputError,
+        "sample_weight: negative value -1.0 in row 4",
+    ),
+    "zero weights": ({"sample_weight": np.zeros(6)}, InputError, "sample_weight: all weights are zero"),
+    "length of weights": ({"sample_weight": np.ones(5)}, InputError, "sample_weight: 5 values, but y has 6"),
+    "NaN in weights": (
+        {"sample_weight": changed(np.ones(6), 1, np.nan)},
+        InputError,
+        "sample_weight: .* row 1",
+    ),
+    "length of offset": ({"offset": np.ones(7)}, InputError, "offset: 7 values, but y has 6 rows"),
+    "infinity in offset": (
+        {"offset": changed(np.ones(6), 5, -np.inf)},
+        InputError,
+        "offset: value -inf in row 5",
+    ),
+    "text in offset": ({"offset": ["x"] * 6}, InputError, "offset: not numbers"),
+    "NaN in a party": (
+        {"blocks": [X, changed(X, (4, 1), np.nan)], "names": ["bank", "shop"]},
+        InputError,
+        "shop: value nan in row 4, column 1",
+    ),
+    "sparse infinity": (
+        {"blocks": [sp.csr_array(changed(X, (2, 0), np.inf))]},
+        InputError,
+        "party-1: value inf in row 2, column 0",
+    ),
+    "one dimension": ({"blocks": [X[:, 0]]}, InputError, "party-1: expected a matrix"),
+    "no columns": ({"blocks": [X[:, :0]]}, InputError, "party-1: empty matrix of shape 6 x 0"),
+    "no rows": ({"blocks": [X[:0]], "y": Y[:0]}, InputError, "party-1: empty matrix of shape 0 x 2"),
+    "loss": ({"loss": "hinge"}, ConfigError, "loss: unknown loss 'hinge'; choose one of logistic, squared"),
+    **{
+        f"lambda {value!r}": ({"lam": value}, ConfigError, "lambda: .* must be a positive finite number")
+        for value in (0, -1.0, np.inf, np.nan)
+    },
+    "lambda of text": ({"lam": "much"}, ConfigError, "lambda: 'much' is not a number"),
+    "lambda missing": ({"lam": None}, ConfigError, "lambda: None is not a number"),
+}
+
+
+@pytest.mark.parametrize(("arguments", "kind", "message"), PROBLEMS.values(), ids=PROBLEMS)
+def test_problem_errors(arguments, kind, message):
+    arguments = {"blocks": [X], "y": Y, **arguments}
+    with pytest.raises(kind, match=message) as caught:
+        make_problem(**arguments)
+    assert "\n" not in str(caught.value)
+    assert "Traceback" not in str(caught.value)
+
+
+def test_soft_targets_and_one_sided_regression_are_fine():
+    assert make_problem([X], np.full(6, 0.3)).loss is LOSSES["logistic"]
+    assert make_problem([X], np.ones(6), loss="squared").n_parties == 1
+    problem = make_problem([X, X], Y, lam="0.5", sample_weight=[1, 2, 3, 0, 0, 0])
+    assert problem.total_weight == 6.0
+    assert problem.regularization == 3.0
+    assert problem.names == ["party-1", "party-2"]
+
+
+def test_a_problem_keeps_its_own_copy_of_the_vectors():
+    y, s = Y.copy(), np.ones(6)
+    problem = make_problem([X], y, sample_weight=s)
+    y[:] = 0.0
+    s[:] = 9.0
+    np.testing.assert_array_equal(problem.y, Y)
+    np.testing.assert_array_equal(problem.weight, 1.0)
+
+
+def test_the_default_problem_is_the_documented_one():
+    problem = make_problem([X], Y)
+    assert problem.lam == 1e-4
+    assert problem.fit_intercept
+    np.testing.assert_array_equal(problem.offset, 0.0)
+    assert problem.n_samples == 6
+
+
+def test_unknown_loss():
+    with pytest.raises(ConfigError, match="unknown loss 'tukey'"):
+        get_loss("tukey")
+
+
+# --- options
+
+OPTIONS = {
+    "scheme": ({"scheme": "newton"}, "scheme: unknown scheme 'newton'; choose auto, "),
+    "negative gap": ({"gap": -1e-3}, "gap: -0.001 must be a finite number, not negative"),
+    "NaN gap": ({"gap": np.nan}, "gap: nan must be"),
+    "infinite gap": ({"gap": np.inf}, "gap: inf must be"),
+    "no rounds": ({"max_rounds": 0}, "max_rounds: 0 must be at least 1"),
+    "no time": ({"max_seconds": 0.0}, "max_seconds: 0.0 must be positive"),
+    "NaN time": ({"max_seconds": np.nan}, "max_seconds: nan must be positive"),
+    "zero penalty": ({"penalty": 0.0}, "penalty: 0.0 must be a positive finite number"),
+    "infinite penalty": ({"penalty": np.inf}, "penalty: inf must be"),
+    "NaN penalty": ({"penalty": np.nan}, "penalty: nan must be"),
+    "acceleration": ({"acceleration": "nesterov"}, "acceleration: unknown choice 'nesterov'; choose auto,"),
+    "threads": ({"n_threads": 0}, "n_threads: 0 must be at least 1"),
+    "x_update": ({"x_update": "lu"}, "x_update: unknown choice 'lu'; choose auto, gram, kernel, cg"),
+}
+
+
+@pytest.mark.parametrize(("arguments", "message"), OPTIONS.values(), ids=OPTIONS)
+def test_option_errors(arguments, message):
+    with pytest.raises(ConfigError, match=re.escape(message)) as caught:
+        Solver(make_problem([X], Y), SolverOptions(**arguments))
+    assert "\n" not in str(caught.value)
