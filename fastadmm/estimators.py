@@ -247,9 +247,10 @@ class ADMMSharingClassifier(ClassifierMixin, _SharingModel):
         :math:`(F - F^*) / F^*`; 0 always runs ``max_rounds`` rounds.
     max_rounds : int, default=10000
         Stop after this many rounds.
-    scheme : {"auto", "sharing", "jacobi", "gauss-seidel"}, default="auto"
-        How parties take turns; "auto" is "sharing", which always converges.
-        See :mod:`fastadmm.coordinator.schemes`.
+    scheme : {"auto", "subspace", "sharing", "jacobi", "gauss-seidel"}, default="auto"
+        How parties and coordinator work together; "auto" is "subspace", which
+        needs the fewest rounds, or "sharing" where ``penalty`` is given. Both
+        always converge. See :func:`fastadmm.choice.choose_scheme`.
     penalty : float or None, default=None
         Penalty r of the augmented Lagrangian in the summed scaling (rho N for
         the mean objective's rho). It changes the speed, not the model.

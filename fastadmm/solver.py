@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from fastadmm.choice import SUBSPACE, choose_scheme
 from fastadmm.coordinator.admm import AdmmMethod
 from fastadmm.coordinator.certificate import LowerBound
 from fastadmm.coordinator.coordinator import acceleration_memory
@@ -30,9 +31,6 @@ __all__ = ["SolveResult", "Solver", "SolverOptions", "solve"]
 #: slow the first rounds.
 DEFAULT_PENALTY = 0.05
 
-#: The scheme that needs no penalty; see :mod:`fastadmm.coordinator.subspace`.
-SUBSPACE = "subspace"
-
 
 @dataclass(frozen=True)
 class SolverOptions:
@@ -40,8 +38,9 @@ class SolverOptions:
 
     Parameters
     ----------
-    scheme : {"auto", "sharing", "jacobi", "gauss-seidel"}
-        See :mod:`fastadmm.coordinator.schemes`.
+    scheme : {"auto", "subspace", "sharing", "jacobi", "gauss-seidel"}
+        See :mod:`fastadmm.choice`, :mod:`fastadmm.coordinator.subspace` and
+        :mod:`fastadmm.coordinator.schemes`.
     gap : float
         Stop at this relative duality gap; 0 never stops by gap.
     max_rounds : int
@@ -70,8 +69,6 @@ class SolverOptions:
     n_threads: int | None = None
 
     def __post_init__(self) -> None:
-        if self.scheme != SUBSPACE:
-            get_scheme(self.scheme)
         if not (math.isfinite(self.gap) and self.gap >= 0):
             raise ConfigError(f"gap: {self.gap!r} must be a finite number, not negative")
         if self.max_rounds < 1:
@@ -86,6 +83,11 @@ class SolverOptions:
             )
         if self.n_threads is not None and self.n_threads < 1:
             raise ConfigError(f"n_threads: {self.n_threads!r} must be at least 1")
+        self.resolved_scheme()
+
+    def resolved_scheme(self) -> tuple[str, str]:
+        """Name of the scheme that will run, and why; see :func:`fastadmm.choice.choose_scheme`."""
+        return choose_scheme(self.scheme, self.penalty, self.acceleration, self.x_update)
 
 
 @dataclass
@@ -298,9 +300,10 @@ class Solver:
 
 
 def _make_method(problem: Problem, options: SolverOptions, engine: Engine) -> Method:
-    if options.scheme == SUBSPACE:
+    name, _ = options.resolved_scheme()
+    if name == SUBSPACE:
         return SubspaceMethod(problem, engine)
-    scheme = get_scheme(options.scheme)
+    scheme = get_scheme(name)
     if options.penalty is not None:
         penalty = options.penalty
     else:

@@ -71,7 +71,7 @@ SCHEMES: dict[str, Scheme] = {
 
 
 def get_scheme(name: str) -> Scheme:
-    """Scheme of a given name; "auto" is ``sharing``.
+    """ADMM scheme of a given name.
 
     Raises
     ------
@@ -79,9 +79,9 @@ def get_scheme(name: str) -> Scheme:
         If there is no scheme of that name.
     """
     try:
-        return SCHEMES["sharing" if name == "auto" else name]
+        return SCHEMES[name]
     except KeyError:
-        raise ConfigError(f"scheme: unknown scheme {name!r}; choose auto, {', '.join(SCHEMES)}") from None
+        raise ConfigError(f"scheme: unknown scheme {name!r}; choose {', '.join(SCHEMES)}") from None
 
 
 def collect_messages(

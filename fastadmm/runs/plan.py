@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from fastadmm.choice import SUBSPACE, choose_scheme
 from fastadmm.coordinator.coordinator import acceleration_memory
 from fastadmm.coordinator.schemes import get_scheme
 from fastadmm.coordinator.subspace import directions_per_party
 from fastadmm.direction_party import choose_metric_solver
 from fastadmm.runs.config import RunConfig
-from fastadmm.solver import SUBSPACE
 from fastadmm.store.party_file import PartyData
 from fastadmm.xupdate.choose import preparation_bytes
 
@@ -75,12 +75,13 @@ def make_plan(
     Plan
     """
     m = len(parties)
-    if config.scheme == SUBSPACE:
+    name, _ = choose_scheme(config.scheme, config.penalty, config.acceleration, config.x_update)
+    if name == SUBSPACE:
         factorisation = sum(_metric_bytes(n_samples, p.n_features) for p in parties)
         # The messages' store doubles when it is full.
         state, history = 8 * n_samples * 2 * m * directions_per_party(m), 0
     else:
-        scheme = get_scheme(config.scheme)
+        scheme = get_scheme(name)
         accelerate = (
             scheme.accelerated if config.acceleration == "auto" else config.acceleration == "anderson"
         )

@@ -1,0 +1,56 @@
+"""Choose the scheme from what is asked, and say why."""
+
+from __future__ import annotations
+
+from fastadmm.coordinator.schemes import SCHEMES
+from fastadmm.errors import ConfigError
+
+__all__ = ["SCHEME_NAMES", "SUBSPACE", "choose_scheme"]
+
+#: The scheme that needs no penalty; see :mod:`fastadmm.coordinator.subspace`.
+SUBSPACE = "subspace"
+
+#: Every scheme, the default first.
+SCHEME_NAMES: tuple[str, ...] = (SUBSPACE, *SCHEMES)
+
+
+def choose_scheme(
+    scheme: str, penalty: float | None = None, acceleration: str = "auto", x_update: str = "auto"
+) -> tuple[str, str]:
+    """Resolve ``auto``, and check that the options go with the scheme.
+
+    Parameters
+    ----------
+    scheme : str
+        "auto" or a name of :data:`SCHEME_NAMES`.
+    penalty : float or None
+    acceleration, x_update : str
+        Options that only the ADMM schemes have; one that is set makes
+        "auto" choose ``sharing``.
+
+    Returns
+    -------
+    name : str
+    reason : str
+        One clause for the log.
+
+    Raises
+    ------
+    ConfigError
+        If the scheme is unknown, or an option does not go with it.
+    """
+    if scheme not in ("auto", *SCHEME_NAMES):
+        raise ConfigError(f"scheme: unknown scheme {scheme!r}; choose auto, {', '.join(SCHEME_NAMES)}")
+    options = {
+        "penalty": penalty is not None,
+        "acceleration": acceleration != "auto",
+        "x_update": x_update != "auto",
+    }
+    given = [name for name, is_given in options.items() if is_given]
+    if scheme == "auto":
+        if given:
+            return "sharing", f"{given[0]} is an option of ADMM"
+        return SUBSPACE, "smooth loss with squared l2: fewest rounds"
+    if scheme == SUBSPACE and given:
+        raise ConfigError(f"{given[0]}: scheme 'subspace' has none; leave it out, or choose scheme 'sharing'")
+    return scheme, "asked for"
