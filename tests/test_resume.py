@@ -531,20 +531,20 @@ def test_run_behind_a_symbolic_link(folder: Path, uninterrupted: dict, tmp_path:
 # --- new limits -------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("scheme", ["sharing", "auto"])
+@pytest.mark.parametrize(("scheme", "limit"), [("sharing", 5), ("auto", 2)])
 def test_extension_after_the_round_limit(
-    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture, scheme: str
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture, scheme: str, limit: int
 ) -> None:
     train = ["train", folder / "train.parts", "--lambda", 1e-2, "--scheme", scheme, "--quiet"]
     whole, out = tmp_path / "whole", tmp_path / "run"
     assert run(*train, "--out", whole) == 0
     capsys.readouterr()
-    assert run(*train, "--out", out, "--rounds", 5) == 7
+    assert run(*train, "--out", out, "--rounds", limit) == 7
     stdout, err = capsys.readouterr()
     assert stdout == ""
     assert err.count("\n") == 1
-    assert "stopped at the round limit after 5 rounds, not certified" in err
-    assert f"fastadmm resume {out} --rounds 10" in err
+    assert f"stopped at the round limit after {limit} rounds, not certified" in err
+    assert f"fastadmm resume {out} --rounds {2 * limit}" in err
     assert (out / "model" / "model.toml").exists()
 
     assert run("resume", out) == 5

@@ -1,0 +1,297 @@
+"""Configuration: the same keys in TOML and as options; every mistake is one line that names source and key."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+from fastadmm.errors import ConfigError, StorageError
+from fastadmm.runs.config import KEYS, RunConfig, make_config, read_config, solver_options
+
+from run_tools import assert_same_run, run, write_problem
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("config")
+    write_problem(folder / "a.parts", n=120)
+    write_problem(folder / "t.parts", n=60, seed=1)
+    return folder
+
+
+# --- make_config ------------------------------------------------------------------------------------------
+
+
+def test_defaults() -> None:
+    config = make_config({"data": "a.parts"})
+    assert config == RunConfig("a.parts")
+    assert (config.lambda_, config.gap, config.rounds, config.intercept) == (1e-4, 1e-6, 10_000, True)
+    assert (config.loss, config.scheme, config.x_update, config.acceleration) == ("auto",) * 4
+    assert config.checkpoint_seconds == 30.0
+    assert config.test is config.penalty is config.time is config.threads is config.checkpoint_rounds is None
+
+
+def test_every_key_reaches_the_configuration_and_back() -> None:
+    values = {
+        "data": "a.parts",
+        "test": "t.parts",
+        "loss": "squared",
+        "lambda": 0.5,
+        "intercept": False,
+        "scheme": "gauss-seidel",
+        "penalty": 2.0,
+        "acceleration": "none",
+        "x_update": "cg",
+        "gap": 1e-3,
+        "rounds": 7,
+        "time": 3.0,
+        "threads": 1,
+        "checkpoint_rounds": 4,
+        "checkpoint_seconds": 9.5,
+    }
+    assert tuple(values) == KEYS
+    assert make_config(values).to_toml() == values
+
+
+def test_every_key_is_documented() -> None:
+    page = Path(__file__).parents[1] / "docs" / "training.md"
+    documented = re.findall(r"^\| `(\w+)` \|", page.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    assert tuple(documented[: len(KEYS)]) == KEYS
+
+
+def test_documented_defaults_are_true() -> None:
+    page = (Path(__file__).parents[1] / "docs" / "training.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `(\w+)` \| [^|]* \| ([^|]*) \|", page, flags=re.MULTILINE)
+    defaults = make_config({"data": "x"}).to_toml()
+    for key, default in rows[: len(KEYS)]:
+        if key == "data":
+            continue
+        stated = re.fullmatch(r"`(.*)`", default.strip())
+        assert (stated is not None) == (key in defaults), key
+        if stated is not None:
+            assert tomllib.loads(f"v = {stated[1]}")["v"] == defaults[key], key
+
+
+def test_whole_numbers_are_numbers_and_unset_is_none() -> None:
+    config = make_config({"data": "a", "lambda": 1, "gap": 0, "time": 5, "penalty": None, "test": None})
+    assert config.lambda_ == 1.0
+    assert isinstance(config.lambda_, float)
+    assert config.gap == 0.0
+    assert config.time == 5.0
+    assert config.penalty is None
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [
+        ("lamda", "lambda"),
+        ("round", "rounds"),
+        ("shceme", "scheme"),
+        ("x-update", "x_update"),
+        ("gaps", "gap"),
+    ],
+)
+def test_unknown_key_names_the_nearest(written: str, meant: str) -> None:
+    with pytest.raises(ConfigError, match=rf"^here: unknown key '{written}'; did you mean '{meant}'\?$"):
+        make_config({"data": "a", written: 1}, "here")
+
+
+def test_unknown_key_far_from_all() -> None:
+    with pytest.raises(ConfigError, match=r"unknown key 'qqq'; known keys: data, test, loss, lambda"):
+        make_config({"data": "a", "qqq": 1})
+
+
+WRONG = [
+    ("data", 3, "is not text"),
+    ("data", {"train": "a"}, "is not text"),
+    ("test", True, "is not text"),
+    ("loss", 1, "is not text"),
+    ("loss", "hinge", "unknown loss 'hinge'; choose auto, logistic, squared"),
+    ("lambda", "1e-4", "is not a number"),
+    ("lambda", True, "is not a number"),
+    ("lambda", [1e-4], "is not a number"),
+    ("lambda", 0, "must be positive"),
+    ("lambda", -1, "must be positive"),
+    ("lambda", float("nan"), "must be positive"),
+    ("lambda", float("inf"), "must be positive"),
+    ("lambda", 10**400, "too large"),
+    ("intercept", 1, "is not true or false"),
+    ("intercept", "yes", "is not true or false"),
+    ("scheme", "admm", "unknown scheme 'admm'; choose auto, "),
+    ("scheme", "", "unknown scheme ''"),
+    ("penalty", 0.0, "must be positive"),
+    ("penalty", "auto", "is not a number"),
+    ("acceleration", "on", "unknown choice 'on'; choose auto, anderson, none"),
+    ("acceleration", True, "is not text"),
+    ("x_update", "lu", "unknown choice 'lu'; choose auto, gram, kernel, cg"),
+    ("gap", -1e-6, "not negative"),
+    ("gap", float("inf"), "finite"),
+    ("gap", float("nan"), "finite"),
+    ("rounds", 0, "must be positive"),
+    ("rounds", -5, "must be positive"),
+    ("rounds", 1.5, "is not a whole number"),
+    ("rounds", 10**30, "too large"),
+    ("rounds", True, "is not a whole number"),
+    ("time", 0, "must be positive"),
+    ("time", "1h", "is not a number"),
+    ("threads", 0, "must be positive"),
+    ("threads", 2.0, "is not a whole number"),
+    ("checkpoint_rounds", 0, "must be positive"),
+    ("checkpoint_seconds", -1.0, "must be positive"),
+]
+
+
+@pytest.mark.parametrize(("key", "value", "message"), WRONG)
+def test_wrong_values(key: str, value: object, message: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        make_config({"data": "a", key: value}, "run.toml")
+    assert str(error.value).startswith(f"run.toml: key {key!r}: ")
+    assert message in str(error.value)
+    with pytest.raises(ConfigError) as error:  # the same as an option
+        make_config({"data": "a"}, "run.toml", {key: value})
+    assert str(error.value).startswith(f"command line: key {key!r}: ")
+
+
+def test_data_is_needed() -> None:
+    with pytest.raises(ConfigError, match="key 'data' is missing"):
+        make_config({"lambda": 1.0})
+
+
+def test_options_win() -> None:
+    config = make_config({"data": "a", "lambda": 1.0, "rounds": 3}, "x", {"lambda": 2.0, "data": "b"})
+    assert (config.data, config.lambda_, config.rounds) == ("b", 2.0, 3)
+
+
+def test_solver_options() -> None:
+    options = solver_options(make_config({"data": "a", "rounds": 3, "time": 2, "threads": 1, "gap": 0.5}))
+    assert (options.max_rounds, options.max_seconds, options.n_threads, options.gap) == (3, 2.0, 1, 0.5)
+
+
+# --- files ------------------------------------------------------------------------------------------------
+
+
+def test_relative_paths_count_from_the_file(tmp_path: Path) -> None:
+    (tmp_path / "sub").mkdir()
+    file = tmp_path / "sub" / "c.toml"
+    file.write_text('data = "../a.parts"\ntest = "/abs/t.parts"\n')
+    values = read_config(file)
+    assert Path(values["data"]) == tmp_path / "sub" / ".." / "a.parts"
+    assert values["test"] == "/abs/t.parts"
+
+
+@pytest.mark.parametrize(
+    "content", [b"data = ", b"\xff\xfe", b"data = 'a'\ndata = 'b'\n", b"{}", b"data: a.parts\n"]
+)
+def test_not_toml(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "c.toml").write_bytes(content)
+    with pytest.raises(ConfigError, match=r"c\.toml: not TOML: "):
+        read_config(tmp_path / "c.toml")
+
+
+def test_no_file(tmp_path: Path) -> None:
+    for path in (tmp_path / "absent.toml", tmp_path, tmp_path / "absent" / "c.toml"):
+        with pytest.raises(StorageError, match="cannot read"):
+            read_config(path)
+
+
+# --- through the command line -----------------------------------------------------------------------------
+
+
+def test_config_file_and_options(folder: Path, tmp_path: Path) -> None:
+    file = folder / "ours.toml"
+    file.write_text('data = "a.parts"\ntest = "t.parts"\nlambda = 0.1\nrounds = 3\ngap = 0\n')
+    assert run("train", "--config", file, "--rounds", 2, "--quiet", "--out", tmp_path / "run") == 7
+    written = tomllib.loads((tmp_path / "run" / "run.toml").read_text())
+    assert (written["lambda"], written["rounds"], written["gap"]) == (0.1, 2, 0.0)
+    assert (tmp_path / "run" / written["data"]).resolve() == folder / "a.parts"
+    assert (tmp_path / "run" / written["test"]).resolve() == folder / "t.parts"
+
+
+def test_run_toml_is_a_configuration(folder: Path, tmp_path: Path) -> None:
+    train = ["train", folder / "a.parts", "--test", folder / "t.parts", "--scheme", "sharing"]
+    assert run(*train, "--lambda", 0.01, "--quiet", "--out", tmp_path / "one") == 0
+    config = tmp_path / "one" / "run.toml"
+    assert run("train", "--config", config, "--quiet", "--out", tmp_path / "two") == 0
+    assert_same_run(tmp_path / "one", tmp_path / "two")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (["--lambda", "-1"], 5),
+        (["--lambda", "0"], 5),
+        (["--lambda", "nan"], 5),
+        (["--gap", "-1"], 5),
+        (["--gap", "inf"], 5),
+        (["--rounds", "0"], 5),
+        (["--rounds", "-3"], 5),
+        (["--time", "0"], 5),
+        (["--threads", "0"], 5),
+        (["--penalty", "0"], 5),
+        (["--scheme", "admm"], 5),
+        (["--loss", "hinge"], 5),
+        (["--acceleration", "on"], 5),
+        (["--x-update", "lu"], 5),
+        (["--checkpoint-rounds", "0"], 5),
+        (["--checkpoint-seconds", "-1"], 5),
+        (["--lambda", "small"], 2),
+        (["--rounds", "1.5"], 2),
+        (["--threads", "two"], 2),
+        (["--lamda", "1"], 2),
+        (["--lambda"], 2),
+        (["extra.parts"], 2),
+        (["--test", "absent.parts"], 6),
+        (["--config", "absent.toml"], 6),
+        (["--out", "absent/run"], 6),
+        (["--out", "n" * 300], 6),
+        (["--out", "."], 6),
+    ],
+)
+def test_wrong_options(
+    folder: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture,
+    arguments: list[str],
+    code: int,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    out = [] if "--out" in arguments else ["--out", "run"]
+    assert run("train", folder / "a.parts", "--quiet", *out, *arguments) == code
+    stdout, err = capsys.readouterr()
+    assert stdout == ""
+    assert err.startswith("fastadmm: error: ")
+    assert err.count("\n") == 1
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "key 'data' is missing"),
+        ("data = 'a.parts'\nlamda = 1", "unknown key 'lamda'; did you mean 'lambda'?"),
+        ("data = 'a.parts'\nlambda = 'x'", "key 'lambda': 'x' is not a number"),
+        ("data = 'a.parts'\nrounds = 0", "key 'rounds': 0 must be positive"),
+        ("data = 'a.parts'\nscheme = 'x'", "key 'scheme': unknown scheme 'x'"),
+        ("data = 'a.parts'\n[solver]\ngap = 1", "unknown key 'solver'"),
+        ("data = ", "not TOML"),
+    ],
+)
+def test_wrong_files(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture, text: str, message: str
+) -> None:
+    (folder / "wrong.toml").write_text(text)
+    assert run("train", "--config", folder / "wrong.toml", "--out", tmp_path / "run") == 5
+    err = capsys.readouterr().err
+    assert err.startswith(f"fastadmm: error: {folder / 'wrong.toml'}: ")
+    assert message in err
+    assert err.count("\n") == 1
+    assert not list(tmp_path.iterdir())
+
+
+def test_neither_data_nor_config(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    assert run("train", "--out", tmp_path / "run") == 5
+    assert "give a partition directory, or --config" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
