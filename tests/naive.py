@@ -197,7 +197,8 @@ class NaiveADMM:
         self.blocks = [dense(block) for block in blocks]
         self.y = np.asarray(y, dtype=float)
         n = len(self.y)
-        self.s = np.ones(n) if s is None else s
+        # the product scales weights to mean 1, which leaves F as it is
+        self.s = np.ones(n) if s is None else s / s.mean()
         self.offset = np.zeros(n) if offset is None else offset
         self.ridge = lam * self.s.sum()
         self.state = State(

@@ -114,17 +114,22 @@ def check_continuation(problem, options, rounds, cuts):
 @pytest.mark.parametrize("x_update", ["gram", "kernel", "cg"])
 @pytest.mark.parametrize(
     ("scheme", "acceleration"),
-    [
-        ("subspace", "auto"),
-        ("sharing", "auto"),
-        ("sharing", "none"),
-        ("jacobi", "none"),
-        ("gauss-seidel", "anderson"),
-    ],
+    [("sharing", "auto"), ("sharing", "none"), ("jacobi", "none"), ("gauss-seidel", "anderson")],
 )
 def test_a_resumed_run_continues_bit_for_bit(scheme, acceleration, x_update):
     problem, options = correlated(x_update, scheme, acceleration)
     check_continuation(problem, options, 30, {1, 2, 3, 7, 15, 29})
+
+
+def test_a_resumed_subspace_run_continues_bit_for_bit():
+    problem, _ = correlated()
+    check_continuation(problem, SolverOptions(scheme="subspace", gap=0.0), 60, {1, 2, 3, 8, 20, 45, 59})
+
+
+def test_also_when_directions_have_been_merged(monkeypatch):
+    monkeypatch.setattr("fastadmm.coordinator.subspace.directions_per_party", lambda n_parties: 4)
+    problem, _ = correlated()
+    check_continuation(problem, SolverOptions(scheme="subspace", gap=0.0), 30, {3, 4, 5, 6, 17})
 
 
 def test_also_right_after_a_rejected_extrapolation():

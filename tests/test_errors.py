@@ -129,6 +129,7 @@ def test_soft_targets_and_one_sided_regression_are_fine():
     assert make_problem([X], np.ones(6), loss="squared").n_parties == 1
     problem = make_problem([X, X], Y, lam="0.5", sample_weight=[1, 2, 3, 0, 0, 0])
     assert problem.total_weight == 6.0
+    np.testing.assert_array_equal(problem.weight, [1, 2, 3, 0, 0, 0])
     assert problem.regularization == 3.0
     assert problem.names == ["party-1", "party-2"]
 

@@ -134,14 +134,18 @@ def test_zero_weights_leave_samples_out(scheme):
     np.testing.assert_allclose(zero.weights[0], left.weights[0], atol=1e-4)
 
 
-def test_the_default_penalty_follows_the_scale_of_the_weights():
+@pytest.mark.parametrize("scheme", ["subspace", "sharing"])
+@pytest.mark.parametrize("scale", [8.0, 1e-300, 1e300])
+def test_the_scale_of_the_weights_does_not_matter(scale, scheme):
     matrix, y, problem = small()
-    scaled = make_problem([matrix[:, :3], matrix[:, 3:]], y, lam=1e-2, sample_weight=np.full(len(y), 8.0))
-    one, two = (Solver(p, SolverOptions(scheme="sharing", gap=0.0)) for p in (problem, scaled))
+    blocks = [matrix[:, :3], matrix[:, 3:]]
+    scaled = make_problem(blocks, y, lam=1e-2, sample_weight=np.full(len(y), scale))
+    assert scaled.total_weight == pytest.approx(len(y))
+    one, two = (Solver(p, SolverOptions(scheme=scheme, gap=0.0)) for p in (problem, scaled))
     for _ in range(5):
         a, b = one.round(), two.round()
-        assert b.penalty == pytest.approx(8.0 * a.penalty)
-        assert b.objective == pytest.approx(a.objective, rel=1e-9)
+        assert b.penalty == a.penalty
+        assert b.objective == pytest.approx(a.objective, rel=1e-12)
 
 
 def test_metrics_on_held_out_samples_are_recorded_and_decide_nothing():
