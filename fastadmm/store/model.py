@@ -77,6 +77,8 @@ class PartyModel:
         InputError
             If columns or transform are not those of training.
         """
+        from scipy.sparse import issparse
+
         place = shown(party.path)
         if party.n_features != len(self.weights):
             raise InputError(
@@ -97,8 +99,12 @@ class PartyModel:
             )
         out = np.empty(party.n_samples)
         for start, rows in party.iter_rows():
-            block = rows if same else self.transform.apply(rows)
-            out[start : start + block.shape[0]] = block @ self.weights
+            if not same:
+                # Centring fills a sparse block; these are a few rows at a time.
+                rows = self.transform.apply(
+                    rows.toarray() if issparse(rows) and self.transform.center is not None else rows
+                )
+            out[start : start + rows.shape[0]] = rows @ self.weights
         return out
 
 
