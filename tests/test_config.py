@@ -1,4 +1,4 @@
-"""Configuration: the same keys in TOML and as options; every mistake is one line that names source and key."""
+"""Configuration: the same keys in TOML and as options; a mistake is one line that names source and key."""
 
 from __future__ import annotations
 

@@ -1,0 +1,126 @@
+"""Model directories: what goes in comes out, each party's part in its own file and nothing else in it."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+from fastadmm.errors import StorageError
+from fastadmm.store.model import Model, PartyModel, open_model, write_model
+from fastadmm.store.transform import Transform
+
+
+@pytest.fixture
+def model() -> Model:
+    rng = np.random.default_rng(0)
+    transforms = [
+        Transform("l2"),
+        Transform("none", center=rng.normal(size=4), scale=rng.uniform(1, 2, 4)),
+    ]
+    return Model(
+        loss="logistic",
+        task="classification",
+        lam=1e-3,
+        intercept=-0.25,
+        classes=("benign ünd", "malignant"),
+        parties=[
+            PartyModel("lab", rng.normal(size=3), ["a", "b", "c"], transforms[0]),
+            PartyModel("clinic", rng.normal(size=4), ["d", "e", "f", "größe"], transforms[1]),
+        ],
+        certificate={"status": "converged", "objective": 0.1, "gap": 1e-7, "gap_absolute": 1e-8, "rounds": 9},
+    )
+
+
+def assert_same(one: Model, other: Model) -> None:
+    for key in ("loss", "task", "lam", "intercept", "classes", "certificate"):
+        assert getattr(one, key) == getattr(other, key)
+    for a, b in zip(one.parties, other.parties, strict=True):
+        assert (a.name, a.feature_names) == (b.name, b.feature_names)
+        assert np.array_equal(a.weights, b.weights)
+        assert a.transform.digest() == b.transform.digest()
+
+
+def test_round_trip(model: Model, tmp_path: Path) -> None:
+    write_model(tmp_path / "m", model)
+    assert_same(open_model(tmp_path / "m"), model)
+
+
+def test_regression_and_unknown_gap(model: Model, tmp_path: Path) -> None:
+    model = Model(
+        **{
+            **vars(model),
+            "loss": "squared",
+            "task": "regression",
+            "classes": None,
+            "certificate": {"gap": None},
+        }
+    )
+    write_model(tmp_path / "m", model)
+    opened = open_model(tmp_path / "m")
+    assert opened.classes is None
+    assert opened.certificate == {}
+
+
+def test_the_same_model_is_the_same_bytes(model: Model, tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        write_model(tmp_path / name, model)
+    for file in (tmp_path / "one").iterdir():
+        assert file.read_bytes() == (tmp_path / "two" / file.name).read_bytes()
+
+
+def test_each_file_holds_its_own_part_alone(model: Model, tmp_path: Path) -> None:
+    write_model(tmp_path / "m", model)
+    assert sorted(p.name for p in (tmp_path / "m").iterdir()) == [
+        "clinic.h5",
+        "coordinator.h5",
+        "lab.h5",
+        "model.toml",
+    ]
+    with h5py.File(tmp_path / "m" / "lab.h5") as file:
+        assert set(file) == {"weights", "var", "transform"}
+        assert np.array_equal(file["weights"][:], model.parties[0].weights)
+    with h5py.File(tmp_path / "m" / "coordinator.h5") as file:
+        assert set(file) == {"classes"}
+        assert file.attrs["intercept"] == -0.25
+    other = (tmp_path / "m" / "lab.h5").read_bytes()
+    assert b"clinic" not in other
+    assert "größe".encode() not in other
+    manifest = tomllib.loads((tmp_path / "m" / "model.toml").read_text())
+    assert manifest["lambda"] == 1e-3
+    assert manifest["certificate"] == model.certificate
+
+
+def test_existing_models_are_kept(model: Model, tmp_path: Path) -> None:
+    write_model(tmp_path / "m", model)
+    with pytest.raises(StorageError, match="exists already"):
+        write_model(tmp_path / "m", model)
+    write_model(tmp_path / "m", Model(**{**vars(model), "intercept": 2.0}), force=True)
+    assert open_model(tmp_path / "m").intercept == 2.0
+
+
+def test_force_replaces_models_only(model: Model, tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.txt").write_text("")
+    with pytest.raises(StorageError, match=r"not replaced: it holds no model\.toml"):
+        write_model(tmp_path / "mine", model, force=True)
+    assert (tmp_path / "mine" / "thesis.txt").exists()
+
+
+def test_a_failure_leaves_nothing(model: Model, tmp_path: Path) -> None:
+    model.certificate["status"] = object()
+    with pytest.raises(TypeError):
+        write_model(tmp_path / "m", model)
+    assert not list(tmp_path.iterdir())
+
+
+def test_no_model(tmp_path: Path) -> None:
+    with pytest.raises(StorageError, match=r"no model\.toml: not a model"):
+        open_model(tmp_path)
+    (tmp_path / "run.toml").write_text("")
+    with pytest.raises(StorageError, match="no model yet: finish it with 'fastadmm resume'"):
+        open_model(tmp_path)
+    with pytest.raises(StorageError):
+        open_model(tmp_path / ("n" * 300))
