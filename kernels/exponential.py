@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from fastadmm.kernels.policy import inline
 
-__all__ = ["exp_nonpositive"]
+__all__ = ["exp_nonpositive", "log1p_unit"]
 
 
 @inline
@@ -46,3 +46,43 @@ def exp_nonpositive(x):
     p = p * r + 1.0
     bits = (np.int64(n) + np.int64(1023)) << np.int64(52)
     return p * np.int64(bits).view(np.float64)
+
+
+@inline
+def log1p_unit(e):
+    r"""Logarithm ``log(1 + e)`` for ``0 <= e <= 1``, to within a few ulp.
+
+    :math:`\log(1 + e) = 2\,\mathrm{artanh}\,s` with :math:`s = e / (2 + e) \le 1/3`;
+    the series in :math:`s^2 \le 1/9` is cut where its terms fall below 2e-17
+    relative to the first.
+
+    Parameters
+    ----------
+    e : float
+        Argument in [0, 1].
+
+    Returns
+    -------
+    float
+        ``log(1 + e)``.
+    """
+    s = e / (2.0 + e)
+    t = s * s
+    p = 1.0 / 35.0
+    p = p * t + 1.0 / 33.0
+    p = p * t + 1.0 / 31.0
+    p = p * t + 1.0 / 29.0
+    p = p * t + 1.0 / 27.0
+    p = p * t + 1.0 / 25.0
+    p = p * t + 1.0 / 23.0
+    p = p * t + 1.0 / 21.0
+    p = p * t + 1.0 / 19.0
+    p = p * t + 1.0 / 17.0
+    p = p * t + 1.0 / 15.0
+    p = p * t + 1.0 / 13.0
+    p = p * t + 1.0 / 11.0
+    p = p * t + 1.0 / 9.0
+    p = p * t + 1.0 / 7.0
+    p = p * t + 1.0 / 5.0
+    p = p * t + 1.0 / 3.0
+    return 2.0 * s + 2.0 * s * (t * p)
