@@ -15,7 +15,7 @@ MATH_THREADS := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
 export PYTHONSAFEPATH := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help test test-slow bench demo lint types format venv clean
+.PHONY: help test test-slow bench readme demo lint types format venv clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -28,9 +28,12 @@ test-slow: venv ## the tests marked slow: large data, many parties
 
 # addopts switches benchmarks off for the tests, so it is replaced here.
 bench: venv ## timings with pytest-benchmark
-	@if ls bench/*.py >/dev/null 2>&1; then \
-	    $(BIN)/pytest bench -o addopts="-ra --import-mode=importlib" -o python_files="*.py" --benchmark-only; \
-	else echo "bench/ holds no files yet"; fi
+	@if ls bench/bench_*.py >/dev/null 2>&1; then \
+	    $(BIN)/pytest bench -o addopts="-ra --import-mode=importlib" -o python_files="bench_*.py" --benchmark-only; \
+	else echo "bench/ holds no bench_*.py yet"; fi
+
+readme: venv ## measure the README's numbers, draw its picture (a minute; FASTADMM_DATA)
+	$(BIN)/python bench/readme.py
 
 demo: $(VENV)/.demo-installed ## train on a real data set and write a report
 	$(BIN)/fastadmm demo

@@ -1,0 +1,241 @@
+"""README and docs: examples run, links lead somewhere, numbers are the measured ones, no private paths."""
+
+from __future__ import annotations
+
+import doctest
+import importlib.util
+import json
+import os
+import re
+import subprocess
+import sys
+import tomllib
+import xml.etree.ElementTree as ET
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+
+import fastadmm
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
+MARKED = re.compile(r"<!-- runnable -->\n```(\w+)\n(.*?)```", re.DOTALL)
+
+#: Hosts that a reader can reach; anything else is a slip.
+HOSTS = {
+    "anndata.readthedocs.io",
+    "arxiv.org",
+    "doi.org",
+    "github.com",
+    "keepachangelog.com",
+    "semver.org",
+    "www.apache.org",
+    "www.csie.ntu.edu.tw",
+    "www.w3.org",
+}
+
+
+def examples(page: Path) -> list[tuple[str, str]]:
+    """Language and text of the examples marked runnable, in order."""
+    return MARKED.findall(page.read_text(encoding="utf-8"))
+
+
+def tracked_texts() -> Iterator[tuple[Path, str]]:
+    """Every text file that git tracks; where there is no git, the ones a release is made of."""
+    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=False)
+    names = listed.stdout.split("\n")[:-1] if listed.returncode == 0 else []
+    files = [ROOT / name for name in names] or [
+        path
+        for pattern in (
+            "*.*",
+            "docs/**/*",
+            "fastadmm/**/*",
+            "kernels/*",
+            "data_tools/*",
+            "tests/*",
+            "bench/*",
+        )
+        for path in ROOT.glob(pattern)
+    ]
+    for path in {*files, *PAGES}:
+        if path.is_file():
+            try:
+                yield path, path.read_text(encoding="utf-8")
+            except UnicodeDecodeError:
+                continue
+
+
+def bench_readme() -> ModuleType:
+    """The script that makes the README's numbers, as a module."""
+    spec = importlib.util.spec_from_file_location("bench_readme", ROOT / "bench" / "readme.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def slug(heading: str) -> str:
+    """The anchor that code hosts make of a heading."""
+    return re.sub(r"[^\w\- ]", "", heading.strip().lower()).replace(" ", "-")
+
+
+@pytest.mark.parametrize("page", [p for p in PAGES if examples(p)], ids=lambda p: p.name)
+def test_marked_examples_run(page: Path, tmp_path: Path) -> None:
+    # One directory per page: an example may use what an earlier one made.
+    names: dict[str, object] = {}
+    env = {
+        **os.environ,
+        "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")]),
+    }
+    for language, text in examples(page):
+        if language == "console":
+            commands = [line[2:] for line in text.splitlines() if line.startswith("$ ")]
+            assert commands, f"{page.name}: a console example needs lines that start with '$ '"
+            done = subprocess.run(
+                ["bash", "-euc", "\n".join(commands)],
+                cwd=tmp_path,
+                env=env,
+                capture_output=True,
+                text=True,
+                check=False,
+            )
+            assert done.returncode == 0, done.stderr
+        elif language == "python":
+            exec(compile(text, str(page), "exec"), names)
+        elif language == "pycon":
+            test = doctest.DocTestParser().get_doctest(text, names, page.name, str(page), 0)
+            runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS)
+            said: list[str] = []
+            runner.run(test, out=said.append, clear_globs=False)
+            assert not runner.summarize(verbose=False).failed, "".join(said)
+            names.update(test.globs)
+        else:
+            pytest.fail(f"{page.name}: examples in {language} cannot be run")
+
+
+def test_readme_shows_command_line_and_python() -> None:
+    assert [language for language, _ in examples(ROOT / "README.md")] == ["console", "python"]
+
+
+def test_every_marker_belongs_to_an_example() -> None:
+    for page in PAGES:
+        assert page.read_text(encoding="utf-8").count("<!-- runnable -->") == len(examples(page)), page.name
+
+
+def without_code(text: str) -> str:
+    """Markdown without fenced, indented-fence and inline code."""
+    return re.sub(r"`[^`\n]*`", "", re.sub(r"^```.*?^```", "", text, flags=re.DOTALL | re.MULTILINE))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
+def test_relative_links_exist(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    for target in re.findall(r"\]\(([^)\s]+)\)", without_code(text)):
+        if re.match(r"[a-z]+:", target):
+            continue
+        name, _, anchor = target.partition("#")
+        path = (page.parent / name).resolve() if name else page
+        assert path.is_relative_to(ROOT), f"{page.name}: {target} leaves the repository"
+        assert path.exists(), f"{page.name}: {target} does not exist"
+        if anchor and path.suffix == ".md":
+            headings = re.findall(r"^#+ (.*)$", path.read_text(encoding="utf-8"), re.MULTILINE)
+            assert anchor in map(slug, headings), f"{page.name}: {target} has no such heading"
+
+
+def test_index_lists_every_page() -> None:
+    index = (ROOT / "docs" / "index.md").read_text(encoding="utf-8")
+    for page in (ROOT / "docs").glob("*.md"):
+        assert page.name == "index.md" or f"({page.name})" in index, (
+            f"docs/index.md does not list {page.name}"
+        )
+
+
+def test_readme_numbers_are_the_measured_ones() -> None:
+    script = bench_readme()
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    numbers = json.loads((ROOT / "bench" / "readme.json").read_text(encoding="utf-8"))
+    assert text.count(script.BEGIN) == text.count(script.END) == 1
+    assert script.replace_block(text, script.render_numbers(numbers)) == text, "run: make readme"
+
+
+def test_measured_numbers_hold_what_the_readme_claims() -> None:
+    numbers = json.loads((ROOT / "bench" / "readme.json").read_text(encoding="utf-8"))
+    assert [row["lambda"] for row in numbers["a9a"]] == [1e-2, 1e-3, 1e-4, 1e-5]
+    for row in numbers["a9a"]:
+        # "the certified gap never lies below the truth", up to rounding of F itself
+        assert row["gap"] <= 1e-6
+        assert row["suboptimality"] <= row["gap"] + 1e-15
+    alone, joint = numbers["demo"]["models"][:3], numbers["demo"]["models"][-1]
+    assert joint["joint"]
+    assert joint["log_loss"] < min(model["log_loss"] for model in alone)
+    assert numbers["machine"]["versions"]["fastadmm"] == fastadmm.__version__
+
+
+def test_bench_names_missing_data_in_one_line(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-P", str(ROOT / "bench" / "readme.py")],
+        env={**os.environ, "FASTADMM_DATA": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert done.stderr.count("\n") == 1
+    assert "FASTADMM_DATA" in done.stderr
+
+
+def test_picture_is_drawn_alike_each_time(tmp_path: Path) -> None:
+    script = bench_readme()
+    run = {"penalty": 0.1, "status": "diverged", "suboptimality": [1.0, 3.0, 9.0], "gap": [9.0, 9.0, 9.0]}
+    ours = {
+        "penalty": None,
+        "status": "converged",
+        "suboptimality": [1.0, 1e-4, 0.0],
+        "gap": [2.0, 1e-3, 1e-9],
+    }
+    curves = {
+        m: {
+            **{key: {"runs": [run, run], "best": 0} for key in ("jacobi", "gauss-seidel")},
+            **{key: {"runs": [ours], "best": 0} for key in script.OURS},
+        }
+        for m in ("2", "5")
+    }
+    for name in ("one.svg", "two.svg"):
+        script.draw_picture(curves, tmp_path / name)
+    assert (tmp_path / "one.svg").read_bytes() == (tmp_path / "two.svg").read_bytes()
+
+
+def test_pictures_are_plain_svg() -> None:
+    pictures = list((ROOT / "docs" / "img").glob("*.svg"))
+    assert pictures
+    shown = "".join(page.read_text(encoding="utf-8") for page in PAGES)
+    for path in pictures:
+        text = path.read_text(encoding="utf-8")
+        assert ET.fromstring(text).tag.endswith("svg")
+        assert "<script" not in text
+        assert "dc:date" not in text
+        assert path.name in shown, f"{path.name} is not shown anywhere"
+
+
+def test_changelog_knows_the_version() -> None:
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]
+    text = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    assert re.search(rf"^## \[{re.escape(version)}\]", text, re.MULTILINE)
+    assert fastadmm.__version__ == version
+    assert text.index("## [Unreleased]") < text.index(f"## [{version}]")
+
+
+def test_no_machine_paths_and_only_public_hosts() -> None:
+    # Put together here, so that this file does not contain what it looks for.
+    private = re.compile(
+        "(?<![A-Za-z0-9_.])/(?:" + "|".join(["work", "home", "root", "Users", "mnt"]) + ")/[a-z]"
+    )
+    for path, text in tracked_texts():
+        name = path.relative_to(ROOT)
+        found = private.search(text)
+        assert found is None, f"{name}: machine path {found[0]}" if found else ""
+        if path.suffix not in (".svg", ".py"):  # tests invent hosts
+            for host in re.findall(r"https?://([A-Za-z0-9.-]+)", text):
+                assert host in HOSTS or name.name == "LICENSE", f"{name}: {host}"
