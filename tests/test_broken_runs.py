@@ -1,0 +1,382 @@
+"""Broken models and runs: one line that names the file, a documented exit code, nothing half-written."""
+
+from __future__ import annotations
+
+import os
+import re
+import resource
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+from fastadmm.data_tools.synthetic import make_vertical_classification
+from fastadmm.errors import StorageError
+from fastadmm.runs.config import make_config
+from fastadmm.runs.train import resume_run, start_run
+
+from run_tools import (
+    SignalAfter,
+    assert_clean,
+    assert_same_run,
+    run,
+    run_process,
+    write_blocks,
+    write_problem,
+)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """a.parts and run/, trained on it."""
+    folder = tmp_path_factory.mktemp("broken")
+    data = write_problem(folder / "a.parts", n=100, widths=(4, 6, 3))
+    start_run(make_config({"data": str(data)}), folder / "run")
+    return folder
+
+
+# --- models -----------------------------------------------------------------------------------------------
+
+
+PARTIES = r"(?s)party = \[.*?\n\]\n"
+CERTIFICATE = r"(?s)\[certificate\].*?\["
+
+
+def replace(old: str, new: str) -> Callable[[Path], None]:
+    def change(model: Path) -> None:
+        text = (model / "model.toml").read_text()
+        assert re.search(old, text)
+        (model / "model.toml").write_text(re.sub(old, new, text, count=1))
+
+    return change
+
+
+def content(name: str, raw: bytes) -> Callable[[Path], None]:
+    return lambda model: (model / name).write_bytes(raw) and None
+
+
+def shorten(name: str) -> Callable[[Path], None]:
+    def change(model: Path) -> None:
+        raw = (model / name).read_bytes()
+        (model / name).write_bytes(raw[: len(raw) // 2])
+
+    return change
+
+
+def edit(name: str, function: Callable[[h5py.File], None]) -> Callable[[Path], None]:
+    def change(model: Path) -> None:
+        with h5py.File(model / name, "r+") as file:
+            function(file)
+
+    return change
+
+
+def weights(values: np.ndarray) -> Callable[[Path], None]:
+    def function(file: h5py.File) -> None:
+        attributes = dict(file["weights"].attrs)
+        del file["weights"]
+        item = file.create_dataset("weights", data=values, chunks=True, fletcher32=True)
+        item.attrs.update(attributes)
+
+    return edit("party-1.h5", function)
+
+
+def remove(name: str) -> Callable[[Path], None]:
+    return lambda model: (model / name).unlink()
+
+
+def swap(model: Path) -> None:
+    (model / "party-1.h5").rename(model / "x")
+    (model / "party-2.h5").rename(model / "party-1.h5")
+    (model / "x").rename(model / "party-2.h5")
+
+
+def flip(model: Path) -> None:
+    with h5py.File(model / "party-1.h5") as file:
+        at = file["weights"].id.get_chunk_info(0).byte_offset + 3
+    raw = bytearray((model / "party-1.h5").read_bytes())
+    raw[at] ^= 1
+    (model / "party-1.h5").write_bytes(raw)
+
+
+def other_kind(model: Path) -> None:
+    shutil.copy(model / "coordinator.h5", model / "party-1.h5")
+
+
+def directory(model: Path) -> None:
+    (model / "party-1.h5").unlink()
+    (model / "party-1.h5").mkdir()
+
+
+def one_class(file: h5py.File) -> None:
+    attributes, values = dict(file["classes"].attrs), file["classes"][:1]
+    del file["classes"]
+    file.create_dataset("classes", data=values, dtype=h5py.string_dtype()).attrs.update(attributes)
+
+
+def fewer_names(file: h5py.File) -> None:
+    attributes, values = dict(file["var/names"].attrs), file["var/names"][:2]
+    del file["var/names"]
+    file.create_dataset("var/names", data=values, dtype=h5py.string_dtype()).attrs.update(attributes)
+
+
+MODELS: dict[str, tuple[Callable[[Path], None], int, str]] = {
+    "no manifest": (remove("model.toml"), 6, "no model.toml"),
+    "empty manifest": (content("model.toml", b""), 4, "'format' is None"),
+    "manifest of zeros": (content("model.toml", bytes(100)), 4, "not TOML"),
+    "manifest of other bytes": (content("model.toml", b"\xff\xfe\x00"), 4, "not TOML"),
+    "half a manifest": (shorten("model.toml"), 4, "model.toml"),
+    "other format": (replace("fastadmm-model", "fastadmm-partition"), 4, "expected 'fastadmm-model'"),
+    "newer version": (replace('"1.0"', '"2.0"'), 4, "upgrade fastadmm"),
+    "no version": (replace('version = "1.0"', ""), 4, "'version' is missing"),
+    "strange version": (replace('"1.0"', '"one"'), 4, "not a version number"),
+    "no parties": (replace(PARTIES, ""), 4, "'party' is missing"),
+    "empty list of parties": (replace(PARTIES, "party = []\n"), 4, "'party' is empty"),
+    "parties of another type": (replace(PARTIES, "party = 3\n"), 4, "'party' is 3"),
+    "parties as numbers": (replace(PARTIES, "party = [1, 2]\n"), 4, "'party' must hold tables"),
+    "party twice": (replace("{ (name = .party-1.[^}]*) }", r"{ \1 }, { \1 }"), 4, "'party-1' occurs"),
+    "party outside": (replace('name = "party-1"', 'name = "../party-1"'), 4, "model.toml"),
+    "party without name": (replace('name = "party-1", ', ""), 4, "'name' is missing"),
+    "other number of features": (replace("n_features = 4", "n_features = 5"), 4, "5 features"),
+    "unknown loss": (replace('loss = "logistic"', 'loss = "hinge"'), 4, "unknown loss 'hinge'"),
+    "loss of another task": (replace('loss = "logistic"', 'loss = "squared"'), 4, "does not go with"),
+    "unknown task": (replace('"classification"', '"ranking"'), 4, "'ranking'"),
+    "lambda as text": (replace("lambda = [^\n]*", 'lambda = "x"'), 4, "'lambda' is 'x'"),
+    "no certificate": (replace(CERTIFICATE, "["), 0, ""),
+    "no party file": (remove("party-2.h5"), 6, "party-2.h5: cannot read"),
+    "half a party file": (shorten("party-2.h5"), 4, "party-2.h5"),
+    "empty party file": (content("party-2.h5", b""), 4, "is empty"),
+    "party file of text": (content("party-2.h5", b"weights: 1 2 3"), 4, "not an HDF5 file"),
+    "party file is a directory": (directory, 6, "is a directory"),
+    "files of two parties swapped": (swap, 4, "belongs to another party"),
+    "file of another kind": (other_kind, 4, "'fastadmm-party-model' is needed"),
+    "flipped bit in weights": (flip, 4, "checksum mismatch"),
+    "NaN weights": (weights(np.array([1.0, np.nan, 0.0, 1.0])), 4, "NaN or infinity"),
+    "infinite weights": (weights(np.array([1.0, np.inf, 0.0, 1.0])), 4, "NaN or infinity"),
+    "too few weights": (weights(np.ones(3)), 4, "3 weights"),
+    "weights as a matrix": (weights(np.ones((4, 1))), 4, "weights"),
+    "weights as integers": (weights(np.ones(4, dtype=np.int64)), 4, "weights"),
+    "weights as text": (weights(np.array([b"a", b"b", b"c", b"d"])), 4, "weights"),
+    "no weights": (edit("party-1.h5", lambda f: f.pop("weights")), 4, "weights"),
+    "no names": (edit("party-1.h5", lambda f: f["var"].pop("names")), 4, "names"),
+    "fewer names": (edit("party-1.h5", fewer_names), 4, "2 feature names"),
+    "no transform": (edit("party-1.h5", lambda f: f.pop("transform")), 4, "transform"),
+    "newer party file": (
+        edit("party-1.h5", lambda f: f.attrs.modify("encoding-version", "1.7")),
+        4,
+        "upgrade fastadmm",
+    ),
+    "no name in the party file": (edit("party-1.h5", lambda f: f.attrs.pop("name")), 4, "'name'"),
+    "no coordinator": (remove("coordinator.h5"), 6, "coordinator.h5: cannot read"),
+    "half a coordinator": (shorten("coordinator.h5"), 4, "coordinator.h5"),
+    "no intercept": (edit("coordinator.h5", lambda f: f.attrs.pop("intercept")), 4, "intercept"),
+    "infinite intercept": (
+        edit("coordinator.h5", lambda f: f.attrs.modify("intercept", np.inf)),
+        4,
+        "'intercept' is inf",
+    ),
+    "intercept as text": (edit("coordinator.h5", lambda f: f.attrs.create("intercept", "b")), 4, "intercept"),
+    "no classes": (edit("coordinator.h5", lambda f: f.pop("classes")), 4, "'classes' is missing"),
+    "one class": (edit("coordinator.h5", one_class), 4, "holds 1 names"),
+}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_broken_models(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture, name: str) -> None:
+    change, code, message = MODELS[name]
+    shutil.copytree(folder / "run" / "model", tmp_path / "model")
+    change(tmp_path / "model")
+    for command in ("predict", "evaluate"):
+        assert run(command, tmp_path / "model", folder / "a.parts") == code
+        out, err = capsys.readouterr()
+        if code == 0:
+            continue
+        assert out == ""
+        assert err.startswith(f"fastadmm: error: {tmp_path / 'model'}")
+        assert err.count("\n") == 1
+        assert message in err
+
+
+def test_a_certificate_must_be_a_table(folder: Path, tmp_path: Path, capsys) -> None:
+    shutil.copytree(folder / "run" / "model", tmp_path / "model")
+    text = (tmp_path / "model" / "model.toml").read_text()
+    rest = re.sub(CERTIFICATE, "[", text)
+    assert rest != text
+    (tmp_path / "model" / "model.toml").write_text('certificate = "yes"\n' + rest)
+    assert run("predict", tmp_path / "model", folder / "a.parts") == 4
+    assert "'certificate' must be a table" in capsys.readouterr().err
+
+
+# --- runs -------------------------------------------------------------------------------------------------
+
+
+def test_a_run_without_a_model(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    config = make_config({"data": str(folder / "a.parts")})
+    start_run(config, tmp_path / "run", display=SignalAfter(1))
+    for command in ("predict", "evaluate"):
+        assert run(command, tmp_path / "run", folder / "a.parts") == 6
+        assert "no model yet: finish it with 'fastadmm resume'" in capsys.readouterr().err
+
+
+OWN = ["run.toml", "rounds.jsonl", "result.json", "checkpoints", "environment.json"]
+
+
+@pytest.mark.parametrize("name", OWN)
+def test_something_else_under_a_name_of_ours(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture, name: str
+) -> None:
+    """A directory where a file belongs, or the other way round."""
+    out = tmp_path / "run"
+    config = make_config({"data": str(folder / "a.parts"), "gap": 0.0, "rounds": 9, "scheme": "sharing"})
+    start_run(config, out, display=SignalAfter(4))
+    if (out / name).is_dir():
+        shutil.rmtree(out / name)
+        (out / name).write_text("")
+    else:
+        (out / name).unlink()
+        (out / name).mkdir()
+    assert run("resume", out, "--quiet") == (7 if name == "environment.json" else 6)
+    err = capsys.readouterr().err
+    assert err.count("\n") == 1
+    assert name == "environment.json" or name in err
+
+
+def test_out_is_taken(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    shutil.copytree(folder / "run", tmp_path / "run")
+    (tmp_path / "file").write_text("mine")
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "thesis.txt").write_text("mine")
+    train = ["train", folder / "a.parts", "--quiet", "--out"]
+    before = {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()}
+    for name, hint in (("run", "fastadmm resume"), ("file", "another name"), ("full", "another name")):
+        assert run(*train, tmp_path / name) == 6
+        err = capsys.readouterr().err
+        assert "exists already" in err
+        assert hint in err
+    for name in ("file", "full"):
+        assert run(*train, tmp_path / name, "--force") == 6
+        assert capsys.readouterr().err.count("\n") == 1
+    shutil.copytree(folder / "a.parts", tmp_path / "run" / "a.parts")  # --force must not delete data
+    assert run("train", tmp_path / "run" / "a.parts", "--out", tmp_path / "run", "--force", "--quiet") == 6
+    assert "it also holds a.parts" in capsys.readouterr().err
+    shutil.rmtree(tmp_path / "run" / "a.parts")
+    assert before == {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()}
+    assert run(*train, tmp_path / "run", "--force", "--lambda", 0.5) == 0
+    assert "lambda = 0.5" in (tmp_path / "run" / "run.toml").read_text()
+
+
+def test_an_empty_directory_is_taken_over(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    assert run("train", folder / "a.parts", "--quiet", "--out", tmp_path / "run") == 0
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="permissions do not bind the superuser")
+def test_permissions(folder: Path, tmp_path: Path) -> None:
+    shutil.copytree(folder / "run", tmp_path / "run")
+    (tmp_path / "run" / "run.toml").chmod(0)
+    assert run("resume", tmp_path / "run") == 6
+    (tmp_path / "run").chmod(0)
+    for command in (["resume"], ["predict"], ["evaluate"], ["train", "--force"]):
+        data = [] if command == ["resume"] else [folder / "a.parts"]
+        order = [*data, "--out", tmp_path / "run"] if command[0] == "train" else [tmp_path / "run", *data]
+        assert run(*command, *order) == 6
+    (tmp_path / "run").chmod(0o700)
+    (tmp_path / "locked").mkdir(mode=0o500)
+    assert run("train", folder / "a.parts", "--out", tmp_path / "locked" / "run") == 6
+    assert not list((tmp_path / "locked").iterdir())
+
+
+def test_not_enough_memory(folder: Path, tmp_path: Path, monkeypatch, capsys) -> None:
+    import fastadmm.runs.train as module
+
+    monkeypatch.setattr(module, "available_memory", lambda: 10 * 2**20)
+    assert run("train", folder / "a.parts", "--out", tmp_path / "run") == 3
+    err = capsys.readouterr().err
+    assert re.search(r"needs about [\d.]+ MB of memory, but only 10\.0 MB is free", err)
+    assert not list(tmp_path.iterdir())
+
+
+# --- full disks -------------------------------------------------------------------------------------------
+
+
+def test_full_disk_at_every_stage(tmp_path: Path) -> None:
+    """File size limits that stop the log, then a checkpoint, then the model; the run stays resumable."""
+    # One wide party: its model file (weights and names) is larger than any file of a checkpoint.
+    blocks, y, _ = make_vertical_classification(60, (3000, 3))
+    data = write_blocks(tmp_path / "a.parts", blocks, y)
+    train = ["train", data, "--scheme", "sharing", "--gap", 0, "--rounds", 60, "--checkpoint-rounds", 10]
+    assert run(*train, "--quiet", "--out", tmp_path / "whole") == 7
+    out = tmp_path / "run"
+    stages = [
+        (2_000, train, "rounds.jsonl"),
+        (20_000, ["resume"], "round-00000010"),
+        (60_000, ["resume"], "model"),
+    ]
+    for limit, command, name in stages:
+        arguments = [*command, "--out", out] if command is train else [*command, out]
+        code, stdout, err = run_process(
+            *arguments,
+            "--quiet",
+            preexec_fn=lambda limit=limit: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)),
+        )
+        assert (code, stdout) == (6, "")
+        assert err.count("\n") == 1, err
+        assert name in err
+        assert "free some space" in err
+        assert not (out / "model").exists()
+        assert not (out / "result.json").exists()
+        assert_clean(out)
+    resume_run(out)
+    assert_same_run(out, tmp_path / "whole")
+
+
+def test_full_disk_at_the_start(folder: Path, tmp_path: Path) -> None:
+    code, _, err = run_process(
+        *("train", folder / "a.parts", "--quiet", "--out", tmp_path / "run"),
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100)),
+    )
+    assert code == 6
+    assert err.count("\n") == 1
+    assert not list(tmp_path.iterdir())
+
+
+def test_full_disk_at_predictions(folder: Path, tmp_path: Path) -> None:
+    code, _, err = run_process(
+        *("predict", folder / "run", folder / "a.parts", "--out", tmp_path / "p.csv"),
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100)),
+    )
+    assert code == 6
+    assert err.count("\n") == 1
+    assert "p.csv" in err
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_failing_disk_is_one_line(folder: Path, tmp_path: Path, monkeypatch) -> None:
+    """fsync fails at the checkpoint: the error names it, and the run goes on later."""
+    config = make_config(
+        {
+            "data": str(folder / "a.parts"),
+            "scheme": "sharing",
+            "gap": 0.0,
+            "rounds": 12,
+            "checkpoint_rounds": 5,
+        }
+    )
+    start_run(config, tmp_path / "whole")
+    real, calls = os.fsync, []
+
+    def failing(descriptor: int) -> None:
+        calls.append(descriptor)
+        if len(calls) == 12:
+            raise OSError(5, "Input/output error")
+        real(descriptor)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", failing)
+        with pytest.raises(StorageError, match="cannot write: Input/output error"):
+            start_run(config, tmp_path / "run")
+    assert_clean(tmp_path / "run")
+    resume_run(tmp_path / "run")
+    assert_same_run(tmp_path / "run", tmp_path / "whole")
