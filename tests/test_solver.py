@@ -5,6 +5,8 @@ from __future__ import annotations
 import itertools
 import json
 import math
+import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -256,7 +258,6 @@ def test_a9a_with_two_parties_and_default_options(a9a, lam):
     check_a9a(a9a, train(a9a, lam, 2), lam)
 
 
-@pytest.mark.slow
 def test_a9a_with_little_regularisation(a9a):
     check_a9a(a9a, train(a9a, 1e-5, 2, max_rounds=3000), 1e-5)
 
@@ -266,10 +267,38 @@ def test_a9a_has_one_optimum_however_the_columns_are_split(a9a, parties):
     check_a9a(a9a, train(a9a, 1e-3, parties), 1e-3)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("parties", [5, 32])
 def test_a9a_with_many_parties_and_little_regularisation(a9a, parties):
     check_a9a(a9a, train(a9a, 1e-4, parties), 1e-4)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("parties", [5, 32])
+def test_a9a_with_many_parties_and_sharing(a9a, parties):
+    check_a9a(a9a, train(a9a, 1e-4, parties, scheme="sharing"), 1e-4)
+
+
+def documented_rounds():
+    """Rows of the table of rounds in docs/solver.md, one parameter set per scheme."""
+    text = (Path(__file__).parents[1] / "docs" / "solver.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (1e-\d) \| (\d+) \| ([\d /]+) \| ([\d /–]+) \|$", text, re.MULTILINE)
+    assert len(rows) == 9
+    for lam, parties, *cells in rows:
+        for scheme, cell in zip(("subspace", "sharing"), cells):
+            if cell != "–":
+                rounds = [int(number) for number in cell.split("/")]
+                marks = [pytest.mark.slow] if scheme == "sharing" and int(parties) > 2 else []
+                yield pytest.param(scheme, float(lam), int(parties), rounds, marks=marks)
+
+
+@pytest.mark.parametrize(("scheme", "lam", "parties", "rounds"), list(documented_rounds()))
+def test_documented_rounds_on_a9a(a9a, scheme, lam, parties, rounds):
+    targets = [1e-3, 1e-6, 1e-9][: len(rounds)]
+    history = train(a9a, lam, parties, scheme=scheme, gap=targets[-1]).history
+    for target, documented in zip(targets, rounds, strict=True):
+        measured = next(record.round for record in history if record.gap <= target)
+        # other versions of the linear algebra round differently
+        assert measured == pytest.approx(documented, rel=0.1, abs=1)
 
 
 def test_a9a_weights_agree_with_scikit_learn(a9a):
