@@ -1,0 +1,201 @@
+"""Subspace Newton sharing: directions, messages and the minimum over their span, by explicit algebra."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from fastadmm import direction_party
+from fastadmm.coordinator.span import SpanPoint, minimise_over_span
+from fastadmm.coordinator.subspace import directions_per_party
+from fastadmm.direction_party import choose_metric_solver
+from fastadmm.engine import Engine
+from fastadmm.history import Status
+from fastadmm.problem import make_problem
+from fastadmm.solver import Solver, SolverOptions, solve
+
+import naive
+
+N = 70
+
+
+def build(loss="logistic", seed=0, widths=(6, 9, 4), **arguments):
+    rng = np.random.default_rng(seed)
+    blocks = [rng.normal(size=(N, d)) for d in widths]
+    blocks[1] = np.where(rng.random(blocks[1].shape) < 0.5, blocks[1], 0.0)
+    z = sum(block @ rng.normal(size=block.shape[1]) for block in blocks) + 0.5
+    y = z + rng.normal(size=N) if loss == "squared" else (z + 2 * rng.normal(size=N) > 0).astype(float)
+    s, offset = rng.uniform(0.2, 3.0, N), rng.normal(size=N)
+    given = [blocks[0], sp.csr_array(blocks[1]), *blocks[2:]]
+    options = {"loss": loss, "lam": 1e-3, "sample_weight": s, "offset": offset, **arguments}
+    return blocks, make_problem(given, y, **options)
+
+
+def start(problem):
+    return Solver(problem, SolverOptions(scheme="subspace", gap=0.0))
+
+
+@pytest.mark.parametrize("intercept", [False, True])
+@pytest.mark.parametrize("loss", ["logistic", "squared"])
+def test_messages_are_images_of_orthonormal_directions_and_weights_their_combination(loss, intercept):
+    blocks, problem = build(loss, fit_intercept=intercept)
+    solver = start(problem)
+    for _ in range(15):
+        solver.round()
+        coordinator = solver.coordinator
+        total = np.zeros(N)
+        for m, party in enumerate(solver.parties):
+            X, c = party.directions, coordinator.coefficients(m)
+            np.testing.assert_allclose(X @ X.T, np.eye(len(X)), atol=1e-12)
+            np.testing.assert_allclose(
+                coordinator.messages[coordinator.owner == m], X @ blocks[m].T, atol=1e-11
+            )
+            np.testing.assert_array_equal(solver.party_weights()[m], c @ X)
+            total += blocks[m] @ (c @ X)
+        np.testing.assert_allclose(coordinator.point.total, total, atol=1e-10)
+
+
+@pytest.mark.parametrize("loss", ["logistic", "squared"])
+def test_the_first_direction_is_the_block_newton_direction_and_the_second_the_gradient(loss):
+    blocks, problem = build(loss)
+    solver = start(problem)
+    solver.prepare()
+    z = problem.offset + solver.intercept
+    h = naive.loss_curvature(loss, z, problem.weight)
+    h = np.maximum(h, 1e-6 * h.mean())
+    g = naive.loss_gradient(loss, z, problem.y, problem.weight)
+    newton = []
+    for D in blocks:
+        matrix = (D.T * h) @ D + problem.regularization * np.eye(D.shape[1])
+        d = -np.linalg.solve(matrix, D.T @ g)
+        newton.append(d / np.linalg.norm(d))
+    solver.round()
+    for party, d in zip(solver.parties, newton):
+        np.testing.assert_allclose(party.directions[0], d, atol=1e-9)
+    x, b = solver.party_weights(), solver.intercept
+    g = naive.loss_gradient(
+        loss, problem.offset + b + sum(D @ w for D, w in zip(blocks, x)), problem.y, problem.weight
+    )
+    solver.round()
+    for party, D, w, first in zip(solver.parties, blocks, x, newton):
+        d = -(D.T @ g + problem.regularization * w)
+        d -= (d @ first) * first
+        np.testing.assert_allclose(party.directions[1], d / np.linalg.norm(d), atol=1e-8)
+
+
+@pytest.mark.parametrize("intercept", [False, True])
+@pytest.mark.parametrize("loss", ["logistic", "squared"])
+def test_the_span_is_minimised(loss, intercept):
+    """Orthonormal directions make the span an ordinary problem in the messages."""
+    rng = np.random.default_rng(3)
+    _, problem = build(loss, fit_intercept=intercept)
+    V = rng.normal(size=(7, N))
+    with Engine(1) as engine:
+        begin = SpanPoint(rng.normal(size=7), 0.3 if intercept else 0.0, np.empty(0))
+        begin.total = begin.coefficients @ V
+        point = minimise_over_span(problem, V, begin, 1e-14, engine)
+        again = minimise_over_span(problem, V, point, 0.0, engine)
+    best = naive.optimum(loss, V.T, problem.y, problem.lam, problem.weight, problem.offset, intercept)
+    np.testing.assert_allclose(point.coefficients, best.weights, atol=1e-6)
+    assert point.intercept == pytest.approx(best.intercept, abs=1e-6)
+    np.testing.assert_allclose(point.total, point.coefficients @ V, atol=1e-11)
+    value = [
+        naive.objective(
+            loss, p.coefficients, p.intercept, V.T, problem.y, problem.lam, problem.weight, problem.offset
+        )
+        for p in (begin, point, again)
+    ]
+    assert value[0] > value[1] >= value[2] - 1e-15
+    assert value[1] == pytest.approx(best.objective, rel=1e-12)
+
+
+@pytest.mark.parametrize("limit", [None, 3])
+@pytest.mark.parametrize("lam", [1e-1, 1e-6])
+def test_the_objective_never_increases_also_when_directions_are_merged(lam, limit, monkeypatch):
+    if limit:
+        monkeypatch.setattr("fastadmm.coordinator.subspace.directions_per_party", lambda n_parties: limit)
+    _, problem = build(lam=lam, widths=(12, 11, 10))
+    solver = start(problem)
+    objectives = []
+    for _ in range(40):
+        objectives.append(solver.round().objective)
+        if limit:
+            assert all(len(party.directions) <= limit for party in solver.parties)
+    assert (np.diff(objectives) <= 1e-14).all()
+    assert limit is None or len(solver.coordinator.owner) == 3 * limit
+
+
+def test_merging_changes_neither_weights_nor_messages(monkeypatch):
+    blocks, problem = build(widths=(12, 11, 10))
+    free, bound = start(problem), start(problem)
+    for _ in range(4):
+        free.round()
+        bound.round()
+    monkeypatch.setattr("fastadmm.coordinator.subspace.directions_per_party", lambda n_parties: 4)
+    for party in bound.parties:
+        assert len(party.directions) == 4
+    free_record = bound.round()  # the fifth direction makes a merge necessary
+    monkeypatch.undo()
+    record = free.round()
+    assert free_record.objective == record.objective
+    for a, b, D, party, m in zip(
+        free.party_weights(), bound.party_weights(), blocks, bound.parties, range(3)
+    ):
+        np.testing.assert_allclose(a, b, atol=1e-12)
+        assert len(party.directions) == 4
+        np.testing.assert_allclose(party.directions @ party.directions.T, np.eye(4), atol=1e-12)
+        coordinator = bound.coordinator
+        np.testing.assert_allclose(
+            coordinator.messages[coordinator.owner == m], party.directions @ D.T, atol=1e-11
+        )
+
+
+def test_kernel_side_and_gram_side_send_the_same_directions(monkeypatch):
+    rng = np.random.default_rng(8)
+    wide = [rng.normal(size=(30, 45)), rng.normal(size=(30, 50))]
+    y = (rng.random(30) > 0.5).astype(float)
+    problem = make_problem(wide, y, lam=1e-2)
+    kernel = start(problem)
+    assert [party.kind for party in kernel.parties] == ["kernel", "kernel"]
+    monkeypatch.setattr(direction_party, "choose_metric_solver", lambda shape: ("gram", "forced"))
+    gram = start(problem)
+    for _ in range(6):
+        a, b = kernel.round(), gram.round()
+        assert a.objective == pytest.approx(b.objective, rel=1e-10)
+        assert a.gap_absolute == pytest.approx(b.gap_absolute, rel=1e-5, abs=1e-13)
+
+
+def test_gradients_alone_converge_too(monkeypatch):
+    monkeypatch.setattr(direction_party, "choose_metric_solver", lambda shape: ("gradient", "forced"))
+    _, problem = build()
+    result = solve(problem, SolverOptions(scheme="subspace", gap=1e-8, max_rounds=200))
+    assert result.status is Status.CONVERGED
+
+
+def test_the_whole_space_is_the_end():
+    """With as many directions as columns the model is exact; parties then have nothing new to send."""
+    blocks, problem = build(widths=(2, 3, 2))
+    solver = start(problem)
+    for _ in range(12):
+        record = solver.round()
+    assert [len(party.directions) for party in solver.parties] == [2, 3, 2]
+    matrix = np.hstack(blocks)
+    best = naive.optimum(
+        "logistic", matrix, problem.y, problem.lam, problem.weight, problem.offset, problem.fit_intercept
+    )
+    assert record.objective == pytest.approx(best.objective, rel=1e-13)
+    assert record.gap < 1e-10
+
+
+@pytest.mark.parametrize(
+    ("shape", "kind"),
+    [((32561, 66), "gram"), ((1024, 1024), "gram"), ((38, 7129), "kernel"), ((25000, 74851), "gradient")],
+)
+def test_choice_by_shape(shape, kind):
+    name, reason = choose_metric_solver(shape)
+    assert name == kind
+    assert kind[:4] in reason.lower()
+
+
+def test_number_of_directions():
+    assert [directions_per_party(m) for m in (1, 2, 8, 16, 64, 1000)] == [64, 64, 64, 32, 8, 8]
