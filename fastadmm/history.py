@@ -46,8 +46,9 @@ class RoundRecord:
         Equation 5 of Hu et al., divided by W: per mean loss.
     lyapunov : float
         V^t, equation 13 of Hu et al., in the paper's summed scaling.
-    penalty : float
-        r, in the summed scaling (the paper's rho for its mean objective is r / N).
+    penalty : float or None
+        r, in the summed scaling (the paper's rho for its mean objective is r / N);
+        None for a scheme without one.
     weight_norms : list of float
         :math:`\|x_m\|` per party.
     accelerated : bool
@@ -65,7 +66,7 @@ class RoundRecord:
     dual_residual: float
     augmented_lagrangian: float
     lyapunov: float
-    penalty: float
+    penalty: float | None
     weight_norms: list[float] = field(default_factory=list)
     accelerated: bool = False
     test: dict[str, float | None] | None = None
@@ -79,7 +80,7 @@ class RoundRecord:
         """Inverse of :meth:`to_json`; None becomes inf. Unknown keys are ignored."""
         known = {f.name for f in fields(cls)}
         kept: dict[str, Any] = {
-            k: math.inf if v is None and k != "test" else v for k, v in values.items() if k in known
+            k: math.inf if v is None and k not in ("test", "penalty") else v for k, v in values.items() if k in known
         }
         return cls(**kept)
 

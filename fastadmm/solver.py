@@ -193,7 +193,7 @@ class Solver:
         absolute, relative = self.bound.update(objective, measured.lower_bound / w)
         self.n_rounds += 1
         # Both residuals in one unit, that of the fixed-point residual.
-        root = math.sqrt(measured.penalty)
+        root = math.sqrt(measured.penalty or 1.0)
         residual = math.hypot(root * measured.primal_residual, measured.dual_residual / root)
         self.diverged = self.divergence.diverged(objective, residual)
         self.seconds += time.perf_counter() - begin
@@ -245,7 +245,7 @@ class Solver:
             return f"certified after {record.round} rounds: {gap}"
         if status is Status.DIVERGED:
             advice = (
-                "use scheme 'sharing', which converges for every convex problem"
+                "use scheme 'subspace' (the default) or 'sharing', which converge for every convex problem"
                 if not self.method.convergent
                 else "check the data for extreme values"
             )

@@ -26,7 +26,7 @@ class Measured:
     augmented_lagrangian, lyapunov : float
         Equations 5 and 13 of Hu et al.
     penalty : float
-        r; 1 where the method has none.
+        r; None where the method has none.
     accelerated : bool
         Whether the round started from an extrapolated state.
     """
@@ -37,7 +37,7 @@ class Measured:
     dual_residual: float
     augmented_lagrangian: float
     lyapunov: float
-    penalty: float
+    penalty: float | None
     accelerated: bool
 
 

@@ -225,8 +225,8 @@ class SubspaceMethod(Method):
             dual_residual=math.sqrt(stationarity / (len(self.parties) * self.problem.n_samples)),
             augmented_lagrangian=after,
             lyapunov=stationarity / (1.0 + scale) ** 2,
-            penalty=1.0,
-            accelerated=True,
+            penalty=None,
+            accelerated=False,
         )
 
     @property

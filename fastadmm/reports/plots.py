@@ -255,6 +255,8 @@ def _residuals(history: History) -> Plot | None:
 
 
 def _lagrangian(history: History) -> Plot | None:
+    if not any_finite(finite(history.series["penalty"])):
+        return None  # no penalty, no augmented Lagrangian: this is not ADMM
     lines = [
         ("augmented Lagrangian", finite(history.series["augmented_lagrangian"])),
         ("Lyapunov Vᵗ", finite(history.series["lyapunov"])),

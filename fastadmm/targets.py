@@ -1,0 +1,68 @@
+"""Which targets a loss accepts; refusals name the row."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fastadmm.errors import InputError
+
+__all__ = ["check_counts", "check_labels", "check_soft_labels"]
+
+Array = np.ndarray
+
+
+def check_soft_labels(y: Array, weight: Array) -> None:
+    """Require targets in [0, 1], not all of one class.
+
+    Parameters
+    ----------
+    y, weight : ndarray of shape (N,)
+
+    Raises
+    ------
+    InputError
+    """
+    if (y < 0).any() or (y > 1).any():
+        i = int(np.flatnonzero((y < 0) | (y > 1))[0])
+        raise InputError(f"y: target {y[i]} in row {i} is outside [0, 1]; map the two classes to 0 and 1")
+    seen = y[weight > 0]
+    if seen.min() == seen.max() and seen[0] in (0.0, 1.0):
+        raise InputError(f"y: only one class is present ({seen[0]:g}); two are needed")
+
+
+def check_labels(y: Array, weight: Array) -> None:
+    """Require targets 0 and 1, both present.
+
+    Parameters
+    ----------
+    y, weight : ndarray of shape (N,)
+
+    Raises
+    ------
+    InputError
+    """
+    wrong = (y != 0) & (y != 1)
+    if wrong.any():
+        i = int(np.flatnonzero(wrong)[0])
+        raise InputError(f"y: target {y[i]} in row {i} is not 0 or 1; hinge losses take hard labels only")
+    check_soft_labels(y, weight)
+
+
+def check_counts(y: Array, weight: Array, fit_intercept: bool) -> None:
+    """Require targets that are not negative and, with an intercept, not all zero.
+
+    Parameters
+    ----------
+    y, weight : ndarray of shape (N,)
+    fit_intercept : bool
+        With an intercept there is no best model for zeros alone.
+
+    Raises
+    ------
+    InputError
+    """
+    if (y < 0).any():
+        i = int(np.flatnonzero(y < 0)[0])
+        raise InputError(f"y: target {y[i]} in row {i} is negative; the poisson loss needs counts or rates")
+    if fit_intercept and not (y[weight > 0] > 0).any():
+        raise InputError("y: all targets are zero; the poisson loss needs a positive one to fit an intercept")
