@@ -272,8 +272,10 @@ def test_an_empty_directory_is_taken_over(folder: Path, tmp_path: Path) -> None:
     assert run("train", folder / "a.parts", "--quiet", "--out", tmp_path / "run") == 0
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="permissions do not bind the superuser")
 def test_permissions(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "secret").touch(mode=0)
+    if os.access(tmp_path / "secret", os.R_OK):
+        pytest.skip("permissions do not bind the superuser")
     shutil.copytree(folder / "run", tmp_path / "run")
     (tmp_path / "run" / "run.toml").chmod(0)
     assert run("resume", tmp_path / "run") == 6

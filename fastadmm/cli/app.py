@@ -1,6 +1,8 @@
 """The ``fastadmm`` console script: assembles the commands, maps errors to exit codes.
 
 Commands import what they need inside their bodies, so that ``--help`` stays fast.
+Paths are declared with ``readable=False``: the commands check them, and an unreadable one ends with the
+exit code of storage errors, not of usage errors.
 """
 
 from __future__ import annotations

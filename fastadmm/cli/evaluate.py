@@ -12,8 +12,8 @@ from fastadmm.cli.app import app
 
 @app.command()
 def evaluate(
-    model: Annotated[Path, typer.Argument(help="Run directory or model directory.")],
-    data: Annotated[Path, typer.Argument(help="Labelled partition with the same columns.")],
+    model: Annotated[Path, typer.Argument(readable=False, help="Run directory or model directory.")],
+    data: Annotated[Path, typer.Argument(readable=False, help="Labelled partition with the same columns.")],
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> None:
     """Measure log loss, accuracy, AUC and calibration, or RMSE, MAE and R²; a run keeps it for its report."""

@@ -12,10 +12,13 @@ from fastadmm.cli.app import app
 
 @app.command()
 def predict(
-    model: Annotated[Path, typer.Argument(help="Run directory or model directory.")],
-    data: Annotated[Path, typer.Argument(help="Partition with the same columns; labels are not needed.")],
+    model: Annotated[Path, typer.Argument(readable=False, help="Run directory or model directory.")],
+    data: Annotated[
+        Path, typer.Argument(readable=False, help="Partition with the same columns; labels are not needed.")
+    ],
     out: Annotated[
-        Path | None, typer.Option("--out", "-o", help="CSV file to write; unset: standard output.")
+        Path | None,
+        typer.Option("--out", "-o", readable=False, help="CSV file to write; unset: standard output."),
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
 ) -> None:

@@ -12,7 +12,7 @@ from fastadmm.cli.app import app
 
 @app.command()
 def resume(
-    run: Annotated[Path, typer.Argument(help="Run directory made by 'fastadmm train'.")],
+    run: Annotated[Path, typer.Argument(readable=False, help="Run directory made by 'fastadmm train'.")],
     gap: Annotated[float | None, typer.Option(help="New relative duality gap to certify.")] = None,
     rounds: Annotated[
         int | None, typer.Option(help="New round limit, counted from the start of the run.")

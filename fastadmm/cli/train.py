@@ -13,16 +13,19 @@ from fastadmm.cli.app import app
 @app.command()
 def train(
     data: Annotated[
-        Path | None, typer.Argument(help="Partition directory made by 'fastadmm convert'.")
+        Path | None, typer.Argument(readable=False, help="Partition directory made by 'fastadmm convert'.")
     ] = None,
     out: Annotated[
-        Path | None, typer.Option("--out", "-o", help="Run directory to create. [default: run]")
+        Path | None,
+        typer.Option("--out", "-o", readable=False, help="Run directory to create. [default: run]"),
     ] = None,
     config: Annotated[
-        Path | None, typer.Option("--config", help="TOML file with the same keys; options win.")
+        Path | None,
+        typer.Option("--config", readable=False, help="TOML file with the same keys; options win."),
     ] = None,
     test: Annotated[
-        Path | None, typer.Option("--test", help="Partition whose metrics are logged per round.")
+        Path | None,
+        typer.Option("--test", readable=False, help="Partition whose metrics are logged per round."),
     ] = None,
     lambda_: Annotated[
         float | None,
