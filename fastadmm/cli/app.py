@@ -50,6 +50,7 @@ def main(argv: list[str] | None = None) -> None:
         argv = sys.argv[1:]
     try:
         code = app(args=argv or ["--help"], standalone_mode=False)
+        sys.stdout.flush()
     except FastadmmError as error:
         print(f"fastadmm: error: {_one_line(error)}", file=sys.stderr)
         sys.exit(int(error.exit_code))
@@ -57,9 +58,13 @@ def main(argv: list[str] | None = None) -> None:
         # A run that was interrupted between rounds has said so itself, and how to go on.
         print("fastadmm: interrupted", file=sys.stderr)
         code = ExitCode.INTERRUPTED
-    except BrokenPipeError:
+    except (BrokenPipeError, SystemExit) as stop:
+        # click turns a broken pipe into SystemExit(1), which is our code for a defect.
+        if not isinstance(stop.__context__ if isinstance(stop, SystemExit) else stop, BrokenPipeError):
+            raise
         # The reader of our output has left, for example `| head`: nothing to say, and nowhere to say it.
-        sys.stdout = open(os.devnull, "w")  # noqa: SIM115
+        # Python flushes what is left at its end: to nowhere.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = ExitCode.OK
     except MemoryError:
         print("fastadmm: error: not enough memory; use a larger machine or fewer rows", file=sys.stderr)
