@@ -1,0 +1,399 @@
+"""The main job through the command line, as a user does it; help, displays and usage errors."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+import signal
+import statistics
+import subprocess
+import sys
+import time
+from collections import deque
+from pathlib import Path
+
+import numpy as np
+import pytest
+from fastadmm.cli.app import COMMANDS
+from fastadmm.cli.display import ProgressDisplay, seconds_left
+from fastadmm.errors import ExitCode
+from fastadmm.history import RoundRecord
+from sklearn.datasets import load_breast_cancer
+from sklearn.linear_model import LogisticRegression
+
+from run_tools import (
+    logged,
+    model_digests,
+    n_lines,
+    result_of,
+    run,
+    run_process,
+    start,
+    wait_for,
+    write_problem,
+)
+
+
+@pytest.fixture(scope="module")
+def sources(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Breast cancer as bc.csv and bc.svm, training and test rows apart."""
+    folder = tmp_path_factory.mktemp("sources")
+    data = load_breast_cancer()
+    X = np.round((data.data - data.data.mean(0)) / data.data.std(0), 6)
+    names = [str(name).replace(" ", "_") for name in data.feature_names]
+    for part, rows in (("train", slice(0, 400)), ("test", slice(400, None))):
+        block, y = X[rows].tolist(), data.target[rows].tolist()
+        with open(folder / f"{part}.csv", "w", newline="") as file:
+            writer = csv.writer(file, lineterminator="\n")
+            writer.writerow([*names, "benign"])
+            writer.writerows([*map(repr, row), label] for row, label in zip(block, y))
+        with open(folder / f"{part}.svm", "w") as file:
+            for row, label in zip(block, y):
+                cells = " ".join(f"{j + 1}:{value!r}" for j, value in enumerate(row))
+                file.write(f"{2 * label - 1} {cells}\n")
+    return folder
+
+
+# --- the main job -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["csv", "svm"])
+def test_main_job(sources: Path, tmp_path: Path, capsys: pytest.CaptureFixture, kind: str) -> None:
+    train, test, out = tmp_path / "train.parts", tmp_path / "test.parts", tmp_path / "run"
+    label = ["--label", "benign"] if kind == "csv" else []
+    assert run("convert", sources / f"train.{kind}", "-o", train, "--parties", 3, *label) == 0
+    assert run("convert", sources / f"test.{kind}", "-o", test, "--like", train, *label) == 0
+    capsys.readouterr()
+
+    assert run("train", train, "--test", test, "--lambda", 0.01, "--out", out) == 0
+    stdout, err = capsys.readouterr()
+    assert re.fullmatch(
+        rf"certified after \d+ rounds: relative duality gap [\d.e-]+; model in {out / 'model'}\n", stdout
+    )
+    assert err.startswith("400 samples, 3 parties")
+
+    before = {p: p.read_bytes() for p in out.rglob("*") if p.is_file()}
+    assert run("resume", out) == 0
+    assert "nothing to do: certified" in capsys.readouterr().err
+    assert before == {p: p.read_bytes() for p in out.rglob("*") if p.is_file()}
+
+    assert run("predict", out, test, "--out", tmp_path / "p.csv") == 0
+    with open(tmp_path / "p.csv", encoding="utf-8") as file:
+        predicted = np.array([float(row["label"]) for row in csv.DictReader(file)])
+    target = load_breast_cancer().target[400:]
+    correct = np.mean(predicted == (target if kind == "csv" else 2 * target - 1))
+    assert correct > 0.95
+
+    capsys.readouterr()
+    assert run("evaluate", out, test, "--json") == 0
+    metrics = json.loads(capsys.readouterr().out)["metrics"]
+    assert metrics["accuracy"] == pytest.approx(correct)
+    assert metrics["log_loss"] == pytest.approx(result_of(out)["test"]["log_loss"], rel=1e-9)
+
+    assert run("report", out) == 0
+    assert capsys.readouterr().out == f"{out / 'report.html'}\n"
+    assert "Certified" in (out / "report.html").read_text()
+
+    for path in (sources / "train.csv", train, train / "party-1.h5", out, out / "model"):
+        code = run("inspect", path)
+        assert code == (4 if path.suffix == ".csv" else 0)
+    assert run("inspect", out, "--json") == 0
+
+    reference = LogisticRegression(C=1 / (400 * 0.01), tol=1e-10, max_iter=10_000)
+    data = np.loadtxt(sources / "train.csv", delimiter=",", skiprows=1)
+    reference.fit(data[:, :-1], data[:, -1])
+    from fastadmm.store.model import open_model
+
+    model = open_model(out)
+    weights = np.concatenate([party.weights for party in model.parties])
+    assert np.abs(weights - reference.coef_[0]).max() < 1e-3
+    assert abs(model.intercept - reference.intercept_[0]) < 1e-3
+
+
+def test_main_job_in_processes(sources: Path, tmp_path: Path) -> None:
+    """Relative paths, from the directory the user is in; standard output and error apart."""
+    commands = [
+        f"convert {sources / 'train.svm'} -o train.parts --columns 10,10,10",
+        "train train.parts --out run --json",
+        "resume run --json --quiet",
+        "predict run train.parts",
+        "evaluate run train.parts --json",
+        "report run --json",
+        "inspect run --json",
+    ]
+    output = {}
+    for command in commands:
+        code, out, err = run_process(*command.split(), cwd=tmp_path)
+        assert code == 0, err
+        name = command.split()[0]
+        output[name] = out
+        assert (err == "") == (name != "train")
+    for name in ("train", "resume", "evaluate", "report", "inspect"):
+        json.loads(output[name])
+    assert json.loads(output["train"])["run"] == "run"
+    assert json.loads(output["train"])["status"] == "converged"
+    assert output["train"] == output["resume"]
+    assert output["predict"].count("\n") == 401
+
+
+@pytest.fixture(scope="module")
+def a9a(shared_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The public data set, split as in the paper."""
+    folder = tmp_path_factory.mktemp("a9a")
+    columns = ["--columns", "66,57"]
+    assert run("convert", shared_data / "a9a.bz2", "-o", folder / "train.parts", *columns) == 0
+    like = ["--like", folder / "train.parts"]
+    assert run("convert", shared_data / "a9a.t.bz2", "-o", folder / "test.parts", *like) == 0
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("lam", "optimum", "log_loss", "accuracy"),
+    [
+        (1e-2, 0.372723746864, 0.340790, 0.84442),
+        (1e-3, 0.333340752069, 0.324312, 0.85118),
+        (1e-4, 0.324506924714, 0.323826, 0.84995),
+        (1e-5, 0.322933076714, 0.324318, 0.84982),
+    ],
+)
+def test_a9a(
+    a9a: Path, tmp_path: Path, capsys, lam: float, optimum: float, log_loss: float, accuracy: float
+) -> None:
+    """Optimum and test metrics as an independent Newton solver found them."""
+    out = tmp_path / "run"
+    train = ["train", a9a / "train.parts", "--no-intercept", "--lambda", lam, "--quiet", "--out", out]
+    assert run(*train) == 0
+    result = result_of(out)
+    assert result["gap"] <= 1e-6
+    # the optimum is known to twelve digits
+    assert -1e-12 <= result["objective"] - optimum <= result["gap_absolute"] + 1e-12
+    capsys.readouterr()
+    assert run("evaluate", out, a9a / "test.parts", "--json") == 0
+    metrics = json.loads(capsys.readouterr().out)["metrics"]
+    assert metrics["log_loss"] == pytest.approx(log_loss, abs=2e-5)
+    assert metrics["accuracy"] == pytest.approx(accuracy, abs=2e-4)
+
+
+def test_a9a_never_claims_too_much(a9a: Path, tmp_path: Path) -> None:
+    """In every round the gap is at least the true distance to the optimum."""
+    out = tmp_path / "run"
+    for scheme in ("sharing", "subspace"):
+        train = ["train", a9a / "train.parts", "--no-intercept", "--scheme", scheme, "--force"]
+        assert run(*train, "--quiet", "--out", out) == 0
+        for record in logged(out):
+            assert record["gap_absolute"] >= record["objective"] - 0.324506924714 - 1e-12
+
+
+def test_ctrl_c_and_resume_on_a9a(a9a: Path, tmp_path: Path) -> None:
+    train = ["train", a9a / "train.parts", "--test", a9a / "test.parts", "--scheme", "sharing"]
+    out = tmp_path / "run"
+    process = start(*train, "--out", out)
+    assert wait_for(lambda: n_lines(out / "rounds.jsonl") >= 3, process)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert f"continue with: fastadmm resume {out}" in err
+    assert run("resume", out, "--threads", 1, "--quiet") == 0
+    assert run(*train, "--quiet", "--out", tmp_path / "whole") == 0
+    assert model_digests(out) == model_digests(tmp_path / "whole")
+    assert logged(out) == logged(tmp_path / "whole")
+
+
+# --- help -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_of_every_command(capsys: pytest.CaptureFixture, command: str) -> None:
+    for option in ("--help", "-h"):
+        assert run(command, option) == 0
+        out, err = capsys.readouterr()
+        assert err == ""
+        assert f"fastadmm {command}" in out or f" {command} " in out
+
+
+def test_help_lists_the_commands(capsys: pytest.CaptureFixture) -> None:
+    for arguments in (["--help"], ["-h"], []):
+        assert run(*arguments) == 0
+        out = capsys.readouterr().out
+        positions = [re.search(rf"\b{command}\b .*[A-Z]", out).start() for command in COMMANDS]
+        assert positions == sorted(positions)
+
+
+def test_help_names_every_option_of_train(capsys: pytest.CaptureFixture, monkeypatch) -> None:
+    from fastadmm.runs.config import KEYS
+
+    monkeypatch.setenv("COLUMNS", "200")
+    assert run("train", "--help") == 0
+    out = capsys.readouterr().out
+    for key in KEYS:
+        assert key == "data" or f"--{key.replace('_', '-')}" in out
+
+
+def test_help_is_light() -> None:
+    """It imports no library that computes, so that it comes at once."""
+    program = (
+        "import sys\n"
+        "from fastadmm.cli.app import main\n"
+        "try:\n    main(['--help'])\nexcept SystemExit:\n    pass\n"
+        "heavy = {'numpy', 'numba', 'scipy', 'sklearn', 'pandas', 'h5py', 'matplotlib'} & set(sys.modules)\n"
+        "print('heavy:', sorted(heavy), file=sys.stderr)\n"
+    )
+    done = subprocess.run([sys.executable, "-P", "-c", program], capture_output=True, text=True, check=True)
+    assert done.stderr == "heavy: []\n"
+
+
+def test_help_is_fast() -> None:
+    """Under 0.3 s on an idle machine: measured against Python alone, because this one may be busy."""
+
+    def seconds(program: str, *arguments: str) -> float:
+        times = []
+        for _ in range(5):
+            begin = time.perf_counter()
+            subprocess.run([sys.executable, "-P", "-c", program, *arguments], capture_output=True, check=True)
+            times.append(time.perf_counter() - begin)
+        return statistics.median(times)
+
+    program = "from fastadmm.cli.app import main; main()"
+    differences = []
+    for _ in range(3):  # another process may take the processor for a while
+        differences.append(seconds(program, "--help") - seconds("pass"))
+        if differences[-1] <= 0.25:
+            return
+    pytest.fail(f"--help takes {min(differences):.2f} s longer than Python alone")
+
+
+# --- usage ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["bogus"],
+        ["--bogus"],
+        ["train", "--bogus"],
+        ["train", "a", "b"],
+        ["resume"],
+        ["predict", "run"],
+        ["evaluate"],
+        ["report"],
+        ["inspect"],
+        ["convert", "a.csv"],
+        ["demo", "extra"],
+        ["train", "a.parts", "--threads", "x"],
+        ["resume", "run", "--rounds", "x"],
+        ["predict", "run", "data", "--json"],
+    ],
+)
+def test_usage(capsys: pytest.CaptureFixture, arguments: list[str], tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run(*arguments) == ExitCode.USAGE
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith("fastadmm: error: ")
+    assert err.endswith("see 'fastadmm --help'\n")
+    assert err.count("\n") == 1
+    assert not list(tmp_path.iterdir())
+
+
+def test_exit_codes_of_a_process(tmp_path: Path) -> None:
+    code, out, err = run_process("train", tmp_path / "absent.parts", "--out", tmp_path / "run")
+    assert (code, out) == (6, "")
+    assert err.count("\n") == 1
+    assert "Traceback" not in err
+
+
+def test_a_reader_that_leaves_early(tmp_path: Path) -> None:
+    data = write_problem(tmp_path / "a.parts", n=20_000, widths=(2, 2))
+    assert run("train", data, "--quiet", "--out", tmp_path / "run") == 0
+    for command, first in (("predict", "id,score,probability,label\n"), ("evaluate", None)):
+        process = start(command, tmp_path / "run", data)
+        assert process.stdout is not None
+        assert process.stderr is not None
+        with process.stderr:
+            assert first is None or process.stdout.readline() == first
+            process.stdout.close()
+            assert process.stderr.read() == ""
+        assert process.wait(60) == 0
+
+
+# --- what is shown ----------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_problem(tmp_path_factory.mktemp("small") / "a.parts")
+
+
+def test_notes_before_the_rounds(small: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    assert run("train", small, "--test", small, "--out", tmp_path / "run") == 0
+    out, err = capsys.readouterr()
+    lines = err.splitlines()
+    assert lines[0].startswith("300 samples, 3 parties")
+    assert lines[1].startswith("memory: about ")
+    assert re.match(r"round \d+ · objective [\d.]+ · gap [\d.e-]+ · .* · test log loss [\d.]+$", lines[-1])
+    assert out.count("\n") == 1
+    assert "\x1b" not in out + err  # no terminal: no colours
+
+
+def test_quiet(small: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    assert run("train", small, "--quiet", "--out", tmp_path / "run") == 0
+    out, err = capsys.readouterr()
+    assert err == ""
+    assert out.startswith("certified after ")
+    assert out.count("\n") == 1
+    assert run("resume", tmp_path / "run", "-q") == 0
+    assert capsys.readouterr().err == ""
+
+
+def test_json(small: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    for arguments, code in (([], 0), (["--rounds", 1], 7), (["--force", "--quiet"], 0)):
+        out_directory = tmp_path / f"run{code}"
+        assert run("train", small, "--json", "--out", out_directory, *arguments) == code
+        document = json.loads(capsys.readouterr().out)
+        assert document == {**result_of(out_directory), "run": str(out_directory)}
+        assert run("resume", out_directory, "--json", "--rounds", 5000) == 0
+        assert json.loads(capsys.readouterr().out)["status"] == "converged"
+
+
+def rounds(gaps: list[float]) -> deque[RoundRecord]:
+    return deque(RoundRecord(k + 1, float(k), 0.5, g, g, 1.0, 1.0, 1.0, 1.0, 1.0) for k, g in enumerate(gaps))
+
+
+def test_time_left() -> None:
+    falling = rounds([10.0 ** -(k / 2) for k in range(7)])  # half a digit per second
+    assert seconds_left(falling, 1e-6) == pytest.approx(6.0)
+    assert seconds_left(falling, 1e-3) == 0.0
+    assert seconds_left(falling, 1.0) == 0.0
+    assert seconds_left(falling, 0.0) is None
+    assert seconds_left(rounds([1.0] * 9), 1e-6) is None
+    assert seconds_left(rounds([1.0, 0.1]), 1e-6) is None
+    assert seconds_left(rounds([float("inf"), *[0.1] * 9]), 1e-6) is None
+
+
+def test_live_display(small: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    """Every state of the progress bar, as on a terminal: infinite gap, no target, target reached."""
+    for gaps, target in (([float("inf"), 0.5, 1e-7], 1e-6), ([0.5, 0.0], 1e-6), ([0.5, 0.4], 0.0)):
+        display = ProgressDisplay(live=True)
+        display.note("a [note] with brackets")
+        display.start(target, 100)
+        for record in rounds(gaps):
+            display.round(record)
+        display.stop()
+        err = capsys.readouterr().err
+        assert "a [note] with brackets" in err
+        assert f"round {len(gaps)} · objective 0.500000000 · gap {gaps[-1]:.2e}" in err
+
+
+def test_lines_now_and_then(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture) -> None:
+    now = [0.0]
+    monkeypatch.setattr("fastadmm.cli.display.time.monotonic", lambda: now[0])
+    display = ProgressDisplay(live=False)
+    display.start(1e-6, 100)
+    for record in rounds([0.5**k for k in range(13)]):
+        now[0] += 1.0
+        display.round(record)
+    display.stop()
+    lines = capsys.readouterr().err.splitlines()
+    assert [int(line.split()[1]) for line in lines] == [5, 10, 13]
+    assert re.search(r"ETA \d+ s$", lines[-1])

@@ -1,0 +1,105 @@
+"""The demonstration: the whole job on real data, in seconds."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+from pathlib import Path
+
+import pytest
+
+from run_tools import assert_clean, run
+
+
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict]:
+    """A finished demo, and what it printed."""
+    out = tmp_path_factory.mktemp("demo") / "demo-run"
+    with contextlib.redirect_stdout(io.StringIO()) as stdout:
+        assert run("demo", "--out", out, "--json") == 0
+    return out, json.loads(stdout.getvalue())
+
+
+def test_table(demo: tuple[Path, dict]) -> None:
+    _, document = demo
+    rows = {row["name"]: row for row in document["models"]}
+    assert len(rows) == 5
+    joint = next(row for row in rows.values() if row["joint"])
+    pooled = rows["pooled (scikit-learn)"]
+    alone = [row for name, row in rows.items() if name.endswith(" alone")]
+    assert [row["n_features"] for row in alone] == [10, 10, 10]
+    assert joint["n_features"] == pooled["n_features"] == 30
+    assert abs(joint["log_loss"] - pooled["log_loss"]) < 1e-2
+    assert abs(joint["log_loss"] - pooled["log_loss"]) < 1e-4  # in fact
+    assert joint["accuracy"] == pooled["accuracy"]
+    assert all(joint["log_loss"] < row["log_loss"] for row in alone)
+    assert joint["auc"] > 0.99
+    assert document["gap"] <= 1e-6
+    assert document["largest_difference"] < 1e-3
+    assert document["seconds"] < 30
+
+
+def test_files(demo: tuple[Path, dict]) -> None:
+    out, document = demo
+    assert sorted(p.name for p in out.iterdir()) == [
+        "run",
+        "test.csv",
+        "test.parts",
+        "train.csv",
+        "train.parts",
+    ]
+    assert Path(document["report"]) == out / "run" / "report.html"
+    assert (out / "run" / "report.html").stat().st_size > 10_000
+    assert (out / "run" / "evaluation.json").exists()
+    assert_clean(out)
+
+
+def test_its_run_is_a_run(demo: tuple[Path, dict], capsys: pytest.CaptureFixture) -> None:
+    out, _ = demo
+    assert run("resume", out / "run") == 0
+    assert "nothing to do" in capsys.readouterr().err
+    assert run("resume", out / "run", "--gap", 1e-9, "--quiet") == 0  # its data are where run.toml says
+    assert run("evaluate", out / "run", out / "test.parts") == 0
+    assert run("inspect", out / "run") == 0
+
+
+def test_an_older_demo_is_kept(
+    demo: tuple[Path, dict], tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    out, _ = demo
+    assert run("demo", "--out", out) == 6
+    err = capsys.readouterr().err
+    assert err.count("\n") == 1
+    assert "exists already" in err
+    assert "--force" in err
+    (tmp_path / "thesis.txt").write_text("mine")
+    assert run("demo", "--out", tmp_path, "--force") == 6
+    assert [p.name for p in tmp_path.iterdir()] == ["thesis.txt"]
+    assert run("demo", "--out", tmp_path / "absent" / "demo") == 6
+
+
+def test_shown(tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run("demo", "--out", "d") == 0
+    assert run("demo", "--out", "d", "--force") == 0
+    out, err = capsys.readouterr()
+    assert err == ""
+    for command in (
+        "convert train.csv",
+        "convert test.csv",
+        "train train.parts",
+        "evaluate run",
+        "report run",
+    ):
+        assert f"fastadmm {command}" in out
+    for row in (
+        "lab-mean alone",
+        "lab-error alone",
+        "lab-worst alone",
+        "pooled (scikit-learn)",
+        "joint (fastadmm",
+    ):
+        assert row in out
+    assert f"report: {Path('d') / 'run' / 'report.html'}" in out
+    assert [p.name for p in tmp_path.iterdir()] == ["d"]

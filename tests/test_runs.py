@@ -1,0 +1,342 @@
+"""What a run leaves on disk, what it shows, and what it says when it diverges."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import threading
+import tomllib
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+from fastadmm.data_tools.synthetic import make_vertical_classification
+from fastadmm.errors import StorageError
+from fastadmm.history import RoundRecord, Status
+from fastadmm.runs.checkpoint import checkpoints, latest_checkpoint
+from fastadmm.runs.config import RunConfig, make_config
+from fastadmm.runs.plan import format_bytes, make_plan
+from fastadmm.runs.round_log import RoundLog
+from fastadmm.runs.train import resume_run, start_run
+from fastadmm.store import open_partition
+from fastadmm.store.model import open_model
+
+from run_tools import (
+    Notes,
+    SignalAfter,
+    assert_clean,
+    logged,
+    model_digests,
+    n_lines,
+    run,
+    write_blocks,
+    write_problem,
+)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """train.parts, test.parts and run/, trained by sharing with a test set."""
+    folder = tmp_path_factory.mktemp("runs")
+    write_problem(folder / "train.parts", n=200, widths=(4, 6, 3))
+    write_problem(folder / "test.parts", n=90, widths=(4, 6, 3), seed=1)
+    start_run(configuration(folder), folder / "run")
+    return folder
+
+
+def configuration(folder: Path, **changes: object) -> RunConfig:
+    values = {
+        "data": str(folder / "train.parts"),
+        "test": str(folder / "test.parts"),
+        "lambda": 1e-2,
+        "scheme": "sharing",
+        "checkpoint_rounds": 4,
+    }
+    return make_config({**values, **changes})
+
+
+# --- the directory ----------------------------------------------------------------------------------------
+
+
+def test_files(folder: Path) -> None:
+    assert sorted(p.name for p in (folder / "run").iterdir()) == [
+        "checkpoints",
+        "environment.json",
+        "model",
+        "result.json",
+        "rounds.jsonl",
+        "run.toml",
+    ]
+    assert_clean(folder / "run")
+
+
+def test_result(folder: Path) -> None:
+    result = json.loads((folder / "run" / "result.json").read_text())
+    last = json.loads((folder / "run" / "rounds.jsonl").read_text().splitlines()[-1])
+    for key in ("seconds", "objective", "gap", "gap_absolute", "test"):
+        assert result[key] == last[key]
+    assert result["status"] == "converged"
+    assert result["rounds"] == last["round"] == n_lines(folder / "run" / "rounds.jsonl")
+    assert result["gap"] <= 1e-6
+    assert (result["scheme"], result["loss"], result["lambda"]) == ("sharing", "logistic", 1e-2)
+    assert result["n_samples"] == 200
+    assert [p["name"] for p in result["parties"]] == ["party-1", "party-2", "party-3"]
+    model = open_model(folder / "run")
+    assert result["intercept"] == model.intercept
+    for entry, party in zip(result["parties"], model.parties, strict=True):
+        assert (folder / "run" / "model" / entry["file"]).exists()
+        assert entry["n_features"] == len(party.weights)
+        assert entry["weight_norm"] == pytest.approx(np.linalg.norm(party.weights), rel=1e-12)
+
+
+def test_the_models_objective_is_the_certified_one(folder: Path) -> None:
+    model, data = open_model(folder / "run"), open_partition(folder / "train.parts")
+    z = model.linear_predictor(data)
+    loss = np.mean(np.logaddexp(0, z) - data.labels.y * z)
+    penalty = 0.5 * 1e-2 * sum(float(p.weights @ p.weights) for p in model.parties)
+    assert model.certificate["objective"] == pytest.approx(loss + penalty, rel=1e-12)
+
+
+def test_round_log(folder: Path) -> None:
+    lines = (folder / "run" / "rounds.jsonl").read_text().splitlines()
+    records = [json.loads(line) for line in lines]
+    assert [r["round"] for r in records] == list(range(1, len(lines) + 1))
+    assert set(records[0]) == {
+        "round",
+        "seconds",
+        "objective",
+        "gap",
+        "gap_absolute",
+        "primal_residual",
+        "dual_residual",
+        "augmented_lagrangian",
+        "lyapunov",
+        "penalty",
+        "weight_norms",
+        "accelerated",
+        "test",
+    }
+    seconds = [r["seconds"] for r in records]
+    assert seconds == sorted(seconds)
+    assert set(records[-1]["test"]) == {"log_loss", "accuracy", "auc"}
+    assert len(records[-1]["weight_norms"]) == 3
+
+
+def test_environment_names_no_machine(folder: Path) -> None:
+    text = (folder / "run" / "environment.json").read_text()
+    assert set(json.loads(text)) == {
+        "fastadmm",
+        "python",
+        "packages",
+        "system",
+        "processor",
+        "cores",
+        "threads",
+    }
+    for file in ("environment.json", "result.json", "run.toml", "rounds.jsonl"):
+        assert str(folder) not in (folder / "run" / file).read_text()
+        assert str(Path.home()) not in (folder / "run" / file).read_text()
+
+
+def test_configuration_written(folder: Path) -> None:
+    values = tomllib.loads((folder / "run" / "run.toml").read_text())
+    assert values["data"] == "../train.parts"
+    assert values["test"] == "../test.parts"
+    assert set(values["provenance"]) == {"row_digest", "content", "labels", "test"}
+
+
+def test_checkpoints_keep_parties_apart(folder: Path) -> None:
+    """A party's file holds its own state; the coordinator's holds no weights."""
+    found = checkpoints(folder / "run" / "checkpoints")
+    assert len(found) == 2
+    assert found[-1] == latest_checkpoint(folder / "run" / "checkpoints")
+    model = open_model(folder / "run")
+    for party in model.parties:
+        with h5py.File(found[-1] / f"{party.name}.h5") as file:
+            assert np.array_equal(file["weights"][:], party.weights)
+    shapes: list[tuple[int, ...]] = []
+    with h5py.File(found[-1] / "coordinator.h5") as file:
+        file.visititems(lambda name, item: shapes.append(item.shape) if hasattr(item, "shape") else None)
+    assert shapes
+    assert not {(4,), (6,), (3,)} & set(shapes)
+    assert latest_checkpoint(folder / "absent") is None
+
+
+def test_checkpoint_every_so_many_seconds(folder: Path, tmp_path: Path) -> None:
+    config = configuration(folder, checkpoint_rounds=None, checkpoint_seconds=1e-9, gap=0.0, rounds=5)
+    start_run(config, tmp_path / "run")
+    assert [p.name for p in checkpoints(tmp_path / "run" / "checkpoints")] == [
+        "round-00000004",
+        "round-00000005",
+    ]
+
+
+def test_parties_weights_are_the_same_for_any_split(tmp_path: Path) -> None:
+    """1, 2 and 5 parties: one model."""
+    blocks, y, _ = make_vertical_classification(150, (10,))
+    weights = []
+    for m in (1, 2, 5):
+        data = write_blocks(tmp_path / f"{m}.parts", np.array_split(blocks[0], m, axis=1), y)
+        config = make_config({"data": str(data), "lambda": 1e-2, "gap": 1e-12})
+        start_run(config, tmp_path / f"run-{m}")
+        weights.append(np.concatenate([p.weights for p in open_model(tmp_path / f"run-{m}").parties]))
+    for other in weights[1:]:
+        assert np.abs(other - weights[0]).max() < 1e-5
+
+
+def test_from_another_thread(folder: Path, tmp_path: Path) -> None:
+    """Signals belong to the main thread; a run elsewhere does without."""
+    results: list[dict] = []
+    thread = threading.Thread(
+        target=lambda: results.append(start_run(configuration(folder), tmp_path / "run"))
+    )
+    thread.start()
+    thread.join()
+    assert results[0]["status"] == Status.CONVERGED
+    assert model_digests(tmp_path / "run") == model_digests(folder / "run")
+
+
+def test_a_failure_leaves_nothing(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import fastadmm.runs.train as module
+
+    def fail(n_threads: int) -> dict:
+        raise StorageError("no")
+
+    monkeypatch.setattr(module, "describe_environment", fail)
+    with pytest.raises(StorageError):
+        start_run(configuration(folder), tmp_path / "run")
+    assert not list(tmp_path.iterdir())
+
+
+# --- the log by itself ------------------------------------------------------------------------------------
+
+
+def record(k: int) -> RoundRecord:
+    return RoundRecord(k, 0.1 * k, 0.5, float("inf"), 0.5, 1.0, 1.0, 0.5, 2.0, 0.1, [1.0, float("nan")])
+
+
+def test_log_drops_what_is_computed_again(tmp_path: Path) -> None:
+    path = tmp_path / "rounds.jsonl"
+    with RoundLog(path) as log:
+        for k in range(1, 6):
+            log.append(record(k))
+    whole = path.read_text().splitlines(keepends=True)
+    path.write_text("".join(whole) + '{"round": 6')
+    with RoundLog(path, 3) as log:
+        assert path.read_text() == "".join(whole[:3])
+        log.append(record(4))
+    assert path.read_text() == "".join(whole[:4])
+    assert [json.loads(line)["gap"] for line in whole] == [None] * 5
+
+
+def test_records_survive_json() -> None:
+    before = record(3)
+    after = RoundRecord.from_json(json.loads(json.dumps(before.to_json())))
+    assert after.gap == float("inf")
+    assert (after.round, after.objective, after.test) == (3, 0.5, None)
+    assert after.weight_norms[0] == 1.0
+
+
+# --- what is shown ----------------------------------------------------------------------------------------
+
+
+def test_notes_tell_the_plan_first(folder: Path, tmp_path: Path) -> None:
+    notes = Notes()
+    start_run(configuration(folder), tmp_path / "run", display=notes)
+    assert notes.lines[0] == "200 samples, 3 parties (party-1: 4, party-2: 6, party-3: 3 features)"
+    assert re.match(r"memory: about [\d.]+ MB \(data [\d.]+ kB, ", notes.lines[1])
+    text = "\n".join(notes.lines)
+    assert "party-2: x-update 'gram'" in text
+    assert "scheme 'sharing'" in text
+
+
+@pytest.mark.parametrize("scheme", ["sharing", "jacobi", "subspace"])
+def test_the_estimate_grows_with_the_data(tmp_path: Path, scheme: str) -> None:
+    totals = []
+    for n in (100, 1000):
+        data = open_partition(write_problem(tmp_path / f"{n}.parts", n=n))
+        config = make_config({"data": "x", "scheme": scheme})
+        plan = make_plan(data.parties, [], n, config)
+        assert plan.data == 8 * n * 13
+        assert str(format_bytes(plan.total)) in plan.sentence()
+        totals.append(plan.total)
+    assert totals[0] < totals[1]
+    assert plan.total < make_plan(data.parties, data.parties, 1000, config).total
+
+
+def test_format_bytes() -> None:
+    assert [format_bytes(b) for b in (0, 1023, 1024, 2**20, 5 * 2**30, 2**43)] == [
+        "0 B",
+        "1023 B",
+        "1.0 kB",
+        "1.0 MB",
+        "5.0 GB",
+        "8192.0 GB",
+    ]
+
+
+# --- divergence -------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def copies(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Three parties with the same columns, but for differences that the store cannot take for copies."""
+    blocks, y, _ = make_vertical_classification(200, (5, 5, 5), duplicate=True)
+    rng = np.random.default_rng(0)
+    noisy = [block + 1e-9 * rng.normal(size=block.shape) for block in blocks]
+    return write_blocks(tmp_path_factory.mktemp("copies") / "c.parts", noisy, y)
+
+
+def test_divergence(copies: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    out = tmp_path / "run"
+    train = ["train", copies, "--quiet", "--out", out]
+    assert run(*train, "--scheme", "jacobi") == 8
+    stdout, err = capsys.readouterr()
+    assert stdout == ""
+    assert err.count("\n") == 1
+    assert err.startswith("fastadmm: error: scheme 'jacobi' diverges with 3 parties: after ")
+    assert "use scheme 'sharing'" in err
+    assert not (out / "model").exists()
+    result = json.loads((out / "result.json").read_text())
+    assert result["status"] == "diverged"
+    assert result["rounds"] == n_lines(out / "rounds.jsonl")
+    assert run("predict", out, copies) == 6
+    assert run("report", out) == 0
+    assert "diverge" in (out / "report.html").read_text().lower()
+    capsys.readouterr()
+    assert run("resume", out) == 5
+    assert "the run is over" in capsys.readouterr().err
+    for scheme in ("sharing", "auto"):
+        assert run(*train, "--scheme", scheme, "--force") == 0
+
+
+def test_divergence_after_a_limit_withdraws_the_model(copies: Path, tmp_path: Path) -> None:
+    config = make_config({"data": str(copies), "scheme": "jacobi", "rounds": 5})
+    assert start_run(config, tmp_path / "run")["status"] == Status.MAX_ROUNDS
+    assert (tmp_path / "run" / "model").exists()
+    assert resume_run(tmp_path / "run", changes={"rounds": 5000})["status"] == Status.DIVERGED
+    assert not (tmp_path / "run" / "model").exists()
+
+
+def test_divergence_of_least_squares_overflows_to_a_clean_end(
+    copies: Path, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    """No bound on the gradient: values grow until they are infinite; files stay valid JSON."""
+    options = ["--scheme", "jacobi", "--loss", "squared", "--lambda", 1e-8, "--json", "--quiet"]
+    assert run("train", copies, *options, "--out", tmp_path / "run") == 8
+    out, err = capsys.readouterr()
+    assert json.loads(out)["status"] == "diverged"
+    assert err.count("\n") == 1
+    for line in (tmp_path / "run" / "rounds.jsonl").read_text().splitlines():
+        json.loads(line, parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
+
+
+def test_interrupted_while_diverging(copies: Path, tmp_path: Path) -> None:
+    config = make_config({"data": str(copies), "scheme": "jacobi"})
+    whole = start_run(config, tmp_path / "whole")
+    start_run(config, tmp_path / "run", display=SignalAfter(9))
+    assert resume_run(tmp_path / "run")["message"] == whole["message"]
+    assert logged(tmp_path / "run") == logged(tmp_path / "whole")
+    shutil.rmtree(tmp_path / "whole")
