@@ -216,9 +216,9 @@ def as_block(matrix: Any, name: str = "block") -> FeatureBlock:
     """
     if isinstance(matrix, FeatureBlock):
         return matrix
-    if np.iscomplexobj(matrix):
-        raise InputError(f"{name}: not a matrix of numbers: complex values")
     if sp.issparse(matrix):
+        if matrix.dtype.kind == "c":
+            raise InputError(f"{name}: not a matrix of numbers: complex values")
         values = matrix.data if matrix.format in ("csr", "csc") else matrix.tocsr().data
         if not np.isfinite(values).all():
             coo = matrix.tocoo()
@@ -229,6 +229,8 @@ def as_block(matrix: Any, name: str = "block") -> FeatureBlock:
         block: FeatureBlock = CSRBlock(matrix)
     else:
         try:
+            if np.iscomplexobj(matrix):
+                raise TypeError("complex values")
             array = np.asarray(matrix, dtype=np.float64)
         except (TypeError, ValueError) as error:
             raise InputError(f"{name}: not a matrix of numbers: {error}") from None

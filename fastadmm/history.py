@@ -79,8 +79,9 @@ class RoundRecord:
     def from_json(cls, values: dict[str, Any]) -> RoundRecord:
         """Inverse of :meth:`to_json`; None becomes inf. Unknown keys are ignored."""
         known = {f.name for f in fields(cls)}
+        optional = ("test", "penalty")
         kept: dict[str, Any] = {
-            k: math.inf if v is None and k not in ("test", "penalty") else v for k, v in values.items() if k in known
+            k: math.inf if v is None and k not in optional else v for k, v in values.items() if k in known
         }
         return cls(**kept)
 

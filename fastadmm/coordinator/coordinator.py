@@ -31,7 +31,19 @@ _HISTORY_BUDGET = 2 * 2**30
 
 
 def acceleration_memory(n_parties: int, n_samples: int, wanted: int = 10) -> int:
-    """Number of Anderson differences that fit the memory budget; 0 where fewer than 3 do."""
+    """Number of Anderson differences that fit the memory budget; 0 where fewer than 3 do.
+
+    Parameters
+    ----------
+    n_parties, n_samples : int
+        M and N.
+    wanted : int
+        Upper limit.
+
+    Returns
+    -------
+    int
+    """
     each = 16 * (n_parties + 2) * n_samples
     memory = min(wanted, _HISTORY_BUDGET // each)
     return int(memory) if memory >= 3 else 0

@@ -112,6 +112,11 @@ class SubspaceCoordinator:
     def round(self, parties: Sequence[DirectionParty]) -> list[float]:
         r"""One exchange with every party, then the minimisation over the span.
 
+        Parameters
+        ----------
+        parties : sequence of DirectionParty
+            In the problem's order.
+
         Returns
         -------
         list of float

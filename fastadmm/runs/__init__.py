@@ -1,0 +1,1 @@
+"""Runs on disk: configuration, training, checkpoints, prediction, evaluation, demonstration."""

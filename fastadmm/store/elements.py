@@ -71,7 +71,17 @@ def _bad(group: h5py.Group, name: str, problem: str) -> FormatError:
 
 
 def encode(item: h5py.Group | h5py.Dataset, encoding_type: str, version: str | None = None) -> None:
-    """Set the two encoding attributes of an element."""
+    """Set the two encoding attributes of an element.
+
+    Parameters
+    ----------
+    item : h5py.Group or h5py.Dataset
+        The element.
+    encoding_type : str
+        One of anndata's names, for example ``"array"``.
+    version : str, optional
+        Default: the newest that is written.
+    """
     item.attrs["encoding-type"] = encoding_type
     item.attrs["encoding-version"] = version or ELEMENT_VERSIONS[encoding_type][-1]
 
@@ -556,6 +566,13 @@ def not_finite(
 def read_csr(group: h5py.Group, name: str) -> csr_array:
     """Read and validate a ``csr_matrix`` element.
 
+    Parameters
+    ----------
+    group : h5py.Group
+        Where the element is.
+    name : str
+        Its key.
+
     Returns
     -------
     scipy.sparse.csr_array, shape (n, d)
@@ -579,7 +596,22 @@ def read_csr(group: h5py.Group, name: str) -> csr_array:
 
 
 def make_csr(data: np.ndarray, indices: np.ndarray, indptr: np.ndarray, shape: tuple[int, int]) -> csr_array:
-    """Build a csr_array from validated parts, marked as sorted and free of duplicates."""
+    """Build a csr_array from validated parts, marked as sorted and free of duplicates.
+
+    Parameters
+    ----------
+    data, indices : ndarray, shape (nnz,)
+        Values and column numbers.
+    indptr : ndarray, shape (n + 1,)
+        Where each row begins.
+    shape : tuple of int
+        (n, d).
+
+    Returns
+    -------
+    scipy.sparse.csr_array, shape (n, d)
+        Shares its parts with the arguments.
+    """
     from scipy.sparse import csr_array
 
     matrix = csr_array((data, indices, indptr), shape=shape)
@@ -590,6 +622,13 @@ def make_csr(data: np.ndarray, indices: np.ndarray, indptr: np.ndarray, shape: t
 
 def read_strings(group: h5py.Group, name: str) -> list[str]:
     """Read a ``string-array`` element as a list of str.
+
+    Parameters
+    ----------
+    group : h5py.Group
+        Where the element is.
+    name : str
+        Its key.
 
     Raises
     ------
@@ -622,6 +661,13 @@ _READERS: dict[str, Callable[[h5py.Group, str], Any]] = {
 
 def read_element(group: h5py.Group, name: str) -> Any:
     """Read an element by its own encoding type and version.
+
+    Parameters
+    ----------
+    group : h5py.Group
+        Where the element is.
+    name : str
+        Its key.
 
     Raises
     ------

@@ -25,6 +25,13 @@ class FileSink:
     The HDF5 library cannot close a file whose writes fail: it keeps the file open, and the
     process crashes at exit when it tries again. So HDF5 never sees the error; the
     caller asks :meth:`check` and removes the file.
+
+    Parameters
+    ----------
+    path : Path
+        The temporary file to create.
+    public_path : path
+        What error messages call it.
     """
 
     def __init__(self, path: Path, public_path: str | os.PathLike[str]) -> None:

@@ -132,6 +132,18 @@ def read_ids(file: h5py.File, n_samples: int) -> np.ndarray:
 def verified_digest(file: h5py.File, n_samples: int) -> str:
     """Recompute the row digest from the ids and compare it with the attribute.
 
+    Parameters
+    ----------
+    file : h5py.File
+        A party or label file.
+    n_samples : int
+        Number of rows it must have.
+
+    Returns
+    -------
+    str
+        The digest.
+
     Raises
     ------
     FormatError

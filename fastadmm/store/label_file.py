@@ -113,6 +113,11 @@ class LabelWriter:
     def set_classes(self, classes: Sequence[str]) -> None:
         """Set the original labels of class 0 and class 1.
 
+        Parameters
+        ----------
+        classes : sequence of str
+            Two different labels, negative class first.
+
         Raises
         ------
         InputError

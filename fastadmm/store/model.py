@@ -101,9 +101,8 @@ class PartyModel:
         for start, rows in party.iter_rows():
             if not same:
                 # Centring fills a sparse block; these are a few rows at a time.
-                rows = self.transform.apply(
-                    rows.toarray() if issparse(rows) and self.transform.center is not None else rows
-                )
+                fills = issparse(rows) and self.transform.center is not None
+                rows = self.transform.apply(rows.toarray() if fills else rows)  # type: ignore[union-attr]
             out[start : start + rows.shape[0]] = rows @ self.weights
         return out
 

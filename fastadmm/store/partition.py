@@ -88,6 +88,8 @@ class PartitionWriter:
         ----------
         name : str or None
             Default ``party-<k>``, k = 1, 2, … in the order of the calls.
+        n_features, kind, dtype, feature_names, transform
+            As in :class:`PartyWriter`.
 
         Returns
         -------
@@ -118,6 +120,11 @@ class PartitionWriter:
 
     def labels(self, *, classes: Sequence[str] | None = None) -> LabelWriter:
         """Begin the label file; see :class:`LabelWriter`.
+
+        Parameters
+        ----------
+        classes : sequence of str, optional
+            Original labels of class 0 and class 1; may be set later.
 
         Raises
         ------

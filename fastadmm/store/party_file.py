@@ -167,6 +167,11 @@ class PartyWriter:
     def set_n_features(self, n_features: int) -> None:
         """Fix the number of columns of a CSR writer that was opened without one.
 
+        Parameters
+        ----------
+        n_features : int
+            Number of columns d.
+
         Raises
         ------
         InputError
@@ -182,6 +187,11 @@ class PartyWriter:
 
     def set_feature_names(self, feature_names: Iterable[str]) -> None:
         """Set the names of the columns; their number is compared with the columns at the end.
+
+        Parameters
+        ----------
+        feature_names : iterable of str
+            Distinct names, in the order of the columns.
 
         Raises
         ------
@@ -202,6 +212,11 @@ class PartyWriter:
 
     def set_transform(self, transform: Transform) -> None:
         """Record the transform that the rows have gone through.
+
+        Parameters
+        ----------
+        transform : Transform
+            Recorded only: rows are appended already transformed.
 
         Raises
         ------

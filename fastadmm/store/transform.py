@@ -166,6 +166,15 @@ class Transform:
     def from_group(cls, h5group: h5py.Group) -> Transform:
         """Read a transform that :meth:`to_group` wrote.
 
+        Parameters
+        ----------
+        h5group : h5py.Group
+            The group ``transform`` of a party or model file.
+
+        Returns
+        -------
+        Transform
+
         Raises
         ------
         FormatError
