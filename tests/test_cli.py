@@ -5,11 +5,11 @@ from __future__ import annotations
 import csv
 import json
 import re
+import resource
 import signal
 import statistics
 import subprocess
 import sys
-import time
 from collections import deque
 from pathlib import Path
 
@@ -118,9 +118,7 @@ def test_main_job_in_processes(sources: Path, tmp_path: Path) -> None:
         "train train.parts --out run --json",
         "resume run --json --quiet",
         "predict run train.parts",
-        "evaluate run train.parts --json",
         "report run --json",
-        "inspect run --json",
     ]
     output = {}
     for command in commands:
@@ -129,7 +127,7 @@ def test_main_job_in_processes(sources: Path, tmp_path: Path) -> None:
         name = command.split()[0]
         output[name] = out
         assert (err == "") == (name != "train")
-    for name in ("train", "resume", "evaluate", "report", "inspect"):
+    for name in ("train", "resume", "report"):
         json.loads(output[name])
     assert json.loads(output["train"])["run"] == "run"
     assert json.loads(output["train"])["status"] == "converged"
@@ -216,7 +214,7 @@ def test_help_lists_the_commands(capsys: pytest.CaptureFixture) -> None:
     for arguments in (["--help"], ["-h"], []):
         assert run(*arguments) == 0
         out = capsys.readouterr().out
-        positions = [re.search(rf"\b{command}\b .*[A-Z]", out).start() for command in COMMANDS]
+        positions = [re.search(rf"(?m)^\W*{command}\s", out).start() for command in COMMANDS]
         assert positions == sorted(positions)
 
 
@@ -244,23 +242,19 @@ def test_help_is_light() -> None:
 
 
 def test_help_is_fast() -> None:
-    """Under 0.3 s on an idle machine: measured against Python alone, because this one may be busy."""
+    """Under 0.3 s: in processor time, because others may use the machine, and against Python alone."""
 
     def seconds(program: str, *arguments: str) -> float:
         times = []
         for _ in range(5):
-            begin = time.perf_counter()
+            before = resource.getrusage(resource.RUSAGE_CHILDREN)
             subprocess.run([sys.executable, "-P", "-c", program, *arguments], capture_output=True, check=True)
-            times.append(time.perf_counter() - begin)
+            after = resource.getrusage(resource.RUSAGE_CHILDREN)
+            times.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
         return statistics.median(times)
 
     program = "from fastadmm.cli.app import main; main()"
-    differences = []
-    for _ in range(3):  # another process may take the processor for a while
-        differences.append(seconds(program, "--help") - seconds("pass"))
-        if differences[-1] <= 0.25:
-            return
-    pytest.fail(f"--help takes {min(differences):.2f} s longer than Python alone")
+    assert seconds(program, "--help") - seconds("pass") <= 0.25
 
 
 # --- usage ------------------------------------------------------------------------------------------------
