@@ -15,7 +15,11 @@ SCHEME_NAMES: tuple[str, ...] = (SUBSPACE, *SCHEMES)
 
 
 def choose_scheme(
-    scheme: str, penalty: float | None = None, acceleration: str = "auto", x_update: str = "auto"
+    scheme: str,
+    penalty: float | None = None,
+    acceleration: str = "auto",
+    x_update: str = "auto",
+    smooth: bool = True,
 ) -> tuple[str, str]:
     """Resolve ``auto``, and check that the options go with the scheme.
 
@@ -27,6 +31,8 @@ def choose_scheme(
     acceleration, x_update : str
         Options that only the ADMM schemes have; one that is set makes
         "auto" choose ``sharing``.
+    smooth : bool
+        Whether the loss has a continuous derivative, which ``subspace`` needs.
 
     Returns
     -------
@@ -50,7 +56,13 @@ def choose_scheme(
     if scheme == "auto":
         if given:
             return "sharing", f"{given[0]} is an option of ADMM"
+        if not smooth:
+            return "sharing", "the loss has kinks"
         return SUBSPACE, "smooth loss with squared l2: fewest rounds"
+    if scheme == SUBSPACE and not smooth:
+        raise ConfigError(
+            "scheme: 'subspace' needs a loss without kinks; for hinge and quantile choose 'sharing' or 'auto'"
+        )
     if scheme == SUBSPACE and given:
         raise ConfigError(f"{given[0]}: scheme 'subspace' has none; leave it out, or choose scheme 'sharing'")
     return scheme, "asked for"

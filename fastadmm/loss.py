@@ -77,12 +77,14 @@ class Loss(ABC):
         """
 
     @abstractmethod
-    def penalty_unit(self, y: Array, weight: Array, offset: Array) -> float:
+    def penalty_unit(self, y: Array, weight: Array, offset: Array, lam: float) -> float:
         """Natural unit of the penalty r: a typical second derivative for unit weight.
 
         Parameters
         ----------
         y, weight, offset : ndarray of shape (N,)
+        lam : float
+            Regularisation per mean loss.
 
         Returns
         -------

@@ -1,154 +1,307 @@
-r"""Losses: value, derivative, curvature and scalar proximal operator.
-
-All values are **summed** and weighted over samples, ``sum_i s_i l(z_i, y_i)``;
-the solver divides by the total weight where it reports a mean.
-"""
+r"""The losses: formulas, domains and units. Their tables are in ``docs/losses.md``."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import ClassVar
 
 import numpy as np
 
-from fastadmm.engine import Engine, row_ranges
 from fastadmm.errors import ConfigError
+from fastadmm.loss import Kernels, Loss
+from fastadmm.targets import check_counts, check_labels, check_soft_labels
 
-__all__ = ["LOSSES", "Loss", "get_loss"]
+__all__ = [
+    "LOSSES",
+    "Hinge",
+    "Huber",
+    "Logistic",
+    "Loss",
+    "Poisson",
+    "Quantile",
+    "SmoothedHinge",
+    "Squared",
+    "SquaredHinge",
+    "get_loss",
+]
 
 Array = np.ndarray
 
 
 @dataclass(frozen=True)
-class Loss:
-    """A loss of one linear predictor per sample.
+class Logistic(Loss):
+    r""":math:`\log(1 + e^z) - y z`, with targets in [0, 1]."""
+
+    name: ClassVar[str] = "logistic"
+    task: ClassVar[str] = "classification"
+    probabilistic: ClassVar[bool] = True
+
+    def kernels(self) -> Kernels:
+        from fastadmm.kernels import logistic as k
+
+        return Kernels(k.logistic_evaluate, k.logistic_curvature, k.logistic_prox, k.logistic_conjugate)
+
+    def check_targets(self, y: Array, weight: Array, fit_intercept: bool) -> None:
+        check_soft_labels(y, weight)
+
+    def penalty_unit(self, y: Array, weight: Array, offset: Array, lam: float) -> float:
+        return 0.25
+
+    def predict_mean(self, z: Array) -> Array:
+        from scipy.special import expit
+
+        return expit(z)
+
+
+@dataclass(frozen=True)
+class Squared(Loss):
+    r""":math:`\tfrac12 (z - y)^2`."""
+
+    name: ClassVar[str] = "squared"
+    task: ClassVar[str] = "regression"
+
+    def kernels(self) -> Kernels:
+        from fastadmm.kernels import squared as k
+
+        return Kernels(k.squared_evaluate, k.squared_curvature, k.squared_prox, k.squared_conjugate)
+
+    def check_targets(self, y: Array, weight: Array, fit_intercept: bool) -> None:
+        pass
+
+    def penalty_unit(self, y: Array, weight: Array, offset: Array, lam: float) -> float:
+        return 1.0
+
+
+class _Residual(Loss):
+    """A clamped loss of the residual; see :mod:`fastadmm.kernels.residual`."""
+
+    task: ClassVar[str] = "regression"
+
+    def kernels(self) -> Kernels:
+        from fastadmm.kernels import residual as k
+
+        return Kernels(k.residual_evaluate, k.residual_curvature, k.residual_prox, k.residual_conjugate)
+
+    def check_targets(self, y: Array, weight: Array, fit_intercept: bool) -> None:
+        pass
+
+
+class _Margin(Loss):
+    """A clamped loss of the margin; see :mod:`fastadmm.kernels.margin`."""
+
+    task: ClassVar[str] = "classification"
+
+    def kernels(self) -> Kernels:
+        from fastadmm.kernels import margin as k
+
+        return Kernels(k.margin_evaluate, k.margin_curvature, k.margin_prox, k.margin_conjugate)
+
+    def check_targets(self, y: Array, weight: Array, fit_intercept: bool) -> None:
+        check_labels(y, weight)
+
+
+@dataclass(frozen=True)
+class Huber(_Residual):
+    r""":math:`\tfrac12 e^2` for residuals e up to delta, :math:`\delta |e| - \tfrac12 \delta^2` beyond.
+
+    Parameters
+    ----------
+    delta : float
+        Where the square turns linear, in the unit of the target.
+    """
+
+    name: ClassVar[str] = "huber"
+    limits: ClassVar[dict[str, tuple[float, float]]] = {"delta": (0.0, np.inf)}
+    delta: float = 1.0
+
+    def kernel_arguments(self) -> tuple[float, ...]:
+        return 1.0, -self.delta, self.delta
+
+    def penalty_unit(self, y: Array, weight: Array, offset: Array, lam: float) -> float:
+        # The curvature is 1, but only for residuals below delta.
+        spread = _spread(y - offset, weight, 0.5)
+        return 1.0 if spread <= self.delta else self.delta / spread
+
+
+@dataclass(frozen=True)
+class Quantile(_Residual):
+    r"""Pinball loss: :math:`\tau (y - z)` where z < y, :math:`(1 - \tau) (z - y)` beyond.
+
+    Parameters
+    ----------
+    tau : float
+        The quantile that is fitted, between 0 and 1.
+    """
+
+    name: ClassVar[str] = "quantile"
+    smooth: ClassVar[bool] = False
+    limits: ClassVar[dict[str, tuple[float, float]]] = {"tau": (0.0, 1.0)}
+    tau: float = 0.5
+
+    def kernel_arguments(self) -> tuple[float, ...]:
+        return 0.0, -self.tau, 1.0 - self.tau
+
+    def penalty_unit(self, y: Array, weight: Array, offset: Array, lam: float) -> float:
+        # No curvature: the slope changes by 1 over the spread of the targets. The factor is measured.
+        spread = _spread(y - offset, weight, self.tau)
+        return 10.0 / spread if spread > 0.0 else 10.0
+
+    def best_intercept(self, base: Array, y: Array, weight: Array) -> float:
+        return _weighted_quantile(y - base, weight, self.tau * float(weight.sum()))
+
+
+@dataclass(frozen=True)
+class Hinge(_Margin):
+    r""":math:`\max(0, 1 - t z)`, :math:`t = 2 y - 1`."""
+
+    name: ClassVar[str] = "hinge"
+    smooth: ClassVar[bool] = False
+
+    def kernel_arguments(self) -> tuple[float, ...]:
+        return 0.0, 1.0
+
+    def penalty_unit(self, y: Array, weight: Array, offset: Array, lam: float) -> float:
+        # No curvature, and margins of size 1 for every lambda: the root and the factor are measured.
+        return 30.0 * lam**0.5
+
+    def best_intercept(self, base: Array, y: Array, weight: Array) -> float:
+        # The slope in b is minus the weight of class 1 at -inf and rises by s_i at t_i - base_i.
+        return _weighted_quantile((2.0 * y - 1.0) - base, weight, float(weight[y > 0.5].sum()))
+
+
+@dataclass(frozen=True)
+class SmoothedHinge(_Margin):
+    r"""Hinge with a parabola of width gamma at the kink.
+
+    With the margin m: 0 for :math:`m \ge 1`, :math:`(1 - m)^2 / (2 \gamma)`
+    for :math:`1 - \gamma \le m \le 1`, and :math:`1 - m - \gamma / 2` below.
+
+    Parameters
+    ----------
+    gamma : float
+        Width of the parabola, in units of the margin.
+    """
+
+    name: ClassVar[str] = "smoothed_hinge"
+    limits: ClassVar[dict[str, tuple[float, float]]] = {"gamma": (0.0, np.inf)}
+    gamma: float = 1.0
+
+    def kernel_arguments(self) -> tuple[float, ...]:
+        return self.gamma, 1.0
+
+    def penalty_unit(self, y: Array, weight: Array, offset: Array, lam: float) -> float:
+        return 1.0 / max(1.0, self.gamma)
+
+
+@dataclass(frozen=True)
+class SquaredHinge(_Margin):
+    r""":math:`\max(0, 1 - t z)^2`, :math:`t = 2 y - 1` (without a factor 1/2, as in LIBLINEAR)."""
+
+    name: ClassVar[str] = "squared_hinge"
+
+    def kernel_arguments(self) -> tuple[float, ...]:
+        return 0.5, np.inf
+
+    def penalty_unit(self, y: Array, weight: Array, offset: Array, lam: float) -> float:
+        return 2.0
+
+
+@dataclass(frozen=True)
+class Poisson(Loss):
+    r"""Half the Poisson deviance with log link: :math:`e^z - y z - y + y \log y`."""
+
+    name: ClassVar[str] = "poisson"
+    task: ClassVar[str] = "regression"
+
+    def kernels(self) -> Kernels:
+        from fastadmm.kernels import poisson as k
+
+        return Kernels(k.poisson_evaluate, k.poisson_curvature, k.poisson_prox, k.poisson_conjugate)
+
+    def check_targets(self, y: Array, weight: Array, fit_intercept: bool) -> None:
+        check_counts(y, weight, fit_intercept)
+
+    def penalty_unit(self, y: Array, weight: Array, offset: Array, lam: float) -> float:
+        # The curvature is the mean itself, which has no bound.
+        mean = float(weight @ y) / float(weight.sum())
+        return mean if mean > 0.0 else 1.0
+
+    def predict_mean(self, z: Array) -> Array:
+        with np.errstate(over="ignore"):
+            return np.exp(z)
+
+    def best_intercept(self, base: Array, y: Array, weight: Array) -> float:
+        used = weight > 0.0
+        top = float(base[used].max())
+        return float(np.log(weight @ y) - np.log(weight[used] @ np.exp(base[used] - top))) - top
+
+
+def _weighted_quantile(values: Array, weight: Array, level: float) -> float:
+    """Smallest value at which the summed weight of the values up to it reaches a level."""
+    order = np.argsort(values, kind="stable")
+    order = order[weight[order] > 0.0]
+    at = int(np.searchsorted(np.cumsum(weight[order]), level))
+    return float(values[order[min(at, len(order) - 1)]])
+
+
+def _spread(values: Array, weight: Array, tau: float) -> float:
+    """Weighted mean distance from the tau-quantile."""
+    centre = _weighted_quantile(values, weight, tau * float(weight.sum()))
+    return float(weight @ np.abs(values - centre)) / float(weight.sum())
+
+
+#: Every loss by name, with its default parameters.
+LOSSES: dict[str, Loss] = {
+    loss.name: loss
+    for loss in (
+        Logistic(),
+        Squared(),
+        Huber(),
+        Quantile(),
+        Hinge(),
+        SmoothedHinge(),
+        SquaredHinge(),
+        Poisson(),
+    )
+}
+
+
+def get_loss(name: str, **parameters: float) -> Loss:
+    """Loss of a given name.
 
     Parameters
     ----------
     name : str
-        Name in configurations.
-    task : {"classification", "regression"}
-        What the targets are: 0 and 1, or real numbers.
-    curvature_bound : float
-        Supremum of the second derivative for unit weight: the natural unit
-        of the penalty r.
-    kernels : callable
-        Returns the kernels (evaluate, curvature, prox); called at first use,
-        so that importing a loss compiles nothing.
-    predict_mean : callable
-        Inverse link: linear predictor to expected target.
-    """
+    **parameters : float
+        Parameters of the loss; the default values are in ``docs/losses.md``.
 
-    name: str
-    task: str
-    curvature_bound: float
-    kernels: Callable[[], tuple[Any, Any, Any]]
-    predict_mean: Callable[[Array], Array]
-
-    def evaluate(self, z: Array, y: Array, weight: Array, gradient: Array, engine: Engine) -> float:
-        """Summed loss at z; writes the weighted gradient.
-
-        Parameters
-        ----------
-        z, y, weight : ndarray of shape (N,)
-            Linear predictor, targets, sample weights.
-        gradient : ndarray of shape (N,)
-            Output.
-        engine : Engine
-            Runs the row ranges.
-
-        Returns
-        -------
-        float
-            ``sum_i s_i l(z_i, y_i)``.
-        """
-        kernel = self.kernels()[0]
-        parts = engine.map(lambda rows: kernel(z, y, weight, gradient, *rows), row_ranges(len(z)))
-        return float(sum(parts))
-
-    def curvature(self, z: Array, y: Array, weight: Array, out: Array, engine: Engine) -> Array:
-        """Write the weighted second derivative at z to ``out``, all of shape (N,); returns ``out``."""
-        kernel = self.kernels()[1]
-        engine.map(lambda rows: kernel(z, y, weight, out, *rows), row_ranges(len(z)))
-        return out
-
-    def prox(
-        self,
-        v: Array,
-        shift: Array,
-        y: Array,
-        weight: Array,
-        penalty: float,
-        z: Array,
-        gradient: Array,
-        engine: Engine,
-    ) -> tuple[float, float]:
-        """Minimise ``s l(z + shift) + r/2 (z - v)^2`` for each sample, in place.
-
-        Parameters
-        ----------
-        v, shift, y, weight : ndarray of shape (N,)
-            Proximal centre, offset plus intercept, targets, sample weights.
-        penalty : float
-            r in the summed scaling.
-        z : ndarray of shape (N,)
-            In: warm start. Out: the minimiser.
-        gradient : ndarray of shape (N,)
-            Out: ``s l'(z + shift)``.
-        engine : Engine
-            Runs the row ranges.
-
-        Returns
-        -------
-        tuple of float
-            Sum of the gradients; sum of their derivatives in the shift.
-        """
-        kernel = self.kernels()[2]
-        parts = engine.map(
-            lambda rows: kernel(v, shift, y, weight, penalty, z, gradient, *rows), row_ranges(len(z))
-        )
-        return float(sum(p[0] for p in parts)), float(sum(p[1] for p in parts))
-
-
-def _logistic_kernels() -> tuple[Any, Any, Any]:
-    from fastadmm.kernels.logistic import logistic_curvature, logistic_evaluate, logistic_prox
-
-    return logistic_evaluate, logistic_curvature, logistic_prox
-
-
-def _squared_kernels() -> tuple[Any, Any, Any]:
-    from fastadmm.kernels.squared import squared_curvature, squared_evaluate, squared_prox
-
-    return squared_evaluate, squared_curvature, squared_prox
-
-
-def _sigmoid(z: Array) -> Array:
-    from scipy.special import expit
-
-    return expit(z)
-
-
-def _identity(z: Array) -> Array:
-    return np.array(z, dtype=np.float64)
-
-
-#: Every loss by name.
-LOSSES: dict[str, Loss] = {
-    "logistic": Loss("logistic", "classification", 0.25, _logistic_kernels, _sigmoid),
-    "squared": Loss("squared", "regression", 1.0, _squared_kernels, _identity),
-}
-
-
-def get_loss(name: str) -> Loss:
-    """Loss of a given name.
+    Returns
+    -------
+    Loss
 
     Raises
     ------
     ConfigError
-        If there is no loss of that name.
+        If there is no loss of that name, or a parameter is unknown or out of range.
     """
     try:
-        return LOSSES[name]
+        loss = LOSSES[name]
     except KeyError:
         raise ConfigError(f"loss: unknown loss {name!r}; choose one of {', '.join(sorted(LOSSES))}") from None
+    if not parameters:
+        return loss
+    checked = {}
+    for key, value in parameters.items():
+        if key not in loss.limits:
+            known = f"it has {', '.join(loss.limits)}" if loss.limits else "it has none"
+            raise ConfigError(f"loss: {name} has no parameter {key!r}; {known}")
+        low, high = loss.limits[key]
+        try:
+            number = float(value)
+        except (TypeError, ValueError):
+            raise ConfigError(f"loss: {name}: {key} {value!r} is not a number") from None
+        if not low < number < high:
+            wanted = "positive and finite" if high == np.inf else f"between {low:g} and {high:g}"
+            raise ConfigError(f"loss: {name}: {key} {value!r} must be {wanted}")
+        checked[key] = number
+    return type(loss)(**checked)

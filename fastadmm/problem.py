@@ -6,7 +6,7 @@ r"""The training problem: what is minimised, checked once before anything runs.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -96,6 +96,7 @@ def make_problem(
     y: Any,
     *,
     loss: str = "logistic",
+    loss_parameters: Mapping[str, float] | None = None,
     lam: float = 1e-4,
     fit_intercept: bool = True,
     sample_weight: Any = None,
@@ -110,8 +111,11 @@ def make_problem(
     blocks : sequence of matrices
         One N x d_m matrix per party: ndarray, scipy sparse, DataFrame or FeatureBlock.
     y : array-like of shape (N,)
-        Targets; for the logistic loss 0 and 1, or soft targets in [0, 1].
-    loss : {"logistic", "squared"}
+        Targets in the loss's domain; for the logistic loss 0 and 1, or soft targets in [0, 1].
+    loss : str
+        A name of :data:`fastadmm.losses.LOSSES`.
+    loss_parameters : mapping of str to float, optional
+        Parameters of the loss, for example ``{"delta": 2.0}`` of ``huber``.
     lam : float
         Regularisation :math:`\lambda > 0` per mean loss (see :class:`Problem`).
     fit_intercept : bool
@@ -133,9 +137,9 @@ def make_problem(
         If row counts differ, values are not finite, targets lie outside the
         loss's domain, or only one class is present.
     ConfigError
-        If the loss is unknown or ``lam`` is not a positive finite number.
+        If the loss or a parameter of it is unknown, or ``lam`` is not a positive finite number.
     """
-    model_loss = get_loss(loss)
+    model_loss = get_loss(loss, **(loss_parameters or {}))
     try:
         lam = float(lam)
     except (TypeError, ValueError):
@@ -165,15 +169,7 @@ def make_problem(
         weight /= weight.max()  # first, so that the sum cannot overflow
         weight /= weight.mean()
     shift = np.zeros(n) if offset is None else _vector(offset, "offset", n, "y")
-    if model_loss.task == "classification":
-        if (target < 0).any() or (target > 1).any():
-            i = int(np.flatnonzero((target < 0) | (target > 1))[0])
-            raise InputError(
-                f"y: target {target[i]} in row {i} is outside [0, 1]; map the two classes to 0 and 1"
-            )
-        seen = target[weight > 0]
-        if seen.min() == seen.max() and seen[0] in (0.0, 1.0):
-            raise InputError(f"y: only one class is present ({seen[0]:g}); two are needed")
+    model_loss.check_targets(target, weight, bool(fit_intercept))
     return Problem(
         checked,
         labels,

@@ -26,7 +26,7 @@ from fastadmm.problem import Problem
 
 __all__ = ["SolveResult", "Solver", "SolverOptions", "solve"]
 
-#: Default penalty, in units of the loss's largest curvature. Measured over the
+#: Default penalty, in units of the loss's curvature (``Loss.penalty_unit``). Measured over the
 #: benchmark data sets: larger ones stall with several parties, smaller ones
 #: slow the first rounds.
 DEFAULT_PENALTY = 0.05
@@ -50,7 +50,7 @@ class SolverOptions:
     penalty : float or None
         r, in the summed scaling: the unit is the curvature of one sample's
         loss. For the mean objective the paper's rho is r / N. None takes 0.05
-        times the largest curvature of the loss.
+        times the loss's ``penalty_unit``.
     acceleration : {"auto", "anderson", "none"}
         "auto" accelerates ``sharing`` and leaves the paper's schemes as printed.
     x_update : {"auto", "gram", "kernel", "cg"}
@@ -85,9 +85,12 @@ class SolverOptions:
             raise ConfigError(f"n_threads: {self.n_threads!r} must be at least 1")
         self.resolved_scheme()
 
-    def resolved_scheme(self) -> tuple[str, str]:
-        """Name of the scheme that will run, and why; see :func:`fastadmm.choice.choose_scheme`."""
-        return choose_scheme(self.scheme, self.penalty, self.acceleration, self.x_update)
+    def resolved_scheme(self, smooth: bool = True) -> tuple[str, str]:
+        """Name of the scheme that will run for a loss that is ``smooth`` or not, and why.
+
+        See :func:`fastadmm.choice.choose_scheme`.
+        """
+        return choose_scheme(self.scheme, self.penalty, self.acceleration, self.x_update, smooth)
 
 
 @dataclass
@@ -224,7 +227,11 @@ class Solver:
             lambda m: test.blocks[m].product(weights[m], self.engine), range(len(weights))
         )
         z = test.offset + self.intercept + sum(messages)
-        return quick_metrics(self.problem.loss.task, test.y, z, test.weight)
+        loss = self.problem.loss
+        if loss.task == "regression":
+            return quick_metrics(loss.task, test.y, loss.predict_mean(z), test.weight)
+        metrics = quick_metrics(loss.task, test.y, z, test.weight)
+        return metrics if loss.probabilistic else {**metrics, "log_loss": None}
 
     def stop_reason(self, record: RoundRecord) -> Status | None:
         """Why to stop after this round, or None to go on."""
@@ -300,7 +307,7 @@ class Solver:
 
 
 def _make_method(problem: Problem, options: SolverOptions, engine: Engine) -> Method:
-    name, _ = options.resolved_scheme()
+    name, _ = options.resolved_scheme(problem.loss.smooth)
     if name == SUBSPACE:
         return SubspaceMethod(problem, engine)
     scheme = get_scheme(name)
@@ -308,7 +315,8 @@ def _make_method(problem: Problem, options: SolverOptions, engine: Engine) -> Me
         penalty = options.penalty
     else:
         # r in units of one sample's curvature, so W = N for unit weights drops out
-        penalty = DEFAULT_PENALTY * problem.loss.curvature_bound * problem.total_weight / problem.n_samples
+        unit = problem.loss.penalty_unit(problem.y, problem.weight, problem.offset, problem.lam)
+        penalty = DEFAULT_PENALTY * unit * problem.total_weight / problem.n_samples
     accelerate = scheme.accelerated if options.acceleration == "auto" else options.acceleration == "anderson"
     memory = acceleration_memory(problem.n_parties, problem.n_samples) if accelerate else 0
     return AdmmMethod(problem, scheme, penalty, memory, options.x_update, engine)

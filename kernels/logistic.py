@@ -8,11 +8,13 @@ precision.
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 from fastadmm.kernels.exponential import exp_nonpositive, log1p_unit
 from fastadmm.kernels.policy import inline, kernel
 
-__all__ = ["logistic_curvature", "logistic_evaluate", "logistic_prox"]
+__all__ = ["logistic_conjugate", "logistic_curvature", "logistic_evaluate", "logistic_prox"]
 
 #: Samples per block of the Newton iteration: all its arrays stay in the first-level cache.
 _BLOCK = 512
@@ -175,3 +177,38 @@ def logistic_prox(v, shift, target, weight, penalty, z, gradient, start, stop):
         sum_gradient += part_gradient
         sum_slope += part_slope
     return sum_gradient, sum_slope
+
+
+@kernel
+def logistic_conjugate(u, target, weight, start, stop):
+    r"""Summed conjugate of the weighted losses at u; infinite outside its domain.
+
+    With :math:`p = q + u / s` it is :math:`s (p \log p + (1 - p) \log(1 - p))`
+    for p in [0, 1].
+
+    Parameters
+    ----------
+    u, target, weight : ndarray of shape (N,)
+        Dual vector, targets in [0, 1], sample weights.
+    start, stop : int
+        Row range.
+
+    Returns
+    -------
+    float
+    """
+    total = 0.0
+    for begin in range(start, stop, _BLOCK):
+        part = 0.0
+        for i in range(begin, min(begin + _BLOCK, stop)):
+            s = weight[i]
+            if not -s * target[i] <= u[i] <= s * (1.0 - target[i]):
+                part += math.inf
+            elif s > 0.0:
+                # Each probability from its own side, so that small ones keep their digits.
+                one = target[i] + u[i] / s
+                zero = (1.0 - target[i]) - u[i] / s
+                if one > 0.0 and zero > 0.0:
+                    part += s * (one * math.log(one) + zero * math.log(zero))
+        total += part
+    return total

@@ -2,9 +2,11 @@ r"""Squared loss :math:`\ell(z) = \tfrac12 (z - y)^2`."""
 
 from __future__ import annotations
 
+import math
+
 from fastadmm.kernels.policy import kernel
 
-__all__ = ["squared_curvature", "squared_evaluate", "squared_prox"]
+__all__ = ["squared_conjugate", "squared_curvature", "squared_evaluate", "squared_prox"]
 
 _BLOCK = 512
 
@@ -51,3 +53,30 @@ def squared_prox(v, shift, target, weight, penalty, z, gradient, start, stop):
         sum_gradient += part_gradient
         sum_slope += part_slope
     return sum_gradient, sum_slope
+
+
+@kernel
+def squared_conjugate(u, target, weight, start, stop):
+    """Summed conjugate ``u * target + u**2 / (2 * weight)`` of the weighted losses.
+
+    Parameters
+    ----------
+    u, target, weight : ndarray of shape (N,)
+        Dual vector, targets, sample weights; with weight 0 only u = 0 is in the domain.
+    start, stop : int
+        Row range.
+
+    Returns
+    -------
+    float
+    """
+    total = 0.0
+    for begin in range(start, stop, _BLOCK):
+        part = 0.0
+        for i in range(begin, min(begin + _BLOCK, stop)):
+            if weight[i] > 0.0:
+                part += u[i] * target[i] + 0.5 * u[i] * (u[i] / weight[i])
+            elif u[i] != 0.0:
+                part += math.inf
+        total += part
+    return total

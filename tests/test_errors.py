@@ -105,7 +105,7 @@ PROBLEMS = {
     "one dimension": ({"blocks": [X[:, 0]]}, InputError, "party-1: expected a matrix"),
     "no columns": ({"blocks": [X[:, :0]]}, InputError, "party-1: empty matrix of shape 6 x 0"),
     "no rows": ({"blocks": [X[:0]], "y": Y[:0]}, InputError, "party-1: empty matrix of shape 0 x 2"),
-    "loss": ({"loss": "hinge"}, ConfigError, "loss: unknown loss 'hinge'; choose one of logistic, squared"),
+    "loss": ({"loss": "tukey"}, ConfigError, "loss: unknown loss 'tukey'; choose one of hinge, huber"),
     **{
         f"lambda {value!r}": ({"lam": value}, ConfigError, "lambda: .* must be a positive finite number")
         for value in (0, -1.0, np.inf, np.nan)

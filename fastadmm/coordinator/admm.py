@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from fastadmm.coordinator.certificate import primal_value
+from fastadmm.coordinator.certificate import dual_bound, primal_value
 from fastadmm.coordinator.coordinator import Coordinator
 from fastadmm.coordinator.method import Measured, Method
 from fastadmm.coordinator.schemes import Scheme
@@ -57,13 +57,20 @@ class AdmmMethod(Method):
         outcome = self.coordinator.round(self.parties)
         primal = primal_value(problem, outcome.total, self._intercept, self.engine)
         self._intercept = primal.intercept
-        certificates = self.engine.map(lambda p: p.certify(primal.gradient, outcome.pull), self.parties)
+        # With kinks the gradient proves nothing; u does, see the certificate's module.
+        dual = primal.gradient if problem.loss.smooth else self.coordinator.last.u
+        certificates = self.engine.map(lambda p: p.certify(dual, outcome.pull), self.parties)
+        gaps = sum(c.gap for c in certificates)
         regulariser = sum(p.penalty_value() for p in self.parties)
         objective = primal.loss + regulariser
+        if not problem.loss.smooth:
+            bound = dual_bound(problem, dual, outcome.total, regulariser, gaps, self.engine)
+        else:
+            bound = objective - gaps if primal.dual_feasible else -math.inf
         cross, square = outcome.lagrangian_terms
         return Measured(
             objective=objective,
-            lower_bound=objective - sum(c.gap for c in certificates) if primal.dual_feasible else -math.inf,
+            lower_bound=bound,
             primal_residual=outcome.primal_residual,
             dual_residual=outcome.dual_residual,
             augmented_lagrangian=self._loss_at_z() + regulariser + cross + 0.5 * r * square,

@@ -8,6 +8,10 @@ g, Fenchel duality with the dual point g gives
 The intercept is first minimised out exactly, which makes g sum to zero, as
 dual feasibility asks (up to rounding, about 1e-13 of the objective). Every
 round thereby proves a lower bound on :math:`F^*`; the best one so far counts.
+
+A loss with kinks has no gradient to use. Its dual point is the vector u of the
+z-update, which lies in the conjugate's domain and sums to zero: see
+:func:`dual_bound`.
 """
 
 from __future__ import annotations
@@ -21,7 +25,7 @@ from fastadmm.coordinator.root import increasing_root
 from fastadmm.engine import Engine
 from fastadmm.problem import Problem
 
-__all__ = ["LowerBound", "PrimalValue", "primal_value", "sums_to_zero"]
+__all__ = ["LowerBound", "PrimalValue", "dual_bound", "primal_value", "sums_to_zero"]
 
 #: Largest sum of the gradient, relative to its absolute sum, that counts as zero.
 _FEASIBILITY = 1e-9
@@ -36,12 +40,12 @@ class PrimalValue:
     loss : float
         Summed loss.
     gradient : ndarray of shape (N,)
-        Summed-scaling gradient g.
+        Summed-scaling gradient g; of a loss with kinks some subgradient.
     intercept : float
         The minimising b.
     dual_feasible : bool
-        Whether g sums to zero as far as rounding allows; without it the gap
-        formula proves nothing.
+        Whether g is a gradient and sums to zero as far as rounding allows;
+        without it the gap formula proves nothing.
     """
 
     loss: float
@@ -77,12 +81,54 @@ def primal_value(problem: Problem, total: np.ndarray, intercept: float, engine: 
         slope = loss.curvature(base + b, y, weight, np.empty_like(total), engine).sum()
         return float(gradient.sum()), float(slope)
 
-    if problem.fit_intercept:
-        intercept = increasing_root(evaluate, intercept)
+    if not problem.fit_intercept:
+        intercept = 0.0
+    elif (formula := loss.best_intercept(base, y, weight)) is not None:
+        intercept = formula
+    if problem.fit_intercept and loss.smooth:
+        intercept = increasing_root(evaluate, intercept)  # also after a formula: the last digits
     else:
-        value, intercept = loss.evaluate(base, y, weight, gradient, engine), 0.0
-    feasible = not problem.fit_intercept or sums_to_zero(gradient)
+        value = loss.evaluate(base + intercept, y, weight, gradient, engine)
+    feasible = loss.smooth and (not problem.fit_intercept or sums_to_zero(gradient))
     return PrimalValue(value, gradient, intercept, feasible)
+
+
+def dual_bound(
+    problem: Problem, u: np.ndarray, total: np.ndarray, regulariser: float, gaps: float, engine: Engine
+) -> float:
+    r"""Lower bound on the optimum that a dual vector proves, smooth loss or not.
+
+    .. math:: \mathcal D(u) = \langle u, o\rangle - \sum_i (s_i \ell)^*(u_i)
+              - \sum_m \frac{\|D_m^\top u\|^2}{2 \lambda W}
+
+    The parties' part comes from what they report anyway: expanding
+    :math:`\gamma_m = \|D_m^\top u + \lambda W x_m\|^2 / (2 \lambda W)` gives
+    :math:`\sum_m \|D_m^\top u\|^2 / (2 \lambda W) = \sum_m \gamma_m - \langle u, S\rangle - R(x)`.
+
+    Parameters
+    ----------
+    problem : Problem
+    u : ndarray of shape (N,)
+        Dual vector, summed scaling.
+    total : ndarray of shape (N,)
+        S, the sum of the messages.
+    regulariser : float
+        R(x), :math:`\tfrac{\lambda W}{2} \sum_m \|x_m\|^2`.
+    gaps : float
+        :math:`\sum_m \gamma_m`, of :meth:`fastadmm.party.Party.certify` at u.
+    engine : Engine
+
+    Returns
+    -------
+    float
+        Summed scaling; minus infinity where u is outside the domain, does
+        not sum to zero with an intercept, or something overflows.
+    """
+    if problem.fit_intercept and not sums_to_zero(u):
+        return -math.inf
+    conjugate = problem.loss.conjugate(u, problem.y, problem.weight, engine)
+    bound = float(u @ (problem.offset + total)) - conjugate + regulariser - gaps
+    return bound if math.isfinite(bound) else -math.inf
 
 
 def sums_to_zero(gradient: np.ndarray) -> bool:

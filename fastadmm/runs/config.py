@@ -165,7 +165,9 @@ def _check_choices(config: RunConfig, place: str) -> None:
             f"{place}: key 'loss': unknown loss {config.loss!r}; choose auto, {', '.join(LOSSES)}"
         )
     try:
-        solver_options(config)
+        options = solver_options(config)
+        if config.loss != "auto":
+            options.resolved_scheme(LOSSES[config.loss].smooth)
     except ConfigError as error:
         key, colon, reason = str(error).partition(":")
         raise ConfigError(f"{place}: key {key!r}{colon}{reason}") from None

@@ -10,6 +10,7 @@ from fastadmm.coordinator.coordinator import acceleration_memory
 from fastadmm.coordinator.schemes import get_scheme
 from fastadmm.coordinator.subspace import directions_per_party
 from fastadmm.direction_party import choose_metric_solver
+from fastadmm.losses import LOSSES
 from fastadmm.runs.config import RunConfig
 from fastadmm.store.party_file import PartyData
 from fastadmm.xupdate.choose import preparation_bytes
@@ -75,7 +76,8 @@ def make_plan(
     Plan
     """
     m = len(parties)
-    name, _ = choose_scheme(config.scheme, config.penalty, config.acceleration, config.x_update)
+    smooth = config.loss == "auto" or LOSSES[config.loss].smooth
+    name, _ = choose_scheme(config.scheme, config.penalty, config.acceleration, config.x_update, smooth)
     if name == SUBSPACE:
         factorisation = sum(_metric_bytes(n_samples, p.n_features) for p in parties)
         # The messages' store doubles when it is full.

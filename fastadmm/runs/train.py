@@ -346,7 +346,7 @@ def _run(
     for name, update, reason in solver.method.party_notes():
         display.note(f"{name}: x-update '{update}' ({reason})")
     display.note(
-        f"scheme '{solver.method.name}' ({solver.options.resolved_scheme()[1]}), "
+        f"scheme '{solver.method.name}' ({solver.options.resolved_scheme(solver.problem.loss.smooth)[1]}), "
         f"{solver.engine.n_threads} thread(s), lambda {config.lambda_:g}; "
         "compiling kernels on first use"
     )
