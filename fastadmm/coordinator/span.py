@@ -3,17 +3,21 @@ r"""Minimise the true objective over the span of all messages so far.
 .. math:: \min_{c, b}\; \sum_i s_i\, \ell\bigl(o_i + b + (V^\top c)_i\bigr) + \frac{\lambda W}{2} \|c\|^2
 
 Rows of V are messages :math:`D_m d` of orthonormal directions d, so the
-regulariser of the weights is that of the coefficients. Newton's method with
-backtracking; the system has one row per message.
+regulariser of the weights is that of the coefficients. Newton's method; the
+system has one row per message. Where the full step does not decrease the
+objective enough (losses with flat pieces, exponentials), the minimiser along
+its direction is found instead, by the root of the derivative.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
 import scipy.linalg
 
+from fastadmm.coordinator.root import increasing_root
 from fastadmm.engine import Engine, row_ranges
 from fastadmm.problem import Problem
 
@@ -76,26 +80,84 @@ def minimise_over_span(
         hessian[np.arange(len(c)), np.arange(len(c))] += scale
         if problem.fit_intercept:
             # Saturated losses have no curvature left; keep the system positive definite.
-            hessian[-1, -1] += 1e-14 * problem.total_weight
-        step = -scipy.linalg.solve(hessian, slope, assume_a="pos", check_finite=False)
+            flat = not hessian[-1, -1] > 0.0
+            hessian[-1, -1] += (1.0 if flat else 1e-14) * problem.total_weight
+        step = _descent(hessian, slope)
         decrease = -float(slope @ step)
-        if not decrease > 0.0:
+        if not (math.isfinite(decrease) and decrease > 0.0):
             break
         move = step[: len(c)] @ messages
-        length = 1.0
-        while True:
-            shift = length * step[-1] if problem.fit_intercept else 0.0
-            trial_c, trial_b, trial = c + length * step[: len(c)], b + shift, total + length * move
-            following = value(trial, trial_c, trial_b)
-            if following <= current - 1e-4 * length * decrease or length < 1e-8:
-                break
-            length *= 0.5
+        rise = step[-1] if problem.fit_intercept else 0.0
+        trial = total + move, c + step[: len(c)], b + rise
+        following = value(*trial)
+        if not following <= current - 1e-4 * decrease:
+            direction = _Line(problem, total, c, b, move, step[: len(c)], rise, gradient, curvature, engine)
+            length = direction.minimiser()
+            trial = total + length * move, c + length * step[: len(c)], b + length * rise
+            following = value(*trial)
         if not following < current:
             break
-        c, b, total, current = trial_c, trial_b, trial, following
+        (total, c, b), current = trial, following
         if 0.5 * decrease <= tolerance:
             break
     return SpanPoint(c, b, total)
+
+
+def _descent(hessian: np.ndarray, slope: np.ndarray) -> np.ndarray:
+    """Newton step of a system that is positive definite up to rounding and scale."""
+    size = np.sqrt(np.diag(hessian))
+    scaled = hessian / np.outer(size, size)
+    diagonal = np.diag_indices(len(slope))
+    ridge = 0.0
+    while ridge < 1.0:
+        scaled[diagonal] = 1.0 + ridge
+        try:
+            factor = scipy.linalg.cho_factor(scaled, check_finite=False)
+        except scipy.linalg.LinAlgError:
+            ridge = max(1e-14, 100.0 * ridge)
+        else:
+            return -scipy.linalg.cho_solve(factor, slope / size, check_finite=False) / size
+    return -slope / np.diag(hessian)
+
+
+class _Line:
+    """The objective along a direction of descent: a convex function of the length."""
+
+    def __init__(
+        self,
+        problem: Problem,
+        total: np.ndarray,
+        c: np.ndarray,
+        b: float,
+        move: np.ndarray,
+        step: np.ndarray,
+        rise: float,
+        gradient: np.ndarray,
+        curvature: np.ndarray,
+        engine: Engine,
+    ) -> None:
+        self.problem, self.engine = problem, engine
+        self.start, self.move = problem.offset + b + total, move + rise
+        self.linear = problem.regularization * float(c @ step)
+        self.square = problem.regularization * float(step @ step)
+        self.gradient, self.curvature = gradient, curvature
+
+    def derivatives(self, length: float) -> tuple[float, float]:
+        """First and second derivative at a length."""
+        problem, z = self.problem, self.start + length * self.move
+        problem.loss.evaluate(z, problem.y, problem.weight, self.gradient, self.engine)
+        problem.loss.curvature(z, problem.y, problem.weight, self.curvature, self.engine)
+        first = float(self.gradient @ self.move) + self.linear + length * self.square
+        second = float(self.curvature @ (self.move * self.move)) + self.square
+        # Overflow, or infinity minus infinity: too far.
+        return (first, second) if math.isfinite(first) else (math.inf, 0.0)
+
+    def minimiser(self) -> float:
+        """Length of least objective, between 0 and 1."""
+        high = 1.0
+        while self.derivatives(high)[0] > 0.0 and self.derivatives(0.1 * high)[0] > 0.0 and high > 1e-30:
+            high *= 0.1
+        return min(max(increasing_root(self.derivatives, 0.5 * high, 1e-6 * high), 0.0), high)
 
 
 def _system(

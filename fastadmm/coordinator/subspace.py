@@ -148,7 +148,10 @@ class SubspaceCoordinator:
         problem = self.problem
         z = problem.offset + self.point.intercept + self.point.total
         h = problem.loss.curvature(z, problem.y, problem.weight, np.empty(len(z)), self.engine)
-        h = np.maximum(h, _CURVATURE_FLOOR * h.mean())
+        mean = float(h.mean())
+        if not mean > 0.0:  # every sample on a flat piece of its loss
+            mean = problem.loss.penalty_unit(problem.y, problem.weight, problem.offset, problem.lam)
+        h = np.maximum(h, _CURVATURE_FLOOR * mean)
         if self.metric is not None:
             importance = h + self.metric
             drift = np.log(h / self.metric)
