@@ -265,6 +265,8 @@ class Solver:
         if status is Status.INTERRUPTED:
             return f"interrupted after {record.round} rounds at {gap}"
         limit = "round limit" if status is Status.MAX_ROUNDS else "time limit"
+        if self.options.gap == 0:
+            return f"stopped at the {limit} after {record.round} rounds: {gap}"
         wanted = f"wanted {self.options.gap:.2e}"
         return f"stopped at the {limit} after {record.round} rounds, not certified: {gap}, {wanted}"
 

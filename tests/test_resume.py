@@ -619,3 +619,13 @@ def test_other_errors_keep_their_type(folder: Path, tmp_path: Path) -> None:
     (out / "run.toml").write_text(text.replace("train.parts", "test.parts", 1))
     with pytest.raises(InputError, match="not the data"):
         resume_run(out)
+
+
+def test_two_processes_never_work_on_one_run(tmp_path):
+    from fastadmm.errors import StorageError
+    from fastadmm.runs.lock import run_lock
+
+    with run_lock(tmp_path), pytest.raises(StorageError, match="another process"), run_lock(tmp_path):
+        pass
+    with run_lock(tmp_path):
+        pass  # free again

@@ -69,10 +69,22 @@ _SPLIT, _VALUES, _LIBSVM, _CSV, _NPZ = (
 def convert(
     source: Annotated[
         Path,
-        typer.Argument(metavar="SOURCE", help="LIBSVM text, CSV (.csv, .data) or NPZ; also .gz, .bz2, .xz."),
+        typer.Argument(
+            metavar="SOURCE",
+            readable=False,
+            help="LIBSVM text, CSV (.csv, .data) or NPZ; also .gz, .bz2, .xz.",
+        ),
     ],
     out: Annotated[
-        Path, typer.Option("-o", "--output", metavar="OUT.parts", help="Partition directory to make.")
+        Path,
+        typer.Option(
+            "-o",
+            "--out",
+            "--output",
+            metavar="OUT.parts",
+            readable=False,
+            help="Partition directory to make.",
+        ),
     ],
     columns: Annotated[
         str | None,
@@ -90,6 +102,7 @@ def convert(
         Path | None,
         typer.Option(
             metavar="OTHER.parts",
+            readable=False,
             help="Take columns, scaling, dtype and classes from this partition (for test sets).",
             rich_help_panel=_SPLIT,
         ),

@@ -16,7 +16,9 @@ if TYPE_CHECKING:
 
 @app.command()
 def inspect(
-    path: Annotated[Path, typer.Argument(help="A .h5 file, a partition, a model or a run directory.")],
+    path: Annotated[
+        Path, typer.Argument(readable=False, help="A .h5 file, a partition, a model or a run directory.")
+    ],
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
     check: Annotated[bool, typer.Option("--check", help="Read all data and verify their digests.")] = False,
 ) -> None:

@@ -13,13 +13,18 @@ from fastadmm.cli.app import app
 @app.command()
 def report(
     run: Annotated[
-        Path, typer.Argument(metavar="RUN", help="Run directory, as `train` wrote it; finished or not.")
+        Path,
+        typer.Argument(
+            metavar="RUN", readable=False, help="Run directory, as `train` wrote it; finished or not."
+        ),
     ],
     out: Annotated[
         Path | None,
         typer.Option(
             "-o",
+            "--out",
             "--output",
+            readable=False,
             metavar="FILE",
             help="Page to write. [default: RUN/report.html]",
             show_default=False,

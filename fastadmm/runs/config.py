@@ -146,7 +146,7 @@ def _check_values(values: Mapping[str, Any], place: str) -> dict[str, Any]:
             wanted = {str: "text", bool: "true or false", int: "a whole number"}.get(kinds[-1], "a number")
             raise ConfigError(f"{place}: key {key!r}: {value!r} is not {wanted}")
         # TOML's whole numbers have no limit; HDF5, C and floating point do.
-        if not isinstance(value, str | float) and abs(value) > _LARGEST:
+        if isinstance(value, int) and abs(value) > _LARGEST:
             raise ConfigError(f"{place}: key {key!r}: the number is too large")
         if float in kinds and isinstance(value, (int, float)):
             value = float(value)
@@ -198,6 +198,15 @@ def read_config(path: str | os.PathLike[str]) -> dict[str, Any]:
     """Read a TOML configuration as a flat dictionary; :func:`make_config` checks it.
 
     Relative ``data`` and ``test`` paths count from the file's directory.
+
+    Parameters
+    ----------
+    path : path
+        The TOML file.
+
+    Returns
+    -------
+    dict
 
     Raises
     ------

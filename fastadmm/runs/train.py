@@ -24,6 +24,7 @@ from fastadmm.problem import Problem, TestSet, make_problem
 from fastadmm.runs.checkpoint import checkpoints, restore_checkpoint, write_checkpoint
 from fastadmm.runs.config import RunConfig, make_config, read_config, solver_options
 from fastadmm.runs.environment import available_memory, describe_environment
+from fastadmm.runs.lock import run_lock
 from fastadmm.runs.plan import format_bytes, make_plan
 from fastadmm.runs.round_log import RoundLog
 from fastadmm.solver import Solver, SolveResult, run_rounds
@@ -111,7 +112,8 @@ def start_run(
     with atomic_directory(out, force=force, marker="run.toml", only=_OWN_FILES) as directory:
         _write_configuration(directory / "run.toml", config, out, provenance)
         _write_json(directory / "environment.json", describe_environment(solver.engine.n_threads))
-    return _run(out, config, partition, solver, display)
+    with run_lock(out):
+        return _run(out, config, partition, solver, display)
 
 
 def resume_run(
@@ -169,6 +171,14 @@ def resume_run(
                 f"{shown(run)}: the run is over ({finished['message']}); "
                 "give a new limit: --rounds, --time or --gap"
             )
+    with run_lock(run):
+        return _resume(run, config, provenance, changes, display)
+
+
+def _resume(
+    run: Path, config: RunConfig, provenance: dict[str, Any], changes: dict[str, Any], display: Display
+) -> dict[str, Any]:
+    """Restore the newest whole checkpoint and go on."""
     partition, current, problem = _load(config, display)
     _check_provenance(run, provenance, current, partition)
     _remove_leftovers(run)
@@ -193,7 +203,7 @@ def resume_run(
     if changes:
         # First, so that a kill between the two never leaves an old result beside new limits.
         _unlink(run / "result.json")
-        _write_configuration(path, config, run, provenance)
+        _write_configuration(run / "run.toml", config, run, provenance)
     return _run(run, config, partition, solver, display)
 
 
