@@ -209,6 +209,6 @@ def logistic_conjugate(u, target, weight, start, stop):
                 one = target[i] + u[i] / s
                 zero = (1.0 - target[i]) - u[i] / s
                 if one > 0.0 and zero > 0.0:
-                    part += s * (one * math.log(one) + zero * math.log(zero))
+                    part += s * (one * np.log(one) + zero * np.log(zero))
         total += part
     return total

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 from fastadmm.kernels.policy import inline, kernel
 
 __all__ = ["poisson_conjugate", "poisson_curvature", "poisson_evaluate", "poisson_prox"]
@@ -30,13 +31,13 @@ def _log_omega(b):
     if b <= 1.0:
         x = b
         for _ in range(_STEPS):
-            e = math.exp(x)
+            e = np.exp(x)
             x -= (e + x - b) / (e + 1.0)
-        return x, math.exp(x)
-    w = b - math.log(b)
+        return x, np.exp(x)
+    w = b - np.log(b)
     for _ in range(_STEPS):
-        w *= (1.0 + b - math.log(w)) / (1.0 + w)
-    return math.log(w), w
+        w *= (1.0 + b - np.log(w)) / (1.0 + w)
+    return np.log(w), w
 
 
 @kernel
@@ -64,16 +65,17 @@ def poisson_evaluate(z, target, weight, gradient, start, stop):
             y = target[i]
             if weight[i] == 0.0:
                 gradient[i] = 0.0
-            elif y > 0.0:
+                continue
+            t = z[i] - np.log(y) if y > 0.0 else math.inf
+            if t < 1.0:
                 # around z = log y, so that nothing cancels near the minimum
-                t = z[i] - math.log(y)
-                e = math.expm1(t)
+                e = np.expm1(t)
                 gradient[i] = weight[i] * (y * e)
                 part += weight[i] * (y * (e - t))
             else:
-                e = math.exp(z[i])
-                gradient[i] = weight[i] * e
-                part += weight[i] * e
+                mean = np.exp(z[i])
+                gradient[i] = weight[i] * (mean - y)
+                part += weight[i] * (mean - y * (1.0 + t) if y > 0.0 else mean)
         total += part
     return total
 
@@ -82,7 +84,7 @@ def poisson_evaluate(z, target, weight, gradient, start, stop):
 def poisson_curvature(z, target, weight, curvature, start, stop):
     """Write the weighted second derivative ``weight * exp(z)`` over a row range."""
     for i in range(start, stop):
-        curvature[i] = weight[i] * math.exp(z[i]) if weight[i] > 0.0 else 0.0
+        curvature[i] = weight[i] * np.exp(z[i]) if weight[i] > 0.0 else 0.0
 
 
 @kernel
@@ -108,7 +110,7 @@ def poisson_prox(v, shift, target, weight, penalty, z, gradient, start, stop):
             else:
                 ratio = s / penalty
                 centre = v[i] + shift[i] + ratio * target[i]
-                scale = math.log(ratio)
+                scale = np.log(ratio)
                 x, w = _log_omega(centre + scale)
                 # Two formulas for one root; each is exact where the other cancels.
                 point = x - scale if w > 1.0 else centre - w
@@ -148,9 +150,9 @@ def poisson_conjugate(u, target, weight, start, stop):
                 part += math.inf
             elif s > 0.0:
                 if mean > 0.0:
-                    part += mean * math.log(mean / (s * y)) if y > 0.0 else mean * math.log(mean / s)
+                    part += mean * np.log(mean / (s * y)) if y > 0.0 else mean * np.log(mean / s)
                 if y > 0.0:
-                    part += u[i] * math.log(y)
+                    part += u[i] * np.log(y)
                 part -= u[i]
         total += part
     return total

@@ -33,7 +33,8 @@ def evaluate_partition(model: Path, data: Path) -> dict[str, Any]:
     InputError
         If the partition's classes are not the model's.
     """
-    from fastadmm.metrics import classification_metrics, regression_metrics
+    from fastadmm.losses import get_loss
+    from fastadmm.metrics import classification_metrics, quick_metrics, regression_metrics
 
     predictions = predict_partition(model, data, require_labels=True)
     labels, trained = predictions.partition.labels, predictions.model
@@ -47,11 +48,18 @@ def evaluate_partition(model: Path, data: Path) -> dict[str, Any]:
             f"{shown(data)}: classes {labels.classes}, but the model knows {trained.classes}; "
             "convert with --like the training partition"
         )
-    measure = classification_metrics if trained.task == "classification" else regression_metrics
+    if trained.task != "classification":
+        metrics = regression_metrics(labels.y, predictions.mean, labels.sample_weight)
+    elif get_loss(trained.loss).probabilistic:
+        metrics = classification_metrics(labels.y, predictions.mean, labels.sample_weight)
+    else:
+        # A hinge loss predicts no probability: only what the score alone says.
+        metrics = quick_metrics(trained.task, labels.y, predictions.score, labels.sample_weight)
+        del metrics["log_loss"]
     document = {
         "data": Path(data).resolve().name,
         "n_samples": predictions.partition.n_samples,
-        "metrics": measure(labels.y, predictions.mean, labels.sample_weight),
+        "metrics": metrics,
     }
     if (Path(model) / "run.toml").exists():
         with atomic_file(Path(model) / "evaluation.json") as temporary:

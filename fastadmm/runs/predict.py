@@ -27,7 +27,8 @@ class Predictions:
     score : ndarray of shape (N,)
         Linear predictor z.
     mean : ndarray of shape (N,)
-        Probability of class 1, or the predicted value.
+        Probability of class 1, or the predicted value; the score itself for
+        a hinge loss, which predicts no probability.
     label : list of str or None
         Predicted class in the original labels.
     model : Model
@@ -76,6 +77,8 @@ def predict_partition(model: Path, data: Path, *, require_labels: bool = False) 
 def write_predictions(file: TextIO, predictions: Predictions) -> None:
     """Write predictions as CSV: ``id,score,probability,label`` or ``id,prediction``.
 
+    A hinge loss has no probabilities, and no column of them.
+
     Parameters
     ----------
     file : text file
@@ -87,6 +90,12 @@ def write_predictions(file: TextIO, predictions: Predictions) -> None:
         writer.writerow(["id", "prediction"])
         writer.writerows(zip(ids, map(repr, predictions.mean.tolist())))
         return
+    scores = map(repr, predictions.score.tolist())
+    loss = get_loss(predictions.model.loss)
+    if loss.task == "classification" and not loss.probabilistic:
+        writer.writerow(["id", "score", "label"])
+        writer.writerows(zip(ids, scores, predictions.label))
+        return
     writer.writerow(["id", "score", "probability", "label"])
-    scores, probabilities = map(repr, predictions.score.tolist()), map(repr, predictions.mean.tolist())
+    probabilities = map(repr, predictions.mean.tolist())
     writer.writerows(zip(ids, scores, probabilities, predictions.label))

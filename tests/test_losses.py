@@ -1,0 +1,681 @@
+"""Losses: kernels against obvious twins, proximal identities, and whole fits against other solvers."""
+
+from __future__ import annotations
+
+import io
+import math
+import re
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from fastadmm.choice import choose_scheme
+from fastadmm.coordinator.certificate import dual_bound
+from fastadmm.engine import Engine
+from fastadmm.errors import ConfigError, InputError
+from fastadmm.history import Status
+from fastadmm.losses import LOSSES, get_loss
+from fastadmm.problem import make_problem
+from fastadmm.solver import Solver, SolverOptions, solve
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.optimize import minimize
+
+ENGINE = Engine(1)
+EPS = np.finfo(float).eps
+DOCUMENT = Path(__file__).parents[1] / "docs" / "losses.md"
+
+LABELS = ("hinge", "squared_hinge", "smoothed_hinge")
+NEW = (*LABELS, "huber", "quantile", "poisson")
+KINKS = ("hinge", "quantile")
+
+
+# --- twins: values and derivatives, from the formulas
+
+
+def value(loss, z, y):
+    """One sample's loss, elementwise."""
+    m = (2 * y - 1) * z
+    p = loss.parameters
+    match loss.name:
+        case "logistic":
+            return np.logaddexp(0, z) - y * z
+        case "squared":
+            return (z - y) ** 2 / 2
+        case "huber":
+            e, d = np.abs(z - y), p["delta"]
+            return np.where(e <= d, e * e / 2, d * e - d * d / 2)
+        case "quantile":
+            return np.maximum(p["tau"] * (y - z), (p["tau"] - 1) * (y - z))
+        case "hinge":
+            return np.maximum(0, 1 - m)
+        case "squared_hinge":
+            return np.maximum(0, 1 - m) ** 2
+        case "smoothed_hinge":
+            g = p["gamma"]
+            return np.where(m >= 1, 0, np.where(m >= 1 - g, (1 - m) ** 2 / (2 * g), 1 - m - g / 2))
+        case "poisson":
+            return np.exp(z) - y * z - y + np.where(y > 0, y * np.log(np.maximum(y, 1e-300)), 0)
+
+
+def derivatives(loss, z, y):
+    """Left and right derivative."""
+    t, m, p = 2 * y - 1, (2 * y - 1) * z, loss.parameters
+    match loss.name:
+        case "logistic":
+            g = 1 / (1 + np.exp(-z)) - y
+        case "squared":
+            g = z - y
+        case "huber":
+            g = np.clip(z - y, -p["delta"], p["delta"])
+        case "quantile":
+            return np.where(z > y, 1 - p["tau"], -p["tau"]), np.where(z >= y, 1 - p["tau"], -p["tau"])
+        case "hinge":
+            inner, outer = np.where(m < 1, -1.0, 0.0), np.where(m <= 1, -1.0, 0.0)
+            return np.where(t > 0, outer, -inner), np.where(t > 0, inner, -outer)
+        case "squared_hinge":
+            g = -2 * t * np.maximum(0, 1 - m)
+        case "smoothed_hinge":
+            g = -t * np.clip((1 - m) / p["gamma"], 0, 1)
+        case "poisson":
+            g = np.exp(z) - y
+    return g, g
+
+
+def prox(loss, v, shift, y, s, r):
+    """Minimiser of ``s l(z + shift) + r/2 (z - v)^2`` by bisection on the derivative."""
+    width = 1.0
+    while s * derivatives(loss, v - width + shift, y)[0] - r * width > 0:
+        width *= 2
+    low = v - width
+    width = 1.0
+    while s * derivatives(loss, v + width + shift, y)[1] + r * width < 0:
+        width *= 2
+    high = v + width
+    for _ in range(200):
+        middle = (low + high) / 2
+        if s * derivatives(loss, middle + shift, y)[1] + r * (middle - v) > 0:
+            high = middle
+        else:
+            low = middle
+    return (low + high) / 2
+
+
+def conjugate(loss, u, y, s):
+    """Largest ``u z - s l(z)`` over z, by golden section on ever larger intervals."""
+
+    def negative(z):
+        return s * value(loss, z, y) - u * z
+
+    low, high = -60.0, 60.0
+    grid = np.linspace(low, high, 24001)
+    k = int(np.argmin(negative(grid)))
+    low, high = grid[max(k - 1, 0)], grid[min(k + 1, len(grid) - 1)]
+    ratio = (math.sqrt(5) - 1) / 2
+    for _ in range(80):
+        a, b = high - ratio * (high - low), low + ratio * (high - low)
+        low, high = (low, b) if negative(a) <= negative(b) else (a, high)
+    return -min(negative(low), negative(high), negative((low + high) / 2))
+
+
+# --- inputs
+
+
+def draw_targets(loss, rng, n):
+    if loss.name in LABELS:
+        return rng.integers(0, 2, n).astype(float)
+    if loss.name == "logistic":
+        return np.where(rng.random(n) < 0.5, rng.integers(0, 2, n), rng.random(n)).astype(float)
+    if loss.name == "poisson":
+        return np.where(rng.random(n) < 0.3, 0.0, np.floor(10 ** rng.uniform(0, 3, n)))
+    return rng.normal(size=n) * 10 ** rng.uniform(-2, 2, n)
+
+
+VARIANTS = [
+    *(get_loss(name) for name in LOSSES),
+    get_loss("huber", delta=1e-3),
+    get_loss("huber", delta=250.0),
+    get_loss("quantile", tau=0.9),
+    get_loss("quantile", tau=0.01),
+    get_loss("smoothed_hinge", gamma=1e-3),
+    get_loss("smoothed_hinge", gamma=20.0),
+]
+every_loss = pytest.mark.parametrize(
+    "loss", VARIANTS, ids=lambda x: x.name + "".join(f"-{v:g}" for v in x.parameters.values())
+)
+
+
+def draw(loss, seed, n=200, reach=12.0):
+    rng = np.random.default_rng(seed)
+    y = draw_targets(loss, rng, n)
+    z = rng.normal(size=n) * 10 ** rng.uniform(-2, math.log10(reach), n)
+    z = np.clip(z, -30, 30) + (y if loss.task == "regression" and loss.name != "poisson" else 0)
+    z[:2] = (2 * y[:2] - 1) if loss.name in LABELS else y[:2] if loss.name in ("huber", "quantile") else z[:2]
+    s = np.where(rng.random(n) < 0.1, 0.0, 10 ** rng.uniform(-3, 3, n))
+    return rng, z, y, s
+
+
+# --- kernels
+
+
+@every_loss
+def test_value_gradient_and_curvature(loss):
+    _, z, y, s = draw(loss, 1)
+    g, h = np.full(len(z), np.nan), np.full(len(z), np.nan)
+    total = loss.evaluate(z, y, s, g, ENGINE)
+    each = s * value(loss, z, y)
+    rounding = s @ (np.abs(y * z) + np.abs(y) * np.log1p(y) + np.exp(z)) if loss.name == "poisson" else 0.0
+    assert total == pytest.approx(math.fsum(each), rel=1e-13, abs=20 * EPS * float(rounding))
+    left, right = derivatives(loss, z, y)
+    slack = 1e-13 * s * (1 + np.abs(z) + np.abs(y) + np.exp(np.minimum(z, 30)))
+    assert (s * left - slack <= g).all()
+    assert (g <= s * right + slack).all()
+    loss.curvature(z, y, s, h, ENGINE)
+    assert (h >= 0).all()
+    step = 1e-6 * (1 + np.abs(z))
+    before, after = derivatives(loss, z - step, y)[1], derivatives(loss, z + step, y)[0]
+    difference = s * (after - before) / (2 * step)
+    parameter = min(loss.parameters.values(), default=1.0)
+    settled = np.ones(len(z), bool)
+    if loss.name not in ("logistic", "squared", "poisson"):  # not across a corner of the derivative
+        a, b = np.empty(len(z)), np.empty(len(z))
+        loss.curvature(z - step, y, s, a, ENGINE)
+        loss.curvature(z + step, y, s, b, ENGINE)
+        settled = (a == b) & (h == a) & (difference * 2 * step < 0.5 * s * max(parameter, 1e-4))
+    noise = 1e-9 * s * (1 + np.abs(y) + np.exp(z)) / step * 1e-6
+    np.testing.assert_array_less(np.abs(h - difference)[settled], (1e-4 * h + noise + 1e-300)[settled])
+    assert settled.mean() > 0.5
+
+
+@every_loss
+@given(data=st.data())
+@settings(max_examples=25, deadline=None)
+def test_every_tangent_lies_below_the_loss(loss, data):
+    number = st.floats(-1e3, 1e3) if loss.name != "poisson" else st.floats(-50, 50)
+    at, other = data.draw(number), data.draw(number)
+    y = data.draw(
+        st.sampled_from([0.0, 1.0])
+        if loss.task == "classification"
+        else st.floats(0, 1e4)
+        if loss.name == "poisson"
+        else number
+    )
+    g, unused, one = np.empty(1), np.empty(1), np.ones(1)
+    here = loss.evaluate(np.array([at]), np.array([y]), one, g, ENGINE)
+    there = loss.evaluate(np.array([other]), np.array([y]), one, unused, ENGINE)
+    size = abs(here) + abs(there) + abs(g[0]) * (abs(at) + abs(other)) + abs(y) * (1 + abs(at) + abs(other))
+    assert there >= here + g[0] * (other - at) - 1e-13 * size
+    assert here >= -1e-13 * size
+
+
+@every_loss
+@pytest.mark.parametrize("exponent", [-5, -2, 0, 2, 5])
+def test_prox_against_bisection(loss, exponent):
+    rng, v, y, s = draw(loss, 10 + exponent, n=80)
+    r, shift = 10.0**exponent, rng.normal(size=len(v))
+    s = np.where(s > 0, rng.uniform(0.1, 10, len(v)), 0.0)
+    z, g = rng.normal(size=len(v)) * 1e3, np.full(len(v), np.nan)
+    sums = loss.prox(v, shift, y, s, r, z, g, ENGINE)
+    expected = np.array([prox(loss, *(a[i] for a in (v, shift, y, s)), r) for i in range(len(v))])
+    size = 1 + np.abs(v) + np.abs(shift) + np.abs(y) * (s / r if loss.name == "poisson" else 1)
+    np.testing.assert_array_less(np.abs(z - expected), 1e-12 * size + 4 * EPS * s / r)
+    check_prox(loss, v, shift, y, s, r, z, g)
+    assert sums[0] == pytest.approx(math.fsum(g), abs=1e-11 * np.abs(g).sum() + 1e-300)
+    step = 1e-6
+    up, down, unused = np.empty(len(v)), np.empty(len(v)), z.copy()
+    high = loss.prox(v, shift + step, y, s, r, unused, up, ENGINE)
+    low = loss.prox(v, shift - step, y, s, r, unused, down, ENGINE)
+    assert min(low[1], sums[1], high[1]) - 1e-6 * len(v) * r <= (high[0] - low[0]) / (2 * step) + 1e-3 * r
+    assert sums[1] >= 0.0
+
+
+def check_prox(loss, v, shift, y, s, r, z, g):
+    """Moreau: ``v = z + g/r`` and ``g`` is a subgradient at z, exactly in the conjugate's domain."""
+    # Stationarity, up to rounding of z.
+    size = np.abs(v) + np.abs(shift) + np.abs(y) + np.abs(g) / r + s * np.abs(y) / r + 1
+    np.testing.assert_array_less(np.abs(v - z - g / r), 32 * EPS * size)
+    for i in range(len(v)):
+        one = slice(i, i + 1)
+        dual = loss.conjugate(g[one], y[one], s[one], ENGINE)
+        assert math.isfinite(dual), i
+        # Fenchel-Young with equality
+        unused = np.empty(1)
+        primal = loss.evaluate(z[one] + shift[one], y[one], s[one], unused, ENGINE)
+        product = g[i] * (z[i] + shift[i])
+        scale = abs(primal) + abs(dual) + abs(product) + (abs(g[i]) + s[i] * abs(y[i])) * size[i]
+        assert abs(primal + dual - product) <= 64 * EPS * (scale + s[i] * size[i]), i
+
+
+@every_loss
+@given(data=st.data())
+@settings(max_examples=40, deadline=None)
+def test_prox_on_any_numbers(loss, data):
+    v, shift = data.draw(st.floats(-1e3, 1e3)), data.draw(st.floats(-50, 50))
+    s, r = data.draw(st.floats(1e-3, 1e3)), 10.0 ** data.draw(st.floats(-4, 4))
+    y = data.draw(
+        st.sampled_from([0.0, 1.0])
+        if loss.task == "classification"
+        else st.integers(0, 10**6).map(float)
+        if loss.name == "poisson"
+        else st.floats(-1e3, 1e3)
+    )
+    arrays = [np.array([x]) for x in (v, shift, y, s)]
+    z, g = np.array([data.draw(st.floats(-1e3, 1e3))]), np.empty(1)
+    _, slope = loss.prox(*arrays, r, z, g, ENGINE)
+    assert 0.0 <= slope <= r * (1 + 4 * EPS)
+    check_prox(loss, *arrays, r, z, g)
+
+
+@every_loss
+def test_conjugate_against_the_largest_difference(loss):
+    rng = np.random.default_rng(8)
+    for k in range(40):
+        y = draw_targets(loss, rng, 1)
+        if loss.name in ("huber", "squared", "quantile"):
+            y = np.clip(y, -20, 20)
+        s = np.array([10 ** rng.uniform(-1, 1)])
+        g = np.empty(1)
+        at = rng.normal(size=1) * 3 + (y if loss.name in ("huber", "squared") else 0)
+        loss.evaluate(np.log1p(y) + at / 5 if loss.name == "poisson" else at, y, s, g, ENGINE)
+        left, right = s * derivatives(loss, -50.0, y)[0], s * derivatives(loss, 50.0, y)[1]
+        u = g if k % 3 else g + rng.random() * 0.5 * (np.clip(right, -5, 5) - g)
+        u = np.clip(u, left, right)
+        found = loss.conjugate(u, y, s, ENGINE)
+        expected = conjugate(loss, float(u[0]), float(y[0]), float(s[0]))
+        size = 1 + abs(expected) + float(s[0]) * (1 + float(np.abs(y[0])) * 10)
+        # at an end of the domain the supremum is only approached
+        assert found == pytest.approx(expected, abs=1e-6 * size if k % 3 == 0 else 1e-7 * size), k
+        assert found >= expected - 1e-11 * size
+
+
+@pytest.mark.parametrize(
+    ("loss", "low", "high"),
+    [
+        (get_loss("logistic"), -1.0, 0.0),
+        (get_loss("hinge"), -1.0, 0.0),
+        (get_loss("smoothed_hinge"), -1.0, 0.0),
+        (get_loss("squared_hinge"), -math.inf, 0.0),
+        (get_loss("huber", delta=3.0), -3.0, 3.0),
+        (get_loss("quantile", tau=0.25), -0.25, 0.75),
+        (get_loss("poisson"), -1.0, math.inf),
+    ],
+)
+def test_conjugate_is_infinite_outside_its_domain(loss, low, high):
+    y, s = np.ones(1), np.array([2.0])
+
+    def at(u):
+        return loss.conjugate(np.array([u]), y, s, ENGINE)
+
+    for end, outside in ((low, -1), (high, 1)):
+        if math.isfinite(end):
+            assert math.isfinite(at(2 * end))
+            assert at(math.nextafter(2 * end, outside * math.inf)) == math.inf
+        else:
+            assert math.isfinite(at(outside * 1e6))
+    assert loss.conjugate(np.zeros(1), y, np.zeros(1), ENGINE) == 0.0
+    assert loss.conjugate(np.full(1, 1e-9), y, np.zeros(1), ENGINE) == math.inf
+
+
+@pytest.mark.parametrize("centre", [-1e3, -30.0, 0.0, 5.0, 1e3])
+@pytest.mark.parametrize("count", [0.0, 1.0, 1e6, 1e9])
+@pytest.mark.parametrize("r", [1e-6, 1.0, 1e6])
+def test_poisson_prox_neither_overflows_nor_stalls(centre, count, r):
+    loss, one = get_loss("poisson"), np.ones(1)
+    z, g = np.array([1e3]), np.empty(1)
+    _, slope = loss.prox(np.array([centre]), np.zeros(1), one * count, one, r, z, g, ENGINE)
+    assert np.isfinite([z[0], g[0], slope]).all()
+    residual = math.exp(z[0]) - count + r * (z[0] - centre)
+    assert abs(residual) <= 64 * EPS * (
+        math.exp(z[0]) * (1 + abs(z[0])) + count + r * (abs(z[0]) + abs(centre))
+    )
+
+
+def test_poisson_loss_keeps_its_digits_at_the_minimum():
+    loss, g = get_loss("poisson"), np.empty(1)
+    y, t = np.array([1e6]), 1e-5
+    found = loss.evaluate(np.log(y) + t, y, np.ones(1), g, ENGINE)
+    assert found == pytest.approx(1e6 * (t * t / 2 + t**3 / 6), rel=1e-8)
+    assert loss.evaluate(np.array([800.0]), y, np.ones(1), g, ENGINE) == math.inf
+
+
+@every_loss
+def test_a_range_of_rows_touches_only_its_rows(loss):
+    _, z, y, s = draw(loss, 3, n=1300)
+    kernels, extra, n = loss.kernels(), loss.kernel_arguments(), 1300
+    start, stop = 400, 1290
+    whole, part = np.zeros((4, n)), np.full((4, n), -99.0)
+    part[3, start:stop] = 0.0
+    for out, rows in ((whole, (0, n)), (part, (start, stop))):
+        kernels.evaluate(z, y, s, *extra, out[0], *rows)
+        kernels.curvature(z, y, s, *extra, out[1], *rows)
+        kernels.prox(z, np.zeros(n), y, s, *extra, 0.5, out[3], out[2], *rows)
+    np.testing.assert_array_equal(part[:, start:stop], whole[:, start:stop])
+    assert (part[:, :start] == -99.0).all()
+    assert (part[:, stop:] == -99.0).all()
+    both = [kernels.conjugate(whole[2], y, s, *extra, *rows) for rows in ((0, 700), (700, n))]
+    assert kernels.conjugate(whole[2], y, s, *extra, 0, n) == pytest.approx(sum(both), rel=1e-12)
+
+
+@pytest.mark.parametrize("name", ["hinge", "quantile", "poisson"])
+@pytest.mark.parametrize("seed", range(5))
+def test_intercept_by_formula_is_the_best(name, seed):
+    loss = get_loss(name, tau=0.3) if name == "quantile" else get_loss(name)
+    rng, base, y, s = draw(loss, seed, n=60)
+    best = loss.best_intercept(base, y, s)
+
+    def at(b):
+        return float(s @ value(loss, base + b, y))
+
+    for b in (*(best + rng.normal(size=20)), best - 1e-6, best + 1e-6):
+        assert at(b) >= at(best) * (1 - 1e-12)
+
+
+# --- whole fits
+
+
+def data_for(loss, seed=0, n=60):
+    rng = np.random.default_rng(seed)
+    matrix = rng.normal(size=(n, 7))
+    matrix[:, 6] = matrix[:, 0] + 0.1 * matrix[:, 6]
+    z = matrix @ rng.normal(size=7) * 0.5 + 0.4
+    if loss.task == "classification":
+        y = (z + rng.normal(size=n) > 0).astype(float)
+    elif loss.name == "poisson":
+        y = rng.poisson(np.exp(z)).astype(float)
+    else:
+        y = z + rng.standard_t(2, n)
+    s = np.where(rng.random(n) < 0.1, 0.0, rng.uniform(0.2, 3.0, n))
+    return matrix, y, s, 0.3 * rng.normal(size=n)
+
+
+def independent_optimum(loss, matrix, y, lam, s, offset, intercept):
+    """Least objective by quasi-Newton, or by cvxpy where there are kinks."""
+    design = np.hstack([matrix, np.ones((len(y), 1))]) if intercept else matrix
+    ridge = np.full(design.shape[1], lam)
+    ridge[matrix.shape[1] :] = 0.0
+
+    def objective(x):
+        z = offset + design @ x
+        g = design.T @ (s * derivatives(loss, z, y)[0]) / s.sum() + ridge * x
+        return s @ value(loss, z, y) / s.sum() + ridge @ (x * x) / 2, g
+
+    if loss.smooth:
+        x = np.zeros(design.shape[1])
+        for _ in range(3):
+            options = {"maxiter": 5000, "maxfun": 50000, "ftol": 0, "gtol": 1e-13, "maxcor": 30}
+            x = minimize(objective, x, jac=True, method="L-BFGS-B", options=options).x
+        return objective(x)[0]
+    cp = pytest.importorskip("cvxpy")
+    x = cp.Variable(design.shape[1])
+    z = offset + design @ x
+    if loss.name == "hinge":
+        each = cp.pos(1 - cp.multiply(2 * y - 1, z))
+    else:
+        tau = loss.parameters["tau"]
+        each = cp.maximum(tau * (y - z), (tau - 1) * (y - z))
+    cost = s @ each / s.sum() + cp.sum_squares(cp.multiply(np.sqrt(ridge / 2), x))
+    accuracy = {"tol_gap_abs": 1e-11, "tol_gap_rel": 1e-11, "tol_feas": 1e-11}
+    cp.Problem(cp.Minimize(cost)).solve(solver="CLARABEL", **accuracy)
+    return objective(x.value)[0]
+
+
+FITTED = [
+    *(get_loss(name) for name in NEW),
+    get_loss("huber", delta=0.2),
+    get_loss("quantile", tau=0.8),
+    get_loss("smoothed_hinge", gamma=0.05),
+]
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("intercept", [False, True])
+@pytest.mark.parametrize(
+    "loss", FITTED, ids=lambda x: x.name + "".join(f"-{v:g}" for v in x.parameters.values())
+)
+def test_fits_against_independent_solvers(loss, intercept, weighted):
+    matrix, y, s, offset = data_for(loss, seed=len(loss.name))
+    if not weighted:
+        s, offset = np.ones(len(y)), np.zeros(len(y))
+    lam = 1e-2
+    best = independent_optimum(loss, matrix, y, lam, s, offset, intercept)
+    for cuts in ([], [3, 5]):
+        blocks = np.split(matrix, cuts, axis=1)
+        blocks[-1] = sp.csr_array(blocks[-1])
+        problem = make_problem(
+            blocks,
+            y,
+            loss=loss.name,
+            loss_parameters=loss.parameters,
+            lam=lam,
+            fit_intercept=intercept,
+            sample_weight=s,
+            offset=offset,
+        )
+        for scheme in ("auto", "sharing"):
+            gap = 1e-7 if loss.smooth else 1e-6
+            result = solve(problem, SolverOptions(scheme=scheme, gap=gap, max_rounds=5000, n_threads=1))
+            assert result.status is Status.CONVERGED, (scheme, result.message)
+            assert result.objective == pytest.approx(best, rel=1e-6)
+            x = np.concatenate(result.weights)
+            z = offset + result.intercept + matrix @ x
+            primal = s @ value(loss, z, y) / s.sum() + lam / 2 * x @ x
+            assert result.objective == pytest.approx(primal, rel=1e-11)
+            for record in result.history:
+                # the implied lower bound is one; slack for the other solver's error
+                assert record.objective - record.gap_absolute <= best * (1 + 1e-9)
+                assert record.objective >= best * (1 - 1e-8)
+
+
+@pytest.mark.parametrize("intercept", [False, True])
+@pytest.mark.parametrize("name", NEW)
+def test_the_dual_bound_of_any_vector_in_the_domain_is_one(name, intercept):
+    loss = get_loss(name)
+    matrix, y, _, offset = data_for(loss, seed=4)
+    problem = make_problem([matrix], y, loss=name, lam=1e-2, fit_intercept=intercept, offset=offset)
+    best = solve(problem, SolverOptions(scheme="sharing", gap=1e-7, n_threads=1)).objective * len(y)
+    rng, found = np.random.default_rng(1), []
+    for k in range(30):
+        u, x, z = np.empty(len(y)), rng.normal(size=7) * (k % 3) * 0.2, np.zeros(len(y))
+        loss.prox(rng.normal(size=len(y)), offset, y, problem.weight, 0.3, z, u, ENGINE)
+        if intercept:
+            from fastadmm.coordinator.z_update import update_z_u
+
+            update_z_u(problem, matrix @ x, rng.normal(size=len(y)), 0.5, z, u, 0.0, ENGINE)
+        ridge = problem.regularization
+        regulariser, residual = ridge / 2 * x @ x, matrix.T @ u + ridge * x
+        gap = float(residual @ residual) / (2 * ridge)
+        bound = dual_bound(problem, u, matrix @ x, regulariser, gap, ENGINE)
+        direct = u @ offset - loss.conjugate(u, y, problem.weight, ENGINE)
+        direct -= float(np.sum((matrix.T @ u) ** 2)) / (2 * ridge)
+        assert bound == pytest.approx(direct, rel=1e-10)
+        assert bound <= best * (1 + 1e-6)
+        found.append(bound)
+    u[0] = math.nan
+    assert dual_bound(problem, u, matrix @ x, 0.0, 0.0, ENGINE) == -math.inf
+    outside = np.where(y > y.mean(), 1.0, -1.0) * 1e3 if name != "poisson" else np.full(len(y), -1e3)
+    outside = outside - outside.mean() if intercept else outside
+    if name != "poisson" or not intercept:
+        assert dual_bound(problem, outside, matrix @ x, 0.0, 0.0, ENGINE) == -math.inf
+    if intercept:
+        assert dual_bound(problem, np.full(len(y), 1e-3), matrix @ x, 0.0, 0.0, ENGINE) == -math.inf
+
+
+def test_squared_hinge_and_hinge_are_those_of_liblinear():
+    from sklearn.svm import LinearSVC
+
+    matrix, y, *_ = data_for(get_loss("hinge"), seed=2)
+    lam, n = 0.05, len(y)
+    for name in ("hinge", "squared_hinge"):
+        model = LinearSVC(
+            loss=name,
+            C=1 / (n * lam),
+            fit_intercept=False,
+            dual=True,
+            tol=1e-10,
+            max_iter=10**6,
+            random_state=0,
+        ).fit(matrix, y)
+        problem = make_problem([matrix[:, :3], matrix[:, 3:]], y, loss=name, lam=lam, fit_intercept=False)
+        result = solve(problem, SolverOptions(gap=1e-7))
+        np.testing.assert_allclose(np.concatenate(result.weights), model.coef_[0], atol=2e-3)
+
+
+def test_poisson_is_that_of_scikit_learn():
+    from sklearn.linear_model import PoissonRegressor
+
+    matrix, y, *_ = data_for(get_loss("poisson"), seed=3)
+    model = PoissonRegressor(alpha=0.05, tol=1e-10, max_iter=10000).fit(matrix, y)
+    problem = make_problem([matrix[:, :3], matrix[:, 3:]], y, loss="poisson", lam=0.05)
+    result = solve(problem, SolverOptions(gap=1e-12))
+    np.testing.assert_allclose(np.concatenate(result.weights), model.coef_, atol=1e-5)
+    assert result.intercept == pytest.approx(model.intercept_, abs=1e-5)
+    z = matrix @ model.coef_ + model.intercept_
+    np.testing.assert_allclose(problem.loss.predict_mean(z), model.predict(matrix))
+
+
+@pytest.mark.parametrize(
+    ("name", "lam", "gap", "rounds"),
+    [
+        *((name, lam, 1e-6, 40) for name in (*LABELS[1:], "huber", "poisson") for lam in (1e-1, 1e-3, 1e-4)),
+        *((name, lam, 1e-4, 500) for name in KINKS for lam in (1e-1, 1e-2, 1e-3)),
+    ],
+)
+def test_rounds_on_real_data(name, lam, gap, rounds):
+    from sklearn.datasets import load_breast_cancer, load_diabetes
+
+    if name in LABELS:
+        X, y = load_breast_cancer(return_X_y=True)
+    else:
+        X, y = load_diabetes(return_X_y=True)
+        y = y / y.std() if name == "huber" else y
+    X = (X - X.mean(axis=0)) / X.std(axis=0)
+    problem = make_problem(np.array_split(X, 3, axis=1), y.astype(float), loss=name, lam=lam)
+    result = solve(problem, SolverOptions(gap=gap, max_rounds=rounds))
+    assert result.status is Status.CONVERGED
+
+
+HARD = {
+    "every residual on a flat piece": ("huber", {"delta": 1e-4}, 1.0),
+    "every margin below the parabola": ("smoothed_hinge", {"gamma": 1e-3}, 1e-3),
+    "large counts": ("poisson", None, 1.0),
+    "columns of different sizes": ("squared_hinge", None, np.array([1e-3, 1, 1e3, 1, 1e2, 1, 1])),
+}
+
+
+@pytest.mark.parametrize("intercept", [False, True])
+@pytest.mark.parametrize("case", HARD)
+def test_subspace_never_gets_worse_and_certifies_hard_cases(case, intercept):
+    name, parameters, scale = HARD[case]
+    loss = get_loss(name, **(parameters or {}))
+    matrix, y, *_ = data_for(loss, seed=6, n=150)
+    y = y * 1e5 if name == "poisson" else y * 100 if name == "huber" else y
+    blocks = np.split(matrix * scale, [3], axis=1)
+    problem = make_problem(
+        blocks, y, loss=name, loss_parameters=parameters, lam=1e-5, fit_intercept=intercept
+    )
+    solver = Solver(problem, SolverOptions(scheme="subspace", gap=1e-6, n_threads=1))
+    before = math.inf
+    for _ in range(100):
+        record = solver.round()
+        assert record.objective <= before * (1 + 1e-13)
+        before = record.objective
+        if record.gap <= 1e-6:
+            break
+    assert record.gap <= 1e-6
+
+
+# --- choices, parameters, targets
+
+
+def test_subspace_is_chosen_for_smooth_losses_only():
+    assert choose_scheme("auto", smooth=True)[0] == "subspace"
+    assert choose_scheme("auto", smooth=False) == ("sharing", "the loss has kinks")
+    assert {name for name, loss in LOSSES.items() if not loss.smooth} == set(KINKS)
+
+
+@pytest.mark.parametrize("name", KINKS)
+def test_subspace_with_kinks_is_refused_before_anything_compiles(name, monkeypatch):
+    monkeypatch.setattr(type(LOSSES[name]), "kernels", lambda self: pytest.fail("compiled"))
+    matrix, y, *_ = data_for(get_loss(name))
+    problem = make_problem([matrix], y, loss=name)
+    with pytest.raises(ConfigError, match=r"^scheme: 'subspace' needs a loss without kinks; .*'sharing'"):
+        Solver(problem, SolverOptions(scheme="subspace"))
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters", "message"),
+    [
+        ("tukey", {}, "loss: unknown loss 'tukey'; choose one of hinge, huber, logistic"),
+        ("huber", {"tau": 1}, "loss: huber has no parameter 'tau'; it has delta"),
+        ("hinge", {"gamma": 1}, "loss: hinge has no parameter 'gamma'; it has none"),
+        ("huber", {"delta": 0}, "loss: huber: delta 0 must be positive and finite"),
+        ("huber", {"delta": math.inf}, "loss: huber: delta inf must be positive and finite"),
+        ("huber", {"delta": "wide"}, "loss: huber: delta 'wide' is not a number"),
+        ("quantile", {"tau": 1.0}, "loss: quantile: tau 1.0 must be between 0 and 1"),
+        ("quantile", {"tau": math.nan}, "loss: quantile: tau nan must be between 0 and 1"),
+        ("smoothed_hinge", {"gamma": -1}, "loss: smoothed_hinge: gamma -1 must be positive and finite"),
+    ],
+)
+def test_wrong_parameters_are_one_line(name, parameters, message):
+    with pytest.raises(ConfigError) as caught:
+        make_problem([np.eye(3)], [0, 1, 1], loss=name, loss_parameters=parameters)
+    assert str(caught.value).startswith(message)
+    assert "\n" not in str(caught.value)
+
+
+def test_parameters_are_part_of_the_loss():
+    problem = make_problem([np.eye(3)], [0, 1, 1], loss="huber", loss_parameters={"delta": 2})
+    assert problem.loss == get_loss("huber", delta=2.0)
+    assert problem.loss.parameters == {"delta": 2.0}
+    assert get_loss("huber").parameters == {"delta": 1.0}
+    assert get_loss("quantile").parameters == {"tau": 0.5}
+    assert get_loss("smoothed_hinge").parameters == {"gamma": 1.0}
+
+
+@pytest.mark.parametrize(
+    ("name", "y", "message"),
+    [
+        *(
+            (name, [0, 1, 0.5], "y: target 0.5 in row 2 is not 0 or 1; hinge losses take hard")
+            for name in LABELS
+        ),
+        *((name, [-1, 1, 1], "y: target -1.0 in row 0 is not 0 or 1") for name in LABELS),
+        *((name, [1, 1, 1], "y: only one class is present (1); two are needed") for name in LABELS),
+        ("poisson", [1, -2, 0], "y: target -2.0 in row 1 is negative; the poisson loss needs counts"),
+        ("poisson", [0, 0, 0], "y: all targets are zero; the poisson loss needs a positive one"),
+        ("poisson", [1, math.inf, 0], "y: value inf in row 1"),
+        ("quantile", [1, math.nan, 0], "y: value nan in row 1"),
+    ],
+)
+def test_targets_outside_the_domain(name, y, message):
+    with pytest.raises(InputError) as caught:
+        make_problem([np.eye(3)], y, loss=name)
+    assert str(caught.value).startswith(message)
+
+
+def test_zero_counts_without_an_intercept_are_a_problem_like_any_other():
+    problem = make_problem([np.eye(3)], np.zeros(3), loss="poisson", fit_intercept=False, lam=0.1)
+    assert solve(problem, SolverOptions(gap=1e-9)).status is Status.CONVERGED
+
+
+def test_hinge_losses_write_no_probability():
+    from fastadmm.runs.predict import Predictions, write_predictions
+
+    score, file = np.array([0.5, -2.0]), io.StringIO()
+    mean = get_loss("hinge").predict_mean(score)
+    model = SimpleNamespace(loss="hinge")
+    write_predictions(file, Predictions(np.arange(2), score, mean, ["b", "a"], model, None))
+    assert file.getvalue() == "id,score,label\n0,0.5,b\n1,-2.0,a\n"
+    np.testing.assert_array_equal(mean, score)
+
+
+def test_documented_losses_are_the_ones_of_the_program():
+    rows = re.findall(r"^\| `(\w+)` \| .* \| (.*?) \| `(\w+)` \|$", DOCUMENT.read_text("utf-8"), re.MULTILINE)
+    assert [name for name, *_ in rows] == list(LOSSES)
+    for name, parameter, scheme in rows:
+        loss = LOSSES[name]
+        assert scheme == choose_scheme("auto", smooth=loss.smooth)[0]
+        expected = " ".join(f"`{k}` = {v:g}" for k, v in loss.parameters.items()) or "none"
+        assert parameter == expected
