@@ -28,6 +28,8 @@ def _register() -> None:
 
     for name in COMMANDS:
         import_module(f"fastadmm.cli.{name}")
+    # A module that was imported earlier registered earlier; the order of the help is ours.
+    app.registered_commands.sort(key=lambda command: COMMANDS.index(command.callback.__name__))  # type: ignore[union-attr]
 
 
 #: Order of the commands in ``--help``.
