@@ -36,7 +36,7 @@ readme: venv ## measure the README's numbers, draw its picture (a minute; FASTAD
 	$(BIN)/python bench/readme.py
 
 demo: $(VENV)/.demo-installed ## train on a real data set and write a report
-	$(BIN)/fastadmm demo
+	$(BIN)/fastadmm demo --force
 
 lint: venv ## ruff: rules and format
 	$(BIN)/ruff check .
