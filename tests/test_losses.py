@@ -586,6 +586,20 @@ def test_subspace_never_gets_worse_and_certifies_hard_cases(case, intercept):
     assert record.gap <= 1e-6
 
 
+@pytest.mark.parametrize("name", ["huber", "squared_hinge"])
+def test_a_nearly_perfect_fit_is_certified(name, monkeypatch):
+    """Gradients as small as rounding in z do not sum to zero; repaired they still prove a bound."""
+    rng = np.random.default_rng(1)
+    matrix = 100.0 * rng.normal(size=(8, 20))
+    y = np.array([0.0, 1.0] * 4) if name == "squared_hinge" else rng.normal(size=8)
+    problem = make_problem([matrix[:, :9], matrix[:, 9:]], y, loss=name, lam=1e-4)
+    result = solve(problem, SolverOptions(gap=1e-6, max_rounds=60))
+    assert result.status is Status.CONVERGED
+    assert result.objective < 1e-6
+    monkeypatch.setattr("fastadmm.coordinator.certificate._REPAIRABLE", 0.0)
+    assert solve(problem, SolverOptions(gap=1e-6, max_rounds=60)).status is Status.MAX_ROUNDS
+
+
 # --- choices, parameters, targets
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
@@ -10,6 +9,7 @@ import numpy as np
 from fastadmm.coordinator.certificate import dual_bound, primal_value
 from fastadmm.coordinator.coordinator import Coordinator
 from fastadmm.coordinator.method import Measured, Method
+from fastadmm.coordinator.penalised_bound import penalised_bound
 from fastadmm.coordinator.schemes import Scheme
 from fastadmm.engine import Engine
 from fastadmm.party import Party
@@ -40,8 +40,8 @@ class AdmmMethod(Method):
         self.problem, self.engine = problem, engine
         self.name, self.convergent = scheme.name, scheme.convergent
         self.parties = [
-            Party(name, block, problem.regularization, engine, x_update)
-            for name, block in zip(problem.names, problem.blocks)
+            Party(name, block, problem.regularization, engine, x_update, regularizer, problem.constraint)
+            for name, block, regularizer in zip(problem.names, problem.blocks, problem.party_regularizers)
         ]
         self.coordinator = Coordinator(problem, scheme, penalty, engine, memory)
         self._intercept = 0.0
@@ -59,14 +59,18 @@ class AdmmMethod(Method):
         self._intercept = primal.intercept
         # With kinks the gradient proves nothing; u does, see the certificate's module.
         dual = primal.gradient if problem.loss.smooth else self.coordinator.last.u
-        certificates = self.engine.map(lambda p: p.certify(dual, outcome.pull), self.parties)
-        gaps = sum(c.gap for c in certificates)
         regulariser = sum(p.penalty_value() for p in self.parties)
         objective = primal.loss + regulariser
-        if not problem.loss.smooth:
-            bound = dual_bound(problem, dual, outcome.total, regulariser, gaps, self.engine)
+        if problem.is_ridge:
+            certificates = self.engine.map(lambda p: p.certify(dual, outcome.pull), self.parties)
+            stationarity, gaps = sum(c.stationarity for c in certificates), sum(c.gap for c in certificates)
+            if primal.dual_feasible:
+                bound = objective - gaps
+            else:
+                bound = dual_bound(problem, dual, outcome.total, regulariser, gaps, self.engine)
         else:
-            bound = objective - gaps if primal.dual_feasible else -math.inf
+            stationarity = sum(self.engine.map(lambda p: p.stationarity(outcome.pull), self.parties))
+            bound = penalised_bound(problem, self.parties, self.coordinator.last.u, self.engine)
         cross, square = outcome.lagrangian_terms
         return Measured(
             objective=objective,
@@ -75,7 +79,7 @@ class AdmmMethod(Method):
             dual_residual=outcome.dual_residual,
             augmented_lagrangian=self._loss_at_z() + regulariser + cross + 0.5 * r * square,
             # The z-part of equation 13 is |r (S - z)|^2, as u is the loss gradient at z.
-            lyapunov=sum(c.stationarity for c in certificates) + r * r * square + square,
+            lyapunov=stationarity + r * r * square + square,
             penalty=r,
             accelerated=outcome.accelerated,
         )

@@ -25,10 +25,13 @@ from fastadmm.coordinator.root import increasing_root
 from fastadmm.engine import Engine
 from fastadmm.problem import Problem
 
-__all__ = ["LowerBound", "PrimalValue", "dual_bound", "primal_value", "sums_to_zero"]
+__all__ = ["LowerBound", "PrimalValue", "dual_bound", "make_feasible", "primal_value", "sums_to_zero"]
 
 #: Largest sum of the gradient, relative to its absolute sum, that counts as zero.
 _FEASIBILITY = 1e-9
+
+#: Up to this relative sum a gradient is repaired: rounding in z, where the losses nearly vanish.
+_REPAIRABLE = 1e-3
 
 
 @dataclass(frozen=True)
@@ -44,8 +47,8 @@ class PrimalValue:
     intercept : float
         The minimising b.
     dual_feasible : bool
-        Whether g is a gradient and sums to zero as far as rounding allows;
-        without it the gap formula proves nothing.
+        Whether g is the gradient and sums to zero as far as rounding allows;
+        without it the gap formula proves nothing, but :func:`dual_bound` may.
     """
 
     loss: float
@@ -89,8 +92,37 @@ def primal_value(problem: Problem, total: np.ndarray, intercept: float, engine: 
         intercept = increasing_root(evaluate, intercept)  # also after a formula: the last digits
     else:
         value = loss.evaluate(base + intercept, y, weight, gradient, engine)
-    feasible = loss.smooth and (not problem.fit_intercept or sums_to_zero(gradient))
+    feasible = make_feasible(problem, base + intercept, gradient, engine)
     return PrimalValue(value, gradient, intercept, feasible)
+
+
+def make_feasible(problem: Problem, z: np.ndarray, gradient: np.ndarray, engine: Engine) -> bool:
+    """Repair a gradient whose sum only rounding keeps from zero.
+
+    Parameters
+    ----------
+    problem : Problem
+    z : ndarray of shape (N,)
+        Where the gradient was taken.
+    gradient : ndarray of shape (N,)
+        Changed in place if it needs and allows a repair, by a Newton step of its sum.
+    engine : Engine
+
+    Returns
+    -------
+    bool
+        Whether it was left as the gradient and is dual feasible.
+    """
+    loss = problem.loss
+    if not loss.smooth or not problem.fit_intercept or sums_to_zero(gradient):
+        return loss.smooth
+    excess = float(gradient.sum())
+    if abs(excess) <= _REPAIRABLE * float(np.abs(gradient).sum()):
+        curvature = loss.curvature(z, problem.y, problem.weight, np.empty_like(z), engine)
+        total = float(curvature.sum())
+        if total > 0.0:
+            gradient -= curvature * (excess / total)
+    return False
 
 
 def dual_bound(

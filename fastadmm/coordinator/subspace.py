@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from fastadmm.blocks import check_scale
-from fastadmm.coordinator.certificate import PrimalValue, primal_value, sums_to_zero
+from fastadmm.coordinator.certificate import PrimalValue, dual_bound, make_feasible, primal_value
 from fastadmm.coordinator.method import Measured, Method
 from fastadmm.coordinator.span import SpanPoint, minimise_over_span
 from fastadmm.direction_party import DirectionParty
@@ -93,7 +93,7 @@ class SubspaceCoordinator:
         gradient = np.empty(problem.n_samples)
         z = problem.offset + self.point.total + self.point.intercept
         value = problem.loss.evaluate(z, problem.y, problem.weight, gradient, self.engine)
-        feasible = not problem.fit_intercept or sums_to_zero(gradient)
+        feasible = make_feasible(problem, z, gradient, self.engine)
         self.primal = PrimalValue(value, gradient, self.point.intercept, feasible)
 
     def adopt(self, messages: np.ndarray, owner: np.ndarray) -> None:
@@ -221,13 +221,18 @@ class SubspaceMethod(Method):
     def round(self) -> Measured:
         coordinator, scale = self.coordinator, self.problem.regularization
         start = coordinator.primal if coordinator.primal is not None else coordinator.start()
-        before = start.loss + coordinator.regulariser()
+        total, regulariser = coordinator.point.total, coordinator.regulariser()
         squared = coordinator.round(self.parties)
         after = (coordinator.primal or start).loss + coordinator.regulariser()
         stationarity = sum(squared)
+        gaps = stationarity / (2.0 * scale)
+        if start.dual_feasible:
+            bound = start.loss + regulariser - gaps
+        else:
+            bound = dual_bound(self.problem, start.gradient, total, regulariser, gaps, self.engine)
         return Measured(
             objective=after,
-            lower_bound=before - stationarity / (2.0 * scale) if start.dual_feasible else -math.inf,
+            lower_bound=bound,
             # z is the sum of the messages itself; u is the loss gradient: only the parties' terms are left.
             primal_residual=0.0,
             dual_residual=math.sqrt(stationarity / (len(self.parties) * self.problem.n_samples)),
