@@ -1,0 +1,33 @@
+"""The convergence page is made from the measured numbers, not by hand."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def load_script():
+    spec = importlib.util.spec_from_file_location("bench_rounds", ROOT / "bench" / "rounds.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_page_equals_what_the_script_makes_of_the_measurements():
+    script = load_script()
+    measured = json.loads((ROOT / "bench" / "rounds.json").read_text(encoding="utf-8"))
+    page = (ROOT / "docs" / "convergence.md").read_text(encoding="utf-8")
+    assert script.replace_block(page, script.block(measured)) == page
+
+
+def test_what_the_page_says_in_words_is_true():
+    measured = json.loads((ROOT / "bench" / "rounds.json").read_text(encoding="utf-8"))
+    cases = measured["cases"]
+    assert all(c["certified"][1] <= 40 for c in cases)
+    reached = sum(c["rounds"]["sharing"][1] is not None for c in cases) / len(cases)
+    assert 0.6 < reached < 0.75
+    # the certificate never comes before the accuracy it certifies
+    assert all(c["certified"][k] >= c["rounds"]["subspace"][k] for c in cases for k in range(3))
