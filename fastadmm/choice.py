@@ -20,6 +20,7 @@ def choose_scheme(
     acceleration: str = "auto",
     x_update: str = "auto",
     smooth: bool = True,
+    ridge: bool = True,
 ) -> tuple[str, str]:
     """Resolve ``auto``, and check that the options go with the scheme.
 
@@ -33,6 +34,9 @@ def choose_scheme(
         "auto" choose ``sharing``.
     smooth : bool
         Whether the loss has a continuous derivative, which ``subspace`` needs.
+    ridge : bool
+        Whether the regulariser is squared l2 without a constraint, which
+        ``subspace`` and the x-updates that have a name need.
 
     Returns
     -------
@@ -53,15 +57,23 @@ def choose_scheme(
         "x_update": x_update != "auto",
     }
     given = [name for name, is_given in options.items() if is_given]
+    if not ridge and x_update != "auto":
+        raise ConfigError(f"x_update: {x_update!r} solves squared l2 without a constraint only; leave it out")
     if scheme == "auto":
         if given:
             return "sharing", f"{given[0]} is an option of ADMM"
         if not smooth:
             return "sharing", "the loss has kinks"
+        if not ridge:
+            return "sharing", "regularizer or constraint beyond squared l2"
         return SUBSPACE, "smooth loss with squared l2: fewest rounds"
     if scheme == SUBSPACE and not smooth:
         raise ConfigError(
             "scheme: 'subspace' needs a loss without kinks; for hinge and quantile choose 'sharing' or 'auto'"
+        )
+    if scheme == SUBSPACE and not ridge:
+        raise ConfigError(
+            "scheme: 'subspace' needs regularizer l2 without a constraint; choose 'sharing' or 'auto'"
         )
     if scheme == SUBSPACE and given:
         raise ConfigError(f"{given[0]}: scheme 'subspace' has none; leave it out, or choose scheme 'sharing'")

@@ -12,8 +12,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from fastadmm.blocks import FeatureBlock, check_scale
+from fastadmm.constraints import AllSpace, Constraint
 from fastadmm.engine import Engine
-from fastadmm.xupdate.choose import choose_x_update
+from fastadmm.penalty import PartyPenalty
+from fastadmm.regularizers import Regularizer, SquaredL2
+from fastadmm.xupdate.choose import choose_penalised
 
 __all__ = ["Certificate", "Party"]
 
@@ -49,6 +52,10 @@ class Party:
         Runs the products.
     x_update : {"auto", "gram", "kernel", "cg"}
         How to solve the x-update.
+    regularizer : Regularizer, optional
+        R_m; squared l2 without one.
+    constraint : Constraint, optional
+        X_m; all space without one.
 
     Attributes
     ----------
@@ -59,13 +66,24 @@ class Party:
     """
 
     def __init__(
-        self, name: str, block: FeatureBlock, regularization: float, engine: Engine, x_update: str = "auto"
+        self,
+        name: str,
+        block: FeatureBlock,
+        regularization: float,
+        engine: Engine,
+        x_update: str = "auto",
+        regularizer: Regularizer | None = None,
+        constraint: Constraint | None = None,
     ) -> None:
         self.name = name
         self.block = block
         self.regularization = regularization
         self.engine = engine
-        self.update, self.reason = choose_x_update(block, x_update)
+        self.penalty = PartyPenalty(regularizer or SquaredL2(), constraint or AllSpace(), regularization)
+        self.update, self.reason = choose_penalised(
+            block, self.penalty.regularizer, self.penalty.constraint, x_update
+        )
+        self._dual = np.zeros(block.shape[1])
         self.weights = np.zeros(block.shape[1])
 
     def prepare(self) -> None:
@@ -93,13 +111,13 @@ class Party:
         -------
         ndarray of shape (N,)
             :math:`D_m x_m` with
-            :math:`x_m = \arg\min \tfrac{\lambda W}{2}\|x\|^2 + \tfrac{\tau r}{2}\|D_m x - w\|^2`.
+            :math:`x_m = \arg\min_{x \in X_m} \lambda W R_m(x) + \tfrac{\tau r}{2}\|D_m x - w\|^2`.
         """
         self.weights = self.update.solve(w, self.regularization / scaled_penalty, self.weights, self.engine)
         return self.block.product(self.weights, self.engine)
 
     def certify(self, gradient: np.ndarray, pull: np.ndarray) -> Certificate:
-        r"""This party's share of the duality gap and of V^t.
+        r"""This party's share of the duality gap and of V^t, for squared l2 without a set.
 
         Parameters
         ----------
@@ -122,6 +140,41 @@ class Party:
         mapped = (scale * self.weights + lagrangian) / (1.0 + scale)
         return Certificate(float(residual @ residual) / (2.0 * scale), float(mapped @ mapped))
 
+    def stationarity(self, pull: np.ndarray) -> float:
+        r"""Squared prox-gradient map of equation 13, for any regulariser and set.
+
+        Parameters
+        ----------
+        pull : ndarray of shape (N,)
+            As in :meth:`certify`.
+
+        Returns
+        -------
+        float
+            :math:`\|x_m - \mathrm{prox}_{h_m}(x_m - D_m^\top \mathrm{pull})\|^2`,
+            :math:`h_m = \lambda W R_m + \mathrm{ind}_{X_m}`.
+        """
+        target = self.weights - self.block.transposed_product(pull, self.engine)
+        mapped = self.weights - self.penalty.prox(target, 1.0)
+        return float(mapped @ mapped)
+
+    def dual_scale(self, u: np.ndarray) -> float:
+        r"""Largest :math:`\alpha \le 1` for which :math:`h_m^*(-\alpha D_m^\top u)` is finite.
+
+        Parameters
+        ----------
+        u : ndarray of shape (N,)
+            Dual vector; its image is kept for :meth:`dual_value`.
+        """
+        self._dual = -self.block.transposed_product(u, self.engine)
+        return self.penalty.largest_scale(self._dual)
+
+    def dual_value(self, scale: float) -> float:
+        r""":math:`h_m^*(-\alpha D_m^\top u)` at a scale that every party allows, for the last u."""
+        return self.penalty.conjugate(scale * self._dual)
+
     def penalty_value(self) -> float:
-        r"""Regulariser :math:`\tfrac{\lambda W}{2} \|x_m\|^2`, summed scaling."""
+        r"""Regulariser :math:`\lambda W R_m(x_m)`, summed scaling."""
+        if not self.penalty.is_ridge:
+            return self.penalty.value(self.weights)
         return 0.5 * self.regularization * float(self.weights @ self.weights)

@@ -1,7 +1,9 @@
 r"""The training problem: what is minimised, checked once before anything runs.
 
 .. math:: F(x, b) = \frac1W \sum_i s_i\, \ell(o_i + b + \textstyle\sum_m D_m x_m)_i
-          + \frac{\lambda}{2} \sum_m \|x_m\|^2, \qquad W = \sum_i s_i
+          + \lambda \sum_m R_m(x_m), \qquad x_m \in X_m, \qquad W = \sum_i s_i
+
+R is squared l2, :math:`\tfrac12 \|x\|^2`, and X all space unless said otherwise.
 """
 
 from __future__ import annotations
@@ -13,8 +15,11 @@ from typing import Any
 import numpy as np
 
 from fastadmm.blocks import FeatureBlock, as_block
+from fastadmm.constraints import AllSpace, Constraint, get_constraint
 from fastadmm.errors import ConfigError, InputError
 from fastadmm.losses import Loss, get_loss
+from fastadmm.penalty import check_compatible
+from fastadmm.regularizers import Regularizer, SquaredL2, get_regularizer
 
 __all__ = ["Problem", "TestSet", "make_problem"]
 
@@ -62,6 +67,10 @@ class Problem:
         Whether an unpenalised intercept b is fitted (kept by the coordinator).
     total_weight : float
         W, the sum of the weights: N.
+    regularizers : list of Regularizer
+        R_m of each party; empty stands for squared l2.
+    constraint : Constraint
+        X_m, the same for every party.
     """
 
     blocks: list[FeatureBlock]
@@ -74,6 +83,8 @@ class Problem:
     fit_intercept: bool
     total_weight: float
     test: TestSet | None = field(default=None)
+    regularizers: list[Regularizer] = field(default_factory=list)
+    constraint: Constraint = field(default_factory=AllSpace)
 
     @property
     def n_samples(self) -> int:
@@ -84,6 +95,18 @@ class Problem:
     def n_parties(self) -> int:
         """Number of parties M."""
         return len(self.blocks)
+
+    @property
+    def party_regularizers(self) -> list[Regularizer]:
+        """R_m of each party."""
+        return self.regularizers or [SquaredL2()] * self.n_parties
+
+    @property
+    def is_ridge(self) -> bool:
+        """Whether the regulariser is squared l2 without a constraint."""
+        return isinstance(self.constraint, AllSpace) and all(
+            isinstance(r, SquaredL2) for r in self.regularizers
+        )
 
     @property
     def regularization(self) -> float:
@@ -103,6 +126,9 @@ def make_problem(
     offset: Any = None,
     names: Sequence[str] | None = None,
     test: TestSet | None = None,
+    regularizer: str | Regularizer = "l2",
+    regularizer_parameters: Mapping[str, Any] | None = None,
+    constraint: str | Constraint | None = None,
 ) -> Problem:
     r"""Check the parts of a problem and put them together.
 
@@ -126,6 +152,12 @@ def make_problem(
     names : sequence of str, optional
         Party names; default ``party-1`` and so on.
     test : TestSet, optional
+    regularizer : str or Regularizer
+        A name of :data:`fastadmm.regularizers.REGULARIZERS`.
+    regularizer_parameters : mapping, optional
+        ``{"l1_ratio": 0.3}`` of ``elastic_net``, ``{"groups": ...}`` of ``group_lasso``.
+    constraint : str, Constraint or None
+        ``"nonnegative"``, ``"box:-1,1"`` or ``"ball:2.5"``, for every party.
 
     Returns
     -------
@@ -137,9 +169,13 @@ def make_problem(
         If row counts differ, values are not finite, targets lie outside the
         loss's domain, or only one class is present.
     ConfigError
-        If the loss or a parameter of it is unknown, or ``lam`` is not a positive finite number.
+        If loss, regulariser, constraint or a parameter of them is unknown, they
+        do not go together, or ``lam`` is not a positive finite number.
     """
     model_loss = get_loss(loss, **(loss_parameters or {}))
+    penalty = get_regularizer(regularizer, regularizer_parameters)
+    allowed = get_constraint(constraint)
+    check_compatible(penalty, allowed)
     try:
         lam = float(lam)
     except (TypeError, ValueError):
@@ -181,6 +217,8 @@ def make_problem(
         bool(fit_intercept),
         float(weight.sum()),
         test,
+        [penalty.of_party(m, block.shape[1], label) for m, (block, label) in enumerate(zip(checked, labels))],
+        allowed,
     )
 
 

@@ -85,12 +85,13 @@ class SolverOptions:
             raise ConfigError(f"n_threads: {self.n_threads!r} must be at least 1")
         self.resolved_scheme()
 
-    def resolved_scheme(self, smooth: bool = True) -> tuple[str, str]:
+    def resolved_scheme(self, smooth: bool = True, ridge: bool = True) -> tuple[str, str]:
         """Name of the scheme that will run for a loss that is ``smooth`` or not, and why.
 
-        See :func:`fastadmm.choice.choose_scheme`.
+        ``ridge`` says whether regulariser and set are squared l2 and all
+        space. See :func:`fastadmm.choice.choose_scheme`.
         """
-        return choose_scheme(self.scheme, self.penalty, self.acceleration, self.x_update, smooth)
+        return choose_scheme(self.scheme, self.penalty, self.acceleration, self.x_update, smooth, ridge)
 
 
 @dataclass
@@ -309,7 +310,7 @@ class Solver:
 
 
 def _make_method(problem: Problem, options: SolverOptions, engine: Engine) -> Method:
-    name, _ = options.resolved_scheme(problem.loss.smooth)
+    name, _ = options.resolved_scheme(problem.loss.smooth, problem.is_ridge)
     if name == SUBSPACE:
         return SubspaceMethod(problem, engine)
     scheme = get_scheme(name)

@@ -8,9 +8,11 @@ from typing import ClassVar
 import numpy as np
 
 from fastadmm.blocks import FeatureBlock
+from fastadmm.constraints import Constraint
 from fastadmm.engine import Engine
+from fastadmm.regularizers import Regularizer
 
-__all__ = ["XUpdate"]
+__all__ = ["PenalisedUpdate", "XUpdate"]
 
 
 class XUpdate(ABC):
@@ -19,9 +21,8 @@ class XUpdate(ABC):
     #: Name in logs and reports.
     name: ClassVar[str]
 
-    @abstractmethod
-    def __init__(self, block: FeatureBlock) -> None:
-        """Keep the block; do no work yet."""
+    #: What it solves for; nothing is computed before :meth:`prepare`.
+    block: FeatureBlock
 
     @abstractmethod
     def prepare(self, engine: Engine) -> None:
@@ -29,7 +30,7 @@ class XUpdate(ABC):
 
     @abstractmethod
     def solve(self, w: np.ndarray, mu: float, start: np.ndarray, engine: Engine) -> np.ndarray:
-        """Minimise ``mu/2 |x|^2 + 1/2 |D x - w|^2``.
+        """Minimise ``mu R(x) + 1/2 |D x - w|^2``; without more said, ``R = 1/2 |x|^2``.
 
         Parameters
         ----------
@@ -45,3 +46,19 @@ class XUpdate(ABC):
         -------
         ndarray of shape (d,)
         """
+
+
+class PenalisedUpdate(XUpdate):
+    r"""Solver of :math:`\min_{x \in X} \mu R(x) + \tfrac12 \|D x - w\|^2` beyond squared l2.
+
+    Parameters
+    ----------
+    block : FeatureBlock of shape (N, d)
+    regularizer : Regularizer
+        R of this party.
+    constraint : Constraint
+        X.
+    """
+
+    def __init__(self, block: FeatureBlock, regularizer: Regularizer, constraint: Constraint) -> None:
+        self.block, self.regularizer, self.constraint = block, regularizer, constraint

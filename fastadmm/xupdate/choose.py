@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 from fastadmm.blocks import FeatureBlock
+from fastadmm.constraints import AllSpace, Ball, Constraint
 from fastadmm.errors import ConfigError
-from fastadmm.xupdate.base import XUpdate
+from fastadmm.regularizers import Regularizer, SquaredL2
+from fastadmm.xupdate.ball import GramBall
+from fastadmm.xupdate.base import PenalisedUpdate, XUpdate
 from fastadmm.xupdate.conjugate_gradient import ConjugateGradient
 from fastadmm.xupdate.gram import GramEigen
+from fastadmm.xupdate.gram_descent import GramDescent, GroupDescent
 from fastadmm.xupdate.kernel_side import KernelEigen
+from fastadmm.xupdate.proximal_gradient import GramProximalGradient, ProximalGradient
 
-__all__ = ["X_UPDATES", "choose_x_update", "preparation_bytes"]
+__all__ = ["X_UPDATES", "choose_penalised", "choose_x_update", "preparation_bytes"]
 
-X_UPDATES: dict[str, type[XUpdate]] = {cls.name: cls for cls in (GramEigen, KernelEigen, ConjugateGradient)}
+#: For squared l2 without a set, the only ones that can be asked for by name.
+X_UPDATES: dict[str, type[GramEigen] | type[KernelEigen] | type[ConjugateGradient]] = {
+    GramEigen.name: GramEigen,
+    KernelEigen.name: KernelEigen,
+    ConjugateGradient.name: ConjugateGradient,
+}
 
 #: Largest matrix side for a full eigendecomposition: about 10 s on one core, 128 MB.
 MAX_EIGEN_SIDE = 4096
@@ -53,6 +63,54 @@ def _choose(n: int, d: int) -> tuple[str, str]:
     if n < d and n <= MAX_EIGEN_SIDE:
         return "kernel", f"more columns than rows: eigendecomposition of the {n} x {n} kernel matrix"
     return "cg", f"{n} x {d} is too large to factorise: warm-started conjugate gradients"
+
+
+def choose_penalised(
+    block: FeatureBlock, regularizer: Regularizer, constraint: Constraint, force: str = "auto"
+) -> tuple[XUpdate, str]:
+    """Pick the x-update for any regulariser and set.
+
+    Parameters
+    ----------
+    block : FeatureBlock of shape (N, d)
+    regularizer, constraint
+        Of this party.
+    force : str
+        As in :func:`choose_x_update`; beyond squared l2 without a set only "auto".
+
+    Returns
+    -------
+    update : XUpdate
+        Not yet prepared.
+    reason : str
+        One clause for the log.
+
+    Raises
+    ------
+    ConfigError
+        If ``force`` is unknown or solves another problem.
+    """
+    whole = isinstance(constraint, AllSpace)
+    if isinstance(regularizer, SquaredL2) and whole:
+        return choose_x_update(block, force)
+    if force != "auto":
+        raise ConfigError(
+            f"x_update: {force!r} solves squared l2 without a constraint only; choose auto for "
+            f"{regularizer.name} with constraint {constraint.text}"
+        )
+    d = block.shape[1]
+    kind: type[PenalisedUpdate]
+    if d > MAX_EIGEN_SIDE:
+        kind, reason = ProximalGradient, f"{d} columns are too many for a Gram matrix"
+    elif isinstance(constraint, Ball) and regularizer.shares[0] == 0.0:
+        kind, reason = GramBall, f"ball: secular equation on the {d} x {d} Gram matrix"
+    elif isinstance(constraint, Ball) or (not regularizer.separable and not whole):
+        kind, reason = GramProximalGradient, f"proximal gradient on the {d} x {d} Gram matrix"
+    elif not regularizer.separable:
+        kind, reason = GroupDescent, f"group descent on the {d} x {d} Gram matrix"
+    else:
+        kind, reason = GramDescent, f"coordinate descent on the {d} x {d} Gram matrix"
+    return kind(block, regularizer, constraint), reason
 
 
 def preparation_bytes(n: int, d: int, force: str = "auto") -> int:

@@ -1,0 +1,133 @@
+r"""Regulariser and set of one party together: :math:`h = \lambda W R + \mathrm{ind}_X`.
+
+Its proximal operator and its conjugate are closed formulas where the set is
+all space, the non-negative orthant or a ball (:math:`\Omega`, orthant and
+radial terms compose), and where both parts are sums over columns.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from fastadmm.constraints import AllSpace, Box, Constraint, NonNegative
+from fastadmm.errors import ConfigError
+from fastadmm.regularizers import Regularizer, SquaredL2
+
+__all__ = ["PartyPenalty", "check_compatible"]
+
+Array = np.ndarray
+
+#: A scaled dual point stays inside the feasible set by this much, for rounding.
+_MARGIN = 1e-14
+
+
+def check_compatible(regularizer: Regularizer, constraint: Constraint) -> None:
+    """Refuse a pair without a proximal operator; every loss goes with every other pair.
+
+    Parameters
+    ----------
+    regularizer : Regularizer
+    constraint : Constraint
+
+    Raises
+    ------
+    ConfigError
+        For group lasso in a box.
+    """
+    if not regularizer.separable and isinstance(constraint, Box):
+        raise ConfigError(
+            f"constraint: {regularizer.name} in a box has no proximal operator here; "
+            "choose nonnegative, ball:RADIUS or all, or a regularizer that is a sum over columns"
+        )
+
+
+@dataclass(frozen=True)
+class PartyPenalty:
+    r""":math:`h(x) = \kappa R(x)` on X, infinite elsewhere.
+
+    Parameters
+    ----------
+    regularizer : Regularizer
+        R of this party.
+    constraint : Constraint
+        X.
+    strength : float
+        :math:`\kappa`: :math:`\lambda W` in the summed scaling.
+    """
+
+    regularizer: Regularizer
+    constraint: Constraint
+    strength: float
+
+    @property
+    def is_ridge(self) -> bool:
+        """Whether this is squared l2 without a set."""
+        return isinstance(self.regularizer, SquaredL2) and isinstance(self.constraint, AllSpace)
+
+    @property
+    def coefficients(self) -> tuple[float, float]:
+        r"""Factors of :math:`\Omega(x)` and :math:`\tfrac12\|x\|^2`."""
+        first, second = self.regularizer.shares
+        return self.strength * first, self.strength * second
+
+    def value(self, x: Array) -> float:
+        r""":math:`\kappa R(x)` for x of shape (d,) in the set."""
+        return self.strength * self.regularizer.value(x)
+
+    def prox(self, v: Array, step: float) -> Array:
+        r"""Minimise :math:`\text{step}\cdot h(x) + \tfrac12 \|x - v\|^2`; v and result of shape (d,)."""
+        if isinstance(self.constraint, NonNegative):
+            v = self.constraint.project(v)  # before shrinking: a group shrinks by its positive part alone
+        return self.constraint.project(self.regularizer.prox(v, step * self.strength))
+
+    def largest_scale(self, q: Array) -> float:
+        r"""Largest :math:`\alpha \in [0, 1]` for which :math:`h^*(\alpha q)` is finite; q of shape (d,).
+
+        With :math:`\kappa' = \kappa\alpha_R` the factor of :math:`\Omega`, it is
+        :math:`\kappa' / \Omega^\circ(q)` where neither a square nor a set bounds x.
+        """
+        first, second = self.coefficients
+        if second > 0.0 or math.isfinite(self.constraint.radius):
+            return 1.0
+        size = self.regularizer.dual_norm(self._unbounded(q))
+        return 1.0 if size <= first * (1.0 - _MARGIN) else first * (1.0 - 2.0 * _MARGIN) / size
+
+    def conjugate(self, q: Array) -> float:
+        r""":math:`h^*(q) = \max_{x \in X} \langle q, x\rangle - \kappa R(x)` for q of shape (d,).
+
+        Without a box it is :math:`\max_{0 \le t \le B} t \|s\| - \tfrac c2 t^2`
+        with s the shrunk q (its positive part in the orthant); in a box a sum
+        over columns. Infinite where the maximum is.
+        """
+        first, second = self.coefficients
+        radius = self.constraint.radius
+        if isinstance(self.constraint, Box):
+            return self._box_conjugate(q, first, second)
+        if second == 0.0 and math.isinf(radius):
+            return 0.0 if self.regularizer.dual_norm(self._unbounded(q)) <= first else math.inf
+        norm = float(np.linalg.norm(self.regularizer.shrink(self._unbounded(q), first)))
+        at = min(radius, norm / second) if second > 0.0 else radius
+        return at * norm - 0.5 * second * at * at
+
+    def _unbounded(self, q: Array) -> Array:
+        """The part of q that pulls a weight in a direction without end."""
+        low, high = self.constraint.bounds
+        if math.isfinite(low):
+            q = np.maximum(q, 0.0)
+        return np.minimum(q, 0.0) if math.isfinite(high) else q
+
+    def _box_conjugate(self, q: Array, first: float, second: float) -> float:
+        low, high = self.constraint.bounds
+        if second > 0.0:
+            x = np.clip(self.regularizer.shrink(q, first) / second, low, high)
+        else:
+            # Piecewise linear: the best of the ends and the kink.
+            if np.abs(self._unbounded(q)).max() > first:
+                return math.inf
+            nearest = min(max(0.0, low), high)
+            ends = [np.full_like(q, end) for end in (nearest, low, high) if math.isfinite(end)]
+            return float(np.max([q * x - first * np.abs(x) for x in ends], axis=0).sum())
+        return float((q * x - first * np.abs(x) - 0.5 * second * x * x).sum())

@@ -1,0 +1,288 @@
+r"""The regularisers R of a party's weights; their table is in ``docs/regularizers.md``.
+
+The objective has :math:`\lambda \sum_m R_m(x_m)` **per mean loss**; parties and
+coordinator work in the summed scaling, :math:`\lambda W R_m`. Every regulariser is
+
+.. math:: R(x) = \alpha\, \Omega(x) + \tfrac\beta2 \|x\|^2
+
+with a positively homogeneous :math:`\Omega` (a norm) and two shares. That is
+all that proximal operators and certificates need: see :mod:`fastadmm.penalty`.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, ClassVar
+
+import numpy as np
+
+from fastadmm.errors import ConfigError
+
+__all__ = [
+    "L1",
+    "REGULARIZERS",
+    "ElasticNet",
+    "GroupLasso",
+    "NoRegularizer",
+    "Regularizer",
+    "SquaredL2",
+    "get_regularizer",
+]
+
+Array = np.ndarray
+
+
+@dataclass(frozen=True)
+class Regularizer(ABC):
+    r""":math:`R(x) = \alpha \Omega(x) + \tfrac\beta2 \|x\|^2`.
+
+    Attributes
+    ----------
+    name : str
+        Name in configurations.
+    separable : bool
+        Whether :math:`\Omega` is the l1 norm, a sum over columns.
+    """
+
+    name: ClassVar[str]
+    separable: ClassVar[bool] = True
+
+    @property
+    @abstractmethod
+    def shares(self) -> tuple[float, float]:
+        r""":math:`(\alpha, \beta)`."""
+
+    def of_party(self, index: int, n_columns: int, name: str) -> Regularizer:
+        """R_m for a party; raises ConfigError where a parameter does not fit its columns.
+
+        Parameters
+        ----------
+        index, n_columns : int
+            Number of the party, from 0; its columns d_m.
+        name : str
+            What the error message calls it.
+        """
+        return self
+
+    def norm(self, x: Array) -> float:
+        r""":math:`\Omega(x)` for x of shape (d,)."""
+        return float(np.abs(x).sum())
+
+    def dual_norm(self, q: Array) -> float:
+        r""":math:`\Omega^\circ(q) = \max \{\langle q, x\rangle : \Omega(x) \le 1\}` for q of shape (d,)."""
+        return float(np.abs(q).max())
+
+    def shrink(self, v: Array, threshold: float) -> Array:
+        r"""Minimise :math:`t\,\Omega(x) + \tfrac12 \|x - v\|^2`; v and result of shape (d,).
+
+        Its norm tells more: the conjugate of
+        :math:`t\,\Omega + \tfrac c2\|\cdot\|^2` is :math:`\|\mathrm{shrink}(q, t)\|^2 / (2c)`.
+        """
+        return np.sign(v) * np.maximum(np.abs(v) - threshold, 0.0)
+
+    def value(self, x: Array) -> float:
+        """R(x) for x of shape (d,)."""
+        first, second = self.shares
+        return first * self.norm(x) + 0.5 * second * float(x @ x)
+
+    def prox(self, v: Array, step: float) -> Array:
+        r"""Minimise :math:`\text{step}\cdot R(x) + \tfrac12 \|x - v\|^2`; v and result of shape (d,)."""
+        first, second = self.shares
+        return self.shrink(v, step * first) / (1.0 + step * second)
+
+
+@dataclass(frozen=True)
+class SquaredL2(Regularizer):
+    r""":math:`\tfrac12 \|x\|^2` (ridge)."""
+
+    name: ClassVar[str] = "l2"
+
+    @property
+    def shares(self) -> tuple[float, float]:
+        return 0.0, 1.0
+
+
+@dataclass(frozen=True)
+class L1(Regularizer):
+    r""":math:`\|x\|_1` (lasso)."""
+
+    name: ClassVar[str] = "l1"
+
+    @property
+    def shares(self) -> tuple[float, float]:
+        return 1.0, 0.0
+
+
+@dataclass(frozen=True)
+class ElasticNet(Regularizer):
+    r""":math:`\rho \|x\|_1 + \tfrac{1 - \rho}{2} \|x\|^2`.
+
+    Parameters
+    ----------
+    l1_ratio : float
+        :math:`\rho`, above 0 and at most 1.
+    """
+
+    name: ClassVar[str] = "elastic_net"
+    l1_ratio: float = 0.5
+
+    @property
+    def shares(self) -> tuple[float, float]:
+        return self.l1_ratio, 1.0 - self.l1_ratio
+
+
+@dataclass(frozen=True)
+class NoRegularizer(Regularizer):
+    """Zero. Without a bounded set nothing certifies such a model: the gap is infinite."""
+
+    name: ClassVar[str] = "none"
+
+    @property
+    def shares(self) -> tuple[float, float]:
+        return 0.0, 0.0
+
+
+@dataclass(frozen=True)
+class GroupLasso(Regularizer):
+    r""":math:`\sum_g \sqrt{d_g}\, \|x_g\|` over groups g of d_g columns.
+
+    Parameters
+    ----------
+    groups : tuple, optional
+        For each party None (one group) or its groups, each a tuple of column
+        numbers within the party, which together hold every column once. None
+        is one group per party.
+    """
+
+    name: ClassVar[str] = "group_lasso"
+    separable: ClassVar[bool] = False
+    groups: tuple[tuple[tuple[int, ...], ...] | None, ...] | None = None
+
+    @property
+    def shares(self) -> tuple[float, float]:
+        return 1.0, 0.0
+
+    def of_party(self, index: int, n_columns: int, name: str) -> GroupLasso:
+        mine = None
+        if self.groups is not None:
+            if index >= len(self.groups):
+                raise ConfigError(
+                    f"groups: {len(self.groups)} entries, but there are more parties; one entry per party"
+                )
+            mine = self.groups[index]
+        if mine is None:
+            mine = (tuple(range(n_columns)),)
+        columns = sorted(j for group in mine for j in group)
+        if columns != list(range(n_columns)) or not all(mine):
+            raise ConfigError(
+                f"groups: {name}: the groups must hold each of the columns 0 to {n_columns - 1} exactly once"
+            )
+        return GroupLasso((mine,))
+
+    @cached_property
+    def members(self) -> list[Array]:
+        """Column numbers of each group of a party (after :meth:`of_party`)."""
+        if self.groups is None or len(self.groups) != 1 or self.groups[0] is None:
+            raise ConfigError("groups: these are of several parties; take those of one with of_party")
+        return [np.array(group, dtype=np.int64) for group in self.groups[0]]
+
+    @cached_property
+    def _labels(self) -> Array:
+        labels = np.empty(sum(map(len, self.members)), dtype=np.int64)
+        for g, columns in enumerate(self.members):
+            labels[columns] = g
+        return labels
+
+    @cached_property
+    def factors(self) -> Array:
+        r""":math:`\sqrt{d_g}` of each group."""
+        return np.sqrt([float(len(columns)) for columns in self.members])
+
+    def _norms(self, x: Array) -> Array:
+        return np.sqrt(np.bincount(self._labels, x * x, minlength=len(self.factors)))
+
+    def norm(self, x: Array) -> float:
+        return float(self.factors @ self._norms(x))
+
+    def dual_norm(self, q: Array) -> float:
+        return float((self._norms(q) / self.factors).max())
+
+    def shrink(self, v: Array, threshold: float) -> Array:
+        norms = self._norms(v)
+        left = np.maximum(norms - threshold * self.factors, 0.0)
+        return v * np.divide(left, norms, out=np.zeros_like(norms), where=norms > 0.0)[self._labels]
+
+
+#: Every regulariser by name, with default parameters.
+REGULARIZERS: dict[str, Regularizer] = {
+    r.name: r for r in (SquaredL2(), L1(), ElasticNet(), GroupLasso(), NoRegularizer())
+}
+
+_PARAMETERS = {"elastic_net": "l1_ratio", "group_lasso": "groups"}
+
+
+def get_regularizer(
+    regularizer: str | Regularizer, parameters: Mapping[str, Any] | None = None
+) -> Regularizer:
+    """Regulariser of a given name.
+
+    Parameters
+    ----------
+    regularizer : str or Regularizer
+        A name of :data:`REGULARIZERS`; an object is returned as it is.
+    parameters : mapping, optional
+        ``{"l1_ratio": 0.3}`` of ``elastic_net``; ``{"groups": ...}`` of ``group_lasso``.
+
+    Returns
+    -------
+    Regularizer
+
+    Raises
+    ------
+    ConfigError
+        If the name or a parameter is unknown, or a value is out of range.
+    """
+    given = dict(parameters or {})
+    if isinstance(regularizer, Regularizer):
+        if given:
+            raise ConfigError("regularizer: an object has its parameters already; leave parameters out")
+        return regularizer
+    if not isinstance(regularizer, str) or regularizer not in REGULARIZERS:
+        raise ConfigError(
+            f"regularizer: unknown regularizer {regularizer!r}; choose one of {', '.join(REGULARIZERS)}"
+        )
+    known = _PARAMETERS.get(regularizer)
+    for key in given:
+        if key != known:
+            has = f"it has {known}" if known else "it has none"
+            raise ConfigError(f"regularizer: {regularizer} has no parameter {key!r}; {has}")
+    if "l1_ratio" in given:
+        return ElasticNet(_ratio(given["l1_ratio"]))
+    if given.get("groups") is not None:
+        return GroupLasso(_groups(given["groups"]))
+    return REGULARIZERS[regularizer]
+
+
+def _ratio(value: Any) -> float:
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        raise ConfigError(f"l1_ratio: {value!r} is not a number") from None
+    if not 0.0 < number <= 1.0:
+        raise ConfigError(f"l1_ratio: {value!r} must be above 0 and at most 1; for 0 choose regularizer l2")
+    return number
+
+
+def _groups(value: Any) -> tuple[tuple[tuple[int, ...], ...] | None, ...]:
+    try:
+        return tuple(
+            None if party is None else tuple(tuple(int(j) for j in group) for group in party)
+            for party in value
+        )
+    except (TypeError, ValueError):
+        raise ConfigError(
+            "groups: give for each party None or a list of groups, each a list of column numbers"
+        ) from None

@@ -1,0 +1,85 @@
+r"""x-update of squared l2 in a ball: the secular equation on the eigendecomposition of the Gram matrix."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import numpy as np
+import scipy.linalg
+
+from fastadmm.engine import Engine
+from fastadmm.xupdate.base import PenalisedUpdate
+
+__all__ = ["GramBall", "ball_solution"]
+
+_MAX_STEPS = 100
+
+
+class GramBall(PenalisedUpdate):
+    r"""Minimise :math:`\tfrac\mu2\|x\|^2 + \tfrac12\|D x - w\|^2` over :math:`\|x\| \le B`, also for mu = 0.
+
+    Parameters
+    ----------
+    block : FeatureBlock of shape (N, d)
+    regularizer : SquaredL2 or NoRegularizer
+    constraint : Ball
+    """
+
+    name: ClassVar[str] = "ball"
+
+    def prepare(self, engine: Engine) -> None:
+        values, self._vectors = scipy.linalg.eigh(
+            self.block.gram(engine), overwrite_a=True, check_finite=False
+        )
+        # Rounding can make a zero eigenvalue slightly negative.
+        self._values = np.maximum(values, 0.0)
+
+    def solve(self, w: np.ndarray, mu: float, start: np.ndarray, engine: Engine) -> np.ndarray:
+        right = self._vectors.T @ self.block.transposed_product(w, engine)
+        second = mu * self.regularizer.shares[1]
+        x = self._vectors @ ball_solution(self._values + second, right, self.constraint.radius)
+        return self.constraint.project(x)  # the last digit
+
+
+def ball_solution(values: np.ndarray, right: np.ndarray, radius: float) -> np.ndarray:
+    r"""Minimise :math:`\tfrac12 \sum_j \lambda_j x_j^2 - \langle p, x\rangle` over :math:`\|x\| \le B`.
+
+    Outside the ball the minimiser is :math:`x_j = p_j / (\lambda_j + \nu)` with
+    :math:`1 / \|x(\nu)\| = 1 / B`, an increasing concave equation: Newton inside a bracket.
+
+    Parameters
+    ----------
+    values : ndarray of shape (d,)
+        :math:`\lambda`, not negative.
+    right : ndarray of shape (d,)
+        p.
+    radius : float
+        B.
+
+    Returns
+    -------
+    ndarray of shape (d,)
+    """
+    # Directions that the data do not see: their part of p is rounding.
+    seen = values > len(values) * np.finfo(np.float64).eps * values.max()
+    p, top = np.where(seen, right, 0.0), float(np.linalg.norm(right))
+    below = np.where(seen, values, 1.0)
+    x = p / below
+    if np.linalg.norm(x) <= radius:
+        return x
+    low, high, nu = 0.0, top / radius, 0.0
+    for _ in range(_MAX_STEPS):
+        x = p / (below + nu)
+        norm = float(np.linalg.norm(x))
+        if norm > radius:
+            low = nu
+        else:
+            high = nu
+        slope = float((x * x) @ (1.0 / (below + nu)))
+        following = nu + (norm / radius - 1.0) * norm * norm / slope
+        if not low < following < high:
+            following = 0.5 * (low + high)
+        if abs(following - nu) <= 1e-15 * nu:
+            break
+        nu = following
+    return x
