@@ -31,7 +31,13 @@ def train(
         float | None,
         typer.Option("--lambda", help="Regularisation per mean loss, 1 / (N C). [default: 1e-4]"),
     ] = None,
-    loss: Annotated[str | None, typer.Option(help="auto, logistic or squared. [default: auto]")] = None,
+    loss: Annotated[
+        str | None,
+        typer.Option(
+            help="auto, logistic, squared, huber, quantile, hinge, smoothed_hinge, squared_hinge or poisson. "
+            "[default: auto]"
+        ),
+    ] = None,
     intercept: Annotated[
         bool | None,
         typer.Option("--intercept/--no-intercept", help="Fit an unpenalised intercept. [default: intercept]"),
