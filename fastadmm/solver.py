@@ -31,6 +31,9 @@ __all__ = ["SolveResult", "Solver", "SolverOptions", "solve"]
 #: slow the first rounds.
 DEFAULT_PENALTY = 0.05
 
+#: An absolute gap this small against the objective at zero weights is rounding.
+_ROUNDING = 1e-14
+
 
 @dataclass(frozen=True)
 class SolverOptions:
@@ -238,7 +241,7 @@ class Solver:
         """Why to stop after this round, or None to go on."""
         if self.diverged:
             return Status.DIVERGED
-        if self.options.gap > 0 and record.gap <= self.options.gap:
+        if self.options.gap > 0 and (record.gap <= self.options.gap or self._at_rounding(record)):
             return Status.CONVERGED
         if self.n_rounds >= self.options.max_rounds:
             return Status.MAX_ROUNDS
@@ -246,14 +249,28 @@ class Solver:
             return Status.TIME_LIMIT
         return None
 
+    def _at_rounding(self, record: RoundRecord) -> bool:
+        """Whether the absolute gap is below what double precision resolves of the start's objective.
+
+        A model that fits perfectly has an optimum of almost zero, and no
+        relative accuracy of it can be computed, or matters.
+        """
+        return record.gap_absolute <= _ROUNDING * self.divergence.start
+
     def describe(self, status: Status, record: RoundRecord) -> str:
         """One sentence on why the run stopped, with advice."""
         gap = f"relative duality gap {record.gap:.2e}"
+        if status is Status.CONVERGED and record.gap > self.options.gap:
+            return (
+                f"certified after {record.round} rounds to the limit of double precision: absolute duality "
+                f"gap {record.gap_absolute:.2e}, objective {record.objective:.2e}, at zero weights "
+                f"{self.divergence.start:.3g}"
+            )
         if status is Status.CONVERGED:
             return f"certified after {record.round} rounds: {gap}"
         if status is Status.DIVERGED:
             advice = (
-                "use scheme 'subspace' (the default) or 'sharing', which converge for every convex problem"
+                "use scheme 'sharing', which converges for every convex problem, or the default"
                 if not self.method.convergent
                 else "check the data for extreme values"
             )

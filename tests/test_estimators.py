@@ -352,7 +352,7 @@ def test_divergence_is_an_error(diabetes: Data) -> None:
     X, y = diabetes
     model = ADMMSharingRegressor(alpha=1e-4, scheme="jacobi")
     with pytest.raises(
-        DivergenceError, match=r"scheme 'jacobi' diverges with 3 parties.*use scheme 'subspace'"
+        DivergenceError, match=r"scheme 'jacobi' diverges with 3 parties.*use scheme 'sharing'"
     ):
         model.fit([X, X, X], y)
     with pytest.raises(NotFittedError):

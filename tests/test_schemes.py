@@ -125,7 +125,7 @@ def test_jacobi_with_three_copies_of_a_block_diverges_and_sharing_converges(loss
     assert "\n" not in diverged.message
     assert "jacobi" in diverged.message
     assert "3 parties" in diverged.message
-    assert "use scheme 'subspace'" in diverged.message
+    assert "use scheme 'sharing'" in diverged.message
     assert all(np.isfinite(w).all() for w in diverged.weights)
     converged = solve(problem, SolverOptions(scheme="sharing", **options))
     assert converged.status is Status.CONVERGED
@@ -157,7 +157,7 @@ def test_jacobi_diverges_on_the_gisette_like_data(shared_data):
     problem = make_problem(blocks, y, lam=1e-2, fit_intercept=False)
     result = solve(problem, SolverOptions(scheme="jacobi", penalty=0.1, max_rounds=500))
     assert result.status is Status.DIVERGED
-    assert "use scheme 'subspace'" in result.message
+    assert "use scheme 'sharing'" in result.message
 
 
 # --- the table of schemes
