@@ -28,9 +28,11 @@ test-slow: venv ## the tests marked slow: large data, many parties
 
 # addopts switches benchmarks off for the tests, so it is replaced here.
 bench: venv ## timings with pytest-benchmark
-	@if ls bench/bench_*.py >/dev/null 2>&1; then \
-	    $(BIN)/pytest bench -o addopts="-ra --import-mode=importlib" -o python_files="bench_*.py" --benchmark-only; \
-	else echo "bench/ holds no bench_*.py yet"; fi
+	$(BIN)/pytest bench -o addopts="-ra --import-mode=importlib" -o python_files="bench_*.py" \
+	    -o python_functions="bench_*" --benchmark-only --benchmark-columns=median,iqr,rounds
+
+rounds: venv ## rounds of every scheme over data sets (ten minutes; FASTADMM_DATA)
+	$(BIN)/python bench/rounds.py
 
 readme: venv ## measure the README's numbers, draw its picture (a minute; FASTADMM_DATA)
 	$(BIN)/python bench/readme.py
