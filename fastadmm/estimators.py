@@ -52,6 +52,9 @@ class _SharingModel(BaseEstimator):
         random_state: Any = None,
         n_threads: int | None = None,
         callbacks: Callback | Sequence[Callback] | None = None,
+        regularizer: Any = "l2",
+        l1_ratio: float = 0.5,
+        constraint: Any = None,
     ) -> None:
         self.parties = parties
         self.alpha = alpha
@@ -63,6 +66,9 @@ class _SharingModel(BaseEstimator):
         self.random_state = random_state
         self.n_threads = n_threads
         self.callbacks = callbacks
+        self.regularizer = regularizer
+        self.l1_ratio = l1_ratio
+        self.constraint = constraint
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Train the joint model.
@@ -96,6 +102,7 @@ class _SharingModel(BaseEstimator):
             If ``tol`` was not certified within ``max_rounds``.
         """
         options = self._options()
+        parameters = {"l1_ratio": self.l1_ratio} if self.regularizer == "elastic_net" else None
         monitor = _monitor(self.callbacks)
         blocks, y, columns = self._training_input(X, y)
         if sample_weight is not None:
@@ -109,6 +116,9 @@ class _SharingModel(BaseEstimator):
             lam=self.alpha,
             fit_intercept=bool(self.fit_intercept),
             sample_weight=sample_weight,
+            regularizer=self.regularizer,
+            regularizer_parameters=parameters,
+            constraint=self.constraint,
         )
         result = solve(problem, options, monitor)
         if result.status is Status.DIVERGED:
@@ -143,6 +153,7 @@ class _SharingModel(BaseEstimator):
     def _options(self) -> SolverOptions:
         """Check the parameters under their names here; the solver has its own."""
         _check_number("alpha", self.alpha, Real, above=0)
+        _check_number("l1_ratio", self.l1_ratio, Real, above=0)
         _check_number("tol", self.tol, Real, at_least=0)
         _check_number("max_rounds", self.max_rounds, Integral, at_least=1)
         if self.penalty is not None:
@@ -260,6 +271,14 @@ class ADMMSharingClassifier(ClassifierMixin, _SharingModel):
         Number of threads, None for every core. The model does not depend on it.
     callbacks : callable, list of callables, or None, default=None
         Each is called with the :class:`fastadmm.history.RoundRecord` of each round.
+    regularizer : {"l2", "l1", "elastic_net", "group_lasso", "none"} or Regularizer, default="l2"
+        R in :math:`\alpha \sum_m R(x_m)`; F above is with "l2". "group_lasso"
+        takes each party as a group.
+        See :mod:`fastadmm.regularizers`; other than "l2" uses ``scheme="sharing"``.
+    l1_ratio : float, default=0.5
+        Share of l1 in "elastic_net", above 0 and at most 1; else not used.
+    constraint : str, Constraint or None, default=None
+        Set of each party's weights: "nonnegative", "box:-1,1", "ball:2.5"; None for none.
 
     Attributes
     ----------
@@ -371,6 +390,8 @@ class ADMMSharingRegressor(RegressorMixin, _SharingModel):
     Parameters
     ----------
     parties, alpha, fit_intercept, tol, max_rounds, scheme, penalty, random_state, n_threads, callbacks
+        As in :class:`ADMMSharingClassifier`.
+    regularizer, l1_ratio, constraint
         As in :class:`ADMMSharingClassifier`.
 
     Attributes

@@ -16,7 +16,7 @@ from fastadmm.constraints import AllSpace, Box, Constraint, NonNegative
 from fastadmm.errors import ConfigError
 from fastadmm.regularizers import Regularizer, SquaredL2
 
-__all__ = ["PartyPenalty", "check_compatible"]
+__all__ = ["PartyPenalty", "check_compatible", "is_ridge"]
 
 Array = np.ndarray
 
@@ -44,6 +44,11 @@ def check_compatible(regularizer: Regularizer, constraint: Constraint) -> None:
         )
 
 
+def is_ridge(regularizer: Regularizer, constraint: Constraint) -> bool:
+    """Whether a regularizer and a constraint are squared l2 and all space."""
+    return isinstance(regularizer, SquaredL2) and isinstance(constraint, AllSpace)
+
+
 @dataclass(frozen=True)
 class PartyPenalty:
     r""":math:`h(x) = \kappa R(x)` on X, infinite elsewhere.
@@ -65,7 +70,7 @@ class PartyPenalty:
     @property
     def is_ridge(self) -> bool:
         """Whether this is squared l2 without a set."""
-        return isinstance(self.regularizer, SquaredL2) and isinstance(self.constraint, AllSpace)
+        return is_ridge(self.regularizer, self.constraint)
 
     @property
     def coefficients(self) -> tuple[float, float]:
@@ -87,11 +92,15 @@ class PartyPenalty:
         r"""Largest :math:`\alpha \in [0, 1]` for which :math:`h^*(\alpha q)` is finite; q of shape (d,).
 
         With :math:`\kappa' = \kappa\alpha_R` the factor of :math:`\Omega`, it is
-        :math:`\kappa' / \Omega^\circ(q)` where neither a square nor a set bounds x.
+        :math:`\kappa' / \Omega^\circ(q)` where neither a square nor a
+        set bounds x, and 0 without :math:`\Omega` there.
         """
         first, second = self.coefficients
         if second > 0.0 or math.isfinite(self.constraint.radius):
             return 1.0
+        low, high = self.constraint.bounds
+        if first == 0.0 and not (math.isfinite(low) and math.isfinite(high)):
+            return 0.0  # q would have to vanish or to be signed exactly, which rounding decides
         size = self.regularizer.dual_norm(self._unbounded(q))
         return 1.0 if size <= first * (1.0 - _MARGIN) else first * (1.0 - 2.0 * _MARGIN) / size
 

@@ -18,8 +18,8 @@ from fastadmm.blocks import FeatureBlock, as_block
 from fastadmm.constraints import AllSpace, Constraint, get_constraint
 from fastadmm.errors import ConfigError, InputError
 from fastadmm.losses import Loss, get_loss
-from fastadmm.penalty import check_compatible
-from fastadmm.regularizers import Regularizer, SquaredL2, get_regularizer
+from fastadmm.penalty import check_compatible, is_ridge
+from fastadmm.regularizers import ElasticNet, Regularizer, SquaredL2, get_regularizer
 
 __all__ = ["Problem", "TestSet", "make_problem"]
 
@@ -104,9 +104,15 @@ class Problem:
     @property
     def is_ridge(self) -> bool:
         """Whether the regulariser is squared l2 without a constraint."""
-        return isinstance(self.constraint, AllSpace) and all(
-            isinstance(r, SquaredL2) for r in self.regularizers
-        )
+        return all(is_ridge(r, self.constraint) for r in self.party_regularizers)
+
+    def describe_penalty(self) -> dict[str, Any]:
+        """Names of regulariser and constraint, as configurations write them."""
+        first = self.party_regularizers[0]
+        described: dict[str, Any] = {"regularizer": first.name, "constraint": self.constraint.text}
+        if isinstance(first, ElasticNet):
+            described["l1_ratio"] = first.l1_ratio
+        return described
 
     @property
     def regularization(self) -> float:

@@ -38,6 +38,16 @@ def train(
             "[default: auto]"
         ),
     ] = None,
+    regularizer: Annotated[
+        str | None, typer.Option(help="l2, l1, elastic_net, group_lasso or none. [default: l2]")
+    ] = None,
+    l1_ratio: Annotated[
+        float | None, typer.Option(help="Share of l1 in elastic_net, above 0 to 1. [default: 0.5]")
+    ] = None,
+    constraint: Annotated[
+        str | None,
+        typer.Option(help="all, nonnegative, box:LOW,HIGH or ball:RADIUS. [default: all]"),
+    ] = None,
     intercept: Annotated[
         bool | None,
         typer.Option("--intercept/--no-intercept", help="Fit an unpenalised intercept. [default: intercept]"),
@@ -77,6 +87,9 @@ def train(
         "test": str(test) if test is not None else None,
         "lambda": lambda_,
         "loss": loss,
+        "regularizer": regularizer,
+        "l1_ratio": l1_ratio,
+        "constraint": constraint,
         "intercept": intercept,
         "gap": gap,
         "rounds": rounds,

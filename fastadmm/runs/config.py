@@ -31,6 +31,12 @@ class RunConfig:
         "auto" takes logistic for classification, squared for regression.
     lambda_ : float
         Regularisation per mean loss; the key is ``lambda``.
+    regularizer : str
+        A name of :data:`fastadmm.regularizers.REGULARIZERS`.
+    l1_ratio : float or None
+        Share of l1 in the elastic net; None takes 0.5.
+    constraint : str
+        As in :func:`fastadmm.constraints.get_constraint`.
     intercept : bool
         Fit an unpenalised intercept.
     scheme, penalty, acceleration, x_update, threads
@@ -51,6 +57,9 @@ class RunConfig:
     test: str | None = None
     loss: str = "auto"
     lambda_: float = 1e-4
+    regularizer: str = "l2"
+    l1_ratio: float | None = None
+    constraint: str = "all"
     intercept: bool = True
     scheme: str = "auto"
     penalty: float | None = None
@@ -77,6 +86,9 @@ _KINDS: dict[str, tuple[type, ...]] = {
     "test": (str,),
     "loss": (str,),
     "lambda": (int, float),
+    "regularizer": (str,),
+    "l1_ratio": (int, float),
+    "constraint": (str,),
     "intercept": (bool,),
     "scheme": (str,),
     "penalty": (int, float),
@@ -95,7 +107,16 @@ KEYS: tuple[str, ...] = tuple(_public(f.name) for f in fields(RunConfig))
 
 _LARGEST = 10**9
 
-_POSITIVE = ("lambda", "penalty", "rounds", "time", "threads", "checkpoint_rounds", "checkpoint_seconds")
+_POSITIVE = (
+    "lambda",
+    "l1_ratio",
+    "penalty",
+    "rounds",
+    "time",
+    "threads",
+    "checkpoint_rounds",
+    "checkpoint_seconds",
+)
 
 
 def make_config(
@@ -153,12 +174,16 @@ def _check_values(values: Mapping[str, Any], place: str) -> dict[str, Any]:
         if key in _POSITIVE and not 0 < value < math.inf:
             raise ConfigError(f"{place}: key {key!r}: {value!r} must be positive and finite")
         checked["lambda_" if key == "lambda" else key] = value
-    _check_choices(RunConfig(**{"data": "", **checked}), place)
+    # A ratio by itself waits for the source that says what it is of.
+    alone = {"regularizer": "elastic_net"} if "l1_ratio" in checked else {}
+    _check_choices(RunConfig(**{"data": "", **alone, **checked}), place)
     return checked
 
 
 def _check_choices(config: RunConfig, place: str) -> None:
+    from fastadmm.constraints import get_constraint
     from fastadmm.losses import LOSSES
+    from fastadmm.penalty import check_compatible, is_ridge
 
     if config.loss != "auto" and config.loss not in LOSSES:
         raise ConfigError(
@@ -166,11 +191,25 @@ def _check_choices(config: RunConfig, place: str) -> None:
         )
     try:
         options = solver_options(config)
-        if config.loss != "auto":
-            options.resolved_scheme(LOSSES[config.loss].smooth)
+        penalty = penalty_arguments(config)
+        regularizer, constraint = penalty["regularizer"], get_constraint(penalty["constraint"])
+        check_compatible(regularizer, constraint)
+        smooth = config.loss == "auto" or LOSSES[config.loss].smooth
+        options.resolved_scheme(smooth, is_ridge(regularizer, constraint))
     except ConfigError as error:
         key, colon, reason = str(error).partition(":")
         raise ConfigError(f"{place}: key {key!r}{colon}{reason}") from None
+
+
+def penalty_arguments(config: RunConfig) -> dict[str, Any]:
+    """Regulariser and constraint of a configuration, for :func:`fastadmm.problem.make_problem`."""
+    from fastadmm.regularizers import get_regularizer
+
+    parameters = {} if config.l1_ratio is None else {"l1_ratio": config.l1_ratio}
+    return {
+        "regularizer": get_regularizer(config.regularizer, parameters),
+        "constraint": config.constraint,
+    }
 
 
 def solver_options(config: RunConfig) -> Any:

@@ -6,12 +6,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fastadmm.choice import SUBSPACE, choose_scheme
+from fastadmm.constraints import get_constraint
 from fastadmm.coordinator.coordinator import acceleration_memory
 from fastadmm.coordinator.schemes import get_scheme
 from fastadmm.coordinator.subspace import directions_per_party
 from fastadmm.direction_party import choose_metric_solver
 from fastadmm.losses import LOSSES
-from fastadmm.runs.config import RunConfig
+from fastadmm.penalty import is_ridge
+from fastadmm.regularizers import get_regularizer
+from fastadmm.runs.config import RunConfig, penalty_arguments
 from fastadmm.store.party_file import PartyData
 from fastadmm.xupdate.choose import preparation_bytes
 
@@ -77,7 +80,11 @@ def make_plan(
     """
     m = len(parties)
     smooth = config.loss == "auto" or LOSSES[config.loss].smooth
-    name, _ = choose_scheme(config.scheme, config.penalty, config.acceleration, config.x_update, smooth)
+    penalty = penalty_arguments(config)
+    ridge = is_ridge(get_regularizer(penalty["regularizer"]), get_constraint(penalty["constraint"]))
+    name, _ = choose_scheme(
+        config.scheme, config.penalty, config.acceleration, config.x_update, smooth, ridge
+    )
     if name == SUBSPACE:
         factorisation = sum(_metric_bytes(n_samples, p.n_features) for p in parties)
         # The messages' store doubles when it is full.
@@ -88,7 +95,9 @@ def make_plan(
             scheme.accelerated if config.acceleration == "auto" else config.acceleration == "anderson"
         )
         memory = acceleration_memory(m, n_samples) if accelerate else 0
-        factorisation = sum(preparation_bytes(n_samples, p.n_features, config.x_update) for p in parties)
+        factorisation = sum(
+            preparation_bytes(n_samples, p.n_features, config.x_update, ridge) for p in parties
+        )
         state = 3 * 8 * (m + 2) * n_samples
         history = 2 * (memory + 1) * 8 * (m + 2) * n_samples if memory else 0
     return Plan(

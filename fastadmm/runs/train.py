@@ -22,7 +22,13 @@ from fastadmm.errors import ConfigError, FormatError, InputError, StorageError
 from fastadmm.history import RoundRecord, Status
 from fastadmm.problem import Problem, TestSet, make_problem
 from fastadmm.runs.checkpoint import checkpoints, restore_checkpoint, write_checkpoint
-from fastadmm.runs.config import RunConfig, make_config, read_config, solver_options
+from fastadmm.runs.config import (
+    RunConfig,
+    make_config,
+    penalty_arguments,
+    read_config,
+    solver_options,
+)
 from fastadmm.runs.environment import available_memory, describe_environment
 from fastadmm.runs.lock import run_lock
 from fastadmm.runs.plan import format_bytes, make_plan
@@ -263,6 +269,7 @@ def _load(config: RunConfig, display: Display) -> tuple[Partition, dict[str, Any
         labels.y,
         loss=loss,
         lam=config.lambda_,
+        **penalty_arguments(config),
         fit_intercept=config.intercept,
         sample_weight=labels.sample_weight,
         offset=labels.offset,
@@ -353,10 +360,12 @@ def _finished_result(run: Path) -> dict[str, Any] | None:
 def _run(
     run: Path, config: RunConfig, partition: Partition, solver: Solver, display: Display
 ) -> dict[str, Any]:
-    for name, update, reason in solver.method.party_notes():
-        display.note(f"{name}: x-update '{update}' ({reason})")
+    for name, update, why in solver.method.party_notes():
+        display.note(f"{name}: x-update '{update}' ({why})")
+    problem = solver.problem
+    _, reason = solver.options.resolved_scheme(problem.loss.smooth, problem.is_ridge)
     display.note(
-        f"scheme '{solver.method.name}' ({solver.options.resolved_scheme(solver.problem.loss.smooth)[1]}), "
+        f"scheme '{solver.method.name}' ({reason}), "
         f"{solver.engine.n_threads} thread(s), lambda {config.lambda_:g}; "
         "compiling kernels on first use"
     )
@@ -419,6 +428,7 @@ def _model(partition: Partition, solver: Solver, result: SolveResult) -> Model:
             "gap_absolute": last.to_json()["gap_absolute"],
             "rounds": last.round,
         },
+        penalty=solver.problem.describe_penalty(),
     )
 
 
@@ -436,6 +446,7 @@ def _result_document(solver: Solver, result: SolveResult) -> dict[str, Any]:
         "scheme": solver.method.name,
         "lambda": problem.lam,
         "loss": problem.loss.name,
+        **problem.describe_penalty(),
         "n_samples": problem.n_samples,
         "parties": [
             {

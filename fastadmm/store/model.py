@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import tomllib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +38,9 @@ FORMAT = "fastadmm-model"
 VERSION = "1.0"
 MANIFEST = "model.toml"
 COORDINATOR = "coordinator.h5"
+
+#: Keys of the manifest that say what the weights were penalised and constrained by.
+_PENALTY_KEYS = ("regularizer", "l1_ratio", "constraint")
 
 
 @dataclass(frozen=True)
@@ -123,6 +126,8 @@ class Model:
     parties : list of PartyModel
     certificate : dict
         ``status``, ``objective``, ``gap``, ``gap_absolute``, ``rounds`` of the training run.
+    penalty : dict
+        ``regularizer``, ``constraint`` and ``l1_ratio``, where known; for reading only.
     """
 
     loss: str
@@ -132,6 +137,7 @@ class Model:
     classes: tuple[str, str] | None
     parties: list[PartyModel]
     certificate: dict[str, Any]
+    penalty: dict[str, Any] = field(default_factory=dict)
 
     def linear_predictor(self, partition: Partition) -> np.ndarray:
         """Scores z of shape (N,): offset, intercept and every party's contribution.
@@ -196,6 +202,7 @@ def write_model(path: str | os.PathLike[str], model: Model, *, force: bool = Fal
             "task": model.task,
             "loss": model.loss,
             "lambda": float(model.lam),
+            **{key: model.penalty[key] for key in _PENALTY_KEYS if key in model.penalty},
             "certificate": {k: v for k, v in model.certificate.items() if v is not None},
             "coordinator": {"file": COORDINATOR},
             "party": [
@@ -280,6 +287,7 @@ def open_model(path: str | os.PathLike[str]) -> Model:
         classes=(names[0], names[1]) if names is not None else None,
         parties=parties,
         certificate=certificate,
+        penalty={key: values[key] for key in _PENALTY_KEYS if key in values},
     )
 
 

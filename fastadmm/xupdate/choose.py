@@ -5,7 +5,7 @@ from __future__ import annotations
 from fastadmm.blocks import FeatureBlock
 from fastadmm.constraints import AllSpace, Ball, Constraint
 from fastadmm.errors import ConfigError
-from fastadmm.regularizers import Regularizer, SquaredL2
+from fastadmm.regularizers import GroupLasso, Regularizer, SquaredL2
 from fastadmm.xupdate.ball import GramBall
 from fastadmm.xupdate.base import PenalisedUpdate, XUpdate
 from fastadmm.xupdate.conjugate_gradient import ConjugateGradient
@@ -104,17 +104,22 @@ def choose_penalised(
         kind, reason = ProximalGradient, f"{d} columns are too many for a Gram matrix"
     elif isinstance(constraint, Ball) and regularizer.shares[0] == 0.0:
         kind, reason = GramBall, f"ball: secular equation on the {d} x {d} Gram matrix"
-    elif isinstance(constraint, Ball) or (not regularizer.separable and not whole):
-        kind, reason = GramProximalGradient, f"proximal gradient on the {d} x {d} Gram matrix"
-    elif not regularizer.separable:
+    elif isinstance(regularizer, GroupLasso) and whole:
         kind, reason = GroupDescent, f"group descent on the {d} x {d} Gram matrix"
+    elif isinstance(constraint, Ball) or not regularizer.separable:
+        kind, reason = GramProximalGradient, f"proximal gradient on the {d} x {d} Gram matrix"
     else:
         kind, reason = GramDescent, f"coordinate descent on the {d} x {d} Gram matrix"
     return kind(block, regularizer, constraint), reason
 
 
-def preparation_bytes(n: int, d: int, force: str = "auto") -> int:
-    """Peak memory in bytes of preparing the x-update of an N x d block (estimate)."""
+def preparation_bytes(n: int, d: int, force: str = "auto", ridge: bool = True) -> int:
+    """Peak memory in bytes of preparing the x-update of an N x d block (estimate).
+
+    ``ridge`` says whether it is for squared l2 without a constraint.
+    """
+    if not ridge:
+        return 8 * d * (d if d <= MAX_EIGEN_SIDE else 1) * 6
     name = force if force != "auto" else _choose(n, d)[0]
     if name == "cg":
         return 8 * 6 * d

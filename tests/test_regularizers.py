@@ -1,0 +1,470 @@
+"""Regularisers, sets, their x-updates and certificates, against other solvers."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+import scipy.optimize
+import scipy.sparse as sp
+from fastadmm import ADMMSharingClassifier, ADMMSharingRegressor
+from fastadmm.blocks import as_block
+from fastadmm.constraints import AllSpace, Ball, Box, Constraint, NonNegative, get_constraint
+from fastadmm.engine import Engine
+from fastadmm.errors import ConfigError
+from fastadmm.history import Status
+from fastadmm.penalty import PartyPenalty, check_compatible
+from fastadmm.problem import Problem, make_problem
+from fastadmm.regularizers import (
+    L1,
+    ElasticNet,
+    GroupLasso,
+    NoRegularizer,
+    Regularizer,
+    SquaredL2,
+    get_regularizer,
+)
+from fastadmm.runs.config import make_config
+from fastadmm.solver import Solver, SolveResult, SolverOptions, solve
+from fastadmm.store.model import open_model
+from fastadmm.xupdate.choose import choose_penalised
+from fastadmm.xupdate.proximal_gradient import ProximalGradient
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.datasets import load_breast_cancer, load_diabetes
+from sklearn.linear_model import ElasticNet as SkElasticNet
+from sklearn.linear_model import Lasso, LinearRegression, LogisticRegression
+from sklearn.preprocessing import scale
+
+from run_tools import run, write_blocks
+
+D = 8
+GROUPS = GroupLasso((((0, 3, 1), (2, 4), (5, 6, 7)),))
+REGULARIZERS = [SquaredL2(), L1(), ElasticNet(0.3), GroupLasso().of_party(0, D, "p"), GROUPS, NoRegularizer()]
+SETS = [AllSpace(), NonNegative(), Box(-0.3, 0.5), Box(0.1, math.inf), Box(-math.inf, 0.2), Ball(0.7)]
+PAIRS = [(r, c) for r, c in itertools.product(REGULARIZERS, SETS) if r.separable or not isinstance(c, Box)]
+
+
+def pair_name(value: object) -> str:
+    return value.text if isinstance(value, Constraint) else str(getattr(value, "name", value))
+
+
+def split(X: np.ndarray, parties: int) -> list[np.ndarray]:
+    return np.array_split(X, parties, axis=1)
+
+
+@pytest.fixture(scope="module")
+def cancer() -> tuple[np.ndarray, np.ndarray]:
+    X, y = load_breast_cancer(return_X_y=True)
+    return scale(X), y.astype(float)
+
+
+@pytest.fixture(scope="module")
+def diabetes() -> tuple[np.ndarray, np.ndarray]:
+    X, y = load_diabetes(return_X_y=True)
+    return scale(X), (y - 100.0) / y.std()
+
+
+# --- regulariser and set together
+
+
+@pytest.mark.parametrize(("regularizer", "constraint"), PAIRS, ids=pair_name)
+def test_prox_and_conjugate_belong_together(regularizer: Regularizer, constraint: Constraint) -> None:
+    rng = np.random.default_rng(1)
+    penalty = PartyPenalty(regularizer, constraint, 0.4)
+    for size in (0.1, 1.0, 10.0):
+        v = size * rng.standard_normal(D)
+        x = penalty.prox(v, 1.0)
+        assert np.allclose(constraint.project(x), x, rtol=1e-15, atol=0)
+        # v - x is a subgradient at x: Fenchel-Young holds with equality ...
+        q = v - x
+        conjugate = penalty.conjugate(q)
+        if math.isinf(conjugate):  # rounding
+            conjugate = penalty.conjugate(q * penalty.largest_scale(q))
+        total = penalty.value(x) + conjugate
+        assert total == pytest.approx(q @ x, abs=1e-12 * size**2 + 1e-12)
+        # ... and with inequality everywhere else.
+        for _ in range(20):
+            other = constraint.project(size * rng.standard_normal(D))
+            p = rng.standard_normal(D)
+            p *= penalty.largest_scale(p)
+            assert penalty.value(other) + penalty.conjugate(p) >= p @ other - 1e-12
+
+
+def test_the_largest_scale_is_the_largest() -> None:
+    q = np.array([3.0, -1.0, 0.5] + [0.0] * 5)
+    for regularizer, constraint in PAIRS:
+        penalty = PartyPenalty(regularizer, constraint, 0.4)
+        scale_ = penalty.largest_scale(q)
+        assert 0.0 <= scale_ <= 1.0
+        assert math.isfinite(penalty.conjugate(scale_ * q))
+        if scale_ < 1.0:
+            assert penalty.conjugate((scale_ * (1 + 1e-9) + 1e-9) * q) == math.inf
+    assert PartyPenalty(L1(), AllSpace(), 0.6).largest_scale(q) == pytest.approx(0.2)
+    assert PartyPenalty(NoRegularizer(), AllSpace(), 1.0).largest_scale(q) == 0.0
+
+
+def test_shares_and_values() -> None:
+    x = np.array([1.0, -2.0, 2.0])
+    assert SquaredL2().value(x) == 4.5
+    assert L1().value(x) == 5.0
+    assert ElasticNet(0.25).value(x) == pytest.approx(0.25 * 5 + 0.75 * 4.5)
+    assert NoRegularizer().value(x) == 0.0
+    assert GroupLasso().of_party(0, 3, "p").value(x) == pytest.approx(3 * math.sqrt(3))
+    assert GroupLasso((((1,), (0, 2)),)).of_party(0, 3, "p").value(x) == pytest.approx(2 + math.sqrt(10))
+
+
+# --- x-updates
+
+
+@given(
+    st.integers(0, 10**6),
+    st.sampled_from([(0.0, 0.0), (0.5, 0.0), (0.5, 0.3), (0.0, 0.3)]),
+    st.sampled_from([(-math.inf, math.inf), (0.0, math.inf), (-0.2, 0.1), (0.1, 0.3)]),
+)
+@settings(max_examples=40, deadline=None)
+def test_gram_descent_against_its_twin(seed: int, h: tuple[float, float], box: tuple[float, float]) -> None:
+    from fastadmm.kernels.gram_descent import gram_descent
+
+    rng = np.random.default_rng(seed)
+    block = rng.standard_normal((12, 5))
+    block[:, rng.integers(5)] = 0.0
+    gram, right = block.T @ block, block.T @ rng.standard_normal(12)
+    x, gradient = np.zeros(5), np.empty(5)
+    assert gram_descent(gram, right, *h, *box, x, gradient, 1e-13, 100_000)
+    twin = np.clip(np.zeros(5), *box)
+    for _ in range(2000):
+        for j in range(5):
+            centre = right[j] - gram[j] @ twin + gram[j, j] * twin[j]
+            curvature = gram[j, j] + h[1]
+            best = np.sign(centre) * max(abs(centre) - h[0], 0.0) / curvature if curvature > 0 else 0.0
+            twin[j] = min(max(best, box[0]), box[1])
+    assert np.allclose(x, twin, atol=1e-9)
+    assert np.allclose(gradient, gram @ x - right, atol=1e-11)
+
+
+@pytest.mark.parametrize(("regularizer", "constraint"), PAIRS, ids=pair_name)
+def test_x_updates_reach_the_fixed_point(regularizer: Regularizer, constraint: Constraint) -> None:
+    rng = np.random.default_rng(2)
+    block = rng.standard_normal((40, D))
+    block[:, 3], block[:, 5] = block[:, 2], 0.0
+    block[:, 6] = block[:, 0] + 1e-3 * block[:, 6]  # nearly collinear: slow for plain descent
+    w = block @ rng.standard_normal(D) + rng.standard_normal(40)
+    lipschitz = np.linalg.norm(block, 2) ** 2
+    with Engine(1) as engine:
+        for matrix, mu in itertools.product((block, sp.csr_array(block)), (20.0, 0.01)):
+            update, _ = choose_penalised(as_block(matrix), regularizer, constraint)
+            update.prepare(engine)
+            x = update.solve(w, mu, np.zeros(D), engine)
+            penalty = PartyPenalty(regularizer, constraint, mu)
+            moved = penalty.prox(x - block.T @ (block @ x - w) / lipschitz, 1 / lipschitz) - x
+            assert np.abs(moved).max() <= 1e-8
+            assert np.allclose(constraint.project(x), x, rtol=1e-15, atol=0)
+
+
+def test_more_columns_than_a_gram_matrix_holds() -> None:
+    rng = np.random.default_rng(3)
+    block = sp.random_array((60, 5000), density=0.05, rng=rng, format="csr")
+    y = block @ np.where(np.arange(5000) < 5, 3.0, 0.0) + 0.01 * rng.standard_normal(60)
+    problem = make_problem([block], y, loss="squared", lam=1e-2, regularizer="l1", fit_intercept=False)
+    solver = Solver(problem, SolverOptions(gap=1e-4, max_rounds=200))
+    assert isinstance(solver.parties[0].update, ProximalGradient)
+    while (record := solver.round()).gap > 1e-4:
+        assert record.round < 200
+    solver.close()
+
+
+# --- whole fits
+
+
+def fit(
+    X: np.ndarray, y: np.ndarray, parties: int = 3, gap: float = 1e-8, **arguments: object
+) -> SolveResult:
+    problem = make_problem(split(X, parties), y, **arguments)  # type: ignore[arg-type]
+    result = solve(problem, SolverOptions(gap=gap, max_rounds=1500, n_threads=1))
+    assert result.status is Status.CONVERGED
+    return result
+
+
+def objective(problem: Problem, x: np.ndarray, intercept: float) -> float:
+    z = np.hstack([b.matrix for b in problem.blocks]) @ x + intercept  # type: ignore[attr-defined]
+    if problem.loss.name == "squared":
+        loss = 0.5 * (z - problem.y) ** 2
+    else:
+        loss = np.logaddexp(0, z) - problem.y * z
+    edges = np.cumsum([0] + [b.shape[1] for b in problem.blocks])
+    parts = zip(problem.party_regularizers, edges[:-1], edges[1:])
+    return float(loss.mean()) + problem.lam * sum(r.value(x[a:b]) for r, a, b in parts)
+
+
+@pytest.mark.parametrize("parties", [1, 2, 5])
+@pytest.mark.parametrize("ratio", [1.0, 0.4])
+def test_lasso_and_elastic_net_as_scikit_learn(diabetes: tuple, parties: int, ratio: float) -> None:
+    X, y = diabetes
+    arguments = {"loss": "squared", "lam": 0.02, "regularizer": "elastic_net"}
+    result = fit(X, y, parties, **arguments, regularizer_parameters={"l1_ratio": ratio})
+    peer = SkElasticNet(alpha=0.02, l1_ratio=ratio, tol=1e-12, max_iter=100_000).fit(X, y)
+    problem = make_problem(split(X, parties), y, **arguments, regularizer_parameters={"l1_ratio": ratio})
+    assert result.objective == pytest.approx(objective(problem, peer.coef_, peer.intercept_), rel=1e-7)
+    assert np.allclose(np.concatenate(result.weights), peer.coef_, atol=2e-4)
+    assert np.array_equal(np.concatenate(result.weights) == 0, peer.coef_ == 0)
+
+
+@pytest.mark.parametrize("parties", [1, 3])
+def test_l1_logistic_as_scikit_learn(cancer: tuple, parties: int) -> None:
+    X, y = cancer
+    lam = 0.02
+    result = fit(X, y, parties, lam=lam, regularizer="l1", gap=1e-7)
+    with np.errstate(all="ignore"):
+        peer = LogisticRegression(
+            l1_ratio=1.0, solver="saga", C=1 / (len(y) * lam), tol=1e-9, max_iter=20_000
+        ).fit(X, y)
+    problem = make_problem(split(X, parties), y, lam=lam, regularizer="l1")
+    assert result.objective == pytest.approx(
+        objective(problem, peer.coef_[0], float(peer.intercept_[0])), rel=1e-6
+    )
+
+
+@pytest.mark.parametrize("parties", [1, 2, 5])
+def test_non_negative_as_scikit_learn(diabetes: tuple, parties: int) -> None:
+    X, y = diabetes
+    peer = Lasso(alpha=0.01, positive=True, tol=1e-12).fit(X, y)
+    result = fit(X, y, parties, loss="squared", lam=0.01, regularizer="l1", constraint="nonnegative")
+    assert min(w.min() for w in result.weights) >= 0
+    assert np.allclose(np.concatenate(result.weights), peer.coef_, atol=2e-4)
+    # Without a regulariser nothing certifies it; the weights are right all the same.
+    problem = make_problem(split(X, parties), y, loss="squared", regularizer="none", constraint="nonnegative")
+    result = solve(problem, SolverOptions(max_rounds=150, n_threads=1))
+    assert result.status is Status.MAX_ROUNDS
+    assert result.gap == math.inf
+    least = LinearRegression(positive=True).fit(X, y)
+    assert np.allclose(np.concatenate(result.weights), least.coef_, atol=1e-6)
+
+
+@pytest.mark.parametrize("parties", [1, 2, 5])
+def test_box_as_scipy(diabetes: tuple, parties: int) -> None:
+    X, y = diabetes
+    peer = scipy.optimize.lsq_linear(X, y, (-0.1, 0.15), tol=1e-14)
+    result = fit(
+        X, y, parties, loss="squared", regularizer="none", constraint="box:-0.1,0.15", fit_intercept=False
+    )
+    assert result.objective == pytest.approx(peer.cost / len(y), rel=1e-7)
+    assert np.allclose(np.concatenate(result.weights), peer.x, atol=2e-4)
+
+
+@pytest.mark.parametrize("regularizer", ["l2", "none", "l1"])
+def test_ball_as_scipy(diabetes: tuple, regularizer: str) -> None:
+    X, y = diabetes
+    arguments = {"loss": "squared", "lam": 0.02, "regularizer": regularizer, "constraint": "ball:0.3"}
+    result = fit(X, y, 2, **arguments)
+    problem = make_problem(split(X, 2), y, **arguments)
+    assert max(np.linalg.norm(w) for w in result.weights) <= 0.3 * (1 + 1e-14)
+    step = 1.0 / (np.linalg.norm(X, 2) ** 2 / len(y))
+    x, halves = np.zeros(10), (slice(0, 5), slice(5, 10))
+    for _ in range(3000):
+        moved = x - step * X.T @ (X @ x + y.mean() - y) / len(y)  # X is centred
+        for part, rule in zip(halves, problem.party_regularizers):
+            x[part] = Ball(0.3).project(rule.prox(moved[part], step * 0.02))
+    assert result.objective == pytest.approx(objective(problem, x, y.mean()), rel=1e-7)
+
+
+@pytest.mark.parametrize("parties", [1, 2])
+def test_group_lasso_as_proximal_gradient(cancer: tuple, parties: int) -> None:
+    X, y = cancer
+    X = X[:, :10]
+    width = 10 // parties
+    groups = [[list(range(0, width, 2)), list(range(1, width, 2))]] * parties
+    arguments = {
+        "lam": 0.02,
+        "regularizer": "group_lasso",
+        "regularizer_parameters": {"groups": groups},
+        "fit_intercept": False,
+    }
+    result = fit(X, y, parties, **arguments, gap=1e-7)
+    members = [np.array(g) + width * m for m in range(parties) for g in groups[m]]
+    step, x, ahead, t = 4.0 * len(y) / np.linalg.norm(X, 2) ** 2, np.zeros(10), np.zeros(10), 1.0
+    for _ in range(5000):
+        v = ahead - step * X.T @ (1 / (1 + np.exp(-X @ ahead)) - y) / len(y)
+        new = np.zeros(10)
+        for g in members:
+            norm = np.linalg.norm(v[g])
+            new[g] = max(0.0, 1.0 - step * 0.02 * math.sqrt(len(g)) / norm) * v[g]
+        t, before = 0.5 * (1 + math.sqrt(1 + 4 * t * t)), t
+        ahead = new + (before - 1) / t * (new - x)
+        x = new
+    problem = make_problem(split(X, parties), y, **arguments)
+    assert result.objective == pytest.approx(objective(problem, x, 0.0), rel=1e-6)
+
+
+def test_duplicated_and_empty_columns(diabetes: tuple) -> None:
+    X, y = diabetes
+    plain = fit(X, y, 1, loss="squared", lam=0.02, regularizer="l1")
+    wide = np.hstack([X, X[:, :5], np.zeros((len(y), 3))])
+    result = fit(wide, y, 3, loss="squared", lam=0.02, regularizer="l1")
+    assert result.objective == pytest.approx(plain.objective, rel=1e-7)
+    assert (result.weights[2][-3:] == 0).all()
+
+
+# --- certificates
+
+
+@pytest.mark.parametrize("loss", ["logistic", "squared", "hinge"])
+@pytest.mark.parametrize(("regularizer", "constraint"), PAIRS, ids=pair_name)
+def test_no_gap_below_the_truth(loss: str, regularizer: Regularizer, constraint: Constraint) -> None:
+    rng = np.random.default_rng(5)
+    X = rng.standard_normal((80, 2 * D))
+    y = (X[:, 0] + 0.5 * X[:, 9] + rng.standard_normal(80) > 0).astype(float)
+    if isinstance(regularizer, GroupLasso):
+        regularizer = GroupLasso((regularizer.groups[0],) * 2) if regularizer.groups else regularizer
+    problem = make_problem(
+        split(X, 2),
+        y,
+        loss=loss,
+        lam=0.03,
+        regularizer=regularizer,
+        constraint=constraint,
+        sample_weight=rng.uniform(0.5, 2, 80),
+        offset=0.1 * rng.standard_normal(80),
+    )
+    records = solve(problem, SolverOptions(gap=0, scheme="sharing", max_rounds=300, n_threads=1)).history
+    best = min(r.objective for r in records)
+    for record in records[:120]:
+        assert record.gap_absolute >= (record.objective - best) - 1e-12
+        assert record.lyapunov >= 0
+    bounded = constraint.radius < math.inf or math.inf not in map(abs, constraint.bounds)
+    if isinstance(regularizer, NoRegularizer) and not bounded:
+        assert all(r.gap == math.inf for r in records)
+    elif loss != "hinge":
+        assert records[-1].gap <= 1e-4
+        assert records[-1].lyapunov <= 1e-2 * records[0].lyapunov
+
+
+@pytest.mark.parametrize(
+    ("regularizer", "constraint", "limit"),
+    [
+        ("l1", None, 60),
+        ("elastic_net", None, 60),
+        ("group_lasso", None, 60),
+        ("l2", "nonnegative", 40),
+        ("none", "box:-0.1,0.1", 40),
+        ("l2", "ball:0.5", 40),
+    ],
+)
+def test_rounds_with_default_options(
+    cancer: tuple, diabetes: tuple, regularizer: str, constraint: str | None, limit: int
+) -> None:
+    for (X, y), loss, parties in itertools.product(
+        [cancer, diabetes], ["auto"], [1, 3] if regularizer != "l1" else [1]
+    ):
+        name = "logistic" if set(y) == {0.0, 1.0} else "squared"
+        assert loss == "auto"
+        problem = make_problem(
+            split(X, parties), y, loss=name, lam=1e-2, regularizer=regularizer, constraint=constraint
+        )
+        result = solve(problem, SolverOptions(gap=1e-4, max_rounds=limit, n_threads=1))
+        assert result.status is Status.CONVERGED
+
+
+# --- determinism, choice and errors
+
+
+@pytest.mark.parametrize("regularizer", ["l1", "group_lasso"])
+def test_a_resumed_run_is_bit_identical(cancer: tuple, regularizer: str) -> None:
+    X, y = cancer
+    problem = make_problem(split(X, 3), y, lam=1e-2, regularizer=regularizer)
+    options = SolverOptions(gap=0, max_rounds=30)
+    whole, first, second = Solver(problem, options), Solver(problem, options), Solver(problem, options)
+    for _ in range(25):
+        whole.round()
+    for _ in range(11):
+        first.round()
+    saved, parties = first.export(), first.export_parties()
+    second.restore(saved, [{k: v.copy() for k, v in p.items()} for p in parties])
+    for _ in range(14):
+        second.round()
+    for a, b in zip(whole.party_weights(), second.party_weights()):
+        assert np.array_equal(a, b)
+    assert whole.last_record is not None
+    assert second.last_record is not None
+    assert whole.last_record.gap == second.last_record.gap
+    for solver in (whole, first, second):
+        solver.close()
+
+
+def test_scheme_is_chosen_and_checked() -> None:
+    options = SolverOptions()
+    assert options.resolved_scheme(True, True)[0] == "subspace"
+    assert options.resolved_scheme(True, False)[0] == "sharing"
+    with pytest.raises(ConfigError, match="needs regularizer l2 without a constraint"):
+        SolverOptions(scheme="subspace").resolved_scheme(True, False)
+    with pytest.raises(ConfigError, match="x_update"):
+        SolverOptions(x_update="gram").resolved_scheme(True, False)
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: get_regularizer("l3"), "unknown regularizer 'l3'"),
+        (lambda: get_regularizer("l1", {"l1_ratio": 0.5}), "no parameter 'l1_ratio'"),
+        (lambda: get_regularizer("elastic_net", {"l1_ratio": 0.0}), "above 0"),
+        (lambda: get_regularizer("group_lasso", {"groups": [3]}), "list of groups"),
+        (lambda: GroupLasso((((0, 1), (1,)),)).of_party(0, 2, "bank"), "bank: the groups must hold"),
+        (lambda: get_constraint("cube:1"), "unknown constraint 'cube:1'"),
+        (lambda: get_constraint("box:1"), "unknown constraint"),
+        (lambda: get_constraint("box:2,1"), "empty"),
+        (lambda: get_constraint("ball:0"), "positive"),
+        (lambda: check_compatible(GroupLasso(), Box(0.0, 1.0)), "group_lasso in a box"),
+        (lambda: make_config({"data": "x", "regularizer": "l1", "scheme": "subspace"}), "'subspace' needs"),
+        (lambda: make_config({"data": "x", "constraint": "ball:x"}), "key 'constraint'"),
+        (lambda: make_config({"data": "x", "l1_ratio": 0.5}), "no parameter 'l1_ratio'"),
+        (
+            lambda: make_config({"data": "x", "regularizer": "group_lasso", "constraint": "box:0,1"}),
+            "in a box",
+        ),
+    ],
+)
+def test_mistakes_are_named(call: object, words: str) -> None:
+    with pytest.raises(ConfigError, match=words) as caught:
+        call()  # type: ignore[operator]
+    assert "\n" not in str(caught.value)
+
+
+def test_texts_of_sets_come_back() -> None:
+    for constraint in SETS:
+        assert get_constraint(constraint.text) == constraint
+
+
+def test_options_of_the_command_line_join_those_of_the_file() -> None:
+    config = make_config({"data": "x", "l1_ratio": 0.2}, "f.toml", {"regularizer": "elastic_net"})
+    assert (config.regularizer, config.l1_ratio) == ("elastic_net", 0.2)
+
+
+def test_command_line_and_model(cancer: tuple, tmp_path: Path) -> None:
+    X, y = cancer
+    data = write_blocks(tmp_path / "a.parts", split(X, 2), y)
+    options = ("--regularizer", "elastic_net", "--l1-ratio", "0.3", "--constraint", "nonnegative")
+    assert run("train", data, "--lambda", "0.01", "--out", tmp_path / "run", *options) == 0
+    model = open_model(tmp_path / "run")
+    assert model.penalty == {"regularizer": "elastic_net", "l1_ratio": 0.3, "constraint": "nonnegative"}
+    assert min(party.weights.min() for party in model.parties) >= 0
+    # Stopped at a limit and resumed: the same bits.
+    assert run("train", data, "--lambda", "0.01", "--rounds", "4", "--out", tmp_path / "two", *options) == 7
+    assert run("resume", tmp_path / "two", "--rounds", "1000") == 0
+    for one, two in zip(model.parties, open_model(tmp_path / "two").parties):
+        assert np.array_equal(one.weights, two.weights)
+    assert run("train", data, "--out", tmp_path / "no", "--scheme", "subspace", *options) == 5
+
+
+def test_estimators(cancer: tuple, diabetes: tuple) -> None:
+    X, y = diabetes
+    model = ADMMSharingRegressor(parties=3, alpha=0.02, regularizer="l1", tol=1e-8).fit(X, y)
+    assert np.allclose(model.coef_, Lasso(alpha=0.02, tol=1e-12).fit(X, y).coef_, atol=2e-4)
+    X, y = cancer
+    classifier = ADMMSharingClassifier(parties=2, alpha=1e-2, constraint="nonnegative").fit(-X, y)
+    assert classifier.coef_.min() >= 0
+    assert classifier.converged_
+    with pytest.raises(ConfigError, match="unknown regularizer"):
+        ADMMSharingRegressor(regularizer="l7").fit(X, y)
