@@ -33,7 +33,8 @@ def choose_scheme(
         Options that only the ADMM schemes have; one that is set makes
         "auto" choose ``sharing``.
     smooth : bool
-        Whether the loss has a continuous derivative, which ``subspace`` needs.
+        Whether the loss has a continuous derivative; ``subspace`` smooths
+        the kinks of one that has not.
     ridge : bool
         Whether the regulariser is squared l2 without a constraint, which
         ``subspace`` and the x-updates that have a name need.
@@ -62,15 +63,11 @@ def choose_scheme(
     if scheme == "auto":
         if given:
             return "sharing", f"{given[0]} is an option of ADMM"
-        if not smooth:
-            return "sharing", "the loss has kinks"
         if not ridge:
             return "sharing", "regularizer or constraint beyond squared l2"
+        if not smooth:
+            return SUBSPACE, "squared l2, and the loss's kinks can be smoothed: fewest rounds"
         return SUBSPACE, "smooth loss with squared l2: fewest rounds"
-    if scheme == SUBSPACE and not smooth:
-        raise ConfigError(
-            "scheme: 'subspace' needs a loss without kinks; for hinge and quantile choose 'sharing' or 'auto'"
-        )
     if scheme == SUBSPACE and not ridge:
         raise ConfigError(
             "scheme: 'subspace' needs regularizer l2 without a constraint; choose 'sharing' or 'auto'"

@@ -106,6 +106,20 @@ class Loss(ABC):
         """
         return None
 
+    def smoothed(self, width: float) -> Loss | None:
+        """Smooth the kinks of a loss that has them; None for one without such a form.
+
+        Parameters
+        ----------
+        width : float
+            Curvature of the conjugate: in the unit of the loss itself, for slopes up to 1.
+
+        Returns
+        -------
+        Loss or None
+        """
+        return None
+
     def kernel_arguments(self) -> tuple[float, ...]:
         """What the kernels take between the weights and their outputs."""
         return ()

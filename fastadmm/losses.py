@@ -141,6 +141,9 @@ class Quantile(_Residual):
     def kernel_arguments(self) -> tuple[float, ...]:
         return 0.0, -self.tau, 1.0 - self.tau
 
+    def smoothed(self, width: float) -> Loss:
+        return SmoothedQuantile(self.tau, width)
+
     def penalty_unit(self, y: Array, weight: Array, offset: Array, lam: float) -> float:
         # No curvature: the slope changes by 1 over the spread of the targets. The factor is measured.
         spread = _spread(y - offset, weight, self.tau)
@@ -148,6 +151,31 @@ class Quantile(_Residual):
 
     def best_intercept(self, base: Array, y: Array, weight: Array) -> float:
         return _weighted_quantile(y - base, weight, self.tau * float(weight.sum()))
+
+
+@dataclass(frozen=True)
+class SmoothedQuantile(_Residual):
+    r"""Pinball loss with a parabola :math:`e^2 / (2 \gamma)` at the kink; what ``subspace`` works with.
+
+    Parameters
+    ----------
+    tau : float
+        The quantile.
+    gamma : float
+        Width: the parabola reaches from :math:`-\gamma\tau` to :math:`\gamma(1 - \tau)`.
+    """
+
+    name: ClassVar[str] = "smoothed_quantile"
+    limits: ClassVar[dict[str, tuple[float, float]]] = {"tau": (0.0, 1.0), "gamma": (0.0, np.inf)}
+    tau: float = 0.5
+    gamma: float = 1.0
+
+    def kernel_arguments(self) -> tuple[float, ...]:
+        return self.gamma, -self.tau, 1.0 - self.tau
+
+    def penalty_unit(self, y: Array, weight: Array, offset: Array, lam: float) -> float:
+        spread = _spread(y - offset, weight, self.tau)
+        return 1.0 / max(self.gamma, spread)
 
 
 @dataclass(frozen=True)
@@ -159,6 +187,9 @@ class Hinge(_Margin):
 
     def kernel_arguments(self) -> tuple[float, ...]:
         return 0.0, 1.0
+
+    def smoothed(self, width: float) -> Loss:
+        return SmoothedHinge(width)
 
     def penalty_unit(self, y: Array, weight: Array, offset: Array, lam: float) -> float:
         # No curvature, and margins of size 1 for every lambda: the root and the factor are measured.

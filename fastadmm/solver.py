@@ -18,6 +18,7 @@ from fastadmm.coordinator.coordinator import acceleration_memory
 from fastadmm.coordinator.divergence import DivergenceDetector
 from fastadmm.coordinator.method import Method
 from fastadmm.coordinator.schemes import get_scheme
+from fastadmm.coordinator.smoothed import SmoothedSubspaceMethod
 from fastadmm.coordinator.subspace import SubspaceMethod
 from fastadmm.engine import Engine
 from fastadmm.errors import ConfigError
@@ -53,7 +54,8 @@ class SolverOptions:
     penalty : float or None
         r, in the summed scaling: the unit is the curvature of one sample's
         loss. For the mean objective the paper's rho is r / N. None takes 0.05
-        times the loss's ``penalty_unit``.
+        times the loss's ``penalty_unit``, and adapts it where the regulariser
+        or the constraint is another than squared l2 and all space.
     acceleration : {"auto", "anderson", "none"}
         "auto" accelerates ``sharing`` and leaves the paper's schemes as printed.
     x_update : {"auto", "gram", "kernel", "cg"}
@@ -329,7 +331,11 @@ class Solver:
 def _make_method(problem: Problem, options: SolverOptions, engine: Engine) -> Method:
     name, _ = options.resolved_scheme(problem.loss.smooth, problem.is_ridge)
     if name == SUBSPACE:
-        return SubspaceMethod(problem, engine)
+        return (
+            SubspaceMethod(problem, engine)
+            if problem.loss.smooth
+            else SmoothedSubspaceMethod(problem, engine)
+        )
     scheme = get_scheme(name)
     if options.penalty is not None:
         penalty = options.penalty
@@ -339,7 +345,8 @@ def _make_method(problem: Problem, options: SolverOptions, engine: Engine) -> Me
         penalty = DEFAULT_PENALTY * unit * problem.total_weight / problem.n_samples
     accelerate = scheme.accelerated if options.acceleration == "auto" else options.acceleration == "anderson"
     memory = acceleration_memory(problem.n_parties, problem.n_samples) if accelerate else 0
-    return AdmmMethod(problem, scheme, penalty, memory, options.x_update, engine)
+    adaptive = options.penalty is None and scheme.convergent and not problem.is_ridge
+    return AdmmMethod(problem, scheme, penalty, memory, options.x_update, engine, adaptive)
 
 
 def solve(

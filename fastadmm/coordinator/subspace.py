@@ -226,13 +226,9 @@ class SubspaceMethod(Method):
         after = (coordinator.primal or start).loss + coordinator.regulariser()
         stationarity = sum(squared)
         gaps = stationarity / (2.0 * scale)
-        if start.dual_feasible:
-            bound = start.loss + regulariser - gaps
-        else:
-            bound = dual_bound(self.problem, start.gradient, total, regulariser, gaps, self.engine)
         return Measured(
             objective=after,
-            lower_bound=bound,
+            lower_bound=self._lower_bound(start, total, regulariser, gaps),
             # z is the sum of the messages itself; u is the loss gradient: only the parties' terms are left.
             primal_residual=0.0,
             dual_residual=math.sqrt(stationarity / (len(self.parties) * self.problem.n_samples)),
@@ -241,6 +237,12 @@ class SubspaceMethod(Method):
             penalty=None,
             accelerated=False,
         )
+
+    def _lower_bound(self, start: PrimalValue, total: np.ndarray, regulariser: float, gaps: float) -> float:
+        """What the parties' answers at the start of a round prove, summed scaling."""
+        if start.dual_feasible:
+            return start.loss + regulariser - gaps
+        return dual_bound(self.problem, start.gradient, total, regulariser, gaps, self.engine)
 
     @property
     def intercept(self) -> float:
