@@ -13,6 +13,7 @@ import scipy.sparse as sp
 from fastadmm import ADMMSharingClassifier, ADMMSharingRegressor
 from fastadmm.blocks import as_block
 from fastadmm.constraints import AllSpace, Ball, Box, Constraint, NonNegative, get_constraint
+from fastadmm.coordinator.penalty_rule import PenaltyRule
 from fastadmm.engine import Engine
 from fastadmm.errors import ConfigError
 from fastadmm.history import Status
@@ -392,6 +393,26 @@ def test_a_resumed_run_is_bit_identical(cancer: tuple, regularizer: str) -> None
     assert whole.last_record.gap == second.last_record.gap
     for solver in (whole, first, second):
         solver.close()
+
+
+def test_the_penalty_rule() -> None:
+    rule = PenaltyRule()
+    factors = [rule.factor(4.0, 1.0) for _ in range(12)]
+    assert [k + 1 for k, f in enumerate(factors) if f != 1.0] == [3, 6, 12]
+    assert factors[2] == pytest.approx(2.0)
+    assert rule.factor(math.nan, 0.0) == 1.0
+    second = PenaltyRule()
+    second.restore(rule.export())
+    assert [second.factor(1e-9, 1.0) for _ in range(11)][-1] == pytest.approx(1 / 30)
+    assert all(rule.factor(1.2, 1.0) == 1.0 for _ in range(5000))
+
+
+def test_a_given_penalty_stays(diabetes: tuple) -> None:
+    X, y = diabetes
+    problem = make_problem([X], y, loss="squared", lam=0.01, regularizer="l1")
+    for penalty in (None, 0.05):
+        history = solve(problem, SolverOptions(gap=0, max_rounds=8, penalty=penalty)).history
+        assert len({record.penalty for record in history}) == (1 if penalty else 3)
 
 
 def test_scheme_is_chosen_and_checked() -> None:

@@ -32,10 +32,19 @@ class AdmmMethod(Method):
     x_update : str
         See :func:`fastadmm.xupdate.choose.choose_x_update`.
     engine : Engine
+    adaptive : bool
+        Whether the penalty is adapted from round to round.
     """
 
     def __init__(
-        self, problem: Problem, scheme: Scheme, penalty: float, memory: int, x_update: str, engine: Engine
+        self,
+        problem: Problem,
+        scheme: Scheme,
+        penalty: float,
+        memory: int,
+        x_update: str,
+        engine: Engine,
+        adaptive: bool = False,
     ) -> None:
         self.problem, self.engine = problem, engine
         self.name, self.convergent = scheme.name, scheme.convergent
@@ -43,7 +52,7 @@ class AdmmMethod(Method):
             Party(name, block, problem.regularization, engine, x_update, regularizer, problem.constraint)
             for name, block, regularizer in zip(problem.names, problem.blocks, problem.party_regularizers)
         ]
-        self.coordinator = Coordinator(problem, scheme, penalty, engine, memory)
+        self.coordinator = Coordinator(problem, scheme, penalty, engine, memory, adaptive)
         self._intercept = 0.0
 
     def prepare(self) -> float:

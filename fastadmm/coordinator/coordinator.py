@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from fastadmm.coordinator.anderson import Anderson
+from fastadmm.coordinator.penalty_rule import PenaltyRule
 from fastadmm.coordinator.schemes import Scheme, collect_messages
 from fastadmm.coordinator.state import SharedState
 from fastadmm.coordinator.z_update import update_z_u
@@ -87,6 +88,8 @@ class Coordinator:
     engine : Engine
     memory : int
         Anderson memory; 0 switches acceleration off.
+    adaptive : bool
+        Whether the penalty is adapted, see :mod:`fastadmm.coordinator.penalty_rule`.
 
     Attributes
     ----------
@@ -101,7 +104,13 @@ class Coordinator:
     """
 
     def __init__(
-        self, problem: Problem, scheme: Scheme, penalty: float, engine: Engine, memory: int = 0
+        self,
+        problem: Problem,
+        scheme: Scheme,
+        penalty: float,
+        engine: Engine,
+        memory: int = 0,
+        adaptive: bool = False,
     ) -> None:
         m, n = problem.n_parties, problem.n_samples
         self.problem, self.scheme, self.engine = problem, scheme, engine
@@ -115,13 +124,17 @@ class Coordinator:
         self.first_residual = math.nan
         self.best_residual = math.inf
         if memory:
-            tau = scheme.tau(m)
-            sections = [
-                (slice(0, m * n), tau * penalty),
-                (slice(m * n, (m + 1) * n), penalty),
-                (slice((m + 1) * n, (m + 2) * n), 1.0 / penalty),
-            ]
-            self.anderson = Anderson((m + 2) * n, sections, memory)
+            self.anderson = Anderson((m + 2) * n, self._sections(), memory)
+        self.rule = PenaltyRule() if adaptive else None
+
+    def _sections(self) -> list[tuple[slice, float]]:
+        """Parts of the state and their weights in the norm of the fixed-point residual."""
+        m, n, r = self.problem.n_parties, self.problem.n_samples, self.penalty
+        return [
+            (slice(0, m * n), self.scheme.tau(m) * r),
+            (slice(m * n, (m + 1) * n), r),
+            (slice((m + 1) * n, (m + 2) * n), 1.0 / r),
+        ]
 
     def round(self, parties: Sequence[Party]) -> RoundOutcome:
         """Run one round: x-updates, z- and u-update, and the choice of the next state."""
@@ -143,7 +156,26 @@ class Coordinator:
         )
         self.last = new
         self._advance(new)
+        if self.rule is not None:
+            self._adapt(self.rule, outcome)
         return outcome
+
+    def _adapt(self, rule: PenaltyRule, outcome: RoundOutcome) -> None:
+        """Change the penalty where the rule says so; the acceleration starts afresh."""
+        root = math.sqrt(self.problem.n_samples)
+        size, dual_size = float(np.linalg.norm(outcome.total)), float(np.linalg.norm(self.last.u))
+        factor = rule.factor(
+            outcome.primal_residual * root / size if size > 0.0 else math.nan,
+            outcome.dual_residual * root / dual_size if dual_size > 0.0 else math.nan,
+        )
+        if factor == 1.0:
+            return
+        self.penalty *= factor
+        self.state, self.extrapolated = self.reached, False
+        self.n_extrapolations, self.first_residual, self.best_residual = 0, math.nan, math.inf
+        if self.anderson is not None:
+            self.anderson.sections = self._sections()
+            self.anderson.reset()
 
     def _dual_residual(self, old: SharedState, new: SharedState, pull: np.ndarray) -> float:
         # Party m solved lambda W x + tau r D'(a_m - w_m) = 0; optimality asks for
@@ -205,6 +237,8 @@ class Coordinator:
         }
         if self.anderson is not None:
             saved["anderson"] = self.anderson.export()
+        if self.rule is not None:
+            saved["penalty_rule"] = self.rule.export()
         return saved
 
     def restore(self, saved: dict) -> None:
@@ -219,4 +253,7 @@ class Coordinator:
         self.first_residual = float(saved["first_residual"])
         self.best_residual = float(saved["best_residual"])
         if self.anderson is not None:
+            self.anderson.sections = self._sections()
             self.anderson.restore(saved["anderson"])
+        if self.rule is not None:
+            self.rule.restore(saved["penalty_rule"])
