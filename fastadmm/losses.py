@@ -23,6 +23,7 @@ __all__ = [
     "Squared",
     "SquaredHinge",
     "get_loss",
+    "parse_loss",
 ]
 
 Array = np.ndarray
@@ -336,3 +337,30 @@ def get_loss(name: str, **parameters: float) -> Loss:
             raise ConfigError(f"loss: {name}: {key} {value!r} must be {wanted}")
         checked[key] = number
     return type(loss)(**checked)
+
+
+def parse_loss(text: str) -> Loss:
+    """Loss from ``name`` or ``name:value``, the value being that of its one parameter.
+
+    Parameters
+    ----------
+    text : str
+        For example ``"logistic"`` or ``"huber:2.0"``.
+
+    Returns
+    -------
+    Loss
+
+    Raises
+    ------
+    ConfigError
+        If there is no loss of that name, or it takes no such parameter.
+    """
+    name, colon, value = text.partition(":")
+    loss = get_loss(name)
+    if not colon:
+        return loss
+    keys = list(loss.limits)
+    if len(keys) != 1:
+        raise ConfigError(f"loss: {name} has no parameter; write {name!r} alone")
+    return get_loss(name, **{keys[0]: value})  # type: ignore[arg-type] (checked there)

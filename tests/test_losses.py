@@ -17,7 +17,7 @@ from fastadmm.coordinator.certificate import dual_bound
 from fastadmm.engine import Engine
 from fastadmm.errors import ConfigError, InputError
 from fastadmm.history import Status
-from fastadmm.losses import LOSSES, get_loss
+from fastadmm.losses import LOSSES, get_loss, parse_loss
 from fastadmm.problem import make_problem
 from fastadmm.solver import Solver, SolverOptions, solve
 from hypothesis import given, settings
@@ -725,3 +725,16 @@ def test_documented_losses_are_the_ones_of_the_program():
         assert scheme == choose_scheme("auto", smooth=loss.smooth)[0]
         expected = " ".join(f"`{k}` = {v:g}" for k, v in loss.parameters.items()) or "none"
         assert parameter == expected
+
+
+def test_a_parameter_follows_the_name():
+    assert parse_loss("huber:2.5") == get_loss("huber", delta=2.5)
+    assert parse_loss("quantile") == get_loss("quantile")
+    for text, message in (
+        ("huber:wide", "huber: delta 'wide' is not a number"),
+        ("quantile:1.5", "quantile: tau '1.5' must be between 0 and 1"),
+        ("squared:2", "squared has no parameter"),
+        ("tukey:1", "unknown loss 'tukey'"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            parse_loss(text)

@@ -34,8 +34,8 @@ def train(
     loss: Annotated[
         str | None,
         typer.Option(
-            help="auto, logistic, squared, huber, quantile, hinge, smoothed_hinge, squared_hinge or poisson. "
-            "[default: auto]"
+            help="auto, logistic, squared, huber, quantile, hinge, smoothed_hinge, squared_hinge or poisson; "
+            "a parameter follows a colon: huber:2.0. [default: auto]"
         ),
     ] = None,
     regularizer: Annotated[

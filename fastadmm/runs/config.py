@@ -182,10 +182,10 @@ def _check_values(values: Mapping[str, Any], place: str) -> dict[str, Any]:
 
 def _check_choices(config: RunConfig, place: str) -> None:
     from fastadmm.constraints import get_constraint
-    from fastadmm.losses import LOSSES
+    from fastadmm.losses import LOSSES, parse_loss
     from fastadmm.penalty import check_compatible, is_ridge
 
-    if config.loss != "auto" and config.loss not in LOSSES:
+    if config.loss != "auto" and config.loss.partition(":")[0] not in LOSSES:
         raise ConfigError(
             f"{place}: key 'loss': unknown loss {config.loss!r}; choose auto, {', '.join(LOSSES)}"
         )
@@ -194,7 +194,7 @@ def _check_choices(config: RunConfig, place: str) -> None:
         penalty = penalty_arguments(config)
         regularizer, constraint = penalty["regularizer"], get_constraint(penalty["constraint"])
         check_compatible(regularizer, constraint)
-        smooth = config.loss == "auto" or LOSSES[config.loss].smooth
+        smooth = config.loss == "auto" or parse_loss(config.loss).smooth
         options.resolved_scheme(smooth, is_ridge(regularizer, constraint))
     except ConfigError as error:
         key, colon, reason = str(error).partition(":")

@@ -11,7 +11,7 @@ from fastadmm.coordinator.coordinator import acceleration_memory
 from fastadmm.coordinator.schemes import get_scheme
 from fastadmm.coordinator.subspace import directions_per_party
 from fastadmm.direction_party import choose_metric_solver
-from fastadmm.losses import LOSSES
+from fastadmm.losses import parse_loss
 from fastadmm.penalty import is_ridge
 from fastadmm.regularizers import get_regularizer
 from fastadmm.runs.config import RunConfig, penalty_arguments
@@ -79,7 +79,7 @@ def make_plan(
     Plan
     """
     m = len(parties)
-    smooth = config.loss == "auto" or LOSSES[config.loss].smooth
+    smooth = config.loss == "auto" or parse_loss(config.loss).smooth
     penalty = penalty_arguments(config)
     ridge = is_ridge(get_regularizer(penalty["regularizer"]), get_constraint(penalty["constraint"]))
     name, _ = choose_scheme(

@@ -20,6 +20,7 @@ import numpy as np
 from fastadmm.blocks import FeatureBlock, as_block
 from fastadmm.errors import ConfigError, FormatError, InputError, StorageError
 from fastadmm.history import RoundRecord, Status
+from fastadmm.losses import parse_loss
 from fastadmm.problem import Problem, TestSet, make_problem
 from fastadmm.runs.checkpoint import checkpoints, restore_checkpoint, write_checkpoint
 from fastadmm.runs.config import (
@@ -239,10 +240,11 @@ def _load(config: RunConfig, display: Display) -> tuple[Partition, dict[str, Any
         test_partition = open_partition(config.test)
         check_same_columns(test_partition.parties, partition.parties, shown(config.test))
         _check_same_labels(test_partition, partition, config.test)
-    loss = config.loss
-    if loss == "auto":
-        loss = "logistic" if partition.task == "classification" else "squared"
-    elif loss == "logistic" and partition.task != "classification":
+    if config.loss == "auto":
+        loss = parse_loss("logistic" if partition.task == "classification" else "squared")
+    else:
+        loss = parse_loss(config.loss)
+    if loss.name == "logistic" and partition.task != "classification":
         raise ConfigError(
             f"key 'loss': logistic needs two classes, but {shown(config.data)} is a regression data set"
         )
@@ -267,7 +269,8 @@ def _load(config: RunConfig, display: Display) -> tuple[Partition, dict[str, Any
     problem = make_problem(
         _blocks(partition),
         labels.y,
-        loss=loss,
+        loss=loss.name,
+        loss_parameters=loss.parameters,
         lam=config.lambda_,
         **penalty_arguments(config),
         fit_intercept=config.intercept,
