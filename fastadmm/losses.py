@@ -363,4 +363,8 @@ def parse_loss(text: str) -> Loss:
     keys = list(loss.limits)
     if len(keys) != 1:
         raise ConfigError(f"loss: {name} has no parameter; write {name!r} alone")
-    return get_loss(name, **{keys[0]: value})  # type: ignore[arg-type] (checked there)
+    try:
+        number = float(value)
+    except ValueError:
+        raise ConfigError(f"loss: {name}: {keys[0]} {value!r} is not a number") from None
+    return get_loss(name, **{keys[0]: number})

@@ -732,7 +732,7 @@ def test_a_parameter_follows_the_name():
     assert parse_loss("quantile") == get_loss("quantile")
     for text, message in (
         ("huber:wide", "huber: delta 'wide' is not a number"),
-        ("quantile:1.5", "quantile: tau '1.5' must be between 0 and 1"),
+        ("quantile:1.5", "quantile: tau 1.5 must be between 0 and 1"),
         ("squared:2", "squared has no parameter"),
         ("tukey:1", "unknown loss 'tukey'"),
     ):
