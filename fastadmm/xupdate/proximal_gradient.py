@@ -107,7 +107,7 @@ class GramProximalGradient(ProximalGradient):
 
     name: ClassVar[str] = "gram-proximal"
     reduction: ClassVar[float] = 1e-9
-    max_steps: ClassVar[int] = 5000
+    max_steps: ClassVar[int] = 1000
 
     def prepare(self, engine: Engine) -> None:
         self._gram = self.block.gram(engine)
