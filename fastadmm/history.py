@@ -30,7 +30,7 @@ class RoundRecord:
     round : int
         Number of the round, from 1.
     seconds : float
-        Wall time since the start of training, earlier sessions of a resumed run included.
+        Wall time since the start of training, earlier parts of a resumed run included.
     objective : float
         F at the current weights with the best intercept, per mean loss.
     gap : float
