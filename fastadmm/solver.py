@@ -297,8 +297,7 @@ class Solver:
             "n_rounds": self.n_rounds,
             "seconds": self.seconds,
             "lower_bound": self.bound.value,
-            "smallest_residual": self.divergence.smallest,
-            "grown_rounds": self.divergence.grown_rounds,
+            "divergence": self.divergence.export(),
             "last_record": json.dumps(self.last_record.to_json()) if self.last_record else "",
         }
 
@@ -318,8 +317,7 @@ class Solver:
         self.n_rounds = int(saved["n_rounds"])
         self.seconds = float(saved["seconds"])
         self.bound.value = float(saved["lower_bound"])
-        self.divergence.smallest = float(saved["smallest_residual"])
-        self.divergence.grown_rounds = int(saved["grown_rounds"])
+        self.divergence.restore(saved["divergence"])
         if saved["last_record"]:
             self.last_record = RoundRecord.from_json(json.loads(saved["last_record"]))
 

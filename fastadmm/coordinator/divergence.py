@@ -17,6 +17,15 @@ _GROWTH = 2.0
 #: limit cycle instead of overflow, which is what this catches.
 _PATIENCE = 40
 
+#: A run may also settle into a cycle at once, without ever having been near an answer: if from
+#: one block of so many rounds to the next neither the smallest residual nor the smallest
+#: objective falls by these shares, while the residual is still this large against the first one, it
+#: is a cycle. Slow convergence, with a very large penalty for example, lowers the objective.
+_BLOCK = 100
+_NO_PROGRESS = 0.98
+_NO_GAIN = 1.0 - 1e-4
+_LARGE = 0.05
+
 
 class DivergenceDetector:
     """Watches objective and residual over rounds.
@@ -34,13 +43,37 @@ class DivergenceDetector:
         Smallest residual so far.
     grown_rounds : int
         For how many rounds in a row the residual has been grown.
+    first, block_smallest, previous_smallest : float
+        First residual; smallest in the current and in the last whole block of rounds.
+    block_best, previous_best : float
+        Smallest objective in these blocks.
+    block_rounds : int
+        Rounds in the current block.
     """
+
+    #: What a checkpoint holds.
+    SAVED = (
+        "smallest",
+        "grown_rounds",
+        "first",
+        "block_smallest",
+        "previous_smallest",
+        "block_best",
+        "previous_best",
+        "block_rounds",
+    )
 
     def __init__(self, start: float, guaranteed: bool) -> None:
         self.start = start
         self.guaranteed = guaranteed
         self.smallest = math.inf
         self.grown_rounds = 0
+        self.first = math.nan
+        self.block_smallest = math.inf
+        self.previous_smallest = math.inf
+        self.block_best = math.inf
+        self.previous_best = math.inf
+        self.block_rounds = 0
 
     def diverged(self, objective: float, residual: float) -> bool:
         """Take in one round; True if the iterates do not come back.
@@ -57,6 +90,32 @@ class DivergenceDetector:
         self.smallest = min(self.smallest, residual)
         grown = residual > _GROWTH * self.smallest
         self.grown_rounds = self.grown_rounds + 1 if grown else 0
+        cycles = self._cycles(objective, residual)
         if self.guaranteed:
             return False
-        return self.grown_rounds >= _PATIENCE or (grown and objective > _MAX_OBJECTIVE * self.start)
+        return cycles or self.grown_rounds >= _PATIENCE or (grown and objective > _MAX_OBJECTIVE * self.start)
+
+    def _cycles(self, objective: float, residual: float) -> bool:
+        """Take in one round; True at the end of a block of rounds without progress far from an answer."""
+        if math.isnan(self.first):
+            self.first = residual
+        self.block_smallest = min(self.block_smallest, residual)
+        self.block_best = min(self.block_best, objective)
+        self.block_rounds += 1
+        if self.block_rounds < _BLOCK:
+            return False
+        no_progress = self.block_smallest >= _NO_PROGRESS * self.previous_smallest
+        no_progress = no_progress and self.block_best >= _NO_GAIN * self.previous_best
+        large = self.block_smallest >= _LARGE * self.first
+        self.previous_smallest, self.previous_best = self.block_smallest, self.block_best
+        self.block_smallest, self.block_best, self.block_rounds = math.inf, math.inf, 0
+        return no_progress and large
+
+    def export(self) -> dict[str, float]:
+        """State for a checkpoint."""
+        return {name: getattr(self, name) for name in self.SAVED}
+
+    def restore(self, saved: dict[str, float]) -> None:
+        """Inverse of :meth:`export`; ``saved`` holds its keys."""
+        for name in self.SAVED:
+            setattr(self, name, type(getattr(self, name))(saved[name]))
