@@ -18,12 +18,14 @@ from scipy.special import expit, log_expit
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import Tags, check_array, check_random_state, check_X_y
+from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets, type_of_target
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
 from fastadmm.columns import block_names, consecutive, is_block_list, resolve_parties, take_columns
 from fastadmm.errors import ConfigError, DivergenceError, InputError
 from fastadmm.history import RoundRecord, Status
+from fastadmm.losses import Loss, parse_loss
 from fastadmm.problem import make_problem
 from fastadmm.solver import SolverOptions, solve
 
@@ -36,7 +38,8 @@ Callback = Callable[[RoundRecord], Any]
 class _SharingModel(BaseEstimator):
     """What the two estimators share; the loss and the meaning of y are theirs."""
 
-    _loss: ClassVar[str]
+    _task: ClassVar[str]
+    _default_loss: ClassVar[str]
     coef_: Array
     intercept_: Any
 
@@ -55,6 +58,7 @@ class _SharingModel(BaseEstimator):
         regularizer: Any = "l2",
         l1_ratio: float = 0.5,
         constraint: Any = None,
+        loss: str = "auto",
     ) -> None:
         self.parties = parties
         self.alpha = alpha
@@ -69,6 +73,7 @@ class _SharingModel(BaseEstimator):
         self.regularizer = regularizer
         self.l1_ratio = l1_ratio
         self.constraint = constraint
+        self.loss = loss
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Train the joint model.
@@ -102,6 +107,7 @@ class _SharingModel(BaseEstimator):
             If ``tol`` was not certified within ``max_rounds``.
         """
         options = self._options()
+        loss = self._checked_loss()
         parameters = {"l1_ratio": self.l1_ratio} if self.regularizer == "elastic_net" else None
         monitor = _monitor(self.callbacks)
         blocks, y, columns = self._training_input(X, y)
@@ -112,7 +118,8 @@ class _SharingModel(BaseEstimator):
         problem = make_problem(
             blocks,
             self._encode(y),
-            loss=self._loss,
+            loss=loss.name,
+            loss_parameters=loss.parameters,
             lam=self.alpha,
             fit_intercept=bool(self.fit_intercept),
             sample_weight=sample_weight,
@@ -150,6 +157,15 @@ class _SharingModel(BaseEstimator):
         """Set ``coef_`` and ``intercept_`` from weights of shape (d,) in the order of X."""
         raise NotImplementedError
 
+    def _checked_loss(self) -> Loss:
+        """The loss that ``loss`` names, for this kind of target."""
+        if not isinstance(self.loss, str):
+            raise ConfigError(f"loss: {self.loss!r} is not the name of a loss")
+        loss = parse_loss(self._default_loss if self.loss == "auto" else self.loss)
+        if loss.task != self._task:
+            raise ConfigError(f"loss: {loss.name} is for {loss.task}, but this is a model for {self._task}")
+        return loss
+
     def _options(self) -> SolverOptions:
         """Check the parameters under their names here; the solver has its own."""
         _check_number("alpha", self.alpha, Real, above=0)
@@ -175,7 +191,7 @@ class _SharingModel(BaseEstimator):
 
     def _training_input(self, X: Any, y: Any) -> tuple[list[Any], Array, list[Array]]:
         """Blocks, targets and each party's columns; records the features seen."""
-        numeric = self._loss == "squared"
+        numeric = self._task == "regression"
         if is_block_list(X):
             if self.parties is not None:
                 raise ConfigError("parties: must be None where X is a list of blocks, which says it already")
@@ -279,6 +295,10 @@ class ADMMSharingClassifier(ClassifierMixin, _SharingModel):
         Share of l1 in "elastic_net", above 0 and at most 1; else not used.
     constraint : str, Constraint or None, default=None
         Set of each party's weights: "nonnegative", "box:-1,1", "ball:2.5"; None for none.
+    loss : str, default="auto"
+        "logistic" (auto, as in F above), "hinge", "squared_hinge" or "smoothed_hinge", a parameter
+        after a colon: ``"smoothed_hinge:0.5"``. The hinge losses predict classes
+        and scores, and no probabilities. See ``docs/losses.md``.
 
     Attributes
     ----------
@@ -324,7 +344,8 @@ class ADMMSharingClassifier(ClassifierMixin, _SharingModel):
     True
     """
 
-    _loss = "logistic"
+    _task = "classification"
+    _default_loss = "logistic"
 
     def _encode(self, y: Array) -> Array:
         check_classification_targets(y)
@@ -342,7 +363,7 @@ class ADMMSharingClassifier(ClassifierMixin, _SharingModel):
         self.intercept_ = np.array([intercept])
 
     def decision_function(self, X: Any) -> Array:
-        """Log-odds of the positive class ``classes_[1]``.
+        """Score of the positive class ``classes_[1]``: for the logistic loss its log-odds.
 
         Parameters
         ----------
@@ -360,11 +381,19 @@ class ADMMSharingClassifier(ClassifierMixin, _SharingModel):
         positive = self._predictor(X) > 0
         return self.classes_[positive.astype(np.intp)]
 
+    def _has_probabilities(self) -> bool:
+        try:
+            return self._checked_loss().probabilistic
+        except ConfigError:
+            return True  # fit refuses the loss; a look at the model must not
+
+    @available_if(_has_probabilities)
     def predict_proba(self, X: Any) -> Array:
         """Probability of each class, of shape (n_samples, 2); X as in :meth:`decision_function`."""
         z = self._predictor(X)
         return np.column_stack([expit(-z), expit(z)])
 
+    @available_if(_has_probabilities)
     def predict_log_proba(self, X: Any) -> Array:
         """Logarithm of :meth:`predict_proba`, without underflow."""
         z = self._predictor(X)
@@ -393,6 +422,9 @@ class ADMMSharingRegressor(RegressorMixin, _SharingModel):
         As in :class:`ADMMSharingClassifier`.
     regularizer, l1_ratio, constraint
         As in :class:`ADMMSharingClassifier`.
+    loss : str, default="auto"
+        "squared" (auto), "huber", "quantile" or "poisson", a parameter after a
+        colon: ``"quantile:0.9"``. See ``docs/losses.md``.
 
     Attributes
     ----------
@@ -420,7 +452,8 @@ class ADMMSharingRegressor(RegressorMixin, _SharingModel):
     0.49
     """
 
-    _loss = "squared"
+    _task = "regression"
+    _default_loss = "squared"
 
     def _encode(self, y: Array) -> Array:
         return y
@@ -441,7 +474,7 @@ class ADMMSharingRegressor(RegressorMixin, _SharingModel):
         -------
         ndarray of shape (n_samples,)
         """
-        return self._predictor(X)
+        return self._checked_loss().predict_mean(self._predictor(X))
 
 
 def _check_number(

@@ -23,10 +23,11 @@ from fastadmm.history import RoundRecord
 from sklearn.base import clone
 from sklearn.datasets import load_breast_cancer, load_diabetes
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
-from sklearn.linear_model import LogisticRegression, Ridge
+from sklearn.linear_model import LogisticRegression, PoissonRegressor, Ridge
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
+from sklearn.preprocessing import StandardScaler, scale
+from sklearn.svm import LinearSVC
 from sklearn.utils import get_tags
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
@@ -587,3 +588,49 @@ def test_the_page_lists_the_parameters_with_their_defaults() -> None:
     for Estimator in (ADMMSharingClassifier, ADMMSharingRegressor):
         defaults = Estimator().get_params()
         assert {name: ast.literal_eval(value) for name, value in listed} == defaults
+
+
+# --- other losses
+
+
+def test_hinge_is_a_linear_support_vector_machine_without_probabilities():
+    X, y = load_breast_cancer(return_X_y=True)
+    X = scale(X)
+    model = ADMMSharingClassifier([10, 10, 10], alpha=1e-2, loss="squared_hinge", fit_intercept=False).fit(
+        X, y
+    )
+    twin = LinearSVC(C=1 / (len(y) * 1e-2), fit_intercept=False, tol=1e-10, max_iter=100000).fit(X, y)
+    np.testing.assert_allclose(model.coef_, twin.coef_, atol=1e-3)
+    np.testing.assert_array_equal(model.predict(X), twin.predict(X))
+    assert not hasattr(model, "predict_proba")
+    assert not hasattr(ADMMSharingClassifier(loss="hinge"), "predict_log_proba")
+    assert ADMMSharingClassifier([10, 10, 10], alpha=1e-2, loss="hinge", tol=1e-4).fit(X, y).converged_
+
+
+def test_regression_losses_predict_means_and_quantiles():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(400, 6))
+    rate = np.exp(X @ np.array([0.3, -0.2, 0.1, 0.0, 0.2, 0.1]) + 0.5)
+    counts = rng.poisson(rate).astype(float)
+    poisson = ADMMSharingRegressor([3, 3], alpha=1e-2, loss="poisson").fit(X, counts)
+    twin = PoissonRegressor(alpha=1e-2, tol=1e-10, max_iter=10000).fit(X, counts)
+    np.testing.assert_allclose(poisson.predict(X), twin.predict(X), rtol=1e-3)
+    y = X[:, 0] + rng.normal(size=400)
+    upper = ADMMSharingRegressor([3, 3], alpha=1e-4, loss="quantile:0.9").fit(X, y)
+    assert np.mean(y <= upper.predict(X)) == pytest.approx(0.9, abs=0.02)
+
+
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        (ADMMSharingClassifier(loss="squared"), "loss: squared is for regression"),
+        (ADMMSharingRegressor(loss="logistic"), "loss: logistic is for classification"),
+        (ADMMSharingClassifier(loss="tukey"), "loss: unknown loss 'tukey'"),
+        (ADMMSharingClassifier(loss=3), "loss: 3 is not the name of a loss"),
+        (ADMMSharingRegressor(loss="huber:-1"), "loss: huber: delta"),
+    ],
+)
+def test_losses_that_do_not_fit_are_refused(model, message):
+    hasattr(model, "predict_proba")  # a look does not raise
+    with pytest.raises(ConfigError, match=message):
+        model.fit(np.eye(4), [0, 1, 0, 1])
