@@ -73,7 +73,6 @@ class DirectionParty:
         self.kind, self.reason = choose_metric_solver(block.shape)
         self._kernel: np.ndarray | None = None
         self._factor: tuple[np.ndarray, bool] | None = None
-        self._metric: np.ndarray | None = None
 
     def set_metric(self, curvature: np.ndarray) -> None:
         """Factorise in a new curvature metric.

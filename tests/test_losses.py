@@ -738,3 +738,14 @@ def test_a_parameter_follows_the_name():
     ):
         with pytest.raises(ConfigError, match=message):
             parse_loss(text)
+
+
+@pytest.mark.parametrize("name", ["quantile", "squared", "huber"])
+@pytest.mark.parametrize("level", [0.0, 3.0])
+def test_constant_targets_leave_nothing_to_fit(name, level):
+    matrix = np.random.default_rng(0).normal(size=(50, 4))
+    problem = make_problem([matrix[:, :2], matrix[:, 2:]], np.full(50, level), loss=name, lam=1e-3)
+    result = solve(problem, SolverOptions(max_rounds=5))
+    assert result.status is Status.CONVERGED
+    assert result.objective == 0.0
+    assert result.intercept == pytest.approx(level)

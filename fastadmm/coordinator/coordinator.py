@@ -150,7 +150,7 @@ class Coordinator:
             total,
             pull,
             float(np.linalg.norm(mismatch)) / math.sqrt(problem.n_samples),
-            self._dual_residual(state, new, pull),
+            self._dual_residual(state, new),
             (float(new.u @ mismatch), float(mismatch @ mismatch)),
             self.extrapolated,
         )
@@ -177,7 +177,7 @@ class Coordinator:
             self.anderson.sections = self._sections()
             self.anderson.reset()
 
-    def _dual_residual(self, old: SharedState, new: SharedState, pull: np.ndarray) -> float:
+    def _dual_residual(self, old: SharedState, new: SharedState) -> float:
         # Party m solved lambda W x + tau r D'(a_m - w_m) = 0; optimality asks for
         # lambda W x + D'u = 0. The difference is D's with s as below, from messages alone.
         tau_r = self.scheme.tau(self.problem.n_parties) * self.penalty

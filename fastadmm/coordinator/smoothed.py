@@ -50,7 +50,8 @@ class SmoothedSubspaceMethod(SubspaceMethod):
         start = primal_value(self.problem, zero, 0.0, self.engine)
         self._intercept = start.intercept
         # At zero weights nothing is proved yet: the objective itself is the gap.
-        self._set_width(start.loss / self.problem.total_weight)
+        # Constant targets may leave no loss at all; any width serves then.
+        self._set_width(start.loss / self.problem.total_weight or 1.0)
         super().prepare()
         return start.loss
 
