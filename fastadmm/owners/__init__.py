@@ -1,0 +1,1 @@
+"""The second system: owners of rows answer differentially private gradient queries."""
