@@ -1,1 +1,1 @@
-"""Differential privacy for parties that hold feature columns: sensitivities, mechanisms, accounting, audit."""
+"""Differential privacy for parties that hold feature columns: sensitivity, mechanism, accounting, audit."""
