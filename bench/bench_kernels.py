@@ -71,3 +71,17 @@ def bench_sparse_product(benchmark, who, transposed):
         product = block.transposed_product if transposed else block.product
         result = benchmark(lambda: product(x, engine))
     np.testing.assert_allclose(result, matrix.T @ x if transposed else matrix @ x, atol=1e-9)
+
+
+@pytest.mark.benchmark(group="standard normals")
+@pytest.mark.parametrize("who", ["fastadmm", "numpy"])
+def bench_standard_normal(benchmark, who):
+    from fastadmm.kernels.gaussian_noise import standard_normal
+
+    key, nonce, out = np.arange(8, dtype=np.uint32), np.arange(3, dtype=np.uint32), np.empty(N)
+    rng = np.random.default_rng(0)
+    if who == "numpy":
+        benchmark(lambda: rng.standard_normal(out=out))
+    else:
+        benchmark(lambda: standard_normal(key, nonce, out, 0, N))
+    assert out.std() == pytest.approx(1.0, abs=0.01)

@@ -35,6 +35,6 @@ def kernel(function: _Function) -> _Function:
 
 
 def inline(function: _Function) -> _Function:
-    """Compile a scalar function that kernels call; LLVM inlines it."""
-    compiled: Any = njit(error_model="numpy")(function)
+    """Compile a scalar function that kernels call; always inlined, since a call stops vectorisation."""
+    compiled: Any = njit(error_model="numpy", forceinline=True)(function)
     return compiled

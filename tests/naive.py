@@ -334,3 +334,51 @@ def anderson_step(points: Sequence[Array], images: Sequence[Array], memory: int,
     root = np.sqrt(metric)
     gamma, *_ = np.linalg.lstsq(root[:, None] * differences, root * residuals[-1], rcond=None)
     return images[-1] - steps @ gamma
+
+
+# --- ChaCha20, RFC 8439, in Python integers
+
+
+def chacha20_block(key: Sequence[int], nonce: Sequence[int], counter: int) -> list[int]:
+    """The sixteen 32-bit words of one keystream block."""
+
+    def quarter(s: list[int], a: int, b: int, c: int, d: int) -> None:
+        for x, y, z, left in ((a, b, d, 16), (c, d, b, 12), (a, b, d, 8), (c, d, b, 7)):
+            s[x] = (s[x] + s[y]) % 2**32
+            s[z] ^= s[x]
+            s[z] = (s[z] << left | s[z] >> (32 - left)) % 2**32
+
+    constants = [0x61707865, 0x3320646E, 0x79622D32, 0x6B206574]
+    start = [*constants, *(int(k) for k in key), counter % 2**32, *(int(n) for n in nonce)]
+    s = list(start)
+    for _ in range(10):
+        for k in range(4):
+            quarter(s, k, 4 + k, 8 + k, 12 + k)
+        for k in range(4):
+            quarter(s, k, 4 + (k + 1) % 4, 8 + (k + 2) % 4, 12 + (k + 3) % 4)
+    return [(a + b) % 2**32 for a, b in zip(s, start)]
+
+
+def noise_word(key: Sequence[int], nonce: Sequence[int], i: int) -> int:
+    """The 64-bit word of element i: groups of sixteen blocks, 128 elements, lane fastest."""
+    group, rest = divmod(i, 128)
+    k, lane = divmod(rest, 16)
+    words = chacha20_block(key, nonce, 16 * group + lane)
+    return words[2 * k] | words[2 * k + 1] << 32
+
+
+def noise_normal(key: Sequence[int], nonce: Sequence[int], i: int) -> float:
+    """Element i of the Gaussian stream: Box and Muller's transformation of a pair of words."""
+    second = (i // 16) % 2
+    radius_word = noise_word(key, nonce, i - 16 * second)
+    angle_word = noise_word(key, nonce, i + 16 * (1 - second))
+    with localcontext() as context:
+        context.prec = _DIGITS
+        radius = float((-2 * ((Decimal(radius_word) + Decimal("0.5")) / 2**64).ln()).sqrt())
+    turn = (angle_word - 2**64 if angle_word >= 2**63 else angle_word) // 2**11  # in units of 2**-53
+    quadrant, rest = divmod(turn + 2**50, 2**51)  # nearest quarter turn, remainder within 1/8 turn
+    angle = 2 * math.pi * (rest - 2**50) / 2**53
+    cosine, sine = math.cos(angle), math.sin(angle)
+    for _ in range(quadrant % 4):
+        cosine, sine = -sine, cosine
+    return radius * (sine if second else cosine)

@@ -1,0 +1,200 @@
+r"""Uniform and Gaussian noise from a ChaCha20 keystream, addressed by element.
+
+Element i depends on key, nonce and i alone, so that any cut of the rows into
+ranges, on any number of threads, gives the same numbers. No element is drawn
+from a library function and nothing is reassociated, so they are also the same
+on every machine.
+
+Layout: sixteen keystream blocks (a group, 1 KiB) make 128 elements. With
+``i = 128 g + 16 k + lane``, the 64-bit word of element i consists of words 2k
+(low half) and 2k + 1 (high half) of block ``16 g + lane``. Gaussian elements
+come in pairs, i with even k and i + 16, by Box and Muller's transformation:
+the first word is the radius, the second the angle.
+
+A pair (key, nonce) must be used for one function and one purpose only.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from fastadmm.kernels.chacha import LANES, chacha_group
+from fastadmm.kernels.policy import inline, kernel
+
+__all__ = ["MAX_ELEMENTS", "MAX_SCALE", "grid_normal", "standard_normal", "uniform"]
+
+#: A 32-bit block counter times eight elements per block.
+MAX_ELEMENTS = 1 << 35
+
+#: Up to here ``scale * normal`` stays below 2**51, where rounding to integers is exact.
+MAX_SCALE = float(1 << 47)
+
+_GROUP = 8 * LANES
+
+#: Bits of sqrt(1/2): subtracting them makes a number's exponent that of its nearest power of two.
+_SQRT_HALF = np.int64(0x3FE6A09E667F3BCD)
+_LN2_HIGH, _LN2_LOW = 6.93147180369123816490e-01, 1.90821492927058770002e-10
+
+#: Adding 1.5 * 2**52 leaves a number rounded to the nearest integer, ties to even, in the low bits.
+_ROUNDER = 6755399441055744.0
+_ROUNDER_BITS = np.int64(0x4338000000000000)
+
+
+@inline
+def _word(words, k, lane):
+    return (np.uint64(words[2 * k + 1, lane]) << np.uint64(32)) | np.uint64(words[2 * k, lane])
+
+
+@inline
+def _radius(word):
+    r"""Box-Muller radius :math:`\sqrt{-2 \log u}` for :math:`u = (word + 1/2) / 2^{64}`, at most 9.49.
+
+    The logarithm reduces to :math:`2\,\mathrm{artanh}\,s`, s = f / (2 + f), for f within
+    [sqrt(1/2) - 1, sqrt(2) - 1], with fdlibm's polynomial (error below 1 ulp).
+    """
+    bits = np.int64(np.float64(np.float64(word) + 0.5).view(np.int64))
+    exponent = (bits - _SQRT_HALF) >> np.int64(52)
+    f = np.int64(bits - (exponent << np.int64(52))).view(np.float64) - 1.0
+    s = f / (2.0 + f)
+    t = s * s
+    p = 1.479819860511658591e-01
+    p = p * t + 1.531383769920937332e-01
+    p = p * t + 1.818357216161805012e-01
+    p = p * t + 2.222219843214978396e-01
+    p = p * t + 2.857142874366239149e-01
+    p = p * t + 3.999999999940941908e-01
+    p = p * t + 6.666666666666735130e-01
+    half = 0.5 * f * f
+    n = np.float64(exponent - np.int64(64))
+    log = n * _LN2_HIGH - ((half - (s * (half + t * p) + n * _LN2_LOW)) - f)
+    return np.sqrt(max(-2.0 * log, 0.0))
+
+
+@inline
+def _cosine_sine(word):
+    r"""Cosine and sine of :math:`2 \pi t` for the 53-bit angle t in [-1/2, 1/2) of a word."""
+    t = np.float64(np.int64(word) >> np.int64(11)) * 1.1102230246251565e-16
+    shifted = 4.0 * t + _ROUNDER
+    quadrant = np.float64(shifted).view(np.int64) - _ROUNDER_BITS
+    x = (t - 0.25 * (shifted - _ROUNDER)) * 6.283185307179586
+    y = x * x
+    # fdlibm's polynomials on [-pi/4, pi/4]
+    p = 1.58969099521155010221e-10
+    p = p * y - 2.50507602534068634195e-08
+    p = p * y + 2.75573137070700676789e-06
+    p = p * y - 1.98412698298579493134e-04
+    p = p * y + 8.33333333332248946124e-03
+    p = p * y - 1.66666666666666324348e-01
+    sine = x + x * (y * p)
+    p = -1.13596475577881948265e-11
+    p = p * y + 2.08757232129817482790e-09
+    p = p * y - 2.75573143513906633035e-07
+    p = p * y + 2.48015872894767294178e-05
+    p = p * y - 1.38888888888741095749e-03
+    p = p * y + 4.16666666666666019037e-02
+    cosine = 1.0 - (0.5 * y - y * (y * p))
+    odd = (quadrant & np.int64(1)) != 0
+    a = sine if odd else cosine
+    b = cosine if odd else sine
+    # quadrants -2, -1, 0, 1, 2: cos is c, s, c, -s, -c with signs -, +, +, -, -; sin has -, -, +, +, -
+    a = -a if ((quadrant + np.int64(1)) & np.int64(2)) != 0 else a
+    b = -b if (quadrant & np.int64(2)) != 0 else b
+    return a, b
+
+
+@inline
+def _normals(key, nonce, group, words, values):
+    """The 128 normals of a group."""
+    chacha_group(key, nonce, group * LANES, words)
+    for k in range(0, 8, 2):
+        for lane in range(LANES):
+            radius = _radius(_word(words, k, lane))
+            cosine, sine = _cosine_sine(_word(words, k + 1, lane))
+            values[LANES * k + lane] = radius * cosine
+            values[LANES * (k + 1) + lane] = radius * sine
+
+
+@inline
+def _check(end):
+    # A wrapped counter would repeat the keystream: noise would cancel.
+    if end > MAX_ELEMENTS:
+        raise ValueError("more elements than one key and nonce can give (2**35)")
+
+
+@kernel
+def uniform(key, nonce, out, begin, end):
+    """Write 53-bit uniforms in [0, 1).
+
+    Parameters
+    ----------
+    key : ndarray of uint32, shape (8,)
+    nonce : ndarray of uint32, shape (3,)
+    out : ndarray of float64, shape (N,)
+        Output; only the rows of the range are written.
+    begin, end : int
+        Row range; element i depends on key, nonce and i alone.
+
+    Raises
+    ------
+    ValueError
+        If ``end`` exceeds 2**35.
+    """
+    _check(end)
+    words = np.empty((16, LANES), np.uint32)
+    for group in range(begin // _GROUP, (end + _GROUP - 1) // _GROUP):
+        chacha_group(key, nonce, group * LANES, words)
+        first = group * _GROUP
+        for k in range(8):
+            offset = first + LANES * k
+            for i in range(max(offset, begin), min(offset + LANES, end)):
+                out[i] = np.float64(_word(words, k, i - offset) >> np.uint64(11)) * 1.1102230246251565e-16
+
+
+@kernel
+def standard_normal(key, nonce, out, begin, end):
+    """Write standard normals: 64-bit radius, tail cut at 9.49 standard deviations, 53-bit angle.
+
+    Arguments as of :func:`uniform`.
+    """
+    _check(end)
+    words = np.empty((16, LANES), np.uint32)
+    values = np.empty(_GROUP)
+    for group in range(begin // _GROUP, (end + _GROUP - 1) // _GROUP):
+        _normals(key, nonce, group, words, values)
+        first = group * _GROUP
+        for i in range(max(first, begin), min(first + _GROUP, end)):
+            out[i] = values[i - first]
+
+
+@kernel
+def grid_normal(key, nonce, scale, out, begin, end):
+    r"""Write ``rint(scale * normal)`` with the normals of :func:`standard_normal`.
+
+    On a grid of width g, with ``scale = sigma / g``, no low-order bits of the
+    noise exist that could betray what it was added to.
+
+    Parameters
+    ----------
+    key, nonce : ndarray of uint32
+        As of :func:`uniform`.
+    scale : float
+        Standard deviation in grid units, from 0 to 2**47.
+    out : ndarray of int64, shape (N,)
+        Output; only the rows of the range are written.
+    begin, end : int
+        Row range.
+
+    Raises
+    ------
+    ValueError
+        If scale is outside its range or NaN, or ``end`` exceeds 2**35.
+    """
+    _check(end)
+    if not 0.0 <= scale <= MAX_SCALE:
+        raise ValueError("scale must lie between 0 and 2**47")
+    words = np.empty((16, LANES), np.uint32)
+    values = np.empty(_GROUP)
+    for group in range(begin // _GROUP, (end + _GROUP - 1) // _GROUP):
+        _normals(key, nonce, group, words, values)
+        first = group * _GROUP
+        for i in range(max(first, begin), min(first + _GROUP, end)):
+            out[i] = np.float64(scale * values[i - first] + _ROUNDER).view(np.int64) - _ROUNDER_BITS
