@@ -16,6 +16,7 @@ __all__ = [
     "FastadmmError",
     "FormatError",
     "InputError",
+    "PrivacyBudgetError",
     "StorageError",
 ]
 
@@ -32,6 +33,7 @@ class ExitCode(IntEnum):
     STORAGE = 6  # cannot read or write: missing path, permission, disk full
     NOT_CONVERGED = 7  # stopped by rounds or time before the gap was certified
     DIVERGED = 8  # the iterates diverge
+    PRIVACY = 9  # the privacy budget does not allow it
     INTERRUPTED = 130  # Ctrl-C; the run can be resumed
 
 
@@ -69,3 +71,9 @@ class DivergenceError(FastadmmError, RuntimeError):
     """The iterates of a scheme without a guarantee grow without bound."""
 
     exit_code = ExitCode.DIVERGED
+
+
+class PrivacyBudgetError(FastadmmError, RuntimeError):
+    """A release would exceed the privacy budget that its ledger keeps; it was not made."""
+
+    exit_code = ExitCode.PRIVACY

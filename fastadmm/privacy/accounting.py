@@ -1,0 +1,463 @@
+r"""What releases cost together: the exact law of Gaussian noise, alone and composed with pure mechanisms.
+
+A Gaussian release with sensitivity :math:`\Delta` and standard deviation :math:`\sigma` is
+:math:`\mu`-GDP with :math:`\mu = \Delta/\sigma` (Dong, Roth, Su 2022), which is the same as
+
+.. math:: \delta(\varepsilon) = \Phi\!\left(-\tfrac{\varepsilon}{\mu} + \tfrac{\mu}{2}\right)
+          - e^{\varepsilon}\, \Phi\!\left(-\tfrac{\varepsilon}{\mu} - \tfrac{\mu}{2}\right)
+          \qquad\text{for every } \varepsilon,
+
+an equality (Balle, Wang 2018). Adaptive releases add in squares, exactly: T rounds at :math:`\sigma` are
+:math:`\sqrt T\,\mu`-GDP. The theorem is ``docs/privacy.md#t5-composition``.
+
+Every function that answers "how much may I claim" rounds towards safety: a returned epsilon is never below,
+a returned mu never above the exact one by more than the root finder's last digits, and the claim is checked
+against the law before it is returned.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+from scipy.optimize import brentq
+from scipy.special import erfcx, log_ndtr, ndtr
+
+from fastadmm.errors import ConfigError
+
+__all__ = [
+    "compose_gdp",
+    "delta_of",
+    "epsilon_of",
+    "gdp_of",
+    "log_delta_of",
+    "noise_multiplier",
+    "rounds_within",
+    "zcdp_budget",
+    "zcdp_delta",
+    "zcdp_epsilon",
+    "zcdp_of",
+]
+
+#: Below this mu the two terms of the law cancel, and their difference is integrated instead.
+_SMALL = 0.5
+
+#: Nodes of the integral: exact to rounding for an interval of length up to 0.5.
+_NODES, _WEIGHTS = np.polynomial.legendre.leggauss(12)
+
+#: Relative step by which a root is moved to the safe side.
+_NUDGE = 2e-15
+
+#: Patterns of pure losses that are enumerated; more distinct values than fit are added up plainly.
+_MAX_PATTERNS = 4096
+
+
+def log_delta_of(mu: float, epsilon: float) -> float:
+    r"""Natural logarithm of :math:`\delta(\varepsilon)` of a mu-GDP release, exact also far in the tail.
+
+    With the Mills ratio :math:`R = \Phi/\varphi`, the law is
+    :math:`\varphi(a)\,(R(a) - R(b))` at :math:`a, b = -\varepsilon/\mu \pm \mu/2`: nothing underflows.
+
+    Parameters
+    ----------
+    mu : float
+        Not negative.
+    epsilon : float
+        Any real number; a negative one is used inside compositions.
+
+    Returns
+    -------
+    float
+        ``-inf`` for ``mu = 0`` and ``epsilon >= 0``.
+
+    Notes
+    -----
+    Law: ``docs/privacy.md#t5-composition``.
+    """
+    if mu == 0.0:
+        return math.log(-math.expm1(epsilon)) if epsilon < 0.0 else -math.inf
+    if math.isinf(mu) or epsilon == -math.inf:
+        return 0.0
+    if epsilon == math.inf:
+        return -math.inf
+    a, b = -epsilon / mu + 0.5 * mu, -epsilon / mu - 0.5 * mu
+    if epsilon < 0.0:
+        # 1 - delta(eps) = e^eps (1 - delta(-eps)): the law reflected, without cancellation near one.
+        other = math.exp(log_delta_of(mu, -epsilon))
+        return math.log1p(-math.exp(epsilon) * (1.0 - other)) if other < 1.0 else 0.0
+    if mu <= _SMALL:
+        x = 0.5 * (a + b) + 0.5 * mu * _NODES
+        integral = 0.5 * mu * float(_WEIGHTS @ _mills_slope(x))
+        return _log_density(a) + math.log(integral) if integral > 0.0 else -math.inf
+    if a <= 0.0:
+        difference = float(_mills(np.array(a)) - _mills(np.array(b)))
+        return _log_density(a) + math.log(difference) if difference > 0.0 else -math.inf
+    return math.log(float(ndtr(a)) - math.exp(min(epsilon + float(log_ndtr(b)), 0.0)))
+
+
+def _log_density(x: float) -> float:
+    return -0.5 * x * x - 0.5 * math.log(2.0 * math.pi)
+
+
+def _mills(x: np.ndarray) -> np.ndarray:
+    return math.sqrt(math.pi / 2.0) * erfcx(-x / math.sqrt(2.0))
+
+
+def _mills_slope(x: np.ndarray) -> np.ndarray:
+    """R'(x) = 1 + x R(x) = sum over k of its asymptotic series where that sum would cancel."""
+    far = x < -50.0
+    near = 1.0 + x * _mills(np.where(far, -1.0, x))
+    square = 1.0 / np.where(far, x, 1.0) ** 2
+    series = square * (1.0 - 3.0 * square * (1.0 - 5.0 * square * (1.0 - 7.0 * square)))
+    return np.where(far, series, near)
+
+
+def compose_gdp(mus: Iterable[float]) -> float:
+    r"""mu of several adaptive Gaussian releases on the same record: :math:`\sqrt{\sum_k \mu_k^2}`.
+
+    Parameters
+    ----------
+    mus : iterable of float
+
+    Returns
+    -------
+    float
+
+    Notes
+    -----
+    Theorem: ``docs/privacy.md#t5-composition``.
+    """
+    return math.hypot(*mus)
+
+
+def _pure_losses(pure: Sequence[float]) -> tuple[dict[float, float], float]:
+    """Distribution of the summed loss of dominating randomised responses; what did not fit is a plain sum."""
+    losses, left = {0.0: 1.0}, 0.0
+    for epsilon in sorted(pure, reverse=True):
+        if epsilon == 0.0:
+            continue
+        if len(losses) * 2 > _MAX_PATTERNS:
+            left += epsilon
+            continue
+        up = 1.0 / (1.0 + math.exp(-epsilon))
+        following: dict[float, float] = {}
+        for loss, probability in losses.items():
+            for value, share in ((loss + epsilon, up), (loss - epsilon, 1.0 - up)):
+                key = round(value, 12)  # equal patterns meet although their sums differ in the last digit
+                following[key] = following.get(key, 0.0) + probability * share
+        losses = following
+    return losses, left
+
+
+def delta_of(mu: float, epsilon: float, pure: Sequence[float] = ()) -> float:
+    r"""Exact delta at epsilon of a mu-GDP release, together with pure-epsilon mechanisms.
+
+    A mechanism with pure :math:`\varepsilon_k` is dominated by randomised response (Kairouz, Oh,
+    Viswanath 2015), whose privacy loss is :math:`\pm\varepsilon_k`; given those, the law of the
+    Gaussian holds at the shifted epsilon:
+    :math:`\delta(\varepsilon) = \sum_s \Pr(s)\, \delta_\mu(\varepsilon - \sum_k s_k \varepsilon_k)`.
+
+    Parameters
+    ----------
+    mu : float
+        Gaussian part, 0 for none.
+    epsilon : float
+        Not negative.
+    pure : sequence of float
+        Epsilons of the pure mechanisms on the same record.
+
+    Returns
+    -------
+    float
+
+    Notes
+    -----
+    Theorem: ``docs/privacy.md#t5-composition``.
+    """
+    if not pure:
+        return math.exp(log_delta_of(mu, epsilon))
+    losses, left = _pure_losses(pure)
+    epsilon -= left
+    # A loss at epsilon itself is no excess: without this, rounding of a sum would show as delta.
+    total = 0.0
+    for loss, probability in losses.items():
+        shifted = epsilon - loss
+        if mu == 0.0 and shifted > -1e-11:
+            continue
+        total += probability * math.exp(log_delta_of(mu, shifted))
+    return min(total, 1.0)
+
+
+def epsilon_of(mu: float, delta: float, pure: Sequence[float] = ()) -> float:
+    """Smallest epsilon that a mu-GDP release with pure mechanisms satisfies at delta.
+
+    Parameters
+    ----------
+    mu : float
+        Gaussian part, not negative; infinite means no noise.
+    delta : float
+        From 0 to below 1; 0 asks for a pure guarantee, which Gaussian noise never gives.
+    pure : sequence of float
+        Epsilons of pure mechanisms on the same record.
+
+    Returns
+    -------
+    float
+        Infinite where there is none.
+
+    Notes
+    -----
+    Theorem: ``docs/privacy.md#t5-composition``.
+    """
+    _check_delta(delta)
+    if not mu >= 0.0:
+        raise ConfigError(f"mu: {mu!r} must not be negative")
+    total = math.fsum(pure)
+    if math.isinf(mu) or math.isinf(total) or (delta == 0.0 and mu > 0.0):
+        return math.inf
+    if delta == 0.0:
+        return total
+
+    if delta_of(mu, 0.0, pure) <= delta:
+        return 0.0
+    high = total + mu * mu / 2.0 + mu * (math.sqrt(-2.0 * math.log(delta)) + 1.0)  # sub-Gaussian tail
+    root = brentq(lambda e: _log(delta_of(mu, e, pure)) - math.log(delta), 0.0, high, xtol=1e-13, rtol=1e-14)
+    step = _NUDGE
+    while delta_of(mu, root, pure) > delta:  # towards safety
+        root += step * max(root, 1.0)
+        step *= 2.0
+    return min(float(root), total) if mu == 0.0 else float(root)
+
+
+def gdp_of(epsilon: float, delta: float, pure: Sequence[float] = ()) -> float:
+    """Largest mu whose release, together with pure mechanisms, is (epsilon, delta)-private.
+
+    Parameters
+    ----------
+    epsilon : float
+        Positive; infinite allows everything.
+    delta : float
+        Above 0 and below 1.
+    pure : sequence of float
+        Epsilons of pure mechanisms on the same record.
+
+    Returns
+    -------
+    float
+
+    Raises
+    ------
+    ConfigError
+        If the pure mechanisms alone exceed the budget.
+
+    Notes
+    -----
+    Theorem: ``docs/privacy.md#t5-composition``.
+    """
+    _check_delta(delta)
+    if not epsilon >= 0.0:
+        raise ConfigError(f"epsilon: {epsilon!r} must not be negative")
+    if math.isinf(epsilon):
+        return math.inf
+    if delta == 0.0:
+        return 0.0
+    if delta_of(0.0, epsilon, pure) > delta:
+        raise ConfigError(
+            f"epsilon: {math.fsum(pure):.6g} is already spent by pure mechanisms, "
+            f"which leaves nothing of {epsilon:.6g}"
+        )
+
+    def excess(log_mu: float) -> float:
+        return _log(delta_of(math.exp(log_mu), epsilon, pure)) - math.log(delta)
+
+    low, high = math.log(delta) - 1.0, 1.0  # delta(eps) <= delta(0) < mu / 2: the lower end is safe
+    if excess(low) > 0.0:
+        return 0.0  # the pure mechanisms use all that delta leaves
+    while excess(high) < 0.0:
+        high += 2.0
+    mu = math.exp(brentq(excess, low, high, xtol=1e-15, rtol=1e-14))
+    step = _NUDGE
+    while delta_of(mu, epsilon, pure) > delta:
+        mu *= 1.0 - step
+        step *= 2.0
+    return mu
+
+
+def noise_multiplier(epsilon: float, delta: float, rounds: int = 1, pure: Sequence[float] = ()) -> float:
+    r"""Smallest :math:`\sigma/\Delta` per round for which T rounds are (epsilon, delta)-private.
+
+    Parameters
+    ----------
+    epsilon, delta : float
+        Budget for all rounds together.
+    rounds : int
+        T, at least 1.
+    pure : sequence of float
+        Pure mechanisms that share the budget.
+
+    Returns
+    -------
+    float
+        :math:`\sqrt T / \mu(\varepsilon, \delta)`; infinite where nothing may be sent.
+
+    Notes
+    -----
+    Theorem: ``docs/privacy.md#t5-composition``.
+    """
+    if rounds < 1:
+        raise ConfigError(f"rounds: {rounds!r} must be at least 1")
+    mu = gdp_of(epsilon, delta, pure)
+    return math.sqrt(rounds) / mu if mu > 0.0 else math.inf
+
+
+def rounds_within(epsilon: float, delta: float, multiplier: float, pure: Sequence[float] = ()) -> int:
+    r"""Largest number of rounds at :math:`\sigma/\Delta` = ``multiplier`` that stays in the budget.
+
+    Parameters
+    ----------
+    epsilon, delta : float
+    multiplier : float
+        Noise of one round over its sensitivity.
+    pure : sequence of float
+
+    Returns
+    -------
+    int
+
+    Notes
+    -----
+    Theorem: ``docs/privacy.md#t5-composition``.
+    """
+    if not multiplier > 0.0:
+        return 0
+    mu = gdp_of(epsilon, delta, pure)
+    if not math.isfinite(mu * multiplier):
+        raise ConfigError("epsilon: without a bound any number of rounds fits; give a finite one")
+    most = math.floor((mu * multiplier) ** 2 * (1.0 + 1e-9))
+    while most > 0 and delta_of(math.sqrt(most) / multiplier, epsilon, pure) > delta * (1.0 + 1e-12):
+        most -= 1
+    return most
+
+
+def zcdp_of(mus: Iterable[float]) -> float:
+    r"""rho of discrete Gaussians: :math:`\sum_k \mu_k^2/2`, with :math:`\mu_k = \Delta_k/\sigma_k`.
+
+    Parameters
+    ----------
+    mus : iterable of float
+
+    Returns
+    -------
+    float
+        The same rho as for continuous noise (Canonne, Kamath, Steinke 2020, theorem 4).
+    """
+    return 0.5 * math.fsum(mu * mu for mu in mus)
+
+
+def zcdp_delta(rho: float, epsilon: float) -> float:
+    r"""An upper bound on delta at epsilon of a rho-zCDP release.
+
+    .. math:: \delta = \min_{\alpha > 1} \frac{e^{(\alpha - 1)(\alpha\rho - \varepsilon)}}{\alpha - 1}
+              \left(1 - \frac1\alpha\right)^{\alpha}
+
+    (Canonne, Kamath, Steinke 2020, corollary 13.)
+
+    Parameters
+    ----------
+    rho : float
+        Not negative.
+    epsilon : float
+
+    Returns
+    -------
+    float
+    """
+    if rho == 0.0:
+        return 0.0
+    if math.isinf(rho):
+        return 1.0
+
+    def slope(log_excess: float) -> float:
+        # derivative in alpha of the logarithm; an increasing function
+        alpha = 1.0 + math.exp(log_excess)
+        return (2.0 * alpha - 1.0) * rho - epsilon + log_excess - math.log(alpha)
+
+    low, high = -30.0, 1.0
+    while slope(high) < 0.0:
+        high += 2.0
+    if slope(low) > 0.0:
+        return 1.0
+    log_excess = brentq(slope, low, high, xtol=1e-13)
+    excess = math.exp(log_excess)
+    alpha = 1.0 + excess
+    exponent = excess * (alpha * rho - epsilon) - log_excess + alpha * (log_excess - math.log(alpha))
+    return min(1.0, math.exp(min(exponent, 0.0)))  # every alpha gives a valid bound
+
+
+def zcdp_epsilon(rho: float, delta: float) -> float:
+    """An epsilon that a rho-zCDP release satisfies at delta: inverse of :func:`zcdp_delta`.
+
+    Parameters
+    ----------
+    rho : float
+    delta : float
+        Above 0.
+
+    Returns
+    -------
+    float
+    """
+    _check_delta(delta)
+    if math.isinf(rho) or (delta == 0.0 and rho > 0.0):
+        return math.inf
+    if rho == 0.0 or zcdp_delta(rho, 0.0) <= delta:
+        return 0.0
+    high = rho + 2.0 * math.sqrt(-rho * math.log(delta))  # Bun, Steinke 2016: always enough
+    if zcdp_delta(rho, high) > delta:
+        high *= 1.0 + 1e-9
+    root = brentq(lambda e: _log(zcdp_delta(rho, e)) - math.log(delta), 0.0, high, xtol=1e-12, rtol=1e-13)
+    step = _NUDGE
+    while zcdp_delta(rho, root) > delta:
+        root += step * max(root, 1.0)
+        step *= 2.0
+    return float(root)
+
+
+def zcdp_budget(epsilon: float, delta: float) -> float:
+    """Largest rho that :func:`zcdp_delta` proves to be (epsilon, delta)-private.
+
+    Parameters
+    ----------
+    epsilon : float
+        Positive and finite.
+    delta : float
+        Above 0.
+
+    Returns
+    -------
+    float
+    """
+    _check_delta(delta)
+
+    def excess(log_rho: float) -> float:
+        return _log(zcdp_delta(math.exp(log_rho), epsilon)) - math.log(delta)
+
+    low, high = -60.0, math.log(epsilon + 1.0)  # rho <= epsilon always
+    if delta == 0.0 or excess(low) > 0.0:
+        return 0.0
+    rho = math.exp(brentq(excess, low, high, xtol=1e-14, rtol=1e-14))
+    step = _NUDGE
+    while zcdp_delta(rho, epsilon) > delta:
+        rho *= 1.0 - step
+        step *= 2.0
+    return rho
+
+
+def _log(value: float) -> float:
+    return math.log(value) if value > 0.0 else -1e308
+
+
+def _check_delta(delta: float) -> None:
+    if not 0.0 <= delta < 1.0:
+        raise ConfigError(f"delta: {delta!r} must be from 0 to below 1")

@@ -1,0 +1,223 @@
+"""What privacy is asked for: one frozen object, checked once, before anything reads data."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields, replace
+from numbers import Integral, Real
+from typing import Any, Self
+
+from fastadmm.errors import ConfigError
+
+__all__ = ["ADJACENCIES", "MODES", "SAMPLERS", "Privacy"]
+
+#: Modes, the default first.
+MODES: tuple[str, ...] = ("none", "fusion", "message")
+
+#: Which two data sets count as neighbours, and how a statement says it.
+ADJACENCIES: dict[str, str] = {
+    "replace_one": "one record's features in one party are replaced by any others",
+    "zero_out": "one record's features in one party are present or absent (all zero)",
+    "column": "one feature column of one party moves by at most 1 in l2 norm (research only: "
+    "this protects one cell, not a person and not a feature)",
+}
+
+#: Where noise comes from; only the first two are private.
+SAMPLERS: tuple[str, ...] = ("grid", "discrete", "insecure_test")
+
+
+@dataclass(frozen=True)
+class Privacy:
+    """What to protect, how strongly, and the constants that the proofs need.
+
+    Parameters
+    ----------
+    mode : {"none", "fusion", "message"}
+        ``none``: no privacy. ``message``: ADMM sharing with Gaussian noise on
+        every message. ``fusion``: locally private models and one bit per record.
+    epsilon : float
+        Budget of each party for the features of one record; infinite means none.
+    delta : float
+        Exceptional probability, below 1/N.
+    adjacency : {"replace_one", "zero_out", "column"}
+        Which data sets are neighbours; see :data:`ADJACENCIES`.
+    label_epsilon : float or None
+        Pure epsilon of randomised response on the labels; None: labels are not protected.
+    sampler : {"grid", "discrete", "insecure_test"}
+        ``grid``: rounded Gaussian noise keyed by the operating system;
+        ``discrete``: exact discrete Gaussian (needs OpenDP); ``insecure_test``:
+        seeded, for tests, epsilon = infinity.
+    seed : int or None
+        Seed of ``insecure_test``; refused elsewhere.
+    rounds : int
+        T: messages that each party sends, fixed and charged beforehand (``message``).
+    ball : float
+        B: bound on the norm of a party's weights (``message``).
+    target_clip : float or None
+        W: public targets are clipped to [-W, W] (``message``); None: W = B.
+    message_clip : float or None
+        b: messages are clipped to [c - b, c + b] (``message``); None: no clip.
+    message_center : float
+        c, public (``message``).
+    slack : float
+        Certified solver error per round, added to the sensitivity (``message``; theorem T6).
+    model_share : float
+        Share of epsilon for the released local model (``fusion``), at most ``model_epsilon_max``.
+    model_epsilon_max : float
+        Largest epsilon that the local model takes (``fusion``).
+    moment_epsilon : float
+        Epsilon of the released mean square of the clipped scores (``fusion``).
+    score_center, score_clip : float
+        c and b: scores are clipped to [c - b, c + b] before they become a bit (``fusion``).
+    """
+
+    mode: str = "none"
+    epsilon: float = math.inf
+    delta: float = 1e-5
+    adjacency: str = "replace_one"
+    label_epsilon: float | None = None
+    sampler: str = "grid"
+    seed: int | None = None
+    # message
+    rounds: int = 1
+    ball: float = 8.0
+    target_clip: float | None = 8.0
+    message_clip: float | None = 2.0
+    message_center: float = 0.0
+    slack: float = 1e-6
+    # fusion
+    model_share: float = 0.2
+    model_epsilon_max: float = 0.5
+    moment_epsilon: float = 0.05
+    score_center: float = -1.2
+    score_clip: float = 2.0
+
+    def __post_init__(self) -> None:
+        _choice("mode", self.mode, MODES)
+        _choice("adjacency", self.adjacency, tuple(ADJACENCIES))
+        _choice("sampler", self.sampler, SAMPLERS)
+        _number("epsilon", self.epsilon, above=0.0, infinite=True)
+        _number("delta", self.delta, above=0.0, below=1.0)
+        if self.label_epsilon is not None:
+            _number("label_epsilon", self.label_epsilon, above=0.0)
+        if isinstance(self.rounds, bool) or not isinstance(self.rounds, Integral) or self.rounds < 0:
+            raise ConfigError(f"rounds: {self.rounds!r} must be a whole number, at least 0")
+        _number("ball", self.ball, above=0.0)
+        for name in ("target_clip", "message_clip"):
+            if getattr(self, name) is not None:
+                _number(name, getattr(self, name), above=0.0)
+        _number("message_center", self.message_center)
+        _number("slack", self.slack, above=0.0)
+        _number("model_share", self.model_share, above=0.0, below=1.0)
+        for name in ("model_epsilon_max", "moment_epsilon", "score_clip"):
+            _number(name, getattr(self, name), above=0.0)
+        _number("score_center", self.score_center)
+        self._check_together()
+
+    def _check_together(self) -> None:
+        if self.mode == "none":
+            for name in ("epsilon", "label_epsilon"):
+                if getattr(self, name) != getattr(type(self), name):
+                    raise ConfigError(f"{name}: mode 'none' gives none; choose mode 'fusion' or 'message'")
+            return
+        if math.isinf(self.epsilon):
+            raise ConfigError(f"epsilon: mode {self.mode!r} needs a finite one, for example 1")
+        if self.seed is not None and self.sampler != "insecure_test":
+            raise ConfigError(
+                "seed: private noise is never seeded; remove it, or take sampler 'insecure_test' for tests"
+            )
+        if self.mode == "fusion" and self.adjacency == "column":
+            raise ConfigError("adjacency: 'column' is for mode 'message'; fusion protects records")
+        if self.mode == "message" and self.message_clip is None and self.message_center != 0.0:
+            raise ConfigError("message_center: without message_clip there is no centre; remove it")
+
+    @property
+    def clip_of_targets(self) -> float:
+        """W; the ball's radius where ``target_clip`` is None, for which the sensitivity is smallest."""
+        return self.ball if self.target_clip is None else self.target_clip
+
+    def check_samples(self, n_samples: int) -> None:
+        """Refuse a delta that would let one whole record be published.
+
+        Parameters
+        ----------
+        n_samples : int
+            N.
+
+        Raises
+        ------
+        ConfigError
+            If delta is not below 1 / N.
+        """
+        if self.mode != "none" and not self.delta < 1.0 / max(n_samples, 1):
+            raise ConfigError(
+                f"delta: {self.delta:g} is not below 1/N = {1.0 / n_samples:.3g} for {n_samples} records: "
+                "publishing one record at random would satisfy it; choose a smaller one"
+            )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for TOML and JSON; None is left out, and so are the fields of no privacy."""
+        values = {key: value for key, value in asdict(self).items() if value is not None}
+        return {"mode": "none"} if self.mode == "none" else values
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any], place: str = "privacy") -> Self:
+        """Inverse of :meth:`to_dict`, for a TOML table ``[privacy]``.
+
+        Parameters
+        ----------
+        values : mapping
+            Keys are the fields' names.
+        place : str
+            What error messages begin with.
+
+        Returns
+        -------
+        Privacy
+
+        Raises
+        ------
+        ConfigError
+            If a key is unknown or a value wrong.
+        """
+        known = {field.name for field in fields(cls)}
+        for key in values:
+            if key not in known:
+                raise ConfigError(f"{place}: unknown key {key!r}; choose among {', '.join(sorted(known))}")
+        given = dict(values)
+        for key in ("target_clip", "message_clip", "label_epsilon"):
+            if given.get(key) == "none":  # TOML has no null
+                given[key] = None
+        try:
+            return cls(**given)
+        except ConfigError as error:
+            raise ConfigError(f"{place}: {error}") from None
+
+    def with_(self, **changes: Any) -> Self:
+        """A copy with some fields changed, checked again.
+
+        Parameters
+        ----------
+        **changes
+            Fields and their new values.
+        """
+        return replace(self, **changes)
+
+
+def _choice(name: str, value: Any, allowed: tuple[str, ...]) -> None:
+    if value not in allowed:
+        raise ConfigError(f"{name}: unknown choice {value!r}; choose {', '.join(allowed)}")
+
+
+def _number(
+    name: str, value: Any, above: float = -math.inf, below: float = math.inf, infinite: bool = False
+) -> None:
+    if isinstance(value, bool) or not isinstance(value, Real):
+        raise ConfigError(f"{name}: {value!r} is not a number")
+    number = float(value)
+    good = math.isfinite(number) or (infinite and number == math.inf)
+    if not (good and above < number and (number < below or (infinite and number == math.inf))):
+        limits = "a finite number" if above == -math.inf else f"above {above:g}"
+        limits += f" and below {below:g}" if below < math.inf else ""
+        raise ConfigError(f"{name}: {value!r} must be {limits}")

@@ -1,0 +1,360 @@
+"""The privacy statement: what a run guarantees, to whom, against what, in words and as data.
+
+Every run carries one, also a run without privacy: there it says that epsilon is infinite, and why.
+It is a record; nothing here decides anything.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any, Self
+
+from fastadmm.errors import FormatError
+from fastadmm.privacy.accounting import compose_gdp, epsilon_of, zcdp_epsilon, zcdp_of
+from fastadmm.privacy.settings import ADJACENCIES, Privacy
+
+__all__ = ["NOT_COVERED", "PartyGuarantee", "PrivacyStatement", "no_privacy", "seen_without_privacy", "state"]
+
+#: What no mode protects.
+NOT_COVERED: tuple[str, ...] = (
+    "participation and record ids, their order, N and every party's number of columns",
+    "several rows of one person (each row counts as a person of its own)",
+    "whole features and a party's aggregate statistics",
+    "hyper-parameters that were tuned on private data, unless the tuning runs share this run's ledger",
+    "timing and crash behaviour, and a compromised machine",
+)
+
+
+@dataclass(frozen=True)
+class PartyGuarantee:
+    """What one party's releases cost, for the features of one record in it.
+
+    Attributes
+    ----------
+    name : str
+    mechanism : str
+        For example ``"gaussian message"`` or ``"DP gradient descent + one bit"``.
+    theorem : str
+        Which theorem bounds the sensitivity: an anchor of ``docs/privacy.md``, for example ``"T2"``.
+    sensitivity : float or None
+        Largest l2 change of one release between neighbours.
+    sigma : float or None
+        Standard deviation of the noise on each number of a release.
+    rounds : int
+        Releases charged.
+    gdp : float
+        mu of all Gaussian releases together.
+    pure : tuple of float
+        Epsilons of pure mechanisms.
+    epsilon : float
+        Of all of these together, at the statement's delta; infinite where nothing is proved.
+    reason : str
+        Why epsilon is infinite; else empty.
+    """
+
+    name: str
+    mechanism: str
+    theorem: str = ""
+    sensitivity: float | None = None
+    sigma: float | None = None
+    rounds: int = 0
+    gdp: float = math.inf
+    pure: tuple[float, ...] = ()
+    epsilon: float = math.inf
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class PrivacyStatement:
+    """What a run guarantees.
+
+    Attributes
+    ----------
+    mode : str
+    unit : str
+        What is protected, in words.
+    adjacency : str
+        Key of :data:`fastadmm.privacy.settings.ADJACENCIES`, or ``"none"``.
+    epsilon : float
+        Largest over the parties, at ``delta``.
+    joint_epsilon : float
+        For one person who is in every party, features only.
+    person_epsilon : float
+        The same with the label; infinite while labels are not protected.
+    label_epsilon : float
+        Pure; infinite while labels are not protected.
+    delta : float
+        0 where nothing is claimed.
+    sampler : str
+        Where noise comes from, ``"none"`` without noise.
+    parties : tuple of PartyGuarantee
+    seen : dict of str to str
+        Who sees what.
+    not_covered : tuple of str
+    reason : str
+        Why epsilon is infinite; else empty.
+    tuning : str
+        What other runs the ledger has charged to the same data; empty for none.
+    """
+
+    mode: str
+    unit: str
+    adjacency: str
+    epsilon: float
+    joint_epsilon: float
+    person_epsilon: float
+    label_epsilon: float
+    delta: float
+    sampler: str
+    parties: tuple[PartyGuarantee, ...] = ()
+    seen: dict[str, str] = field(default_factory=dict)
+    not_covered: tuple[str, ...] = NOT_COVERED
+    reason: str = ""
+    tuning: str = ""
+
+    @property
+    def is_private(self) -> bool:
+        """Whether any finite epsilon is claimed for features."""
+        return math.isfinite(self.epsilon)
+
+    def one_line(self) -> str:
+        """The statement in one line, for a terminal or a table cell."""
+        if not self.is_private:
+            return f"privacy: epsilon = infinity ({self.reason})"
+        label = (
+            f"label epsilon = {_number(self.label_epsilon)}"
+            if math.isfinite(self.label_epsilon)
+            else "labels not protected"
+        )
+        return (
+            f"privacy: epsilon = {_number(self.epsilon)} at delta = {self.delta:g} per party and record "
+            f"({self.adjacency}), {_number(self.joint_epsilon)} for a person in all "
+            f"{len(self.parties)} parties, {label}, sampler {self.sampler}"
+        )
+
+    def table(self) -> list[tuple[str, str]]:
+        """The statement as rows of two cells, for terminal, report and model card."""
+        rows = [
+            ("mode", self.mode),
+            ("protected unit", self.unit),
+            ("adjacency", self.adjacency),
+            ("epsilon per party", _number(self.epsilon)),
+            ("epsilon, one person in all parties", _number(self.joint_epsilon)),
+            ("epsilon, the same with the label", _number(self.person_epsilon)),
+            ("label epsilon", _number(self.label_epsilon)),
+            ("delta", f"{self.delta:g}" if self.is_private else "–"),
+            ("noise", self.sampler),
+        ]
+        if self.reason:
+            rows.append(("why infinite", self.reason))
+        if self.tuning:
+            rows.append(("other runs on these data", self.tuning))
+        for party in self.parties:
+            rows.append((party.name, _party_cell(party, self.delta)))
+        rows += [(f"{who} sees", what) for who, what in self.seen.items()]
+        rows += [("not covered", text) for text in self.not_covered]
+        return rows
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values; an infinite number is the text ``"inf"``, as JSON has none."""
+        return _plain(asdict(self))
+
+    @classmethod
+    def from_json(cls, values: Any, place: str = "privacy") -> Self:
+        """Inverse of :meth:`to_json`; unknown keys are ignored.
+
+        Parameters
+        ----------
+        values : dict
+        place : str
+            What error messages begin with.
+
+        Returns
+        -------
+        PrivacyStatement
+
+        Raises
+        ------
+        FormatError
+            If something is missing or of the wrong kind.
+        """
+        try:
+            given = _known(cls, values)
+            given["parties"] = tuple(
+                PartyGuarantee(**{**_known(PartyGuarantee, p), "pure": tuple(map(float, p.get("pure", ())))})
+                for p in given.get("parties", ())
+            )
+            given["not_covered"] = tuple(given.get("not_covered", NOT_COVERED))
+            return cls(**given)
+        except (TypeError, ValueError, AttributeError, KeyError) as error:
+            raise FormatError(f"{place}: not a privacy statement: {error}") from None
+
+
+def state(
+    settings: Privacy,
+    parties: Sequence[PartyGuarantee],
+    seen: Mapping[str, str],
+    not_covered: Sequence[str] = (),
+    tuning: str = "",
+) -> PrivacyStatement:
+    """Put a run's statement together: composition over parties is done here, exactly.
+
+    Parameters
+    ----------
+    settings : Privacy
+    parties : sequence of PartyGuarantee
+        ``gdp`` and ``pure`` say what each spent; ``epsilon`` is computed here
+    seen : mapping of str to str
+        Who sees what.
+    not_covered : sequence of str
+        What this mode leaves open, besides :data:`NOT_COVERED`.
+    tuning : str
+        What else was charged to the same data.
+
+    Returns
+    -------
+    PrivacyStatement
+    """
+    reason = "noise is seeded: sampler 'insecure_test' is for tests" * (settings.sampler == "insecure_test")
+    made = []
+    for party in parties:
+        why = party.reason or reason
+        epsilon = math.inf if why else _epsilon(settings, party.gdp, party.pure)
+        made.append(PartyGuarantee(**{**_shallow(party), "epsilon": epsilon, "reason": why}))
+    label = settings.label_epsilon if settings.label_epsilon is not None and not reason else math.inf
+    largest = max((party.epsilon for party in made), default=0.0)
+    joint = person = math.inf
+    if math.isfinite(largest):
+        mu = compose_gdp(party.gdp for party in made)
+        pure = [epsilon for party in made for epsilon in party.pure]
+        joint = _epsilon(settings, mu, pure)
+        if math.isfinite(label):
+            person = _epsilon(settings, mu, [*pure, label])
+    return PrivacyStatement(
+        mode=settings.mode,
+        unit=f"{ADJACENCIES[settings.adjacency]}; each party by itself",
+        adjacency=settings.adjacency,
+        epsilon=largest,
+        joint_epsilon=joint,
+        person_epsilon=person,
+        label_epsilon=label,
+        delta=settings.delta,
+        sampler=settings.sampler,
+        parties=tuple(made),
+        seen=dict(seen),
+        not_covered=(*not_covered, *NOT_COVERED),
+        reason=next((party.reason for party in made if party.reason), ""),
+        tuning=tuning,
+    )
+
+
+def _epsilon(settings: Privacy, gdp: float, pure: Sequence[float]) -> float:
+    """Exact for continuous noise; for discrete noise what zCDP proves, pure mechanisms added."""
+    if settings.mode == "message" and settings.sampler == "discrete":
+        return zcdp_epsilon(zcdp_of([gdp]), settings.delta) + math.fsum(pure)
+    return epsilon_of(gdp, settings.delta, pure)
+
+
+def no_privacy(names: Sequence[str]) -> PrivacyStatement:
+    """The statement of a run without differential privacy.
+
+    Parameters
+    ----------
+    names : sequence of str
+        Names of the parties.
+
+    Returns
+    -------
+    PrivacyStatement
+    """
+    reason = "messages are exact functions of the data: no noise was drawn"
+    return PrivacyStatement(
+        mode="none",
+        unit="nothing",
+        adjacency="none",
+        epsilon=math.inf,
+        joint_epsilon=math.inf,
+        person_epsilon=math.inf,
+        label_epsilon=math.inf,
+        delta=0.0,
+        sampler="none",
+        parties=tuple(PartyGuarantee(name, "exact message", reason=reason) for name in names),
+        seen=seen_without_privacy(len(names)),
+        not_covered=("features, labels, the local models and predictions made with them", *NOT_COVERED),
+        reason=reason,
+    )
+
+
+def seen_without_privacy(n_parties: int) -> dict[str, str]:
+    """Who sees what in a run without privacy.
+
+    Parameters
+    ----------
+    n_parties : int
+        M.
+
+    Returns
+    -------
+    dict of str to str
+    """
+    others = "the other party's messages" if n_parties == 2 else "the sum of all messages"
+    return {
+        "coordinator": "record order, N, labels, every party's exact message in every round: enough to "
+        "rebuild features, given as many known records as a party has columns",
+        "other parties": f"gradients or targets: enough to work out all labels and {others}",
+        "outsiders": "nothing, until a model or predictions are given out",
+    }
+
+
+def _party_cell(party: PartyGuarantee, delta: float) -> str:
+    parts = [party.mechanism]
+    if party.theorem:
+        parts.append(f"{party.theorem}: sensitivity {_optional(party.sensitivity)}")
+    if party.sigma is not None:
+        parts.append(f"sigma {_number(party.sigma)}")
+    if party.rounds:
+        parts.append(f"{party.rounds} charged release{'s' * (party.rounds != 1)}")
+    parts.append(f"epsilon {_number(party.epsilon)}" + (f" at delta {delta:g}" if party.gdp else ""))
+    if party.reason:
+        parts.append(party.reason)
+    return ", ".join(parts)
+
+
+def _optional(value: float | None) -> str:
+    return "–" if value is None else _number(value)
+
+
+def _number(value: float) -> str:
+    """An epsilon is rounded up, so that no table claims more than was proved."""
+    if math.isinf(value):
+        return "infinity"
+    if value == 0.0:
+        return "0"
+    digits = 4 - math.ceil(math.log10(abs(value)) + 1e-12)
+    scale = 10.0**digits
+    return f"{math.ceil(value * scale - 1e-6) / scale:.{max(digits, 0)}f}".rstrip("0").rstrip(".")
+
+
+def _shallow(value: Any) -> dict[str, Any]:
+    return {f.name: getattr(value, f.name) for f in fields(value)}
+
+
+def _known(kind: Any, values: Mapping[str, Any]) -> dict[str, Any]:
+    names = {f.name: f.type for f in fields(kind)}
+    return {
+        key: math.inf if value == "inf" and "float" in str(names[key]) else value
+        for key, value in values.items()
+        if key in names
+    }
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, float) and math.isinf(value):
+        return "inf"
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    return value

@@ -1,0 +1,164 @@
+"""Accounting: the closed form at 60 digits, dp-accounting's PLD and RDP, compositions by brute force."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+from fastadmm.errors import ConfigError
+from fastadmm.privacy.accounting import (
+    compose_gdp,
+    delta_of,
+    epsilon_of,
+    gdp_of,
+    log_delta_of,
+    noise_multiplier,
+    rounds_within,
+    zcdp_budget,
+    zcdp_delta,
+    zcdp_epsilon,
+    zcdp_of,
+)
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.stats import norm
+
+MUS = [1e-8, 1e-4, 1e-2, 0.3, 0.49, 0.5, 0.51, 1.0, 2.0, 5.0, 20.0, 60.0]
+EPSILONS = [0.0, 1e-6, 1e-3, 0.1, 0.5, 1.0, 4.0, 16.0, 64.0, 1000.0, -0.5, -3.0, -30.0]
+
+
+def closed_form(mu, epsilon):
+    mpmath = pytest.importorskip("mpmath")
+    with mpmath.workdps(60):
+        m, e = mpmath.mpf(mu), mpmath.mpf(epsilon)
+        value = mpmath.ncdf(-e / m + m / 2) - mpmath.exp(e) * mpmath.ncdf(-e / m - m / 2)
+        return mpmath.log(value)
+
+
+@pytest.mark.parametrize("mu", MUS)
+def test_law_equals_the_closed_form_also_in_the_tails(mu):
+    for epsilon in EPSILONS:
+        exact = closed_form(mu, epsilon)
+        if exact < -1e6:  # 60 digits of the reference itself are used up
+            continue
+        assert abs(log_delta_of(mu, epsilon) - exact) <= 1e-12 * max(1, abs(exact))
+
+
+def test_limits():
+    assert log_delta_of(0.0, 1.0) == -math.inf
+    assert delta_of(math.inf, 5.0) == 1.0
+    assert delta_of(0.0, -1.0) == pytest.approx(1 - math.exp(-1))
+    assert epsilon_of(math.inf, 1e-5) == epsilon_of(1.0, 0.0) == math.inf
+    assert epsilon_of(0.0, 0.0, (1.0, 2.0)) == 3.0
+    assert epsilon_of(1e-9, 1e-5) == 0.0
+    assert math.exp(log_delta_of(40.0, 0.5)) == pytest.approx(1.0)
+
+
+@given(st.floats(-3, 3), st.floats(-12, -0.5))
+def test_epsilon_and_mu_are_inverse_and_safe(log_mu, log_delta):
+    mu, delta = 10**log_mu, 10**log_delta
+    epsilon = epsilon_of(mu, delta)
+    assert delta_of(mu, epsilon) <= delta
+    if 1e-9 < epsilon < 600:
+        back = gdp_of(epsilon, delta)
+        assert back == pytest.approx(mu, rel=1e-9)
+        assert delta_of(back, epsilon) <= delta
+
+
+def test_noise_multipliers_of_the_record():
+    # PRIVACY.md section 5, four digits each; the classical formula is invalid at 16
+    found = [noise_multiplier(e, 1e-5) for e in (0.5, 1, 2, 4, 8, 16)]
+    np.testing.assert_allclose(found, [7.032, 3.731, 1.994, 1.081, 0.600, 0.344], rtol=1e-3)
+    classical = math.sqrt(2 * math.log(1.25e5)) / 16
+    assert classical < found[-1]
+
+
+def test_joint_and_adjacency_figures():
+    mu = gdp_of(1.0, 1e-5)
+    joint = [epsilon_of(compose_gdp([mu] * m), 1e-5) for m in (2, 3, 5)]
+    np.testing.assert_allclose(joint, [1.465, 1.835, 2.442], atol=6e-4)
+    assert epsilon_of(mu / 2, 1e-5) == pytest.approx(0.469, abs=6e-4)
+
+
+@pytest.mark.parametrize(("epsilon", "rounds"), [(0.5, 1), (1.0, 10), (4.0, 7), (16.0, 100)])
+def test_rounds_compose_to_the_budget(epsilon, rounds):
+    multiplier = noise_multiplier(epsilon, 1e-6, rounds)
+    assert epsilon_of(compose_gdp([1 / multiplier] * rounds), 1e-6) == pytest.approx(epsilon, rel=1e-9)
+    assert rounds_within(epsilon, 1e-6, multiplier) == rounds
+    assert rounds_within(epsilon, 1e-6, multiplier * 0.999) == rounds - 1
+
+
+def test_pure_mechanisms_alone_compose_as_randomised_responses():
+    # brute force over all outcomes of the dominating pairs
+    pure, epsilon = (0.7, 0.3, 1.1), 1.3
+    up = [math.exp(e) / (1 + math.exp(e)) for e in pure]
+    excess = 0.0
+    for outcome in itertools.product((0, 1), repeat=3):
+        p = math.prod(u if o else 1 - u for u, o in zip(up, outcome))
+        q = math.prod(1 - u if o else u for u, o in zip(up, outcome))
+        excess += max(p - math.exp(epsilon) * q, 0.0)
+    assert delta_of(0.0, epsilon, pure) == pytest.approx(excess, rel=1e-12)
+    assert delta_of(0.0, sum(pure), pure) == 0.0
+
+
+def test_gaussian_with_pure_is_exact():
+    # the hockey-stick divergence of (N(0,1) vs N(mu,1)) x randomised response, integrated
+    mu, pure, epsilon = 0.8, 0.6, 1.2
+    x = np.linspace(-12, 12, 400_001)
+    p0, p1 = norm.pdf(x, mu), norm.pdf(x, 0.0)
+    up = math.exp(pure) / (1 + math.exp(pure))
+    density = np.maximum(p0 * up - math.exp(epsilon) * p1 * (1 - up), 0)
+    density += np.maximum(p0 * (1 - up) - math.exp(epsilon) * p1 * up, 0)
+    assert delta_of(mu, epsilon, (pure,)) == pytest.approx(np.trapezoid(density, x), rel=1e-8)
+    assert epsilon_of(mu, 1e-5, (pure,)) < epsilon_of(mu, 1e-5) + pure
+    left = gdp_of(2.0, 1e-5, (pure,))
+    assert epsilon_of(left, 1e-5, (pure,)) == pytest.approx(2.0, rel=1e-9)
+
+
+def test_many_pure_mechanisms_stay_an_upper_bound():
+    several = [0.01 * (k + 1) for k in range(20)]  # 2^20 patterns: some are added plainly
+    assert delta_of(0.5, 3.0, several) >= delta_of(0.5, 3.0, several[:10])
+    assert epsilon_of(0.5, 1e-5, several) <= epsilon_of(0.5, 1e-5) + sum(several) + 1e-9
+    equal = epsilon_of(0.0, 1e-5, [0.1] * 100)
+    assert equal < 10.0  # far below plain addition
+
+
+def test_budget_spent_by_pure_mechanisms_is_an_error():
+    with pytest.raises(ConfigError, match="already spent"):
+        gdp_of(1.0, 1e-5, (1.5,))
+    with pytest.raises(ConfigError, match="delta"):
+        epsilon_of(1.0, 1.5)
+    with pytest.raises(ConfigError, match="rounds"):
+        noise_multiplier(1.0, 1e-5, 0)
+
+
+def test_zcdp_is_an_upper_bound_and_its_inverses_agree():
+    for epsilon in (0.5, 1.0, 4.0, 16.0):
+        mu = gdp_of(epsilon, 1e-5)
+        rho = zcdp_of([mu])
+        bound = zcdp_epsilon(rho, 1e-5)
+        assert epsilon < bound < 1.15 * epsilon
+        assert zcdp_delta(rho, bound) <= 1e-5
+        budget = zcdp_budget(epsilon, 1e-5)
+        assert zcdp_epsilon(budget, 1e-5) == pytest.approx(epsilon, rel=1e-8)
+        # a grid of orders, as an obvious twin
+        alphas = 1 + np.geomspace(1e-4, 1e4, 40_000)
+        logs = (alphas - 1) * (alphas * rho - bound) - np.log(alphas - 1) + alphas * np.log1p(-1 / alphas)
+        assert zcdp_delta(rho, bound) == pytest.approx(np.exp(logs.min()), rel=1e-4)
+
+
+@pytest.mark.parametrize("epsilon", [0.5, 1.0, 4.0])
+def test_dp_accounting_agrees(epsilon):
+    dp = pytest.importorskip("dp_accounting")
+    from dp_accounting.pld import PLDAccountant
+    from dp_accounting.rdp import RdpAccountant
+
+    # Our sensitivity is for our adjacency; the relation below only means "Gaussian with sensitivity 1".
+    relation = dp.NeighboringRelation.ADD_OR_REMOVE_ONE
+    event = dp.SelfComposedDpEvent(dp.GaussianDpEvent(noise_multiplier(epsilon, 1e-5, 5)), 5)
+    pld = PLDAccountant(relation).compose(event).get_epsilon(1e-5)
+    rdp = RdpAccountant(neighboring_relation=relation).compose(event).get_epsilon(1e-5)
+    assert pld == pytest.approx(epsilon, rel=1e-3)
+    assert rdp >= epsilon

@@ -1,0 +1,216 @@
+"""Settings, statement and ledger."""
+
+from __future__ import annotations
+
+import json
+import math
+import subprocess
+import sys
+
+import pytest
+from fastadmm.errors import ConfigError, FormatError, PrivacyBudgetError
+from fastadmm.privacy.accounting import gdp_of, zcdp_budget
+from fastadmm.privacy.ledger import Charge, Ledger
+from fastadmm.privacy.settings import Privacy
+from fastadmm.privacy.statement import PartyGuarantee, PrivacyStatement, no_privacy, state
+
+SEEN = {"coordinator": "noisy messages"}
+
+
+@pytest.mark.parametrize(
+    ("values", "text"),
+    [
+        ({"mode": "massage"}, "mode: unknown choice 'massage'; choose none, fusion, message"),
+        ({"mode": "message"}, "epsilon: mode 'message' needs a finite one"),
+        ({"mode": "none", "epsilon": 1.0}, "epsilon: mode 'none' gives none"),
+        ({"mode": "message", "epsilon": -1.0}, "epsilon: -1.0 must be above 0"),
+        ({"mode": "message", "epsilon": math.nan}, "epsilon"),
+        ({"mode": "message", "epsilon": True}, "epsilon: True is not a number"),
+        ({"mode": "message", "epsilon": 1.0, "delta": 0.0}, "delta"),
+        ({"mode": "message", "epsilon": 1.0, "delta": 1.0}, "delta"),
+        ({"mode": "message", "epsilon": 1.0, "seed": 1}, "seed: private noise is never seeded"),
+        ({"mode": "message", "epsilon": 1.0, "rounds": 1.5}, "rounds"),
+        ({"mode": "message", "epsilon": 1.0, "ball": 0.0}, "ball"),
+        ({"mode": "message", "epsilon": 1.0, "message_clip": -1.0}, "message_clip"),
+        ({"mode": "message", "epsilon": 1.0, "message_clip": None, "message_center": 1.0}, "message_center"),
+        ({"mode": "fusion", "epsilon": 1.0, "adjacency": "column"}, "adjacency"),
+        ({"mode": "fusion", "epsilon": 1.0, "sampler": "numpy"}, "sampler"),
+    ],
+)
+def test_a_wrong_setting_is_one_clear_line(values, text):
+    with pytest.raises(ConfigError) as error:
+        Privacy(**values)
+    assert str(error.value).startswith(text)
+    assert "\n" not in str(error.value)
+
+
+def test_settings_survive_toml():
+    settings = Privacy(mode="message", epsilon=2.0, rounds=3, message_clip=None, target_clip=None)
+    back = Privacy.from_dict(
+        {**settings.to_dict(), "message_clip": "none", "target_clip": "none"}, "run.toml: privacy"
+    )
+    assert back == settings
+    assert back.clip_of_targets == settings.ball
+    assert Privacy.from_dict(Privacy().to_dict()) == Privacy()
+    with pytest.raises(ConfigError, match=r"run\.toml: privacy: unknown key 'eps'"):
+        Privacy.from_dict({"eps": 1}, "run.toml: privacy")
+
+
+def test_delta_has_to_be_below_one_over_n():
+    settings = Privacy(mode="fusion", epsilon=1.0, delta=1e-3)
+    settings.check_samples(999)
+    with pytest.raises(ConfigError, match="not below 1/N"):
+        settings.check_samples(1000)
+
+
+def party(name, epsilon, **more):
+    return PartyGuarantee(name, "gaussian message", "T2", 2.0, 7.46, 1, gdp_of(epsilon, 1e-5), **more)
+
+
+def test_statement_composes_over_parties_and_labels():
+    settings = Privacy(mode="message", epsilon=1.0, label_epsilon=0.5)
+    made = state(settings, [party("a", 1.0), party("b", 1.0)], SEEN)
+    assert made.epsilon == pytest.approx(1.0, rel=1e-12)
+    assert made.joint_epsilon == pytest.approx(1.465, abs=6e-4)
+    assert made.joint_epsilon < made.person_epsilon < made.joint_epsilon + 0.5
+    assert made.label_epsilon == 0.5
+    assert "T2: sensitivity 2" in dict(made.table())["a"]
+    assert "epsilon = 1 at delta = 1e-05" in made.one_line()
+    assert "\n" not in made.one_line()
+    assert PrivacyStatement.from_json(json.loads(json.dumps(made.to_json(), allow_nan=False))) == made
+
+
+def test_unproved_statements_say_infinity_and_why():
+    plain = no_privacy(["a", "b"])
+    assert not plain.is_private
+    assert plain.one_line().startswith("privacy: epsilon = infinity (messages are exact")
+    assert PrivacyStatement.from_json(json.loads(json.dumps(plain.to_json(), allow_nan=False))) == plain
+    seeded = state(Privacy(mode="message", epsilon=1.0, sampler="insecure_test"), [party("a", 1.0)], SEEN)
+    assert seeded.epsilon == seeded.joint_epsilon == math.inf
+    assert "seeded" in seeded.reason
+    unlabelled = state(Privacy(mode="message", epsilon=1.0), [party("a", 1.0)], SEEN)
+    assert unlabelled.person_epsilon == unlabelled.label_epsilon == math.inf
+    assert unlabelled.epsilon < 1.0 + 1e-9
+    broken = state(Privacy(mode="message", epsilon=1.0), [party("a", 1.0, reason="no proof")], SEEN)
+    assert broken.epsilon == math.inf
+    assert broken.reason == "no proof"
+
+
+def test_discrete_noise_is_accounted_by_zcdp():
+    mu = math.sqrt(2 * zcdp_budget(1.0, 1e-5))
+    made = state(
+        Privacy(mode="message", epsilon=1.0, sampler="discrete"),
+        [PartyGuarantee("a", "gaussian message", gdp=mu)],
+        SEEN,
+    )
+    assert made.epsilon == pytest.approx(1.0, rel=1e-8)
+
+
+@pytest.mark.parametrize("values", [None, {}, {"mode": "none"}, {"parties": 3}, [1]])
+def test_a_damaged_statement_is_an_error(values):
+    with pytest.raises(FormatError, match="run: not a privacy statement"):
+        PrivacyStatement.from_json(values, "run")
+
+
+# --- ledger
+
+
+def charges(mu, rounds, run="run"):
+    return [Charge(run, "data", "bank", f"message {t}", gdp=mu) for t in range(rounds)]
+
+
+def test_ledger_stops_before_the_budget_is_exceeded(tmp_path):
+    mu = gdp_of(1.0, 1e-5) / math.sqrt(3)
+    ledger = Ledger(tmp_path / "ledger.jsonl")
+    assert all(ledger.charge(c, 1.0, 1e-5) for c in charges(mu, 3))
+    before = (tmp_path / "ledger.jsonl").read_bytes()
+    with pytest.raises(PrivacyBudgetError, match=r"bank: 3 releases of 1 run\(s\).*nothing was sent"):
+        ledger.charge(charges(mu, 4)[3], 1.0, 1e-5)
+    assert (tmp_path / "ledger.jsonl").read_bytes() == before
+    assert not ledger.charge(charges(mu, 1)[0], 1.0, 1e-5)  # the same release costs nothing again
+    assert Ledger(tmp_path / "ledger.jsonl").spent("data").epsilon(1e-5) == pytest.approx(1.0, rel=1e-9)
+    assert ledger.spent("other").releases == 0
+
+
+def test_runs_on_the_same_data_compose(tmp_path):
+    mu = gdp_of(1.0, 1e-5)
+    first, second = Ledger(tmp_path / "l"), Ledger(tmp_path / "l")
+    first.charge(charges(mu, 1, "one")[0], 1.5, 1e-5)
+    second.charge(charges(mu, 1, "two")[0], 1.5, 1e-5)  # reads what the first has written
+    assert second.spent("data").epsilon(1e-5) == pytest.approx(1.465, abs=6e-4)
+    assert second.spent("data", "two").epsilon(1e-5) == pytest.approx(1.0, rel=1e-9)
+    with pytest.raises(PrivacyBudgetError, match=r"2 run\(s\)"):
+        first.charge(charges(mu, 1, "three")[0], 1.5, 1e-5)
+
+
+def test_all_or_nothing(tmp_path):
+    ledger = Ledger(tmp_path / "l")
+    mu = gdp_of(1.0, 1e-5)
+    pair = [Charge("run", "a", "a", "m", gdp=mu / 2), Charge("run", "b", "b", "m", gdp=2 * mu)]
+    with pytest.raises(PrivacyBudgetError):
+        ledger.charge_all(pair, 1.0, 1e-5)
+    assert ledger.charges == Ledger(tmp_path / "l").charges == []
+
+
+def test_a_torn_line_was_never_acted_upon(tmp_path):
+    path = tmp_path / "l"
+    Ledger(path).charge(charges(0.1, 1)[0], 1.0, 1e-5)
+    whole = path.read_bytes()
+    path.write_bytes(whole + whole.splitlines(keepends=True)[1][:20])
+    ledger = Ledger(path)
+    assert len(ledger.charges) == 1
+    ledger.charge(charges(0.1, 2)[1], 1.0, 1e-5)
+    assert len(Ledger(path).charges) == 2
+
+
+@pytest.mark.parametrize("damage", [b"x\n", b'{"format": "other"}\n', b"[]\n"])
+def test_a_damaged_ledger_allows_nothing(tmp_path, damage):
+    path = tmp_path / "l"
+    path.write_bytes(damage)
+    with pytest.raises(FormatError, match="line 1: not a privacy ledger"):
+        Ledger(path)
+    Ledger(tmp_path / "m").charge(charges(0.1, 1)[0], 1.0, 1e-5)
+    good = (tmp_path / "m").read_bytes()
+    (tmp_path / "m").write_bytes(good.replace(b"0.1", b"-0.1"))
+    with pytest.raises(FormatError, match="line 2"):
+        Ledger(tmp_path / "m")
+
+
+def test_endless_costs_are_refused():
+    for cost in ({"gdp": math.inf}, {"pure": math.nan}, {"rho": math.inf}):
+        with pytest.raises(PrivacyBudgetError, match="not finite"):
+            Ledger().charge(Charge("r", "d", "p", "m", **cost), 1.0, 1e-5)
+
+
+def test_mixed_charges():
+    ledger = Ledger()
+    ledger.charge(Charge("r", "d", "p", "model", gdp=0.1), 2.0, 1e-5)
+    ledger.charge(Charge("r", "d", "p", "bits", pure=0.8), 2.0, 1e-5)
+    exact = ledger.spent("d").epsilon(1e-5)
+    ledger.charge(Charge("r", "d", "p", "discrete", rho=0.01), 5.0, 1e-5)
+    assert ledger.spent("d").epsilon(1e-5) > exact
+
+
+_CHARGE = """
+import math, sys
+from pathlib import Path
+from fastadmm.errors import PrivacyBudgetError
+from fastadmm.privacy.accounting import gdp_of
+from fastadmm.privacy.ledger import Charge, Ledger
+mu, made = gdp_of(1.0, 1e-5) / math.sqrt(20), 0
+try:
+    for t in range(15):
+        charge = Charge(sys.argv[2], "data", "bank", f"message {t}", gdp=mu)
+        made += Ledger(Path(sys.argv[1])).charge(charge, 1.0, 1e-5)
+except PrivacyBudgetError:
+    pass
+print(made)
+"""
+
+
+def test_processes_that_charge_at_once_share_one_budget(tmp_path):
+    command = [sys.executable, "-c", _CHARGE, str(tmp_path / "l")]
+    running = [subprocess.Popen([*command, run], stdout=subprocess.PIPE, text=True) for run in ("one", "two")]
+    made = [int(process.communicate(timeout=60)[0]) for process in running]
+    assert sum(made) == 20
+    assert Ledger(tmp_path / "l").spent("data").epsilon(1e-5) <= 1.0 + 1e-9
