@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ import scipy.sparse as sp
 
 from fastadmm.engine import Engine, row_ranges
 from fastadmm.errors import InputError
+from fastadmm.tiles import TILE_BYTES, Rows, csr_tiles, dense_tiles
 
 __all__ = ["CSRBlock", "DenseBlock", "FeatureBlock", "as_block", "check_scale"]
 
@@ -18,9 +20,16 @@ Array = np.ndarray
 #: Memory that partial Gram matrices of one block may take, in bytes.
 _GRAM_BUDGET = 256 * 2**20
 
+#: Rows of a kernel matrix are made in groups of tiles of about this many bytes.
+_KERNEL_GROUP_BYTES = 32 * 2**20
+
 
 class FeatureBlock(ABC):
     """An N x d matrix that one party holds.
+
+    Every sum runs tile by tile inside the engine's pieces, and a tile's rows
+    depend on the data alone (:mod:`fastadmm.tiles`): where a tile comes from,
+    memory or a file, cannot change a bit of the result.
 
     Attributes
     ----------
@@ -40,9 +49,13 @@ class FeatureBlock(ABC):
     def product(self, x: Array, engine: Engine) -> Array:
         """Message ``D x`` of shape (N,) for weights x of shape (d,)."""
 
-    @abstractmethod
     def transposed_product(self, v: Array, engine: Engine) -> Array:
         """``D.T v`` of shape (d,) for v of shape (N,)."""
+        return self.transposed_products([v], engine)[0]
+
+    @abstractmethod
+    def transposed_products(self, vectors: Sequence[Array], engine: Engine) -> list[Array]:
+        """``D.T v`` for several v, each to the bit as alone, in one pass over the data."""
 
     @abstractmethod
     def gram(self, engine: Engine, weight: Array | None = None) -> Array:
@@ -76,39 +89,55 @@ class DenseBlock(FeatureBlock):
         self.nbytes = self.matrix.nbytes
         self.density = 1.0
 
+    def tiles(self, rows: Rows) -> Iterator[tuple[Rows, Array]]:
+        """Rows ``rows`` in order, as matrices of whole tiles; each is valid until the next is asked for."""
+        for start, stop in dense_tiles(rows, self.shape[1]):
+            yield (start, stop), self.matrix[start:stop]
+
     def product(self, x: Array, engine: Engine) -> Array:
         out = np.empty(self.shape[0])
 
-        def work(rows: tuple[int, int]) -> None:
-            np.dot(self.matrix[rows[0] : rows[1]], x, out=out[rows[0] : rows[1]])
+        def work(rows: Rows) -> None:
+            for (start, stop), part in self.tiles(rows):
+                np.dot(part, x, out=out[start:stop])
 
         engine.map(work, row_ranges(self.shape[0]))
         return out
 
-    def transposed_product(self, v: Array, engine: Engine) -> Array:
-        parts = engine.map(
-            lambda rows: v[rows[0] : rows[1]] @ self.matrix[rows[0] : rows[1]], row_ranges(self.shape[0])
-        )
-        return _sum_in_order(parts)
+    def transposed_products(self, vectors: Sequence[Array], engine: Engine) -> list[Array]:
+        def work(rows: Rows) -> list[Array]:
+            totals = [np.zeros(self.shape[1]) for _ in vectors]
+            for (start, stop), part in self.tiles(rows):
+                for v, total in zip(vectors, totals):
+                    total += v[start:stop] @ part
+            return totals
+
+        return _sums_in_order(engine.map(work, row_ranges(self.shape[0])))
 
     def gram(self, engine: Engine, weight: Array | None = None) -> Array:
-        def work(rows: tuple[int, int]) -> Array:
-            part = self.matrix[rows[0] : rows[1]]
-            if weight is None:
-                return part.T @ part
-            # Scaled on one side it would not be symmetric to the last bit.
-            part = part * np.sqrt(weight[rows[0] : rows[1], None])
-            return part.T @ part
+        from scipy.linalg.blas import dsyrk
 
-        return _sum_in_order(engine.map(work, self._gram_pieces()))
+        def work(rows: Rows) -> Array:
+            total = np.zeros((self.shape[1], self.shape[1]), order="F")
+            for (start, stop), part in self.tiles(rows):
+                if weight is not None:
+                    part = part * np.sqrt(weight[start:stop, None])
+                # Adds to the upper triangle in place: the transpose of rows is what Fortran calls columns.
+                total = dsyrk(1.0, part.T, beta=1.0, c=total, overwrite_c=1)
+            return total
+
+        # Symmetric: its transpose is the same matrix in row order.
+        return _mirrored(_sum_in_order(engine.map(work, self._gram_pieces()))).T
 
     def kernel_gram(self) -> Array:
-        return self.matrix @ self.matrix.T
+        return _kernel_matrix(self.shape[0], self.tiles, lambda a, b: a @ b.T, np.copy)
 
     def column_squares(self, engine: Engine) -> Array:
-        def work(rows: tuple[int, int]) -> Array:
-            part = self.matrix[rows[0] : rows[1]]
-            return np.einsum("ij,ij->j", part, part)
+        def work(rows: Rows) -> Array:
+            total = np.zeros(self.shape[1])
+            for _, part in self.tiles(rows):
+                total += np.einsum("ij,ij->j", part, part)
+            return total
 
         return _sum_in_order(engine.map(work, row_ranges(self.shape[0])))
 
@@ -129,9 +158,7 @@ class CSRBlock(FeatureBlock):
             matrix.sum_duplicates()
         self.shape = (int(matrix.shape[0]), int(matrix.shape[1]))
         self.indptr = np.ascontiguousarray(matrix.indptr, dtype=np.int64)
-        # Unsigned: see fastadmm.kernels.csr.
-        index_type = np.uint32 if self.shape[1] < 2**32 else np.uint64
-        self.indices = np.ascontiguousarray(matrix.indices).astype(index_type, copy=False)
+        self.indices = unsigned_indices(np.ascontiguousarray(matrix.indices), self.shape[1])
         self.data = np.ascontiguousarray(matrix.data, dtype=np.float64)
         self.nbytes = self.indptr.nbytes + self.indices.nbytes + self.data.nbytes
         self.density = len(self.data) / max(1, self.shape[0] * self.shape[1])
@@ -140,51 +167,113 @@ class CSRBlock(FeatureBlock):
         """The block as a SciPy CSR array that shares its values."""
         return sp.csr_array((self.data, self.indices.astype(np.int64), self.indptr), shape=self.shape)
 
+    def tiles(self, rows: Rows) -> Iterator[tuple[Rows, tuple[Array, Array, Array]]]:
+        """Rows ``rows`` in order, as (indptr, indices, data) of whole tiles; each valid until the next."""
+        for start, stop in csr_tiles(rows, self.indptr):
+            yield (start, stop), (self.indptr[start : stop + 1], self.indices, self.data)
+
     def product(self, x: Array, engine: Engine) -> Array:
         from fastadmm.kernels.csr import csr_product
 
         out = np.empty(self.shape[0])
-        engine.map(
-            lambda rows: csr_product(self.indptr, self.indices, self.data, x, out, *rows),
-            row_ranges(self.shape[0]),
-        )
+
+        def work(rows: Rows) -> None:
+            for (start, stop), tile in self.tiles(rows):
+                csr_product(*tile, x, out[start:stop], 0, stop - start)
+
+        engine.map(work, row_ranges(self.shape[0]))
         return out
 
-    def _accumulate(self, kernel: Any, engine: Engine, *arguments: Array) -> Array:
-        def work(rows: tuple[int, int]) -> Array:
-            out = np.zeros(self.shape[1])
-            kernel(self.indptr, self.indices, self.data, *arguments, out, *rows)
-            return out
-
-        return _sum_in_order(engine.map(work, row_ranges(self.shape[0])))
-
-    def transposed_product(self, v: Array, engine: Engine) -> Array:
+    def transposed_products(self, vectors: Sequence[Array], engine: Engine) -> list[Array]:
         from fastadmm.kernels.csr import csr_accumulate_transposed
 
-        return self._accumulate(csr_accumulate_transposed, engine, v)
+        def work(rows: Rows) -> list[Array]:
+            totals = [np.zeros(self.shape[1]) for _ in vectors]
+            for (start, stop), tile in self.tiles(rows):
+                for v, total in zip(vectors, totals):
+                    csr_accumulate_transposed(*tile, v[start:stop], total, 0, stop - start)
+            return totals
+
+        return _sums_in_order(engine.map(work, row_ranges(self.shape[0])))
 
     def gram(self, engine: Engine, weight: Array | None = None) -> Array:
         from fastadmm.kernels.csr import csr_accumulate_gram
 
         d = self.shape[1]
-        data = self.data if weight is None else self.data * np.repeat(np.sqrt(weight), np.diff(self.indptr))
 
-        def work(rows: tuple[int, int]) -> Array:
+        def work(rows: Rows) -> Array:
             out = np.zeros((d, d))
-            csr_accumulate_gram(self.indptr, self.indices, data, out, *rows)
+            for (start, stop), (indptr, indices, data) in self.tiles(rows):
+                if weight is not None:
+                    first = int(indptr[0])
+                    data = data[first : indptr[-1]] * np.repeat(np.sqrt(weight[start:stop]), np.diff(indptr))
+                    indptr, indices = indptr - first, indices[first:]
+                csr_accumulate_gram(indptr, indices, data, out, 0, stop - start)
             return out
 
-        upper = _sum_in_order(engine.map(work, self._gram_pieces()))
-        return upper + np.triu(upper, 1).T
+        return _mirrored(_sum_in_order(engine.map(work, self._gram_pieces())))
 
     def kernel_gram(self) -> Array:
-        matrix = self.to_scipy()
-        return (matrix @ matrix.T).toarray()
+        def matrix(tile: tuple[Array, Array, Array]) -> sp.csr_array:
+            indptr, indices, data = tile
+            own = slice(int(indptr[0]), int(indptr[-1]))
+            shape = (len(indptr) - 1, self.shape[1])
+            return sp.csr_array((data[own].copy(), indices[own].astype(np.int64), indptr - own.start), shape)
+
+        return _kernel_matrix(self.shape[0], self.tiles, lambda a, b: (a @ matrix(b).T).toarray(), matrix)
 
     def column_squares(self, engine: Engine) -> Array:
         from fastadmm.kernels.csr import csr_column_squares
 
-        return self._accumulate(csr_column_squares, engine)
+        def work(rows: Rows) -> Array:
+            out = np.zeros(self.shape[1])
+            for (start, stop), tile in self.tiles(rows):
+                csr_column_squares(*tile, out, 0, stop - start)
+            return out
+
+        return _sum_in_order(engine.map(work, row_ranges(self.shape[0])))
+
+
+def unsigned_indices(indices: Array, n_columns: int) -> Array:
+    """Column indices as the kernels take them, without a copy where only the sign is in the way."""
+    # Unsigned: see fastadmm.kernels.csr.
+    index_type = np.dtype(np.uint32 if n_columns < 2**32 else np.uint64)
+    if indices.dtype.kind in "iu" and indices.dtype.itemsize == index_type.itemsize:
+        return indices.view(index_type)
+    return indices.astype(index_type)
+
+
+def _kernel_matrix(n: int, tiles: Any, multiply: Any, keep: Any) -> Array:
+    """``D D.T`` from pairs of tiles; a group of tiles stays in memory for one pass over the rest."""
+    out = np.empty((n, n))
+    start = 0
+    while start < n:
+        group: list[tuple[Rows, Any]] = []
+        size = 0
+        for rows, tile in tiles((start, n)):
+            if group and size >= _KERNEL_GROUP_BYTES:
+                break
+            group.append((rows, keep(tile)))
+            size += TILE_BYTES
+        for (a, b), tile in tiles((start, n)):
+            for (c, d), kept in group:
+                if c <= a:
+                    out[c:d, a:b] = multiply(kept, tile)
+                    out[a:b, c:d] = out[c:d, a:b].T
+        start = group[-1][0][1]
+    return out
+
+
+def _mirrored(upper: Array) -> Array:
+    """Fill the lower triangle of a matrix of shape (d, d) from its upper one, in place."""
+    d = len(upper)
+    for j in range(1, d):
+        upper[j, :j] = upper[:j, j]
+    return upper
+
+
+def _sums_in_order(parts: list[list[Array]]) -> list[Array]:
+    return [_sum_in_order([part[k] for part in parts]) for k in range(len(parts[0]))]
 
 
 def _sum_in_order(parts: list[Array]) -> Array:

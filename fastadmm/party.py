@@ -134,8 +134,8 @@ class Party:
             stationarity of the prox-gradient map in equation 13.
         """
         scale = self.regularization
-        residual = self.block.transposed_product(gradient, self.engine) + scale * self.weights
-        lagrangian = self.block.transposed_product(pull, self.engine)
+        image, lagrangian = self.block.transposed_products([gradient, pull], self.engine)
+        residual = image + scale * self.weights
         # prox of (lambda W / 2)|x|^2 at x - q is (x - q) / (1 + lambda W)
         mapped = (scale * self.weights + lagrangian) / (1.0 + scale)
         return Certificate(float(residual @ residual) / (2.0 * scale), float(mapped @ mapped))

@@ -157,7 +157,10 @@ def create_h5(
 
 @contextmanager
 def read_h5(
-    path: str | os.PathLike[str], encoding_type: str | None = None, versions: tuple[str, ...] = ("1.0",)
+    path: str | os.PathLike[str],
+    encoding_type: str | None = None,
+    versions: tuple[str, ...] = ("1.0",),
+    cache_bytes: int | None = None,
 ) -> Iterator[h5py.File]:
     """Open one of our HDF5 files for reading.
 
@@ -169,6 +172,8 @@ def read_h5(
         The required kind, for example ``"fastadmm-party"``; None takes any and checks no version.
     versions : tuple of str
         Format versions that the caller reads.
+    cache_bytes : int or None
+        Size of each dataset's chunk cache; None leaves HDF5's own.
 
     Yields
     ------
@@ -197,7 +202,9 @@ def read_h5(
     with ExitStack() as stack:
         stack.enter_context(h5_errors(path))
         # best-effort: network file systems and read-only media without locks are fine for reading.
-        file = stack.enter_context(h5py.File(os.fspath(path), "r", locking="best-effort"))
+        file = stack.enter_context(
+            h5py.File(os.fspath(path), "r", locking="best-effort", rdcc_nbytes=cache_bytes)
+        )
         check_heaps(path, file)
         if encoding_type is not None:
             found = _root_attribute(path, file, "encoding-type")

@@ -484,6 +484,11 @@ class PartyData:
             return self.n_samples * self.n_features * self.dtype.itemsize
         return self.nnz * (self.dtype.itemsize + self._index_bytes) + (self.n_samples + 1) * self._index_bytes
 
+    @property
+    def index_bytes(self) -> int:
+        """Bytes of one stored column index; 0 for dense."""
+        return self._index_bytes
+
     def ids(self) -> np.ndarray:
         """Return the row ids, shape (N,): int64, or object holding str."""
         with read_h5(self.path, PARTY_TYPE, PARTY_VERSIONS) as file:
@@ -508,6 +513,11 @@ class PartyData:
         """
         ((_, block),) = self._read(self.n_samples)
         return block
+
+    def row_pointers(self) -> np.ndarray:
+        """Read and check where each row of a CSR block begins: int64, shape (N + 1,)."""
+        with read_h5(self.path, PARTY_TYPE, PARTY_VERSIONS) as file:
+            return read_indptr(open_csr(file, "X"))
 
     def iter_rows(self, rows: int | None = None) -> Iterator[tuple[int, np.ndarray | csr_array]]:
         """Read the block in consecutive pieces, in constant memory.

@@ -1,0 +1,174 @@
+"""Reads ranges of rows of a stored dataset into given buffers, at the speed of the disk or page cache.
+
+HDF5 copies every value through its own chunk cache, checksums it again and does
+so under one lock of the whole process. Where a chunk lies on disk just as it
+is in memory (no filter, or only a checksum, which follows the values) its place
+in the file is asked for once, and ``preadv`` then copies straight into the
+buffer, without any lock. A mapping of the file would save that copy, but not be
+faster: see ``docs/streaming.md``. It would also count as memory of the process,
+and a file that shrinks would kill it.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from fastadmm.errors import FormatError, InputError
+from fastadmm.store.atomic import shown, storage_errors
+from fastadmm.store.h5file import h5_errors, read_h5
+
+if TYPE_CHECKING:
+    import h5py
+
+__all__ = ["RowReader"]
+
+#: Chunk cache of the slow way: a tile rarely ends where a chunk does.
+_CACHE_BYTES = 16 * 2**20
+
+#: Filters that leave the values as they are in front of what they add.
+_HARMLESS_FILTERS = frozenset({3})  # fletcher32
+
+
+class RowReader:
+    """Open datasets of one HDF5 file, read by ranges of rows.
+
+    Parameters
+    ----------
+    path : path
+        The file; it is kept open.
+    keys : sequence of str
+        Datasets of one or two dimensions.
+    encoding_type, versions
+        As in :func:`fastadmm.store.h5file.read_h5`.
+
+    Attributes
+    ----------
+    direct : bool
+        Whether all of them are read past the HDF5 library.
+
+    Raises
+    ------
+    StorageError, FormatError
+        Absent, unreadable, not such a file.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        keys: tuple[str, ...],
+        encoding_type: str,
+        versions: tuple[str, ...],
+    ) -> None:
+        self.path = Path(path)
+        self._stack = ExitStack()
+        try:
+            with read_h5(path, encoding_type, versions) as file:
+                self._places = {key: _places(file[key]) for key in keys}
+                self.dtypes = {key: file[key].dtype.newbyteorder("=") for key in keys}
+                self.row_items = {key: int(np.prod(file[key].shape[1:], dtype=np.int64)) for key in keys}
+            self.direct = all(place is not None for place in self._places.values())
+            with storage_errors(path, "read"):
+                self._descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
+            self._stack.callback(os.close, self._descriptor)
+            self._identity = self._state()
+            if not self.direct:
+                self._file = self._stack.enter_context(
+                    read_h5(path, encoding_type, versions, cache_bytes=_CACHE_BYTES)
+                )
+        except BaseException:
+            self._stack.close()
+            raise
+
+    def _state(self) -> tuple[int, int]:
+        status = os.fstat(self._descriptor)
+        return status.st_size, status.st_mtime_ns
+
+    def check_unchanged(self) -> None:
+        """Raise :class:`InputError` if the file was written to since it was opened."""
+        with storage_errors(self.path, "read"):
+            state = self._state()
+        if state != self._identity:
+            raise InputError(f"{shown(self.path)}: changed while it was in use; restore it and resume")
+
+    def read_into(self, key: str, start: int, stop: int, out: np.ndarray) -> None:
+        """Read the rows ``start:stop`` of a dataset.
+
+        Parameters
+        ----------
+        key : str
+            One of those given.
+        start, stop : int
+            Range of rows.
+        out : ndarray
+            C-contiguous, of the dataset's type and the rows' shape; written.
+
+        Raises
+        ------
+        FormatError
+            The file is truncated or damaged.
+        InputError
+            It was changed.
+        StorageError
+            The system could not read it.
+        """
+        if start == stop:
+            return
+        places = self._places[key]
+        if not self.direct or places is None:
+            with h5_errors(self.path, key):
+                dataset = self._file[key]
+                dataset.read_direct(out.reshape(stop - start, *dataset.shape[1:]), np.s_[start:stop])
+            return
+        offsets, chunk_rows = places
+        row_bytes = self.dtypes[key].itemsize * self.row_items[key]
+        view = memoryview(out).cast("B")
+        done, row = 0, start
+        with storage_errors(self.path, "read"):
+            while row < stop:
+                chunk, inside = divmod(row, chunk_rows)
+                until = min(stop, (chunk + 1) * chunk_rows)
+                length = (until - row) * row_bytes
+                place = int(offsets[chunk]) + inside * row_bytes
+                self._read(key, view[done : done + length], place)
+                done, row = done + length, until
+
+    def _read(self, key: str, view: memoryview, place: int) -> None:
+        done = 0
+        while done < len(view):
+            count = os.preadv(self._descriptor, [view[done:]], place + done)
+            if count == 0:
+                raise FormatError(
+                    f"{shown(self.path)}: key {key!r}: the file ends at byte {place + done}: truncated while "
+                    "it was in use; restore it and resume"
+                )
+            done += count
+
+    def close(self) -> None:
+        """Close the file."""
+        self._stack.close()
+
+
+def _places(dataset: h5py.Dataset) -> tuple[np.ndarray, int] | None:
+    """Where in the file each chunk of whole rows begins, and its rows; None if not stored as it is."""
+    if dataset.dtype.newbyteorder("=") != dataset.dtype:
+        return None
+    if dataset.chunks is None:
+        offset = dataset.id.get_offset()
+        return None if offset is None else (np.array([offset], dtype=np.int64), max(1, dataset.shape[0]))
+    properties = dataset.id.get_create_plist()
+    filters = {properties.get_filter(k)[0] for k in range(properties.get_nfilters())}
+    if not filters <= _HARMLESS_FILTERS or dataset.chunks[1:] != dataset.shape[1:]:
+        return None
+    rows = int(dataset.chunks[0])
+    offsets = np.full(-(-dataset.shape[0] // rows), -1, dtype=np.int64)
+
+    def note(chunk: object) -> None:
+        offsets[chunk.chunk_offset[0] // rows] = chunk.byte_offset  # type: ignore[attr-defined]
+
+    dataset.id.chunk_iter(note)
+    return (offsets, rows) if (offsets >= 0).all() else None

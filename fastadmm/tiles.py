@@ -1,0 +1,66 @@
+"""Tiles: the row ranges in which every sum over rows runs, in memory as from a file.
+
+A tile is small enough to stay in a core's cache and to be read ahead, and large
+enough that handing it over costs nothing. Its rows depend on the shape of the
+data alone, never on memory, threads or where the data are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+__all__ = ["TILE_BYTES", "TILE_ENTRIES", "Rows", "csr_tiles", "dense_tiles"]
+
+#: A half-open range of rows.
+Rows = tuple[int, int]
+
+#: Bytes of a tile as the kernels see it, float64 values and 32-bit indices; one row is never divided.
+TILE_BYTES = 2 * 2**20
+
+#: Stored entries of a CSR tile: 8 bytes of value and 4 of index each.
+TILE_ENTRIES = TILE_BYTES // 12
+
+
+def dense_tiles(rows: Rows, n_columns: int) -> Iterator[Rows]:
+    """Cut a range of rows of a dense matrix.
+
+    Parameters
+    ----------
+    rows : (int, int)
+        Half-open range.
+    n_columns : int
+        d.
+
+    Yields
+    ------
+    (int, int)
+        Consecutive ranges of at most :data:`TILE_BYTES`, or one row.
+    """
+    step = max(1, TILE_BYTES // (8 * n_columns))
+    for start in range(rows[0], rows[1], step):
+        yield start, min(start + step, rows[1])
+
+
+def csr_tiles(rows: Rows, indptr: np.ndarray) -> Iterator[Rows]:
+    """Cut a range of rows of a CSR matrix by the number of its entries.
+
+    Parameters
+    ----------
+    rows : (int, int)
+        Half-open range.
+    indptr : ndarray of int64, shape (N + 1,)
+        Row pointers of the whole matrix.
+
+    Yields
+    ------
+    (int, int)
+        Consecutive ranges of at most :data:`TILE_BYTES` of entries and as much of row pointers, or one row.
+    """
+    start, end = rows
+    while start < end:
+        fitting = int(np.searchsorted(indptr, indptr[start] + TILE_ENTRIES, side="right")) - 1
+        stop = min(max(fitting, start + 1), start + TILE_BYTES // 8, end)
+        yield start, stop
+        start = stop

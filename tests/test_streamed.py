@@ -1,0 +1,200 @@
+"""Streamed blocks: to the last bit what the block in memory computes, and one line where the file fails."""
+
+from __future__ import annotations
+
+import os
+from itertools import pairwise
+from pathlib import Path
+
+import fastadmm.tiles as tiles_module
+import h5py
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from fastadmm.blocks import as_block
+from fastadmm.engine import Engine
+from fastadmm.errors import FormatError, InputError
+from fastadmm.store import PartyWriter, open_party
+from fastadmm.store.row_reader import RowReader
+from fastadmm.streamed import BufferPool, buffer_bytes, load_block, stream_block
+from fastadmm.tiles import csr_tiles, dense_tiles
+
+N, D = 20011, 7
+
+
+@pytest.fixture(autouse=True)
+def small_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tiles of a few dozen rows, so that small files have many."""
+    for module in ("fastadmm.tiles", "fastadmm.blocks", "fastadmm.streamed"):
+        monkeypatch.setattr(f"{module}.TILE_BYTES", 4096, raising=False)
+        monkeypatch.setattr(f"{module}.TILE_ENTRIES", 300, raising=False)
+
+
+def matrix(kind: str, dtype: str = "float64", n: int = N, d: int = D) -> np.ndarray | sp.csr_array:
+    """Random values with empty rows, an empty column and one full, long row."""
+    rng = np.random.default_rng(3)
+    dense = rng.normal(size=(n, d)).astype(dtype)
+    if kind == "dense":
+        return dense
+    keep = rng.random((n, d)) < 0.4
+    keep[n // 3 : n // 3 + 50] = False
+    keep[:, d // 2] = False
+    keep[n // 2] = True
+    return sp.csr_array(np.where(keep, dense, 0.0).astype(dtype))
+
+
+def write(path: Path, values: np.ndarray | sp.csr_array, dtype: str = "float64") -> Path:
+    """A party's file."""
+    kind = "csr" if sp.issparse(values) else "dense"
+    with PartyWriter(path, name="p", n_features=values.shape[1], kind=kind, dtype=dtype) as writer:
+        for start in range(0, values.shape[0], 7000):
+            writer.append(values[start : start + 7000])
+    return path
+
+
+def rechunk(path: Path, change: dict[str, dict[str, object]]) -> None:
+    """Store datasets of a file again, with other types, chunks or filters."""
+    with h5py.File(path, "r+") as file:
+        for key, options in change.items():
+            values, attributes = file[key][()], dict(file[key].attrs)
+            del file[key]
+            data = values.astype(options.get("dtype", values.dtype))
+            made = file.create_dataset(key, data=data, **{k: v for k, v in options.items() if k != "dtype"})
+            made.attrs.update(attributes)
+
+
+@pytest.mark.parametrize("n_threads", [1, 3])
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("kind", ["dense", "csr"])
+def test_every_product_is_the_same_to_the_bit(tmp_path, kind, dtype, n_threads):
+    values = matrix(kind, dtype)
+    party = open_party(write(tmp_path / "p.h5", values, dtype))
+    here, there = load_block(party), load_block(party, streamed=True)
+    rng = np.random.default_rng(0)
+    x, v, w, weight = rng.normal(size=D), rng.normal(size=N), rng.normal(size=N), rng.random(N)
+    assert there.shape == here.shape
+    assert there.density == here.density
+    assert there.stream.reader.direct
+    dense = values.toarray() if sp.issparse(values) else values
+    with Engine(n_threads) as engine:
+        for call in (
+            lambda b: b.product(x, engine),
+            lambda b: b.transposed_product(v, engine),
+            lambda b: np.array(b.transposed_products([v, w], engine)),
+            lambda b: b.gram(engine),
+            lambda b: b.gram(engine, weight),
+            lambda b: b.column_squares(engine),
+        ):
+            np.testing.assert_array_equal(call(there), call(here))
+        np.testing.assert_allclose(there.product(x, engine), dense.astype(float) @ x, rtol=1e-12, atol=1e-12)
+        np.testing.assert_allclose(
+            there.gram(engine, weight), dense.T.astype(float) @ (weight[:, None] * dense), rtol=1e-9
+        )
+        both = there.transposed_products([v, w], engine)
+        np.testing.assert_array_equal(both[1], there.transposed_product(w, engine))
+    there.stream.close()
+
+
+@pytest.mark.parametrize("kind", ["dense", "csr"])
+def test_kernel_matrix(tmp_path, kind, monkeypatch):
+    monkeypatch.setattr("fastadmm.blocks._KERNEL_GROUP_BYTES", 3 * 4096)
+    values = matrix(kind, n=90, d=200)
+    party = open_party(write(tmp_path / "p.h5", values))
+    here, there = as_block(values), stream_block(party)
+    np.testing.assert_array_equal(there.kernel_gram(), here.kernel_gram())
+    dense = values.toarray() if sp.issparse(values) else values
+    np.testing.assert_allclose(there.kernel_gram(), dense @ dense.T, rtol=1e-12, atol=1e-12)
+    there.stream.close()
+
+
+@pytest.mark.parametrize(
+    ("kind", "change", "direct"),
+    [
+        ("csr", {"X/indices": {"dtype": "<i8", "chunks": (1000,)}}, True),
+        ("csr", {"X/data": {}, "X/indices": {}}, True),
+        ("csr", {"X/data": {"chunks": (777,), "compression": "gzip"}}, False),
+        ("csr", {"X/data": {"dtype": ">f8"}}, False),
+        ("dense", {"X": {}}, True),
+        ("dense", {"X": {"chunks": (100, 3)}}, False),
+        ("dense", {"X": {"chunks": (100, 7), "shuffle": True, "compression": "gzip"}}, False),
+    ],
+    ids=["int64", "contiguous-csr", "gzip-csr", "big-endian", "contiguous", "column-chunks", "gzip"],
+)
+def test_other_writers_layouts(tmp_path, kind, change, direct):
+    values = matrix(kind)
+    path = write(tmp_path / "p.h5", values)
+    rechunk(path, change)
+    here, there = as_block(values), stream_block(open_party(path))
+    assert there.stream.reader.direct == direct
+    v = np.random.default_rng(0).normal(size=N)
+    with Engine(2) as engine:
+        np.testing.assert_array_equal(there.transposed_product(v, engine), here.transposed_product(v, engine))
+    there.stream.close()
+
+
+def test_buffers_are_two_for_each_thread(tmp_path):
+    pool = BufferPool()
+    party = open_party(write(tmp_path / "p.h5", matrix("dense")))
+    block = stream_block(party, pool)
+    with Engine(3) as engine:
+        for _ in range(4):
+            block.product(np.ones(D), engine)
+    assert 0 < pool.nbytes <= buffer_bytes(party, 3) + 6 * 4096
+    block.stream.close()
+
+
+def test_truncated_in_the_middle_of_a_run(tmp_path):
+    path = write(tmp_path / "party.h5", matrix("dense"))
+    reader = RowReader(path, ("X",), "fastadmm-party", ("1.0",))
+    out = np.empty((N, D))
+    reader.read_into("X", 0, N, out)
+    os.truncate(path, path.stat().st_size // 2)
+    with pytest.raises(FormatError, match=r"party\.h5: key 'X': the file ends at byte \d+: truncated"):
+        reader.read_into("X", 0, N, out)
+    with pytest.raises(InputError, match=r"party\.h5: changed while it was in use"):
+        reader.check_unchanged()
+    reader.close()
+
+
+def test_a_file_that_changes_is_noticed_before_the_next_pass(tmp_path):
+    path = write(tmp_path / "party.h5", matrix("csr"))
+    block = stream_block(open_party(path))
+    with Engine(2) as engine:
+        block.product(np.ones(D), engine)
+        with h5py.File(path, "r+") as file:
+            file["X/data"][5] = 1e9
+        with pytest.raises(InputError, match="changed while it was in use"):
+            block.product(np.ones(D), engine)
+    block.stream.close()
+
+
+@pytest.mark.parametrize("kind", ["dense", "csr"])
+def test_damage_is_found_when_the_file_is_opened_for_streaming(tmp_path, kind):
+    path = write(tmp_path / "party.h5", matrix(kind))
+    key = "X" if kind == "dense" else "X/data"
+    with h5py.File(path) as file:
+        places = []
+        file[key].id.chunk_iter(lambda chunk: places.append(chunk.byte_offset))
+    with open(path, "r+b") as raw:
+        raw.seek(places[0] + 40)
+        raw.write(b"\x01\x02\x03")
+    with pytest.raises(FormatError, match=f"party.h5: key '{key}': checksum mismatch"):
+        stream_block(open_party(path))
+    path = write(tmp_path / "nan.h5", matrix(kind))
+    with h5py.File(path, "r+") as file:
+        file[key][(3, 1) if kind == "dense" else 3] = np.nan
+    with pytest.raises(InputError, match="is not finite"):
+        stream_block(open_party(path))
+
+
+def test_tiles_cover_every_row_once():
+    indptr = np.concatenate([[0, 0, 5, 900, 900], 900 + np.arange(1, 3000)]).astype(np.int64)
+    for ranges in (csr_tiles((1, len(indptr) - 1), indptr), dense_tiles((1, len(indptr) - 1), 9)):
+        ranges = list(ranges)
+        assert ranges[0][0] == 1
+        assert ranges[-1][1] == len(indptr) - 1
+        assert all(a[1] == b[0] for a, b in pairwise(ranges))
+        assert len(ranges) > 5
+    assert all(b - a == 1 or indptr[b] - indptr[a] <= 300 for a, b in csr_tiles((0, 2000), indptr))
+    assert list(dense_tiles((0, 3), 10**6)) == [(0, 1), (1, 2), (2, 3)]
+    assert tiles_module.TILE_BYTES == 4096
