@@ -57,6 +57,14 @@ class FeatureBlock(ABC):
     def transposed_products(self, vectors: Sequence[Array], engine: Engine) -> list[Array]:
         """``D.T v`` for several v, each to the bit as alone, in one pass over the data."""
 
+    def products(self, x: Array, engine: Engine) -> Array:
+        """Messages of several weight vectors, of shape (C, N), for x of shape (C, d)."""
+        return np.array([self.product(row, engine) for row in x])
+
+    def transposed_products(self, v: Array, engine: Engine) -> Array:
+        """``D.T v`` of several vectors, of shape (C, d), for v of shape (C, N)."""
+        return np.array([self.transposed_product(row, engine) for row in v])
+
     @abstractmethod
     def gram(self, engine: Engine, weight: Array | None = None) -> Array:
         """Gram matrix ``D.T diag(weight) D`` of shape (d, d); weight of shape (N,) is not negative."""
@@ -113,6 +121,21 @@ class DenseBlock(FeatureBlock):
             return totals
 
         return _sums_in_order(engine.map(work, row_ranges(self.shape[0])))
+
+    def products(self, x: Array, engine: Engine) -> Array:
+        out = np.empty((len(x), self.shape[0]))
+
+        def work(rows: tuple[int, int]) -> None:
+            out[:, rows[0] : rows[1]] = x @ self.matrix[rows[0] : rows[1]].T
+
+        engine.map(work, row_ranges(self.shape[0]))
+        return out
+
+    def transposed_products(self, v: Array, engine: Engine) -> Array:
+        parts = engine.map(
+            lambda rows: v[:, rows[0] : rows[1]] @ self.matrix[rows[0] : rows[1]], row_ranges(self.shape[0])
+        )
+        return _sum_in_order(parts)
 
     def gram(self, engine: Engine, weight: Array | None = None) -> Array:
         from scipy.linalg.blas import dsyrk

@@ -47,6 +47,8 @@ class Loss(ABC):
         the gap at a gradient need.
     probabilistic : bool
         Whether a classification loss predicts a probability.
+    vector : bool
+        Whether there is one linear predictor per class, see :mod:`fastadmm.multinomial`.
     limits : dict of str to (float, float)
         Open interval of each parameter.
     """
@@ -55,6 +57,7 @@ class Loss(ABC):
     task: ClassVar[str]
     smooth: ClassVar[bool] = True
     probabilistic: ClassVar[bool] = False
+    vector: ClassVar[bool] = False
     limits: ClassVar[dict[str, tuple[float, float]]] = {}
 
     @abstractmethod
@@ -75,6 +78,16 @@ class Loss(ABC):
         ------
         InputError
         """
+
+    def n_outputs(self, y: Array, n_classes: int | None = None) -> int:
+        """Linear predictors per sample: 1, or the number of classes of a vector-valued loss.
+
+        Parameters
+        ----------
+        y : ndarray of shape (N,)
+        n_classes : int, optional
+        """
+        return 1
 
     @abstractmethod
     def penalty_unit(self, y: Array, weight: Array, offset: Array, lam: float) -> float:

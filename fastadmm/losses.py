@@ -9,6 +9,7 @@ import numpy as np
 
 from fastadmm.errors import ConfigError
 from fastadmm.loss import Kernels, Loss
+from fastadmm.multinomial import Multinomial
 from fastadmm.targets import check_counts, check_labels, check_soft_labels
 
 __all__ = [
@@ -17,6 +18,7 @@ __all__ = [
     "Huber",
     "Logistic",
     "Loss",
+    "Multinomial",
     "Poisson",
     "Quantile",
     "SmoothedHinge",
@@ -294,6 +296,7 @@ LOSSES: dict[str, Loss] = {
         SmoothedHinge(),
         SquaredHinge(),
         Poisson(),
+        Multinomial(),
     )
 }
 

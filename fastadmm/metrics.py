@@ -14,9 +14,17 @@ import numpy as np
 from fastadmm.errors import InputError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from numpy.typing import ArrayLike, NDArray
 
-__all__ = ["classification_metrics", "quick_metrics", "regression_metrics"]
+__all__ = [
+    "classification_metrics",
+    "multiclass_metrics",
+    "quick_class_metrics",
+    "quick_metrics",
+    "regression_metrics",
+]
 
 #: Number of bins of the calibration curve.
 CALIBRATION_BINS = 10
@@ -72,6 +80,71 @@ def classification_metrics(
         "auc": auc,
         "brier": float(brier_score_loss(y, prob, sample_weight=weight, labels=[0.0, 1.0])),
         "calibration": _calibration(y, prob, weight),
+    }
+
+
+def multiclass_metrics(
+    y: ArrayLike, p: ArrayLike, classes: Sequence[str], sample_weight: ArrayLike | None = None
+) -> dict[str, Any]:
+    """Metrics of predicted probabilities for any number of classes.
+
+    Parameters
+    ----------
+    y : array_like, shape (N,)
+        True class numbers, from 0.
+    p : array_like, shape (N, C)
+        Predicted probabilities; each row sums to 1.
+    classes : sequence of str
+        Names of the C classes.
+    sample_weight : array_like, shape (N,), optional
+        Non-negative weights, not all zero; default 1.
+
+    Returns
+    -------
+    dict
+        ``log_loss`` (mean, natural logarithm), ``accuracy`` (the most probable class is
+        predicted), ``auc`` (plain mean over the classes that occur, each against all others;
+        ``None`` where only one occurs), ``brier`` (mean over samples of the squared error summed
+        over classes, between 0 and 2), and ``classes``: for each its ``name``, ``weight``
+        (summed weight of its rows), ``precision``, ``recall`` (``None`` where undefined) and ``auc``.
+
+    Raises
+    ------
+    InputError
+        Shapes differ, there are no rows, y is no class number, or p holds no probabilities.
+    """
+    y_, prob, weight = _checked_classes(y, p, sample_weight, "p")
+    if prob.shape[1] != len(classes):
+        raise InputError(f"p has {prob.shape[1]} columns for {len(classes)} classes: pass one per class")
+    wrong = ~((prob >= 0.0) & (prob <= 1.0)).all(axis=1) | ~(np.abs(prob.sum(axis=1) - 1.0) <= 1e-6)
+    if wrong.any():
+        row = int(np.flatnonzero(wrong)[0])
+        raise InputError(f"p[{row}] is {prob[row]}: probabilities lie in [0, 1] and sum to 1")
+    total, predicted = weight.sum(), np.argmax(prob, axis=1)
+    truth = np.zeros_like(prob)
+    truth[np.arange(len(y_)), y_] = 1.0
+    # scikit-learn's log loss cuts probabilities at the spacing of numbers near 1, as here
+    certain = np.clip(prob[np.arange(len(y_)), y_], np.finfo(np.float64).eps, 1.0)
+    rows = []
+    for c, name in enumerate(classes):
+        is_class, said = y_ == c, predicted == c
+        both, of_class, of_said = (float(weight[m].sum()) for m in (is_class & said, is_class, said))
+        rows.append(
+            {
+                "name": name,
+                "weight": of_class,
+                "precision": both / of_said if of_said > 0.0 else None,
+                "recall": both / of_class if of_class > 0.0 else None,
+                "auc": _auc(truth[:, c], prob[:, c], weight),
+            }
+        )
+    areas = [row["auc"] for row in rows if row["auc"] is not None]
+    return {
+        "log_loss": float(weight @ -np.log(certain) / total),
+        "accuracy": float(weight[predicted == y_].sum() / total),
+        "auc": float(np.mean(areas)) if areas else None,
+        "brier": float(weight @ ((prob - truth) ** 2).sum(axis=1) / total),
+        "classes": rows,
     }
 
 
@@ -156,6 +229,53 @@ def quick_metrics(
     return {
         name: float(value) if value is not None and np.isfinite(value) else None
         for name, value in zip(names, values)
+    }
+
+
+def quick_class_metrics(
+    y: ArrayLike, z: ArrayLike, sample_weight: ArrayLike | None = None
+) -> dict[str, float | None]:
+    """Metrics of a multinomial model for one line of the round log, from its linear predictors.
+
+    Parameters
+    ----------
+    y : array_like, shape (N,)
+        Class numbers, from 0.
+    z : array_like, shape (N, C)
+        Linear predictors.
+    sample_weight : array_like, shape (N,), optional
+        Non-negative weights, not all zero; default 1.
+
+    Returns
+    -------
+    dict
+        ``log_loss``, ``accuracy`` (the class of the largest predictor) and ``auc``: the plain
+        mean over the classes that occur, each against all others, by its log-odds. None as in
+        :func:`quick_metrics`.
+
+    Raises
+    ------
+    InputError
+        Shapes differ, there are no rows, or y or the weights are wrong.
+    """
+    y_, z_, weight = _checked_classes(y, z, sample_weight, "z")
+    if not np.isfinite(z_).all():
+        return dict.fromkeys(("log_loss", "accuracy", "auc"))
+    rows = np.arange(len(y_))
+    total = weight.sum()
+    # Log-odds of each class against the rest: a score that does not round to 1.
+    excess = z_ - z_.max(axis=1, keepdims=True)
+    spread = np.exp(excess)
+    others = spread.sum(axis=1, keepdims=True) - spread
+    loss = np.log(spread.sum(axis=1)) - excess[rows, y_]
+    with np.errstate(divide="ignore"):
+        odds = excess - np.log(np.maximum(others, 0.0))
+    areas = [_auc((y_ == c).astype(np.float64), odds[:, c], weight) for c in range(z_.shape[1])]
+    known = [area for area in areas if area is not None]
+    return {
+        "log_loss": float(weight @ loss / total),
+        "accuracy": float(weight[np.argmax(z_, axis=1) == y_].sum() / total),
+        "auc": float(np.mean(known)) if known else None,
     }
 
 
@@ -244,6 +364,21 @@ def _checked(
     if weight.sum() == 0.0:
         raise InputError("sample_weight is zero for every row: at least one row must count")
     return y_, values_, weight
+
+
+def _checked_classes(
+    y: ArrayLike, scores: ArrayLike, sample_weight: ArrayLike | None, what: str
+) -> tuple[NDArray, NDArray, NDArray]:
+    scores_ = np.asarray(scores, dtype=np.float64)
+    if scores_.ndim != 2 or scores_.shape[1] < 2:
+        raise InputError(f"{what} has shape {scores_.shape}: pass one column per class, two at least")
+    y_, _, weight = _checked(y, scores_[:, 0], sample_weight, what=what, finite=False)
+    wrong = np.flatnonzero((y_ < 0.0) | (y_ >= scores_.shape[1]) | (y_ != np.floor(y_)))
+    if wrong.size:
+        raise InputError(
+            f"y[{wrong[0]}] is {y_[wrong[0]]:g}: classes must be given as 0 to {scores_.shape[1] - 1}"
+        )
+    return y_.astype(np.intp), scores_, weight
 
 
 def _check_binary(y: NDArray) -> None:

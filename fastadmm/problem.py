@@ -71,6 +71,11 @@ class Problem:
         R_m of each party; empty stands for squared l2.
     constraint : Constraint
         X_m, the same for every party.
+    n_outputs : int
+        Linear predictors per sample: 1, or the number of classes C of the
+        multinomial loss; weights are then d_m x C, and what holds one number
+        per sample elsewhere (messages, offset, z, u) holds C, class-major and
+        flat: see :mod:`fastadmm.multinomial`.
     """
 
     blocks: list[FeatureBlock]
@@ -85,6 +90,12 @@ class Problem:
     test: TestSet | None = field(default=None)
     regularizers: list[Regularizer] = field(default_factory=list)
     constraint: Constraint = field(default_factory=AllSpace)
+    n_outputs: int = 1
+
+    @property
+    def message_size(self) -> int:
+        """Numbers in one message: N, or C N."""
+        return self.n_samples * self.n_outputs
 
     @property
     def n_samples(self) -> int:
@@ -135,6 +146,7 @@ def make_problem(
     regularizer: str | Regularizer = "l2",
     regularizer_parameters: Mapping[str, Any] | None = None,
     constraint: str | Constraint | None = None,
+    n_classes: int | None = None,
 ) -> Problem:
     r"""Check the parts of a problem and put them together.
 
@@ -143,7 +155,8 @@ def make_problem(
     blocks : sequence of matrices
         One N x d_m matrix per party: ndarray, scipy sparse, DataFrame or FeatureBlock.
     y : array-like of shape (N,)
-        Targets in the loss's domain; for the logistic loss 0 and 1, or soft targets in [0, 1].
+        Targets in the loss's domain; for the logistic loss 0 and 1, or soft targets in [0, 1];
+        for the multinomial loss class numbers from 0.
     loss : str
         A name of :data:`fastadmm.losses.LOSSES`.
     loss_parameters : mapping of str to float, optional
@@ -154,7 +167,7 @@ def make_problem(
     sample_weight : array-like of shape (N,), optional
         Non-negative, at least one positive; default ones.
     offset : array-like of shape (N,), optional
-        Added to the linear predictor; default zero.
+        Added to the linear predictor; default zero. For the multinomial loss of shape (N, C).
     names : sequence of str, optional
         Party names; default ``party-1`` and so on.
     test : TestSet, optional
@@ -164,6 +177,8 @@ def make_problem(
         ``{"l1_ratio": 0.3}`` of ``elastic_net``, ``{"groups": ...}`` of ``group_lasso``.
     constraint : str, Constraint or None
         ``"nonnegative"``, ``"box:-1,1"`` or ``"ball:2.5"``, for every party.
+    n_classes : int, optional
+        C of the multinomial loss; default one more than the largest class number.
 
     Returns
     -------
@@ -210,8 +225,14 @@ def make_problem(
     if sample_weight is not None:
         weight /= weight.max()  # first, so that the sum cannot overflow
         weight /= weight.mean()
-    shift = np.zeros(n) if offset is None else _vector(offset, "offset", n, "y")
-    model_loss.check_targets(target, weight, bool(fit_intercept))
+    if model_loss.vector:
+        model_loss.check_targets(target, weight, bool(fit_intercept))
+        n_outputs = _count_classes(model_loss, target, n_classes, bool(fit_intercept))
+        shift = _class_offset(offset, n, n_outputs)
+    else:
+        n_outputs = 1
+        shift = np.zeros(n) if offset is None else _vector(offset, "offset", n, "y")
+        model_loss.check_targets(target, weight, bool(fit_intercept))
     return Problem(
         checked,
         labels,
@@ -225,7 +246,31 @@ def make_problem(
         test,
         [penalty.of_party(m, block.shape[1], label) for m, (block, label) in enumerate(zip(checked, labels))],
         allowed,
+        n_outputs,
     )
+
+
+def _count_classes(loss: Loss, y: Array, n_classes: int | None, fit_intercept: bool) -> int:
+    count = loss.n_outputs(y, n_classes)
+    if fit_intercept and count > y.max() + 1:
+        raise InputError(f"y: class {count - 1} has no sample; leave it out, or fit no intercept")
+    return count
+
+
+def _class_offset(offset: Any, n_rows: int, n_classes: int) -> Array:
+    """Offsets per sample and class, flat and class-major."""
+    if offset is None:
+        return np.zeros(n_rows * n_classes)
+    given = np.asarray(offset)
+    if given.ndim != 2:
+        raise InputError(
+            "offset: the multinomial loss takes one offset per sample and class, of shape "
+            f"({n_rows}, {n_classes}); one per sample would change nothing: leave it out"
+        )
+    if given.shape != (n_rows, n_classes):
+        raise InputError(f"offset: shape {given.shape}, expected ({n_rows}, {n_classes})")
+    columns = [_vector(column, f"offset: class {c}", n_rows, "y") for c, column in enumerate(given.T)]
+    return np.concatenate(columns)
 
 
 def _vector(values: Any, name: str, n_rows: int, reference: str) -> Array:

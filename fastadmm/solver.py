@@ -17,6 +17,8 @@ from fastadmm.coordinator.certificate import LowerBound
 from fastadmm.coordinator.coordinator import acceleration_memory
 from fastadmm.coordinator.divergence import DivergenceDetector
 from fastadmm.coordinator.method import Method
+from fastadmm.coordinator.multinomial import MultinomialMethod
+from fastadmm.coordinator.multinomial_admm import MultinomialAdmmMethod
 from fastadmm.coordinator.schemes import get_scheme
 from fastadmm.coordinator.smoothed import SmoothedSubspaceMethod
 from fastadmm.coordinator.subspace import SubspaceMethod
@@ -106,9 +108,10 @@ class SolveResult:
     Attributes
     ----------
     weights : list of ndarray
-        x_m of shape (d_m,) per party.
-    intercept : float
-        b, the exact minimiser for these weights; 0 where none is fitted.
+        x_m of shape (d_m,) per party; of a multinomial model of shape (d_m, C).
+    intercept : float or ndarray
+        b, the exact minimiser for these weights; 0 where none is fitted. Of a
+        multinomial model of shape (C,), with sum zero.
     status : Status
         Why the solver stopped.
     message : str
@@ -118,7 +121,7 @@ class SolveResult:
     """
 
     weights: list[np.ndarray]
-    intercept: float
+    intercept: Any
     status: Status
     message: str
     history: list[RoundRecord] = field(default_factory=list)
@@ -164,7 +167,7 @@ class Solver:
         self.last_record: RoundRecord | None = None
 
     @property
-    def intercept(self) -> float:
+    def intercept(self) -> Any:
         """Exact minimiser of the intercept at the current weights; 0 where none is fitted."""
         return self.method.intercept
 
@@ -227,8 +230,12 @@ class Solver:
         test = self.problem.test
         if test is None:
             return None
-        from fastadmm.metrics import quick_metrics
+        from fastadmm.metrics import quick_class_metrics, quick_metrics
 
+        if self.problem.loss.vector:
+            scores = [block.products(x.T, self.engine) for block, x in zip(test.blocks, weights)]
+            z = sum(scores).T + self.intercept + _class_rows(test.offset)
+            return quick_class_metrics(test.y, z, test.weight)
         messages = self.engine.map(
             lambda m: test.blocks[m].product(weights[m], self.engine), range(len(weights))
         )
@@ -326,9 +333,16 @@ class Solver:
         self.engine.close()
 
 
+def _class_rows(offset: np.ndarray) -> np.ndarray | float:
+    """Offsets of shape (N, C); one per sample changes no class's share."""
+    return offset if offset.ndim == 2 else 0.0
+
+
 def _make_method(problem: Problem, options: SolverOptions, engine: Engine) -> Method:
     name, _ = options.resolved_scheme(problem.loss.smooth, problem.is_ridge)
     if name == SUBSPACE:
+        if problem.loss.vector:
+            return MultinomialMethod(problem, engine)
         return (
             SubspaceMethod(problem, engine)
             if problem.loss.smooth
@@ -342,9 +356,10 @@ def _make_method(problem: Problem, options: SolverOptions, engine: Engine) -> Me
         unit = problem.loss.penalty_unit(problem.y, problem.weight, problem.offset, problem.lam)
         penalty = DEFAULT_PENALTY * unit * problem.total_weight / problem.n_samples
     accelerate = scheme.accelerated if options.acceleration == "auto" else options.acceleration == "anderson"
-    memory = acceleration_memory(problem.n_parties, problem.n_samples) if accelerate else 0
+    memory = acceleration_memory(problem.n_parties, problem.message_size) if accelerate else 0
     adaptive = options.penalty is None and scheme.convergent and not problem.is_ridge
-    return AdmmMethod(problem, scheme, penalty, memory, options.x_update, engine, adaptive)
+    method = MultinomialAdmmMethod if problem.loss.vector else AdmmMethod
+    return method(problem, scheme, penalty, memory, options.x_update, engine, adaptive)
 
 
 def solve(

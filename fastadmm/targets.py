@@ -6,9 +6,12 @@ import numpy as np
 
 from fastadmm.errors import InputError
 
-__all__ = ["check_counts", "check_labels", "check_soft_labels"]
+__all__ = ["check_class_numbers", "check_counts", "check_labels", "check_soft_labels"]
 
 Array = np.ndarray
+
+#: Most classes of a multinomial model: one linear predictor each.
+MAX_CLASSES = 1000
 
 
 def check_soft_labels(y: Array, weight: Array) -> None:
@@ -66,3 +69,35 @@ def check_counts(y: Array, weight: Array, fit_intercept: bool) -> None:
         raise InputError(f"y: target {y[i]} in row {i} is negative; the poisson loss needs counts or rates")
     if fit_intercept and not (y[weight > 0] > 0).any():
         raise InputError("y: all targets are zero; the poisson loss needs a positive one to fit an intercept")
+
+
+def check_class_numbers(y: Array, weight: Array, fit_intercept: bool) -> None:
+    """Require class numbers 0, 1, 2 and so on, at least two of them present.
+
+    Parameters
+    ----------
+    y, weight : ndarray of shape (N,)
+    fit_intercept : bool
+        With an intercept every class up to the largest must be present: there
+        is no best intercept for one that never occurs.
+
+    Raises
+    ------
+    InputError
+    """
+    wrong = (y < 0) | (y != np.floor(y)) | (y >= MAX_CLASSES)
+    if wrong.any():
+        i = int(np.flatnonzero(wrong)[0])
+        raise InputError(
+            f"y: target {y[i]} in row {i} is no class number; number the classes 0, 1, 2 ... "
+            f"(at most {MAX_CLASSES})"
+        )
+    present = np.bincount(y.astype(np.int64), weight) > 0
+    if present.sum() < 2:
+        raise InputError(f"y: only one class is present ({int(np.argmax(present))}); two are needed")
+    if fit_intercept and not present.all():
+        missing = int(np.argmin(present))
+        raise InputError(
+            f"y: class {missing} has no sample with a positive weight, but higher class numbers have; "
+            "number the classes that occur, or fit no intercept"
+        )

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from fastadmm.coordinator.certificate import dual_bound, primal_value
+from fastadmm.coordinator.certificate import PrimalValue, dual_bound, primal_value
 from fastadmm.coordinator.coordinator import Coordinator
 from fastadmm.coordinator.method import Measured, Method
 from fastadmm.coordinator.penalised_bound import penalised_bound
@@ -48,23 +49,30 @@ class AdmmMethod(Method):
     ) -> None:
         self.problem, self.engine = problem, engine
         self.name, self.convergent = scheme.name, scheme.convergent
-        self.parties = [
-            Party(name, block, problem.regularization, engine, x_update, regularizer, problem.constraint)
+        self.parties = self._make_parties(x_update)
+        self.coordinator = Coordinator(problem, scheme, penalty, engine, memory, adaptive)
+        self._intercept: Any = 0.0
+
+    def _make_parties(self, x_update: str) -> Sequence[Party]:
+        problem = self.problem
+        return [
+            Party(name, block, problem.regularization, self.engine, x_update, regularizer, problem.constraint)
             for name, block, regularizer in zip(problem.names, problem.blocks, problem.party_regularizers)
         ]
-        self.coordinator = Coordinator(problem, scheme, penalty, engine, memory, adaptive)
-        self._intercept = 0.0
+
+    def _primal(self, total: np.ndarray, intercept: Any) -> PrimalValue:
+        return primal_value(self.problem, total, intercept, self.engine)
 
     def prepare(self) -> float:
         self.engine.map(lambda party: party.prepare(), self.parties)
-        start = primal_value(self.problem, np.zeros(self.problem.n_samples), 0.0, self.engine)
+        start = self._primal(np.zeros(self.problem.message_size), 0.0)
         self._intercept = self.coordinator.intercept = start.intercept
         return start.loss
 
     def round(self) -> Measured:
         problem, r = self.problem, self.coordinator.penalty
         outcome = self.coordinator.round(self.parties)
-        primal = primal_value(problem, outcome.total, self._intercept, self.engine)
+        primal = self._primal(outcome.total, self._intercept)
         self._intercept = primal.intercept
         # With kinks the gradient proves nothing; u does, see the certificate's module.
         dual = primal.gradient if problem.loss.smooth else self.coordinator.last.u
@@ -100,7 +108,7 @@ class AdmmMethod(Method):
         return problem.loss.evaluate(z, problem.y, problem.weight, np.empty_like(z), self.engine)
 
     @property
-    def intercept(self) -> float:
+    def intercept(self) -> Any:
         return self._intercept
 
     def weights(self) -> list[np.ndarray]:

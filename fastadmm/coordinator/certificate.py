@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -45,7 +46,7 @@ class PrimalValue:
     gradient : ndarray of shape (N,)
         Summed-scaling gradient g; of a loss with kinks some subgradient.
     intercept : float
-        The minimising b.
+        The minimising b; of a multinomial model of shape (C,).
     dual_feasible : bool
         Whether g is the gradient and sums to zero as far as rounding allows;
         without it the gap formula proves nothing, but :func:`dual_bound` may.
@@ -53,7 +54,7 @@ class PrimalValue:
 
     loss: float
     gradient: np.ndarray
-    intercept: float
+    intercept: Any
     dual_feasible: bool
 
 
@@ -156,16 +157,26 @@ def dual_bound(
         Summed scaling; minus infinity where u is outside the domain, does
         not sum to zero with an intercept, or something overflows.
     """
-    if problem.fit_intercept and not sums_to_zero(u):
+    if problem.fit_intercept and not sums_to_zero(u, problem.n_outputs):
         return -math.inf
     conjugate = problem.loss.conjugate(u, problem.y, problem.weight, engine)
     bound = float(u @ (problem.offset + total)) - conjugate + regulariser - gaps
     return bound if math.isfinite(bound) else -math.inf
 
 
-def sums_to_zero(gradient: np.ndarray) -> bool:
-    """Whether a gradient of shape (N,) sums to zero as far as rounding allows."""
-    return bool(abs(float(gradient.sum())) <= _FEASIBILITY * float(np.abs(gradient).sum()))
+def sums_to_zero(gradient: np.ndarray, n_outputs: int = 1) -> bool:
+    """Whether a gradient of shape (N,) sums to zero as far as rounding allows.
+
+    Parameters
+    ----------
+    gradient : ndarray of shape (N,) or (C N,)
+    n_outputs : int
+        C: of a class-major gradient the sum of every class must vanish.
+    """
+    return all(
+        abs(float(part.sum())) <= _FEASIBILITY * float(np.abs(part).sum())
+        for part in (gradient.reshape(n_outputs, -1) if n_outputs > 1 else (gradient,))
+    )
 
 
 class LowerBound:

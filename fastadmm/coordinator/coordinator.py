@@ -112,12 +112,12 @@ class Coordinator:
         memory: int = 0,
         adaptive: bool = False,
     ) -> None:
-        m, n = problem.n_parties, problem.n_samples
+        m, n = problem.n_parties, problem.message_size
         self.problem, self.scheme, self.engine = problem, scheme, engine
         self.penalty = penalty
         self.state = SharedState(m, n)
         self.reached = self.last = self.state
-        self.intercept = 0.0
+        self.intercept: Any = 0.0
         self.anderson: Anderson | None = None
         self.extrapolated = False
         self.n_extrapolations = 0
@@ -129,7 +129,7 @@ class Coordinator:
 
     def _sections(self) -> list[tuple[slice, float]]:
         """Parts of the state and their weights in the norm of the fixed-point residual."""
-        m, n, r = self.problem.n_parties, self.problem.n_samples, self.penalty
+        m, n, r = self.problem.n_parties, self.problem.message_size, self.penalty
         return [
             (slice(0, m * n), self.scheme.tau(m) * r),
             (slice(m * n, (m + 1) * n), r),
@@ -217,7 +217,7 @@ class Coordinator:
             self.state = new
         else:
             self.n_extrapolations += 1
-            self.state = SharedState(self.problem.n_parties, self.problem.n_samples, vector)
+            self.state = SharedState(self.problem.n_parties, self.problem.message_size, vector)
 
     def _acceptable(self, norm: float) -> bool:
         summable = _SUMMABLE_SCALE * self.first_residual * (self.n_extrapolations + 1) ** -_SUMMABLE_POWER
@@ -243,7 +243,7 @@ class Coordinator:
 
     def restore(self, saved: dict) -> None:
         """Inverse of :meth:`export`."""
-        m, n = self.problem.n_parties, self.problem.n_samples
+        m, n = self.problem.n_parties, self.problem.message_size
         self.state = SharedState(m, n, np.array(saved["state"]))
         self.reached = SharedState(m, n, np.array(saved["reached"]))
         self.intercept = float(saved["intercept"])

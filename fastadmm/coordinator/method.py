@@ -63,12 +63,15 @@ class Method(ABC):
 
     @property
     @abstractmethod
-    def intercept(self) -> float:
-        """Exact minimiser of the intercept at the current weights; 0 where none is fitted."""
+    def intercept(self) -> Any:
+        """Exact minimiser of the intercept at the current weights; 0 where none is fitted.
+
+        A float; of a multinomial model of shape (C,).
+        """
 
     @abstractmethod
     def weights(self) -> list[np.ndarray]:
-        """x_m of shape (d_m,) per party."""
+        """x_m of shape (d_m,) per party; of a multinomial model of shape (d_m, C)."""
 
     @abstractmethod
     def party_notes(self) -> list[tuple[str, str, str]]:

@@ -42,7 +42,7 @@ def penalised_bound(problem: Problem, parties: Sequence[Party], u: np.ndarray, e
     float
         Summed scaling; minus infinity where the vector proves nothing.
     """
-    if problem.fit_intercept and not sums_to_zero(u):
+    if problem.fit_intercept and not sums_to_zero(u, problem.n_outputs):
         return -math.inf
     scale = min(engine.map(lambda party: party.dual_scale(u), parties))
     if not scale > 0.0:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
+from fastadmm.coordinator.class_certificate import update_class_z_u
 from fastadmm.coordinator.root import increasing_root
 from fastadmm.engine import Engine
 from fastadmm.problem import Problem
@@ -18,9 +21,9 @@ def update_z_u(
     penalty: float,
     z: np.ndarray,
     u: np.ndarray,
-    intercept: float,
+    intercept: Any,
     engine: Engine,
-) -> float:
+) -> Any:
     r"""Minimise over z (and the intercept), then move the dual variable.
 
     .. math:: z^+, b^+ = \arg\min \sum_i s_i \ell(o_i + b + z_i) - \langle u, z\rangle
@@ -46,7 +49,8 @@ def update_z_u(
     u : ndarray of shape (N,)
         Out: :math:`u^+`.
     intercept : float
-        Warm start for b; returned unchanged where none is fitted.
+        Warm start for b; returned unchanged where none is fitted. Of a
+        multinomial model of shape (C,); see :func:`update_class_z_u`.
     engine : Engine
 
     Returns
@@ -54,6 +58,8 @@ def update_z_u(
     float
         :math:`b^+`.
     """
+    if problem.loss.vector:
+        return update_class_z_u(problem, total, u_before, penalty, z, u, intercept, engine)
     centre = total + u_before / penalty
     loss = problem.loss
 

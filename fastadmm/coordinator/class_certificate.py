@@ -1,0 +1,163 @@
+r"""The certificate of a multinomial model: that of :mod:`fastadmm.coordinator.certificate` for C scalars.
+
+The dual point :math:`g = s (p - e_y)` is a matrix of C numbers per sample. It
+sums to zero over the classes of each sample by construction and, with
+intercepts, over the samples of each class once these are minimised out.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from fastadmm.coordinator.certificate import PrimalValue, sums_to_zero
+from fastadmm.coordinator.class_root import class_root
+from fastadmm.engine import Engine
+from fastadmm.multinomial import Multinomial
+from fastadmm.problem import Problem
+
+__all__ = ["class_primal_value", "hessian_sums", "multinomial_of", "shifted", "update_class_z_u"]
+
+#: As in :mod:`fastadmm.coordinator.certificate`.
+_REPAIRABLE = 1e-3
+
+Array = np.ndarray
+
+
+def multinomial_of(problem: Problem) -> Multinomial:
+    """The problem's loss, which must be multinomial (TypeError otherwise)."""
+    if not isinstance(problem.loss, Multinomial):
+        raise TypeError(f"loss {problem.loss.name!r} is not multinomial")
+    return problem.loss
+
+
+def shifted(base: Array, intercept: Array) -> Array:
+    """Predictors of shape (C N,) with the intercepts of shape (C,) added, class by class."""
+    return (base.reshape(len(intercept), -1) + intercept[:, np.newaxis]).ravel()
+
+
+def hessian_sums(likely: Array, weight: Array) -> Array:
+    r"""Hessian in the intercepts, :math:`\sum_i s_i (\mathrm{diag}(p_i) - p_i p_i^\top)`, of shape (C, C).
+
+    Parameters
+    ----------
+    likely : ndarray of shape (C, N)
+        Probabilities p.
+    weight : ndarray of shape (N,)
+    """
+    weighted = likely * weight
+    products = weighted @ likely.T
+    return np.diag(weighted.sum(axis=1)) - 0.5 * (products + products.T)
+
+
+def class_primal_value(problem: Problem, total: Array, intercept: Array, engine: Engine) -> PrimalValue:
+    """Evaluate the loss at a sum of messages, with the intercepts minimised out.
+
+    Parameters
+    ----------
+    problem : Problem
+    total : ndarray of shape (C N,)
+        Sum of the messages.
+    intercept : ndarray of shape (C,)
+        Warm start.
+    engine : Engine
+
+    Returns
+    -------
+    PrimalValue
+        With an intercept of shape (C,), of sum zero.
+    """
+    loss, y, weight = multinomial_of(problem), problem.y, problem.weight
+    gradient = np.empty_like(total)
+    base = problem.offset + total
+    value = math.nan
+
+    def evaluate(b: Array) -> tuple[Array, Array]:
+        nonlocal value
+        z = shifted(base, b)
+        value = loss.evaluate(z, y, weight, gradient, engine)
+        sums = gradient.reshape(len(b), -1).sum(axis=1)
+        return sums, hessian_sums(loss.probabilities(z, y, weight, engine), weight)
+
+    if problem.fit_intercept:
+        intercept = class_root(evaluate, intercept)
+    else:
+        intercept = np.zeros(problem.n_outputs)
+        value = loss.evaluate(base, y, weight, gradient, engine)
+    feasible = make_class_feasible(problem, shifted(base, intercept), gradient, engine)
+    return PrimalValue(value, gradient, intercept, feasible)
+
+
+def make_class_feasible(problem: Problem, z: Array, gradient: Array, engine: Engine) -> bool:
+    """Repair a gradient whose sums over samples only rounding keeps from zero.
+
+    Parameters
+    ----------
+    problem : Problem
+    z : ndarray of shape (C N,)
+        Where the gradient was taken.
+    gradient : ndarray of shape (C N,)
+        Changed in place if it needs and allows a repair, by a Newton step of its sums.
+    engine : Engine
+
+    Returns
+    -------
+    bool
+        Whether it was left as the gradient and is dual feasible.
+    """
+    classes = problem.n_outputs
+    if not problem.fit_intercept or sums_to_zero(gradient, classes):
+        return True
+    rows = gradient.reshape(classes, -1)
+    excess = rows.sum(axis=1)
+    if (np.abs(excess) <= _REPAIRABLE * np.abs(rows).sum(axis=1)).all():
+        loss = multinomial_of(problem)
+        likely = loss.probabilities(z, problem.y, problem.weight, engine)
+        hessian = hessian_sums(likely, problem.weight)
+        change, *_ = np.linalg.lstsq(hessian, excess, rcond=None)
+        if np.isfinite(change).all():
+            direction = np.broadcast_to(change[:, np.newaxis], rows.shape)
+            rows -= loss.action(likely, problem.weight, np.ascontiguousarray(direction), engine)
+    return False
+
+
+def update_class_z_u(
+    problem: Problem,
+    total: Array,
+    u_before: Array,
+    penalty: float,
+    z: Array,
+    u: Array,
+    intercept: Array,
+    engine: Engine,
+) -> Array:
+    """z- and u-update of ADMM sharing with C numbers per sample.
+
+    Parameters
+    ----------
+    problem : Problem
+    total, u_before, z, u : ndarray of shape (C N,)
+        As in :func:`fastadmm.coordinator.z_update.update_z_u`.
+    penalty : float
+        r, summed scaling.
+    intercept : ndarray of shape (C,)
+        Warm start.
+    engine : Engine
+
+    Returns
+    -------
+    ndarray of shape (C,)
+        The intercepts; zero where none are fitted.
+    """
+    loss, centre = multinomial_of(problem), total + u_before / penalty
+
+    def prox(b: Array) -> tuple[Array, Array]:
+        moved = shifted(problem.offset, b)
+        return loss.prox_classes(centre, moved, problem.y, problem.weight, penalty, z, u, engine)
+
+    if problem.fit_intercept:
+        return class_root(prox, np.broadcast_to(intercept, (problem.n_outputs,)))
+    nothing = np.zeros(problem.n_outputs)
+    prox(nothing)
+    return nothing

@@ -1,0 +1,348 @@
+r"""Multinomial (softmax) loss :math:`\ell(z) = \log \sum_c e^{z_c} - z_y` of C scalars per sample.
+
+Arrays of one number per sample and class are **class-major**, of shape (C, N):
+a row range is contiguous within each class, and so are the messages of one
+class. Labels are class numbers, as floats, like every target. Differences
+``p_y - 1`` are formed as minus the sum of the other probabilities, so that tiny
+gradients of well classified samples keep full relative precision.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from fastadmm.kernels.exponential import exp_nonpositive
+from fastadmm.kernels.policy import inline, kernel
+
+__all__ = [
+    "multinomial_action",
+    "multinomial_conjugate",
+    "multinomial_curvature",
+    "multinomial_evaluate",
+    "multinomial_probabilities",
+    "multinomial_prox",
+]
+
+#: Samples per block: a block of ten classes stays in the first-level cache.
+_BLOCK = 128
+
+#: A Newton step on the log-normaliser below this is the last: convergence is quadratic.
+_LAST_STEP = 1e-8
+
+#: Safety net; the worst ratios s / r (1e12) take about 60 steps.
+_MAX_STEPS = 500
+
+#: Classes of one sample must sum to zero to this share of its weight to lie in the conjugate's domain.
+_DOMAIN = 1e-10
+
+
+@inline
+def _normalise(z, label, begin, size, top, most, likely, others, rest):
+    """Fill ``likely`` with the probabilities of a block; sums without the label's and without the top class."""
+    classes = z.shape[0]
+    for k in range(size):
+        top[k] = z[0, begin + k]
+        most[k] = 0
+        others[k] = 0.0
+        rest[k] = 0.0
+    for c in range(1, classes):
+        for k in range(size):
+            higher = z[c, begin + k] > top[k]
+            top[k] = z[c, begin + k] if higher else top[k]
+            most[k] = c if higher else most[k]
+    for c in range(classes):
+        for k in range(size):
+            e = exp_nonpositive(min(z[c, begin + k] - top[k], 0.0))
+            likely[c, k] = e
+            rest[k] += 0.0 if most[k] == c else e
+            others[k] += 0.0 if label[k] == c else e
+    for k in range(size):
+        others[k] /= 1.0 + rest[k]
+    for c in range(classes):
+        for k in range(size):
+            likely[c, k] /= 1.0 + rest[k]
+
+
+@kernel
+def multinomial_evaluate(z, target, weight, gradient, start, stop):
+    """Summed weighted loss over a row range; writes the gradient.
+
+    Parameters
+    ----------
+    z : ndarray of shape (C, N)
+        Linear predictors.
+    target, weight : ndarray of shape (N,)
+        Class numbers, sample weights.
+    gradient : ndarray of shape (C, N)
+        Output: ``weight * (p - onehot)``; sums to zero over the classes of a sample.
+    start, stop : int
+        Row range.
+
+    Returns
+    -------
+    float
+        ``sum(weight * (log(sum(exp(z))) - z[target]))`` over the range.
+    """
+    classes = z.shape[0]
+    label = np.empty(_BLOCK, np.int64)
+    most = np.empty(_BLOCK, np.int64)
+    top = np.empty(_BLOCK)
+    others = np.empty(_BLOCK)
+    rest = np.empty(_BLOCK)
+    likely = np.empty((classes, _BLOCK))
+    total = 0.0
+    for begin in range(start, stop, _BLOCK):
+        size = min(begin + _BLOCK, stop) - begin
+        for k in range(size):
+            label[k] = np.int64(target[begin + k])
+        _normalise(z, label, begin, size, top, most, likely, others, rest)
+        for c in range(classes):
+            for k in range(size):
+                g = -others[k] if label[k] == c else likely[c, k]
+                gradient[c, begin + k] = weight[begin + k] * g
+        part = 0.0
+        for k in range(size):
+            i = begin + k
+            part += weight[i] * ((top[k] - z[label[k], i]) + np.log1p(rest[k]))
+        total += part
+    return total
+
+
+@kernel
+def multinomial_probabilities(z, target, weight, out, start, stop):
+    """Write the probabilities of every class over a row range to ``out`` of shape (C, N).
+
+    Arguments as in :func:`multinomial_evaluate`; targets and weights change nothing.
+    """
+    classes = z.shape[0]
+    label = np.zeros(_BLOCK, np.int64)
+    most = np.empty(_BLOCK, np.int64)
+    top = np.empty(_BLOCK)
+    others = np.empty(_BLOCK)
+    rest = np.empty(_BLOCK)
+    likely = np.empty((classes, _BLOCK))
+    for begin in range(start, stop, _BLOCK):
+        size = min(begin + _BLOCK, stop) - begin
+        _normalise(z, label, begin, size, top, most, likely, others, rest)
+        for c in range(classes):
+            for k in range(size):
+                out[c, begin + k] = likely[c, k]
+
+
+@kernel
+def multinomial_curvature(z, target, weight, out, start, stop):
+    """Write the diagonal of the Hessian, ``weight * p * (1 - p)`` of shape (C, N), over a row range.
+
+    Arguments as in :func:`multinomial_evaluate`. ``1 - p`` is the sum of the
+    other classes where p is the largest.
+    """
+    classes = z.shape[0]
+    label = np.zeros(_BLOCK, np.int64)
+    most = np.empty(_BLOCK, np.int64)
+    top = np.empty(_BLOCK)
+    others = np.empty(_BLOCK)
+    rest = np.empty(_BLOCK)
+    likely = np.empty((classes, _BLOCK))
+    for begin in range(start, stop, _BLOCK):
+        size = min(begin + _BLOCK, stop) - begin
+        _normalise(z, label, begin, size, top, most, likely, others, rest)
+        for c in range(classes):
+            for k in range(size):
+                p = likely[c, k]
+                left = rest[k] / (1.0 + rest[k]) if most[k] == c else 1.0 - p
+                out[c, begin + k] = weight[begin + k] * p * left
+
+
+@kernel
+def multinomial_action(likely, weight, direction, out, start, stop):
+    r"""Write the Hessian times a direction over a row range.
+
+    .. math:: s\,(\mathrm{diag}(p) - p p^\top)\, v = s\, p \circ (v - \langle p, v\rangle)
+
+    Parameters
+    ----------
+    likely : ndarray of shape (C, N)
+        Probabilities p.
+    weight : ndarray of shape (N,)
+    direction, out : ndarray of shape (C, N)
+        v; the output.
+    start, stop : int
+        Row range.
+    """
+    mean = np.empty(_BLOCK)
+    for begin in range(start, stop, _BLOCK):
+        size = min(begin + _BLOCK, stop) - begin
+        for k in range(size):
+            mean[k] = 0.0
+        for c in range(likely.shape[0]):
+            for k in range(size):
+                mean[k] += likely[c, begin + k] * direction[c, begin + k]
+        for c in range(likely.shape[0]):
+            for k in range(size):
+                i = begin + k
+                out[c, i] = weight[i] * likely[c, i] * (direction[c, i] - mean[k])
+
+
+@inline
+def _omega(y):
+    r"""Wright omega: the root w > 0 of :math:`w + \log w = y`, for :math:`y > -40`.
+
+    Two steps of the fourth-order iteration of Fritsch, Shafer and Crowley
+    (1973), from a start that is within half of the root.
+    """
+    w = y - np.log(y) if y > 2.0 else np.exp(0.5 * (y - 1.0)) if y > -1.0 else np.exp(y)
+    for _ in range(3):
+        r = y - w - np.log(w)
+        factor = (1.0 + w) * (1.0 + w + 2.0 / 3.0 * r)
+        w *= 1.0 + r / (1.0 + w) * (factor - 0.5 * r) / (factor - r)
+    return w
+
+
+@inline
+def _share(level, ratio, log_ratio):
+    """Probability p with ``log(p) + ratio p = level``."""
+    y = level + log_ratio
+    if y <= -40.0:  # ratio p is below rounding
+        return np.exp(max(level, -708.0))
+    return _omega(y) / ratio
+
+
+@kernel
+def multinomial_prox(v, shift, target, weight, penalty, z, gradient, slope, start, stop):
+    r"""Proximal operator of the multinomial loss, by Newton on the log-normaliser.
+
+    Solves for each sample
+    :math:`\min_z\; s\,\ell(z + o) + \tfrac{r}{2} \|z - v\|^2`
+    over C scalars. With :math:`\rho = s / r` and :math:`a = v + o + \rho e_y` the
+    stationarity condition is :math:`\log p_c + \rho p_c = a_c - \eta` for every
+    class, where :math:`\eta` is the log-normaliser: each :math:`p_c` is a Wright
+    omega function of it, and :math:`\sum_c p_c(\eta) = 1` is one scalar equation.
+    Its left side is convex and decreases, with derivative
+    :math:`-\sum_c p_c / (1 + \rho p_c)`, which is what remains of the diagonal
+    minus rank one Hessian: a step costs O(C). From the left of the root, where
+    the largest :math:`p_c` is 1, Newton's iterates approach it monotonically,
+    for any ratio s / r and any centre; a warm start only replaces that first point.
+
+    Parameters
+    ----------
+    v : ndarray of shape (C, N)
+        Proximal centre ``sum_m D_m x_m + u / r``.
+    shift : ndarray of shape (C, N)
+        Offset plus intercepts ``o``.
+    target, weight : ndarray of shape (N,)
+        Class numbers and sample weights s.
+    penalty : float
+        r, in the summed scaling.
+    z : ndarray of shape (C, N)
+        In: warm start. Out: the minimiser.
+    gradient : ndarray of shape (C, N)
+        Out: ``s * (p - onehot)`` at ``z + o``, equal to ``r (v - z)`` up to
+        rounding, and always in the domain of the conjugate loss.
+    slope : ndarray of shape (C, C)
+        Added to: derivative of the summed gradients in the intercepts,
+        :math:`\sum_i r s\,(\mathrm{diag}(q) - q q^\top / \sum q)` with
+        :math:`q = p / (r + s p)`.
+    start, stop : int
+        Row range.
+    """
+    classes = v.shape[0]
+    level = np.empty(classes)
+    share = np.empty(classes)
+    for i in range(start, stop):
+        ratio = weight[i] / penalty
+        label = np.int64(target[i])
+        log_ratio = np.log(ratio) if ratio > 0.0 else -np.inf
+        top = -np.inf
+        warm = -np.inf
+        for c in range(classes):
+            level[c] = v[c, i] + shift[c, i] + (ratio if label == c else 0.0)
+            top = max(top, level[c])
+            warm = max(warm, z[c, i] + shift[c, i])
+        total = 0.0
+        for c in range(classes):
+            level[c] -= top
+            total += np.exp(z[c, i] + shift[c, i] - warm)
+        # Between the largest share being 1 and all shares being 1 / C.
+        low = -ratio
+        high = np.log(classes) - ratio / classes
+        eta = min(max(warm + np.log(total) - top, low), high)
+        for _ in range(_MAX_STEPS):
+            total = 0.0
+            fall = 0.0
+            for c in range(classes):
+                p = _share(level[c] - eta, ratio, log_ratio)
+                share[c] = p
+                total += p
+                fall += p / (1.0 + ratio * p)
+            # Right of the root a tangent may lead far to the left of it: not beyond the first point.
+            step = (total - 1.0) / fall
+            following = min(max(eta + step, low), high)
+            moved = following - eta
+            eta = following
+            if abs(moved) <= _LAST_STEP:
+                for c in range(classes):
+                    share[c] -= moved * share[c] / (1.0 + ratio * share[c])
+                break
+        total = 0.0
+        for c in range(classes):
+            total += share[c]
+        others = 0.0
+        mass = 0.0
+        for c in range(classes):
+            share[c] /= total
+            others += 0.0 if c == label else share[c]
+            mass += share[c] / (penalty + weight[i] * share[c])
+        for c in range(classes):
+            g = weight[i] * (-others if c == label else share[c])
+            gradient[c, i] = g
+            z[c, i] = v[c, i] - g / penalty
+            q = share[c] / (penalty + weight[i] * share[c])
+            scale = penalty * weight[i] * q
+            slope[c, c] += scale
+            for b in range(classes):
+                slope[c, b] -= scale * (share[b] / (penalty + weight[i] * share[b])) / mass
+
+
+@kernel
+def multinomial_conjugate(u, target, weight, start, stop):
+    r"""Summed conjugate of the weighted losses at u; infinite outside its domain.
+
+    With :math:`p = e_y + u / s` it is :math:`s \sum_c p_c \log p_c`, the negative
+    entropy, for p in the simplex.
+
+    Parameters
+    ----------
+    u : ndarray of shape (C, N)
+        Dual vector.
+    target, weight : ndarray of shape (N,)
+        Class numbers, sample weights.
+    start, stop : int
+        Row range.
+
+    Returns
+    -------
+    float
+    """
+    total = 0.0
+    for i in range(start, stop):
+        s = weight[i]
+        label = np.int64(target[i])
+        others = 0.0
+        part = 0.0
+        inside = True
+        for c in range(u.shape[0]):
+            if c != label:
+                inside = inside and u[c, i] >= 0.0
+                others += u[c, i]
+                if s > 0.0 and u[c, i] > 0.0:
+                    part += u[c, i] * np.log(u[c, i] / s)
+        # The label's own share is what the others leave; its entry of u only has to agree.
+        inside = inside and others <= s * (1.0 + _DOMAIN) and abs(others + u[label, i]) <= _DOMAIN * s
+        if not inside:
+            total += math.inf
+        elif s > 0.0 and others < s:
+            total += part + (s - others) * np.log1p(-others / s)
+        else:
+            total += part
+    return total
