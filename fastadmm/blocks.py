@@ -57,13 +57,13 @@ class FeatureBlock(ABC):
     def transposed_products(self, vectors: Sequence[Array], engine: Engine) -> list[Array]:
         """``D.T v`` for several v, each to the bit as alone, in one pass over the data."""
 
-    def products(self, x: Array, engine: Engine) -> Array:
-        """Messages of several weight vectors, of shape (C, N), for x of shape (C, d)."""
-        return np.array([self.product(row, engine) for row in x])
+    @abstractmethod
+    def matrix_product(self, x: Array, engine: Engine) -> Array:
+        """Messages of several weight vectors, of shape (C, N), for x of shape (C, d), in one pass."""
 
-    def transposed_products(self, v: Array, engine: Engine) -> Array:
-        """``D.T v`` of several vectors, of shape (C, d), for v of shape (C, N)."""
-        return np.array([self.transposed_product(row, engine) for row in v])
+    def transposed_matrix_product(self, v: Array, engine: Engine) -> Array:
+        """``D.T v`` of several vectors, of shape (C, d), for v of shape (C, N), in one pass."""
+        return np.array(self.transposed_products(list(v), engine))
 
     @abstractmethod
     def gram(self, engine: Engine, weight: Array | None = None) -> Array:
@@ -122,20 +122,24 @@ class DenseBlock(FeatureBlock):
 
         return _sums_in_order(engine.map(work, row_ranges(self.shape[0])))
 
-    def products(self, x: Array, engine: Engine) -> Array:
+    def matrix_product(self, x: Array, engine: Engine) -> Array:
         out = np.empty((len(x), self.shape[0]))
 
-        def work(rows: tuple[int, int]) -> None:
-            out[:, rows[0] : rows[1]] = x @ self.matrix[rows[0] : rows[1]].T
+        def work(rows: Rows) -> None:
+            for (start, stop), part in self.tiles(rows):
+                out[:, start:stop] = x @ part.T
 
         engine.map(work, row_ranges(self.shape[0]))
         return out
 
-    def transposed_products(self, v: Array, engine: Engine) -> Array:
-        parts = engine.map(
-            lambda rows: v[:, rows[0] : rows[1]] @ self.matrix[rows[0] : rows[1]], row_ranges(self.shape[0])
-        )
-        return _sum_in_order(parts)
+    def transposed_matrix_product(self, v: Array, engine: Engine) -> Array:
+        def work(rows: Rows) -> Array:
+            total = np.zeros((len(v), self.shape[1]))
+            for (start, stop), part in self.tiles(rows):
+                total += v[:, start:stop] @ part
+            return total
+
+        return _sum_in_order(engine.map(work, row_ranges(self.shape[0])))
 
     def gram(self, engine: Engine, weight: Array | None = None) -> Array:
         from scipy.linalg.blas import dsyrk
@@ -203,6 +207,19 @@ class CSRBlock(FeatureBlock):
         def work(rows: Rows) -> None:
             for (start, stop), tile in self.tiles(rows):
                 csr_product(*tile, x, out[start:stop], 0, stop - start)
+
+        engine.map(work, row_ranges(self.shape[0]))
+        return out
+
+    def matrix_product(self, x: Array, engine: Engine) -> Array:
+        from fastadmm.kernels.csr import csr_product
+
+        out = np.empty((len(x), self.shape[0]))
+
+        def work(rows: Rows) -> None:
+            for (start, stop), tile in self.tiles(rows):
+                for weights, message in zip(x, out):
+                    csr_product(*tile, weights, message[start:stop], 0, stop - start)
 
         engine.map(work, row_ranges(self.shape[0]))
         return out

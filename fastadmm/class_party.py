@@ -94,7 +94,7 @@ class ClassParty(Party):
         self._dual = np.zeros_like(self.weights)
 
     def _images(self, v: np.ndarray) -> np.ndarray:
-        return self.block.transposed_products(v.reshape(self.n_classes, -1), self.engine)
+        return self.block.transposed_matrix_product(v.reshape(self.n_classes, -1), self.engine)
 
     def step(self, w: np.ndarray, scaled_penalty: float) -> np.ndarray:
         """As in :class:`fastadmm.party.Party`; target and message are class-major, of shape (C N,)."""
@@ -104,7 +104,7 @@ class ClassParty(Party):
             lambda c: self.update.solve(targets[c], mu, self.weights[c], self.engine), range(self.n_classes)
         )
         self.weights = np.array(answers)
-        return self.block.products(self.weights, self.engine).ravel()
+        return self.block.matrix_product(self.weights, self.engine).ravel()
 
     def certify(self, gradient: np.ndarray, pull: np.ndarray) -> Certificate:
         """As in :class:`fastadmm.party.Party`, summed over classes; arguments of shape (C N,)."""
@@ -190,7 +190,7 @@ class ClassDirectionParty(DirectionParty):
         squared_residual : float
             :math:`\sum_c \|D_m^\top g_c + \lambda W x_{m,c}\|^2`.
         """
-        residual = self.block.transposed_products(gradient, self.engine)
+        residual = self.block.transposed_matrix_product(gradient, self.engine)
         residual += self.regularization * self.weights(coefficients)
         squared = float(np.sum(residual * residual))
         directions = -self._newton_classes(residual) if newton and self._factor is not None else -residual
@@ -198,7 +198,7 @@ class ClassDirectionParty(DirectionParty):
         if not fresh.any():
             return None, squared
         self.directions = np.concatenate([self.directions, fresh[:, None]], axis=1)
-        return self.block.products(fresh, self.engine), squared
+        return self.block.matrix_product(fresh, self.engine), squared
 
     def _newton_classes(self, residual: np.ndarray) -> np.ndarray:
         if self.kind == "gram":

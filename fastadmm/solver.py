@@ -233,7 +233,7 @@ class Solver:
         from fastadmm.metrics import quick_class_metrics, quick_metrics
 
         if self.problem.loss.vector:
-            scores = [block.products(x.T, self.engine) for block, x in zip(test.blocks, weights)]
+            scores = [block.matrix_product(x.T, self.engine) for block, x in zip(test.blocks, weights)]
             z = sum(scores).T + self.intercept + _class_rows(test.offset)
             return quick_class_metrics(test.y, z, test.weight)
         messages = self.engine.map(

@@ -39,7 +39,7 @@ _DOMAIN = 1e-10
 
 @inline
 def _normalise(z, label, begin, size, top, most, likely, others, rest):
-    """Fill ``likely`` with the probabilities of a block; sums without the label's and without the top class."""
+    """Fill a block's probabilities, and their sums without the label's and without the top class."""
     classes = z.shape[0]
     for k in range(size):
         top[k] = z[0, begin + k]

@@ -1,9 +1,10 @@
-r"""Subspace Newton sharing for C classes: :mod:`fastadmm.coordinator.subspace` with messages of C numbers per sample.
+r"""Subspace Newton sharing for C classes: messages of C numbers per sample.
 
-A party answers the loss gradient, N x C, with one direction per class in one
-message of N x C numbers; each class weighs its part of every message by a
-coefficient of its own. That takes little more than half the rounds of one
-coefficient per message, for the same traffic (``docs/losses.md``).
+As :mod:`fastadmm.coordinator.subspace`, but a party answers the loss gradient,
+N x C, with one direction per class in one message of N x C numbers; each class
+weighs its part of every message by a coefficient of its own. That takes little
+more than half the rounds of one coefficient per message, for the same traffic
+(``docs/losses.md``).
 """
 
 from __future__ import annotations
