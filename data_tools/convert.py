@@ -35,7 +35,7 @@ from scipy import sparse
 if TYPE_CHECKING:
     from fastadmm.store import Partition, Transform
 
-__all__ = ["Progress", "convert"]
+__all__ = ["Progress", "check_format_options", "convert"]
 
 #: ``progress(stage, done, total)`` with stage "reading" or "writing" and bytes of the source on disk.
 Progress = Callable[[str, int, int], None]
@@ -169,7 +169,7 @@ def convert(
         raise InputError(
             f"{file.shown}: is {'' if file.is_zip else 'not '}a zip archive, as NPZ files are: check --format"
         )
-    _check_format_options(kind, label, drop, header, separator, zero_based, x_key, y_key)
+    check_format_options(kind, label, drop, header, separator, zero_based, x_key, y_key)
 
     reader: Source
     if kind == "csv":
@@ -268,7 +268,7 @@ def _check_out(out: str | Path, force: bool) -> None:
             )
 
 
-def _check_format_options(
+def check_format_options(
     kind: str, label: str | None, drop: Sequence[str], header: bool, separator: str, zero_based: bool,
     x_key: str | None, y_key: str | None,
 ) -> None:  # fmt: skip

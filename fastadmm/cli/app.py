@@ -26,7 +26,7 @@ def _register() -> None:
     # Importing a command's module registers it; the modules import nothing heavy at the top.
     from importlib import import_module
 
-    for name in COMMANDS:
+    for name in (*COMMANDS, *GROUPS):
         import_module(f"fastadmm.cli.{name}")
     # A module that was imported earlier registered earlier; the order of the help is ours.
     app.registered_commands.sort(key=lambda command: COMMANDS.index(command.callback.__name__))  # type: ignore[union-attr]
@@ -43,6 +43,9 @@ COMMANDS: tuple[str, ...] = (
     "evaluate",
     "report",
 )
+
+#: Groups of commands; they follow the commands in ``--help``.
+GROUPS: tuple[str, ...] = ("owners",)
 
 
 def main(argv: list[str] | None = None) -> None:

@@ -178,7 +178,7 @@ def convert(
     """Make a partition (one file per party, one for labels) from a data file."""
     from fastadmm.data_tools.convert import convert as run
 
-    with _progress() as progress:
+    with progress_bar() as progress:
         partition = run(
             source,
             out,
@@ -217,7 +217,7 @@ def _text(choice: StrEnum | None) -> str | None:
 
 
 @contextmanager
-def _progress() -> Iterator[Progress | None]:
+def progress_bar() -> Iterator[Progress | None]:
     """A progress bar on a terminal, nothing elsewhere; it leaves no trace."""
     import sys
 

@@ -40,7 +40,7 @@ from fastadmm.store.label_file import LabelData
 from fastadmm.store.model import MANIFEST, Model, PartyModel, check_same_columns, write_model
 from fastadmm.store.partition import Partition, open_partition
 
-__all__ = ["Display", "Silent", "resume_run", "start_run"]
+__all__ = ["Display", "Silent", "resume_run", "start_run", "stop_on_signal"]
 
 #: All that a run directory holds; one with anything else in it is never replaced.
 _OWN_FILES = (
@@ -374,7 +374,7 @@ def _run(
     )
     last_saved = time.monotonic()
 
-    with RoundLog(run / "rounds.jsonl", solver.n_rounds) as log, _stop_on_signal() as stop_requested:
+    with RoundLog(run / "rounds.jsonl", solver.n_rounds) as log, stop_on_signal() as stop_requested:
 
         def monitor(record: RoundRecord) -> None:
             nonlocal last_saved
@@ -469,7 +469,7 @@ def _result_document(solver: Solver, result: SolveResult) -> dict[str, Any]:
 
 
 @contextmanager
-def _stop_on_signal() -> Iterator[Callable[[], bool]]:
+def stop_on_signal() -> Iterator[Callable[[], bool]]:
     """Let Ctrl-C and SIGTERM end the run after the current round; a second one ends it at once."""
     received = 0
 

@@ -1,0 +1,548 @@
+"""From data files to owners of rows: one pass to look, one to write.
+
+Rows are given to owners by sizes, by a column's value, or one file each. A
+record that several owners hold is found by its digest, over features and label
+as they stand in the source.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from fastadmm.data_tools.blocks import Block, OnRead, Source
+from fastadmm.data_tools.convert import DENSE_ABOVE, check_format_options
+from fastadmm.data_tools.csv_table import CsvSource
+from fastadmm.data_tools.labels import LabelCollector, label_text
+from fastadmm.data_tools.libsvm import LibsvmSource
+from fastadmm.data_tools.npz import NpzSource
+from fastadmm.data_tools.opening import SourceFile, guess_format
+from fastadmm.data_tools.scaling import ColumnStatistics
+from fastadmm.data_tools.suggest import nearest
+from fastadmm.errors import ConfigError, InputError
+from fastadmm.store.atomic import atomic_directory, shown
+from scipy import sparse
+
+if TYPE_CHECKING:
+    from fastadmm.owners.collection import Owners
+
+__all__ = ["Reading", "convert_owners"]
+
+#: ``progress(stage, done, total)`` in bytes of the sources on disk.
+Progress = Callable[[str, int, int], None]
+
+_DIGEST_BYTES = 16
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How source files are read; the same for all owners and for a public file.
+
+    Attributes
+    ----------
+    format : {"auto", "libsvm", "csv", "npz"}
+    label : str or None
+        Label column (CSV).
+    drop : sequence of str
+        CSV columns to leave out.
+    header : bool
+    separator : str
+    features : int or None
+        Number of features of LIBSVM files.
+    zero_based : bool
+    x_key, y_key : str or None
+        Arrays of an NPZ file.
+    """
+
+    format: str = "auto"
+    label: str | None = None
+    drop: Sequence[str] = ()
+    header: bool = True
+    separator: str = ","
+    features: int | None = None
+    zero_based: bool = False
+    x_key: str | None = None
+    y_key: str | None = None
+
+    def open(self, path: str | Path, *, also_drop: str | None = None) -> Source:
+        """A reader of one file; `also_drop` is the column that names owners."""
+        file = SourceFile(path)
+        kind = self._kind(file)
+        check_format_options(
+            kind, self.label, self.drop, self.header, self.separator, self.zero_based, self.x_key, self.y_key
+        )
+        if kind == "csv":
+            drop = [*self.drop, *([also_drop] if also_drop is not None else [])]
+            return CsvSource(file, label=self.label, drop=drop, header=self.header, separator=self.separator)
+        if kind == "npz":
+            return NpzSource(file, x_key=self.x_key, y_key=self.y_key or "y")
+        return LibsvmSource(file, n_features=self.features, zero_based=self.zero_based)
+
+    def open_column(self, path: str | Path, column: str) -> Source:
+        """A reader whose labels are the column (CSV) or array (NPZ) that names owners."""
+        file = SourceFile(path)
+        kind = self._kind(file)
+        if kind == "libsvm":
+            raise ConfigError(
+                f"--by {column!r}: LIBSVM files have no column for it; use --sizes or one file each"
+            )
+        if kind == "npz":
+            return NpzSource(file, x_key=self.x_key, y_key=column)
+        whole = CsvSource(file, label=column, header=self.header, separator=self.separator)
+        # One numeric feature column is enough for the reader; the others may hold text.
+        chosen = self.open(path, also_drop=column).feature_names or []
+        return CsvSource(
+            file,
+            label=column,
+            drop=[name for name in whole.columns if name not in (column, chosen[0])],
+            header=self.header,
+            separator=self.separator,
+        )
+
+    def _kind(self, file: SourceFile) -> str:
+        kind = guess_format(file) if self.format == "auto" else self.format
+        if (kind == "npz") != file.is_zip:
+            raise InputError(
+                f"{file.shown}: is {'' if file.is_zip else 'not '}a zip archive, as NPZ files are: check "
+                "--format"
+            )
+        return kind
+
+
+def convert_owners(
+    sources: Sequence[str | Path],
+    out: str | Path,
+    *,
+    sizes: Sequence[int] | None = None,
+    drop_rest: bool = False,
+    by: str | None = None,
+    names: Sequence[str] | None = None,
+    reading: Reading | None = None,
+    task: str = "auto",
+    overlap: str = "refuse",
+    public: str | Path | None = None,
+    standardize: bool = False,
+    components: int | None = None,
+    storage: str = "auto",
+    dtype: str = "float64",
+    force: bool = False,
+    progress: Progress | None = None,
+) -> Owners:
+    """Write one file per owner.
+
+    Parameters
+    ----------
+    sources : sequence of path
+        One file whose rows are divided, or one file per owner.
+    out : path
+        Directory to make.
+    sizes : sequence of int, optional
+        Consecutive numbers of rows.
+    drop_rest : bool
+        Leave out the rows after the last size; else their presence is an error.
+    by : str, optional
+        Column (CSV) or array (NPZ) whose value names the owner.
+    names : sequence of str, optional
+        Names of the owners; default ``owner-1``, ..., the values of `by`, or the files' names.
+    reading : Reading, optional
+        How files are read.
+    task : {"auto", "classification", "regression"}
+    overlap : {"refuse", "count"}
+        What happens if one record is with several owners.
+    public : path, optional
+        A public file with the same columns, from which scaling and components are taken.
+    standardize : bool
+        Subtract the public mean, divide by the public standard deviation.
+    components : int, optional
+        Keep that many principal components of the public file.
+    storage : {"auto", "dense", "csr"}
+    dtype : {"float64", "float32"}
+    force : bool
+        Replace an existing directory.
+    progress : callable, optional
+
+    Returns
+    -------
+    Owners
+
+    Raises
+    ------
+    ConfigError
+        Options that do not go together.
+    InputError
+        Faults of the data: an owner without rows, other features, labels, overlapping records.
+    StorageError
+        Paths that cannot be read or written.
+    """
+    from fastadmm.owners.collection import FORMAT, MANIFEST, VERSIONS, open_owners
+    from fastadmm.owners.owner_file import OwnerWriter
+
+    reading = reading or Reading()
+    _check_options(sources, sizes, by, overlap, public, standardize, components, storage, dtype, task)
+    readers = [reading.open(path, also_drop=by) for path in sources]
+    _check_features(readers)
+    scan = _scan(readers, progress)
+    owner_of, owner_names = _assign(scan, sources, sizes, drop_rest, by, names, reading)
+    counts = np.bincount(owner_of[owner_of >= 0], minlength=len(owner_names))
+    for name, count in zip(owner_names, counts, strict=True):
+        if count == 0:
+            raise InputError(
+                f"{readers[0].path}: owner {name!r} would have no rows; an owner needs at least one"
+            )
+    kappa, repeated = _overlap(scan.digests, owner_of, owner_names, overlap, readers[0].path)
+    recipe = _recipe(public, reading, by, readers[0], scan.n_features, standardize, components)
+    kind = _storage(storage, readers[0].kind, recipe, scan)
+    labels = scan.labels.finish(task)
+    y = np.where(labels.y > 0.5, 1.0, -1.0) if labels.task == "classification" else labels.y
+    source_names = readers[0].feature_names or [f"f{i + 1}" for i in range(scan.n_features)]
+    feature_names = source_names if components is None else [f"component-{i + 1}" for i in range(components)]
+
+    with atomic_directory(out, force=force, marker=MANIFEST, only=(MANIFEST, "*.h5")) as directory:
+        with ExitStack() as stack:
+            writers = [
+                stack.enter_context(
+                    OwnerWriter(
+                        directory / f"{name}.h5",
+                        name=name,
+                        n_features=len(feature_names),
+                        kind=kind,
+                        task=labels.task,
+                        feature_names=feature_names,
+                        classes=labels.classes,
+                        dtype=dtype,
+                        recipe=recipe,
+                        source_names=source_names,
+                        public_path=Path(out) / f"{name}.h5",
+                    )
+                )
+                for name in owner_names
+            ]
+            for row, block in _blocks(readers, "writing", progress):
+                X = _prepared(block.X, scan.n_features, recipe, kind)
+                _check_range(X, dtype, readers[0].path, row)
+                code = owner_of[row : row + X.shape[0]]
+                for k in np.unique(code[code >= 0]):
+                    mask = code == k
+                    writers[k].append(X[mask], y[row : row + X.shape[0]][mask])
+        manifest = {
+            "format": FORMAT,
+            "version": VERSIONS[-1],
+            "owners": owner_names,
+            "kappa": kappa,
+            "repeated_records": repeated,
+            "sources": [Path(path).name for path in sources],
+        }
+        import tomli_w
+
+        (directory / MANIFEST).write_text(tomli_w.dumps(manifest), encoding="utf-8")
+    return open_owners(out)
+
+
+# --- options -----------------------------------------------------------------------------------------------
+
+
+def _check_options(
+    sources: Sequence[str | Path],
+    sizes: Sequence[int] | None,
+    by: str | None,
+    overlap: str,
+    public: str | Path | None,
+    standardize: bool,
+    components: int | None,
+    storage: str,
+    dtype: str,
+    task: str,
+) -> None:
+    if not sources:
+        raise ConfigError("no source file: give one to divide, or one per owner")
+    if len(sources) > 1 and (sizes is not None or by is not None):
+        raise ConfigError(
+            "--sizes and --by divide one file; several files are one owner each: leave them out"
+        )
+    if len(sources) == 1 and (sizes is None) == (by is None):
+        raise ConfigError("how are rows given to owners? pass --sizes or --by, or one file per owner")
+    if sizes is not None and (not sizes or min(sizes) < 1):
+        raise InputError(f"--sizes {','.join(map(str, sizes))}: every owner needs at least one row")
+    for option, value, allowed in (
+        ("overlap", overlap, ("refuse", "count")),
+        ("storage", storage, ("auto", "dense", "csr")),
+        ("dtype", dtype, ("float64", "float32")),
+        ("task", task, ("auto", "classification", "regression")),
+    ):
+        if value not in allowed:
+            raise ConfigError(f"--{option} {value!r}: choose one of {', '.join(allowed)}")
+    if (standardize or components is not None) and public is None:
+        raise ConfigError(
+            "--standardize and --components must come from public data, since statistics of the owners' own "
+            "rows would give them away: pass --public FILE"
+        )
+    if public is not None and not (standardize or components is not None):
+        raise ConfigError("--public: say what to take from it: --standardize, --components K or both")
+    if components is not None and (components < 1 or storage == "csr"):
+        raise ConfigError(f"--components {components}: needs at least 1, and dense storage")
+
+
+def _check_features(readers: Sequence[Source]) -> None:
+    first = readers[0]
+    for reader in readers[1:]:
+        if reader.feature_names != first.feature_names:
+            missing = sorted(set(first.feature_names or ()) ^ set(reader.feature_names or ()))
+            what = f"{missing[0]!r} is in only one of them" if missing else "their order differs"
+            raise InputError(f"{reader.path}: features differ from those of {first.path}: {what}")
+        if None not in (first.n_features, reader.n_features) and first.n_features != reader.n_features:
+            raise InputError(
+                f"{reader.path}: {reader.n_features} features, but {first.n_features} in {first.path}"
+            )
+
+
+# --- first pass ---------------------------------------------------------------------------------------------
+
+
+@dataclass
+class _Scan:
+    labels: LabelCollector
+    n_features: int = 0
+    filled: int = 0
+    rows: list[int] = field(default_factory=list)  # per source
+    digests: np.ndarray = field(default_factory=lambda: np.empty(0, dtype=f"V{_DIGEST_BYTES}"))
+
+
+def _blocks(readers: Sequence[Source], stage: str, progress: Progress | None) -> Iterator[tuple[int, Block]]:
+    """Blocks of all sources in turn, each with the number of its first row among all rows."""
+    total = sum(Path(reader.path).stat().st_size for reader in readers) if progress is not None else 0
+    row = done = 0
+    for reader in readers:
+        on_read: OnRead | None = None
+        if progress is not None:
+            on_read = lambda seen, done=done: progress(stage, done + seen, total)  # type: ignore[misc]  # noqa: E731
+        for block in reader.blocks(on_read):
+            yield row, block
+            row += block.X.shape[0]
+        done += Path(reader.path).stat().st_size if progress is not None else 0
+
+
+def _scan(readers: Sequence[Source], progress: Progress | None) -> _Scan:
+    scan = _Scan(LabelCollector(readers[0].path))
+    scan.n_features = max(reader.n_features or 0 for reader in readers)
+    digests: list[bytes] = []
+    before = 0
+    bounds = []
+    for reader in readers:
+        for _, block in _blocks([reader], "reading", progress):
+            scan.labels.append(block.labels)
+            if isinstance(block.X, np.ndarray):
+                scan.n_features = max(scan.n_features, block.X.shape[1])
+            elif block.X.nnz:
+                scan.n_features = max(scan.n_features, int(block.X.indices.max()) + 1)
+            scan.filled += int(np.count_nonzero(block.X)) if isinstance(block.X, np.ndarray) else block.X.nnz
+            digests += _record_digests(block)
+        bounds.append(len(digests) - before)
+        before = len(digests)
+    scan.rows = bounds
+    scan.digests = np.frombuffer(b"".join(digests), dtype=f"V{_DIGEST_BYTES}")
+    if scan.n_features == 0:
+        raise InputError(f"{readers[0].path}: no features in any row")
+    return scan
+
+
+def _record_digests(block: Block) -> list[bytes]:
+    """A digest of every record: its non-zero features with their columns, and its label."""
+    X, labels = block.X, block.labels
+    texts = [label_text(label).encode("utf-8", "surrogatepass") for label in labels]
+    digests = []
+    if isinstance(X, np.ndarray):
+        X = X + 0.0  # -0.0 is 0.0
+        for row, text in zip(X, texts, strict=True):
+            digests.append(hashlib.blake2b(row.tobytes() + text, digest_size=_DIGEST_BYTES).digest())
+        return digests
+    data, indices = X.data + 0.0, X.indices.astype(np.int64)
+    for i, text in enumerate(texts):
+        part = slice(X.indptr[i], X.indptr[i + 1])
+        kept = data[part] != 0.0
+        raw = indices[part][kept].tobytes() + data[part][kept].tobytes() + text
+        digests.append(hashlib.blake2b(raw, digest_size=_DIGEST_BYTES).digest())
+    return digests
+
+
+# --- who gets which row -------------------------------------------------------------------------------------
+
+
+def _assign(
+    scan: _Scan,
+    sources: Sequence[str | Path],
+    sizes: Sequence[int] | None,
+    drop_rest: bool,
+    by: str | None,
+    names: Sequence[str] | None,
+    reading: Reading,
+) -> tuple[np.ndarray, list[str]]:
+    """The owner's number of every row (-1: nobody's) and the owners' names."""
+    n_rows = sum(scan.rows)
+    if sizes is not None:
+        rest = n_rows - sum(sizes)
+        if rest < 0:
+            raise InputError(
+                f"{shown(sources[0])}: --sizes add up to {sum(sizes)}, but there are {n_rows} rows"
+            )
+        if rest > 0 and not drop_rest:
+            raise InputError(
+                f"{shown(sources[0])}: --sizes add up to {sum(sizes)}, but there are {n_rows} rows: add an "
+                "owner "
+                "for the rest, or pass --drop-rest"
+            )
+        owner_of = np.concatenate([np.repeat(np.arange(len(sizes)), sizes), np.full(rest, -1)])
+        default = [f"owner-{k + 1}" for k in range(len(sizes))]
+    elif by is not None:
+        codes: dict[str, int] = {}
+        owner_of = np.concatenate(
+            [
+                np.array([codes.setdefault(label_text(v), len(codes)) for v in block.labels], dtype=np.int64)
+                for block in reading.open_column(sources[0], by).blocks()
+            ]
+        )
+        values = sorted(codes, key=_by_number)
+        place = {codes[value]: k for k, value in enumerate(values)}
+        owner_of = np.array([place[k] for k in range(len(values))])[owner_of]
+        default = [_file_name(value) for value in values]
+    else:
+        owner_of = np.repeat(np.arange(len(sources)), scan.rows)
+        default = [_file_name(Path(path).name.split(".")[0]) for path in sources]
+    chosen = list(names) if names is not None else default
+    if len(chosen) != len(default):
+        raise ConfigError(f"--names: {len(chosen)} names for {len(default)} owners")
+    folded = [name.casefold() for name in chosen]
+    for k, name in enumerate(folded):
+        if folded.index(name) != k:
+            raise InputError(f"two owners are named {chosen[k]!r}; give different --names")
+    return owner_of, chosen
+
+
+def _by_number(text: str) -> tuple[int, float, str]:
+    try:
+        return 0, float(text), text
+    except ValueError:
+        return 1, 0.0, text
+
+
+def _file_name(text: str) -> str:
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", text).strip("-._")[:64] or "owner"
+
+
+def _overlap(
+    digests: np.ndarray, owner_of: np.ndarray, names: Sequence[str], overlap: str, path: str
+) -> tuple[int, int]:
+    """Most owners that share one record (kappa), and the number of records that occur more than once."""
+    kept = np.flatnonzero(owner_of >= 0)
+    _, inverse, counts = np.unique(digests[kept], return_inverse=True, return_counts=True)
+    repeated = int(np.count_nonzero(counts > 1))
+    pairs = np.unique(np.stack([inverse, owner_of[kept]]), axis=1)
+    holders = np.bincount(pairs[0])
+    kappa = int(holders.max())
+    if kappa > 1 and overlap == "refuse":
+        shared = inverse[np.argmax(holders[inverse] > 1)]  # of the first such row
+        rows = kept[inverse == shared]
+        first = rows[0]
+        other = next(row for row in rows if owner_of[row] != owner_of[first])
+        raise InputError(
+            f"{path}: {int(np.count_nonzero(holders > 1))} records are with several owners; rows {first + 1} "
+            f"({names[owner_of[first]]}) and {other + 1} ({names[owner_of[other]]}) are equal: remove "
+            "them, or "
+            f"pass --overlap count, which divides every epsilon by {kappa}"
+        )
+    return kappa, repeated
+
+
+# --- scaling and components, from public data --------------------------------------------------------------
+
+
+def _recipe(
+    public: str | Path | None,
+    reading: Reading,
+    by: str | None,
+    like: Source,
+    n_features: int,
+    standardize: bool,
+    components: int | None,
+) -> dict[str, np.ndarray]:
+    if public is None:
+        return {}
+    try:
+        reader = reading.open(public, also_drop=by)
+    except InputError:
+        if by is None:
+            raise
+        reader = reading.open(public)  # a public file need not name owners
+    if reader.feature_names != like.feature_names:
+        unknown = sorted(set(like.feature_names or ()) - set(reader.feature_names or ()))
+        hint = nearest(unknown[0], reader.feature_names or []) if unknown else ""
+        raise InputError(f"{reader.path}: features differ from those of {like.path}{hint}")
+    statistics = ColumnStatistics()
+    gram: Any = None
+    for block in reader.blocks():
+        statistics.update(block.X)
+        if components is not None:
+            X = block.X if isinstance(block.X, np.ndarray) else block.X.toarray()
+            X = np.pad(X, ((0, 0), (0, n_features - X.shape[1]))) if X.shape[1] < n_features else X
+            gram = X.T @ X if gram is None else gram + X.T @ X
+    if statistics.n_features > n_features:
+        raise InputError(f"{reader.path}: {statistics.n_features} features instead of {n_features}")
+    statistics.widen(n_features)
+    deviation = np.sqrt(statistics.m2 / statistics.n_rows)
+    deviation[deviation == 0.0] = 1.0
+    scale = deviation if standardize else np.ones(n_features)
+    recipe = {"center": statistics.mean, "scale": scale}
+    if components is not None:
+        if components > n_features:
+            raise ConfigError(f"--components {components}: there are only {n_features} features")
+        covariance = gram / statistics.n_rows - np.outer(statistics.mean, statistics.mean)
+        values, vectors = np.linalg.eigh(covariance / np.outer(scale, scale))
+        chosen = vectors[:, np.argsort(values)[::-1][:components]].T
+        # The sign of an eigenvector is arbitrary: the largest entry is made positive.
+        largest = chosen[np.arange(components), np.abs(chosen).argmax(axis=1)]
+        recipe["components"] = chosen * np.sign(largest)[:, None]
+    elif isinstance(like.kind, str) and like.kind == "csr":
+        del recipe["center"]  # would fill the rows
+    return recipe
+
+
+def _storage(storage: str, kind: str, recipe: dict[str, np.ndarray], scan: _Scan) -> str:
+    if "components" in recipe or "center" in recipe:
+        return "dense"
+    if storage != "auto":
+        return storage
+    full = sum(scan.rows) * scan.n_features
+    return "dense" if kind == "dense" or scan.filled > DENSE_ABOVE * full else "csr"
+
+
+def _prepared(X: Any, width: int, recipe: dict[str, np.ndarray], kind: str) -> Any:
+    if sparse.issparse(X):
+        X = sparse.csr_array((X.data, X.indices, X.indptr), shape=(X.shape[0], width))
+        if "center" in recipe or kind == "dense":
+            X = X.toarray()
+        elif "scale" in recipe:
+            return sparse.csr_array((X.data / recipe["scale"][X.indices], X.indices, X.indptr), shape=X.shape)
+        else:
+            return X
+    if "center" in recipe:
+        X = X - recipe["center"]
+    if "scale" in recipe:
+        X = X / recipe["scale"]
+    if "components" in recipe:
+        X = X @ recipe["components"].T
+    return sparse.csr_array(X) if kind == "csr" else X
+
+
+def _check_range(X: Any, dtype: str, path: str, first_row: int) -> None:
+    values = X if isinstance(X, np.ndarray) else X.data
+    with np.errstate(over="ignore"):
+        bad = ~np.isfinite(values.astype(dtype, copy=False))
+    if bad.any():
+        at = np.argwhere(bad)[0]
+        row = at[0] if isinstance(X, np.ndarray) else np.searchsorted(X.indptr, at[0], side="right") - 1
+        raise InputError(f"{path}: row {first_row + int(row) + 1}: a value is too large for {dtype}")

@@ -1,0 +1,331 @@
+"""``fastadmm owners``: rows with several owners, and training on their private answers."""
+
+from __future__ import annotations
+
+import time as clock
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from fastadmm.cli.app import app
+
+group = typer.Typer(
+    help="Owners of rows answer differentially private gradient queries: convert, train, resume.",
+    no_args_is_help=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.add_typer(group, name="owners")
+
+
+@group.command()
+def convert(
+    sources: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="SOURCE...",
+            readable=False,
+            help="One file to divide, or one per owner: LIBSVM, CSV, NPZ.",
+        ),
+    ],
+    out: Annotated[
+        Path, typer.Option("-o", "--out", metavar="OUT.owners", readable=False, help="Directory to make.")
+    ],
+    sizes: Annotated[
+        str | None, typer.Option(metavar="N,N,...", help="Consecutive numbers of rows, one per owner.")
+    ] = None,
+    by: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Column (CSV) or array (NPZ) whose value is the owner.")
+    ] = None,
+    drop_rest: Annotated[
+        bool, typer.Option("--drop-rest", help="With --sizes: leave out the rows after the last owner's.")
+    ] = False,
+    names: Annotated[str | None, typer.Option(metavar="A,B", help="Names of the owners.")] = None,
+    overlap: Annotated[
+        str,
+        typer.Option(
+            help="Records that several owners hold: refuse, or count (every epsilon is divided by it)."
+        ),
+    ] = "refuse",
+    public: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", readable=False, help="Public rows that scaling and components come from."
+        ),
+    ] = None,
+    standardize: Annotated[
+        bool, typer.Option("--standardize", help="Subtract the public mean, divide by the public deviation.")
+    ] = False,
+    components: Annotated[
+        int | None, typer.Option(metavar="K", help="Keep K principal components of the public rows.")
+    ] = None,
+    task: Annotated[str, typer.Option(help="auto, classification or regression.")] = "auto",
+    label: Annotated[str | None, typer.Option(metavar="NAME", help="CSV: label column.")] = None,
+    drop: Annotated[str, typer.Option(metavar="A,B", help="CSV: columns to leave out.")] = "",
+    no_header: Annotated[
+        bool, typer.Option("--no-header", help="CSV: no line of names; columns are c1, c2, ...")
+    ] = False,
+    separator: Annotated[str, typer.Option(metavar="CHAR", help="CSV: character between cells.")] = ",",
+    features: Annotated[int | None, typer.Option(metavar="D", help="LIBSVM: number of features.")] = None,
+    zero_based: Annotated[bool, typer.Option("--zero-based", help="LIBSVM: indices count from 0.")] = False,
+    x_key: Annotated[str | None, typer.Option(metavar="KEY", help="NPZ: feature array.")] = None,
+    y_key: Annotated[str | None, typer.Option(metavar="KEY", help="NPZ: label array.")] = None,
+    format: Annotated[str, typer.Option(help="auto, libsvm, csv or npz.")] = "auto",
+    storage: Annotated[str, typer.Option(help="auto, dense or csr.")] = "auto",
+    dtype: Annotated[str, typer.Option(help="float64 or float32.")] = "float64",
+    force: Annotated[bool, typer.Option("--force", help="Replace an existing directory.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")] = False,
+) -> None:
+    """Make one file per owner from the rows of a data file."""
+    from fastadmm.cli.convert import progress_bar
+    from fastadmm.data_tools.owners import Reading, convert_owners
+    from fastadmm.errors import ConfigError
+
+    if format not in ("auto", "libsvm", "csv", "npz"):
+        raise ConfigError(f"--format {format!r}: choose one of auto, libsvm, csv, npz")
+    try:
+        rows = [int(part) for part in sizes.split(",")] if sizes is not None else None
+    except ValueError:
+        raise ConfigError(f"--sizes {sizes!r}: give whole numbers such as 250000,250000") from None
+    reading = Reading(
+        format=format,
+        label=label,
+        drop=[name.strip() for name in drop.split(",") if name.strip()],
+        header=not no_header,
+        separator="\t" if separator == "\\t" else separator,
+        features=features,
+        zero_based=zero_based,
+        x_key=x_key,
+        y_key=y_key,
+    )
+    with progress_bar() as progress:
+        data = convert_owners(
+            sources,
+            out,
+            sizes=rows,
+            drop_rest=drop_rest,
+            by=by,
+            names=[name.strip() for name in names.split(",")] if names is not None else None,
+            reading=reading,
+            task=task,
+            overlap=overlap,
+            public=public,
+            standardize=standardize,
+            components=components,
+            storage=storage,
+            dtype=dtype,
+            force=force,
+            progress=progress,
+        )
+    summary = {
+        "owners": str(data.path),
+        "n_samples": data.n_samples,
+        "n_features": data.owners[0].n_features,
+        "task": data.task,
+        "classes": data.classes,
+        "kappa": data.kappa,
+        "parts": [{"name": o.name, "n_samples": o.n_samples, "kind": o.kind} for o in data.owners],
+    }
+    if as_json:
+        import json
+
+        typer.echo(json.dumps(summary))
+        return
+    lines = [
+        f"{data.path}: {data.n_samples} rows, {data.owners[0].n_features} features, {data.task}, "
+        + ("no record with two owners" if data.kappa == 1 else f"records with up to {data.kappa} owners")
+    ]
+    lines += [f"  {o.name}: {o.n_samples} rows, {o.kind}" for o in data.owners]
+    typer.echo("\n".join(lines))
+
+
+@group.command()
+def train(
+    data: Annotated[
+        Path | None, typer.Argument(readable=False, help="Directory made by 'fastadmm owners convert'.")
+    ] = None,
+    out: Annotated[Path, typer.Option("--out", "-o", readable=False, help="Run directory to create.")] = Path(
+        "owners-run"
+    ),
+    config: Annotated[
+        Path | None,
+        typer.Option("--config", readable=False, help="TOML file with the same keys; options win."),
+    ] = None,
+    epsilon: Annotated[
+        str | None, typer.Option(help="Budget of each owner: 1,1,0.5 or one for all; inf is exact.")
+    ] = None,
+    delta: Annotated[float | None, typer.Option(help="Of each owner, for gaussian answers.")] = None,
+    mechanism: Annotated[str | None, typer.Option(help="laplace or gaussian. [default: laplace]")] = None,
+    bound: Annotated[
+        str | None,
+        typer.Option(help="clip:XI, features:R or assumed:XI (then no epsilon is claimed)."),
+    ] = None,
+    target_bound: Annotated[
+        float | None, typer.Option(help="Bound on the absolute target, for features:R with squared loss.")
+    ] = None,
+    theta_max: Annotated[float | None, typer.Option(help="Parameters stay within it. [default: 10]")] = None,
+    rounds: Annotated[int | None, typer.Option(help="T, the number of queries. [default: 40]")] = None,
+    loss: Annotated[
+        str | None, typer.Option(help="auto, squared, hinge or logistic. [default: auto]")
+    ] = None,
+    lambda_: Annotated[
+        float | None, typer.Option("--lambda", help="Regularisation per mean loss. [default: 0]")
+    ] = None,
+    intercept: Annotated[
+        bool | None, typer.Option("--intercept/--no-intercept", help="A constant. [default: intercept]")
+    ] = None,
+    method: Annotated[
+        str | None,
+        typer.Option(
+            help="auto, constant, adaptive, strongly_convex, or the paper's algorithm1, algorithm2 as "
+            "printed."
+        ),
+    ] = None,
+    step: Annotated[float | None, typer.Option(help="eta, rho or c1; unset: from the bound.")] = None,
+    smoothness: Annotated[
+        float | None, typer.Option(help="Curvature of the objective, where public data tell it.")
+    ] = None,
+    weights: Annotated[
+        str | None, typer.Option(help="size: n/N; budget: inverse noise. [default: size]")
+    ] = None,
+    learner: Annotated[
+        str | None, typer.Option(metavar="OWNER", help="This owner trains for itself; its answers are exact.")
+    ] = None,
+    batch: Annotated[
+        float | None, typer.Option(help="Share of its records in each answer (gaussian). [default: 1]")
+    ] = None,
+    threads: Annotated[int | None, typer.Option(help="Threads; the sums do not depend on it.")] = None,
+    objective: Annotated[
+        bool,
+        typer.Option(
+            "--objective", help="Log the true objective: reads data without noise, for simulations."
+        ),
+    ] = False,
+    stream: Annotated[
+        bool, typer.Option("--stream", help="Read rows from the files in every round.")
+    ] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace an older run.")] = False,
+    quiet: Annotated[
+        bool, typer.Option("--quiet", "-q", help="Show nothing but errors and the result.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as one JSON document.")] = False,
+) -> int:
+    """Train on noisy gradients that the owners of rows answer."""
+    from fastadmm.errors import ConfigError
+    from fastadmm.owners.run import start_owner_run
+    from fastadmm.owners.settings import make_settings, read_settings
+
+    options: dict[str, Any] = {
+        "data": str(data) if data is not None else None,
+        "epsilon": epsilon,
+        "delta": delta,
+        "mechanism": mechanism,
+        "bound": bound,
+        "target_bound": target_bound,
+        "theta_max": theta_max,
+        "rounds": rounds,
+        "loss": loss,
+        "lambda": lambda_,
+        "intercept": intercept,
+        "method": method,
+        "step": step,
+        "smoothness": smoothness,
+        "weights": weights,
+        "learner": learner,
+        "batch": batch,
+        "threads": threads,
+    }
+    base = read_settings(config) if config is not None else {}
+    for key in ("provenance", "objective"):
+        base.pop(key, None)
+    if config is None and data is None:
+        raise ConfigError("owners train: give a directory, or --config with the key 'data'")
+    settings = make_settings(base, str(config or "command line"), options)
+    result = start_owner_run(
+        settings, out, force=force, objective=objective, stream=stream, display=None if quiet else _Rounds()
+    )
+    return _report(result, out, as_json)
+
+
+@group.command()
+def resume(
+    run: Annotated[Path, typer.Argument(readable=False, help="Run directory of 'fastadmm owners train'.")],
+    stream: Annotated[
+        bool, typer.Option("--stream", help="Read rows from the files in every round.")
+    ] = False,
+    quiet: Annotated[
+        bool, typer.Option("--quiet", "-q", help="Show nothing but errors and the result.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as one JSON document.")] = False,
+) -> int:
+    """Continue an interrupted run; stored answers are used again, never drawn anew."""
+    from fastadmm.owners.run import resume_owner_run
+
+    result = resume_owner_run(run, stream=stream, display=None if quiet else _Rounds())
+    return _report(result, run, as_json)
+
+
+def _report(result: dict[str, Any], run: Path, as_json: bool) -> int:
+    import json
+    import sys
+
+    from fastadmm.errors import ExitCode
+
+    if as_json:
+        print(json.dumps({**result, "run": str(run)}, indent=2))
+    if result["status"] == "interrupted":
+        print(f"fastadmm: {result['message']}; continue with: fastadmm owners resume {run}", file=sys.stderr)
+        return int(ExitCode.INTERRUPTED)
+    if not as_json:
+        print(f"{result['message']}; model in {run / 'model'}")
+        print(result["statement"]["sentence"])
+        for owner in result["statement"]["owners"]:
+            budget = f"epsilon {owner['epsilon']:g}" if owner["epsilon"] is not None else "no epsilon"
+            print(
+                f"  {owner['name']}: {owner['n_samples']} records, {budget}, noise {owner['noise_scale']:.3g}"
+            )
+    return int(ExitCode.OK)
+
+
+class _Rounds:
+    """A line now and then on standard error, or one that is redrawn on a terminal."""
+
+    def __init__(self) -> None:
+        from rich.console import Console
+
+        self.console = Console(stderr=True, highlight=False, soft_wrap=True)
+        self._bar: Any = None
+        self._task: Any = None
+        self._last = 0.0
+        self._rounds = 0
+
+    def note(self, text: str) -> None:
+        """Show one line."""
+        self.console.print(text, markup=False)
+
+    def start(self, rounds: int) -> None:
+        """Rounds begin."""
+        self._rounds, self._last = rounds, clock.monotonic()
+        if self.console.is_terminal:
+            from rich.progress import Progress
+
+            self._bar = Progress(console=self.console, transient=True)
+            self._task = self._bar.add_task("asking", total=rounds)
+            self._bar.start()
+
+    def round(self, record: dict[str, Any]) -> None:
+        """One round is done."""
+        text = f"round {record['round']} of {self._rounds} · gradient {record['gradient_norm']:.3g} · "
+        f"noise {record['noise']:.3g}"
+        if "objective" in record:
+            text += f" · objective {record['objective']:.6g} (not private)"
+        if self._bar is not None:
+            self._bar.update(self._task, completed=record["round"], description=text)
+        elif clock.monotonic() - self._last >= 5.0:
+            self._last = clock.monotonic()
+            self.console.print(text, markup=False)
+
+    def stop(self) -> None:
+        """Rounds are over."""
+        if self._bar is not None:
+            self._bar.stop()

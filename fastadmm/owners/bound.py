@@ -1,0 +1,161 @@
+r"""How the gradient of one record is bounded, which is what any claim of privacy rests on.
+
+An owner's answer protects one record only as far as Xi, the largest norm that a
+record's gradient can have for *any* record and *any* query, is enforced:
+
+``clip:XI``
+    Each record's gradient is scaled to norm at most Xi. The sum is then no longer
+    the gradient of the objective where records are clipped.
+``features:R``
+    Each record's features are scaled to norm at most R and, for the squared loss,
+    its target to ``target_bound``; with parameters in the box
+    :math:`\|\theta\|_\infty \le \theta_{max}` a bound on the gradient follows, by
+    :math:`|u^\top\theta| \le \|u\|_1 \theta_{max}`
+    (l2: :math:`\|u\|_2 \sqrt p\, \theta_{max}`). The sum is the gradient of the
+    objective of the scaled records.
+``assumed:XI``
+    Nothing is enforced, as in the paper. Noise is added for that Xi, and no
+    epsilon is claimed.
+
+Norms are l1 for Laplace answers, l2 for Gaussian ones.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from fastadmm.errors import ConfigError
+from fastadmm.owners.losses import OwnerLoss
+
+__all__ = ["KINDS", "Bound", "make_bound"]
+
+KINDS = ("clip", "features", "assumed")
+
+
+@dataclass(frozen=True)
+class Bound:
+    """A bound on every record's gradient.
+
+    Attributes
+    ----------
+    kind : {"clip", "features", "assumed"}
+    xi : float
+        Xi, the bound on the norm of one record's gradient.
+    euclidean : bool
+        Whether the norm is l2; else l1.
+    row_limit : float
+        R; infinite unless features are bounded.
+    target_limit : float
+        Bound on the absolute target; infinite for none.
+    theta_max : float
+        Half the side of the box that queries must lie in.
+    row_norm : float
+        Largest norm of ``[x, 1]`` after scaling; infinite unless features are bounded.
+    """
+
+    kind: str
+    xi: float
+    euclidean: bool
+    row_limit: float
+    target_limit: float
+    theta_max: float
+    row_norm: float
+
+    @property
+    def enforced(self) -> bool:
+        """Whether it holds whatever the data are."""
+        return self.kind != "assumed"
+
+    def kernel_limit(self, n_parameters: int) -> float:
+        """What kernels clip at: slightly less, so that rounding cannot lead beyond Xi."""
+        if not self.enforced or math.isinf(self.xi):
+            return math.inf
+        return self.xi * (1.0 - (n_parameters + 8) * 2.0**-52)
+
+    def row_euclidean(self) -> float:
+        """A bound on the l2 norm of ``[x, 1]``; the l1 norm is never smaller than the l2 norm."""
+        return self.row_norm
+
+    def describe(self) -> str:
+        """One sentence for people."""
+        norm = "l2" if self.euclidean else "l1"
+        if self.kind == "clip":
+            return f"each record's gradient is clipped to {norm} norm {self.xi:g}"
+        if self.kind == "features":
+            target = "" if math.isinf(self.target_limit) else f", targets to {self.target_limit:g}"
+            return (
+                f"each record's features are scaled to {norm} norm {self.row_limit:g}{target}, parameters "
+                f"stay within {self.theta_max:g}: {norm} norm of the gradient at most {self.xi:g}"
+            )
+        return f"{norm} norm {self.xi:g} is assumed and not enforced: no epsilon is claimed"
+
+
+def make_bound(
+    text: str | None,
+    loss: OwnerLoss,
+    *,
+    euclidean: bool,
+    n_features: int,
+    intercept: bool,
+    theta_max: float,
+    target_bound: float | None = None,
+) -> Bound:
+    """Work out the bound that a setting asks for.
+
+    Parameters
+    ----------
+    text : str or None
+        ``clip:XI``, ``features:R`` or ``assumed:XI``; None bounds nothing.
+    loss : OwnerLoss
+    euclidean : bool
+        l2 norms (Gaussian answers) instead of l1.
+    n_features : int
+        d, without the constant coordinate.
+    intercept : bool
+        Whether a constant coordinate is added to the features.
+    theta_max : float
+        Half the side of the parameters' box; may be infinite.
+    target_bound : float, optional
+        Bound on the absolute target, for the squared loss.
+
+    Returns
+    -------
+    Bound
+
+    Raises
+    ------
+    ConfigError
+        Malformed, or gradients would stay unbounded.
+    """
+    target = math.inf if target_bound is None else target_bound
+    if text is None:
+        return Bound("assumed", math.inf, euclidean, math.inf, target, theta_max, math.inf)
+    kind, _, number = text.partition(":")
+    try:
+        value = float(number)
+    except ValueError:
+        value = math.nan
+    if kind not in KINDS or not 0 < value < math.inf:
+        raise ConfigError(
+            f"bound: {text!r} is not clip:XI, features:R or assumed:XI with a positive number, such as clip:1"
+        )
+    if kind != "features":
+        return Bound(kind, value, euclidean, math.inf, target, theta_max, math.inf)
+    row = math.sqrt(value**2 + intercept) if euclidean else value + intercept
+    score = 0.0  # only the squared loss needs a bound on it
+    if loss.name == "squared":
+        if math.isinf(target):
+            raise ConfigError(
+                "bound: features:R leaves the gradients of the squared loss unbounded without a bound on the "
+                "targets; give target_bound too, or clip:XI"
+            )
+        if math.isinf(theta_max):
+            raise ConfigError(
+                "bound: features:R leaves the gradients of the squared loss unbounded with theta_max = inf; "
+                "give a finite theta_max, or clip:XI"
+            )
+        # |u'theta| <= |u|_1 max|theta|, and <= |u|_2 sqrt(p) max|theta|.
+        score = theta_max * row * (math.sqrt(n_features + intercept) if euclidean else 1.0)
+    xi = loss.slope_bound(score, 0.0 if loss.name != "squared" else target) * row
+    return Bound(kind, xi, euclidean, value, target, theta_max, row)

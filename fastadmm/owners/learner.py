@@ -1,0 +1,191 @@
+r"""The learner's side: where to query, and what to make of the answers. It sees answers only.
+
+Every method is a function of released values, so it costs no privacy. With
+gradient estimates :math:`q_k = \lambda\theta_k + \sum_\ell w_\ell \bar q_{\ell,k}` and
+the projection onto the box :math:`\|\theta\|_\infty \le \theta_{max}`:
+
+``constant``
+    :math:`\theta_{k+1} = \Pi[\theta_k - \eta q_k]`, :math:`\eta \le 1/\beta`; the last
+    iterate. The corrected form of the paper's Theorem 2 holds for it (docs/owners.md).
+``adaptive``
+    The same with a step that grows while successive released gradients agree and
+    shrinks when they oppose each other by more than their known noise explains.
+``strongly_convex``
+    :math:`\eta_k = 2 / (\lambda (k + 1))` with averages weighted by k, for losses with
+    kinks (Lacoste-Julien, Schmidt and Bach 2012).
+``algorithm1``
+    As printed: step :math:`\rho / (T^2 k)`, T - 1 queries, no projection.
+``algorithm2``
+    As printed: step :math:`c_1 / \sqrt k`, projection, T - 1 queries, and the average
+    :math:`\bar\theta_{k+1} = \frac{k-1}{1/\sqrt T + k}\bar\theta_k
+    + \frac{1/\sqrt T + 1}{1/\sqrt T + k}\theta_k`.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from fastadmm.errors import ConfigError
+
+__all__ = ["METHODS", "Learner", "average_weight", "step_of"]
+
+METHODS = ("constant", "adaptive", "strongly_convex", "algorithm1", "algorithm2")
+
+#: The two methods of the paper query T - 1 times.
+PRINTED = ("algorithm1", "algorithm2")
+
+
+def step_of(method: str, step: float, k: int, rounds: int) -> float:
+    """Step size of query k (from 1); `step` is eta, 1/lambda, rho or c1 according to the method.
+
+    Parameters
+    ----------
+    method : str
+        One of :data:`METHODS` with a schedule (all but ``adaptive``, which begins with it).
+    step : float
+    k, rounds : int
+        Number of the query, and T.
+
+    Returns
+    -------
+    float
+    """
+    if method == "algorithm1":
+        return step / (rounds**2 * k)
+    if method == "algorithm2":
+        return step / math.sqrt(k)
+    if method == "strongly_convex":
+        return 2.0 * step / (k + 1)
+    return step
+
+
+def average_weight(method: str, k: int, rounds: int) -> float:
+    """Weight of theta_k in the average after query k; 1 where the last iterate counts.
+
+    Parameters
+    ----------
+    method : str
+    k, rounds : int
+        Number of the query, and T.
+
+    Returns
+    -------
+    float
+    """
+    if method == "algorithm2":
+        root = 1.0 / math.sqrt(rounds)
+        return (root + 1.0) / (root + k)
+    if method == "strongly_convex":
+        return 2.0 / (k + 1)
+    return 1.0
+
+
+class Learner:
+    """The learner's state; made new, and fed the stored answers, it is bit-identical after a resume.
+
+    Parameters
+    ----------
+    method : str
+        One of :data:`METHODS`.
+    n_parameters : int
+    rounds : int
+        T.
+    step : float
+        As in :func:`step_of`.
+    lam : float
+        Weight of :math:`\\|\\theta\\|^2 / 2`.
+    theta_max : float
+        Half the side of the box.
+    noise : float
+        Standard deviation of the noise on each coordinate of the weighted answer.
+
+    Raises
+    ------
+    ConfigError
+        An unknown method, or settings out of range.
+    """
+
+    def __init__(
+        self,
+        method: str,
+        n_parameters: int,
+        rounds: int,
+        *,
+        step: float,
+        lam: float = 0.0,
+        theta_max: float = math.inf,
+        noise: float = 0.0,
+    ) -> None:
+        if method not in METHODS:
+            raise ConfigError(f"method: {method!r} is not one of auto, {', '.join(METHODS)}")
+        if rounds < 1:
+            raise ConfigError(f"rounds: {rounds}; at least one is needed")
+        if not 0 < step < math.inf:
+            raise ConfigError(f"step: {step:g} must be positive and finite")
+        self.method, self.rounds, self.step = method, rounds, step
+        self.lam, self.theta_max, self.noise = lam, theta_max, noise
+        self.theta = np.zeros(n_parameters)
+        self.average = np.zeros(n_parameters)
+        self.k = 1  # number of the next query
+        self._last: np.ndarray | None = None
+        self._current_step = step
+
+    @property
+    def queries(self) -> int:
+        """How often owners are asked in all."""
+        return self.rounds - 1 if self.method in PRINTED else self.rounds
+
+    @property
+    def model(self) -> np.ndarray:
+        """What the method returns: the average or the last iterate."""
+        return self.average if self.method in ("algorithm2", "strongly_convex") else self.theta
+
+    @property
+    def current_step(self) -> float:
+        """Size of the next step."""
+        if self.method == "adaptive":
+            return self._current_step
+        return step_of(self.method, self.step, self.k, self.rounds)
+
+    def receive(self, answer: np.ndarray) -> dict[str, Any]:
+        """Take the weighted answer to the query at :attr:`theta` and go one step.
+
+        Parameters
+        ----------
+        answer : ndarray of shape (p,)
+
+        Returns
+        -------
+        dict
+            What the round log records.
+        """
+        gradient = answer + self.lam * self.theta
+        if self.method == "adaptive":
+            self._line_search(gradient)
+        step = self.current_step
+        weight = average_weight(self.method, self.k, self.rounds)
+        self.average = (1.0 - weight) * self.average + weight * self.theta
+        limit = math.inf if self.method == "algorithm1" else self.theta_max
+        self.theta = np.clip(self.theta - step * gradient, -limit, limit)
+        self.k += 1
+        return {"step": step, "gradient_norm": float(np.linalg.norm(gradient))}
+
+    def _line_search(self, gradient: np.ndarray) -> None:
+        """Compare successive released gradients: their product tells the slope along the last step."""
+        if self._last is not None:
+            product = float(gradient @ self._last)
+            # Independent noise in both: variance s^2 (|g|^2 + |h|^2) + p s^4, with noisy norms for true ones.
+            square = self.noise**2
+            spread = math.sqrt(
+                square
+                * max(0.0, float(gradient @ gradient + self._last @ self._last) - len(gradient) * square)
+            )
+            # Half the slope left after the step: the step was at most half of the exact one.
+            if product > spread + 0.5 * float(self._last @ self._last):
+                self._current_step *= 1.5
+            elif product < -spread:
+                self._current_step *= 0.5
+        self._last = gradient

@@ -1,0 +1,291 @@
+r"""Noise on an owner's answers: scale, lattice and law.
+
+An answer is a sum of bounded gradients, of which replacing one record moves at most
+:math:`\Delta = 2\Xi` in the mechanism's norm. It is published as an integer number of
+steps g of a lattice, with noise that is an integer as well, so that no low-order bit
+of the data survives (textbook Laplace noise in floating point gives records away).
+
+Laplace
+    Discrete Laplace noise of scale t (:mod:`fastadmm.kernels.owner_noise`), exact.
+    Rounding the sum to the lattice adds at most one step per coordinate to the
+    difference of two neighbours, so every answer is
+    :math:`(\Delta / g + p) / t`-differentially private, and
+    :math:`t = \lceil (\Delta / g + p)\, T / \varepsilon \rceil` makes T adaptive answers
+    epsilon-differentially private (basic composition; no delta). In units of the mean
+    gradient the scale is the paper's :math:`b = 2 \Xi T / (n \varepsilon)`.
+Gaussian
+    Every answer is :math:`\Delta / \sigma`-GDP and T adaptive ones are exactly
+    :math:`\sqrt T \Delta / \sigma`-GDP, so :math:`\sigma = \nu \sqrt T \Delta` with
+    the noise multiplier nu of one analytic Gaussian mechanism.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from fastadmm.errors import ConfigError
+from fastadmm.owners.bound import Bound
+
+__all__ = [
+    "MECHANISMS",
+    "GaussianAnswers",
+    "LaplaceAnswers",
+    "NoNoise",
+    "discrete_laplace_integers",
+    "lattice_unit",
+    "make_answers",
+    "system_words",
+]
+
+MECHANISMS = ("laplace", "gaussian")
+
+#: The noise's scale is about this power of two in steps of the lattice.
+_SCALE_BITS = 32
+
+#: Sums of gradients stay below this power of two in units, so that they are exact in floating point.
+_SUM_BITS = 51
+
+
+def system_words(count: int) -> np.ndarray:
+    """Independent random 64-bit words from the operating system, shape (count,)."""
+    return np.frombuffer(os.urandom(8 * count), dtype=np.uint64)
+
+
+def lattice_unit(n_records: int, xi: float) -> float:
+    """Power of two whose multiples below ``n_records * xi`` are added without rounding; 0 for infinite xi.
+
+    Parameters
+    ----------
+    n_records : int
+        Number of summands.
+    xi : float
+        Bound on each of them.
+
+    Returns
+    -------
+    float
+    """
+    if math.isinf(xi):
+        return 0.0
+    return float(2.0 ** (math.ceil(math.log2(max(1, n_records) * xi)) - _SUM_BITS))
+
+
+def discrete_laplace_integers(
+    scale: int, size: int, words: Callable[[int], np.ndarray] = system_words
+) -> np.ndarray:
+    """Exact samples of the discrete Laplace law.
+
+    Parameters
+    ----------
+    scale : int
+        t, at least 1.
+    size : int
+        Number of samples.
+    words : callable
+        Source of random words; anything but the default is for tests and simulations.
+
+    Returns
+    -------
+    ndarray of int64, shape (size,)
+    """
+    from fastadmm.kernels.owner_noise import RESERVE, discrete_laplace
+
+    out = np.empty(size, dtype=np.int64)
+    done = 0
+    while done < size:
+        done = discrete_laplace(words(RESERVE + 24 * (size - done)), scale, out, done)
+    return out
+
+
+@dataclass(frozen=True)
+class NoNoise:
+    """Exact answers, for an owner that trains for itself or sets epsilon to infinity."""
+
+    step: float = 0.0
+    name: str = "none"
+
+    @property
+    def variance(self) -> float:
+        """Variance of the noise on each coordinate of the sum."""
+        return 0.0
+
+    def answer(self, total: np.ndarray) -> np.ndarray:
+        """The sum as it is, shape (p,)."""
+        return total
+
+
+@dataclass(frozen=True)
+class LaplaceAnswers:
+    """Discrete Laplace noise.
+
+    Attributes
+    ----------
+    step : float
+        g, a power of two.
+    scale : int
+        t, in steps.
+    epsilon_round : float
+        What one answer costs; T of them cost at most epsilon.
+    """
+
+    step: float
+    scale: int
+    epsilon_round: float
+    name: str = "laplace"
+
+    @property
+    def variance(self) -> float:
+        """Variance of the noise on each coordinate of the sum."""
+        # 2 q / (1 - q)^2 with q = exp(-1/t), written so that nothing cancels.
+        return (self.step / math.sinh(0.5 / self.scale)) ** 2 / 2.0
+
+    def answer(self, total: np.ndarray, words: Callable[[int], np.ndarray] = system_words) -> np.ndarray:
+        """Publish a sum.
+
+        Parameters
+        ----------
+        total : ndarray of shape (p,)
+            Sum of bounded gradients.
+        words : callable
+            As in :func:`discrete_laplace_integers`.
+
+        Returns
+        -------
+        ndarray of shape (p,)
+            A multiple of the step in each coordinate.
+        """
+        steps = np.rint(total / self.step).astype(np.int64)
+        return (steps + discrete_laplace_integers(self.scale, len(total), words)) * self.step
+
+
+@dataclass(frozen=True)
+class GaussianAnswers:
+    """Gaussian noise on a lattice.
+
+    Attributes
+    ----------
+    step : float
+        g, a power of two.
+    sigma : float
+        Standard deviation on each coordinate of the sum.
+    mu_round : float
+        One answer is mu-GDP with this mu (of the base mechanism, where batches are drawn).
+    """
+
+    step: float
+    sigma: float
+    mu_round: float
+    name: str = "gaussian"
+
+    @property
+    def variance(self) -> float:
+        """Variance of the noise on each coordinate of the sum."""
+        return self.sigma**2
+
+    def answer(self, total: np.ndarray) -> np.ndarray:
+        """Publish a sum, shape (p,), as multiples of the step."""
+        from fastadmm.owners.gaussian import gaussian_steps
+
+        steps = np.rint(total / self.step).astype(np.int64)
+        return (steps + gaussian_steps(self.sigma / self.step, len(total))) * self.step
+
+
+def _step(unit: float, scale: float) -> float:
+    return max(unit, float(2.0 ** (math.floor(math.log2(scale)) - _SCALE_BITS)))
+
+
+def make_answers(
+    mechanism: str,
+    bound: Bound,
+    *,
+    n_records: int,
+    n_parameters: int,
+    rounds: int,
+    epsilon: float,
+    delta: float | None = None,
+    batch: float = 1.0,
+    slack: float = 0.0,
+) -> NoNoise | LaplaceAnswers | GaussianAnswers:
+    """Calibrate one owner's answers.
+
+    Parameters
+    ----------
+    mechanism : {"laplace", "gaussian"}
+    bound : Bound
+        On each record's gradient.
+    n_records, n_parameters : int
+        n of the owner (public) and p.
+    rounds : int
+        T, the number of answers.
+    epsilon : float
+        The owner's budget for all T answers; infinite for exact answers.
+    delta : float, optional
+        For Gaussian answers.
+    batch : float
+        Share of the records drawn without replacement for each answer (Gaussian only).
+    slack : float
+        What rounding inside the owner can add to the difference of two neighbours.
+
+    Returns
+    -------
+    NoNoise, LaplaceAnswers or GaussianAnswers
+
+    Raises
+    ------
+    ConfigError
+        A budget that is not positive, no rounds, an unbounded gradient, delta missing or too large.
+    """
+    if mechanism not in MECHANISMS:
+        raise ConfigError(f"mechanism: {mechanism!r} is not one of {', '.join(MECHANISMS)}")
+    if rounds < 1:
+        raise ConfigError(f"rounds: {rounds} answers; at least one is needed")
+    if not epsilon > 0:
+        raise ConfigError(f"epsilon: {epsilon:g} is not positive; inf means exact answers")
+    if not 0 < batch <= 1:
+        raise ConfigError(f"batch: {batch:g} is not a share of the records, above 0 and at most 1")
+    if math.isinf(epsilon):
+        return NoNoise()
+    if math.isinf(bound.xi):
+        raise ConfigError(
+            "bound: gradients are unbounded, so no noise gives epsilon; pass --bound clip:XI, or features:R"
+        )
+    unit = lattice_unit(n_records, bound.xi)
+    sensitivity = 2.0 * bound.xi + slack
+    if mechanism == "laplace":
+        if batch < 1:
+            raise ConfigError(
+                "batch: batches are accounted for Gaussian answers only; pass --mechanism gaussian"
+            )
+        # Contributions were rounded to the unit: half a unit per coordinate and record.
+        sensitivity += n_parameters * unit
+        step = _step(unit, sensitivity * rounds / epsilon)
+        steps = sensitivity / step + n_parameters
+        scale = math.ceil(steps * rounds / epsilon * (1.0 + 2.0**-40))
+        if scale > 2**55:
+            raise ConfigError(
+                f"epsilon: {epsilon:g} over {rounds} rounds is too small for the noise's lattice"
+            )
+        return LaplaceAnswers(step, scale, steps / scale)
+    if delta is None or not 0 < delta < 1:
+        raise ConfigError("delta: Gaussian answers need a delta between 0 and 1, such as 1e-6")
+    if delta * n_records >= 1:
+        raise ConfigError(
+            f"delta: {delta:g} with {n_records} records: at 1/n or above, publishing a random record would "
+            "count as private; give less"
+        )
+    from fastadmm.owners.gaussian import batch_multiplier, noise_multiplier
+
+    root = math.sqrt(n_parameters)
+    sensitivity += root * unit
+    if batch < 1:
+        multiplier = batch_multiplier(epsilon, delta, rounds, n_records, round(batch * n_records))
+    else:
+        multiplier = noise_multiplier(epsilon, delta) * math.sqrt(rounds)
+    step = _step(unit, sensitivity * multiplier)
+    sensitivity += root * step
+    return GaussianAnswers(step, sensitivity * multiplier, 1.0 / multiplier)

@@ -1,0 +1,323 @@
+"""From settings and files to owners that can answer and a learner that can ask."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from fastadmm.engine import Engine
+from fastadmm.errors import ConfigError
+from fastadmm.owners.bound import Bound, make_bound
+from fastadmm.owners.collection import Owners
+from fastadmm.owners.learner import Learner
+from fastadmm.owners.losses import OwnerLoss, get_loss
+from fastadmm.owners.mechanism import MECHANISMS
+from fastadmm.owners.owner import Owner, Rows
+from fastadmm.owners.settings import OwnerSettings, parse_epsilons
+
+__all__ = ["Setup", "default_step", "describe_setup", "make_setup", "owner_weights", "smoothness_bound"]
+
+
+@dataclass(frozen=True, eq=False)
+class Setup:
+    """Everything of a run but its progress.
+
+    Attributes
+    ----------
+    settings : OwnerSettings
+    loss : OwnerLoss
+    bound : Bound
+    owners : list of Owner
+    epsilons : list of float
+        As given, before division by kappa; infinite for a learner among the owners.
+    kappa : int
+    weights : ndarray
+        Of the owners' mean answers; they sum to 1.
+    method : str
+    step : float
+    smoothness : float or None
+        Public bound on the objective's curvature.
+    noise_variance : float
+        V: expected squared norm of the noise on the weighted answer.
+    """
+
+    settings: OwnerSettings
+    loss: OwnerLoss
+    bound: Bound
+    owners: list[Owner]
+    epsilons: list[float]
+    kappa: int
+    weights: np.ndarray
+    method: str
+    step: float
+    smoothness: float | None
+    noise_variance: float
+
+    @property
+    def n_parameters(self) -> int:
+        """p."""
+        return self.owners[0].n_parameters
+
+    @property
+    def n_samples(self) -> int:
+        """Records of all owners."""
+        return sum(owner.n_samples for owner in self.owners)
+
+    def learner(self) -> Learner:
+        """A learner before its first query."""
+        return Learner(
+            self.method,
+            self.n_parameters,
+            self.settings.rounds,
+            step=self.step,
+            lam=self.settings.lambda_,
+            theta_max=self.settings.theta_max,
+            noise=math.sqrt(self.noise_variance / self.n_parameters),
+        )
+
+    def objective(self, theta: np.ndarray) -> float:
+        """f(theta), read from the data without noise: for simulations only."""
+        total = sum(owner.loss_sum(theta) for owner in self.owners)
+        return float(total / self.n_samples + 0.5 * self.settings.lambda_ * theta @ theta)
+
+
+def make_setup(settings: OwnerSettings, data: Owners, engine: Engine, *, in_memory: bool = True) -> Setup:
+    """Check settings against the data, bound gradients and calibrate every owner's noise.
+
+    Parameters
+    ----------
+    settings : OwnerSettings
+    data : Owners
+    engine : Engine
+    in_memory : bool
+        Whether rows are loaded once; else streamed from the files in every round.
+
+    Returns
+    -------
+    Setup
+
+    Raises
+    ------
+    ConfigError
+        Settings that do not go together, or that leave epsilon without a meaning.
+    InputError
+        Faults of the rows.
+    """
+    if settings.mechanism not in MECHANISMS:
+        raise ConfigError(f"mechanism: {settings.mechanism!r} is not one of {', '.join(MECHANISMS)}")
+    loss = get_loss(settings.loss, data.task, str(data.path))
+    names = data.names
+    epsilons = parse_epsilons(settings.epsilon, names)
+    if settings.learner is not None:
+        if settings.learner not in names:
+            raise ConfigError(f"learner: {settings.learner!r} is no owner; there are {', '.join(names)}")
+        epsilons[names.index(settings.learner)] = math.inf
+    n_features = data.owners[0].n_features
+    bound = make_bound(
+        settings.bound,
+        loss,
+        euclidean=settings.mechanism == "gaussian",
+        n_features=n_features,
+        intercept=settings.intercept,
+        theta_max=settings.theta_max,
+        target_bound=settings.target_bound,
+    )
+    if math.isinf(bound.xi) and not all(math.isinf(epsilon) for epsilon in epsilons):
+        raise ConfigError(
+            "bound: gradients are unbounded, so no noise gives epsilon; pass --bound clip:XI or features:R"
+        )
+    method, step, smoothness = default_step(settings, loss, bound)
+    queries = Learner(method, 1, settings.rounds, step=step).queries
+    if queries < 1:
+        raise ConfigError(
+            f"rounds: {method} asks rounds - 1 times, so {settings.rounds} is too few; give 2 or more"
+        )
+    owners = []
+    for file, epsilon in zip(data.owners, epsilons, strict=True):
+        owners.append(
+            Owner(
+                file.name,
+                Rows(file, in_memory=in_memory),
+                loss=loss,
+                bound=bound,
+                intercept=settings.intercept,
+                mechanism=settings.mechanism,
+                # One record can be with kappa owners: each may spend the kappa-th part.
+                epsilon=epsilon / data.kappa,
+                delta=None if settings.delta is None else settings.delta / data.kappa,
+                rounds=settings.rounds,
+                batch=settings.batch,
+                engine=engine,
+            )
+        )
+    sizes = np.array([owner.n_samples for owner in owners], dtype=float)
+    variances = np.array([owner.answers.variance / owner.batch_size**2 for owner in owners])
+    weights = owner_weights(settings.weights, sizes, variances)
+    noise = float((weights**2 * variances).sum() * owners[0].n_parameters)
+    return Setup(
+        settings, loss, bound, owners, epsilons, data.kappa, weights, method, step, smoothness, noise
+    )
+
+
+def owner_weights(kind: str, sizes: np.ndarray, variances: np.ndarray) -> np.ndarray:
+    """Weights of the owners' mean answers, which sum to 1.
+
+    Parameters
+    ----------
+    kind : {"size", "budget"}
+    sizes : ndarray of shape (N,)
+        Records of each owner.
+    variances : ndarray of shape (N,)
+        Noise variance of each mean answer, per coordinate.
+
+    Returns
+    -------
+    ndarray of shape (N,)
+
+    Raises
+    ------
+    ConfigError
+        ``budget`` with an owner that answers exactly: it would be the only one that counts.
+    """
+    if kind == "size":
+        return np.asarray(sizes / sizes.sum())
+    if (variances == 0.0).any():
+        raise ConfigError(
+            "weights: 'budget' weighs by inverse noise, and an owner answers without noise (epsilon = "
+            "inf); use size"
+        )
+    inverse = 1.0 / variances
+    return np.asarray(inverse / inverse.sum())
+
+
+def smoothness_bound(loss: OwnerLoss, bound: Bound, lam: float) -> float | None:
+    """A bound on the curvature of the objective that follows from the bound on the features alone.
+
+    Parameters
+    ----------
+    loss : OwnerLoss
+    bound : Bound
+    lam : float
+
+    Returns
+    -------
+    float or None
+        None where features are not bounded or the loss has kinks.
+    """
+    if math.isinf(loss.curvature) or math.isinf(bound.row_norm):
+        return None
+    # With l1 norms, |[x, 1]|_2 <= sqrt(R^2 + 1), below the l1 bound R + 1.
+    constant = bound.row_norm - bound.row_limit if not bound.euclidean else 0.0
+    square = bound.row_limit**2 + constant if not bound.euclidean else bound.row_norm**2
+    return loss.curvature * square + lam
+
+
+def default_step(settings: OwnerSettings, loss: OwnerLoss, bound: Bound) -> tuple[str, float, float | None]:
+    """Method, step and public smoothness that a run uses.
+
+    Parameters
+    ----------
+    settings : OwnerSettings
+    loss : OwnerLoss
+    bound : Bound
+
+    Returns
+    -------
+    method : str
+    step : float
+    smoothness : float or None
+
+    Raises
+    ------
+    ConfigError
+        Where no step follows from the bound and none was given.
+    """
+    method = settings.method
+    if method == "auto":
+        method = "strongly_convex" if loss.name == "hinge" else "constant"
+    smoothness = settings.smoothness or smoothness_bound(loss, bound, settings.lambda_)
+    if settings.step is not None:
+        if smoothness is not None and method in ("constant", "adaptive") and settings.step > 2 / smoothness:
+            raise ConfigError(
+                f"step: {settings.step:g} is above 2/beta = {2 / smoothness:g}, where iterates can grow; "
+                "give less"
+            )
+        return method, settings.step, smoothness
+    if method in ("algorithm1", "algorithm2"):
+        letter = "rho" if method == "algorithm1" else "c1"
+        raise ConfigError(f"step: the paper leaves {letter} of {method} to the user; pass --step")
+    if method == "strongly_convex":
+        if settings.lambda_ <= 0:
+            raise ConfigError(
+                "lambda: the method strongly_convex steps by 1 / lambda; give a positive lambda"
+            )
+        return method, 1.0 / settings.lambda_, smoothness
+    if smoothness is None:
+        if loss.name == "hinge":
+            raise ConfigError(
+                f"method: {method} has no step for the hinge, which has a kink; use strongly_convex or "
+                "pass --step"
+            )
+        raise ConfigError(
+            "step: a constant step needs the curvature of the objective, which clipped gradients do not "
+            "tell; "
+            "pass --smoothness from public data, --step, or bound features with --bound features:R"
+        )
+    return method, 1.0 / smoothness, smoothness
+
+
+def describe_setup(setup: Setup) -> dict[str, Any]:
+    """The statement of what is protected and how, as plain values, from a setup."""
+    settings, bound = setup.settings, setup.bound
+    learner = settings.learner
+    owners = []
+    for owner, epsilon, weight in zip(setup.owners, setup.epsilons, setup.weights, strict=True):
+        answers = owner.answers
+        private = answers.name != "none"
+        owners.append(
+            {
+                "name": owner.name,
+                "n_samples": owner.n_samples,
+                "epsilon": epsilon if bound.enforced and private else None,
+                "epsilon_per_owner": owner.epsilon if bound.enforced and private else None,
+                "noise_scale": math.sqrt(answers.variance) / owner.batch_size if private else 0.0,
+                "lattice": answers.step / owner.batch_size,
+                "weight": float(weight),
+                "batch": owner.batch_size,
+            }
+        )
+    claim = bound.enforced and any(o["epsilon"] is not None for o in owners)
+    if all(owner.answers.name == "none" for owner in setup.owners):
+        sentence = "No epsilon is claimed: answers are exact."
+    elif not bound.enforced:
+        sentence = "No epsilon is claimed: " + bound.describe() + "."
+    else:
+        sentence = (
+            "All answers of an owner together change their distribution by at most the factor e^epsilon"
+            + (f" (except with probability {settings.delta:g})" if settings.mechanism == "gaussian" else "")
+            + " when one of its records is replaced; the numbers of records are public."
+        )
+        if learner is not None:
+            sentence += f" The model is for {learner} alone, whose own records it does not protect."
+    return {
+        "unit": "one record of one owner",
+        "adjacency": "replace-one",
+        "claimed": claim,
+        "sentence": sentence,
+        "mechanism": settings.mechanism,
+        "delta": settings.delta if settings.mechanism == "gaussian" else 0.0,
+        "rounds": settings.rounds,
+        "bound": {
+            "kind": bound.kind,
+            "xi": bound.xi if math.isfinite(bound.xi) else None,
+            "norm": "l2" if bound.euclidean else "l1",
+            "enforced": bound.enforced,
+            "sentence": bound.describe(),
+        },
+        "kappa": setup.kappa,
+        "sampler": "grid" if settings.mechanism == "gaussian" else "discrete, exact",
+        "owners": owners,
+    }

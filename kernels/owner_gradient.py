@@ -1,0 +1,221 @@
+r"""Sums of per-record gradients, each bounded before it is added, by an owner of rows.
+
+For a record (x, y), parameters theta and an optional constant coordinate,
+
+.. math:: u = [\min(1, R / \|x\|)\, x,\; 1], \qquad g = \ell'(u^\top\theta, y)\, u,
+          \qquad \bar g = \min(1, \Xi / \|g\|)\, g,
+
+with the l1 or the l2 norm. Each coordinate of the bounded gradient is rounded to
+a multiple of ``unit`` before it is added. With a unit that is a power of two and
+sums below ``2**53`` units, floating-point addition is *exact*: the sum does not
+depend on the order of the rows, on the number of threads or on how the rows are
+read, and replacing one record changes it by at most twice the bound, with no
+allowance for accumulated rounding.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from fastadmm.kernels.exponential import exp_nonpositive
+from fastadmm.kernels.policy import inline, kernel
+
+__all__ = [
+    "HINGE",
+    "LOGISTIC",
+    "SQUARED",
+    "owner_csr_gradient",
+    "owner_dense_gradient",
+    "owner_dense_moments",
+    "owner_slope",
+]
+
+#: Codes of the losses.
+SQUARED, HINGE, LOGISTIC = 0, 1, 2
+
+#: Adding and subtracting this many units rounds to the nearest unit.
+_ROUNDER = 1.5 * 2.0**52
+
+
+@inline
+def owner_slope(code, z, y):
+    """Derivative in z of the loss: squared ``(z - y)**2 / 2``, hinge, logistic (labels -1 and 1).
+
+    At the hinge's kink it is 0, always: a subgradient must not be chosen at random or by the data.
+    """
+    if code == 0:
+        return z - y
+    margin = y * z
+    if code == 1:
+        return -y if margin < 1.0 else 0.0
+    e = exp_nonpositive(-abs(margin))
+    tail = e / (1.0 + e)
+    return -y * (tail if margin >= 0.0 else 1.0 - tail)
+
+
+@inline
+def _bounded(slope, norm, limit):
+    """The slope after scaling the record's gradient, of norm ``|slope| * norm``, to the limit."""
+    size = abs(slope) * norm
+    # An overflow must not become a NaN in the answer, which would tell that the record is there.
+    if not size < math.inf:
+        return 0.0
+    return slope * (limit / size) if size > limit else slope
+
+
+@inline
+def _total_norm(part, scale, intercept, euclidean):
+    """Norm of ``[scale * x, 1]`` from the norm of x (l1), or its square (l2)."""
+    if euclidean:
+        return math.sqrt(part * scale * scale + intercept)
+    return part * scale + intercept
+
+
+@inline
+def _row_scale(part, limit, euclidean):
+    """Factor that brings a row into the ball of the given radius."""
+    norm = math.sqrt(part) if euclidean else part
+    return limit / norm if norm > limit else 1.0
+
+
+@kernel
+def owner_dense_gradient(
+    X, y, theta, code, intercept, euclidean, row_limit, target_limit, limit, unit, out, start, stop
+):
+    """Add the bounded gradients of a range of dense rows to ``out``.
+
+    Parameters
+    ----------
+    X : ndarray of shape (n, d)
+        Features.
+    y : ndarray of shape (n,)
+        Targets; -1 and 1 for hinge and logistic.
+    theta : ndarray of shape (d,) or (d + 1,)
+        Parameters; the last one is the constant's, where there is one.
+    code : int
+        Loss.
+    intercept : int
+        1 for a constant coordinate, else 0.
+    euclidean : bool
+        l2 norms instead of l1.
+    row_limit, target_limit : float
+        R and the bound on the absolute target; infinite for none.
+    limit : float
+        Bound on each record's gradient; infinite for none.
+    unit : float
+        Power of two to whose multiples contributions are rounded; 0 rounds nothing.
+    out : ndarray of shape (d,) or (d + 1,)
+        Sums, added to.
+    start, stop : int
+        Row range.
+    """
+    d = X.shape[1]
+    magic = _ROUNDER * unit
+    for i in range(start, stop):
+        z = 0.0
+        part = 0.0
+        if euclidean:
+            for j in range(d):
+                z += X[i, j] * theta[j]
+                part += X[i, j] * X[i, j]
+        else:
+            for j in range(d):
+                z += X[i, j] * theta[j]
+                part += abs(X[i, j])
+        scale = _row_scale(part, row_limit, euclidean)
+        z *= scale
+        if intercept:
+            z += theta[d]
+        target = min(max(y[i], -target_limit), target_limit)
+        norm = _total_norm(part, scale, intercept, euclidean)
+        slope = _bounded(owner_slope(code, z, target), norm, limit)
+        if slope != 0.0:
+            factor = slope * scale
+            for j in range(d):
+                out[j] += (factor * X[i, j] + magic) - magic
+            if intercept:
+                out[d] += (slope + magic) - magic
+
+
+@kernel
+def owner_csr_gradient(
+    indptr,
+    indices,
+    data,
+    y,
+    theta,
+    code,
+    intercept,
+    euclidean,
+    row_limit,
+    target_limit,
+    limit,
+    unit,
+    out,
+    start,
+    stop,
+):
+    """Add the bounded gradients of a range of sparse rows to ``out``.
+
+    Parameters
+    ----------
+    indptr : ndarray of int64, shape (n + 1,)
+    indices : ndarray of unsigned int, shape (nnz,)
+    data : ndarray of float, shape (nnz,)
+        Compressed sparse rows.
+    y, theta, code, intercept, euclidean, row_limit, target_limit, limit, unit, out, start, stop
+        As of :func:`owner_dense_gradient`.
+    """
+    d = len(theta) - intercept
+    magic = _ROUNDER * unit
+    for i in range(start, stop):
+        z = 0.0
+        part = 0.0
+        for k in range(indptr[i], indptr[i + 1]):
+            z += data[k] * theta[indices[k]]
+            part += data[k] * data[k] if euclidean else abs(data[k])
+        scale = _row_scale(part, row_limit, euclidean)
+        z *= scale
+        if intercept:
+            z += theta[d]
+        target = min(max(y[i], -target_limit), target_limit)
+        norm = _total_norm(part, scale, intercept, euclidean)
+        slope = _bounded(owner_slope(code, z, target), norm, limit)
+        if slope != 0.0:
+            factor = slope * scale
+            for k in range(indptr[i], indptr[i + 1]):
+                out[indices[k]] += (factor * data[k] + magic) - magic
+            if intercept:
+                out[d] += (slope + magic) - magic
+
+
+@kernel
+def owner_dense_moments(X, y, intercept, euclidean, row_limit, target_limit, unit, out, start, stop):
+    """Add ``[u, t] [u, t]'`` (upper triangle) of a range of dense rows to ``out``; t is the bounded target.
+
+    For the squared loss with bounded features these moments hold every gradient
+    of the owner, so one pass over the rows serves all rounds.
+
+    Parameters
+    ----------
+    X, y, intercept, euclidean, row_limit, target_limit, unit, start, stop
+        As of :func:`owner_dense_gradient`.
+    out : ndarray of shape (p + 1, p + 1)
+        p is d, or d + 1 with a constant coordinate.
+    """
+    d = X.shape[1]
+    magic = _ROUNDER * unit
+    size = d + intercept + 1
+    row = np.ones(size)
+    for i in range(start, stop):
+        part = 0.0
+        for j in range(d):
+            part += X[i, j] * X[i, j] if euclidean else abs(X[i, j])
+        scale = _row_scale(part, row_limit, euclidean)
+        for j in range(d):
+            row[j] = scale * X[i, j]
+        row[size - 1] = min(max(y[i], -target_limit), target_limit)
+        for a in range(size):
+            for b in range(a, size):
+                out[a, b] += (row[a] * row[b] + magic) - magic

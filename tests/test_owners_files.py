@@ -1,0 +1,188 @@
+"""Rows of a file become owners: sizes, a column, separate files; overlap; public scaling; faults."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+from fastadmm.data_tools.owners import Reading, convert_owners
+from fastadmm.errors import ConfigError, FastadmmError, FormatError, InputError
+from fastadmm.owners.collection import open_owners
+from fastadmm.owners.owner_file import open_owner
+from scipy import sparse
+
+from run_tools import run
+
+CSV = Reading(label="sick")
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Path:
+    rng = np.random.default_rng(0)
+    lines = ["age,bmi,clinic,sick"]
+    for i in range(40):
+        clinic = ("north", "south west", "7")[i % 3]
+        a, b = rng.normal(size=2)
+        lines.append(f"{a},{b},{clinic},{'yes' if rng.random() < 0.5 else 'no'}")
+    path = tmp_path / "all.csv"
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def rows(owner):
+    return np.concatenate([block for _, block in owner.iter_rows(7)])
+
+
+def raw(path: Path) -> np.ndarray:
+    return np.array([[float(v) for v in line.split(",")[:2]] for line in path.read_text().splitlines()[1:]])
+
+
+def test_by_sizes(table, tmp_path):
+    data = convert_owners(
+        [table], tmp_path / "o", sizes=[10, 30], reading=Reading(label="sick", drop=["clinic"])
+    )
+    assert data.names == ["owner-1", "owner-2"]
+    assert [o.n_samples for o in data.owners] == [10, 30]
+    X = np.concatenate([rows(o) for o in data.owners])
+    assert (raw(table) == X).all()
+    assert set(np.concatenate([o.targets() for o in data.owners])) == {-1.0, 1.0}
+    assert data.classes == ("no", "yes")
+    assert data.kappa == 1
+
+
+def test_by_a_column(table, tmp_path):
+    data = convert_owners([table], tmp_path / "o", by="clinic", reading=CSV)
+    assert data.names == ["7", "north", "south-west"]
+    assert (rows(data.owners[1]) == raw(table)[0::3]).all()
+    assert data.owners[0].feature_names == ["age", "bmi"]
+
+
+def test_one_file_each_with_names(tmp_path):
+    for name, count in (("a", 3), ("b", 5)):
+        text = "x,y\n" + "".join(f"{i},{i * 0.5 + count}\n" for i in range(count))
+        (tmp_path / f"{name}.csv").write_text(text)
+    data = convert_owners(
+        [tmp_path / "a.csv", tmp_path / "b.csv"], tmp_path / "o", reading=Reading(label="y"), names=["p", "q"]
+    )
+    assert data.names == ["p", "q"]
+    assert data.task == "regression"
+    assert data.owners[1].targets().tolist() == [5.0, 5.5, 6.0, 6.5, 7.0]
+
+
+@pytest.mark.parametrize("kind", ["libsvm", "npz", "npz-csr"])
+def test_other_formats(tmp_path, kind):
+    rng = np.random.default_rng(1)
+    X = sparse.random_array((20, 6), density=0.3, rng=rng, format="csr")
+    X[0, 5] = 1.0
+    X = X.tocsr()
+    y = np.where(rng.random(20) < 0.5, -1, 1)
+    path = tmp_path / ("d.txt" if kind == "libsvm" else "d.npz")
+    who = np.arange(20) % 2
+    if kind == "libsvm":
+        from sklearn.datasets import dump_svmlight_file
+
+        dump_svmlight_file(X, y, str(path), zero_based=False)
+    elif kind == "npz":
+        np.savez(path, X=X.toarray(), y=y, who=who)
+    else:
+        np.savez(path, data=X.data, indices=X.indices, indptr=X.indptr, shape=X.shape, y=y, who=who)
+    if kind == "libsvm":
+        data = convert_owners([path], tmp_path / "o", sizes=[8, 12])
+        expected = [slice(0, 8), slice(8, 20)]
+    else:
+        data = convert_owners([path], tmp_path / "o", by="who")
+        expected = [who == 0, who == 1]
+    for owner, chosen in zip(data.owners, expected, strict=True):
+        assert owner.kind == ("dense" if kind == "npz" else "csr")
+        for _, block in owner.iter_rows():
+            block = block if isinstance(block, np.ndarray) else block.toarray()
+            assert block == pytest.approx(X.toarray()[chosen])
+        assert (owner.targets() == y[chosen]).all()
+
+
+def test_overlap_is_refused_or_counted(tmp_path):
+    lines = [f"{i},{i % 2}\n" for i in range(6)]
+    (tmp_path / "a.csv").write_text("x,y\n" + "".join(lines[:4]))
+    (tmp_path / "b.csv").write_text("x,y\n-0.0,0\n" + "".join(lines[3:]))
+    sources = [tmp_path / "a.csv", tmp_path / "b.csv"]
+    with pytest.raises(InputError, match=r"2 records are with several owners; rows 1 .* 5 "):
+        convert_owners(sources, tmp_path / "o", reading=Reading(label="y"))
+    assert not (tmp_path / "o").exists()
+    data = convert_owners(sources, tmp_path / "o", reading=Reading(label="y"), overlap="count")
+    assert data.kappa == 2
+
+
+def test_scaling_and_components_come_from_the_public_file(tmp_path):
+    rng = np.random.default_rng(3)
+    for name, count in (("private", 30), ("public", 50)):
+        X = rng.normal(size=(count, 4)) @ np.diag([1, 2, 3, 9.0]) + 5
+        np.savez(tmp_path / f"{name}.npz", X=X, y=X @ [1.0, 2, 3, 4] + 0.5)
+    public = np.load(tmp_path / "public.npz")["X"]
+    private = np.load(tmp_path / "private.npz")["X"]
+    data = convert_owners(
+        [tmp_path / "private.npz"], tmp_path / "o", sizes=[10, 20], public=tmp_path / "public.npz",
+        standardize=True, components=2,
+    )  # fmt: skip
+    scaled = (private - public.mean(axis=0)) / public.std(axis=0)
+    correlation = np.corrcoef(public.T)
+    vectors = np.linalg.eigh(correlation)[1][:, ::-1][:, :2]
+    X = np.concatenate([rows(o) for o in data.owners])
+    assert np.abs(X) == pytest.approx(np.abs(scaled @ vectors))
+    assert data.owners[0].feature_names == ["component-1", "component-2"]
+    assert data.owners[0].source_names == ["f1", "f2", "f3", "f4"]
+
+
+def test_options_that_do_not_go_together(table, tmp_path):
+    def refuse(error, match, sources=(table,), **options):
+        with pytest.raises(error, match=match) as caught:
+            convert_owners(sources, tmp_path / "o", **{"reading": CSV, **options})
+        assert "\n" not in str(caught.value)
+
+    refuse(ConfigError, "how are rows given")
+    refuse(ConfigError, "divide one file", sources=(table, table), sizes=[1])
+    refuse(InputError, "at least one row", sizes=[0, 40])
+    refuse(InputError, "add up to 41", sizes=[40, 1], reading=Reading(label="sick", drop=["clinic"]))
+    refuse(InputError, "pass --drop-rest", sizes=[20, 10], reading=Reading(label="sick", drop=["clinic"]))
+    refuse(ConfigError, "must come from public data", by="clinic", standardize=True)
+    refuse(ConfigError, "say what to take", by="clinic", public=table)
+    refuse(ConfigError, "2 names for 3", by="clinic", names=["a", "b"])
+    refuse(InputError, "did you mean 'clinic'", by="clinics")
+    refuse(ConfigError, "--overlap 'maybe'", by="clinic", overlap="maybe")
+
+
+def test_mismatched_features_are_named(table, tmp_path):
+    other = tmp_path / "other.csv"
+    other.write_text("age,height,sick\n1,2,yes\n")
+    with pytest.raises(InputError, match="'bmi' is in only one of them"):
+        convert_owners([table, other], tmp_path / "o", reading=Reading(label="sick", drop=[]), task="auto")
+
+
+def test_damage_is_found(table, tmp_path):
+    data = convert_owners([table], tmp_path / "o", by="clinic", reading=CSV)
+    path = data.owners[0].path
+    with h5py.File(path, "a") as file:
+        file["y"][3] = 0.5
+    with pytest.raises(InputError, match=r"row 4: value 0\.5 is not -1 or 1"):
+        open_owner(path).targets()
+    with h5py.File(path, "a") as file:
+        file.attrs["name"] = "somebody"
+    with pytest.raises(FormatError, match="is the file of 'somebody'"):
+        open_owners(data.path)
+    (data.path / "owners.toml").write_text("format = 3")
+    with pytest.raises(FormatError, match="damaged"):
+        open_owners(data.path)
+    with pytest.raises(FastadmmError, match=r"no owners\.toml"):
+        open_owners(tmp_path)
+
+
+def test_command_line(table, tmp_path, capsys):
+    arguments = ["owners", "convert", table, "--label", "sick", "-o", tmp_path / "o"]
+    assert run(*arguments, "--by", "clinic") == 0
+    assert "no record with two owners" in capsys.readouterr().out
+    assert run(*arguments, "--sizes", "a") == 5
+    assert run(*arguments, "--by", "clinic") == 6
+    assert capsys.readouterr().err.count("\n") == 2
+    assert run(*arguments, "--by", "clinic", "--force", "--json") == 0
+    assert '"kappa": 1' in capsys.readouterr().out

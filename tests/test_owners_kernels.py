@@ -1,0 +1,303 @@
+"""Gradient kernels and noise of owners of rows, against slow twins and exact laws."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from fastadmm.engine import Engine
+from fastadmm.kernels.owner_batch import owner_batch_slopes
+from fastadmm.kernels.owner_gradient import owner_csr_gradient, owner_dense_gradient, owner_dense_moments
+from fastadmm.kernels.owner_noise import discrete_laplace
+from fastadmm.owners.bound import make_bound
+from fastadmm.owners.gaussian import gaussian_steps, noise_multiplier, secret_batch
+from fastadmm.owners.losses import LOSSES
+from fastadmm.owners.mechanism import (
+    GaussianAnswers,
+    LaplaceAnswers,
+    discrete_laplace_integers,
+    lattice_unit,
+    make_answers,
+)
+from fastadmm.owners.owner import Owner, Rows
+from scipy import sparse, stats
+
+
+def naive_slope(loss, z, y):
+    if loss == "squared":
+        return z - y
+    if loss == "hinge":
+        return -y if y * z < 1 else 0.0
+    return -y / (1.0 + math.exp(y * z))
+
+
+def naive_gradient(X, y, theta, loss, intercept, euclidean, row_limit, target_limit, limit):
+    """Sum of bounded gradients, one record after the other; also the largest norm."""
+    total, largest = np.zeros(len(theta)), 0.0
+    order = 2 if euclidean else 1
+    for row, target in zip(X, y, strict=True):
+        row = np.asarray(row, dtype=float)
+        row = row * min(1.0, row_limit / max(np.linalg.norm(row, order), 1e-300))
+        u = np.append(row, 1.0) if intercept else row
+        if loss == "squared":
+            target = min(max(target, -target_limit), target_limit)
+        gradient = naive_slope(loss, float(u @ theta), target) * u
+        size = np.linalg.norm(gradient, order)
+        if size > limit:
+            gradient = gradient * (limit / size)
+        largest = max(largest, float(np.linalg.norm(gradient, order)))
+        total += gradient
+    return total, largest
+
+
+def words_of(seed):
+    generator = np.random.default_rng(seed)
+    return lambda count: generator.integers(0, 2**64, size=count, dtype=np.uint64)
+
+
+def problem(seed, n=60, d=7, loss="squared"):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, d)) * rng.choice([0.0, 0.3, 4.0], size=(n, d))
+    y = rng.normal(size=n) * 3 if loss == "squared" else np.sign(rng.normal(size=n))
+    return X, y, rng
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("euclidean", [False, True])
+@pytest.mark.parametrize("intercept", [0, 1])
+@pytest.mark.parametrize(("row_limit", "limit"), [(math.inf, math.inf), (math.inf, 0.7), (1.5, 2.0)])
+def test_gradient_kernels_are_their_twin(loss, euclidean, intercept, row_limit, limit):
+    X, y, rng = problem(1, loss=loss)
+    theta = rng.normal(size=X.shape[1] + intercept)
+    expected, _ = naive_gradient(X, y, theta, loss, intercept, euclidean, row_limit, 2.0, limit)
+    tail = (LOSSES[loss].code, intercept, euclidean, row_limit, 2.0 if loss == "squared" else math.inf, limit)
+    dense, csr = np.zeros(len(theta)), np.zeros(len(theta))
+    owner_dense_gradient(X, y, theta, *tail, 0.0, dense, 0, len(y))
+    S = sparse.csr_array(X)
+    parts = (S.indptr.astype(np.int64), S.indices.astype(np.uint32), S.data)
+    owner_csr_gradient(*parts, y, theta, *tail, 0.0, csr, 0, len(y))
+    assert dense == pytest.approx(expected, rel=1e-12, abs=1e-12)
+    assert csr == pytest.approx(expected, rel=1e-12, abs=1e-12)
+    # On the lattice the sum is exact, so that pieces in any order give the same bits.
+    unit = lattice_unit(len(y), 50.0)
+    whole, pieces = np.zeros(len(theta)), np.zeros(len(theta))
+    owner_dense_gradient(X, y, theta, *tail, unit, whole, 0, len(y))
+    for start in range(50, -10, -10):
+        owner_dense_gradient(X, y, theta, *tail, unit, pieces, start, start + 10)
+    assert (whole == pieces).all()
+    assert (whole / unit == np.rint(whole / unit)).all()
+    assert whole == pytest.approx(expected, abs=len(y) * unit)
+
+
+def test_moments_hold_every_gradient():
+    X, y, rng = problem(2)
+    for intercept in (0, 1):
+        p = X.shape[1] + intercept
+        out = np.zeros((p + 1, p + 1))
+        owner_dense_moments(X, y, intercept, False, 1.5, 2.0, 0.0, out, 0, len(y))
+        full = np.triu(out) + np.triu(out, 1).T
+        theta = rng.normal(size=p)
+        expected, _ = naive_gradient(X, y, theta, "squared", intercept, False, 1.5, 2.0, math.inf)
+        assert full[:-1, :-1] @ theta - full[:-1, -1] == pytest.approx(expected, rel=1e-12, abs=1e-12)
+
+
+def test_batch_kernel_is_its_twin():
+    X, y, rng = problem(3, loss="hinge")
+    thetas = rng.normal(size=(X.shape[1], 4))
+    for name, loss in LOSSES.items():
+        scores = X @ thetas
+        norms = np.abs(X).sum(axis=1)
+        owner_batch_slopes(scores, y, norms, loss.code, 0.7)
+        for r in range(4):
+            expected, _ = naive_gradient(X, y, thetas[:, r], name, 0, False, math.inf, math.inf, 0.7)
+            assert X.T @ scores[:, r] == pytest.approx(expected, rel=1e-10, abs=1e-10)
+
+
+def test_overflow_in_a_record_is_no_nan():
+    X = np.array([[1e300, 1e300], [1.0, 2.0]])
+    out = np.zeros(2)
+    owner_dense_gradient(
+        X, np.zeros(2), np.array([1e300, 0.0]), 0, 0, False, math.inf, math.inf, 1.0, 0.0, out, 0, 2
+    )
+    assert np.isfinite(out).all()
+
+
+# --- noise -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("scale", [1, 2, 3, 7])
+def test_discrete_laplace_has_the_exact_probabilities(scale):
+    sample = discrete_laplace_integers(scale, 200_000, words_of(scale))
+    q = math.exp(-1.0 / scale)
+    reach = 6 * scale
+    support = np.arange(-reach, reach + 1)
+    expected = (1 - q) / (1 + q) * q ** np.abs(support)
+    counts = np.array([(sample == k).sum() for k in support], dtype=float)
+    rest = len(sample) - counts.sum()
+    probability = np.append(expected, 1 - expected.sum())
+    assert stats.chisquare(np.append(counts, rest), probability * len(sample)).pvalue > 1e-4
+
+
+def test_discrete_laplace_is_laplace_far_above_the_lattice():
+    scale = 2**33 + 12345
+    sample = discrete_laplace_integers(scale, 100_000, words_of(0)) / scale
+    assert stats.kstest(sample, "laplace").pvalue > 1e-3
+    # low-order bits are those of the law: uniform
+    odd = discrete_laplace_integers(scale, 100_000, words_of(1)) & 1
+    assert abs(odd.mean() - 0.5) < 0.01
+
+
+def test_kernel_stops_before_words_run_out():
+    out = np.zeros(1000, dtype=np.int64)
+    done = discrete_laplace(words_of(5)(5000), 100, out, 0)
+    assert 0 < done < 1000
+    assert discrete_laplace(words_of(5)(100), 100, out, 0) == 0
+
+
+def test_published_answers_have_the_stated_scale_and_law():
+    """Kolmogorov-Smirnov on what an owner really publishes, with the operating system's noise."""
+    X, y, _ = problem(4, n=500, d=40)
+    n, rounds, epsilon = 500, 20, 0.5
+    for mechanism, law in (("laplace", "laplace"), ("gaussian", "norm")):
+        bound = make_bound(
+            "clip:1.5",
+            LOSSES["squared"],
+            euclidean=mechanism == "gaussian",
+            n_features=40,
+            intercept=False,
+            theta_max=10,
+        )
+        owner = Owner(
+            "a", Rows(X, y), loss=LOSSES["squared"], bound=bound, intercept=False, mechanism=mechanism,
+            epsilon=epsilon, rounds=rounds, delta=1e-6,
+        )  # fmt: skip
+        theta = np.full(40, 0.1)
+        exact = owner.total(theta) / n
+        noise = np.concatenate([owner.answer(theta) - exact for _ in range(100)])
+        if mechanism == "laplace":
+            scale = 2 * 1.5 * rounds / (n * epsilon)  # the paper's b
+            assert isinstance(owner.answers, LaplaceAnswers)
+            assert owner.answers.epsilon_round * rounds <= epsilon
+            assert math.sqrt(owner.answers.variance / 2) / n == pytest.approx(scale, rel=1e-6)
+        else:
+            scale = 2 * 1.5 * math.sqrt(rounds) * noise_multiplier(epsilon, 1e-6) / n
+            assert isinstance(owner.answers, GaussianAnswers)
+            assert owner.answers.sigma / n == pytest.approx(scale, rel=1e-6)
+        assert stats.kstest(noise / scale, law).pvalue > 1e-4
+        steps = (noise + np.tile(exact, 100)) * n / owner.answers.step
+        assert np.abs(steps - np.rint(steps)).max() < 1e-3
+
+
+def test_laplace_is_pure_at_the_worst_lattice_point():
+    bound = make_bound(
+        "clip:1", LOSSES["hinge"], euclidean=False, n_features=3, intercept=False, theta_max=10
+    )
+    answers = make_answers("laplace", bound, n_records=1000, n_parameters=3, rounds=7, epsilon=0.3)
+    assert isinstance(answers, LaplaceAnswers)
+    # two sums 2 Xi apart, plus rounding of records and of the sum
+    steps = math.floor((2.0 + 3 * lattice_unit(1000, 1.0)) / answers.step) + 3
+    assert 7 * steps / answers.scale <= 0.3 * (1 + 1e-9)
+
+
+def test_gaussian_multiplier_solves_the_law():
+    for epsilon, delta in ((0.05, 1e-9), (1.0, 1e-5), (16.0, 1e-7)):
+        mu = 1 / noise_multiplier(epsilon, delta)
+        law = stats.norm.cdf(mu / 2 - epsilon / mu) - math.exp(epsilon) * stats.norm.cdf(
+            -mu / 2 - epsilon / mu
+        )
+        assert law == pytest.approx(delta, rel=1e-4)
+    assert noise_multiplier(1.0, 1e-5) == pytest.approx(3.731, abs=1e-3)
+
+
+def test_gaussian_steps_are_integers_of_the_stated_scale():
+    sample = gaussian_steps(1000.0, 50_000)
+    assert stats.kstest(sample / 1000.0, "norm").pvalue > 1e-4
+    assert (gaussian_steps(1000.0, 50) != gaussian_steps(1000.0, 50)).any()
+
+
+def test_batches_are_subsets_of_the_size():
+    seen = np.zeros(40)
+    for _ in range(400):
+        mask = secret_batch(40, 10)
+        assert mask.sum() == 10
+        seen += mask
+    assert stats.chisquare(seen).pvalue > 1e-5
+
+
+# --- sensitivity -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("text", ["clip:0.8", "features:1.3"])
+@pytest.mark.parametrize("euclidean", [False, True])
+def test_no_neighbour_moves_an_answer_by_more_than_the_bound(loss, text, euclidean):
+    """Adversarial search: hill climbing over the replaced record, its target and the query."""
+    rng = np.random.default_rng(7)
+    d, theta_max, target_bound = 4, 2.0, 1.7
+    bound = make_bound(
+        text, LOSSES[loss], euclidean=euclidean, n_features=d, intercept=True, theta_max=theta_max,
+        target_bound=target_bound,
+    )  # fmt: skip
+    order = 2 if euclidean else 1
+    X, y, _ = problem(8, n=5, d=d, loss=loss)
+
+    def owner(X, y):
+        return Owner(
+            "a", Rows(X, y), loss=LOSSES[loss], bound=bound, intercept=True, epsilon=1.0, rounds=3,
+            delta=1e-3, mechanism="gaussian" if euclidean else "laplace",
+        )  # fmt: skip
+
+    def moved(point):
+        first, second, theta = point[:d], point[d : 2 * d], point[2 * d : 3 * d + 1]
+        theta = np.clip(theta, -theta_max, theta_max)
+        ends = point[-2:] if loss == "squared" else np.sign(point[-2:] + 1e-300)
+        A, B, a, b = X.copy(), X.copy(), y.copy(), y.copy()
+        A[2], B[2], a[2], b[2] = first, second, ends[0], ends[1]
+        return float(np.linalg.norm(owner(A, a).total(theta) - owner(B, b).total(theta), order))
+
+    best = 0.0
+    for _ in range(6):
+        point = rng.normal(size=3 * d + 3) * 3
+        value, size = moved(point), 3.0
+        for _ in range(120):
+            other = point + size * rng.normal(size=len(point)) * (rng.random(len(point)) < 0.4)
+            found = moved(other)
+            if found > value:
+                point, value = other, found
+            else:
+                size = max(size * 0.97, 1e-2)
+        best = max(best, value)
+    unit = lattice_unit(5, bound.xi)
+    assert best <= 2 * bound.xi + 1e-9 + (d + 1) * unit
+    assert best >= 0.8 * 2 * bound.xi / (math.sqrt(d + 1) if text[0] == "f" else 1.0)
+
+
+def test_answers_do_not_depend_on_threads_or_reading(tmp_path):
+    from fastadmm.owners.owner_file import OwnerWriter, open_owner
+
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(30_000, 6)), np.sign(rng.normal(size=30_000))
+    for kind in ("dense", "csr"):
+        path = tmp_path / f"{kind}.h5"
+        with OwnerWriter(
+            path, name="a", n_features=6, kind=kind, task="classification", feature_names=list("abcdef"),
+            classes=("no", "yes"),
+        ) as writer:  # fmt: skip
+            writer.append(X if kind == "dense" else sparse.csr_array(X), y)
+        bound = make_bound(
+            "clip:1", LOSSES["logistic"], euclidean=False, n_features=6, intercept=True, theta_max=10
+        )
+        totals = [
+            Owner(
+                "a", Rows(open_owner(path), in_memory=in_memory), loss=LOSSES["logistic"], bound=bound,
+                intercept=True, mechanism="laplace", epsilon=1.0, rounds=2, engine=Engine(threads),
+            ).total(np.linspace(-1, 1, 7))
+            for threads, in_memory in ((1, True), (2, True), (2, False))
+        ]  # fmt: skip
+        assert (totals[0] == totals[1]).all()
+        assert (totals[0] == totals[2]).all()
+        expected, _ = naive_gradient(
+            X, y, np.linspace(-1, 1, 7), "logistic", 1, False, math.inf, math.inf, 1.0
+        )
+        assert totals[0] == pytest.approx(expected, rel=1e-9)
