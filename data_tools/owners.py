@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -320,11 +321,15 @@ def _blocks(readers: Sequence[Source], stage: str, progress: Progress | None) ->
     for reader in readers:
         on_read: OnRead | None = None
         if progress is not None:
-            on_read = lambda seen, done=done: progress(stage, done + seen, total)  # type: ignore[misc]  # noqa: E731
+            on_read = partial(_report, progress, stage, done, total)
         for block in reader.blocks(on_read):
             yield row, block
             row += block.X.shape[0]
         done += Path(reader.path).stat().st_size if progress is not None else 0
+
+
+def _report(progress: Progress, stage: str, done: int, total: int, seen: int) -> None:
+    progress(stage, done + seen, total)
 
 
 def _scan(readers: Sequence[Source], progress: Progress | None) -> _Scan:

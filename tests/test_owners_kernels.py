@@ -11,7 +11,7 @@ from fastadmm.kernels.owner_batch import owner_batch_slopes
 from fastadmm.kernels.owner_gradient import owner_csr_gradient, owner_dense_gradient, owner_dense_moments
 from fastadmm.kernels.owner_noise import discrete_laplace
 from fastadmm.owners.bound import make_bound
-from fastadmm.owners.gaussian import gaussian_steps, noise_multiplier, secret_batch
+from fastadmm.owners.gaussian import gaussian_steps, secret_batch
 from fastadmm.owners.losses import LOSSES
 from fastadmm.owners.mechanism import (
     GaussianAnswers,
@@ -21,6 +21,7 @@ from fastadmm.owners.mechanism import (
     make_answers,
 )
 from fastadmm.owners.owner import Owner, Rows
+from fastadmm.privacy.accounting import noise_multiplier
 from scipy import sparse, stats
 
 
@@ -198,16 +199,6 @@ def test_laplace_is_pure_at_the_worst_lattice_point():
     # two sums 2 Xi apart, plus rounding of records and of the sum
     steps = math.floor((2.0 + 3 * lattice_unit(1000, 1.0)) / answers.step) + 3
     assert 7 * steps / answers.scale <= 0.3 * (1 + 1e-9)
-
-
-def test_gaussian_multiplier_solves_the_law():
-    for epsilon, delta in ((0.05, 1e-9), (1.0, 1e-5), (16.0, 1e-7)):
-        mu = 1 / noise_multiplier(epsilon, delta)
-        law = stats.norm.cdf(mu / 2 - epsilon / mu) - math.exp(epsilon) * stats.norm.cdf(
-            -mu / 2 - epsilon / mu
-        )
-        assert law == pytest.approx(delta, rel=1e-4)
-    assert noise_multiplier(1.0, 1e-5) == pytest.approx(3.731, abs=1e-3)
 
 
 def test_gaussian_steps_are_integers_of_the_stated_scale():

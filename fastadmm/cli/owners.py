@@ -194,6 +194,12 @@ def train(
     batch: Annotated[
         float | None, typer.Option(help="Share of its records in each answer (gaussian). [default: 1]")
     ] = None,
+    ledger: Annotated[
+        Path | None, typer.Option(readable=False, help="Privacy ledger that runs on the same data share.")
+    ] = None,
+    budget: Annotated[
+        str | None, typer.Option(help="Most that all runs of the ledger may spend, like --epsilon.")
+    ] = None,
     threads: Annotated[int | None, typer.Option(help="Threads; the sums do not depend on it.")] = None,
     objective: Annotated[
         bool,
@@ -233,10 +239,12 @@ def train(
         "weights": weights,
         "learner": learner,
         "batch": batch,
+        "ledger": str(ledger) if ledger is not None else None,
+        "budget": budget,
         "threads": threads,
     }
     base = read_settings(config) if config is not None else {}
-    for key in ("provenance", "objective"):
+    for key in ("provenance", "objective", "run"):
         base.pop(key, None)
     if config is None and data is None:
         raise ConfigError("owners train: give a directory, or --config with the key 'data'")

@@ -1,4 +1,4 @@
-"""Gaussian answers: exact composition, secret batches accounted by a library, noise on a lattice."""
+"""Gaussian answers: noise on a lattice, and secret batches accounted by a library."""
 
 from __future__ import annotations
 
@@ -9,38 +9,9 @@ from functools import lru_cache
 import numpy as np
 
 from fastadmm.errors import ConfigError
+from fastadmm.privacy.accounting import noise_multiplier
 
-__all__ = ["batch_multiplier", "gaussian_steps", "noise_multiplier", "secret_batch"]
-
-
-@lru_cache(maxsize=256)
-def noise_multiplier(epsilon: float, delta: float) -> float:
-    r"""Smallest :math:`\sigma / \Delta` of one Gaussian release that is (epsilon, delta)-private.
-
-    Solves :math:`\delta = \Phi(\mu/2 - \varepsilon/\mu) - e^\varepsilon \Phi(-\mu/2 - \varepsilon/\mu)` for
-    :math:`\mu = \Delta / \sigma` (Balle and Wang 2018). T adaptive releases at
-    :math:`\sigma \sqrt T` cost the same, exactly.
-
-    Parameters
-    ----------
-    epsilon, delta : float
-        The budget, positive.
-
-    Returns
-    -------
-    float
-    """
-    from scipy.optimize import brentq
-    from scipy.special import log_ndtr, ndtr
-
-    def excess(log_mu: float) -> float:
-        mu = math.exp(log_mu)
-        second = math.exp(min(0.0, epsilon + float(log_ndtr(-mu / 2 - epsilon / mu))))
-        return float(ndtr(mu / 2 - epsilon / mu)) - second - delta
-
-    log_mu = brentq(excess, math.log(1e-8), math.log(1e4), xtol=1e-13, rtol=1e-13)
-    # One step to the safe side of the root.
-    return math.exp(-log_mu) * (1.0 + 1e-10)
+__all__ = ["batch_multiplier", "gaussian_steps", "secret_batch"]
 
 
 @lru_cache(maxsize=256)
@@ -85,7 +56,7 @@ def batch_multiplier(epsilon: float, delta: float, rounds: int, n_records: int, 
         )
         return dp_accounting.SelfComposedDpEvent(answer, rounds)
 
-    plain = noise_multiplier(epsilon, delta) * math.sqrt(rounds)
+    plain = noise_multiplier(epsilon, delta, rounds)
     orders = [*range(2, 33), *range(34, 65, 2), 80, 96, 128]
 
     def spent(multiplier: float) -> float:

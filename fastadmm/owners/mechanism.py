@@ -278,14 +278,15 @@ def make_answers(
             f"delta: {delta:g} with {n_records} records: at 1/n or above, publishing a random record would "
             "count as private; give less"
         )
-    from fastadmm.owners.gaussian import batch_multiplier, noise_multiplier
+    from fastadmm.owners.gaussian import batch_multiplier
+    from fastadmm.privacy.accounting import noise_multiplier
 
     root = math.sqrt(n_parameters)
     sensitivity += root * unit
     if batch < 1:
         multiplier = batch_multiplier(epsilon, delta, rounds, n_records, round(batch * n_records))
     else:
-        multiplier = noise_multiplier(epsilon, delta) * math.sqrt(rounds)
+        multiplier = noise_multiplier(epsilon, delta, rounds)
     step = _step(unit, sensitivity * multiplier)
     sensitivity += root * step
     return GaussianAnswers(step, sensitivity * multiplier, 1.0 / multiplier)

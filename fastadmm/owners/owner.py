@@ -244,12 +244,12 @@ class Owner:
             unit,
         )
 
+        kernel: Any = owner_csr_gradient if isinstance(X, tuple) else owner_dense_gradient
+
         def work(piece: tuple[int, int]) -> np.ndarray:
             out = np.zeros(self.n_parameters)
-            if isinstance(X, tuple):
-                owner_csr_gradient(*X, y, theta, *settings, out, *piece)
-            else:
-                owner_dense_gradient(X, y, theta, *settings, out, *piece)
+            parts = X if isinstance(X, tuple) else (X,)
+            kernel(*parts, y, theta, *settings, out, *piece)
             return out
 
         total = np.zeros(self.n_parameters)

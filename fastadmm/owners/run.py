@@ -1,7 +1,7 @@
 """A run with owners of rows on disk: charge, answer, store, step; resume without asking twice.
 
-A round is charged in ``ledger.jsonl``, and the charge is on disk, before any owner
-draws noise. The answers are stored before the learner uses them. A resumed run
+All T answers of an owner are charged in a privacy ledger, and the charge is on disk,
+before any owner draws noise. Answers are stored before the learner uses them. A resumed run
 feeds the stored answers to a new learner, which comes to the bit-identical state,
 and asks only for what was never answered; noise is never drawn twice for an
 answer that exists.
@@ -13,6 +13,8 @@ import hashlib
 import json
 import math
 import os
+import secrets
+import shutil
 import time
 from pathlib import Path
 from typing import Any, Protocol
@@ -20,12 +22,14 @@ from typing import Any, Protocol
 import numpy as np
 
 from fastadmm.engine import Engine
-from fastadmm.errors import FormatError, InputError, StorageError
+from fastadmm.errors import ConfigError, FormatError, InputError, PrivacyBudgetError, StorageError
 from fastadmm.history import Status
 from fastadmm.owners.collection import Owners, open_owners
 from fastadmm.owners.learner import Learner
-from fastadmm.owners.settings import OwnerSettings, make_settings, read_settings
+from fastadmm.owners.settings import OwnerSettings, make_settings, parse_epsilons, read_settings
 from fastadmm.owners.setup import Setup, describe_setup, make_setup
+from fastadmm.privacy.accounting import gdp_of
+from fastadmm.privacy.ledger import Charge, Ledger
 from fastadmm.runs.environment import available_memory, describe_environment
 from fastadmm.runs.lock import run_lock
 from fastadmm.runs.train import stop_on_signal
@@ -118,13 +122,18 @@ def start_owner_run(
     data = open_owners(settings.data)
     engine = Engine(settings.threads)
     setup = _setup(settings, data, engine, stream)
+    identifier = secrets.token_hex(8)
     with atomic_directory(out, force=force, marker=RUN_FILE, only=_OWN_FILES) as directory:
-        _write_settings(directory / RUN_FILE, settings, out, data, objective)
+        _write_settings(directory / RUN_FILE, settings, out, data, identifier, objective)
         _write_json(directory / "environment.json", describe_environment(engine.n_threads))
         _write_json(directory / "statement.json", describe_setup(setup))
         (directory / "answers").mkdir()
-    with run_lock(out):
-        return _run(out, setup, data, objective, display)
+    try:
+        with run_lock(out):
+            return _run(out, identifier, setup, data, objective, display)
+    except PrivacyBudgetError:
+        shutil.rmtree(out, ignore_errors=True)  # nobody was asked
+        raise
 
 
 def resume_owner_run(
@@ -158,6 +167,7 @@ def resume_owner_run(
         if not path.is_file():
             raise StorageError(f"{shown(run)}: no {RUN_FILE}: not a run with owners of rows")
     values = read_settings(path)
+    identifier = str(values.pop("run", ""))
     provenance, objective = values.pop("provenance", None), bool(values.pop("objective", False))
     settings = make_settings(values, shown(path))
     data = open_owners(settings.data)
@@ -171,7 +181,7 @@ def resume_owner_run(
                 display.note(f"nothing to do: {document['message']}")
                 return document
         setup = _setup(settings, data, Engine(settings.threads), stream)
-        return _run(run, setup, data, objective, display)
+        return _run(run, identifier, setup, data, objective, display)
 
 
 def _setup(settings: OwnerSettings, data: Owners, engine: Engine, stream: bool) -> Setup:
@@ -181,7 +191,9 @@ def _setup(settings: OwnerSettings, data: Owners, engine: Engine, stream: bool) 
     return make_setup(settings, data, engine, in_memory=in_memory)
 
 
-def _run(run: Path, setup: Setup, data: Owners, objective: bool, display: OwnerDisplay) -> dict[str, Any]:
+def _run(
+    run: Path, identifier: str, setup: Setup, data: Owners, objective: bool, display: OwnerDisplay
+) -> dict[str, Any]:
     statement = describe_setup(setup)
     display.note(
         f"{setup.n_samples} records, {len(setup.owners)} owners "
@@ -190,12 +202,14 @@ def _run(run: Path, setup: Setup, data: Owners, objective: bool, display: OwnerD
     display.note(f"method '{setup.method}', step {setup.step:.4g}, {setup.settings.rounds} rounds")
     display.note(statement["sentence"])
     learner = setup.learner()
-    book = _Book(run, setup)
+    store = _Answers(run, setup)
     begin = time.monotonic()
-    replayed = [_record(setup, learner, answers) for answers in book.stored(learner.queries)]
+    replayed = [_record(setup, learner, answers) for answers in store.stored(learner.queries)]
     _rewrite_log(run / "rounds.jsonl", replayed)
     if learner.k > 1:
         display.note(f"{learner.k - 1} rounds were answered already")
+    if learner.k <= learner.queries:
+        _charge(run, identifier, setup, data)
     interrupted = False
     with stop_on_signal() as stop_requested, open(run / "rounds.jsonl", "a", encoding="utf-8") as log:
         display.start(learner.queries)
@@ -204,7 +218,7 @@ def _run(run: Path, setup: Setup, data: Owners, objective: bool, display: OwnerD
                 if stop_requested():
                     interrupted = True
                     break
-                record = _round(setup, learner, book)
+                record = _round(setup, learner, store)
                 if objective:
                     record["objective"] = setup.objective(learner.model)
                 record["seconds"] = time.monotonic() - begin
@@ -222,12 +236,11 @@ def _run(run: Path, setup: Setup, data: Owners, objective: bool, display: OwnerD
     return document
 
 
-def _round(setup: Setup, learner: Learner, book: _Book) -> dict[str, Any]:
+def _round(setup: Setup, learner: Learner, store: _Answers) -> dict[str, Any]:
     number = learner.k
-    book.charge(number)
     # Owners answer in their order; each of them uses all threads.
     answers = np.stack([owner.answer(learner.theta) for owner in setup.owners])
-    book.store(number, answers)
+    store.store(number, answers)
     return _record(setup, learner, answers)
 
 
@@ -252,60 +265,42 @@ def _rewrite_log(path: Path, replayed: list[dict[str, Any]]) -> None:
         temporary.write_text("".join(lines), encoding="utf-8")
 
 
-class _Book:
-    """The ledger of charges and the store of answers."""
+def _charge(run: Path, identifier: str, setup: Setup, data: Owners) -> None:
+    """Charge every owner's answers of all rounds, once per run."""
+    settings = setup.settings
+    if not setup.bound.enforced:
+        return  # nothing is claimed
+    if settings.batch < 1 and settings.ledger is not None:
+        raise ConfigError(
+            "ledger: the cost of batches does not add up exactly with that of other runs; leave --ledger out"
+        )
+    ledger = Ledger(Path(settings.ledger) if settings.ledger is not None else run / LEDGER)
+    budgets = parse_epsilons(settings.budget or settings.epsilon, data.names)
+    for owner, file, budget in zip(setup.owners, data.owners, budgets, strict=True):
+        if owner.answers.name == "none":
+            continue
+        delta = settings.delta / setup.kappa if settings.delta is not None else 0.0
+        gaussian = settings.mechanism == "gaussian"
+        charge = Charge(
+            run=identifier,
+            data=file.content_digest,
+            party=owner.name,
+            release=f"answers to {settings.rounds} gradient queries",
+            gdp=gdp_of(owner.epsilon, delta) if gaussian else 0.0,
+            pure=0.0 if gaussian else owner.epsilon,
+        )
+        ledger.charge(charge, budget / setup.kappa, delta if gaussian else 0.0)
+
+
+class _Answers:
+    """The answers of a run, one file per round."""
 
     def __init__(self, run: Path, setup: Setup) -> None:
-        self.ledger = run / LEDGER
-        self.answers = run / "answers"
-        self.names = [owner.name for owner in setup.owners]
+        self.directory = run / "answers"
         self.shape = (len(setup.owners), setup.n_parameters)
-        rounds = setup.settings.rounds
-        self.share = [
-            None if owner.answers.name == "none" or not setup.bound.enforced else owner.epsilon / rounds
-            for owner in setup.owners
-        ]
-        self.gaussian = setup.settings.mechanism == "gaussian"
-        self.mu = [getattr(owner.answers, "mu_round", None) for owner in setup.owners]
-        self.charged = self._read()
-
-    def _read(self) -> int:
-        if not self.ledger.exists():
-            return 0
-        with storage_errors(self.ledger, "read"):
-            text = self.ledger.read_text(encoding="utf-8", errors="replace")
-        # A last line torn by a kill: that round was never answered, and its charge is written again.
-        whole = text[: text.rfind("\n") + 1]
-        if whole != text:
-            with atomic_file(self.ledger) as temporary:
-                temporary.write_text(whole, encoding="utf-8")
-        try:
-            return max((int(json.loads(line)["round"]) for line in whole.splitlines()), default=0)
-        except (ValueError, KeyError, TypeError) as error:
-            raise FormatError(
-                f"{shown(self.ledger)}: damaged ({error}): what was spent is not known; nothing more is asked"
-            ) from None
-
-    def charge(self, number: int) -> None:
-        """Write the cost of a round and force it to disk, once per round."""
-        if number <= self.charged:
-            return  # killed between charge and answer: the answer was never stored, nor seen by anybody
-        charges = {}
-        for name, share, mu in zip(self.names, self.share, self.mu, strict=True):
-            if share is None:
-                charges[name] = {"epsilon": None}
-            elif self.gaussian:
-                charges[name] = {"mu": mu}
-            else:
-                charges[name] = {"epsilon": share, "epsilon_spent": share * number}
-        with storage_errors(self.ledger), open(self.ledger, "a", encoding="utf-8") as file:
-            file.write(json.dumps({"round": number, "charges": charges}) + "\n")
-            file.flush()
-            os.fsync(file.fileno())
-        self.charged = number
 
     def _path(self, number: int) -> Path:
-        return self.answers / f"round-{number:06d}.npy"
+        return self.directory / f"round-{number:06d}.npy"
 
     def store(self, number: int, answers: np.ndarray) -> None:
         """Keep the answers of a round, before they are used."""
@@ -382,11 +377,18 @@ def _provenance(data: Owners) -> dict[str, str]:
     return {**digest, "kappa": kappa}
 
 
-def _write_settings(path: Path, settings: OwnerSettings, run: Path, data: Owners, objective: bool) -> None:
+def _write_settings(
+    path: Path, settings: OwnerSettings, run: Path, data: Owners, identifier: str, objective: bool
+) -> None:
     import tomli_w
 
-    relative = os.path.relpath(os.path.realpath(settings.data), os.path.realpath(run))
-    document = {**settings.to_toml(), "data": relative, "provenance": _provenance(data)}
+    base = os.path.realpath(run)
+    paths = {
+        key: os.path.relpath(os.path.realpath(value), base)
+        for key, value in (("data", settings.data), ("ledger", settings.ledger))
+        if value is not None
+    }
+    document = {**settings.to_toml(), **paths, "run": identifier, "provenance": _provenance(data)}
     if objective:
         document["objective"] = True
     with atomic_file(path) as temporary:

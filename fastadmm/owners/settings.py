@@ -60,6 +60,10 @@ class OwnerSettings:
         An owner that trains for itself: its answers stay at home and are exact.
     batch : float
         Share of its records that an owner draws for each answer.
+    ledger : str or None
+        A privacy ledger that several runs share; None keeps one in the run's directory.
+    budget : str or None
+        Most that all runs of the ledger together may spend, as `epsilon`; None: this run's epsilon.
     threads : int or None
     """
 
@@ -80,6 +84,8 @@ class OwnerSettings:
     weights: str = "size"
     learner: str | None = None
     batch: float = 1.0
+    ledger: str | None = None
+    budget: str | None = None
     threads: int | None = None
 
     def to_toml(self) -> dict[str, Any]:
@@ -105,6 +111,8 @@ _KINDS: dict[str, tuple[type, ...]] = {
     "weights": (str,),
     "learner": (str,),
     "batch": (int, float),
+    "ledger": (str,),
+    "budget": (str, int, float),
     "threads": (int,),
 }
 
@@ -146,9 +154,9 @@ def make_settings(
             kinds = _KINDS[key]
             if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
                 raise ConfigError(f"{where}: key {key!r}: {value!r} is of the wrong type")
-            if key == "epsilon":
+            if key in ("epsilon", "budget"):
                 value = str(value)
-            elif float in kinds:
+            elif float in kinds and isinstance(value, (int, float)):
                 value = float(value)
             if key in _POSITIVE and not value > 0:
                 raise ConfigError(f"{where}: key {key!r}: {value:g} must be positive")
@@ -205,7 +213,7 @@ def parse_epsilons(text: str, names: list[str]) -> list[float]:
 
 
 def read_settings(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """Read a TOML file as a flat dictionary; a relative ``data`` counts from the file's directory.
+    """Read a TOML file as a flat dictionary; relative paths count from the file's directory.
 
     Parameters
     ----------
@@ -228,6 +236,7 @@ def read_settings(path: str | os.PathLike[str]) -> dict[str, Any]:
         values = tomllib.loads(raw.decode("utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"{shown(path)}: not TOML: {error}") from None
-    if isinstance(values.get("data"), str):
-        values["data"] = str(Path(path).parent / values["data"])
+    for key in ("data", "ledger"):
+        if isinstance(values.get(key), str):
+            values[key] = str(Path(path).parent / values[key])
     return values
