@@ -21,6 +21,7 @@ def choose_scheme(
     x_update: str = "auto",
     smooth: bool = True,
     ridge: bool = True,
+    convex: bool = True,
 ) -> tuple[str, str]:
     """Resolve ``auto``, and check that the options go with the scheme.
 
@@ -38,6 +39,9 @@ def choose_scheme(
     ridge : bool
         Whether the regulariser is squared l2 without a constraint, which
         ``subspace`` and the x-updates that have a name need.
+    convex : bool
+        Whether loss and regulariser are convex; extrapolation has no
+        guarantee where one is not.
 
     Returns
     -------
@@ -60,6 +64,10 @@ def choose_scheme(
     given = [name for name, is_given in options.items() if is_given]
     if not ridge and x_update != "auto":
         raise ConfigError(f"x_update: {x_update!r} solves squared l2 without a constraint only; leave it out")
+    if not convex and acceleration == "anderson":
+        raise ConfigError(
+            "acceleration: 'anderson' does not keep the descent of a non-convex problem; leave it out"
+        )
     if scheme == "auto":
         if given:
             return "sharing", f"{given[0]} is an option of ADMM"
@@ -67,6 +75,8 @@ def choose_scheme(
             return "sharing", "regularizer or constraint beyond squared l2"
         if not smooth:
             return SUBSPACE, "squared l2, and the loss's kinks can be smoothed: fewest rounds"
+        if not convex:
+            return SUBSPACE, "smooth non-convex loss with squared l2: monotone descent in fewest rounds"
         return SUBSPACE, "smooth loss with squared l2: fewest rounds"
     if scheme == SUBSPACE and not ridge:
         raise ConfigError(

@@ -117,8 +117,7 @@ class DirectionParty:
             :math:`\|\rho_m\|^2` with :math:`\rho_m = D_m^\top g + \lambda W x_m`:
             the gap share is this over :math:`2 \lambda W`.
         """
-        residual = self.block.transposed_product(gradient, self.engine)
-        residual += self.regularization * (coefficients @ self.directions)
+        residual = self.residual(gradient, coefficients)
         squared = float(residual @ residual)
         direction = -self._newton(residual) if newton and self._factor is not None else -residual
         size = float(np.linalg.norm(direction))
@@ -133,6 +132,12 @@ class DirectionParty:
         direction /= left
         self.directions = np.vstack([self.directions, direction])
         return self.block.product(direction, self.engine), squared
+
+    def residual(self, gradient: np.ndarray, coefficients: np.ndarray) -> np.ndarray:
+        r"""Block gradient :math:`\rho_m` of shape (d,); arguments as of :meth:`respond`."""
+        residual = self.block.transposed_product(gradient, self.engine)
+        residual += self.regularization * (coefficients @ self.directions)
+        return residual
 
     def _newton(self, residual: np.ndarray) -> np.ndarray:
         if self.kind == "gram":

@@ -14,6 +14,7 @@ class Status(StrEnum):
     """Why a run stopped."""
 
     CONVERGED = "converged"
+    STATIONARY = "stationary"
     MAX_ROUNDS = "max_rounds"
     TIME_LIMIT = "time_limit"
     DIVERGED = "diverged"
@@ -55,6 +56,11 @@ class RoundRecord:
         Whether this round started from an extrapolated state.
     test : dict or None
         Metrics on the test set.
+    stationarity : float or None
+        Of a non-convex problem, where gap and gap_absolute are infinite:
+        :math:`\sqrt{V / V^0}`, dimensionless, with V the larger of V^t and its
+        value at the model itself (z the sum of the messages, u the loss
+        gradient), and V^0 that of zero weights. None in a convex problem.
     """
 
     round: int
@@ -70,6 +76,7 @@ class RoundRecord:
     weight_norms: list[float] = field(default_factory=list)
     accelerated: bool = False
     test: dict[str, float | None] | None = None
+    stationarity: float | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Plain dictionary; values that JSON cannot hold (inf, NaN) become None."""
@@ -79,7 +86,7 @@ class RoundRecord:
     def from_json(cls, values: dict[str, Any]) -> RoundRecord:
         """Inverse of :meth:`to_json`; None becomes inf. Unknown keys are ignored."""
         known = {f.name for f in fields(cls)}
-        optional = ("test", "penalty")
+        optional = ("test", "penalty", "stationarity")
         kept: dict[str, Any] = {
             k: math.inf if v is None and k not in optional else v for k, v in values.items() if k in known
         }

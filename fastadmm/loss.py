@@ -31,7 +31,7 @@ class Kernels(NamedTuple):
 
 @dataclass(frozen=True)
 class Loss(ABC):
-    """A convex loss of one linear predictor per sample.
+    """A loss of one linear predictor per sample.
 
     A loss is a frozen dataclass; its fields are its parameters. See
     ``docs/losses.md`` on how to add one.
@@ -45,6 +45,9 @@ class Loss(ABC):
     smooth : bool
         Whether the derivative is continuous: what the scheme ``subspace`` and
         the gap at a gradient need.
+    convex : bool
+        Whether it is convex in z. Without, there is no certificate: its
+        conjugate is infinite but at zero, and ``prox`` is the global minimiser.
     probabilistic : bool
         Whether a classification loss predicts a probability.
     vector : bool
@@ -56,6 +59,7 @@ class Loss(ABC):
     name: ClassVar[str]
     task: ClassVar[str]
     smooth: ClassVar[bool] = True
+    convex: ClassVar[bool] = True
     probabilistic: ClassVar[bool] = False
     vector: ClassVar[bool] = False
     limits: ClassVar[dict[str, tuple[float, float]]] = {}
@@ -104,6 +108,24 @@ class Loss(ABC):
         float
             Positive.
         """
+
+    @property
+    def gradient_lipschitz(self) -> float | None:
+        """Lipschitz constant of the derivative, for unit weight; None where there is none."""
+        return None
+
+    @property
+    def weak_convexity(self) -> float:
+        """Smallest rho for which adding ``rho z^2 / 2`` makes the loss convex; 0 for a convex one."""
+        return 0.0
+
+    def start_intercept(self, y: Array, weight: Array, offset: Array) -> float:
+        """Intercept that a non-convex loss starts from; arguments of shape (N,)."""
+        return 0.0
+
+    def convex_start(self) -> Loss | None:
+        """Convex loss whose minimiser a non-convex one may start from; None for a convex one."""
+        return None
 
     def predict_mean(self, z: Array) -> Array:
         """Inverse link: linear predictor z of shape (N,) to expected target (or score)."""

@@ -7,10 +7,11 @@ from typing import ClassVar
 
 import numpy as np
 
+from fastadmm.bounded_losses import Sigmoid, Tukey, Welsch
 from fastadmm.errors import ConfigError
 from fastadmm.loss import Kernels, Loss
 from fastadmm.multinomial import Multinomial
-from fastadmm.targets import check_counts, check_labels, check_soft_labels
+from fastadmm.targets import check_counts, check_labels, check_soft_labels, weighted_quantile
 
 __all__ = [
     "LOSSES",
@@ -50,6 +51,10 @@ class Logistic(Loss):
     def penalty_unit(self, y: Array, weight: Array, offset: Array, lam: float) -> float:
         return 0.25
 
+    @property
+    def gradient_lipschitz(self) -> float:
+        return 0.25
+
     def predict_mean(self, z: Array) -> Array:
         from scipy.special import expit
 
@@ -74,6 +79,10 @@ class Squared(Loss):
     def penalty_unit(self, y: Array, weight: Array, offset: Array, lam: float) -> float:
         return 1.0
 
+    @property
+    def gradient_lipschitz(self) -> float:
+        return 1.0
+
 
 class _Residual(Loss):
     """A clamped loss of the residual; see :mod:`fastadmm.kernels.residual`."""
@@ -88,6 +97,11 @@ class _Residual(Loss):
     def check_targets(self, y: Array, weight: Array, fit_intercept: bool) -> None:
         pass
 
+    @property
+    def gradient_lipschitz(self) -> float | None:
+        softness = self.kernel_arguments()[0]
+        return 1.0 / softness if softness > 0.0 else None
+
 
 class _Margin(Loss):
     """A clamped loss of the margin; see :mod:`fastadmm.kernels.margin`."""
@@ -101,6 +115,11 @@ class _Margin(Loss):
 
     def check_targets(self, y: Array, weight: Array, fit_intercept: bool) -> None:
         check_labels(y, weight)
+
+    @property
+    def gradient_lipschitz(self) -> float | None:
+        softness = self.kernel_arguments()[0]
+        return 1.0 / softness if softness > 0.0 else None
 
 
 @dataclass(frozen=True)
@@ -153,7 +172,7 @@ class Quantile(_Residual):
         return 10.0 / spread if spread > 0.0 else 10.0
 
     def best_intercept(self, base: Array, y: Array, weight: Array) -> float:
-        return _weighted_quantile(y - base, weight, self.tau * float(weight.sum()))
+        return weighted_quantile(y - base, weight, self.tau * float(weight.sum()))
 
 
 @dataclass(frozen=True)
@@ -200,7 +219,7 @@ class Hinge(_Margin):
 
     def best_intercept(self, base: Array, y: Array, weight: Array) -> float:
         # The slope in b is minus the weight of class 1 at -inf and rises by s_i at t_i - base_i.
-        return _weighted_quantile((2.0 * y - 1.0) - base, weight, float(weight[y > 0.5].sum()))
+        return weighted_quantile((2.0 * y - 1.0) - base, weight, float(weight[y > 0.5].sum()))
 
 
 @dataclass(frozen=True)
@@ -270,17 +289,9 @@ class Poisson(Loss):
         return float(np.log(weight @ y) - np.log(weight[used] @ np.exp(base[used] - top))) - top
 
 
-def _weighted_quantile(values: Array, weight: Array, level: float) -> float:
-    """Smallest value at which the summed weight of the values up to it reaches a level."""
-    order = np.argsort(values, kind="stable")
-    order = order[weight[order] > 0.0]
-    at = int(np.searchsorted(np.cumsum(weight[order]), level))
-    return float(values[order[min(at, len(order) - 1)]])
-
-
 def _spread(values: Array, weight: Array, tau: float) -> float:
     """Weighted mean distance from the tau-quantile."""
-    centre = _weighted_quantile(values, weight, tau * float(weight.sum()))
+    centre = weighted_quantile(values, weight, tau * float(weight.sum()))
     return float(weight @ np.abs(values - centre)) / float(weight.sum())
 
 
@@ -297,6 +308,9 @@ LOSSES: dict[str, Loss] = {
         SquaredHinge(),
         Poisson(),
         Multinomial(),
+        Sigmoid(),
+        Tukey(),
+        Welsch(),
     )
 }
 

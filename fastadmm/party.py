@@ -154,8 +154,7 @@ class Party:
             :math:`\|x_m - \mathrm{prox}_{h_m}(x_m - D_m^\top \mathrm{pull})\|^2`,
             :math:`h_m = \lambda W R_m + \mathrm{ind}_{X_m}`.
         """
-        target = self.weights - self.block.transposed_product(pull, self.engine)
-        mapped = self.weights - self.penalty.prox(target, 1.0)
+        mapped = self.penalty.gradient_map(self.weights, self.block.transposed_product(pull, self.engine))
         return float(mapped @ mapped)
 
     def dual_scale(self, u: np.ndarray) -> float:

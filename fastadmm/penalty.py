@@ -14,7 +14,8 @@ import numpy as np
 
 from fastadmm.constraints import AllSpace, Box, Constraint, NonNegative
 from fastadmm.errors import ConfigError
-from fastadmm.regularizers import Regularizer, SquaredL2
+from fastadmm.loss import Loss
+from fastadmm.regularizers import LogSum, Regularizer, SquaredL2
 
 __all__ = ["PartyPenalty", "check_compatible", "is_ridge"]
 
@@ -24,19 +25,27 @@ Array = np.ndarray
 _MARGIN = 1e-14
 
 
-def check_compatible(regularizer: Regularizer, constraint: Constraint) -> None:
-    """Refuse a pair without a proximal operator; every loss goes with every other pair.
+def check_compatible(regularizer: Regularizer, constraint: Constraint, loss: Loss | None = None) -> None:
+    """Refuse what has no proximal operator or no guarantee; everything else goes together.
 
     Parameters
     ----------
     regularizer : Regularizer
     constraint : Constraint
+    loss : Loss, optional
+        None if it is not known yet.
 
     Raises
     ------
     ConfigError
-        For group lasso in a box.
+        For group lasso in a box, and for a non-convex regulariser with a loss
+        whose gradient has no Lipschitz constant.
     """
+    if not regularizer.convex and loss is not None and loss.gradient_lipschitz is None:
+        raise ConfigError(
+            f"regularizer: {regularizer.name} is not convex, and {loss.name} has no Lipschitz constant of its "
+            "gradient, without which no penalty guarantees descent; choose another loss or a convex regularizer"
+        )
     if not regularizer.separable and isinstance(constraint, Box):
         raise ConfigError(
             f"constraint: {regularizer.name} in a box has no proximal operator here; "
@@ -87,6 +96,20 @@ class PartyPenalty:
         if isinstance(self.constraint, NonNegative):
             v = self.constraint.project(v)  # before shrinking: a group shrinks by its positive part alone
         return self.constraint.project(self.regularizer.prox(v, step * self.strength))
+
+    def gradient_map(self, x: Array, q: Array) -> Array:
+        r"""Prox-gradient map :math:`x - \mathrm{prox}_h(x - q)`: zero where q is balanced by h.
+
+        A smooth non-convex R counts to the gradient: :math:`x - \mathrm{proj}_X(x - q - \kappa \nabla R(x))`.
+
+        Parameters
+        ----------
+        x, q : ndarray of shape (d,)
+            Weights; gradient of everything but h.
+        """
+        if isinstance(self.regularizer, LogSum):
+            return x - self.constraint.project(x - q - self.strength * self.regularizer.gradient(x))
+        return x - self.prox(x - q, 1.0)
 
     def largest_scale(self, q: Array) -> float:
         r"""Largest :math:`\alpha \in [0, 1]` for which :math:`h^*(\alpha q)` is finite; q of shape (d,).

@@ -117,10 +117,15 @@ class Problem:
         """Whether the regulariser is squared l2 without a constraint."""
         return all(is_ridge(r, self.constraint) for r in self.party_regularizers)
 
+    @property
+    def convex(self) -> bool:
+        """Whether loss and regularisers are convex: what duality gaps and certificates need."""
+        return self.loss.convex and all(r.convex for r in self.party_regularizers)
+
     def describe_penalty(self) -> dict[str, Any]:
         """Names of regulariser and constraint, as configurations write them."""
         first = self.party_regularizers[0]
-        described: dict[str, Any] = {"regularizer": first.name, "constraint": self.constraint.text}
+        described: dict[str, Any] = {"regularizer": first.text, "constraint": self.constraint.text}
         if isinstance(first, ElasticNet):
             described["l1_ratio"] = first.l1_ratio
         return described
@@ -172,9 +177,10 @@ def make_problem(
         Party names; default ``party-1`` and so on.
     test : TestSet, optional
     regularizer : str or Regularizer
-        A name of :data:`fastadmm.regularizers.REGULARIZERS`.
+        A name of :data:`fastadmm.regularizers.REGULARIZERS`, a parameter after a colon: ``"log_sum:0.5"``.
     regularizer_parameters : mapping, optional
-        ``{"l1_ratio": 0.3}`` of ``elastic_net``, ``{"groups": ...}`` of ``group_lasso``.
+        ``{"l1_ratio": 0.3}`` of ``elastic_net``, ``{"groups": ...}`` of ``group_lasso``,
+        ``{"width": 0.5}`` of ``log_sum``.
     constraint : str, Constraint or None
         ``"nonnegative"``, ``"box:-1,1"`` or ``"ball:2.5"``, for every party.
     n_classes : int, optional
@@ -196,7 +202,7 @@ def make_problem(
     model_loss = get_loss(loss, **(loss_parameters or {}))
     penalty = get_regularizer(regularizer, regularizer_parameters)
     allowed = get_constraint(constraint)
-    check_compatible(penalty, allowed)
+    check_compatible(penalty, allowed, model_loss)
     try:
         lam = float(lam)
     except (TypeError, ValueError):

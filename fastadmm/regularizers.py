@@ -7,6 +7,7 @@ coordinator work in the summed scaling, :math:`\lambda W R_m`. Every regulariser
 
 with a positively homogeneous :math:`\Omega` (a norm) and two shares. That is
 all that proximal operators and certificates need: see :mod:`fastadmm.penalty`.
+The exception is :class:`LogSum`, which is smooth and not convex.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ __all__ = [
     "REGULARIZERS",
     "ElasticNet",
     "GroupLasso",
+    "LogSum",
     "NoRegularizer",
     "Regularizer",
     "SquaredL2",
@@ -45,10 +47,18 @@ class Regularizer(ABC):
         Name in configurations.
     separable : bool
         Whether :math:`\Omega` is the l1 norm, a sum over columns.
+    convex : bool
+        Whether it is convex; one that is not has no certificate.
     """
 
     name: ClassVar[str]
     separable: ClassVar[bool] = True
+    convex: ClassVar[bool] = True
+
+    @property
+    def text(self) -> str:
+        """As configurations write it, where a parameter is no key of its own."""
+        return self.name
 
     @property
     @abstractmethod
@@ -146,6 +156,46 @@ class NoRegularizer(Regularizer):
 
 
 @dataclass(frozen=True)
+class LogSum(Regularizer):
+    r""":math:`\tfrac{c^2}{2} \sum_j \log(1 + x_j^2 / c^2)`: squared l2 that lets go of large weights.
+
+    Smooth, not convex: its second derivative lies between -1/8 and 1. It is
+    majorised by squared l2 plus a linear term, see
+    :mod:`fastadmm.xupdate.majorised`.
+
+    Parameters
+    ----------
+    width : float
+        c: weights well below it are shrunk as by squared l2, those well
+        above it hardly at all.
+    """
+
+    name: ClassVar[str] = "log_sum"
+    convex: ClassVar[bool] = False
+    width: float = 1.0
+
+    @property
+    def text(self) -> str:
+        return f"{self.name}:{self.width!r}"
+
+    @property
+    def shares(self) -> tuple[float, float]:
+        """Of its majoriser."""
+        return 0.0, 1.0
+
+    def value(self, x: Array) -> float:
+        c = self.width
+        return 0.5 * c * c * float(np.log1p(np.square(x / c)).sum())
+
+    def gradient(self, x: Array) -> Array:
+        """Derivative at x of shape (d,)."""
+        return x / (1.0 + np.square(x / self.width))
+
+    def prox(self, v: Array, step: float) -> Array:
+        raise NotImplementedError("log_sum is smooth: its gradient takes the place of a proximal operator")
+
+
+@dataclass(frozen=True)
 class GroupLasso(Regularizer):
     r""":math:`\sum_g \sqrt{d_g}\, \|x_g\|` over groups g of d_g columns.
 
@@ -218,10 +268,10 @@ class GroupLasso(Regularizer):
 
 #: Every regulariser by name, with default parameters.
 REGULARIZERS: dict[str, Regularizer] = {
-    r.name: r for r in (SquaredL2(), L1(), ElasticNet(), GroupLasso(), NoRegularizer())
+    r.name: r for r in (SquaredL2(), L1(), ElasticNet(), GroupLasso(), NoRegularizer(), LogSum())
 }
 
-_PARAMETERS = {"elastic_net": "l1_ratio", "group_lasso": "groups"}
+_PARAMETERS = {"elastic_net": "l1_ratio", "group_lasso": "groups", "log_sum": "width"}
 
 
 def get_regularizer(
@@ -232,9 +282,11 @@ def get_regularizer(
     Parameters
     ----------
     regularizer : str or Regularizer
-        A name of :data:`REGULARIZERS`; an object is returned as it is.
+        A name of :data:`REGULARIZERS`, that of ``log_sum`` with or without its
+        width: ``"log_sum:0.5"``; an object is returned as it is.
     parameters : mapping, optional
-        ``{"l1_ratio": 0.3}`` of ``elastic_net``; ``{"groups": ...}`` of ``group_lasso``.
+        ``{"l1_ratio": 0.3}`` of ``elastic_net``; ``{"groups": ...}`` of ``group_lasso``;
+        ``{"width": 0.5}`` of ``log_sum``.
 
     Returns
     -------
@@ -250,6 +302,9 @@ def get_regularizer(
         if given:
             raise ConfigError("regularizer: an object has its parameters already; leave parameters out")
         return regularizer
+    if isinstance(regularizer, str) and regularizer.startswith(f"{LogSum.name}:"):
+        regularizer, _, width = regularizer.partition(":")
+        given.setdefault("width", width)
     if not isinstance(regularizer, str) or regularizer not in REGULARIZERS:
         raise ConfigError(
             f"regularizer: unknown regularizer {regularizer!r}; choose one of {', '.join(REGULARIZERS)}"
@@ -261,6 +316,8 @@ def get_regularizer(
             raise ConfigError(f"regularizer: {regularizer} has no parameter {key!r}; {has}")
     if "l1_ratio" in given:
         return ElasticNet(_ratio(given["l1_ratio"]))
+    if "width" in given:
+        return LogSum(_width(given["width"]))
     if given.get("groups") is not None:
         return GroupLasso(_groups(given["groups"]))
     return REGULARIZERS[regularizer]
@@ -273,6 +330,16 @@ def _ratio(value: Any) -> float:
         raise ConfigError(f"l1_ratio: {value!r} is not a number") from None
     if not 0.0 < number <= 1.0:
         raise ConfigError(f"l1_ratio: {value!r} must be above 0 and at most 1; for 0 choose regularizer l2")
+    return number
+
+
+def _width(value: Any) -> float:
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        raise ConfigError(f"regularizer: log_sum: width {value!r} is not a number") from None
+    if not 0.0 < number < np.inf:
+        raise ConfigError(f"regularizer: log_sum: width {value!r} must be positive and finite")
     return number
 
 

@@ -15,12 +15,14 @@ from fastadmm.choice import SUBSPACE, choose_scheme
 from fastadmm.coordinator.admm import AdmmMethod
 from fastadmm.coordinator.certificate import LowerBound
 from fastadmm.coordinator.coordinator import acceleration_memory
+from fastadmm.coordinator.descent import DescentSubspaceMethod
 from fastadmm.coordinator.divergence import DivergenceDetector
 from fastadmm.coordinator.method import Method
 from fastadmm.coordinator.multinomial import MultinomialMethod
 from fastadmm.coordinator.multinomial_admm import MultinomialAdmmMethod
 from fastadmm.coordinator.schemes import get_scheme
 from fastadmm.coordinator.smoothed import SmoothedSubspaceMethod
+from fastadmm.coordinator.stationarity import descent_penalty
 from fastadmm.coordinator.subspace import SubspaceMethod
 from fastadmm.engine import Engine
 from fastadmm.errors import ConfigError
@@ -48,7 +50,8 @@ class SolverOptions:
         See :mod:`fastadmm.choice`, :mod:`fastadmm.coordinator.subspace` and
         :mod:`fastadmm.coordinator.schemes`.
     gap : float
-        Stop at this relative duality gap; 0 never stops by gap.
+        Stop at this relative duality gap; 0 never stops by gap. A non-convex
+        problem has none: there ``stationarity`` counts.
     max_rounds : int
         Stop after this many rounds.
     max_seconds : float or None
@@ -64,6 +67,10 @@ class SolverOptions:
         How parties solve their x-update.
     n_threads : int or None
         Threads of the local engine; the result does not depend on it.
+    stationarity : float
+        Stop a non-convex problem when the prox-gradient of the paper's V^t has
+        fallen to this share of its size at zero weights
+        (:class:`fastadmm.history.RoundRecord`); 0 never stops by it.
     """
 
     scheme: str = "auto"
@@ -74,10 +81,13 @@ class SolverOptions:
     acceleration: str = "auto"
     x_update: str = "auto"
     n_threads: int | None = None
+    stationarity: float = 1e-5
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.gap) and self.gap >= 0):
             raise ConfigError(f"gap: {self.gap!r} must be a finite number, not negative")
+        if not (math.isfinite(self.stationarity) and self.stationarity >= 0):
+            raise ConfigError(f"stationarity: {self.stationarity!r} must be a finite number, not negative")
         if self.max_rounds < 1:
             raise ConfigError(f"max_rounds: {self.max_rounds!r} must be at least 1")
         if self.max_seconds is not None and not self.max_seconds > 0:
@@ -92,13 +102,17 @@ class SolverOptions:
             raise ConfigError(f"n_threads: {self.n_threads!r} must be at least 1")
         self.resolved_scheme()
 
-    def resolved_scheme(self, smooth: bool = True, ridge: bool = True) -> tuple[str, str]:
+    def resolved_scheme(
+        self, smooth: bool = True, ridge: bool = True, convex: bool = True
+    ) -> tuple[str, str]:
         """Name of the scheme that will run for a loss that is ``smooth`` or not, and why.
 
         ``ridge`` says whether regulariser and set are squared l2 and all
-        space. See :func:`fastadmm.choice.choose_scheme`.
+        space, ``convex`` whether it and the loss are. See :func:`fastadmm.choice.choose_scheme`.
         """
-        return choose_scheme(self.scheme, self.penalty, self.acceleration, self.x_update, smooth, ridge)
+        return choose_scheme(
+            self.scheme, self.penalty, self.acceleration, self.x_update, smooth, ridge, convex
+        )
 
 
 @dataclass
@@ -133,8 +147,13 @@ class SolveResult:
 
     @property
     def gap(self) -> float:
-        """Certified relative gap at the returned model."""
+        """Certified relative gap at the returned model; infinite for a non-convex problem."""
         return self.history[-1].gap
+
+    @property
+    def stationarity(self) -> float | None:
+        """Relative stationarity of a non-convex problem at the returned model; None for a convex one."""
+        return self.history[-1].stationarity
 
 
 class Solver:
@@ -223,6 +242,7 @@ class Solver:
             weight_norms=[float(np.linalg.norm(x)) for x in weights],
             accelerated=measured.accelerated,
             test=test,
+            stationarity=measured.stationarity,
         )
         return self.last_record
 
@@ -250,7 +270,11 @@ class Solver:
         """Why to stop after this round, or None to go on."""
         if self.diverged:
             return Status.DIVERGED
-        if self.options.gap > 0 and (record.gap <= self.options.gap or self._at_rounding(record)):
+        if not self.problem.convex:
+            value, wanted = record.stationarity, self.options.stationarity
+            if wanted > 0 and value is not None and value <= wanted:
+                return Status.STATIONARY
+        elif self.options.gap > 0 and (record.gap <= self.options.gap or self._at_rounding(record)):
             return Status.CONVERGED
         if self.n_rounds >= self.options.max_rounds:
             return Status.MAX_ROUNDS
@@ -268,6 +292,8 @@ class Solver:
 
     def describe(self, status: Status, record: RoundRecord) -> str:
         """One sentence on why the run stopped, with advice."""
+        if not self.problem.convex and status is not Status.DIVERGED:
+            return self._describe_stationarity(status, record)
         gap = f"relative duality gap {record.gap:.2e}"
         if status is Status.CONVERGED and record.gap > self.options.gap:
             return (
@@ -279,7 +305,9 @@ class Solver:
             return f"certified after {record.round} rounds: {gap}"
         if status is Status.DIVERGED:
             advice = (
-                "use scheme 'sharing', which converges for every convex problem, or the default"
+                "leave penalty out, so that it is large enough for a non-convex problem"
+                if not self.problem.convex and self.method.name == "sharing"
+                else "use scheme 'sharing', which converges for every convex problem, or the default"
                 if not self.method.convergent
                 else "check the data for extreme values"
             )
@@ -296,6 +324,21 @@ class Solver:
             return f"stopped at the {limit} after {record.round} rounds: {gap}"
         wanted = f"wanted {self.options.gap:.2e}"
         return f"stopped at the {limit} after {record.round} rounds, not certified: {gap}, {wanted}"
+
+    def _describe_stationarity(self, status: Status, record: RoundRecord) -> str:
+        """The same for a non-convex problem, which ends at a stationary point at best."""
+        reached = math.inf if record.stationarity is None else record.stationarity
+        found = f"relative stationarity {reached:.2e}"
+        wanted = f"wanted {self.options.stationarity:.2e}"
+        claim = "the problem is not convex, so this is a local solution and no global optimum is claimed"
+        if status is Status.STATIONARY:
+            return f"stationary after {record.round} rounds: {found}, {wanted}; {claim}"
+        if status is Status.INTERRUPTED:
+            return f"interrupted after {record.round} rounds at {found}"
+        limit = "round limit" if status is Status.MAX_ROUNDS else "time limit"
+        if self.options.stationarity == 0:
+            return f"stopped at the {limit} after {record.round} rounds: {found}; {claim}"
+        return f"stopped at the {limit} after {record.round} rounds, not stationary: {found}, {wanted}; {claim}"
 
     def export(self) -> dict[str, Any]:
         """State of the coordinator, and scalars; the parties' own arrays come from :meth:`export_parties`."""
@@ -339,7 +382,9 @@ def _class_rows(offset: np.ndarray) -> np.ndarray | float:
 
 
 def _make_method(problem: Problem, options: SolverOptions, engine: Engine) -> Method:
-    name, _ = options.resolved_scheme(problem.loss.smooth, problem.is_ridge)
+    name, _ = options.resolved_scheme(problem.loss.smooth, problem.is_ridge, problem.convex)
+    if name == SUBSPACE and not problem.convex:
+        return DescentSubspaceMethod(problem, engine)
     if name == SUBSPACE:
         if problem.loss.vector:
             return MultinomialMethod(problem, engine)
@@ -351,13 +396,16 @@ def _make_method(problem: Problem, options: SolverOptions, engine: Engine) -> Me
     scheme = get_scheme(name)
     if options.penalty is not None:
         penalty = options.penalty
+    elif not problem.convex:
+        penalty = descent_penalty(problem)
     else:
         # r in units of one sample's curvature, so W = N for unit weights drops out
         unit = problem.loss.penalty_unit(problem.y, problem.weight, problem.offset, problem.lam)
         penalty = DEFAULT_PENALTY * unit * problem.total_weight / problem.n_samples
     accelerate = scheme.accelerated if options.acceleration == "auto" else options.acceleration == "anderson"
+    accelerate = accelerate and problem.convex
     memory = acceleration_memory(problem.n_parties, problem.message_size) if accelerate else 0
-    adaptive = options.penalty is None and scheme.convergent and not problem.is_ridge
+    adaptive = options.penalty is None and scheme.convergent and not problem.is_ridge and problem.convex
     method = MultinomialAdmmMethod if problem.loss.vector else AdmmMethod
     return method(problem, scheme, penalty, memory, options.x_update, engine, adaptive)
 

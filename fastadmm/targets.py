@@ -6,7 +6,13 @@ import numpy as np
 
 from fastadmm.errors import InputError
 
-__all__ = ["check_class_numbers", "check_counts", "check_labels", "check_soft_labels"]
+__all__ = [
+    "check_class_numbers",
+    "check_counts",
+    "check_labels",
+    "check_soft_labels",
+    "weighted_quantile",
+]
 
 Array = np.ndarray
 
@@ -47,7 +53,7 @@ def check_labels(y: Array, weight: Array) -> None:
     wrong = (y != 0) & (y != 1)
     if wrong.any():
         i = int(np.flatnonzero(wrong)[0])
-        raise InputError(f"y: target {y[i]} in row {i} is not 0 or 1; hinge losses take hard labels only")
+        raise InputError(f"y: target {y[i]} in row {i} is not 0 or 1; this loss takes hard labels only")
     check_soft_labels(y, weight)
 
 
@@ -101,3 +107,18 @@ def check_class_numbers(y: Array, weight: Array, fit_intercept: bool) -> None:
             f"y: class {missing} has no sample with a positive weight, but higher class numbers have; "
             "number the classes that occur, or fit no intercept"
         )
+
+
+def weighted_quantile(values: Array, weight: Array, level: float) -> float:
+    """Smallest value at which the summed weight of the values up to it reaches a level.
+
+    Parameters
+    ----------
+    values, weight : ndarray of shape (N,)
+    level : float
+        Between 0 and the sum of the weights.
+    """
+    order = np.argsort(values, kind="stable")
+    order = order[weight[order] > 0.0]
+    at = int(np.searchsorted(np.cumsum(weight[order]), level))
+    return float(values[order[min(at, len(order) - 1)]])

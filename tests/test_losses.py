@@ -684,7 +684,7 @@ def test_parameters_are_part_of_the_loss():
     ("name", "y", "message"),
     [
         *(
-            (name, [0, 1, 0.5], "y: target 0.5 in row 2 is not 0 or 1; hinge losses take hard")
+            (name, [0, 1, 0.5], "y: target 0.5 in row 2 is not 0 or 1; this loss takes hard")
             for name in LABELS
         ),
         *((name, [-1, 1, 1], "y: target -1.0 in row 0 is not 0 or 1") for name in LABELS),

@@ -8,10 +8,17 @@ from typing import Any
 import numpy as np
 
 from fastadmm.coordinator.certificate import PrimalValue, dual_bound, primal_value
-from fastadmm.coordinator.coordinator import Coordinator
+from fastadmm.coordinator.coordinator import Coordinator, RoundOutcome
 from fastadmm.coordinator.method import Measured, Method
 from fastadmm.coordinator.penalised_bound import penalised_bound
 from fastadmm.coordinator.schemes import Scheme
+from fastadmm.coordinator.stationarity import (
+    Progress,
+    descent_penalty,
+    intercept_part,
+    model_measure,
+    start_point,
+)
 from fastadmm.engine import Engine
 from fastadmm.party import Party
 from fastadmm.problem import Problem
@@ -49,6 +56,9 @@ class AdmmMethod(Method):
     ) -> None:
         self.problem, self.engine = problem, engine
         self.name, self.convergent = scheme.name, scheme.convergent
+        if not problem.convex:
+            self.convergent = scheme.convergent and penalty >= descent_penalty(problem, above=1.0)
+        self.progress = Progress()
         self.parties = self._make_parties(x_update)
         self.coordinator = Coordinator(problem, scheme, penalty, engine, memory, adaptive)
         self._intercept: Any = 0.0
@@ -65,15 +75,28 @@ class AdmmMethod(Method):
 
     def prepare(self) -> float:
         self.engine.map(lambda party: party.prepare(), self.parties)
+        if not self.problem.convex:
+            return self._start_descent()
         start = self._primal(np.zeros(self.problem.message_size), 0.0)
         self._intercept = self.coordinator.intercept = start.intercept
+        return start.loss
+
+    def _start_descent(self) -> float:
+        start = start_point(self.problem, self.engine)
+        self._intercept = self.coordinator.intercept = start.intercept
+        # u is the loss gradient at z, as after every round: the descent begins with the first.
+        self.coordinator.state.u[:] = start.gradient
+        self.progress.reference = model_measure(self.problem, self.parties, start.gradient, self.engine)
         return start.loss
 
     def round(self) -> Measured:
         problem, r = self.problem, self.coordinator.penalty
         outcome = self.coordinator.round(self.parties)
-        primal = self._primal(outcome.total, self._intercept)
+        start = self._intercept if problem.convex else self.coordinator.intercept
+        primal = self._primal(outcome.total, start)
         self._intercept = primal.intercept
+        if not problem.convex:
+            return self._measure_descent(outcome, primal)
         # With kinks the gradient proves nothing; u does, see the certificate's module.
         dual = primal.gradient if problem.loss.smooth else self.coordinator.last.u
         regulariser = sum(p.penalty_value() for p in self.parties)
@@ -101,6 +124,26 @@ class AdmmMethod(Method):
             accelerated=outcome.accelerated,
         )
 
+    def _measure_descent(self, outcome: RoundOutcome, primal: PrimalValue) -> Measured:
+        """What a round of a non-convex problem left behind."""
+        problem, r = self.problem, self.coordinator.penalty
+        regulariser = sum(p.penalty_value() for p in self.parties)
+        cross, square = outcome.lagrangian_terms
+        state = sum(self.engine.map(lambda p: p.stationarity(outcome.pull), self.parties))
+        state += intercept_part(problem, outcome.pull) + r * r * square + square
+        model = model_measure(problem, self.parties, primal.gradient, self.engine)
+        return Measured(
+            objective=primal.loss + regulariser,
+            lower_bound=-np.inf,
+            primal_residual=outcome.primal_residual,
+            dual_residual=outcome.dual_residual,
+            augmented_lagrangian=self._loss_at_z() + regulariser + cross + 0.5 * r * square,
+            lyapunov=state,
+            penalty=r,
+            accelerated=outcome.accelerated,
+            stationarity=self.progress.relative(max(state, model)),
+        )
+
     def _loss_at_z(self) -> float:
         problem, coordinator = self.problem, self.coordinator
         # `last`, not `reached`: a rejected extrapolation leaves `reached` one round behind.
@@ -118,7 +161,8 @@ class AdmmMethod(Method):
         return [(p.name, p.update.name, p.reason) for p in self.parties]
 
     def export(self) -> dict[str, Any]:
-        return {**self.coordinator.export(), "exact_intercept": self._intercept}
+        saved = {**self.coordinator.export(), "exact_intercept": self._intercept}
+        return saved if self.problem.convex else {**saved, "reference": self.progress.reference}
 
     def export_parties(self) -> list[dict[str, np.ndarray]]:
         return [{"weights": party.weights} for party in self.parties]
@@ -126,6 +170,8 @@ class AdmmMethod(Method):
     def restore(self, saved: dict[str, Any], parties: list[dict[str, np.ndarray]]) -> None:
         self.coordinator.restore(saved)
         self._intercept = float(saved["exact_intercept"])
+        if "reference" in saved:
+            self.progress.reference = float(saved["reference"])
         for party, state in zip(self.parties, parties, strict=True):
             weights = np.array(state["weights"], dtype=np.float64)
             if weights.shape != party.weights.shape:

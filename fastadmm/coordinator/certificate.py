@@ -59,7 +59,7 @@ class PrimalValue:
 
 
 def primal_value(problem: Problem, total: np.ndarray, intercept: float, engine: Engine) -> PrimalValue:
-    """Evaluate the loss at a sum of messages, with the intercept minimised out.
+    """Evaluate the loss at a sum of messages, with the intercept minimised out in convex problems.
 
     Parameters
     ----------
@@ -85,6 +85,10 @@ def primal_value(problem: Problem, total: np.ndarray, intercept: float, engine: 
         slope = loss.curvature(base + b, y, weight, np.empty_like(total), engine).sum()
         return float(gradient.sum()), float(slope)
 
+    if not problem.convex:
+        # The intercept is one variable of a descent, not minimised out, and no gradient proves anything.
+        value = loss.evaluate(base + intercept, y, weight, gradient, engine)
+        return PrimalValue(value, gradient, intercept, dual_feasible=False)
     if not problem.fit_intercept:
         intercept = 0.0
     elif (formula := loss.best_intercept(base, y, weight)) is not None:

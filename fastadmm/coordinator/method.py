@@ -29,6 +29,8 @@ class Measured:
         r; None where the method has none.
     accelerated : bool
         Whether the round started from an extrapolated state.
+    stationarity : float or None
+        As in :class:`fastadmm.history.RoundRecord`; None in convex problems.
     """
 
     objective: float
@@ -39,6 +41,7 @@ class Measured:
     lyapunov: float
     penalty: float | None
     accelerated: bool
+    stationarity: float | None = None
 
 
 class Method(ABC):

@@ -21,7 +21,7 @@ from fastadmm.coordinator.root import increasing_root
 from fastadmm.engine import Engine, row_ranges
 from fastadmm.problem import Problem
 
-__all__ = ["SpanPoint", "minimise_over_span"]
+__all__ = ["SpanPoint", "descent_step", "minimise_over_span", "span_system"]
 
 _MAX_STEPS = 30
 
@@ -75,14 +75,14 @@ def minimise_over_span(
     current = value(total, c, b)
     for _ in range(_MAX_STEPS):
         loss.curvature(problem.offset + b + total, y, weight, curvature, engine)
-        slope, hessian = _system(messages, gradient, curvature, problem.fit_intercept, engine)
+        slope, hessian = span_system(messages, gradient, curvature, problem.fit_intercept, engine)
         slope[: len(c)] += scale * c
         hessian[np.arange(len(c)), np.arange(len(c))] += scale
         if problem.fit_intercept:
             # Saturated losses have no curvature left; keep the system positive definite.
             flat = not hessian[-1, -1] > 0.0
             hessian[-1, -1] += (1.0 if flat else 1e-14) * problem.total_weight
-        step = _descent(hessian, slope)
+        step = descent_step(hessian, slope)
         decrease = -float(slope @ step)
         if not (math.isfinite(decrease) and decrease > 0.0):
             break
@@ -103,7 +103,7 @@ def minimise_over_span(
     return SpanPoint(c, b, total)
 
 
-def _descent(hessian: np.ndarray, slope: np.ndarray) -> np.ndarray:
+def descent_step(hessian: np.ndarray, slope: np.ndarray) -> np.ndarray:
     """Newton step of a system that is positive definite up to rounding and scale."""
     size = np.sqrt(np.diag(hessian))
     scaled = hessian / np.outer(size, size)
@@ -160,7 +160,7 @@ class _Line:
         return min(max(increasing_root(self.derivatives, 0.5 * high, 1e-6 * high), 0.0), high)
 
 
-def _system(
+def span_system(
     messages: np.ndarray, gradient: np.ndarray, curvature: np.ndarray, intercept: bool, engine: Engine
 ) -> tuple[np.ndarray, np.ndarray]:
     """Gradient and Hessian of the loss in the coefficients (and, last, the intercept)."""

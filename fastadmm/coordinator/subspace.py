@@ -136,12 +136,14 @@ class SubspaceCoordinator:
                 self._append(m, message)
         squared = [answer[1] for answer in answers]
         gap = sum(squared) / (2.0 * self.problem.regularization)
-        self.point = minimise_over_span(
-            self.problem, self.messages, self.point, _SPAN_ACCURACY * gap, self.engine
-        )
+        self.point = self._minimise(_SPAN_ACCURACY * gap)
         self._compress(parties)
         self.start(self.point.intercept)
         return squared
+
+    def _minimise(self, tolerance: float) -> SpanPoint:
+        """The best point of the span, to a tolerance in the summed scaling."""
+        return minimise_over_span(self.problem, self.messages, self.point, tolerance, self.engine)
 
     def _metric_is_stale(self) -> bool:
         """Move the metric to the current curvature if it has drifted; True if it was moved."""

@@ -33,7 +33,7 @@ def update_z_u(
     loss gradient at :math:`z^+`, which is how it is written, so that it lies
     in the domain of the conjugate loss exactly. The intercept belongs to the
     same block of variables as z: its optimality condition is that the new u
-    sums to zero.
+    sums to zero. In a non-convex problem b moves first, exactly, and then z.
 
     Parameters
     ----------
@@ -67,6 +67,12 @@ def update_z_u(
         shift = problem.offset + b
         return loss.prox(centre, shift, problem.y, problem.weight, penalty, z, u, engine)
 
+    if problem.fit_intercept and not problem.convex:
+        # A block of its own, after the parties and before z, which keeps the descent: its optimality
+        # condition <u, 1> + r <S - z + b - b_old, 1> = 0 is linear. See docs/theory.md.
+        b = intercept + float((z - total).mean()) - float(u_before.mean()) / penalty
+        prox(b)
+        return b
     if problem.fit_intercept:
         return increasing_root(prox, intercept)
     prox(0.0)

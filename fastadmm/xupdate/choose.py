@@ -12,6 +12,7 @@ from fastadmm.xupdate.conjugate_gradient import ConjugateGradient
 from fastadmm.xupdate.gram import GramEigen
 from fastadmm.xupdate.gram_descent import GramDescent, GroupDescent
 from fastadmm.xupdate.kernel_side import KernelEigen
+from fastadmm.xupdate.majorised import MajorisedGradient, MajorisedRidge
 from fastadmm.xupdate.proximal_gradient import GramProximalGradient, ProximalGradient
 
 __all__ = ["X_UPDATES", "choose_penalised", "choose_x_update", "preparation_bytes"]
@@ -100,7 +101,11 @@ def choose_penalised(
         )
     d = block.shape[1]
     kind: type[PenalisedUpdate]
-    if d > MAX_EIGEN_SIDE:
+    if not regularizer.convex:
+        kind, reason = MajorisedRidge, f"majorised by squared l2, on the {d} x {d} Gram matrix"
+        if d > MAX_EIGEN_SIDE:
+            kind, reason = MajorisedGradient, f"{d} columns are too many for a Gram matrix"
+    elif d > MAX_EIGEN_SIDE:
         kind, reason = ProximalGradient, f"{d} columns are too many for a Gram matrix"
     elif isinstance(constraint, Ball) and regularizer.shares[0] == 0.0:
         kind, reason = GramBall, f"ball: secular equation on the {d} x {d} Gram matrix"

@@ -1,0 +1,109 @@
+r"""Non-convex problems: which penalty guarantees descent, and how far from stationary a model is.
+
+Without convexity nothing bounds the distance to a global optimum. What can be
+measured is equation 13 of Hu et al., V^t, at the state of ADMM and at the model itself.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from fastadmm.coordinator.certificate import PrimalValue, primal_value
+from fastadmm.engine import Engine
+from fastadmm.party import Party
+from fastadmm.problem import Problem
+from fastadmm.regularizers import SquaredL2
+
+__all__ = ["Progress", "descent_penalty", "intercept_part", "model_measure", "start_point"]
+
+#: The default penalty exceeds the threshold by this factor: the decrease per round is proportional to the rest.
+_ABOVE_THRESHOLD = 1.05
+
+
+def descent_penalty(problem: Problem, above: float = _ABOVE_THRESHOLD) -> float:
+    r"""Penalty with which every round of ``sharing`` decreases the augmented Lagrangian.
+
+    With L the Lipschitz constant of the loss's gradient and w its weak convexity, both times the
+    largest sample weight, the condition is :math:`r (r - w) > 2 L^2` (``docs/theory.md``).
+
+    Parameters
+    ----------
+    problem : Problem
+        With a loss that has a Lipschitz constant.
+    above : float
+        Factor on the threshold.
+
+    Returns
+    -------
+    float
+        r, summed scaling.
+    """
+    largest = float(problem.weight.max())
+    lipschitz, weak = problem.loss.gradient_lipschitz, problem.loss.weak_convexity * largest
+    if lipschitz is None:
+        return math.inf
+    return above * 0.5 * (weak + math.sqrt(weak * weak + 8.0 * (lipschitz * largest) ** 2))
+
+
+def start_point(problem: Problem, engine: Engine) -> PrimalValue:
+    """Loss and gradient at zero weights and the intercept that a non-convex run starts from."""
+    zero = np.zeros(problem.n_samples)
+    if not problem.fit_intercept:
+        return primal_value(problem, zero, 0.0, engine)
+    if problem.loss.convex:  # only the regulariser is not: the best intercept is well defined
+        ridge = replace(problem, regularizers=[SquaredL2()] * problem.n_parties)
+        intercept = primal_value(ridge, zero, 0.0, engine).intercept
+    else:
+        intercept = problem.loss.start_intercept(problem.y, problem.weight, problem.offset)
+    return primal_value(problem, zero, intercept, engine)
+
+
+def model_measure(problem: Problem, parties: Sequence[Party], gradient: np.ndarray, engine: Engine) -> float:
+    r"""V at the parties' weights with z the sum of their messages and u the loss gradient there.
+
+    Parameters
+    ----------
+    problem : Problem
+    parties : sequence of Party
+    gradient : ndarray of shape (N,)
+        Of the loss at the weights and the intercept, summed scaling.
+    engine : Engine
+
+    Returns
+    -------
+    float
+        :math:`\sum_m \|x_m - \mathrm{prox}_{h_m}(x_m - D_m^\top g)\|^2`, with an intercept plus
+        :math:`(\sum_i g_i)^2`: zero exactly at the stationary points.
+    """
+    total = sum(engine.map(lambda party: party.stationarity(gradient), parties))
+    return total + intercept_part(problem, gradient)
+
+
+def intercept_part(problem: Problem, pull: np.ndarray) -> float:
+    """Squared derivative in the intercept; 0 where none is fitted."""
+    return float(pull.sum()) ** 2 if problem.fit_intercept else 0.0
+
+
+class Progress:
+    """Measures relative to that of zero weights.
+
+    Attributes
+    ----------
+    reference : float
+        V at zero weights, or where that is zero the first V that is not.
+    """
+
+    def __init__(self) -> None:
+        self.reference = 0.0
+
+    def relative(self, measure: float) -> float:
+        """Square root of V over the reference: 1 at the start, 0 at a stationary point."""
+        if self.reference == 0.0 and math.isfinite(measure):
+            self.reference = measure
+        if measure == 0.0:
+            return 0.0
+        return math.sqrt(measure / self.reference) if self.reference > 0.0 else math.inf

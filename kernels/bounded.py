@@ -1,0 +1,251 @@
+r"""Bounded, non-convex losses :math:`c^2 \psi(t)`: Tukey's biweight, Welsch and the sigmoid loss.
+
+For a residual :math:`t = (z - y) / c`; for labels :math:`t = -(2 y - 1) z`, minus the margin, and c = 1:
+
+- Tukey (family 0): :math:`\psi = (1 - (1 - t^2)^3) / 6` for :math:`|t| \le 1`, 1/6 beyond;
+- Welsch (family 1): :math:`\psi = 1 - e^{-t^2/2}`;
+- sigmoid (family 2): :math:`\psi = 1 / (1 + e^{-t})`.
+
+Their proximal operator is the **global** minimiser of a scalar problem that may
+have two local minima. All three share a shape: the derivative of the scalar
+problem is concave left of one inflection point (Tukey, Welsch: from 0 on) and
+convex right of it. So there is at most one local minimum on either side, and
+Newton's method reaches each monotonically or proves that it is not there.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from fastadmm.kernels.exponential import exp_nonpositive
+from fastadmm.kernels.policy import inline, kernel
+
+__all__ = ["bounded_conjugate", "bounded_curvature", "bounded_evaluate", "bounded_prox"]
+
+_BLOCK = 512
+
+#: A Newton step below this (relative to t and delta) is the last: what is left of the derivative is of
+#: the order of its square, also near a double root, where convergence is linear.
+_LAST_STEP = 3e-9
+
+#: Safety net: at a double root the error halves in each step, at the triple root it loses a third.
+_MAX_STEPS = 120
+
+#: Where the third derivative of psi changes its sign: sqrt(3/5), sqrt(3), log(2 + sqrt(3)).
+_INFLECTION = (0.7745966692414834, 1.7320508075688772, 1.3169578969248166)
+
+
+@inline
+def _value(t, family):
+    """Loss psi."""
+    if family == 0.0:
+        a = min(t * t, 1.0)
+        return a * (3.0 + a * (a - 3.0)) / 6.0
+    if family == 1.0:
+        a = 0.5 * t * t
+        if a < 0.25:  # the series of 1 - exp(-a), where the difference would cancel
+            p = 1.0 - a / 12.0
+            for k in range(11, 1, -1):
+                p = 1.0 - a * p / k
+            return a * p
+        return 1.0 - exp_nonpositive(-a)
+    e = exp_nonpositive(-abs(t))
+    return 1.0 / (1.0 + e) if t >= 0.0 else e / (1.0 + e)
+
+
+@inline
+def _derivatives(t, family):
+    """First and second derivative of psi."""
+    if family == 0.0:
+        a = min(t * t, 1.0)
+        rest = 1.0 - a
+        return (t * rest * rest if rest > 0.0 else 0.0), rest * (1.0 - 5.0 * a)
+    if family == 1.0:
+        a = t * t
+        e = exp_nonpositive(-0.5 * a) if a < 1400.0 else 0.0
+        return (t * e if e > 0.0 else 0.0), (e * (1.0 - a) if e > 0.0 else 0.0)
+    e = exp_nonpositive(-abs(t))
+    d = 1.0 / (1.0 + e)
+    slope = e * d * d
+    # tanh(t / 2) = (1 - e) / (1 + e) on the right of zero
+    bend = slope * (1.0 - e) * d
+    return slope, (-bend if t >= 0.0 else bend)
+
+
+@inline
+def _place(z, target, family, width):
+    """Argument t of psi and the sign with which it grows in z."""
+    if family == 2.0:
+        sign = 1.0 - 2.0 * target
+        return sign * z, sign
+    return (z - target) / width, 1.0
+
+
+@kernel
+def bounded_evaluate(z, target, weight, family, width, gradient, start, stop):
+    """Summed weighted loss over a row range; writes the gradient.
+
+    Parameters
+    ----------
+    z, target, weight : ndarray of shape (N,)
+        Linear predictor, targets (0 or 1 for the sigmoid loss), sample weights.
+    family : float
+        0, 1 or 2: see the module.
+    width : float
+        c; 1 for the sigmoid loss.
+    gradient : ndarray of shape (N,)
+        Output.
+    start, stop : int
+        Row range.
+
+    Returns
+    -------
+    float
+    """
+    total = 0.0
+    for begin in range(start, stop, _BLOCK):
+        part = 0.0
+        for i in range(begin, min(begin + _BLOCK, stop)):
+            t, sign = _place(z[i], target[i], family, width)
+            slope, _ = _derivatives(t, family)
+            gradient[i] = weight[i] * (sign * width * slope)
+            part += weight[i] * (width * width * _value(t, family))
+        total += part
+    return total
+
+
+@kernel
+def bounded_curvature(z, target, weight, family, width, curvature, start, stop):
+    """Write the weighted second derivative, of either sign; arguments as of :func:`bounded_evaluate`."""
+    for i in range(start, stop):
+        t, _ = _place(z[i], target[i], family, width)
+        _, bend = _derivatives(t, family)
+        curvature[i] = weight[i] * bend
+
+
+@kernel
+def bounded_prox(v, shift, target, weight, family, width, penalty, z, gradient, start, stop):
+    r"""Global minimiser of :math:`s\,c^2 \psi(t(z + o)) + \tfrac r2 (z - v)^2` for every r > 0.
+
+    In t it is :math:`\kappa \psi(t) + \tfrac12 (t - \delta)^2` with
+    :math:`\kappa = s / r`, for residuals reflected so that :math:`\delta \ge 0`.
+    The derivative :math:`g(t) = t - \delta + \kappa \psi'(t)` is concave between
+    zero and the inflection point a (sigmoid: between -a and a, and convex left of
+    -a) and convex beyond. From the left end of the first piece, and from
+    :math:`\delta`, where g is not negative, Newton's iterates are monotone. An
+    iterate that leaves its piece, or meets a derivative that is not positive,
+    proves that its piece holds no minimum. Of two minima the lower one counts;
+    of equal ones that with the smaller loss.
+
+    Parameters
+    ----------
+    v, shift, target, weight : ndarray of shape (N,)
+        Proximal centre, offset plus intercept o, targets, sample weights s.
+    family, width : float
+        As in :func:`bounded_evaluate`.
+    penalty : float
+        r, in the summed scaling.
+    z : ndarray of shape (N,)
+        Out: the minimiser; not read, since it does not depend on a start.
+    gradient : ndarray of shape (N,)
+        Out: ``s * loss'(z + o)``, equal to ``r (v - z)`` up to rounding.
+    start, stop : int
+        Row range.
+
+    Returns
+    -------
+    tuple of float
+        Sum of the gradients, and of their derivatives ``r h / (r + h)`` in the
+        shift, which may be negative.
+    """
+    inflection = _INFLECTION[int(family)]
+    centre = np.empty(_BLOCK)
+    ratio = np.empty(_BLOCK)
+    sign = np.empty(_BLOCK)
+    left = np.empty(_BLOCK)
+    right = np.empty(_BLOCK)
+    has_left = np.empty(_BLOCK)
+    has_right = np.empty(_BLOCK)
+    sum_gradient = 0.0
+    sum_slope = 0.0
+    for begin in range(start, stop, _BLOCK):
+        size = min(begin + _BLOCK, stop) - begin
+        for k in range(size):
+            i = begin + k
+            delta, grows = _place(v[i] + shift[i], target[i], family, width)
+            if family != 2.0 and delta < 0.0:
+                delta, grows = -delta, -1.0
+            centre[k] = delta
+            ratio[k] = weight[i] / penalty
+            sign[k] = grows
+            left[k] = -inflection if family == 2.0 else 0.0
+            right[k] = delta
+            has_left[k] = 1.0
+            has_right[k] = 1.0 if delta > inflection else 0.0
+        for _ in range(_MAX_STEPS):
+            unsettled = np.int64(0)
+            for k in range(size):
+                t = left[k]
+                slope, bend = _derivatives(t, family)
+                g = t - centre[k] + ratio[k] * slope
+                rise = 1.0 + ratio[k] * bend
+                following = t - g / rise if rise > 0.0 else (t if g == 0.0 else math.inf)
+                # Far left the iterates are monotone too; nothing has to hold them there.
+                valid = has_left[k] > 0.0 and following <= inflection
+                has_left[k] = 1.0 if valid else 0.0
+                left[k] = following if valid else t
+                unsettled += np.int64(valid and abs(following - t) > _LAST_STEP * (1.0 + abs(t) + abs(centre[k])))
+            if unsettled == 0:
+                break
+        for _ in range(_MAX_STEPS):
+            unsettled = np.int64(0)
+            for k in range(size):
+                t = right[k]
+                slope, bend = _derivatives(t, family)
+                g = t - centre[k] + ratio[k] * slope
+                rise = 1.0 + ratio[k] * bend
+                following = t - g / rise if rise > 0.0 else (t if g == 0.0 else -math.inf)
+                valid = has_right[k] > 0.0 and following >= inflection
+                has_right[k] = 1.0 if valid else 0.0
+                right[k] = following if valid else t
+                unsettled += np.int64(valid and abs(following - t) > _LAST_STEP * (1.0 + abs(t) + abs(centre[k])))
+            if unsettled == 0:
+                break
+        part_gradient = 0.0
+        part_slope = 0.0
+        for k in range(size):
+            i = begin + k
+            low, high = left[k] - centre[k], right[k] - centre[k]
+            below = ratio[k] * _value(left[k], family) + 0.5 * low * low
+            above = ratio[k] * _value(right[k], family) + 0.5 * high * high
+            # Rounding at a root on the border may deny both: the border is it then.
+            first = has_left[k] > 0.0 and (has_right[k] == 0.0 or below <= above)
+            t = left[k] if first else (right[k] if has_right[k] > 0.0 else inflection)
+            slope, bend = _derivatives(t, family)
+            g = weight[i] * (sign[k] * width * slope)
+            h = weight[i] * bend
+            z[i] = sign[k] * width * t - shift[i]
+            if family != 2.0:
+                # Outside every loss nothing moves, to the bit.
+                z[i] = v[i] if g == 0.0 and t == centre[k] else z[i] + target[i]
+            gradient[i] = g
+            part_gradient += g
+            part_slope += penalty * h / (penalty + h)
+        sum_gradient += part_gradient
+        sum_slope += part_slope
+    return sum_gradient, sum_slope
+
+
+@kernel
+def bounded_conjugate(u, target, weight, family, width, start, stop):
+    """Summed conjugate at u: 0 at zero, else infinite, since a bounded loss has no other tangent below it.
+
+    So no dual vector of such a loss proves anything. Arguments as of :func:`bounded_evaluate`, with
+    the dual vector u of shape (N,).
+    """
+    total = 0.0
+    for i in range(start, stop):
+        if u[i] != 0.0:
+            total = math.inf
+    return total
