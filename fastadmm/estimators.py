@@ -104,7 +104,7 @@ class _SharingModel(BaseEstimator):
         Warns
         -----
         ConvergenceWarning
-            If ``tol`` was not certified within ``max_rounds``.
+            If ``tol`` was not reached within ``max_rounds``.
         """
         options = self._options()
         loss = self._checked_loss()
@@ -139,8 +139,10 @@ class _SharingModel(BaseEstimator):
         self.history_ = result.history
         self.n_rounds_ = self.n_iter_ = len(result.history)
         self.duality_gap_ = result.gap
+        self.stationarity_ = result.stationarity
         self.status_ = result.status
-        self.converged_ = result.status is Status.CONVERGED
+        self.certified_ = result.status is Status.CONVERGED
+        self.converged_ = self.certified_ or result.status is Status.STATIONARY
         if not self.converged_:
             warnings.warn(
                 f"{result.message}; raise max_rounds or tol, or bring the features to one scale",
@@ -184,6 +186,7 @@ class _SharingModel(BaseEstimator):
         return SolverOptions(
             scheme=self.scheme,
             gap=float(self.tol),
+            stationarity=float(self.tol),
             max_rounds=int(self.max_rounds),
             penalty=None if self.penalty is None else float(self.penalty),
             n_threads=None if self.n_threads is None else int(self.n_threads),
@@ -271,7 +274,9 @@ class ADMMSharingClassifier(ClassifierMixin, _SharingModel):
         Whether to fit an unpenalised intercept.
     tol : float, default=1e-6
         Stop at this certified relative duality gap, an upper bound on
-        :math:`(F - F^*) / F^*`; 0 always runs ``max_rounds`` rounds.
+        :math:`(F - F^*) / F^*`; 0 always runs ``max_rounds`` rounds. With a
+        non-convex loss or regulariser there is no gap, and it is the relative
+        stationarity of ``docs/nonconvex.md``.
     max_rounds : int, default=10000
         Stop after this many rounds.
     scheme : {"auto", "subspace", "sharing", "jacobi", "gauss-seidel"}, default="auto"
@@ -287,9 +292,9 @@ class ADMMSharingClassifier(ClassifierMixin, _SharingModel):
         Number of threads, None for every core. The model does not depend on it.
     callbacks : callable, list of callables, or None, default=None
         Each is called with the :class:`fastadmm.history.RoundRecord` of each round.
-    regularizer : {"l2", "l1", "elastic_net", "group_lasso", "none"} or Regularizer, default="l2"
+    regularizer : {"l2", "l1", "elastic_net", "group_lasso", "none", "log_sum"} or Regularizer, default="l2"
         R in :math:`\alpha \sum_m R(x_m)`; F above is with "l2". "group_lasso"
-        takes each party as a group.
+        takes each party as a group; "log_sum:0.5" is log_sum with that width.
         See :mod:`fastadmm.regularizers`; other than "l2" uses ``scheme="sharing"``.
     l1_ratio : float, default=0.5
         Share of l1 in "elastic_net", above 0 and at most 1; else not used.
@@ -297,8 +302,8 @@ class ADMMSharingClassifier(ClassifierMixin, _SharingModel):
         Set of each party's weights: "nonnegative", "box:-1,1", "ball:2.5"; None for none.
     loss : str, default="auto"
         "logistic" (auto, as in F above), "hinge", "squared_hinge" or "smoothed_hinge", a parameter
-        after a colon: ``"smoothed_hinge:0.5"``. The hinge losses predict classes
-        and scores, and no probabilities. See ``docs/losses.md``.
+        after a colon: ``"smoothed_hinge:0.5"``; or "sigmoid", which is not convex. All
+        but the logistic predict classes and scores, and no probabilities. See ``docs/losses.md``.
 
     Attributes
     ----------
@@ -317,15 +322,20 @@ class ADMMSharingClassifier(ClassifierMixin, _SharingModel):
     feature_names_in_ : ndarray of shape (d,)
         Names of the columns; only where all are strings.
     duality_gap_ : float
-        Certified relative duality gap of the model.
+        Certified relative duality gap of the model; infinite where the problem is not convex.
+    stationarity_ : float or None
+        Relative stationarity of the model where the problem is not convex; None where it is.
     n_rounds_, n_iter_ : int
         Rounds of communication that training took.
     history_ : list of RoundRecord
         One record per round.
     status_ : fastadmm.history.Status
         Why training stopped.
+    certified_ : bool
+        Whether the gap proves the model to within ``tol`` of the best one. Never
+        where the problem is not convex: no global optimum is claimed there.
     converged_ : bool
-        Whether ``tol`` was certified.
+        Whether ``tol`` was reached.
 
     See Also
     --------
@@ -423,8 +433,8 @@ class ADMMSharingRegressor(RegressorMixin, _SharingModel):
     regularizer, l1_ratio, constraint
         As in :class:`ADMMSharingClassifier`.
     loss : str, default="auto"
-        "squared" (auto), "huber", "quantile" or "poisson", a parameter after a
-        colon: ``"quantile:0.9"``. See ``docs/losses.md``.
+        "squared" (auto), "huber", "quantile" or "poisson", or "tukey" or
+        "welsch", which are not convex; a parameter after a colon: ``"quantile:0.9"``. See ``docs/losses.md``.
 
     Attributes
     ----------
@@ -434,7 +444,7 @@ class ADMMSharingRegressor(RegressorMixin, _SharingModel):
         Intercept; zero where none is fitted.
     party_coefs_, party_columns_, n_features_in_, feature_names_in_, duality_gap_
         As in :class:`ADMMSharingClassifier`.
-    n_rounds_, n_iter_, history_, status_, converged_
+    n_rounds_, n_iter_, history_, status_, stationarity_, certified_, converged_
         As in :class:`ADMMSharingClassifier`.
 
     See Also

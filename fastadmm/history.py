@@ -79,8 +79,14 @@ class RoundRecord:
     stationarity: float | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """Plain dictionary; values that JSON cannot hold (inf, NaN) become None."""
-        return {k: _finite(v) for k, v in asdict(self).items()}
+        """Plain dictionary; values that JSON cannot hold (inf, NaN) become None.
+
+        A convex problem has no key ``stationarity``.
+        """
+        values = {k: _finite(v) for k, v in asdict(self).items()}
+        if self.stationarity is None:
+            del values["stationarity"]
+        return values
 
     @classmethod
     def from_json(cls, values: dict[str, Any]) -> RoundRecord:

@@ -41,10 +41,15 @@ def check_compatible(regularizer: Regularizer, constraint: Constraint, loss: Los
         For group lasso in a box, and for a non-convex regulariser with a loss
         whose gradient has no Lipschitz constant.
     """
+    if not regularizer.convex and loss is not None and loss.vector:
+        raise ConfigError(
+            f"regularizer: {regularizer.name} is not convex, and its descent is not available for {loss.name}; "
+            "choose a convex regularizer"
+        )
     if not regularizer.convex and loss is not None and loss.gradient_lipschitz is None:
         raise ConfigError(
-            f"regularizer: {regularizer.name} is not convex, and {loss.name} has no Lipschitz constant of its "
-            "gradient, without which no penalty guarantees descent; choose another loss or a convex regularizer"
+            f"regularizer: {regularizer.name} is not convex, and {loss.name} has no Lipschitz constant "
+            "of its gradient, without which no penalty guarantees descent; choose another of the two"
         )
     if not regularizer.separable and isinstance(constraint, Box):
         raise ConfigError(

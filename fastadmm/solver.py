@@ -338,7 +338,9 @@ class Solver:
         limit = "round limit" if status is Status.MAX_ROUNDS else "time limit"
         if self.options.stationarity == 0:
             return f"stopped at the {limit} after {record.round} rounds: {found}; {claim}"
-        return f"stopped at the {limit} after {record.round} rounds, not stationary: {found}, {wanted}; {claim}"
+        return (
+            f"stopped at the {limit} after {record.round} rounds, not stationary: {found}, {wanted}; {claim}"
+        )
 
     def export(self) -> dict[str, Any]:
         """State of the coordinator, and scalars; the parties' own arrays come from :meth:`export_parties`."""

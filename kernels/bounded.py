@@ -32,6 +32,9 @@ _LAST_STEP = 3e-9
 #: Safety net: at a double root the error halves in each step, at the triple root it loses a third.
 _MAX_STEPS = 120
 
+#: States of a piece: no minimum in it, not settled yet, found. A sample's result depends on no other's.
+_NONE, _OPEN, _FOUND = 0.0, 1.0, 2.0
+
 #: Where the third derivative of psi changes its sign: sqrt(3/5), sqrt(3), log(2 + sqrt(3)).
 _INFLECTION = (0.7745966692414834, 1.7320508075688772, 1.3169578969248166)
 
@@ -181,8 +184,8 @@ def bounded_prox(v, shift, target, weight, family, width, penalty, z, gradient, 
             sign[k] = grows
             left[k] = -inflection if family == 2.0 else 0.0
             right[k] = delta
-            has_left[k] = 1.0
-            has_right[k] = 1.0 if delta > inflection else 0.0
+            has_left[k] = _OPEN
+            has_right[k] = _OPEN if delta > inflection else _NONE
         for _ in range(_MAX_STEPS):
             unsettled = np.int64(0)
             for k in range(size):
@@ -191,11 +194,13 @@ def bounded_prox(v, shift, target, weight, family, width, penalty, z, gradient, 
                 g = t - centre[k] + ratio[k] * slope
                 rise = 1.0 + ratio[k] * bend
                 following = t - g / rise if rise > 0.0 else (t if g == 0.0 else math.inf)
-                # Far left the iterates are monotone too; nothing has to hold them there.
-                valid = has_left[k] > 0.0 and following <= inflection
-                has_left[k] = 1.0 if valid else 0.0
-                left[k] = following if valid else t
-                unsettled += np.int64(valid and abs(following - t) > _LAST_STEP * (1.0 + abs(t) + abs(centre[k])))
+                if has_left[k] == _OPEN:
+                    # Far left the iterates are monotone too; nothing has to hold them there.
+                    valid = following <= inflection
+                    last = abs(following - t) <= _LAST_STEP * (1.0 + abs(t) + abs(centre[k]))
+                    has_left[k] = (_FOUND if last else _OPEN) if valid else _NONE
+                    left[k] = following if valid else t
+                    unsettled += np.int64(valid and not last)
             if unsettled == 0:
                 break
         for _ in range(_MAX_STEPS):
@@ -206,10 +211,12 @@ def bounded_prox(v, shift, target, weight, family, width, penalty, z, gradient, 
                 g = t - centre[k] + ratio[k] * slope
                 rise = 1.0 + ratio[k] * bend
                 following = t - g / rise if rise > 0.0 else (t if g == 0.0 else -math.inf)
-                valid = has_right[k] > 0.0 and following >= inflection
-                has_right[k] = 1.0 if valid else 0.0
-                right[k] = following if valid else t
-                unsettled += np.int64(valid and abs(following - t) > _LAST_STEP * (1.0 + abs(t) + abs(centre[k])))
+                if has_right[k] == _OPEN:
+                    valid = following >= inflection
+                    last = abs(following - t) <= _LAST_STEP * (1.0 + abs(t) + abs(centre[k]))
+                    has_right[k] = (_FOUND if last else _OPEN) if valid else _NONE
+                    right[k] = following if valid else t
+                    unsettled += np.int64(valid and not last)
             if unsettled == 0:
                 break
         part_gradient = 0.0
@@ -220,8 +227,8 @@ def bounded_prox(v, shift, target, weight, family, width, penalty, z, gradient, 
             below = ratio[k] * _value(left[k], family) + 0.5 * low * low
             above = ratio[k] * _value(right[k], family) + 0.5 * high * high
             # Rounding at a root on the border may deny both: the border is it then.
-            first = has_left[k] > 0.0 and (has_right[k] == 0.0 or below <= above)
-            t = left[k] if first else (right[k] if has_right[k] > 0.0 else inflection)
+            first = has_left[k] != _NONE and (has_right[k] == _NONE or below <= above)
+            t = left[k] if first else (right[k] if has_right[k] != _NONE else inflection)
             slope, bend = _derivatives(t, family)
             g = weight[i] * (sign[k] * width * slope)
             h = weight[i] * bend

@@ -140,7 +140,7 @@ MODELS: dict[str, tuple[Callable[[Path], None], int, str]] = {
     "party outside": (replace('name = "party-1"', 'name = "../party-1"'), 4, "model.toml"),
     "party without name": (replace('name = "party-1", ', ""), 4, "'name' is missing"),
     "other number of features": (replace("n_features = 4", "n_features = 5"), 4, "5 features"),
-    "unknown loss": (replace('loss = "logistic"', 'loss = "tukey"'), 4, "unknown loss 'tukey'"),
+    "unknown loss": (replace('loss = "logistic"', 'loss = "cauchy"'), 4, "unknown loss 'cauchy'"),
     "loss of another task": (replace('loss = "logistic"', 'loss = "squared"'), 4, "does not go with"),
     "unknown task": (replace('"classification"', '"ranking"'), 4, "'ranking'"),
     "lambda as text": (replace("lambda = [^\n]*", 'lambda = "x"'), 4, "'lambda' is 'x'"),

@@ -54,8 +54,34 @@ def test_every_key_reaches_the_configuration_and_back() -> None:
         "checkpoint_rounds": 4,
         "checkpoint_seconds": 9.5,
     }
-    assert tuple(values) == KEYS
+    assert (*values, "stationarity") == (*[key for key in KEYS if key != "stationarity"], "stationarity")
     assert make_config(values).to_toml() == values
+
+
+def test_a_problem_that_is_not_convex_has_its_own_target() -> None:
+    values = {"data": "a.parts", "loss": "tukey:2.0", "stationarity": 1e-3}
+    config = make_config(values)
+    assert "gap" not in config.to_toml()
+    assert make_config(config.to_toml()) == config
+    for wrong, message in (
+        ({**values, "gap": 1e-3}, "here: key 'gap': loss tukey:2.0 with regularizer l2 is not convex"),
+        (
+            {"data": "a", "stationarity": 1e-3},
+            "here: key 'stationarity': loss auto with regularizer l2 is con",
+        ),
+        (
+            {"data": "a", "regularizer": "log_sum", "gap": 0},
+            "here: key 'gap': loss auto with regularizer log_",
+        ),
+        ({"data": "a", "regularizer": "log_sum:0"}, "here: key 'regularizer': log_sum: width '0' must be"),
+        ({"data": "a", "regularizer": "log_sum", "loss": "hinge"}, "here: key 'regularizer': log_sum is not"),
+        ({**values, "acceleration": "anderson"}, "here: key 'acceleration': 'anderson' does not keep the"),
+        ({**values, "stationarity": -1.0}, "here: key 'stationarity': -1.0 must be a finite number"),
+    ):
+        with pytest.raises(ConfigError) as caught:
+            make_config(wrong, "here")
+        assert str(caught.value).startswith(message)
+        assert "\n" not in str(caught.value)
 
 
 def test_every_key_is_documented() -> None:
@@ -111,7 +137,7 @@ WRONG = [
     ("data", {"train": "a"}, "is not text"),
     ("test", True, "is not text"),
     ("loss", 1, "is not text"),
-    ("loss", "tukey", "unknown loss 'tukey'; choose auto, logistic, squared, huber"),
+    ("loss", "cauchy", "unknown loss 'cauchy'; choose auto, logistic, squared, huber"),
     ("lambda", "1e-4", "is not a number"),
     ("lambda", True, "is not a number"),
     ("lambda", [1e-4], "is not a number"),
@@ -234,7 +260,7 @@ def test_run_toml_is_a_configuration(folder: Path, tmp_path: Path) -> None:
         (["--threads", "0"], 5),
         (["--penalty", "0"], 5),
         (["--scheme", "admm"], 5),
-        (["--loss", "tukey"], 5),
+        (["--loss", "cauchy"], 5),
         (["--acceleration", "on"], 5),
         (["--x-update", "lu"], 5),
         (["--checkpoint-rounds", "0"], 5),

@@ -105,7 +105,7 @@ PROBLEMS = {
     "one dimension": ({"blocks": [X[:, 0]]}, InputError, "party-1: expected a matrix"),
     "no columns": ({"blocks": [X[:, :0]]}, InputError, "party-1: empty matrix of shape 6 x 0"),
     "no rows": ({"blocks": [X[:0]], "y": Y[:0]}, InputError, "party-1: empty matrix of shape 0 x 2"),
-    "loss": ({"loss": "tukey"}, ConfigError, "loss: unknown loss 'tukey'; choose one of hinge, huber"),
+    "loss": ({"loss": "cauchy"}, ConfigError, "loss: unknown loss 'cauchy'; choose one of hinge, huber"),
     **{
         f"lambda {value!r}": ({"lam": value}, ConfigError, "lambda: .* must be a positive finite number")
         for value in (0, -1.0, np.inf, np.nan)
@@ -152,8 +152,8 @@ def test_the_default_problem_is_the_documented_one():
 
 
 def test_unknown_loss():
-    with pytest.raises(ConfigError, match="unknown loss 'tukey'"):
-        get_loss("tukey")
+    with pytest.raises(ConfigError, match="unknown loss 'cauchy'"):
+        get_loss("cauchy")
 
 
 # --- options

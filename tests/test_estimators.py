@@ -625,7 +625,7 @@ def test_regression_losses_predict_means_and_quantiles():
     [
         (ADMMSharingClassifier(loss="squared"), "loss: squared is for regression"),
         (ADMMSharingRegressor(loss="logistic"), "loss: logistic is for classification"),
-        (ADMMSharingClassifier(loss="tukey"), "loss: unknown loss 'tukey'"),
+        (ADMMSharingClassifier(loss="cauchy"), "loss: unknown loss 'cauchy'"),
         (ADMMSharingClassifier(loss=3), "loss: 3 is not the name of a loss"),
         (ADMMSharingRegressor(loss="huber:-1"), "loss: huber: delta"),
     ],

@@ -135,7 +135,8 @@ def draw_targets(loss, rng, n):
 
 
 VARIANTS = [
-    *(loss for loss in LOSSES.values() if not loss.vector),  # multinomial: test_multinomial.py
+    # the others: test_multinomial.py, test_nonconvex.py
+    *(loss for loss in LOSSES.values() if loss.convex and not loss.vector),
     get_loss("huber", delta=1e-3),
     get_loss("huber", delta=250.0),
     get_loss("quantile", tau=0.9),
@@ -207,7 +208,7 @@ def test_every_tangent_lies_below_the_loss(loss, data):
     here = loss.evaluate(np.array([at]), np.array([y]), one, g, ENGINE)
     there = loss.evaluate(np.array([other]), np.array([y]), one, unused, ENGINE)
     size = abs(here) + abs(there) + abs(g[0]) * (abs(at) + abs(other)) + abs(y) * (1 + abs(at) + abs(other))
-    assert there >= here + g[0] * (other - at) - 1e-13 * size
+    assert there >= here + g[0] * (other - at) - 1e-13 * size - 1e-300  # exp ends at the normal numbers
     assert here >= -1e-13 * size
 
 
@@ -653,7 +654,7 @@ def test_smoothed_runs_resume_to_the_bit(name):
 @pytest.mark.parametrize(
     ("name", "parameters", "message"),
     [
-        ("tukey", {}, "loss: unknown loss 'tukey'; choose one of hinge, huber, logistic"),
+        ("cauchy", {}, "loss: unknown loss 'cauchy'; choose one of hinge, huber, logistic"),
         ("huber", {"tau": 1}, "loss: huber has no parameter 'tau'; it has delta"),
         ("hinge", {"gamma": 1}, "loss: hinge has no parameter 'gamma'; it has none"),
         ("huber", {"delta": 0}, "loss: huber: delta 0 must be positive and finite"),
@@ -734,7 +735,7 @@ def test_a_parameter_follows_the_name():
         ("huber:wide", "huber: delta 'wide' is not a number"),
         ("quantile:1.5", "quantile: tau 1.5 must be between 0 and 1"),
         ("squared:2", "squared has no parameter"),
-        ("tukey:1", "unknown loss 'tukey'"),
+        ("cauchy:1", "unknown loss 'cauchy'"),
     ):
         with pytest.raises(ConfigError, match=message):
             parse_loss(text)

@@ -18,28 +18,34 @@ _INTERVAL = 5.0
 _WINDOW = 30
 
 
+def _measure(record: RoundRecord) -> float:
+    """What the run stops by: the gap, or the stationarity of a problem without one."""
+    return record.gap if record.stationarity is None else record.stationarity
+
+
 def seconds_left(records: deque[RoundRecord], target: float) -> float | None:
-    """Estimate the time until the gap reaches the target, from the slope of its logarithm.
+    """Estimate the time until gap or stationarity reaches the target, from the slope of its logarithm.
 
     Parameters
     ----------
     records : deque of RoundRecord
         Recent rounds.
     target : float
-        Relative gap wanted.
+        Relative gap, or stationarity, wanted.
 
     Returns
     -------
     float or None
-        Seconds; None while the gap is not falling or not finite.
+        Seconds; None while it is not falling or not finite.
     """
     if len(records) < 5 or target <= 0:
         return None
     first, last = records[0], records[-1]
-    if not (math.isfinite(first.gap) and 0 < last.gap < first.gap) or last.seconds <= first.seconds:
+    before, now = _measure(first), _measure(last)
+    if not (math.isfinite(before) and 0 < now < before) or last.seconds <= first.seconds:
         return None
-    rate = math.log(first.gap / last.gap) / (last.seconds - first.seconds)
-    return max(0.0, math.log(last.gap / target) / rate)
+    rate = math.log(before / now) / (last.seconds - first.seconds)
+    return max(0.0, math.log(now / target) / rate)
 
 
 class ProgressDisplay:
@@ -107,7 +113,7 @@ class ProgressDisplay:
         parts = [
             f"round {record.round}",
             f"objective {record.objective:.9f}",
-            f"gap {record.gap:.2e}",
+            f"{'gap' if record.stationarity is None else 'stationarity'} {_measure(record):.2e}",
             f"primal {record.primal_residual:.1e}",
             f"dual {record.dual_residual:.1e}",
         ]
@@ -116,18 +122,19 @@ class ProgressDisplay:
             value = record.test[name]
             if value is not None:
                 parts.append(f"test {name.replace('_', ' ')} {value:.5f}")
-        if record.gap > self._target > 0:
+        if _measure(record) > self._target > 0:
             parts.append(f"ETA {left:.0f} s" if left is not None else "ETA –")
         return " · ".join(parts)
 
     def _done(self, record: RoundRecord) -> float:
-        """Share of the way to the target gap, on a logarithmic scale."""
-        if not math.isfinite(record.gap) or self._target <= 0 or record.gap <= 0:
+        """Share of the way to the target, on a logarithmic scale."""
+        measure = _measure(record)
+        if not math.isfinite(measure) or self._target <= 0 or measure <= 0:
             return 0.0
         if self._begin_gap is None:
-            self._begin_gap = max(record.gap, 10 * self._target)
+            self._begin_gap = max(measure, 10 * self._target)
         way = math.log(self._begin_gap / self._target)
-        return min(1.0, max(0.0, 1.0 - math.log(record.gap / self._target) / way))
+        return min(1.0, max(0.0, 1.0 - math.log(measure / self._target) / way))
 
 
 def make_display(quiet: bool) -> Any:

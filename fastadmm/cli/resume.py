@@ -14,6 +14,9 @@ from fastadmm.cli.app import app
 def resume(
     run: Annotated[Path, typer.Argument(readable=False, help="Run directory made by 'fastadmm train'.")],
     gap: Annotated[float | None, typer.Option(help="New relative duality gap to certify.")] = None,
+    stationarity: Annotated[
+        float | None, typer.Option(help="New relative stationarity of a non-convex problem.")
+    ] = None,
     rounds: Annotated[
         int | None, typer.Option(help="New round limit, counted from the start of the run.")
     ] = None,
@@ -31,5 +34,11 @@ def resume(
     from fastadmm.cli.train import report_result
     from fastadmm.runs.train import resume_run
 
-    changes = {"gap": gap, "rounds": rounds, "time": time, "threads": threads}
+    changes = {
+        "gap": gap,
+        "stationarity": stationarity,
+        "rounds": rounds,
+        "time": time,
+        "threads": threads,
+    }
     return report_result(resume_run(run, changes=changes, display=make_display(quiet)), run, as_json)

@@ -34,12 +34,14 @@ def train(
     loss: Annotated[
         str | None,
         typer.Option(
-            help="auto, logistic, squared, huber, quantile, hinge, smoothed_hinge, squared_hinge or poisson; "
+            help="auto, logistic, squared, huber, quantile, hinge, smoothed_hinge, squared_hinge, poisson, "
+            "or the non-convex sigmoid, tukey, welsch; "
             "a parameter follows a colon: huber:2.0. [default: auto]"
         ),
     ] = None,
     regularizer: Annotated[
-        str | None, typer.Option(help="l2, l1, elastic_net, group_lasso or none. [default: l2]")
+        str | None,
+        typer.Option(help="l2, l1, elastic_net, group_lasso, none or log_sum:WIDTH. [default: l2]"),
     ] = None,
     l1_ratio: Annotated[
         float | None, typer.Option(help="Share of l1 in elastic_net, above 0 to 1. [default: 0.5]")
@@ -54,6 +56,13 @@ def train(
     ] = None,
     gap: Annotated[
         float | None, typer.Option(help="Relative duality gap to certify. [default: 1e-6]")
+    ] = None,
+    stationarity: Annotated[
+        float | None,
+        typer.Option(
+            help="Of a non-convex problem, which has no gap: gradient at which to stop, as a share of that "
+            "at zero weights. [default: 1e-5]"
+        ),
     ] = None,
     rounds: Annotated[int | None, typer.Option(help="Round limit. [default: 10000]")] = None,
     time: Annotated[float | None, typer.Option(help="Time limit in seconds.")] = None,
@@ -76,7 +85,7 @@ def train(
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as one JSON document.")] = False,
 ) -> int:
-    """Train a joint model until its duality gap certifies it."""
+    """Train a joint model until its duality gap certifies it; one without a gap, until it is stationary."""
     from fastadmm.cli.display import make_display
     from fastadmm.errors import ConfigError
     from fastadmm.runs.config import make_config, read_config
@@ -92,6 +101,7 @@ def train(
         "constraint": constraint,
         "intercept": intercept,
         "gap": gap,
+        "stationarity": stationarity,
         "rounds": rounds,
         "time": time,
         "scheme": scheme,
@@ -125,7 +135,7 @@ def report_result(result: dict[str, Any], run: Path, as_json: bool) -> int:
     if as_json:
         print(json.dumps({**result, "run": str(run)}, indent=2))
     status = Status(result["status"])
-    if status is Status.CONVERGED:
+    if status in (Status.CONVERGED, Status.STATIONARY):
         if not as_json:
             print(f"{result['message']}; model in {run / 'model'}")
         return int(ExitCode.OK)

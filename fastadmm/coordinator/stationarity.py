@@ -20,7 +20,7 @@ from fastadmm.regularizers import SquaredL2
 
 __all__ = ["Progress", "descent_penalty", "intercept_part", "model_measure", "start_point"]
 
-#: The default penalty exceeds the threshold by this factor: the decrease per round is proportional to the rest.
+#: The default penalty exceeds the threshold by this factor: what exceeds it is what every round gains.
 _ABOVE_THRESHOLD = 1.05
 
 

@@ -120,6 +120,12 @@ class _Facts:
     lam: float | None
     n_samples: float | None
     target: float | None
+    stationarity: float | None = None
+
+    @property
+    def convex(self) -> bool:
+        """Whether the problem has a duality gap; one that has not records its stationarity."""
+        return self.stationarity is None
 
 
 def _facts(records: RunRecords) -> _Facts:
@@ -138,6 +144,8 @@ def _facts(records: RunRecords) -> _Facts:
                 return None
         return None
 
+    stationarity = value("stationarity")
+    keys = ("gap", "target_gap", "tol") if stationarity is None else ("stationarity",)
     return _Facts(
         status=result.get("status"),
         rounds=value("rounds"),
@@ -147,7 +155,8 @@ def _facts(records: RunRecords) -> _Facts:
         gap_absolute=value("gap_absolute"),
         lam=value("lambda", "lambda", "lam", "alpha"),
         n_samples=value("n_samples", "n_samples"),
-        target=_setting(records.config, ("gap", "target_gap", "tol")),
+        target=_setting(records.config, keys),
+        stationarity=stationarity,
     )
 
 
@@ -172,6 +181,9 @@ def _badge(records: RunRecords, facts: _Facts) -> dict[str, str]:
         if facts.gap is None:
             return {"kind": "stopped", "text": "Converged", "detail": "without a certificate"}
         return {"kind": "certified", "text": "Certified", "detail": "the target gap is reached and proved"}
+    if facts.status == "stationary":
+        detail = "a local solution of a problem that is not convex; no global optimum is claimed"
+        return {"kind": "stopped", "text": "Stationary", "detail": detail}
     if facts.status == "diverged":
         return {"kind": "diverged", "text": "Diverged", "detail": "the iterates grow without bound"}
     details = {
@@ -188,6 +200,12 @@ def _certificate(records: RunRecords, facts: _Facts) -> str:
         return (
             "This run diverged: its iterates grow without bound and the model must not be used. "
             "Train again with a scheme that is guaranteed to converge."
+        )
+    if not facts.convex:
+        return (
+            "The problem is not convex, so there is no duality gap and no global optimum is claimed: another "
+            "model may have a smaller objective. What the run reports is how nearly stationary its model is: "
+            "the size of the gradient as a share of that at zero weights."
         )
     subject = "the model's objective" if facts.status else "the objective after the last logged round"
     bound = _bound(facts, subject)
@@ -224,7 +242,9 @@ def _headline(records: RunRecords, facts: _Facts, n_parties: int) -> list[dict[s
     target = "" if facts.target is None else f"target {format_number(facts.target)}"
     return [
         item("Objective", format_number(facts.objective, 6), "mean loss + λ·R"),
-        item("Relative gap", format_number(facts.gap if facts.gap is None else round_up(facts.gap)), target),
+        item("Relative gap", format_number(facts.gap if facts.gap is None else round_up(facts.gap)), target)
+        if facts.convex
+        else item("Stationarity", format_number(facts.stationarity, zeros=True), target),
         item("Rounds", format_number(facts.rounds), str((records.result or {}).get("scheme") or "")),
         item("Time", format_duration(facts.seconds), _per_round(facts)),
         item("Samples", format_number(facts.n_samples), str((records.result or {}).get("loss") or "")),
@@ -274,6 +294,7 @@ def _last_rounds(records: RunRecords) -> dict[str, Any]:
         "seconds": "seconds",
         "objective": "objective",
         "gap": "relative gap",
+        "stationarity": "stationarity",
         "primal_residual": "primal residual",
         "dual_residual": "dual residual",
         "penalty": "penalty",

@@ -93,6 +93,7 @@ def history_plots(history: History, target: float | None, party_names: Sequence[
         _objective(history),
         _gap(rounds, "round", s["gap"], target),
         _gap(s["seconds"], "seconds", s["gap"], target),
+        _stationarity(history, target),
         _residuals(history),
         _lagrangian(history),
         _test_metrics(history),
@@ -226,6 +227,31 @@ def _gap(x: NDArray[Any], unit: str, gap: NDArray[np.float64], target: float | N
     )
 
 
+def _stationarity(history: History, target: float | None) -> Plot | None:
+    measure = positive(history.series["stationarity"])
+    if not any_finite(measure):
+        return None  # a convex problem has its gap
+
+    def draw(figure: Figure) -> None:
+        ax = figure.add_subplot()
+        line(ax, history.round, measure, SERIES_COLOURS[0], label="stationarity")
+        if target is not None and target > 0:
+            ax.axhline(target, color=SERIES_COLOURS[1], linestyle=DASHES[1], linewidth=1.4)
+        ax.set_xlabel("round")
+        log_axis(ax)
+        x_axis(ax, history.round)
+
+    return Plot(
+        key="stationarity",
+        title="Stationarity against rounds",
+        caption="Size of the gradient as a share of that at zero weights. The problem is not convex: a small "
+        "value means a stationary point, and no global optimum is claimed.",
+        alt=f"Relative stationarity against rounds: {_story(history.round, measure)}"
+        + (f" The target is {target:.3g}." if target else ""),
+        svg=render("stationarity", draw),
+    )
+
+
 def _residuals(history: History) -> Plot | None:
     lines = [
         ("primal", positive(history.series["primal_residual"])),
@@ -272,7 +298,8 @@ def _lagrangian(history: History) -> Plot | None:
         caption="What the paper's theory of ADMM sharing follows. Under its assumptions and with a large "
         "enough penalty, the augmented Lagrangian decreases and Vᵗ (summed over the samples, not their mean) "
         "tends to zero: the first round with Vᵗ ≤ ε comes within O(1/ε) rounds. The assumptions do not hold "
-        "in general, and neither curve certifies a model: the gap does.",
+        "in general, and neither curve certifies a model"
+        + (": the gap does." if any_finite(positive(history.series["gap"])) else "."),
         alt=" ".join(f"{name[0].upper()}{name[1:]}: {_story(history.round, y)}" for name, y in lines),
         svg=render("lagrangian", _panels(history, lines), wide=len(lines) > 1),
         wide=len(lines) > 1,

@@ -14,7 +14,7 @@ from typing import Any
 from fastadmm.errors import ConfigError
 from fastadmm.store.atomic import shown, storage_errors
 
-__all__ = ["KEYS", "RunConfig", "make_config", "read_config"]
+__all__ = ["KEYS", "RunConfig", "is_convex", "make_config", "read_config"]
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,10 @@ class RunConfig:
     scheme, penalty, acceleration, x_update, threads
         As in :class:`fastadmm.solver.SolverOptions`.
     gap : float
-        Relative duality gap to certify.
+        Relative duality gap to certify; not for non-convex problems, which have none.
+    stationarity : float
+        Relative stationarity at which a non-convex problem stops, as in
+        :class:`fastadmm.solver.SolverOptions`; not for convex ones.
     rounds : int
         Round limit.
     time : float or None
@@ -66,6 +69,7 @@ class RunConfig:
     acceleration: str = "auto"
     x_update: str = "auto"
     gap: float = 1e-6
+    stationarity: float = 1e-5
     rounds: int = 10000
     time: float | None = None
     threads: int | None = None
@@ -73,8 +77,18 @@ class RunConfig:
     checkpoint_seconds: float = 30.0
 
     def to_toml(self) -> dict[str, Any]:
-        """Plain dictionary with the documented keys; unset ones are left out."""
-        return {_public(k): v for k, v in asdict(self).items() if v is not None}
+        """Plain dictionary with the documented keys; those unset or without a meaning are left out."""
+        without = "stationarity" if is_convex(self) else "gap"
+        return {_public(k): v for k, v in asdict(self).items() if v is not None and k != without}
+
+
+def is_convex(config: RunConfig) -> bool:
+    """Whether loss and regulariser of a configuration are convex, so that there is a gap to certify."""
+    from fastadmm.losses import parse_loss
+    from fastadmm.regularizers import get_regularizer
+
+    convex = config.loss == "auto" or parse_loss(config.loss).convex
+    return convex and get_regularizer(config.regularizer).convex
 
 
 def _public(name: str) -> str:
@@ -95,6 +109,7 @@ _KINDS: dict[str, tuple[type, ...]] = {
     "acceleration": (str,),
     "x_update": (str,),
     "gap": (int, float),
+    "stationarity": (int, float),
     "rounds": (int,),
     "time": (int, float),
     "threads": (int,),
@@ -149,7 +164,22 @@ def make_config(
         raise ConfigError(f"{place}: key 'data' is missing: name the partition directory")
     config = RunConfig(**checked)
     _check_choices(config, place)
+    _check_target(config, checked, "command line" if options else place)
     return config
+
+
+def _check_target(config: RunConfig, given: Mapping[str, Any], place: str) -> None:
+    """Refuse a stopping rule that the problem does not have."""
+    what = f"loss {config.loss} with regularizer {config.regularizer}"
+    if is_convex(config):
+        if "stationarity" in given:
+            raise ConfigError(
+                f"{place}: key 'stationarity': {what} is convex, so a duality gap certifies it; use gap"
+            )
+    elif "gap" in given:
+        raise ConfigError(
+            f"{place}: key 'gap': {what} is not convex, so no duality gap certifies it; use stationarity"
+        )
 
 
 def _check_values(values: Mapping[str, Any], place: str) -> dict[str, Any]:
@@ -193,9 +223,11 @@ def _check_choices(config: RunConfig, place: str) -> None:
         options = solver_options(config)
         penalty = penalty_arguments(config)
         regularizer, constraint = penalty["regularizer"], get_constraint(penalty["constraint"])
-        check_compatible(regularizer, constraint)
-        smooth = config.loss == "auto" or parse_loss(config.loss).smooth
-        options.resolved_scheme(smooth, is_ridge(regularizer, constraint))
+        loss = None if config.loss == "auto" else parse_loss(config.loss)
+        check_compatible(regularizer, constraint, loss)
+        options.resolved_scheme(
+            loss is None or loss.smooth, is_ridge(regularizer, constraint), is_convex(config)
+        )
     except ConfigError as error:
         key, colon, reason = str(error).partition(":")
         raise ConfigError(f"{place}: key {key!r}{colon}{reason}") from None
@@ -224,6 +256,7 @@ def solver_options(config: RunConfig) -> Any:
     return SolverOptions(
         scheme=config.scheme,
         gap=config.gap,
+        stationarity=config.stationarity,
         max_rounds=config.rounds,
         max_seconds=config.time,
         penalty=config.penalty,

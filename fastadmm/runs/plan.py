@@ -14,7 +14,7 @@ from fastadmm.direction_party import choose_metric_solver
 from fastadmm.losses import parse_loss
 from fastadmm.penalty import is_ridge
 from fastadmm.regularizers import get_regularizer
-from fastadmm.runs.config import RunConfig, penalty_arguments
+from fastadmm.runs.config import RunConfig, is_convex, penalty_arguments
 from fastadmm.store.party_file import PartyData
 from fastadmm.xupdate.choose import preparation_bytes
 
@@ -82,8 +82,9 @@ def make_plan(
     smooth = config.loss == "auto" or parse_loss(config.loss).smooth
     penalty = penalty_arguments(config)
     ridge = is_ridge(get_regularizer(penalty["regularizer"]), get_constraint(penalty["constraint"]))
+    convex = is_convex(config)
     name, _ = choose_scheme(
-        config.scheme, config.penalty, config.acceleration, config.x_update, smooth, ridge
+        config.scheme, config.penalty, config.acceleration, config.x_update, smooth, ridge, convex
     )
     if name == SUBSPACE:
         factorisation = sum(_metric_bytes(n_samples, p.n_features) for p in parties)
@@ -94,7 +95,7 @@ def make_plan(
         accelerate = (
             scheme.accelerated if config.acceleration == "auto" else config.acceleration == "anderson"
         )
-        memory = acceleration_memory(m, n_samples) if accelerate else 0
+        memory = acceleration_memory(m, n_samples) if accelerate and convex else 0
         factorisation = sum(
             preparation_bytes(n_samples, p.n_features, config.x_update, ridge) for p in parties
         )

@@ -25,6 +25,7 @@ from fastadmm.problem import Problem, TestSet, make_problem
 from fastadmm.runs.checkpoint import checkpoints, restore_checkpoint, write_checkpoint
 from fastadmm.runs.config import (
     RunConfig,
+    is_convex,
     make_config,
     penalty_arguments,
     read_config,
@@ -136,8 +137,8 @@ def resume_run(
     run : Path
         Run directory.
     changes : dict, optional
-        New limits for a run that stopped at one: ``gap``, ``rounds``,
-        ``time``; also ``threads``.
+        New limits for a run that stopped at one: ``gap`` or ``stationarity``,
+        ``rounds``, ``time``; also ``threads``.
     display : Display, optional
 
     Returns
@@ -167,8 +168,8 @@ def resume_run(
     changes = {k: v for k, v in (changes or {}).items() if v is not None}
     config = make_config(values, shown(path), changes)
     finished = _finished_result(run)
-    if finished is not None and not changes.keys() & {"gap", "rounds", "time"}:
-        if finished["status"] == Status.CONVERGED:
+    if finished is not None and not changes.keys() & {"gap", "stationarity", "rounds", "time"}:
+        if finished["status"] in (Status.CONVERGED, Status.STATIONARY):
             if (run / "model" / MANIFEST).exists():
                 display.note(f"nothing to do: {finished['message']}")
                 return finished
@@ -176,7 +177,7 @@ def resume_run(
         elif finished["status"] != Status.INTERRUPTED:
             raise ConfigError(
                 f"{shown(run)}: the run is over ({finished['message']}); "
-                "give a new limit: --rounds, --time or --gap"
+                f"give a new limit: --rounds, --time or --{'gap' if is_convex(config) else 'stationarity'}"
             )
     with run_lock(run):
         return _resume(run, config, provenance, changes, display)
@@ -366,7 +367,7 @@ def _run(
     for name, update, why in solver.method.party_notes():
         display.note(f"{name}: x-update '{update}' ({why})")
     problem = solver.problem
-    _, reason = solver.options.resolved_scheme(problem.loss.smooth, problem.is_ridge)
+    _, reason = solver.options.resolved_scheme(problem.loss.smooth, problem.is_ridge, problem.convex)
     display.note(
         f"scheme '{solver.method.name}' ({reason}), "
         f"{solver.engine.n_threads} thread(s), lambda {config.lambda_:g}; "
@@ -389,7 +390,7 @@ def _run(
 
         try:
             _unlink(run / "result.json")
-            display.start(config.gap, config.rounds)
+            display.start(config.gap if problem.convex else config.stationarity, config.rounds)
             try:
                 result = run_rounds(solver, monitor, stop_requested)
             finally:
@@ -429,6 +430,7 @@ def _model(partition: Partition, solver: Solver, result: SolveResult) -> Model:
             "objective": last.objective,
             "gap": last.to_json()["gap"],
             "gap_absolute": last.to_json()["gap_absolute"],
+            "stationarity": last.stationarity,
             "rounds": last.round,
         },
         penalty=solver.problem.describe_penalty(),
@@ -446,6 +448,8 @@ def _result_document(solver: Solver, result: SolveResult) -> dict[str, Any]:
         "objective": last["objective"],
         "gap": last["gap"],
         "gap_absolute": last["gap_absolute"],
+        "stationarity": last.get("stationarity"),
+        "convex": problem.convex,
         "scheme": solver.method.name,
         "lambda": problem.lam,
         "loss": problem.loss.name,

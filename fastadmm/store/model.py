@@ -125,7 +125,8 @@ class Model:
         Original labels of class 0 and class 1; also of a regression on them (squared loss).
     parties : list of PartyModel
     certificate : dict
-        ``status``, ``objective``, ``gap``, ``gap_absolute``, ``rounds`` of the training run.
+        ``status``, ``objective``, ``gap``, ``gap_absolute``, ``rounds`` of the training run; of a
+        non-convex problem ``stationarity`` in place of the gaps.
     penalty : dict
         ``regularizer``, ``constraint`` and ``l1_ratio``, where known; for reading only.
     """

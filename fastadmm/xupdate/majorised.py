@@ -84,9 +84,7 @@ class MajorisedRidge(PenalisedUpdate):
 
         low, high = self.constraint.bounds
         x = start.copy()
-        gram_descent(
-            self._gram, right, 0.0, mu, low, high, x, np.empty_like(x), _TOLERANCE, _MAX_PASSES
-        )
+        gram_descent(self._gram, right, 0.0, mu, low, high, x, np.empty_like(x), _TOLERANCE, _MAX_PASSES)
         return x
 
 

@@ -1,0 +1,696 @@
+"""Non-convex losses and the log-sum penalty: global proximal operators, descent, stationary points."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import json
+import math
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from fastadmm import ADMMSharingClassifier, ADMMSharingRegressor
+from fastadmm.blocks import as_block
+from fastadmm.constraints import AllSpace, Ball, Box, NonNegative, get_constraint
+from fastadmm.coordinator.stationarity import descent_penalty
+from fastadmm.engine import Engine
+from fastadmm.errors import ConfigError
+from fastadmm.history import RoundRecord, Status
+from fastadmm.losses import LOSSES, get_loss
+from fastadmm.problem import make_problem
+from fastadmm.regularizers import LogSum, get_regularizer
+from fastadmm.solver import Solver, SolverOptions, solve
+from fastadmm.store.model import open_model
+from fastadmm.xupdate.choose import choose_penalised
+from fastadmm.xupdate.majorised import MajorisedGradient
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.optimize import minimize
+from sklearn.datasets import load_breast_cancer, load_diabetes
+from sklearn.preprocessing import scale
+
+from run_tools import run, write_blocks
+
+ENGINE = Engine(1)
+EPS = np.finfo(float).eps
+BOUNDED = [
+    get_loss("sigmoid"),
+    get_loss("tukey"),
+    get_loss("tukey", c=0.05),
+    get_loss("welsch"),
+    get_loss("welsch", c=30.0),
+]
+every_loss = pytest.mark.parametrize(
+    "loss", BOUNDED, ids=lambda x: x.name + "".join(f"-{v:g}" for v in x.parameters.values())
+)
+
+
+# --- twins, from the formulas
+
+
+def value(loss, z, y):
+    """One sample's loss, elementwise."""
+    if loss.name == "sigmoid":
+        return 1 / (1 + np.exp(np.clip((2 * y - 1) * z, -700, 700)))
+    e = (z - y) / loss.c
+    if loss.name == "tukey":
+        return loss.c**2 / 6 * (1 - (1 - np.minimum(e * e, 1)) ** 3)
+    return -(loss.c**2) * np.expm1(-e * e / 2)
+
+
+def slope(loss, z, y):
+    """Its derivative in z."""
+    if loss.name == "sigmoid":
+        t = 2 * y - 1
+        e = np.exp(-np.abs(z))
+        return -t * e / (1 + e) ** 2
+    e = z - y
+    if loss.name == "tukey":
+        return e * (1 - np.minimum((e / loss.c) ** 2, 1)) ** 2
+    return e * np.exp(-((e / loss.c) ** 2) / 2)
+
+
+def least_on_a_grid(f, low, high):
+    """Smallest value on ever finer grids around the best points: brute force."""
+    best = math.inf
+    grid = np.linspace(low, high, 2001)
+    values = f(grid)
+    # the lowest local minima of the grid are polished, for the best of them need not be the best in the end
+    ends = np.concatenate([[np.inf], values, [np.inf]])
+    places = np.flatnonzero((ends[1:-1] <= ends[:-2]) & (ends[1:-1] <= ends[2:]))
+    for j in places[np.argsort(values[places])][:3]:
+        a, b = grid[max(j - 1, 0)], grid[min(j + 1, 2000)]
+        for _ in range(3):
+            inner = np.linspace(a, b, 101)
+            there = f(inner)
+            k = int(np.argmin(there))
+            best = min(best, float(there[k]))
+            a, b = inner[max(k - 1, 0)], inner[min(k + 1, 100)]
+    return best
+
+
+def draw(loss, rng, n):
+    c = loss.parameters.get("c", 1.0)
+    y = rng.integers(0, 2, n).astype(float) if loss.name == "sigmoid" else 3 * c * rng.normal(size=n)
+    centre = c * rng.normal(size=n) * 10 ** rng.uniform(-2, 1.2, n) + (0 if loss.name == "sigmoid" else y)
+    return y, centre, np.where(rng.random(n) < 0.1, 0.0, 10 ** rng.uniform(-1, 1, n))
+
+
+# --- kernels
+
+
+@every_loss
+def test_value_gradient_and_curvature(loss):
+    rng = np.random.default_rng(0)
+    y, z, s = draw(loss, rng, 600)
+    g, h, unused = (np.full(600, np.nan) for _ in range(3))
+    each = s * value(loss, z, y)
+    assert loss.evaluate(z, y, s, g, ENGINE) == pytest.approx(math.fsum(each), rel=1e-12)
+    np.testing.assert_allclose(g, s * slope(loss, z, y), rtol=1e-11, atol=1e-13 * s.max())
+    loss.curvature(z, y, s, h, ENGINE)
+    step = 1e-5 * loss.parameters.get("c", 1.0)
+    difference = s * (slope(loss, z + step, y) - slope(loss, z - step, y)) / (2 * step)
+    np.testing.assert_allclose(h, difference, atol=1e-4 * s.max())
+    lipschitz, weak = loss.gradient_lipschitz, loss.weak_convexity
+    assert (-weak * s * (1 + 1e-12) <= h).all()
+    assert (h <= lipschitz * s * (1 + 1e-12)).all()
+    fine = np.linspace(-4, 4, 20001) * loss.parameters.get("c", 1.0)
+    loss.curvature(fine, np.zeros(20001), np.ones(20001), out := np.empty(20001), ENGINE)
+    assert out.min() == pytest.approx(-weak, rel=1e-5)  # the constants are attained
+    assert np.abs(out).max() == pytest.approx(lipschitz, rel=1e-5)
+    assert loss.evaluate(z, y, s, unused, ENGINE) <= s.sum() * value(loss, 1e9, 0.0) * (1 + 1e-12)
+
+
+def test_small_residuals_keep_their_digits():
+    for name in ("tukey", "welsch"):
+        found = get_loss(name).evaluate(np.array([1e-9]), np.zeros(1), np.ones(1), np.empty(1), ENGINE)
+        assert found == pytest.approx(5e-19, rel=1e-12)
+
+
+@every_loss
+@pytest.mark.parametrize("exponent", range(-5, 6, 2))
+def test_prox_is_the_global_minimiser(loss, exponent):
+    """Also for small r, where the scalar problem has two minima."""
+    rng, n, r = np.random.default_rng(20 + exponent), 60, 10.0**exponent
+    y, centre, s = draw(loss, rng, n)
+    shift = rng.normal(size=n)
+    v = centre - shift
+    z, g = rng.normal(size=n), np.empty(n)
+    loss.prox(v, shift, y, s, r, z, g, ENGINE)
+    # stationarity: g is the gradient at z and r (v - z)
+    size = r * (np.abs(v) + np.abs(y) + np.abs(shift) + np.abs(z)) + s
+    np.testing.assert_array_less(np.abs(g - r * (v - z)), 32 * EPS * size + 1e-300)
+    np.testing.assert_allclose(g, s * slope(loss, z + shift, y), atol=64 * EPS * float(size.max()))
+    for i in range(n):
+
+        def f(x, i=i):
+            return s[i] * value(loss, x + shift[i], y[i]) + r / 2 * (x - v[i]) ** 2
+
+        # no minimiser is farther than where the square alone exceeds the bound of the loss
+        reach = math.sqrt(2 * s[i] * value(loss, 1e9, 0.0) / r) * 1.01 + 1e-12
+        if loss.name != "sigmoid":
+            reach = min(reach, abs(v[i] + shift[i] - y[i]) * 1.01 + 1e-12)
+        best = least_on_a_grid(f, v[i] - reach, v[i] + reach)
+        assert f(z[i]) <= best + 1e-13 * size[i] * (abs(v[i]) + abs(y[i]) + 1) * 4
+
+
+@every_loss
+@given(data=st.data())
+@settings(max_examples=60, deadline=None)
+def test_prox_on_any_numbers(loss, data):
+    number = st.floats(-1e3, 1e3)
+    v, shift, other = data.draw(number), data.draw(number), data.draw(number)
+    s, r = data.draw(st.floats(0, 1e3)), 10.0 ** data.draw(st.floats(-6, 6))
+    y = data.draw(st.sampled_from([0.0, 1.0]) if loss.name == "sigmoid" else number)
+    z, g = np.array([math.nan]), np.empty(1)
+    loss.prox(np.array([v]), np.array([shift]), np.array([y]), np.array([s]), r, z, g, ENGINE)
+
+    def f(x):
+        return s * float(value(loss, x + shift, y)) + r / 2 * (x - v) ** 2
+
+    size = r * (abs(v) + abs(y) + abs(shift) + abs(z[0])) + s
+    assert abs(g[0] - r * (v - z[0])) <= 64 * EPS * size
+    for x in (v, y - shift, other, z[0] + 1e-3, z[0] - 1e-3):
+        assert f(z[0]) <= f(x) + 1e-13 * size * (abs(v) + abs(y) + abs(shift) + abs(z[0]) + 1)
+
+
+@pytest.mark.parametrize("name", ["tukey", "welsch"])
+def test_prox_at_the_border_between_one_minimum_and_two(name):
+    loss = get_loss(name)
+    ratio = 1 / loss.weak_convexity  # s/r above which there can be two minima
+    bend = {"tukey": math.sqrt(0.6), "welsch": math.sqrt(3.0)}[name] * loss.c
+    for factor in (1 - 1e-12, 1.0, 1 + 1e-12, 1 + 1e-6):
+        at = bend + factor * ratio * float(slope(loss, bend, 0.0))
+        z, g = np.zeros(1), np.empty(1)
+        loss.prox(np.array([at]), np.zeros(1), np.zeros(1), np.array([factor * ratio]), 1.0, z, g, ENGINE)
+        assert z[0] == pytest.approx(bend, abs=0.05 * loss.c)
+        assert abs(g[0] - (at - z[0])) <= 1e-13
+
+
+@every_loss
+def test_only_zero_is_in_the_domain_of_the_conjugate(loss):
+    y, s = np.array([1.0, 0.0]), np.ones(2)
+    assert loss.conjugate(np.zeros(2), y, s, ENGINE) == 0.0
+    assert loss.conjugate(np.array([0.0, 1e-300]), y, s, ENGINE) == math.inf
+
+
+@every_loss
+def test_a_range_of_rows_touches_only_its_rows(loss):
+    n, rng = 1300, np.random.default_rng(3)
+    y, z, s = draw(loss, rng, n)
+    kernels, extra = loss.kernels(), loss.kernel_arguments()
+    whole, part = np.zeros((4, n)), np.full((4, n), -99.0)
+    for out, rows in ((whole, (0, n)), (part, (400, 1290))):
+        kernels.evaluate(z, y, s, *extra, out[0], *rows)
+        kernels.curvature(z, y, s, *extra, out[1], *rows)
+        kernels.prox(z, np.zeros(n), y, s, *extra, 0.5, out[3], out[2], *rows)
+    np.testing.assert_array_equal(part[:, 400:1290], whole[:, 400:1290])
+    assert (part[:, :400] == -99.0).all()
+    assert (part[:, 1290:] == -99.0).all()
+
+
+# --- the log-sum penalty
+
+
+@pytest.mark.parametrize("width", [0.1, 1.0, 30.0])
+def test_log_sum_value_gradient_and_majoriser(width):
+    penalty, rng = LogSum(width), np.random.default_rng(0)
+    for size in (1e-3, 1.0, 1e2):
+        x, other = size * rng.normal(size=9), size * rng.normal(size=9)
+        assert penalty.value(x) == pytest.approx(
+            sum(width**2 / 2 * math.log(1 + (t / width) ** 2) for t in x), rel=1e-6
+        )
+        step = 1e-6 * (1 + size)
+        for j in range(9):
+            e = step * np.eye(9)[j]
+            difference = (penalty.value(x + e) - penalty.value(x - e)) / (2 * step)
+            assert penalty.gradient(x)[j] == pytest.approx(difference, abs=1e-6 * (1 + size))
+        move = other - x
+        above = penalty.value(x) + penalty.gradient(x) @ move + 0.5 * move @ move
+        assert penalty.value(other) <= above * (1 + 1e-12)
+
+
+SETS = [AllSpace(), NonNegative(), Box(-0.3, 0.5), Box(0.1, math.inf), Ball(0.7)]
+
+
+@pytest.mark.parametrize("constraint", SETS, ids=lambda c: c.text)
+@pytest.mark.parametrize("wide", [False, True])
+def test_x_update_of_log_sum_descends_to_a_stationary_point(constraint, wide):
+    rng = np.random.default_rng(5)
+    matrix, w = rng.normal(size=(30, 8)), 3 * rng.normal(size=30)
+    penalty, mu = LogSum(0.2), 4.0
+    block = as_block(matrix, "p")
+    update, reason = choose_penalised(block, penalty, constraint)
+    assert "squared l2" in reason
+    if wide:
+        update = MajorisedGradient(block, penalty, constraint)
+    update.prepare(ENGINE)
+
+    def objective(x):
+        return mu * penalty.value(x) + 0.5 * float(np.sum((matrix @ x - w) ** 2))
+
+    start = constraint.project(rng.normal(size=8))
+    x, before = start, objective(start)
+    for _ in range(60):
+        x = update.solve(w, mu, x, ENGINE)
+        np.testing.assert_allclose(constraint.project(x), x, rtol=1e-14)
+        assert objective(x) <= before * (1 + 1e-13)
+        before = objective(x)
+    gradient = matrix.T @ (matrix @ x - w) + mu * penalty.gradient(x)
+    np.testing.assert_allclose(constraint.project(x - gradient), x, atol=1e-6)
+
+
+def test_log_sum_by_name():
+    assert get_regularizer("log_sum") == LogSum(1.0)
+    assert get_regularizer("log_sum:0.25") == get_regularizer("log_sum", {"width": 0.25}) == LogSum(0.25)
+    assert get_regularizer(LogSum(0.25).text) == LogSum(0.25)
+    for wrong, message in (
+        ("log_sum:wide", "regularizer: log_sum: width 'wide' is not a number"),
+        ("log_sum:-1", "regularizer: log_sum: width '-1' must be positive and finite"),
+        ("l2:1", "regularizer: unknown regularizer 'l2:1'"),
+    ):
+        with pytest.raises(ConfigError) as caught:
+            get_regularizer(wrong)
+        assert str(caught.value).startswith(message)
+
+
+# --- descent at the default penalty
+
+
+CASES = [
+    *(
+        (name, regularizer, "all")
+        for name in ("sigmoid", "tukey:1.0", "welsch")
+        for regularizer in ("l2", "l1")
+    ),
+    ("tukey", "log_sum:0.3", "nonnegative"),
+    ("welsch", "log_sum", "box:-0.5,0.5"),
+    ("sigmoid", "log_sum:0.1", "ball:0.8"),
+    ("logistic", "log_sum:0.2", "all"),
+    ("huber", "log_sum:0.2", "all"),
+    ("sigmoid", "none", "ball:2.0"),
+    ("tukey:0.3", "elastic_net", "nonnegative"),
+]
+
+
+def generated(seed, loss, regularizer, constraint, lam, intercept):
+    """A small problem with duplicated parties, zero blocks, weights and offsets."""
+    rng = np.random.default_rng(seed)
+    n, parties = int(rng.integers(5, 60)), int(rng.choice([1, 2, 3, 5, 8, 16]))
+    blocks = [rng.normal(size=(n, int(rng.integers(1, 5)))) for _ in range(parties)]
+    for m in range(1, parties):
+        kind = rng.integers(0, 6)
+        blocks[m] = blocks[m - 1].copy() if kind == 0 else 0.0 * blocks[m] if kind == 1 else blocks[m]
+        blocks[m] = sp.csr_array(blocks[m]) if kind == 2 else 10.0 * blocks[m] if kind == 3 else blocks[m]
+    z = sum(np.asarray(b.sum(axis=1)).ravel() for b in blocks) / parties
+    name, _, parameter = loss.partition(":")
+    if LOSSES[name].task == "classification":
+        y = (z + rng.normal(size=n) > np.median(z)).astype(float)
+        y[:2] = 0.0, 1.0
+    else:
+        y = 2 * z + rng.standard_t(1.5, n)
+    return make_problem(
+        blocks,
+        y,
+        loss=name,
+        loss_parameters={"c": float(parameter)} if parameter else None,
+        lam=lam,
+        regularizer=regularizer,
+        constraint=constraint,
+        fit_intercept=intercept,
+        sample_weight=rng.uniform(0.1, 3.0, n) if seed % 3 == 0 else None,
+        offset=rng.normal(size=n) if seed % 2 else None,
+    )
+
+
+@pytest.mark.parametrize("case", CASES, ids="-".join)
+@given(
+    seed=st.integers(0, 10**6),
+    lam=st.sampled_from([1e-3, 1e-2, 0.3]),
+    intercept=st.booleans(),
+)
+@settings(max_examples=12, deadline=None)
+def test_the_augmented_lagrangian_decreases_by_what_the_theorem_says(case, seed, lam, intercept):
+    """Every round, at the default penalty: also the amount, from the moves of messages and z."""
+    problem = generated(seed, *case, lam, intercept)
+    solver = Solver(problem, SolverOptions(scheme="sharing", n_threads=1))
+    coordinator, total = solver.coordinator, problem.total_weight
+    solver.prepare()
+    state, b = coordinator.state, coordinator.intercept
+    r, largest = coordinator.penalty, float(problem.weight.max())
+    lipschitz, weak = problem.loss.gradient_lipschitz * largest, problem.loss.weak_convexity * largest
+    keep = (r - weak) / 2 - lipschitz**2 / r
+    assert keep > 0
+    before = solver.divergence.start  # at zero weights, z = 0: the loss alone
+    for t in range(15):
+        record = solver.round()
+        new = coordinator.last
+        move_z = new.z + coordinator.intercept - state.z - b
+        decrease = keep * float(move_z @ move_z)
+        if t > 0 or problem.constraint.project(np.zeros(1))[0] == 0.0:  # the first x is feasible at last
+            moved = new.messages - state.messages
+            decrease += 0.5 * r * problem.n_parties * float(np.sum(moved * moved))
+            decrease += 0.5 * r * problem.n_samples * (coordinator.intercept - b) ** 2
+            slack = 1e-9 * (abs(before) * total + decrease)
+            assert record.augmented_lagrangian * total <= before * total - decrease + slack
+        assert math.isfinite(record.lyapunov)
+        assert record.gap == math.inf
+        before, state, b = record.augmented_lagrangian, new, coordinator.intercept
+    assert record.augmented_lagrangian >= 0.0
+
+
+def test_too_small_a_penalty_has_no_such_guarantee():
+    rng = np.random.default_rng(0)
+    matrix = rng.normal(size=(40, 6))
+    problem = make_problem(np.array_split(matrix, 3, axis=1), rng.normal(size=40) * 3, loss="tukey", lam=1e-3)
+    small = Solver(problem, SolverOptions(scheme="sharing", penalty=0.05, n_threads=1))
+    assert not small.method.convergent
+    assert Solver(problem, SolverOptions(scheme="sharing")).method.convergent
+    values = [small.round().augmented_lagrangian for _ in range(40)]
+    assert max(np.diff(values)) > 0
+    assert descent_penalty(problem, above=1.0) == pytest.approx((0.8 + math.sqrt(0.64 + 8)) / 2)
+
+
+# --- the rate of Theorem 2
+
+
+@pytest.mark.parametrize(("name", "parties"), [("sigmoid", 3), ("welsch", 8), ("tukey", 3)])
+def test_rounds_to_a_small_lyapunov_value_grow_no_faster_than_one_over_it(name, parties):
+    X, y = problem_data(name)
+    problem = make_problem(np.array_split(X, parties, axis=1), y, loss=name, lam=1e-4)
+    options = SolverOptions(scheme="sharing", stationarity=0.0, max_rounds=600, n_threads=1)
+    history = solve(problem, options).history
+    values = np.array([record.lyapunov for record in history])
+    best = np.minimum.accumulate(values)
+    product = best * np.arange(1, len(best) + 1)
+    # the rate says T min V <= C for all T, with a C that the first rounds show
+    assert product[10:].max() <= 2 * product[:10].max()
+    assert best[-1] < 1e-3 * best[0]
+
+
+# --- stationary points and their objective against SciPy
+
+
+def problem_data(name):
+    if LOSSES[name].task == "classification":
+        X, y = load_breast_cancer(return_X_y=True)
+        return scale(X), y.astype(float)
+    X, y = load_diabetes(return_X_y=True)
+    y = scale(y)
+    y[::9] += 15.0
+    return scale(X), y
+
+
+def whole_objective(problem, matrix, c_penalty=None):
+    """Objective and gradient in (x, b), from the formulas alone."""
+    loss, y, s = problem.loss, problem.y, problem.weight
+
+    def objective(xb):
+        x, z = xb[:-1], matrix @ xb[:-1] + xb[-1] + problem.offset
+        g = s * slope(loss, z, y) / s.sum()
+        if c_penalty is None:
+            penalty, pull = 0.5 * float(x @ x), x
+        else:
+            penalty = float(np.sum(np.log1p((x / c_penalty) ** 2))) * c_penalty**2 / 2
+            pull = x / (1 + (x / c_penalty) ** 2)
+        f = float(s @ value(loss, z, y)) / s.sum() + problem.lam * penalty
+        return f, np.append(matrix.T @ g + problem.lam * pull, g.sum())
+
+    return objective
+
+
+@pytest.mark.parametrize("scheme", ["auto", "sharing"])
+@pytest.mark.parametrize("name", ["sigmoid", "tukey", "welsch"])
+def test_the_result_is_stationary_and_as_good_as_that_of_scipy(name, scheme):
+    X, y = problem_data(name)
+    problem = make_problem(np.array_split(X, 2, axis=1), y, loss=name, lam=1e-2)
+    result = solve(problem, SolverOptions(scheme=scheme, stationarity=1e-7, max_rounds=3000, n_threads=1))
+    assert result.status is Status.STATIONARY
+    objective = whole_objective(problem, X)
+    found = np.append(np.concatenate(result.weights), result.intercept)
+    f, gradient = objective(found)
+    assert f == pytest.approx(result.objective, rel=1e-12)
+    start = np.append(np.zeros(X.shape[1]), np.median(y) if name != "sigmoid" else 0.0)
+    assert np.linalg.norm(gradient) <= 1e-5 * np.linalg.norm(objective(start)[1])
+    options = {"maxiter": 20000, "maxfun": 20000, "ftol": 0, "gtol": 1e-11, "maxcor": 30}
+    other = minimize(objective, start, jac=True, method="L-BFGS-B", options=options)
+    assert result.objective <= other.fun * (1 + 1e-8)
+    # SciPy goes nowhere from here
+    assert minimize(objective, found, jac=True, method="L-BFGS-B", options=options).fun >= f * (1 - 1e-9)
+
+
+@pytest.mark.parametrize("constraint", ["all", "nonnegative", "box:-0.2,0.2"])
+def test_log_sum_is_stationary_and_as_good_as_that_of_scipy(constraint):
+    X, y = problem_data("welsch")
+    problem = make_problem(
+        np.array_split(X, 2, axis=1),
+        y,
+        loss="welsch",
+        lam=0.05,
+        regularizer="log_sum:0.1",
+        constraint=constraint,
+    )
+    result = solve(problem, SolverOptions(stationarity=1e-4, max_rounds=3000, n_threads=1))
+    assert result.status is Status.STATIONARY
+    objective = whole_objective(problem, X, 0.1)
+    low, high = get_constraint(constraint).bounds
+    bounds = [*[(low, high)] * X.shape[1], (None, None)]
+    start = np.append(np.zeros(X.shape[1]), np.median(y))
+    found = np.append(np.concatenate(result.weights), result.intercept)
+    assert objective(found)[0] == pytest.approx(result.objective, rel=1e-12)
+    options = {"maxiter": 20000, "maxfun": 20000, "ftol": 0, "gtol": 1e-11}
+    other = minimize(objective, start, jac=True, method="L-BFGS-B", bounds=bounds, options=options)
+    assert result.objective == pytest.approx(other.fun, rel=1e-6)
+
+
+@pytest.mark.parametrize("name", ["sigmoid", "tukey", "welsch"])
+@pytest.mark.parametrize("lam", [1e-1, 1e-3, 1e-5])
+@pytest.mark.parametrize("parties", [1, 3, 8])
+def test_subspace_descends_to_a_stationary_point_in_few_rounds(name, lam, parties):
+    X, y = problem_data(name)
+    problem = make_problem(np.array_split(X, parties, axis=1), y, loss=name, lam=lam)
+    solver = Solver(problem, SolverOptions(n_threads=1))
+    assert solver.method.name == "subspace"
+    before = math.inf
+    for _ in range(60):
+        record = solver.round()
+        if not solver.method.starting:
+            assert record.objective <= before * (1 + 1e-14)
+            before = record.objective
+        if solver.stop_reason(record) is Status.STATIONARY:
+            break
+    assert record.stationarity <= 1e-5
+
+
+@given(seed=st.integers(0, 10**6), case=st.sampled_from(["sigmoid", "tukey", "tukey:0.1", "welsch"]))
+@settings(max_examples=25, deadline=None)
+def test_subspace_never_gets_worse(seed, case):
+    problem = generated(seed, case, "l2", "all", 1e-2, seed % 2 == 0)
+    solver = Solver(problem, SolverOptions(n_threads=1))
+    before = math.inf
+    for _ in range(20):
+        record = solver.round()
+        assert math.isfinite(record.objective)
+        if not solver.method.starting:
+            assert record.objective <= before * (1 + 1e-13) + 1e-300
+            before = record.objective
+
+
+def test_few_rounds_against_many():
+    """Measured: a handful of rounds in ``subspace``, hundreds in ``sharing``, for the same model."""
+    X, y = problem_data("tukey")
+    problem = make_problem(np.array_split(X, 3, axis=1), y, loss="tukey", lam=1e-2)
+    fast = solve(problem, SolverOptions())
+    slow = solve(problem, SolverOptions(scheme="sharing"))
+    assert fast.objective == pytest.approx(slow.objective, rel=1e-6)
+    assert 20 * len(fast.history) < len(slow.history)
+
+
+# --- robustness, on real data
+
+
+@pytest.mark.parametrize("name", ["tukey", "welsch"])
+def test_outliers_do_not_spoil_the_model(name):
+    rng = np.random.default_rng(0)
+    X, y = load_diabetes(return_X_y=True)
+    X, y = scale(X), scale(y)
+    train = rng.random(len(y)) < 0.6
+    broken = y.copy()
+    hit = train & (rng.random(len(y)) < 0.2)
+    broken[hit] = 30.0
+
+    def error(loss, target):
+        model = ADMMSharingRegressor(parties=[4, 6], alpha=1e-3, loss=loss).fit(X[train], target[train])
+        return float(np.sqrt(np.mean((model.predict(X[~train]) - y[~train]) ** 2)))
+
+    clean, squared, robust = error("squared", y), error("squared", broken), error(f"{name}:3.0", broken)
+    assert squared > 5 * clean
+    assert robust < 1.05 * clean
+
+
+def test_mislabelled_points_do_not_turn_the_sigmoid_loss():
+    rng = np.random.default_rng(1)
+    X = rng.normal(size=(400, 4))
+    y = (X[:, 0] + 0.2 * rng.normal(size=400) > 0).astype(int)
+    broken_X, broken_y = np.vstack([X, np.tile([-6.0, 0, 0, 0], (40, 1))]), np.append(y, np.ones(40, int))
+    convex = ADMMSharingClassifier(parties=2, alpha=1e-3).fit(broken_X, broken_y).score(X, y)
+    sigmoid = ADMMSharingClassifier(parties=2, alpha=1e-3, loss="sigmoid").fit(broken_X, broken_y).score(X, y)
+    assert convex < 0.7
+    assert sigmoid > 0.9
+
+
+# --- what is said, and what is refused
+
+
+def test_no_global_optimum_is_claimed():
+    X, y = problem_data("tukey")
+    model = ADMMSharingRegressor(parties=2, alpha=1e-2, loss="tukey").fit(X, y)
+    assert model.status_ is Status.STATIONARY
+    assert model.converged_
+    assert not model.certified_
+    assert model.duality_gap_ == math.inf
+    assert model.stationarity_ <= 1e-6
+    convex = ADMMSharingRegressor(parties=2, alpha=1e-2).fit(X, y)
+    assert convex.certified_
+    assert convex.stationarity_ is None
+    problem = make_problem([X], y, loss="tukey")
+    for options, words in (
+        (SolverOptions(), "stationary after"),
+        (SolverOptions(max_rounds=2), "not stationary"),
+        (SolverOptions(max_rounds=2, stationarity=0.0), "stopped at the round limit after 2 rounds"),
+    ):
+        message = solve(problem, options).message
+        assert words in message
+        assert "no global optimum is claimed" in message
+        assert "certified" not in message
+
+
+def test_records_travel_through_json():
+    X, y = problem_data("tukey")
+    record = solve(make_problem([X], y, loss="tukey"), SolverOptions(max_rounds=2)).history[-1]
+    text = json.dumps(record.to_json(), allow_nan=False)
+    assert RoundRecord.from_json(json.loads(text)) == record
+    convex = solve(make_problem([X], y, loss="squared"), SolverOptions(max_rounds=2)).history[-1]
+    assert "stationarity" not in convex.to_json()
+    assert RoundRecord.from_json(convex.to_json()).stationarity is None
+
+
+@pytest.mark.parametrize(
+    ("problem", "options", "message"),
+    [
+        (
+            {"loss": "hinge", "regularizer": "log_sum"},
+            {},
+            "regularizer: log_sum is not convex, and hinge has no",
+        ),
+        (
+            {"loss": "quantile", "regularizer": "log_sum"},
+            {},
+            "regularizer: log_sum is not convex, and quantile",
+        ),
+        (
+            {"loss": "poisson", "regularizer": "log_sum"},
+            {},
+            "regularizer: log_sum is not convex, and poisson",
+        ),
+        (
+            {"loss": "sigmoid"},
+            {"acceleration": "anderson"},
+            "acceleration: 'anderson' does not keep the descent",
+        ),
+        (
+            {"loss": "sigmoid", "regularizer": "log_sum"},
+            {"scheme": "subspace"},
+            "scheme: 'subspace' needs reg",
+        ),
+        ({"loss": "tukey", "loss_parameters": {"c": 0}}, {}, "loss: tukey: c 0 must be positive and finite"),
+    ],
+)
+def test_refusals_are_one_line(problem, options, message):
+    with pytest.raises(ConfigError) as caught:
+        Solver(make_problem([np.eye(4)], [0, 1, 1, 0], **problem), SolverOptions(**options))
+    assert str(caught.value).startswith(message)
+    assert "\n" not in str(caught.value)
+
+
+# --- resuming, files and the command line
+
+
+@pytest.mark.parametrize(
+    ("loss", "regularizer", "scheme"),
+    [
+        ("tukey", "l2", "subspace"),
+        ("sigmoid", "l2", "sharing"),
+        ("welsch", "log_sum:0.2", "auto"),
+        ("sigmoid", "l2", "jacobi"),
+    ],
+)
+@pytest.mark.parametrize("after", [1, 6])
+def test_runs_resume_to_the_bit(loss, regularizer, scheme, after):
+    X, y = problem_data(loss)
+    problem = make_problem(np.array_split(X, 3, axis=1), y, loss=loss, lam=1e-3, regularizer=regularizer)
+    options = SolverOptions(scheme=scheme, stationarity=0.0, n_threads=1)
+    whole, half = Solver(problem, options), Solver(problem, options)
+    for _ in range(after):
+        whole.round()
+    half.restore(*copy.deepcopy((whole.export(), whole.export_parties())))
+    for _ in range(6):
+        one, other = whole.round(), half.round()
+        assert (one.objective, one.lyapunov, one.stationarity) == (
+            other.objective,
+            other.lyapunov,
+            other.stationarity,
+        )
+    for a, b in itertools.chain(
+        zip(whole.party_weights(), half.party_weights()), [(whole.intercept, half.intercept)]
+    ):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_from_the_command_line(tmp_path, capsys):
+    def command(*arguments):
+        code = run(*arguments)
+        captured = capsys.readouterr()
+        return code, captured.out, captured.err
+
+    X, y = problem_data("tukey")
+    data = write_blocks(tmp_path / "d.parts", np.array_split(X, 2, axis=1), y, task="regression")
+    out = tmp_path / "run"
+    code, text, _ = command("train", data, "--loss", "tukey:4.0", "--lambda", "1e-3", "--out", out)
+    assert code == 0
+    assert "stationary after" in text
+    assert "no global optimum is claimed" in text
+    result = json.loads((out / "result.json").read_text())
+    assert (result["status"], result["gap"], result["convex"]) == ("stationary", None, False)
+    assert 0 < result["stationarity"] <= 1e-5
+    assert open_model(out).certificate["stationarity"] == result["stationarity"]
+    assert "gap = " not in (out / "run.toml").read_text()
+    assert command("resume", out)[0] == 0  # nothing to do
+    code, _, error = command("resume", out, "--gap", "1e-9")
+    assert code == 5
+    assert "key 'gap'" in error
+    assert "use stationarity" in error
+    code, text, _ = command("resume", out, "--stationarity", "1e-9")
+    assert code == 0
+    assert json.loads((out / "result.json").read_text())["stationarity"] <= 1e-9
+    again = tmp_path / "again"
+    command(
+        "train", data, "--loss", "tukey:4.0", "--lambda", "1e-3", "--stationarity", "1e-9", "--out", again
+    )
+    for a, b in zip(open_model(out).parties, open_model(again).parties, strict=True):
+        np.testing.assert_array_equal(a.weights, b.weights)
+    assert command("predict", out, data, "--out", tmp_path / "p.csv")[0] == 0
+    assert command("evaluate", out, data)[0] == 0
+    assert command("report", out)[0] == 0
+    page = (out / "report.html").read_text()
+    assert "no global optimum is claimed" in page
+    assert "Stationarity against rounds" in page
+    assert ">Certified<" not in page
+    code, _, error = command("train", data, "--loss", "tukey", "--gap", "1e-3", "--out", tmp_path / "no")
+    assert code == 5
+    assert "not convex" in error
+    assert not (tmp_path / "no").exists()
+    code, _, error = command("train", data, "--loss", "tukey", "--rounds", "1", "--out", tmp_path / "short")
+    assert code == 7
+    assert "not stationary" in error
