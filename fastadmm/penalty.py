@@ -43,7 +43,7 @@ def check_compatible(regularizer: Regularizer, constraint: Constraint, loss: Los
     """
     if not regularizer.convex and loss is not None and loss.vector:
         raise ConfigError(
-            f"regularizer: {regularizer.name} is not convex, and its descent is not available for {loss.name}; "
+            f"regularizer: {regularizer.name} is not convex, and no descent is available with {loss.name}; "
             "choose a convex regularizer"
         )
     if not regularizer.convex and loss is not None and loss.gradient_lipschitz is None:

@@ -1,0 +1,231 @@
+"""Non-convex losses: rounds to a stationary point, the rate of the paper's Theorem 2, and outliers.
+
+    python -P bench/nonconvex.py
+
+Writes ``bench/nonconvex.json`` (what was measured), the block between
+``<!-- nonconvex:begin -->`` and ``<!-- nonconvex:end -->`` in ``docs/nonconvex.md``
+(made from that file alone) and ``docs/img/nonconvex.svg``. ``--redraw`` only
+makes the page again. Nothing here depends on the clock.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGE = ROOT / "docs" / "nonconvex.md"
+MEASURED = ROOT / "bench" / "nonconvex.json"
+PICTURE = ROOT / "docs" / "img" / "nonconvex.svg"
+BEGIN, END = "<!-- nonconvex:begin -->", "<!-- nonconvex:end -->"
+
+LIMIT = 1000
+LEVELS = (1e-2, 1e-3, 1e-4, 1e-5)
+EPSILONS = tuple(10.0**-k for k in range(1, 7))
+PARTIES = (2, 8)
+LAM = 1e-3
+
+
+def find_data() -> Path:
+    """Directory of the public data sets; ends the program with one line where there is none."""
+    named = os.environ.get("FASTADMM_DATA")
+    path = Path(named) if named else ROOT.parent / "shared" / "data"
+    if not (path / "cal_housing.data").is_file():
+        sys.exit("bench/nonconvex.py: cal_housing.data not found; set FASTADMM_DATA to the data sets")
+    return path
+
+
+def housing(data: Path) -> tuple[np.ndarray, np.ndarray]:
+    """California housing, features and target standardised."""
+    from sklearn.preprocessing import scale
+
+    table = np.loadtxt(data / "cal_housing.data", delimiter=",", skiprows=1)
+    return scale(table[:, :-1]), scale(table[:, -1])
+
+
+def corrupt(y: np.ndarray, share: float, seed: int) -> np.ndarray:
+    """Targets of which a random share is replaced by 20 standard deviations."""
+    hit = np.random.default_rng(seed).random(len(y)) < share
+    return np.where(hit, 20.0, y)
+
+
+def cases(data: Path) -> Iterator[tuple[str, str, Any, np.ndarray]]:
+    """Data set, loss, features and targets."""
+    from sklearn.datasets import load_breast_cancer, load_diabetes, load_svmlight_file
+    from sklearn.preprocessing import scale
+
+    X, y = load_svmlight_file(str(data / "a9a.bz2"), n_features=123)
+    yield "a9a", "sigmoid", X.tocsc(), (y > 0) * 1.0
+    X, y = load_breast_cancer(return_X_y=True)
+    yield "breast cancer", "sigmoid", scale(X), y * 1.0
+    X, y = load_diabetes(return_X_y=True)
+    X, y = scale(X), corrupt(scale(y), 0.1, 0)
+    yield "diabetes", "tukey", X, y
+    yield "diabetes", "welsch", X, y
+    X, y = housing(data)
+    y = corrupt(y, 0.1, 0)
+    yield "housing", "tukey", X, y
+    yield "housing", "welsch", X, y
+
+
+def first_below(values: list[float], level: float) -> int | None:
+    """Number of the first round at or below a level; None if there is none."""
+    return next((k + 1 for k, value in enumerate(values) if value <= level), None)
+
+
+def measure_rounds(data: Path) -> list[dict[str, Any]]:
+    """Rounds to each level of stationarity, by scheme; and of ``sharing`` its V."""
+    from fastadmm.problem import make_problem
+    from fastadmm.solver import SolverOptions, solve
+
+    found = []
+    for name, loss, X, y in cases(data):
+        for parties in PARTIES:
+            d = X.shape[1]
+            bounds = [d * k // parties for k in range(parties + 1)]
+            blocks = [X[:, a:b] for a, b in itertools.pairwise(bounds)]
+            problem = make_problem(blocks, y, loss=loss, lam=LAM)
+            case: dict[str, Any] = {"data": name, "loss": loss, "parties": parties, "rounds": {}}
+            for scheme in ("subspace", "sharing"):
+                options = SolverOptions(scheme=scheme, stationarity=LEVELS[-1], max_rounds=LIMIT)
+                history = solve(problem, options).history
+                values = [float(r.stationarity or 0.0) for r in history]
+                case["rounds"][scheme] = [first_below(values, level) for level in LEVELS]
+                case[f"objective_{scheme}"] = history[-1].objective
+                if scheme == "sharing":
+                    lagrangian = [r.augmented_lagrangian for r in history]
+                    case["descends"] = bool(np.all(np.diff(lagrangian) <= 1e-12 * abs(lagrangian[0])))
+                    case["penalty"] = history[-1].penalty
+                    v = [r.lyapunov for r in history]
+                    case["rate"] = [first_below(v, eps * v[0]) for eps in EPSILONS]
+                    smallest = np.minimum.accumulate(v)
+                    case["constant"] = float(np.max(smallest * np.arange(1, len(v) + 1)) / v[0])
+            found.append(case)
+            print(case, flush=True)
+    return found
+
+
+def measure_outliers(data: Path) -> list[dict[str, Any]]:
+    """Test error of housing models whose training targets are partly corrupted."""
+    from fastadmm.problem import make_problem
+    from fastadmm.solver import SolverOptions, solve
+
+    X, y = housing(data)
+    train = np.random.default_rng(1).random(len(y)) < 0.7
+    found = []
+    for share in (0.0, 0.05, 0.1, 0.2, 0.3):
+        target = corrupt(y, share, 2)
+        row: dict[str, Any] = {"share": share}
+        for loss in ("squared", "huber", "quantile", "tukey", "welsch"):
+            problem = make_problem(np.array_split(X[train], 2, axis=1), target[train], loss=loss, lam=LAM)
+            result = solve(problem, SolverOptions(gap=1e-4))
+            z = X[~train] @ np.concatenate(result.weights) + result.intercept
+            row[loss] = float(np.sqrt(np.mean((z - y[~train]) ** 2)))
+        found.append(row)
+        print(row, flush=True)
+    return found
+
+
+def cell(value: int | None) -> str:
+    """A number of rounds; a dash where the limit came first."""
+    return "–" if value is None else str(value)
+
+
+def block(measured: dict[str, Any]) -> str:
+    """The page's tables."""
+    levels = " / ".join(f"{level:.0e}" for level in LEVELS)
+    lines = [
+        f"λ = {LAM:g}, with intercept, default options, at most {measured['limit']} rounds. Rounds to a "
+        f"relative stationarity of {levels} (–: not in time):",
+        "",
+        "| data | loss | M | `subspace` | `sharing` | objective, `sharing` over `subspace` |",
+        "|---|---|---:|---:|---:|---:|",
+    ]
+    for c in measured["cases"]:
+        rounds = [" / ".join(cell(v) for v in c["rounds"][s]) for s in ("subspace", "sharing")]
+        ratio = c["objective_sharing"] / c["objective_subspace"]
+        lines.append(
+            f"| {c['data']} | `{c['loss']}` | {c['parties']} | {rounds[0]} | {rounds[1]} | {ratio:.4f} |"
+        )
+    lines += [
+        "",
+        "First round of `sharing` with Vᵗ ≤ ε V¹, and the largest T·min Vᵗ/V¹ over all rounds T, which an "
+        "O(1/ε) rate bounds:",
+        "",
+        "| data | loss | M | r | " + " | ".join(f"ε = {eps:.0e}" for eps in EPSILONS) + " | T·min V/V¹ |",
+        "|---|---|---:|---:|" + "---:|" * (len(EPSILONS) + 1),
+    ]
+    for c in measured["cases"]:
+        cells = " | ".join(cell(v) for v in c["rate"])
+        what = f"{c['data']} | `{c['loss']}` | {c['parties']} | {c['penalty']:.3g}"
+        lines.append(f"| {what} | {cells} | {c['constant']:.1f} |")
+    names = ("squared", "huber", "quantile", "tukey", "welsch")
+    lines += [
+        "",
+        "California housing, two parties, some training targets replaced by 20 standard deviations: "
+        "root mean squared error on untouched test rows, in standard deviations of the target, losses with "
+        "their default parameters:",
+        "",
+        "| corrupted | " + " | ".join(f"`{name}`" for name in names) + " |",
+        "|---:|" + "---:|" * len(names),
+    ]
+    for row in measured["outliers"]:
+        lines.append(f"| {row['share']:.0%} | " + " | ".join(f"{row[name]:.3f}" for name in names) + " |")
+    return "\n".join(lines)
+
+
+def draw(measured: dict[str, Any]) -> None:
+    """Rounds against 1/epsilon, one line per case, and the slope of O(1/epsilon)."""
+    import matplotlib as mpl
+    from matplotlib.figure import Figure
+
+    colours = {"sigmoid": "#0072b2", "tukey": "#d55e00", "welsch": "#009e73"}
+    with mpl.rc_context({"svg.hashsalt": "fastadmm", "svg.fonttype": "path", "font.size": 10}):
+        figure = Figure(figsize=(7.2, 3.6), layout="constrained")
+        axes = figure.add_subplot()
+        seen = set()
+        for c in measured["cases"]:
+            points = [(1 / eps, t) for eps, t in zip(EPSILONS, c["rate"], strict=True) if t is not None]
+            label = None if c["loss"] in seen else c["loss"]
+            seen.add(c["loss"])
+            axes.plot(
+                *zip(*points, strict=True), marker="o", ms=3, color=colours[c["loss"]], label=label, lw=1.3
+            )
+        axes.plot([1e1, 1e3], [1e1, 1e3], color="0.5", ls=(0, (4, 3)), lw=1.2, label="slope of O(1/ε)")
+        axes.set(xscale="log", yscale="log", xlabel="1/ε", ylabel="first round with Vᵗ ≤ ε V¹")
+        axes.set_ylim(0.9, 2 * measured["limit"])
+        axes.grid(alpha=0.3)
+        axes.legend(loc="upper left", frameon=False)
+        for side in ("top", "right"):
+            axes.spines[side].set_visible(False)
+        PICTURE.parent.mkdir(exist_ok=True)
+        figure.savefig(PICTURE, format="svg", metadata={"Date": None, "Creator": None})
+
+
+def replace_block(text: str, new: str) -> str:
+    """The page with its generated block replaced."""
+    before, _, rest = text.partition(BEGIN)
+    _, _, after = rest.partition(END)
+    return f"{before}{BEGIN}\n{new}\n{END}{after}"
+
+
+def main() -> None:
+    """Measure unless told to redraw, then write page and picture."""
+    if "--redraw" not in sys.argv[1:]:
+        data = find_data()
+        measured = {"limit": LIMIT, "cases": measure_rounds(data), "outliers": measure_outliers(data)}
+        MEASURED.write_text(json.dumps(measured, indent=1) + "\n", encoding="utf-8")
+    measured = json.loads(MEASURED.read_text(encoding="utf-8"))
+    PAGE.write_text(replace_block(PAGE.read_text(encoding="utf-8"), block(measured)), encoding="utf-8")
+    draw(measured)
+
+
+if __name__ == "__main__":
+    main()
