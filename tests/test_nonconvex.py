@@ -6,6 +6,8 @@ import copy
 import itertools
 import json
 import math
+import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -370,6 +372,21 @@ def test_too_small_a_penalty_has_no_such_guarantee():
     values = [small.round().augmented_lagrangian for _ in range(40)]
     assert max(np.diff(values)) > 0
     assert descent_penalty(problem, above=1.0) == pytest.approx((0.8 + math.sqrt(0.64 + 8)) / 2)
+
+
+def test_documented_penalties_are_the_derived_ones():
+    page = (Path(__file__).parents[1] / "docs" / "nonconvex.md").read_text("utf-8")
+    rows = re.findall(r"^\| (`\w+`.*?) \| ([\d.]+) \| ([\d.]+) \| ([\d.]+) \|$", page, re.MULTILINE)
+    assert len(rows) == 5
+    for names, lipschitz, weak, penalty in rows:
+        for name in re.findall(r"`(\w+)`", names):
+            if name == "log_sum":
+                continue
+            loss = LOSSES[name]
+            assert loss.gradient_lipschitz == pytest.approx(float(lipschitz), rel=1e-3)
+            assert loss.weak_convexity == pytest.approx(float(weak), rel=1e-3)
+            problem = make_problem([np.eye(3)], [0.0, 1.0, 1.0], loss=name)
+            assert descent_penalty(problem) == pytest.approx(float(penalty), rel=1e-3)
 
 
 # --- the rate of Theorem 2
