@@ -243,12 +243,9 @@ class CSRBlock(FeatureBlock):
 
         def work(rows: Rows) -> Array:
             out = np.zeros((d, d))
-            for (start, stop), (indptr, indices, data) in self.tiles(rows):
-                if weight is not None:
-                    first = int(indptr[0])
-                    data = data[first : indptr[-1]] * np.repeat(np.sqrt(weight[start:stop]), np.diff(indptr))
-                    indptr, indices = indptr - first, indices[first:]
-                csr_accumulate_gram(indptr, indices, data, out, 0, stop - start)
+            for (start, stop), tile in self.tiles(rows):
+                own = np.ones(stop - start) if weight is None else weight[start:stop]
+                csr_accumulate_gram(*tile, own, out, 0, stop - start)
             return out
 
         return _mirrored(_sum_in_order(engine.map(work, self._gram_pieces())))

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import numpy as np
 from fastadmm.kernels.chacha import LANES, chacha_group
+from fastadmm.kernels.exponential import ROUNDER, ROUNDER_BITS, log_positive
 from fastadmm.kernels.policy import inline, kernel
 
 __all__ = ["MAX_ELEMENTS", "MAX_SCALE", "grid_normal", "standard_normal", "uniform"]
@@ -30,14 +31,6 @@ MAX_SCALE = float(1 << 47)
 
 _GROUP = 8 * LANES
 
-#: Bits of sqrt(1/2): subtracting them makes a number's exponent that of its nearest power of two.
-_SQRT_HALF = np.int64(0x3FE6A09E667F3BCD)
-_LN2_HIGH, _LN2_LOW = 6.93147180369123816490e-01, 1.90821492927058770002e-10
-
-#: Adding 1.5 * 2**52 leaves a number rounded to the nearest integer, ties to even, in the low bits.
-_ROUNDER = 6755399441055744.0
-_ROUNDER_BITS = np.int64(0x4338000000000000)
-
 
 @inline
 def _word(words, k, lane):
@@ -46,36 +39,19 @@ def _word(words, k, lane):
 
 @inline
 def _radius(word):
-    r"""Box-Muller radius :math:`\sqrt{-2 \log u}` for :math:`u = (word + 1/2) / 2^{64}`, at most 9.49.
-
-    The logarithm reduces to :math:`2\,\mathrm{artanh}\,s`, s = f / (2 + f), for f within
-    [sqrt(1/2) - 1, sqrt(2) - 1], with fdlibm's polynomial (error below 1 ulp).
-    """
-    bits = np.int64(np.float64(np.float64(word) + 0.5).view(np.int64))
-    exponent = (bits - _SQRT_HALF) >> np.int64(52)
-    f = np.int64(bits - (exponent << np.int64(52))).view(np.float64) - 1.0
-    s = f / (2.0 + f)
-    t = s * s
-    p = 1.479819860511658591e-01
-    p = p * t + 1.531383769920937332e-01
-    p = p * t + 1.818357216161805012e-01
-    p = p * t + 2.222219843214978396e-01
-    p = p * t + 2.857142874366239149e-01
-    p = p * t + 3.999999999940941908e-01
-    p = p * t + 6.666666666666735130e-01
-    half = 0.5 * f * f
-    n = np.float64(exponent - np.int64(64))
-    log = n * _LN2_HIGH - ((half - (s * (half + t * p) + n * _LN2_LOW)) - f)
-    return np.sqrt(max(-2.0 * log, 0.0))
+    r"""Box-Muller radius :math:`\sqrt{-2 \log u}` for :math:`u = (word + 1/2) / 2^{64}`, at most 9.49."""
+    # The power of two is exact, and u is 1 at most.
+    u = (np.float64(word) + 0.5) * 5.421010862427522e-20
+    return np.sqrt(-2.0 * log_positive(u))
 
 
 @inline
 def _cosine_sine(word):
     r"""Cosine and sine of :math:`2 \pi t` for the 53-bit angle t in [-1/2, 1/2) of a word."""
     t = np.float64(np.int64(word) >> np.int64(11)) * 1.1102230246251565e-16
-    shifted = 4.0 * t + _ROUNDER
-    quadrant = np.float64(shifted).view(np.int64) - _ROUNDER_BITS
-    x = (t - 0.25 * (shifted - _ROUNDER)) * 6.283185307179586
+    shifted = 4.0 * t + ROUNDER
+    quadrant = np.float64(shifted).view(np.int64) - ROUNDER_BITS
+    x = (t - 0.25 * (shifted - ROUNDER)) * 6.283185307179586
     y = x * x
     # fdlibm's polynomials on [-pi/4, pi/4]
     p = 1.58969099521155010221e-10
@@ -197,4 +173,4 @@ def grid_normal(key, nonce, scale, out, begin, end):
         _normals(key, nonce, group, words, values)
         first = group * _GROUP
         for i in range(max(first, begin), min(first + _GROUP, end)):
-            out[i] = np.float64(scale * values[i - first] + _ROUNDER).view(np.int64) - _ROUNDER_BITS
+            out[i] = np.float64(scale * values[i - first] + ROUNDER).view(np.int64) - ROUNDER_BITS

@@ -11,18 +11,19 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from fastadmm.kernels.exponential import exp_nonpositive, log1p_unit
+from fastadmm.kernels.block_sum import BLOCK, block_sum
+from fastadmm.kernels.exponential import exp_nonpositive, exp_rough, log1p_unit
 from fastadmm.kernels.policy import inline, kernel
 
 __all__ = ["logistic_conjugate", "logistic_curvature", "logistic_evaluate", "logistic_prox"]
 
-#: Samples per block of the Newton iteration: all its arrays stay in the first-level cache.
-_BLOCK = 512
+#: When no sample moved further than this, one more step reaches rounding: convergence is cubic.
+_ROUGH_STEP = 0.015
 
-#: A Newton step below this (relative) is the last: convergence is quadratic.
-_LAST_STEP = 1e-8
+#: Steps after which Halley's, never seen to need more, give way to Newton's, proved to converge.
+_HALLEY_STEPS = 16
 
-#: Safety net; a ratio s / r of 1e12 takes about 30 steps.
+#: Safety net; a ratio s / r of 1e12 takes 15 steps.
 _MAX_STEPS = 200
 
 
@@ -54,32 +55,29 @@ def logistic_evaluate(z, target, weight, gradient, start, stop):
     float
         ``sum(weight * (log(1 + exp(z)) - target * z))`` over the range.
     """
-    # Local arrays only in the hot loop: LLVM then knows that none overlap, and vectorises it.
-    point = np.empty(_BLOCK)
-    label = np.empty(_BLOCK)
-    residuals = np.empty(_BLOCK)
-    values = np.empty(_BLOCK)
+    # One local array in the hot loops: LLVM then sees that nothing overlaps, and vectorises them.
+    work = np.empty((3, BLOCK))
     total = 0.0
-    for begin in range(start, stop, _BLOCK):
-        size = min(begin + _BLOCK, stop) - begin
+    for begin in range(start, stop, BLOCK):
+        size = min(begin + BLOCK, stop) - begin
         for k in range(size):
-            point[k] = z[begin + k]
-            label[k] = target[begin + k]
+            work[0, k] = z[begin + k]
         for k in range(size):
-            p = point[k]
-            q = label[k]
+            work[1, k] = target[begin + k]
+        for k in range(size):
+            p = work[0, k]
+            q = work[1, k]
             e = exp_nonpositive(-abs(p))
             d = 1.0 / (1.0 + e)
-            residuals[k] = (1.0 - q) - e * d if p >= 0.0 else e * d - q
+            work[2, k] = (1.0 - q) - e * d if p >= 0.0 else e * d - q
             # log(1 + e^z) - q z, with max(z, 0) - q z merged so that nothing cancels
             linear = (1.0 - q) * p if p >= 0.0 else -q * p
-            values[k] = linear + log1p_unit(e)
-        part = 0.0
+            work[1, k] = linear + log1p_unit(e)
         for k in range(size):
-            i = begin + k
-            gradient[i] = weight[i] * residuals[k]
-            part += weight[i] * values[k]
-        total += part
+            gradient[begin + k] = weight[begin + k] * work[2, k]
+        for k in range(size):
+            work[1, k] *= weight[begin + k]
+        total += block_sum(work, 1, size)
     return total
 
 
@@ -91,18 +89,35 @@ def logistic_curvature(z, target, weight, curvature, start, stop):
         curvature[i] = weight[i] * h
 
 
+@inline
+def _step(m, base, ratio, e, order):
+    """Halley's (order 1/2) or Newton's (order 0) step from m for :func:`logistic_prox`, with e = exp(-m).
+
+    Multiplied out by powers of 1 + e, so that one division remains.
+    """
+    d = 1.0 + e
+    f = (m - base) * d - ratio * e
+    slope = d * d + ratio * e
+    return m - f * d * slope / (slope * slope + order * f * (ratio * e) * (1.0 - e))
+
+
 @kernel
 def logistic_prox(v, shift, target, weight, penalty, z, gradient, start, stop):
-    r"""Proximal operator of the logistic loss, by clamped Newton over blocks.
+    r"""Proximal operator of the logistic loss, by Halley's iteration over blocks.
 
     Solves for each sample
     :math:`\min_z\; s\,\ell(z + o) + \tfrac{r}{2} (z - v)^2`
     (the z-update of ADMM sharing; Hu et al., equation 7). The stationarity
-    condition :math:`\phi(p) = p - c + \tfrac{s}{r}(\sigma(p) - q) = 0` has its root
-    in a known interval and on a known side of zero. Left of zero phi is convex,
-    right of it concave, and increasing everywhere, so its tangents lie on one
-    side of it: after one step clamped to the root's side, Newton's iterates
-    approach the root monotonically, for any ratio s / r and any start.
+    condition :math:`p - c + \tfrac{s}{r}(\sigma(p) - q) = 0` tells the sign of
+    its root p, so that with m = |p| all samples solve one equation,
+
+    .. math:: f(m) = m - b - \tfrac{s}{r} \sigma(-m) = 0, \qquad m \ge 0,
+
+    where f is increasing and concave: every tangent's root lies left of the
+    root. The one at 0 bounds the iteration from below, and from any start
+    Newton's steps would approach monotonically. Halley's are cubic, with error
+    at most 0.42 times the cube of the last one, for any b and s / r. All
+    but the last step need an exponential to a few digits only.
 
     Parameters
     ----------
@@ -128,54 +143,63 @@ def logistic_prox(v, shift, target, weight, penalty, z, gradient, start, stop):
         Sum of the gradients, and of their derivatives ``r h / (r + h)`` in
         the shift: what a Newton step on the intercept needs.
     """
-    lower = np.empty(_BLOCK)
-    upper = np.empty(_BLOCK)
-    point = np.empty(_BLOCK)
-    # Local copies: with few distinct arrays in the loop LLVM can prove that none overlap.
-    centre = np.empty(_BLOCK)
-    ratio = np.empty(_BLOCK)
-    label = np.empty(_BLOCK)
+    # One local array in the hot loops: LLVM then sees that nothing overlaps, and vectorises them.
+    work = np.empty((8, BLOCK))
     sum_gradient = 0.0
     sum_slope = 0.0
-    for begin in range(start, stop, _BLOCK):
-        size = min(begin + _BLOCK, stop) - begin
+    for begin in range(start, stop, BLOCK):
+        size = min(begin + BLOCK, stop) - begin
         for k in range(size):
-            i = begin + k
-            ratio[k] = weight[i] / penalty
-            centre[k] = v[i] + shift[i]
-            label[k] = target[i]
-            low = centre[k] - ratio[k] * (1.0 - label[k])
-            high = centre[k] + ratio[k] * label[k]
-            # phi(0) < 0 puts the root right of zero, else it is left of zero or at it.
-            right = centre[k] + ratio[k] * (label[k] - 0.5) > 0.0
-            lower[k] = max(low, 0.0) if right else low
-            upper[k] = high if right else min(high, 0.0)
-            point[k] = min(max(z[i] + shift[i], lower[k]), upper[k])
-        for _ in range(_MAX_STEPS):
+            work[0, k] = v[begin + k] + shift[begin + k]
+        for k in range(size):
+            work[1, k] = z[begin + k] + shift[begin + k]
+        for k in range(size):
+            work[2, k] = weight[begin + k]
+        for k in range(size):
+            work[3, k] = target[begin + k]
+        for k in range(size):
+            centre = work[0, k]
+            q = work[3, k]
+            ratio = work[2, k] / penalty
+            sign = 1.0 if centre + ratio * (q - 0.5) > 0.0 else -1.0
+            away = 1.0 - q if sign > 0.0 else q
+            base = sign * centre - ratio * away
+            lower = max(base, (4.0 * base + 2.0 * ratio) / (4.0 + ratio), 0.0)
+            work[0, k] = base
+            work[1, k] = max(sign * work[1, k], lower)
+            work[3, k] = away
+            work[4, k] = ratio
+            work[5, k] = sign
+            work[6, k] = lower
+        for step in range(_MAX_STEPS):
+            order = 0.5 if step < _HALLEY_STEPS else 0.0
             # An integer count, not a maximum: float reductions are not vectorised without fastmath.
             unsettled = np.int64(0)
             for k in range(size):
-                p = point[k]
-                residual, h = _residual(p, label[k])
-                phi = p - centre[k] + ratio[k] * residual
-                following = min(max(p - phi / (1.0 + ratio[k] * h), lower[k]), upper[k])
-                point[k] = following
-                unsettled += np.int64(abs(following - p) > _LAST_STEP * (1.0 + abs(p)))
+                m = work[1, k]
+                following = max(_step(m, work[0, k], work[4, k], exp_rough(-m), order), work[6, k])
+                work[1, k] = following
+                unsettled += np.int64(abs(following - m) > _ROUGH_STEP)
             if unsettled == 0:
                 break
-        part_gradient = 0.0
-        part_slope = 0.0
         for k in range(size):
-            i = begin + k
-            residual, h = _residual(point[k], target[i])
-            g = weight[i] * residual
-            h = weight[i] * h
-            z[i] = point[k] - shift[i]
-            gradient[i] = g
-            part_gradient += g
-            part_slope += penalty * h / (penalty + h)
-        sum_gradient += part_gradient
-        sum_slope += part_slope
+            m = work[1, k]
+            e = exp_nonpositive(-m)
+            following = max(_step(m, work[0, k], work[4, k], e, 0.5), work[6, k])
+            moved = m - following
+            # The last step is below 1e-5: two terms carry the exponential along.
+            e += e * moved * (1.0 + 0.5 * moved)
+            d = 1.0 + e
+            h = work[2, k] * e
+            work[0, k] = work[5, k] * following
+            work[1, k] = work[5, k] * work[2, k] * (work[3, k] - e / d)
+            work[7, k] = penalty * h / (penalty * (d * d) + h)
+        for k in range(size):
+            z[begin + k] = work[0, k] - shift[begin + k]
+        for k in range(size):
+            gradient[begin + k] = work[1, k]
+        sum_gradient += block_sum(work, 1, size)
+        sum_slope += block_sum(work, 7, size)
     return sum_gradient, sum_slope
 
 
@@ -198,9 +222,9 @@ def logistic_conjugate(u, target, weight, start, stop):
     float
     """
     total = 0.0
-    for begin in range(start, stop, _BLOCK):
+    for begin in range(start, stop, BLOCK):
         part = 0.0
-        for i in range(begin, min(begin + _BLOCK, stop)):
+        for i in range(begin, min(begin + BLOCK, stop)):
             s = weight[i]
             if not -s * target[i] <= u[i] <= s * (1.0 - target[i]):
                 part += math.inf

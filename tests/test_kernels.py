@@ -292,8 +292,10 @@ def test_csr_kernels(shape, index_type):
     np.testing.assert_allclose(out, 1.0 + matrix[rows].T @ v[rows], rtol=1e-13, atol=1e-13)
 
     gram = np.zeros((d, d))
-    csr_accumulate_gram(*parts, gram, start, stop)
-    np.testing.assert_allclose(gram, np.triu(matrix[rows].T @ matrix[rows]), rtol=1e-13, atol=1e-13)
+    weight = rng.random(n)
+    csr_accumulate_gram(*parts, weight, gram, start, stop)
+    expected = matrix[rows].T @ (weight[rows, None] * matrix[rows])
+    np.testing.assert_allclose(gram, np.triu(expected), rtol=1e-13, atol=1e-13)
 
     squares = np.ones(d)
     csr_column_squares(*parts, squares, start, stop)
