@@ -137,7 +137,8 @@ def test_merging_changes_neither_weights_nor_messages(monkeypatch):
     free_record = bound.round()  # the fifth direction makes a merge necessary
     monkeypatch.undo()
     record = free.round()
-    assert free_record.objective == record.objective
+    # A merge replaces two coefficients by their norm, which rounds.
+    assert free_record.objective == pytest.approx(record.objective, rel=4e-16)
     for a, b, D, party, m in zip(
         free.party_weights(), bound.party_weights(), blocks, bound.parties, range(3)
     ):
