@@ -621,6 +621,11 @@ def test_records_travel_through_json():
             {"scheme": "subspace"},
             "scheme: 'subspace' needs reg",
         ),
+        (
+            {"loss": "multinomial", "regularizer": "log_sum"},
+            {},
+            "regularizer: log_sum is not convex, and no desc",
+        ),
         ({"loss": "tukey", "loss_parameters": {"c": 0}}, {}, "loss: tukey: c 0 must be positive and finite"),
     ],
 )
