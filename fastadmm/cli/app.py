@@ -42,6 +42,7 @@ COMMANDS: tuple[str, ...] = (
     "predict",
     "evaluate",
     "report",
+    "forecast",
 )
 
 #: Groups of commands; they follow the commands in ``--help``.

@@ -1,0 +1,598 @@
+r"""What a collaboration will achieve, before anybody trains: theorems in ``docs/owners.md``.
+
+Near its minimum the objective is a quadratic with eigenvalues :math:`h_i`; the
+learner's iteration is linear there, so that mean and variance of every coordinate
+obey an exact recursion. With a constant step, :math:`a_i = 1 - \eta h_i`,
+
+.. math:: E f(\theta_T) - f^* = \sum_i \frac{h_i}{2} \Bigl[ a_i^{2T} e_i^2
+          + \eta^2 v \frac{1 - a_i^{2T}}{1 - a_i^2} \Bigr],
+
+the first term being optimisation, the second noise (of variance v per coordinate).
+To both comes what a finite sample costs, :math:`s^2 p / (2 n)`.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from fastadmm.errors import ConfigError
+from fastadmm.owners.learner import PRINTED, average_weight, step_of
+from fastadmm.owners.pilot import Pilot
+
+__all__ = ["Forecast", "Gap", "Member", "corrected_bound", "linear_response", "paper_laws"]
+
+#: Up to this many owners all coalitions are tried; beyond, owners are dropped one by one.
+ALL_COALITIONS_UP_TO = 12
+
+
+@dataclass(frozen=True)
+class Member:
+    """An owner as the forecast sees it.
+
+    Attributes
+    ----------
+    name : str
+    n_samples : int
+    epsilon : float
+        Infinite for exact answers.
+    """
+
+    name: str
+    n_samples: int
+    epsilon: float
+
+
+@dataclass(frozen=True)
+class Gap:
+    """Forecast distance from the best possible model, in units of the objective.
+
+    Attributes
+    ----------
+    optimisation : float
+        Left by too few or too short steps.
+    noise : float
+        From the answers.
+    statistical : float
+        From the finite number of records.
+    rounds : int
+    """
+
+    optimisation: float
+    noise: float
+    statistical: float
+    rounds: int
+
+    @property
+    def training(self) -> float:
+        """What training leaves: optimisation and noise."""
+        return self.optimisation + self.noise
+
+    @property
+    def total(self) -> float:
+        """All three terms."""
+        return self.training + self.statistical
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain dictionary with the sums."""
+        return {
+            "optimisation": self.optimisation,
+            "noise": self.noise,
+            "statistical": self.statistical,
+            "total": self.total,
+            "rounds": self.rounds,
+        }
+
+
+def linear_response(
+    method: str, step: float, h: np.ndarray, e: np.ndarray, rounds: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Optimisation term, and noise term per unit of noise variance, after every query.
+
+    Parameters
+    ----------
+    method : str
+        A method of :mod:`fastadmm.owners.learner` but ``adaptive``, which is not linear.
+    step : float
+        As there.
+    h, e : ndarray of shape (p,)
+        Eigenvalues of the objective, and the initial error in its eigenvectors.
+    rounds : int
+        T; the schedules of the paper depend on it.
+
+    Returns
+    -------
+    optimisation, noise : ndarray of shape (number of queries,)
+    """
+    averaged = method in ("algorithm2", "strongly_convex")
+    mean, bar = e.astype(float).copy(), np.zeros(len(e))
+    # The average starts at theta = 0, as far from the minimum as the iterate.
+    bar += e
+    a = np.zeros(len(e))  # var theta, cov(theta, average), var average
+    b, c = a.copy(), a.copy()
+    queries = rounds - 1 if method in PRINTED else rounds
+    optimisation, noise = np.empty(queries), np.empty(queries)
+    for k in range(1, queries + 1):
+        if averaged:
+            w = average_weight(method, k, rounds)
+            bar = (1 - w) * bar + w * mean
+            c = (1 - w) ** 2 * c + 2 * w * (1 - w) * b + w * w * a
+            b = (1 - w) * b + w * a
+        size = step_of(method, step, k, rounds)
+        factor = 1.0 - size * h
+        mean = factor * mean
+        a = factor**2 * a + size**2
+        b = factor * b
+        shown, variance = (bar, c) if averaged else (mean, a)
+        optimisation[k - 1] = 0.5 * h @ shown**2
+        noise[k - 1] = 0.5 * h @ variance
+    return optimisation, noise
+
+
+def corrected_bound(
+    low: float, high: float, step: float, rounds: int, start: float, variance: float
+) -> float:
+    r"""The corrected form of the paper's Theorem 2 for a constant step :math:`\eta \le 1/\beta`.
+
+    .. math:: E f(\theta_T) - f^* \le (1 - \eta L)^T (f_0 - f^*) + \frac{\eta \beta V}{2 L}
+
+    Parameters
+    ----------
+    low, high : float
+        L and beta: smallest and largest curvature.
+    step : float
+        eta.
+    rounds : int
+        T.
+    start : float
+        ``f_0 - f*``.
+    variance : float
+        V: expected squared norm of the noise.
+
+    Returns
+    -------
+    float
+        Infinite where the theorem does not apply.
+    """
+    if low <= 0 or step > (1 + 1e-12) / high:
+        return math.inf
+    return (1 - step * low) ** rounds * start + step * high * variance / (2 * low)
+
+
+def paper_laws(members: Sequence[Member], xi: float, low: float, step: float) -> dict[str, float]:
+    """What the paper's theorems say, with its step constant rho taken as the step.
+
+    Parameters
+    ----------
+    members : sequence of Member
+    xi : float
+        Bound on gradients.
+    low : float
+        Strong convexity L.
+    step : float
+        rho.
+
+    Returns
+    -------
+    dict
+        ``psi``: (1/n^2) sum 1/eps^2; ``theorem2``: the right side of its (9) without its epsilon;
+        ``theorem3``: what its (11) is proportional to.
+    """
+    n = sum(member.n_samples for member in members)
+    psi = sum(1.0 / member.epsilon**2 for member in members) / n**2
+    return {
+        "psi": psi,
+        "theorem2": 8 * xi**2 * step / low * psi if low > 0 else math.inf,
+        "theorem3": xi * math.sqrt(psi),
+    }
+
+
+@dataclass(frozen=True, eq=False)
+class Forecast:
+    """The forecast of a set of owners under common settings.
+
+    Attributes
+    ----------
+    members : tuple of Member
+    pilot : Pilot
+        Spectrum, initial error and residual variance.
+    mechanism : {"laplace", "gaussian"}
+    delta : float or None
+    xi : float
+        Bound on each record's gradient, in the mechanism's norm.
+    rounds : int
+        T.
+    method : str
+        Method of the learner; ``adaptive`` is forecast as ``constant``.
+    step : float
+    weights : {"size", "budget"}
+    kappa : int
+        Most owners with one and the same record.
+    """
+
+    members: tuple[Member, ...]
+    pilot: Pilot
+    mechanism: str
+    delta: float | None
+    xi: float
+    rounds: int
+    method: str
+    step: float
+    weights: str = "size"
+    kappa: int = 1
+
+    def __post_init__(self) -> None:
+        if not self.members:
+            raise ConfigError("owners: none given; the forecast needs at least one")
+        for member in self.members:
+            if member.n_samples < 1:
+                raise ConfigError(f"owners: {member.name!r} has no rows; an owner needs at least one")
+            if not member.epsilon > 0:
+                raise ConfigError(f"owners: epsilon {member.epsilon:g} of {member.name!r} is not positive")
+        if self.rounds < 1 or (self.method in PRINTED and self.rounds < 2):
+            raise ConfigError(f"rounds: {self.rounds} is too few")
+        if self.mechanism == "gaussian" and (self.delta is None or not 0 < self.delta < 1):
+            raise ConfigError("delta: Gaussian answers need a delta between 0 and 1, such as 1e-6")
+        if math.isinf(self.xi) and not all(math.isinf(member.epsilon) for member in self.members):
+            raise ConfigError("bound: gradients are unbounded; pass --bound clip:XI or features:R")
+
+    # --- noise ---------------------------------------------------------------------------------------------
+
+    def answer_variance(self, member: Member, rounds: int) -> float:
+        """Noise variance of each coordinate of one owner's mean answer.
+
+        Parameters
+        ----------
+        member : Member
+        rounds : int
+            T, over which the budget is spread.
+
+        Returns
+        -------
+        float
+        """
+        if math.isinf(member.epsilon):
+            return 0.0
+        sensitivity = 2 * self.xi / member.n_samples
+        if self.mechanism == "laplace":
+            return 2 * (sensitivity * rounds * self.kappa / member.epsilon) ** 2
+        from fastadmm.privacy.accounting import noise_multiplier
+
+        assert self.delta is not None
+        multiplier = noise_multiplier(member.epsilon / self.kappa, self.delta / self.kappa)
+        return rounds * (sensitivity * multiplier) ** 2
+
+    def noise_variance(self, members: Sequence[Member] | None = None, rounds: int | None = None) -> float:
+        """Noise variance v of each coordinate of the weighted answer.
+
+        Parameters
+        ----------
+        members : sequence of Member, optional
+            A coalition; default all.
+        rounds : int, optional
+            T; default the forecast's.
+
+        Returns
+        -------
+        float
+        """
+        members = self.members if members is None else members
+        variances = np.array([self.answer_variance(m, rounds or self.rounds) for m in members])
+        if self.weights == "budget":
+            # Weights in inverse proportion to the variances; an exact owner takes all the weight.
+            return 0.0 if (variances == 0).any() else float(1.0 / (1.0 / variances).sum())
+        sizes = np.array([m.n_samples for m in members], dtype=float)
+        shares = sizes / sizes.sum()
+        return float((shares**2 * variances).sum())
+
+    # --- gap -----------------------------------------------------------------------------------------------
+
+    @cached_property
+    def _responses(self) -> dict[int, tuple[np.ndarray, np.ndarray]]:
+        return {}
+
+    def _response(self, rounds: int) -> tuple[float, float]:
+        """Optimisation and unit noise terms at T; schedules that do not depend on T share one pass."""
+        method = "constant" if self.method == "adaptive" else self.method
+        key = rounds if method in PRINTED else 0
+        if key not in self._responses or len(self._responses[key][0]) < rounds - (method in PRINTED):
+            span = rounds if method in PRINTED else max(2 * rounds, 64)
+            self._responses[key] = linear_response(method, self.step, self.pilot.h, self.pilot.e, span)
+        at = rounds - 1 - (method in PRINTED)
+        optimisation, noise = self._responses[key]
+        return float(optimisation[at]), float(noise[at])
+
+    def gap(self, members: Sequence[Member] | None = None, rounds: int | None = None) -> Gap:
+        """Forecast gap of a coalition.
+
+        Parameters
+        ----------
+        members : sequence of Member, optional
+            Default: all owners.
+        rounds : int, optional
+            Default: the forecast's T.
+
+        Returns
+        -------
+        Gap
+        """
+        members = self.members if members is None else members
+        rounds = self.rounds if rounds is None else rounds
+        optimisation, unit = self._response(rounds)
+        n = sum(m.n_samples for m in members)
+        statistical = self.pilot.residual * len(self.pilot.h) / (2 * n)
+        return Gap(optimisation, unit * self.noise_variance(members, rounds), statistical, rounds)
+
+    def best_rounds(self, members: Sequence[Member] | None = None, most: int = 1000) -> Gap:
+        """The gap at the number of rounds that makes it smallest.
+
+        Parameters
+        ----------
+        members : sequence of Member, optional
+        most : int
+            Largest T tried.
+
+        Returns
+        -------
+        Gap
+        """
+        grid = sorted(
+            {max(2, round(1.08**k)) for k in range(int(math.log(most) / math.log(1.08)) + 1)} | {most}
+        )
+        if self.method not in PRINTED:
+            grid = [1, *grid]
+        return min((self.gap(members, rounds) for rounds in grid), key=lambda gap: gap.total)
+
+    def bound(self) -> float:
+        """The corrected theorem's bound on the training gap of all owners, at the forecast's T."""
+        variance = self.noise_variance() * len(self.pilot.h)
+        h = self.pilot.h
+        start = 0.5 * float(h @ self.pilot.e**2)
+        if self.method not in ("constant", "adaptive"):
+            return math.inf
+        return corrected_bound(float(h.min()), float(h.max()), self.step, self.rounds, start, variance)
+
+    # --- who should join -----------------------------------------------------------------------------------
+
+    def without(self, name: str) -> tuple[Member, ...]:
+        """All owners but one."""
+        return tuple(member for member in self.members if member.name != name)
+
+    def marginal_value(self, name: str) -> float:
+        """By how much the total gap is smaller with an owner than without; negative where it harms.
+
+        Parameters
+        ----------
+        name : str
+            The owner.
+
+        Returns
+        -------
+        float
+            Infinite where there is no other owner.
+        """
+        others = self.without(name)
+        return math.inf if not others else self.gap(others).total - self.gap().total
+
+    def noise_threshold(self, name: str) -> float | None:
+        r"""Records above which an owner lowers the noise term, at weights n_l/n and Laplace answers.
+
+        .. math:: n_j > n \Bigl(\sqrt{1 + 1 / (\varepsilon_j^2 S)} - 1\Bigr), \quad
+                  S = \sum_{\ell \ne j} 1 / \varepsilon_\ell^2,
+
+        with n the records of the others.
+
+        Parameters
+        ----------
+        name : str
+            The owner j.
+
+        Returns
+        -------
+        float or None
+            None where the formula does not apply.
+        """
+        others = self.without(name)
+        total = sum(1 / m.epsilon**2 for m in others)
+        if self.mechanism != "laplace" or self.weights != "size" or total == 0:
+            return None
+        epsilon = next(m.epsilon for m in self.members if m.name == name)
+        return sum(m.n_samples for m in others) * (math.sqrt(1 + 1 / (epsilon**2 * total)) - 1)
+
+    def best_coalition(self, always: str | None = None) -> tuple[tuple[Member, ...], Gap]:
+        """The owners with the smallest total gap at the forecast's T.
+
+        Parameters
+        ----------
+        always : str, optional
+            An owner that must be among them.
+
+        Returns
+        -------
+        members : tuple of Member
+        gap : Gap
+        """
+        if len(self.members) <= ALL_COALITIONS_UP_TO:
+            candidates = [
+                subset
+                for size in range(1, len(self.members) + 1)
+                for subset in itertools.combinations(self.members, size)
+                if always is None or any(m.name == always for m in subset)
+            ]
+        else:
+            kept, candidates = self.members, [self.members]
+            while len(kept) > 1:
+                options = [
+                    tuple(o for o in kept if o is not m) for m in kept if always is None or m.name != always
+                ]
+                kept = min(options, key=lambda subset: self.gap(subset).total)
+                candidates.append(kept)
+        gaps = [self.gap(subset) for subset in candidates]
+        best = min(range(len(gaps)), key=lambda k: gaps[k].total)
+        return candidates[best], gaps[best]
+
+    def needed(self, name: str, what: str) -> float | None:
+        """Smallest epsilon or number of records with which an owner's joining pays.
+
+        Parameters
+        ----------
+        name : str
+            The owner.
+        what : {"epsilon", "n_samples"}
+
+        Returns
+        -------
+        float or None
+            None where no value up to a million times the present one (epsilon: up to exact answers) is
+            enough, or there is no other owner.
+        """
+        others = self.without(name)
+        if not others:
+            return None
+        owner = next(m for m in self.members if m.name == name)
+        alone = self.gap(others).total
+
+        def pays(value: float) -> bool:
+            if what == "epsilon":
+                changed = replace(owner, epsilon=value)
+            else:
+                changed = replace(owner, n_samples=max(1, math.ceil(value)))
+            return self.gap((*others, changed)).total <= alone
+
+        low, high = (1e-6, 1e6) if what == "epsilon" else (1.0, 1e6 * owner.n_samples)
+        if not pays(high):
+            return None
+        if pays(low):
+            return low
+        while high / low > 1.0005:
+            middle = math.sqrt(low * high)
+            low, high = (low, middle) if pays(middle) else (middle, high)
+        return math.ceil(high) if what == "n_samples" else high
+
+    def as_learner(self, name: str) -> dict[str, Any]:
+        """What an owner gets by training for itself: its own answers are exact and stay at home.
+
+        Parameters
+        ----------
+        name : str
+            The owner.
+
+        Returns
+        -------
+        dict
+            Total gaps alone, with everybody, and with the best helpers, who are named.
+        """
+        members = tuple(replace(m, epsilon=math.inf) if m.name == name else m for m in self.members)
+        # With its own answers exact, weights by inverse noise would leave all others out.
+        own = replace(self, members=members, weights="size")
+        alone = own.gap([m for m in members if m.name == name])
+        best, gap = own.best_coalition(always=name)
+        return {
+            "name": name,
+            "alone": alone.total,
+            "with_all": own.gap().total,
+            "best": gap.total,
+            "helpers": [m.name for m in best if m.name != name],
+        }
+
+    def warnings(self) -> list[str]:
+        """Where the paper's laws, or the forecast itself, do not apply."""
+        gap = self.gap()
+        found = []
+        if gap.noise < 3 * gap.optimisation:
+            found.append(
+                "noise does not dominate: the paper's law (1/n^2) sum 1/eps^2 ignores the optimisation term "
+                f"{gap.optimisation:.3g} beside the noise {gap.noise:.3g}"
+            )
+        if self.method == "algorithm1":
+            found.append(
+                "algorithm 1 steps by rho/(T^2 k): the steps add up to about rho ln(T)/T^2, so the "
+                "iterate does "
+                "not move; its Theorem 2 does not hold"
+            )
+        if self.mechanism == "gaussian":
+            found.append(
+                "the paper's law is for Laplace answers; Gaussian ones follow (1/n^2) sum nu(eps, delta)^2"
+            )
+        if self.weights == "budget":
+            found.append(
+                "weights by budget change the objective where owners differ: it is then their weighted mean"
+            )
+        if not self.pilot.quadratic:
+            found.append(
+                "the loss is not quadratic: the forecast is its second-order form at the pilot's optimum"
+            )
+        if self.method == "adaptive":
+            found.append(
+                "an adaptive step depends on the noise: forecast as the constant step it begins with"
+            )
+        return found
+
+    def to_json(self, most_rounds: int = 1000) -> dict[str, Any]:
+        """The whole forecast as plain values; infinities become None.
+
+        Parameters
+        ----------
+        most_rounds : int
+            Largest T tried for the best one.
+
+        Returns
+        -------
+        dict
+        """
+        gap, best = self.gap(), self.best_rounds(most=most_rounds)
+        coalition, coalition_gap = self.best_coalition()
+        chosen = {m.name for m in coalition}
+        h = self.pilot.h
+        document = {
+            "rounds": self.rounds,
+            "method": self.method,
+            "step": self.step,
+            "mechanism": self.mechanism,
+            "delta": self.delta if self.mechanism == "gaussian" else 0.0,
+            "xi": self.xi,
+            "weights": self.weights,
+            "n_parameters": len(h),
+            "curvature": [float(h.min()), float(h.max())],
+            "pilot": self.pilot.source,
+            "gap": gap.to_json(),
+            "relative": gap.training / self.pilot.optimum if self.pilot.optimum else None,
+            "bound": self.bound(),
+            "best_rounds": best.to_json(),
+            "paper": paper_laws(self.members, self.xi, float(h.min()), self.step),
+            "warnings": self.warnings(),
+            "best_coalition": {"owners": [m.name for m in coalition], "gap": coalition_gap.to_json()},
+            "leave_out": [m.name for m in self.members if m.name not in chosen],
+            "weighting": {kind: replace(self, weights=kind).gap().to_json() for kind in ("size", "budget")},
+            "owners": [
+                {
+                    "name": m.name,
+                    "n_samples": m.n_samples,
+                    "epsilon": m.epsilon,
+                    "marginal_value": self.marginal_value(m.name),
+                    "needed_epsilon": self.needed(m.name, "epsilon"),
+                    "needed_records": self.needed(m.name, "n_samples"),
+                    "noise_threshold": self.noise_threshold(m.name),
+                    "as_learner": self.as_learner(m.name),
+                }
+                for m in self.members
+            ],
+        }
+        plain: dict[str, Any] = _plain(document)
+        return plain
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    if isinstance(value, (float, np.floating)):
+        return float(value) if math.isfinite(value) else None
+    return value

@@ -1,0 +1,228 @@
+"""A forecast from the settings of the command line."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from fastadmm.errors import ConfigError
+from fastadmm.owners.bound import Bound, make_bound
+from fastadmm.owners.collection import Owners, open_owners
+from fastadmm.owners.forecast import Forecast, Member
+from fastadmm.owners.losses import OwnerLoss, get_loss
+from fastadmm.owners.owner import Rows
+from fastadmm.owners.pilot import Pilot, assumed_pilot, fit_pilot, private_pilot
+from fastadmm.owners.settings import OwnerSettings, make_settings, parse_epsilons
+from fastadmm.owners.setup import default_step
+from fastadmm.store.atomic import shown
+
+__all__ = ["make_forecast", "parse_members"]
+
+
+def parse_members(text: str) -> tuple[Member, ...]:
+    """Owners from ``name:records:epsilon``, separated by commas.
+
+    Parameters
+    ----------
+    text : str
+
+    Returns
+    -------
+    tuple of Member
+
+    Raises
+    ------
+    ConfigError
+        Malformed, repeated names, no rows, a budget that is not positive.
+    """
+    members: list[Member] = []
+    for part in text.split(","):
+        fields = part.strip().split(":")
+        try:
+            name, size, epsilon = fields[0], int(fields[1]), float(fields[2])
+            if len(fields) != 3 or not name:
+                raise ValueError
+        except (ValueError, IndexError):
+            raise ConfigError(
+                f"owners: {part.strip()!r} is not name:records:epsilon, such as north:20000:1"
+            ) from None
+        if size < 1:
+            raise ConfigError(f"owners: {name!r} has {size} rows; an owner needs at least one")
+        if not epsilon > 0:
+            raise ConfigError(
+                f"owners: epsilon {epsilon:g} of {name!r} is not positive; inf means exact answers"
+            )
+        if name in [m.name for m in members]:
+            raise ConfigError(f"owners: {name!r} occurs twice")
+        members.append(Member(name, size, epsilon))
+    return tuple(members)
+
+
+def make_forecast(
+    settings: Mapping[str, Any],
+    *,
+    data: Path | None = None,
+    owners: str | None = None,
+    epsilon: str | None = None,
+    pilot: Path | None = None,
+    private: str | None = None,
+    curvature: str | None = None,
+    parameters: int = 10,
+    distance: float = 1.0,
+    ledger: Path | None = None,
+) -> Forecast:
+    """Put a forecast together.
+
+    Parameters
+    ----------
+    settings : mapping
+        Keys of :class:`fastadmm.owners.settings.OwnerSettings`, without ``data``.
+    data : Path, optional
+        Directory of the owners, of which names and sizes are read, and rows only for a private pilot.
+    owners : str, optional
+        Instead: ``name:records:epsilon,...``.
+    epsilon : str, optional
+        Budgets of the directory's owners.
+    pilot : Path, optional
+        Directory with public rows.
+    private : str, optional
+        ``name:epsilon``: release this owner's moments privately.
+    curvature : str, optional
+        ``L,beta``: assume it.
+    parameters : int
+        p, with `curvature`.
+    distance : float
+        Norm of the minimiser, with `curvature`.
+    ledger : Path, optional
+        Where a private pilot is charged.
+
+    Returns
+    -------
+    Forecast
+
+    Raises
+    ------
+    ConfigError
+        Settings that are missing or do not go together.
+    """
+    if (data is None) == (owners is None):
+        raise ConfigError("forecast: give the owners' directory, or --owners name:records:epsilon,...")
+    if sum(source is not None for source in (pilot, private, curvature)) != 1:
+        raise ConfigError(
+            "forecast: where is the curvature from? pass one of --pilot DIR (public rows), --private-pilot "
+            "NAME:EPS (released with noise) or --curvature L,BETA (assumed)"
+        )
+    opened: Owners | None = open_owners(data) if data is not None else None
+    kappa = 1
+    if opened is not None:
+        budgets = parse_epsilons(epsilon or "", opened.names)
+        members = tuple(Member(o.name, o.n_samples, e) for o, e in zip(opened.owners, budgets, strict=True))
+        kappa = opened.kappa
+    else:
+        if epsilon is not None:
+            raise ConfigError("epsilon: --owners already says it; leave --epsilon out")
+        members = parse_members(owners or "")
+    chosen = make_settings({"data": str(data or ""), "epsilon": "1", **settings})
+    public = open_owners(pilot) if pilot is not None else opened if private is not None else None
+    if private is not None and opened is None:
+        raise ConfigError("private-pilot: needs the owners' directory, whose rows are released")
+    task = (
+        public.task
+        if public is not None
+        else "regression"
+        if chosen.loss in ("auto", "squared")
+        else "classification"
+    )
+    loss = get_loss(chosen.loss, task, str(pilot or data))
+    n_features = public.owners[0].n_features if public is not None else max(1, parameters - chosen.intercept)
+    bound = make_bound(
+        chosen.bound,
+        loss,
+        euclidean=chosen.mechanism == "gaussian",
+        n_features=n_features,
+        intercept=chosen.intercept,
+        theta_max=chosen.theta_max,
+        target_bound=chosen.target_bound,
+    )
+    if opened is not None and public is not None:
+        first, other = opened.owners[0].feature_names, public.owners[0].feature_names
+        if first != other:
+            raise ConfigError(f"pilot: {shown(str(pilot))} has other features than {shown(str(data))}")
+    local = _pilot(chosen, loss, bound, public, private, curvature, parameters, distance, ledger)
+    # The pilot knows the curvature better than the bound on the features does.
+    method, step = _step(chosen, loss, bound, local)
+    return Forecast(
+        members,
+        local,
+        chosen.mechanism,
+        chosen.delta,
+        bound.xi,
+        chosen.rounds,
+        method,
+        step,
+        chosen.weights,
+        kappa,
+    )
+
+
+def _pilot(
+    settings: OwnerSettings,
+    loss: OwnerLoss,
+    bound: Bound,
+    public: Owners | None,
+    private: str | None,
+    curvature: str | None,
+    parameters: int,
+    distance: float,
+    ledger: Path | None,
+) -> Pilot:
+    if curvature is not None:
+        try:
+            low, high = (float(part) for part in curvature.split(","))
+        except ValueError:
+            raise ConfigError(f"curvature: {curvature!r} is not L,BETA, such as 0.1,1") from None
+        return assumed_pilot(low, high, parameters, distance)
+    assert public is not None
+    if private is None:
+        return fit_pilot(public, loss, bound, settings.lambda_, settings.intercept)
+    name, _, budget = private.partition(":")
+    try:
+        epsilon = float(budget)
+    except ValueError:
+        raise ConfigError(f"private-pilot: {private!r} is not NAME:EPS, such as north:0.1") from None
+    if name not in public.names:
+        raise ConfigError(f"private-pilot: {name!r} is no owner; there are {', '.join(public.names)}")
+    file = public.owners[public.names.index(name)]
+    if ledger is None:
+        raise ConfigError(
+            "private-pilot: its cost has to be charged; pass --ledger FILE, also to the training"
+        )
+    from uuid import uuid4
+
+    from fastadmm.privacy.ledger import Charge, Ledger
+
+    charge = Charge(
+        run=f"forecast-{uuid4().hex[:12]}",
+        data=file.content_digest,
+        party=name,
+        release="second moments for a forecast",
+        pure=epsilon / public.kappa,
+    )
+    # Refuse what is not a budget before anything is charged.
+    if not 0 < epsilon < math.inf:
+        raise ConfigError(f"private-pilot: epsilon {epsilon:g} is not positive and finite")
+    Ledger(ledger).charge(charge, math.inf, 0.0)
+    return private_pilot(
+        Rows(file), bound, settings.lambda_, settings.intercept, epsilon / public.kappa, loss
+    )
+
+
+def _step(settings: OwnerSettings, loss: OwnerLoss, bound: Bound, pilot: Pilot) -> tuple[str, float]:
+    plain = settings.method in ("auto", "constant", "adaptive") and loss.name != "hinge"
+    known = settings.step is not None or settings.smoothness is not None or math.isfinite(bound.row_norm)
+    if plain and not known:
+        return ("constant" if settings.method == "auto" else settings.method), 1.0 / float(pilot.h.max())
+    method, step, _ = default_step(settings, loss, bound)
+    return method, step

@@ -1,0 +1,241 @@
+r"""What the forecast has to know about the data: curvature, distance, residuals.
+
+From public rows as they are, or from one owner's rows through a private release of
+their second moments, which is charged. The moments of bounded records [u, t] are
+released with discrete Laplace noise: replacing one record moves the upper triangle by
+at most :math:`2 (\|u\|_1 + |t|)^2` in l1 norm.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from fastadmm.errors import ConfigError
+from fastadmm.owners.bound import Bound
+from fastadmm.owners.collection import Owners
+from fastadmm.owners.losses import OwnerLoss
+from fastadmm.owners.mechanism import discrete_laplace_integers, lattice_unit
+from fastadmm.owners.owner import Owner, Rows
+
+__all__ = ["Pilot", "assumed_pilot", "fit_pilot", "private_pilot"]
+
+
+@dataclass(frozen=True, eq=False)
+class Pilot:
+    """Local form of the objective.
+
+    Attributes
+    ----------
+    h : ndarray of shape (p,)
+        Eigenvalues of the Hessian at the minimum, regularisation included.
+    e : ndarray of shape (p,)
+        Start (zero) minus minimum, in the eigenvectors.
+    residual : float
+        :math:`s^2` of the statistical term :math:`s^2 p / (2n)`: residual variance of least squares, 1 for
+        the logistic loss.
+    optimum : float
+        Objective at the minimum, for relative gaps.
+    quadratic : bool
+        Whether the objective is a quadratic everywhere.
+    source : str
+        Where it is from, for people.
+    """
+
+    h: np.ndarray
+    e: np.ndarray
+    residual: float
+    optimum: float
+    quadratic: bool
+    source: str
+
+
+def _from_moments(moments: np.ndarray, n: int, lam: float, source: str) -> Pilot:
+    """Pilot of least squares from ``sum [u, t][u, t]'``."""
+    gram, cross, square = moments[:-1, :-1] / n, moments[:-1, -1] / n, float(moments[-1, -1]) / n
+    p = len(cross)
+    h, vectors = np.linalg.eigh(gram + lam * np.eye(p))
+    positive = h > 1e-12 * max(h.max(), 1e-300)
+    if not positive.any():
+        raise ConfigError("pilot: no curvature is left; the pilot is too small for its noise, or all zeros")
+    rotated = vectors.T @ cross
+    coordinates = np.where(positive, rotated / np.where(positive, h, 1.0), 0.0)
+    theta = vectors @ coordinates
+    residual = max(0.0, square - 2 * cross @ theta + theta @ gram @ theta)
+    optimum = 0.5 * residual + 0.5 * lam * float(theta @ theta)
+    return Pilot(np.maximum(h, 0.0), -coordinates, residual, optimum, True, source)
+
+
+def fit_pilot(data: Owners, loss: OwnerLoss, bound: Bound, lam: float, intercept: bool) -> Pilot:
+    """Pilot from public rows: everything in the directory is read without noise.
+
+    Parameters
+    ----------
+    data : Owners
+        Public rows.
+    loss : OwnerLoss
+    bound : Bound
+        The rows are scaled as the owners will scale theirs; gradient clipping is not modelled.
+    lam : float
+    intercept : bool
+
+    Returns
+    -------
+    Pilot
+
+    Raises
+    ------
+    ConfigError
+        The hinge, which has no curvature.
+    """
+    if loss.name == "hinge":
+        raise ConfigError(
+            "loss: the hinge has no curvature to forecast with; forecast with --loss logistic, or give "
+            "--curvature"
+        )
+    from fastadmm.owners.owner import scaled
+
+    blocks, targets = [], []
+    for file in data.owners:
+        y = file.targets()
+        for start, block in file.iter_rows():
+            rows = scaled(block, bound)
+            dense = rows if isinstance(rows, np.ndarray) else rows.toarray()
+            blocks.append(np.column_stack([dense, np.ones(len(dense))]) if intercept else dense)
+            targets.append(y[start : start + len(dense)])
+    X, y = np.concatenate(blocks).astype(float), np.concatenate(targets)
+    source = f"{len(y)} public rows"
+    if loss.name == "squared":
+        y = np.clip(y, -bound.target_limit, bound.target_limit)
+        everything = np.column_stack([X, y])
+        return _from_moments(everything.T @ everything, len(y), lam, source)
+    theta, hessian, value = _logistic_fit(X, y, max(lam, 1e-8))
+    h, vectors = np.linalg.eigh(hessian)
+    return Pilot(np.maximum(h, 0.0), -(vectors.T @ theta), 1.0, value, False, source)
+
+
+def _logistic_fit(X: np.ndarray, y: np.ndarray, lam: float) -> tuple[np.ndarray, np.ndarray, float]:
+    """Newton's method with halving; minimiser, Hessian, objective."""
+    from scipy.special import expit
+
+    n, p = X.shape
+    theta = np.zeros(p)
+
+    def value(at: np.ndarray) -> float:
+        return float(np.logaddexp(0.0, -y * (X @ at)).mean() + 0.5 * lam * at @ at)
+
+    for _ in range(60):
+        probability = expit(-y * (X @ theta))
+        gradient = -X.T @ (y * probability) / n + lam * theta
+        weight = probability * (1 - probability)
+        hessian = (X.T * weight) @ X / n + lam * np.eye(p)
+        move = np.linalg.solve(hessian, gradient)
+        size = 1.0
+        while size > 1e-8 and value(theta - size * move) > value(theta):
+            size /= 2
+        theta = theta - size * move
+        if gradient @ move < 1e-20:
+            break
+    return theta, hessian, value(theta)
+
+
+def private_pilot(
+    rows: Rows, bound: Bound, lam: float, intercept: bool, epsilon: float, loss: OwnerLoss, engine: Any = None
+) -> Pilot:
+    """Pilot of the squared loss from a private release of one owner's second moments.
+
+    Parameters
+    ----------
+    rows : Rows
+    bound : Bound
+        ``features:R`` with l1 norms and a bound on the targets.
+    lam : float
+    intercept : bool
+    epsilon : float
+        Of the release; pure, and to be charged in addition to that of the answers.
+    loss : OwnerLoss
+    engine : Engine, optional
+
+    Returns
+    -------
+    Pilot
+
+    Raises
+    ------
+    ConfigError
+        Another loss, or unbounded records.
+    """
+    if loss.name != "squared" or bound.kind != "features" or rows.kind != "dense":
+        raise ConfigError(
+            "pilot-epsilon: a private pilot is for the squared loss with --bound features:R and dense rows; "
+            "use public rows"
+        )
+    if not 0 < epsilon < math.inf:
+        raise ConfigError(f"pilot-epsilon: {epsilon:g} is not positive and finite")
+    owner = Owner(
+        "pilot", rows, loss=loss, bound=bound, intercept=intercept, mechanism="laplace", epsilon=math.inf,
+        rounds=1, engine=engine,
+    )  # fmt: skip
+    gram, cross, square = owner.moments
+    p = len(cross)
+    size = p + 1
+    moments = np.empty((size, size))
+    moments[:-1, :-1], moments[:-1, -1], moments[-1, :-1], moments[-1, -1] = gram, cross, cross, square
+    # |u|_1 <= sqrt(p) |u|_2 where the bound is in l2.
+    row = bound.row_norm * (math.sqrt(p) if bound.euclidean else 1.0)
+    upper = np.triu_indices(size)
+    unit = lattice_unit(rows.n_samples, max(bound.row_norm, bound.target_limit) ** 2)
+    sensitivity = 2 * (row + bound.target_limit) ** 2 + len(upper[0]) * unit
+    step = max(unit, float(2.0 ** (math.floor(math.log2(sensitivity / epsilon)) - 32)))
+    scale = math.ceil((sensitivity / step + len(upper[0])) / epsilon * (1 + 2.0**-40))
+    steps = np.rint(moments[upper] / step).astype(np.int64) + discrete_laplace_integers(scale, len(upper[0]))
+    noisy = np.zeros((size, size))
+    noisy[upper] = steps * step
+    noisy += np.triu(noisy, 1).T
+    # Nearest positive semidefinite matrix: what noise made negative is no curvature.
+    values, vectors = np.linalg.eigh(noisy)
+    noisy = (vectors * np.maximum(values, 0.0)) @ vectors.T
+    return _from_moments(
+        noisy,
+        rows.n_samples,
+        lam,
+        f"moments of {rows.n_samples} private rows, released at epsilon {epsilon:g}",
+    )
+
+
+def assumed_pilot(
+    low: float, high: float, n_parameters: int, distance: float, residual: float = 1.0
+) -> Pilot:
+    """Pilot without data: eigenvalues spread evenly on a logarithmic scale, the distance evenly over them.
+
+    Parameters
+    ----------
+    low, high : float
+        L and beta.
+    n_parameters : int
+        p.
+    distance : float
+        Norm of the minimiser.
+    residual : float
+        s^2 of the statistical term.
+
+    Returns
+    -------
+    Pilot
+
+    Raises
+    ------
+    ConfigError
+        Not 0 < L <= beta, or other values out of range.
+    """
+    if not 0 < low <= high < math.inf or n_parameters < 1 or not distance >= 0:
+        raise ConfigError(
+            f"curvature: {low:g},{high:g} with {n_parameters} parameters at distance {distance:g}: give "
+            "0 < L <= beta, at least one parameter, a distance that is not negative"
+        )
+    h = np.geomspace(low, high, n_parameters) if n_parameters > 1 else np.array([high])
+    e = np.full(n_parameters, distance / math.sqrt(n_parameters))
+    return Pilot(h, e, residual, 0.0, True, f"assumed curvature {low:g} to {high:g}")

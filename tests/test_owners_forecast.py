@@ -1,0 +1,280 @@
+"""The forecast: the recursion against simulations and closed forms, bounds, coalitions, private pilots."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import numpy as np
+import pytest
+from fastadmm.errors import ConfigError
+from fastadmm.owners.bound import make_bound
+from fastadmm.owners.collection import open_owners
+from fastadmm.owners.forecast import Forecast, Member, corrected_bound, linear_response
+from fastadmm.owners.losses import LOSSES
+from fastadmm.owners.owner import Rows
+from fastadmm.owners.pilot import Pilot, assumed_pilot, fit_pilot, private_pilot
+from fastadmm.owners.simulate import Population, repeat_insecurely
+
+from owners_data import write_owners
+from run_tools import run
+
+
+def population(seed=0, n=4000, p=6, lam=0.01):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, p)) @ np.diag(np.geomspace(1.0, 0.3, p))
+    y = X @ rng.normal(size=p) + rng.normal(size=n)
+    return Population(X, y, LOSSES["squared"], lam)
+
+
+def pilot_of(people):
+    n = len(people.y)
+    h, Q = np.linalg.eigh(people.X.T @ people.X / n + people.lam * np.eye(people.X.shape[1]))
+    theta = np.linalg.solve(
+        people.X.T @ people.X / n + people.lam * np.eye(len(h)), people.X.T @ people.y / n
+    )
+    optimum = float(people.objective(theta[:, None])[0])
+    residual = float(np.mean((people.X @ theta - people.y) ** 2))
+    return Pilot(h, -(Q.T @ theta), residual, optimum, True, "all rows"), theta
+
+
+@pytest.mark.parametrize("mechanism", ["laplace", "gaussian"])
+@pytest.mark.parametrize("rounds", [10, 40])
+def test_forecast_is_the_measured_mean_gap(mechanism, rounds):
+    """Within 15 % over epsilon from 0.3 to 10: the requirement, on 400 repetitions."""
+    people = population()
+    pilot, _ = pilot_of(people)
+    sizes = [1000, 3000]
+    for epsilon in (0.3, 1.0, 3.0, 10.0):
+        members = tuple(Member(f"o{k}", n, epsilon * (1 + k)) for k, n in enumerate(sizes))
+        forecast = Forecast(
+            members, pilot, mechanism, 1e-6, 4.0, rounds, "constant", 1.0 / float(pilot.h.max())
+        )
+        variances = [forecast.answer_variance(m, rounds) for m in members]
+        scales = [math.sqrt(v / 2 if mechanism == "laplace" else v) for v in variances]
+        models, _ = repeat_insecurely(
+            people, method="constant", step=forecast.step, rounds=rounds, theta_max=1e9, mechanism=mechanism,
+            scales=scales, weights=[0.25, 0.75], repetitions=400, seed=int(10 * epsilon),
+        )  # fmt: skip
+        measured = float(people.objective(models).mean()) - pilot.optimum
+        assert forecast.gap().training == pytest.approx(measured, rel=0.15)
+        assert measured <= 1.1 * forecast.bound()
+
+
+def test_averaged_methods_are_forecast_too():
+    people = population()
+    pilot, _ = pilot_of(people)
+    for method, step in (("algorithm2", 0.5), ("strongly_convex", 2.0), ("algorithm1", 300.0)):
+        response = linear_response(method, step, pilot.h, pilot.e, 30)
+        _, history = repeat_insecurely(
+            people, method=method, step=step, rounds=30, theta_max=1e9, mechanism="gaussian", scales=[0.3],
+            weights=[1.0], repetitions=3000, seed=1, record=True,
+        )  # fmt: skip
+        assert len(history) == len(response[0])
+        for k in (0, 4, len(history) - 1):
+            measured = float(people.objective(history[k]).mean()) - pilot.optimum
+            assert response[0][k] + 0.09 * response[1][k] == pytest.approx(measured, rel=0.1, abs=1e-9)
+
+
+def test_recursion_is_the_closed_form():
+    h, e, eta, T = np.array([1.0, 0.2]), np.array([0.5, -2.0]), 0.7, 15
+    optimisation, noise = linear_response("constant", eta, h, e, T)
+    a = 1 - eta * h
+    assert optimisation[-1] == pytest.approx((0.5 * h * a ** (2 * T) * e**2).sum())
+    assert noise[-1] == pytest.approx((0.5 * h * eta**2 * (1 - a ** (2 * T)) / (1 - a**2)).sum())
+
+
+def test_corrected_bound_holds_and_the_paper_formula_does_not():
+    """One coordinate, no noise: the paper promises a gap that goes to 0 with T; its own steps do not move."""
+    h, e = np.array([1.0]), np.array([1.0])
+    for T, least in ((10, 0.94), (100, 0.998), (1000, 0.99998)):
+        gap = linear_response("algorithm1", 1.0, h, e, T)[0].min()
+        assert gap / 0.5 > least
+        assert corrected_bound(1.0, 1.0, 0.5, T, 0.5, 0.0) >= linear_response("constant", 0.5, h, e, T)[0][-1]
+    # and the noise power has a factor p
+    for p in (1, 10, 100):
+        rng = np.random.default_rng(p)
+        b = 2 * 1.0 * 10 / (1000 * 1.0)
+        power = (rng.laplace(0, b, size=(40_000 // p, p)) ** 2).sum(axis=1).mean()
+        assert power == pytest.approx(p * 8 * 10**2 / 1000**2, rel=0.1)
+
+
+def members_of(*triples):
+    return tuple(Member(name, n, epsilon) for name, n, epsilon in triples)
+
+
+EXAMPLE = members_of(("a", 20_000, 1.0), ("b", 20_000, 1.0), ("tiny", 500, 0.05))
+
+
+def example(members=EXAMPLE, **options):
+    pilot = assumed_pilot(0.2, 1.0, 10, 1.0)
+    return Forecast(members, pilot, **{"mechanism": "laplace", "delta": None, "xi": 1.0, "rounds": 40,
+                                       "method": "constant", "step": 1.0, **options})  # fmt: skip
+
+
+def test_small_strict_owner_is_left_out_with_size_weights_only():
+    forecast = example()
+    best, gap = forecast.best_coalition()
+    assert [m.name for m in best] == ["a", "b"]
+    assert forecast.marginal_value("tiny") < 0 < forecast.marginal_value("a")
+    assert gap.total < forecast.gap().total
+    # S = 2, eps = .05: n_j > 40000 (sqrt(1 + 1/(.0025*2)) - 1)
+    assert forecast.noise_threshold("tiny") == pytest.approx(40_000 * (math.sqrt(1 + 400 / 2) - 1))
+    # weights by budget never punish a joiner
+    fair = example(weights="budget")
+    assert fair.noise_variance() < fair.noise_variance(EXAMPLE[:2])
+    assert fair.marginal_value("tiny") > 0
+    assert [m.name for m in fair.best_coalition()[0]] == ["a", "b", "tiny"]
+
+
+def test_needed_budgets_are_where_joining_begins_to_pay():
+    forecast = example()
+    for what in ("epsilon", "n_samples"):
+        value = forecast.needed("tiny", what)
+        assert value is not None
+        for factor, pays in ((1.02, True), (0.98, False)):
+            changed = {"epsilon": 0.05, "n_samples": 500, what: value * factor}
+            members = (*EXAMPLE[:2], Member("tiny", int(changed["n_samples"]), changed["epsilon"]))
+            assert (example(members).marginal_value("tiny") >= 0) == pays
+    assert forecast.needed("tiny", "n_samples") <= forecast.noise_threshold("tiny") + 1
+
+
+def test_learner_among_the_owners():
+    found = example().as_learner("tiny")
+    assert found["best"] <= min(found["alone"], found["with_all"])
+    assert set(found["helpers"]) == {"a", "b"}
+    assert example(members_of(("only", 10, 1.0))).as_learner("only")["helpers"] == []
+
+
+def test_best_rounds_is_the_best():
+    forecast = example(EXAMPLE[:2], step=0.3)
+    best = forecast.best_rounds(most=400)
+    every = min(forecast.gap(rounds=T).total for T in range(1, 401))
+    assert best.total <= every * 1.01
+
+
+def test_many_owners_are_dropped_one_by_one():
+    triples = [(f"good{k}", 5000, 1.0) for k in range(10)] + [(f"bad{k}", 50, 0.01) for k in range(5)]
+    best, _ = example(members_of(*triples)).best_coalition()
+    assert {m.name for m in best} == {f"good{k}" for k in range(10)}
+
+
+def test_warnings_say_where_the_law_fails():
+    text = " ".join(example(EXAMPLE[:2], rounds=2, step=0.1).warnings())
+    assert "noise does not dominate" in text
+    assert not any("dominate" in w for w in example().warnings())
+    assert "does not move" in " ".join(example(method="algorithm1").warnings())
+
+
+def test_private_pilot_is_near_the_public_one(tmp_path):
+    path, _ = write_owners(tmp_path / "o", sizes=(40_000,), task="regression")
+    data = open_owners(path)
+    bound = make_bound(
+        "features:6", LOSSES["squared"], euclidean=False, n_features=4, intercept=True, theta_max=5,
+        target_bound=5,
+    )  # fmt: skip
+    public = fit_pilot(data, LOSSES["squared"], bound, 0.0, True)
+    private = private_pilot(Rows(data.owners[0]), bound, 0.0, True, 0.5, LOSSES["squared"])
+    assert private.h == pytest.approx(public.h, rel=0.1)
+    assert private.residual == pytest.approx(public.residual, abs=0.1)
+    assert (private.h != public.h).all()
+    with pytest.raises(ConfigError, match="not positive"):
+        private_pilot(Rows(data.owners[0]), bound, 0.0, True, 0.0, LOSSES["squared"])
+
+
+def test_moments_of_a_neighbour_move_within_the_stated_sensitivity():
+    rng = np.random.default_rng(0)
+    bound = make_bound(
+        "features:1.5", LOSSES["squared"], euclidean=False, n_features=3, intercept=True, theta_max=1,
+        target_bound=2,
+    )  # fmt: skip
+    from fastadmm.owners.owner import Owner
+
+    worst = 0.0
+    for _ in range(300):
+        X, y = rng.normal(size=(3, 3)) * 5, rng.normal(size=3) * 5
+        other, b = X.copy(), y.copy()
+        other[1], b[1] = rng.choice([-9.0, 0.0, 9.0], size=3), rng.choice([-9.0, 9.0])
+        moments = []
+        for rows, targets in ((X, y), (other, b)):
+            owner = Owner(
+                "a", Rows(rows, targets), loss=LOSSES["squared"], bound=bound, intercept=True,
+                mechanism="laplace", epsilon=math.inf, rounds=1,
+            )  # fmt: skip
+            gram, cross, square = owner.moments
+            moments.append(np.concatenate([gram[np.triu_indices(4)], cross, [square]]))
+        worst = max(worst, float(np.abs(moments[0] - moments[1]).sum()))
+    assert worst <= 2 * (2.5 + 2) ** 2
+    assert worst > 0.3 * 2 * (2.5 + 2) ** 2
+
+
+def test_logistic_pilot_is_the_hessian_at_the_optimum(tmp_path):
+    path, parts = write_owners(tmp_path / "o", sizes=(800,))
+    bound = make_bound(
+        "clip:1", LOSSES["logistic"], euclidean=False, n_features=4, intercept=True, theta_max=10
+    )
+    pilot = fit_pilot(open_owners(path), LOSSES["logistic"], bound, 0.05, True)
+    from sklearn.linear_model import LogisticRegression
+
+    X = np.column_stack([parts[0][0], np.ones(800)])
+    theta = (
+        LogisticRegression(C=1 / (800 * 0.05), fit_intercept=False, tol=1e-10).fit(X, parts[0][1]).coef_[0]
+    )
+    weight = 1 / (2 + 2 * np.cosh(X @ theta))
+    h = np.linalg.eigvalsh((X.T * weight) @ X / 800 + 0.05 * np.eye(5))
+    assert pilot.h == pytest.approx(h, rel=1e-4)
+    assert np.linalg.norm(pilot.e) == pytest.approx(np.linalg.norm(theta), rel=1e-4)
+
+
+def test_command_line(tmp_path, capsys):
+    assert (
+        run(
+            "forecast", "--owners", "a:20000:1,b:20000:1,tiny:500:0.05", "--curvature", "0.2,1",
+            "--bound", "clip:1", "--plot", tmp_path / "f.svg",
+        )
+        == 0
+    )  # fmt: skip
+    out = capsys.readouterr().out
+    assert "Leave out: tiny." in out
+    assert (tmp_path / "f.svg").read_text().startswith("<?xml")
+    path, _ = write_owners(tmp_path / "o", sizes=(300, 400), task="regression")
+    arguments = ["forecast", path, "--epsilon", "1,2", "--bound", "features:4", "--target-bound", 4, "--json"]
+    assert run(*arguments, "--pilot", path) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["pilot"] == "700 public rows"
+    assert document["gap"]["total"] > 0
+    assert run(*arguments, "--private-pilot", "a:0.5") == 5
+    assert "has to be charged" in capsys.readouterr().err
+    assert run(*arguments, "--private-pilot", "a:0.5", "--ledger", tmp_path / "ledger") == 0
+    assert "released at epsilon 0.5" in json.loads(capsys.readouterr().out)["pilot"]
+    assert '"pure": 0.5' in (tmp_path / "ledger").read_text()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "match"),
+    [
+        (["--owners", "a:10:1"], "where is the curvature from"),
+        (["--curvature", "1,2"], "give the owners' directory"),
+        (["--owners", "a:10:0", "--curvature", "1,2"], "not positive"),
+        (["--owners", "a:0:1", "--curvature", "1,2"], "needs at least one"),
+        (["--owners", "a:1:1,a:2:1", "--curvature", "1,2"], "occurs twice"),
+        (["--owners", "a", "--curvature", "1,2"], "name:records:epsilon"),
+        (["--owners", "a:10:1", "--curvature", "2,1", "--bound", "clip:1"], "0 < L <= beta"),
+        (["--owners", "a:10:1", "--curvature", "1,2"], "gradients are unbounded"),
+        (["--owners", "a:10:1", "--curvature", "1,2", "--bound", "clip:1", "--rounds", "0"], "at least one"),
+        (["--owners", "a:10:1", "--curvature", "x", "--bound", "clip:1"], "is not L,BETA"),
+        (
+            ["--owners", "a:10:1", "--curvature", "1,2", "--bound", "clip:1", "--mechanism", "gaussian"],
+            "delta",
+        ),
+        (
+            ["--owners", "a:10:1", "--curvature", "1,2", "--bound", "clip:1", "--plot", "x.gif"],
+            "ends in .svg",
+        ),
+    ],
+)
+def test_bad_settings_end_with_one_line(capsys, arguments, match):
+    assert run("forecast", *arguments) == 5
+    err = capsys.readouterr().err
+    assert match in err
+    assert err.count("\n") == 1
