@@ -330,9 +330,9 @@ class Solver:
         reached = math.inf if record.stationarity is None else record.stationarity
         found = f"relative stationarity {reached:.2e}"
         wanted = f"wanted {self.options.stationarity:.2e}"
-        claim = "the problem is not convex, so this is a local solution and no global optimum is claimed"
+        claim = "the problem is not convex, and no global optimum is claimed"
         if status is Status.STATIONARY:
-            return f"stationary after {record.round} rounds: {found}, {wanted}; {claim}"
+            return f"stationary after {record.round} rounds, a local solution: {found}, {wanted}; {claim}"
         if status is Status.INTERRUPTED:
             return f"interrupted after {record.round} rounds at {found}"
         limit = "round limit" if status is Status.MAX_ROUNDS else "time limit"
