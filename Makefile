@@ -30,6 +30,7 @@ test-slow: venv ## the tests marked slow: large data, many parties
 bench: venv ## timings with pytest-benchmark
 	$(BIN)/pytest bench -o addopts="-ra --import-mode=importlib" -o python_files="bench_*.py" \
 	    -o python_functions="bench_*" --benchmark-only --benchmark-columns=median,iqr,rounds
+	$(MATH_THREADS) $(BIN)/python bench/kernel_ratios.py
 
 rounds: venv ## rounds of every scheme over data sets (ten minutes; FASTADMM_DATA)
 	$(BIN)/python bench/rounds.py

@@ -9,35 +9,41 @@ from __future__ import annotations
 import math
 
 import numpy as np
+from fastadmm.kernels.block_sum import BLOCK, block_sum
+from fastadmm.kernels.exponential import exp_bounded, log_positive
 from fastadmm.kernels.policy import inline, kernel
 
 __all__ = ["poisson_conjugate", "poisson_curvature", "poisson_evaluate", "poisson_prox"]
-
-_BLOCK = 512
-
-#: Newton steps for omega; both starts are within a factor e of the root, four steps reach rounding.
-_STEPS = 6
 
 
 @inline
 def _log_omega(b):
     r"""Logarithm x of the root w > 0 of :math:`w + \log w = b` (Wright's omega function), and w.
 
-    Left of b = 1 Newton runs on :math:`e^x + x - b`, convex, from b >= x; right of
-    it on :math:`w + \log w - b`, concave, from :math:`b - \log b \le w`. Both
-    starts lie on the side from which Newton's iterates approach the root
-    monotonically, so nothing can overflow or overshoot.
+    Halley's iteration on :math:`e^x + x - b`. Its error is at most 0.42 times
+    the cube of the last one, for any b, and the start is within 0.02 of the
+    root: b itself on the left, a polynomial fit, the asymptotic series on the
+    right. So two steps reach rounding.
     """
-    if b <= 1.0:
-        x = b
-        for _ in range(_STEPS):
-            e = np.exp(x)
-            x -= (e + x - b) / (e + 1.0)
-        return x, np.exp(x)
-    w = b - np.log(b)
-    for _ in range(_STEPS):
-        w *= (1.0 + b - np.log(w)) / (1.0 + w)
-    return np.log(w), w
+    b = max(b, -700.0)  # w then stays a normal number
+    p = -5.223488341005172e-05
+    p = p * b + 7.336158027962269e-04
+    p = p * b + 6.356165340699498e-04
+    p = p * b - 6.786071880743665e-02
+    p = p * b + 6.392717124109532e-01
+    p = p * b - 5.736812165144038e-01
+    large = max(b, 8.0)
+    log = log_positive(large)
+    x = b if b < -4.0 else (p if b < 8.0 else log - log / large)
+    for _ in range(2):
+        e = exp_bounded(x)
+        inverse = 1.0 / (1.0 + e)
+        newton = (e + (x - b)) * inverse
+        moved = newton / (1.0 - 0.5 * newton * (e * inverse))
+        x -= moved
+    # The last step is below 1e-5: two terms carry the exponential along. Right of 1, b - x is exact.
+    e -= e * moved * (1.0 - 0.5 * moved)
+    return x, b - x if b > 1.0 else e
 
 
 @kernel
@@ -59,9 +65,9 @@ def poisson_evaluate(z, target, weight, gradient, start, stop):
         Infinite where the exponential overflows.
     """
     total = 0.0
-    for begin in range(start, stop, _BLOCK):
+    for begin in range(start, stop, BLOCK):
         part = 0.0
-        for i in range(begin, min(begin + _BLOCK, stop)):
+        for i in range(begin, min(begin + BLOCK, stop)):
             y = target[i]
             if weight[i] == 0.0:
                 gradient[i] = 0.0
@@ -97,30 +103,38 @@ def poisson_prox(v, shift, target, weight, penalty, z, gradient, start, stop):
     Arguments and results as :func:`fastadmm.kernels.logistic.logistic_prox`;
     no warm start is needed.
     """
+    # One local array in the hot loops: LLVM then sees that nothing overlaps, and vectorises them.
+    work = np.empty((5, BLOCK))
     sum_gradient = 0.0
     sum_slope = 0.0
-    for begin in range(start, stop, _BLOCK):
-        part_gradient = 0.0
-        part_slope = 0.0
-        for i in range(begin, min(begin + _BLOCK, stop)):
-            s = weight[i]
-            if s == 0.0:
-                z[i] = v[i]
-                gradient[i] = 0.0
-            else:
-                ratio = s / penalty
-                centre = v[i] + shift[i] + ratio * target[i]
-                scale = np.log(ratio)
-                x, w = _log_omega(centre + scale)
-                # Two formulas for one root; each is exact where the other cancels.
-                point = x - scale if w > 1.0 else centre - w
-                g = penalty * w - s * target[i]
-                z[i] = point - shift[i]
-                gradient[i] = g
-                part_gradient += g
-                part_slope += penalty * (w / (1.0 + w))
-        sum_gradient += part_gradient
-        sum_slope += part_slope
+    for begin in range(start, stop, BLOCK):
+        size = min(begin + BLOCK, stop) - begin
+        for k in range(size):
+            work[0, k] = v[begin + k] + shift[begin + k]
+        for k in range(size):
+            work[1, k] = target[begin + k]
+        for k in range(size):
+            work[2, k] = weight[begin + k]
+        for k in range(size):
+            y = work[1, k]
+            s = work[2, k]
+            ratio = s / penalty
+            # A weight of zero is treated as the smallest normal number, and corrected at the end.
+            scale = log_positive(max(ratio, 2.2250738585072014e-308))
+            centre = work[0, k] + ratio * y
+            x, w = _log_omega(centre + scale)
+            # Two formulas for one root; each is exact where the other cancels.
+            point = x - scale if w > 1.0 else centre - w
+            used = s > 0.0
+            work[0, k] = point if used else work[0, k]
+            work[3, k] = penalty * w - s * y if used else 0.0
+            work[4, k] = penalty * (w / (1.0 + w)) if used else 0.0
+        for k in range(size):
+            z[begin + k] = work[0, k] - shift[begin + k]
+        for k in range(size):
+            gradient[begin + k] = work[3, k]
+        sum_gradient += block_sum(work, 3, size)
+        sum_slope += block_sum(work, 4, size)
     return sum_gradient, sum_slope
 
 
@@ -140,9 +154,9 @@ def poisson_conjugate(u, target, weight, start, stop):
     float
     """
     total = 0.0
-    for begin in range(start, stop, _BLOCK):
+    for begin in range(start, stop, BLOCK):
         part = 0.0
-        for i in range(begin, min(begin + _BLOCK, stop)):
+        for i in range(begin, min(begin + BLOCK, stop)):
             s = weight[i]
             y = target[i]
             mean = u[i] + s * y  # s times the mean that has this gradient
