@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from fastadmm.estimators import ADMMSharingClassifier, ADMMSharingRegressor
+    from fastadmm.privacy.settings import Privacy
     from fastadmm.problem import make_problem
     from fastadmm.solver import SolverOptions, solve
     from fastadmm.store import open_partition
@@ -19,6 +20,7 @@ __version__ = "0.1.0"
 __all__ = [
     "ADMMSharingClassifier",
     "ADMMSharingRegressor",
+    "Privacy",
     "SolverOptions",
     "make_problem",
     "open_partition",
@@ -28,6 +30,7 @@ __all__ = [
 _MODULE_OF = {
     "ADMMSharingClassifier": "estimators",
     "ADMMSharingRegressor": "estimators",
+    "Privacy": "privacy.settings",
     "SolverOptions": "solver",
     "make_problem": "problem",
     "open_partition": "store",

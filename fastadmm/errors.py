@@ -33,7 +33,7 @@ class ExitCode(IntEnum):
     STORAGE = 6  # cannot read or write: missing path, permission, disk full
     NOT_CONVERGED = 7  # stopped by rounds or time before the gap was certified
     DIVERGED = 8  # the iterates diverge
-    PRIVACY = 9  # the privacy budget does not allow it
+    PRIVACY = 9  # the privacy budget does not allow it, or an audit refuted a claim
     INTERRUPTED = 130  # Ctrl-C; the run can be resumed
 
 

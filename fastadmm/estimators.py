@@ -26,8 +26,8 @@ from fastadmm.columns import block_names, consecutive, is_block_list, resolve_pa
 from fastadmm.errors import ConfigError, DivergenceError, InputError
 from fastadmm.history import RoundRecord, Status
 from fastadmm.losses import Loss, parse_loss
-from fastadmm.problem import make_problem
-from fastadmm.solver import SolverOptions, solve
+from fastadmm.problem import Problem, make_problem
+from fastadmm.solver import SolveResult, SolverOptions, run_rounds, solve
 
 __all__ = ["ADMMSharingClassifier", "ADMMSharingRegressor"]
 
@@ -59,6 +59,7 @@ class _SharingModel(BaseEstimator):
         l1_ratio: float = 0.5,
         constraint: Any = None,
         loss: str = "auto",
+        privacy: Any = None,
     ) -> None:
         self.parties = parties
         self.alpha = alpha
@@ -74,6 +75,7 @@ class _SharingModel(BaseEstimator):
         self.l1_ratio = l1_ratio
         self.constraint = constraint
         self.loss = loss
+        self.privacy = privacy
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Train the joint model.
@@ -127,7 +129,7 @@ class _SharingModel(BaseEstimator):
             regularizer_parameters=parameters,
             constraint=self.constraint,
         )
-        result = solve(problem, options, monitor)
+        result = self._solve(problem, options, monitor)
         if result.status is Status.DIVERGED:
             raise DivergenceError(result.message)
         coef = np.empty(self.n_features_in_)
@@ -143,13 +145,45 @@ class _SharingModel(BaseEstimator):
         self.status_ = result.status
         self.certified_ = result.status is Status.CONVERGED
         self.converged_ = self.certified_ or result.status is Status.STATIONARY
-        if not self.converged_:
+        if result.status is not Status.COMPLETED and not self.converged_:
             warnings.warn(
                 f"{result.message}; raise max_rounds or tol, or bring the features to one scale",
                 ConvergenceWarning,
                 stacklevel=2,
             )
         return self
+
+    def _solve(self, problem: Problem, options: SolverOptions, monitor: Any) -> SolveResult:
+        """Train with the privacy that is asked for, and record what it guarantees."""
+        from fastadmm.privacy.settings import Privacy
+        from fastadmm.privacy.statement import no_privacy
+
+        settings = Privacy() if self.privacy is None else self.privacy
+        if not isinstance(settings, Privacy):
+            raise ConfigError(f"privacy: {settings!r} is not a fastadmm.Privacy")
+        self.clips_rows_ = settings.mode != "none"
+        if settings.mode == "none":
+            self.privacy_ = no_privacy(problem.names)
+            return solve(problem, options, monitor)
+        if settings.mode != "message":
+            raise ConfigError(f"privacy: mode {settings.mode!r} is not available here yet")
+        from fastadmm.privacy.message import MessageSolver
+
+        solver: Any = MessageSolver(problem, options, settings)
+        try:
+            result = run_rounds(solver, monitor)
+            self.privacy_ = solver.statement()
+        finally:
+            solver.close()
+        return result
+
+    def _seen_by_model(self, block: Any) -> Any:
+        """A party's rows as its weights take them: private training clips each row to norm 1."""
+        if not getattr(self, "clips_rows_", False):
+            return block
+        from fastadmm.privacy.rows import clip_rows
+
+        return clip_rows(block)
 
     def _encode(self, y: Array) -> Array:
         """Targets as the loss takes them, of shape (N,)."""
@@ -213,7 +247,10 @@ class _SharingModel(BaseEstimator):
         check_is_fitted(self, "coef_")
         if not is_block_list(X):
             X = validate_data(self, X, accept_sparse="csr", dtype=np.float64, reset=False)
-            return X @ np.ravel(self.coef_) + self.intercept_
+            if not getattr(self, "clips_rows_", False):
+                return X @ np.ravel(self.coef_) + self.intercept_
+            blocks = [take_columns(X, held) for held in self.party_columns_]
+            return self._sum(blocks)
         widths = [len(held) for held in self.party_columns_]
         blocks = self._checked_blocks(X)
         if [block.shape[1] for block in blocks] != widths:
@@ -224,7 +261,11 @@ class _SharingModel(BaseEstimator):
         if len({block.shape[0] for block in blocks}) > 1:
             raise InputError(f"X: blocks of {[b.shape[0] for b in blocks]} rows; align the rows first")
         self._check_features(X, self.party_columns_, reset=False)
-        return sum(block @ x for block, x in zip(blocks, self.party_coefs_)) + self.intercept_
+        return self._sum(blocks)
+
+    def _sum(self, blocks: Sequence[Any]) -> Array:
+        scores = (self._seen_by_model(block) @ x for block, x in zip(blocks, self.party_coefs_))
+        return sum(scores) + self.intercept_
 
     def _checked_blocks(self, blocks: Sequence[Any]) -> list[Any]:
         return [
@@ -304,6 +345,8 @@ class ADMMSharingClassifier(ClassifierMixin, _SharingModel):
         "logistic" (auto, as in F above), "hinge", "squared_hinge" or "smoothed_hinge", a parameter
         after a colon: ``"smoothed_hinge:0.5"``; or "sigmoid", which is not convex. All
         but the logistic predict classes and scores, and no probabilities. See ``docs/losses.md``.
+    privacy : fastadmm.Privacy or None, default=None
+        Differential privacy of what parties send, see ``docs/privacy.md``; None for none.
 
     Attributes
     ----------
@@ -336,6 +379,10 @@ class ADMMSharingClassifier(ClassifierMixin, _SharingModel):
         where the problem is not convex: no global optimum is claimed there.
     converged_ : bool
         Whether ``tol`` was reached.
+    privacy_ : fastadmm.privacy.statement.PrivacyStatement
+        What training guarantees; epsilon is infinite without privacy, and for ``coef_`` of mode "message".
+    clips_rows_ : bool
+        Whether each party's rows are clipped to norm 1, in training and prediction.
 
     See Also
     --------
@@ -435,6 +482,8 @@ class ADMMSharingRegressor(RegressorMixin, _SharingModel):
     loss : str, default="auto"
         "squared" (auto), "huber", "quantile" or "poisson", or "tukey" or
         "welsch", which are not convex; a parameter after a colon: ``"quantile:0.9"``. See ``docs/losses.md``.
+    privacy : fastadmm.Privacy or None, default=None
+        Differential privacy of what parties send, see ``docs/privacy.md``; None for none.
 
     Attributes
     ----------

@@ -15,6 +15,7 @@ class Status(StrEnum):
 
     CONVERGED = "converged"
     STATIONARY = "stationary"
+    COMPLETED = "completed"  # a private run: all rounds that were charged
     MAX_ROUNDS = "max_rounds"
     TIME_LIMIT = "time_limit"
     DIVERGED = "diverged"

@@ -308,12 +308,12 @@ def test_full_disk_at_every_stage(tmp_path: Path) -> None:
     # One wide party: its model file (weights and names) is larger than any file of a checkpoint.
     blocks, y, _ = make_vertical_classification(60, (3000, 3))
     data = write_blocks(tmp_path / "a.parts", blocks, y)
-    train = ["train", data, "--scheme", "sharing", "--gap", 0, "--rounds", 60, "--checkpoint-rounds", 10]
+    train = ["train", data, "--scheme", "sharing", "--gap", 0, "--rounds", 60, "--checkpoint-rounds", 30]
     assert run(*train, "--quiet", "--out", tmp_path / "whole") == 7
     out = tmp_path / "run"
     stages = [
-        (2_000, train, "rounds.jsonl"),
-        (20_000, ["resume"], "round-00000010"),
+        (8_000, train, "rounds.jsonl"),
+        (20_000, ["resume"], "round-00000030"),
         (60_000, ["resume"], "model"),
     ]
     for limit, command, name in stages:

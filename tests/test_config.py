@@ -53,8 +53,13 @@ def test_every_key_reaches_the_configuration_and_back() -> None:
         "threads": 1,
         "checkpoint_rounds": 4,
         "checkpoint_seconds": 9.5,
+        "privacy": {"mode": "message", "epsilon": 2.0, "message_clip": "none"},
+        "ledger": "ledger.jsonl",
     }
     assert (*values, "stationarity") == (*[key for key in KEYS if key != "stationarity"], "stationarity")
+    settings = make_config(values).privacy
+    assert (settings.mode, settings.epsilon, settings.message_clip) == ("message", 2.0, None)
+    values["privacy"] = settings.to_dict()
     assert make_config(values).to_toml() == values
 
 

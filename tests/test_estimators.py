@@ -546,6 +546,7 @@ def test_exports() -> None:
     expected = {
         "ADMMSharingClassifier",
         "ADMMSharingRegressor",
+        "Privacy",
         "SolverOptions",
         "make_problem",
         "open_partition",

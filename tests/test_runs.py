@@ -65,6 +65,7 @@ def test_files(folder: Path) -> None:
         "checkpoints",
         "environment.json",
         "model",
+        "privacy.json",
         "result.json",
         "rounds.jsonl",
         "run.toml",

@@ -43,6 +43,8 @@ COMMANDS: tuple[str, ...] = (
     "evaluate",
     "report",
     "forecast",
+    "privacy",
+    "audit",
 )
 
 #: Groups of commands; they follow the commands in ``--help``.

@@ -184,10 +184,14 @@ def _scalars(table: Any) -> list[tuple[str, Any]]:
     return rows
 
 
+def _without_privacy(result: Any) -> Any:
+    return {k: v for k, v in result.items() if k != "privacy"} if isinstance(result, dict) else result
+
+
 def _view_run(found: dict[str, Any]) -> Iterable[RenderableType]:
     result, last = found["result"], found["last_round"]
     rows = [("status", found["status"])]
-    rows += [(key, value) for key, value in _scalars(result) if key != "status"]
+    rows += [(key, value) for key, value in _scalars(_without_privacy(result)) if key != "status"]
     if result is None:
         rows += [(f"last round: {key}", value) for key, value in _scalars(last)]
     rows += [
@@ -202,8 +206,17 @@ def _view_run(found: dict[str, Any]) -> Iterable[RenderableType]:
             ["party", "features", "weight norm", "file"],
             [[party.get(key) for key in ("name", "n_features", "weight_norm", "file")] for party in parties],
         )
+    yield from _privacy(found["privacy"])
     if found["config"]:
         yield _facts("Configuration", _scalars(found["config"]))
+
+
+def _privacy(statement: Any) -> Iterable[RenderableType]:
+    """What a run or a model guarantees; a file older than statements has none."""
+    if statement is not None:
+        from fastadmm.privacy.statement import PrivacyStatement
+
+        yield _facts("Privacy", PrivacyStatement.from_json(statement).table())
 
 
 def _view_hdf5(found: dict[str, Any]) -> Iterable[RenderableType]:
@@ -215,7 +228,9 @@ def _view_hdf5(found: dict[str, Any]) -> Iterable[RenderableType]:
 
 
 def _view_model(found: dict[str, Any]) -> Iterable[RenderableType]:
-    yield _facts(f"Model {found['path']}", _scalars(found["model"]))
+    manifest = {key: value for key, value in (found["model"] or {}).items() if key != "privacy"}
+    yield _facts(f"Model {found['path']}", _scalars(manifest))
+    yield from _privacy((found["model"] or {}).get("privacy"))
     for file in found["files"]:
         yield _facts(file["file"], [])
         yield from _VIEWS[file["kind"]](file)

@@ -9,6 +9,9 @@ import typer
 
 from fastadmm.cli.app import app
 
+#: Heading of the privacy options in the help.
+PRIVACY = "Privacy (docs/privacy.md)"
+
 
 @app.command()
 def train(
@@ -79,6 +82,66 @@ def train(
     checkpoint_seconds: Annotated[
         float | None, typer.Option(help="Checkpoint at least this often, in seconds. [default: 30]")
     ] = None,
+    privacy: Annotated[
+        str | None,
+        typer.Option(
+            help="none, fusion or message: differential privacy. [default: none]", rich_help_panel=PRIVACY
+        ),
+    ] = None,
+    epsilon: Annotated[
+        float | None,
+        typer.Option(help="Budget of each party for one record's features.", rich_help_panel=PRIVACY),
+    ] = None,
+    delta: Annotated[
+        float | None,
+        typer.Option(help="Exceptional probability, below 1/N. [default: 1e-5]", rich_help_panel=PRIVACY),
+    ] = None,
+    adjacency: Annotated[
+        str | None,
+        typer.Option(help="replace_one, zero_out or column. [default: replace_one]", rich_help_panel=PRIVACY),
+    ] = None,
+    label_epsilon: Annotated[
+        float | None, typer.Option(help="Randomised response on the labels.", rich_help_panel=PRIVACY)
+    ] = None,
+    private_rounds: Annotated[
+        int | None,
+        typer.Option(help="Messages of each party, fixed and charged. [default: 1]", rich_help_panel=PRIVACY),
+    ] = None,
+    ball: Annotated[
+        float | None,
+        typer.Option(help="Bound on each party's weights. [default: 8]", rich_help_panel=PRIVACY),
+    ] = None,
+    target_clip: Annotated[
+        float | None,
+        typer.Option(help="Bound on public targets. [default: the ball]", rich_help_panel=PRIVACY),
+    ] = None,
+    message_clip: Annotated[
+        float | None, typer.Option(help="Bound on each message entry. [default: 2]", rich_help_panel=PRIVACY)
+    ] = None,
+    sampler: Annotated[
+        str | None,
+        typer.Option(help="grid, discrete or insecure_test. [default: grid]", rich_help_panel=PRIVACY),
+    ] = None,
+    public_scaling: Annotated[
+        bool | None,
+        typer.Option(
+            "--public-scaling",
+            help="The data's scaling constants do not come from their private rows.",
+            rich_help_panel=PRIVACY,
+        ),
+    ] = None,
+    ledger: Annotated[
+        Path | None,
+        typer.Option(
+            readable=False,
+            help="Account shared by all runs on these data. [default: in the run]",
+            rich_help_panel=PRIVACY,
+        ),
+    ] = None,
+    total_epsilon: Annotated[
+        float | None,
+        typer.Option(help="Budget of all runs in the ledger. [default: epsilon]", rich_help_panel=PRIVACY),
+    ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace an older run.")] = False,
     quiet: Annotated[
         bool, typer.Option("--quiet", "-q", help="Show nothing but errors and the result.")
@@ -111,7 +174,23 @@ def train(
         "threads": threads,
         "checkpoint_rounds": checkpoint_rounds,
         "checkpoint_seconds": checkpoint_seconds,
+        "ledger": str(ledger) if ledger is not None else None,
     }
+    asked: dict[str, Any] = {
+        "mode": privacy,
+        "epsilon": epsilon,
+        "delta": delta,
+        "adjacency": adjacency,
+        "label_epsilon": label_epsilon,
+        "rounds": private_rounds,
+        "ball": ball,
+        "target_clip": target_clip,
+        "message_clip": message_clip,
+        "sampler": sampler,
+        "public_scaling": public_scaling,
+        "total_epsilon": total_epsilon,
+    }
+    options["privacy"] = {key: value for key, value in asked.items() if value is not None} or None
     given = {key: value for key, value in options.items() if value is not None}
     base = read_config(config) if config is not None else {}
     # A run.toml is a valid configuration; what it says about its data is checked by resume alone.
@@ -135,9 +214,17 @@ def report_result(result: dict[str, Any], run: Path, as_json: bool) -> int:
     if as_json:
         print(json.dumps({**result, "run": str(run)}, indent=2))
     status = Status(result["status"])
-    if status in (Status.CONVERGED, Status.STATIONARY):
+    if status in (Status.CONVERGED, Status.STATIONARY, Status.COMPLETED):
         if not as_json:
             print(f"{result['message']}; model in {run / 'model'}")
+            for line in (result.get("comparison") or {}).get("lines", []):
+                print(line)
+            if result.get("privacy", {}).get("mode", "none") != "none":
+                from fastadmm.privacy.statement import PrivacyStatement
+
+                print(PrivacyStatement.from_json(result["privacy"]).one_line())
+        for line in (result.get("comparison") or {}).get("warnings", []):
+            print(f"fastadmm: warning: {line}", file=sys.stderr)
         return int(ExitCode.OK)
     # "interrupted" begins the message itself
     kind = {Status.DIVERGED: "error: ", Status.INTERRUPTED: ""}.get(status, "warning: ")

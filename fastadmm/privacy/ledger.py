@@ -200,6 +200,24 @@ class Ledger:
             self._read(file)
             return self._charge(charges, epsilon, delta, file)
 
+    def check_all(self, charges: Sequence[Charge], epsilon: float, delta: float) -> None:
+        """Refuse a run that its budget would stop half way; charges nothing.
+
+        Parameters
+        ----------
+        charges : sequence of Charge
+            Everything the run will charge.
+        epsilon, delta : float
+            Budget for each set of data.
+
+        Raises
+        ------
+        PrivacyBudgetError
+        """
+        new = [c for c in charges if not self.holds(c)]
+        for data in {c.data for c in new}:
+            self._check(data, [c for c in new if c.data == data], epsilon, delta)
+
     def _charge(
         self, charges: Sequence[Charge], epsilon: float, delta: float, file: IO[bytes] | None
     ) -> bool:
@@ -280,4 +298,4 @@ def _charge_of(values: dict[str, Any]) -> Charge:
     costs = {key: float(values[key]) for key in ("gdp", "pure", "rho")}
     if not all(0.0 <= cost < math.inf for cost in costs.values()):
         raise ValueError("costs must be finite and not negative")
-    return Charge(**texts, **costs)
+    return Charge(**texts, gdp=costs["gdp"], pure=costs["pure"], rho=costs["rho"])

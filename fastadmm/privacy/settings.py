@@ -50,6 +50,11 @@ class Privacy:
         seeded, for tests, epsilon = infinity.
     seed : int or None
         Seed of ``insecure_test``; refused elsewhere.
+    total_epsilon : float or None
+        Budget over all runs that share a ledger, at the same delta; None: epsilon.
+    public_scaling : bool
+        Says that the constants by which columns were centred or scaled do not
+        come from the private rows. Without it such columns make epsilon infinite.
     rounds : int
         T: messages that each party sends, fixed and charged beforehand (``message``).
     ball : float
@@ -60,6 +65,8 @@ class Privacy:
         b: messages are clipped to [c - b, c + b] (``message``); None: no clip.
     message_center : float
         c, public (``message``).
+    shrink : bool
+        Shrink noisy messages towards c by James and Stein's factor (``message``); costs nothing.
     slack : float
         Certified solver error per round, added to the sensitivity (``message``; theorem T6).
     model_share : float
@@ -79,12 +86,15 @@ class Privacy:
     label_epsilon: float | None = None
     sampler: str = "grid"
     seed: int | None = None
+    total_epsilon: float | None = None
+    public_scaling: bool = False
     # message
     rounds: int = 1
     ball: float = 8.0
-    target_clip: float | None = 8.0
+    target_clip: float | None = None
     message_clip: float | None = 2.0
     message_center: float = 0.0
+    shrink: bool = True
     slack: float = 1e-6
     # fusion
     model_share: float = 0.2
@@ -101,8 +111,15 @@ class Privacy:
         _number("delta", self.delta, above=0.0, below=1.0)
         if self.label_epsilon is not None:
             _number("label_epsilon", self.label_epsilon, above=0.0)
-        if isinstance(self.rounds, bool) or not isinstance(self.rounds, Integral) or self.rounds < 0:
-            raise ConfigError(f"rounds: {self.rounds!r} must be a whole number, at least 0")
+        if isinstance(self.rounds, bool) or not isinstance(self.rounds, Integral) or self.rounds < 1:
+            raise ConfigError(f"rounds: {self.rounds!r} must be a whole number, at least 1")
+        for name in ("public_scaling", "shrink"):
+            if not isinstance(getattr(self, name), bool):
+                raise ConfigError(f"{name}: {getattr(self, name)!r} must be true or false")
+        if self.total_epsilon is not None:
+            _number("total_epsilon", self.total_epsilon, above=0.0)
+            if self.total_epsilon < self.epsilon:
+                raise ConfigError("total_epsilon: all runs together cannot have less than this run's epsilon")
         _number("ball", self.ball, above=0.0)
         for name in ("target_clip", "message_clip"):
             if getattr(self, name) is not None:
@@ -133,6 +150,11 @@ class Privacy:
             raise ConfigError("message_center: without message_clip there is no centre; remove it")
 
     @property
+    def budget(self) -> float:
+        """Epsilon that a ledger allows over all runs."""
+        return self.epsilon if self.total_epsilon is None else self.total_epsilon
+
+    @property
     def clip_of_targets(self) -> float:
         """W; the ball's radius where ``target_clip`` is None, for which the sensitivity is smallest."""
         return self.ball if self.target_clip is None else self.target_clip
@@ -157,9 +179,11 @@ class Privacy:
             )
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values for TOML and JSON; None is left out, and so are the fields of no privacy."""
+        """Plain values for TOML and JSON, which have no None; the fields of no privacy are left out."""
+        if self.mode == "none":
+            return {"mode": "none"}
         values = {key: value for key, value in asdict(self).items() if value is not None}
-        return {"mode": "none"} if self.mode == "none" else values
+        return values if self.message_clip is not None else {**values, "message_clip": "none"}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any], place: str = "privacy") -> Self:
@@ -186,9 +210,8 @@ class Privacy:
             if key not in known:
                 raise ConfigError(f"{place}: unknown key {key!r}; choose among {', '.join(sorted(known))}")
         given = dict(values)
-        for key in ("target_clip", "message_clip", "label_epsilon"):
-            if given.get(key) == "none":  # TOML has no null
-                given[key] = None
+        if given.get("message_clip") == "none":
+            given["message_clip"] = None
         try:
             return cls(**given)
         except ConfigError as error:

@@ -97,6 +97,8 @@ class PrivacyStatement:
         Why epsilon is infinite; else empty.
     tuning : str
         What other runs the ledger has charged to the same data; empty for none.
+    weights : str
+        What holds for the weights themselves, which a model file contains.
     """
 
     mode: str
@@ -113,6 +115,7 @@ class PrivacyStatement:
     not_covered: tuple[str, ...] = NOT_COVERED
     reason: str = ""
     tuning: str = ""
+    weights: str = "epsilon = infinity: they are exact functions of private data"
 
     @property
     def is_private(self) -> bool:
@@ -134,6 +137,10 @@ class PrivacyStatement:
             f"{len(self.parties)} parties, {label}, sampler {self.sampler}"
         )
 
+    def weights_line(self) -> str:
+        """What holds for a file with weights, in one line."""
+        return f"weights: {self.weights}; training: {self.one_line()}"
+
     def table(self) -> list[tuple[str, str]]:
         """The statement as rows of two cells, for terminal, report and model card."""
         rows = [
@@ -146,6 +153,7 @@ class PrivacyStatement:
             ("label epsilon", _number(self.label_epsilon)),
             ("delta", f"{self.delta:g}" if self.is_private else "–"),
             ("noise", self.sampler),
+            ("weights", self.weights),
         ]
         if self.reason:
             rows.append(("why infinite", self.reason))
@@ -198,6 +206,7 @@ def state(
     seen: Mapping[str, str],
     not_covered: Sequence[str] = (),
     tuning: str = "",
+    weights: str = "epsilon = infinity: they are exact functions of private data",
 ) -> PrivacyStatement:
     """Put a run's statement together: composition over parties is done here, exactly.
 
@@ -212,6 +221,8 @@ def state(
         What this mode leaves open, besides :data:`NOT_COVERED`.
     tuning : str
         What else was charged to the same data.
+    weights : str
+        What holds for the weights themselves.
 
     Returns
     -------
@@ -247,6 +258,7 @@ def state(
         not_covered=(*not_covered, *NOT_COVERED),
         reason=next((party.reason for party in made if party.reason), ""),
         tuning=tuning,
+        weights=weights,
     )
 
 

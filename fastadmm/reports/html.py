@@ -99,8 +99,26 @@ def _context(records: RunRecords) -> dict[str, Any]:
         "n_rounds_logged": len(records.history),
         "evaluation": evaluation,
         "calibration": calibration_plot(calibration) if calibration else None,
+        "privacy": _privacy(records),
         "config": _groups(records.config),
         "environment": _groups(records.environment),
+    }
+
+
+def _privacy(records: RunRecords) -> dict[str, Any] | None:
+    """The privacy statement; None for a run older than statements."""
+    if records.privacy is None:
+        return None
+    comparison = (records.result or {}).get("comparison")
+    lines = [
+        str(line)
+        for key in ("lines", "warnings")
+        for line in ((comparison or {}).get(key) or [] if isinstance(comparison, dict) else [])
+    ]
+    return {
+        "line": records.privacy.one_line(),
+        "groups": [{"name": "", "rows": records.privacy.table()}],
+        "comparison": lines,
     }
 
 
@@ -186,6 +204,12 @@ def _badge(records: RunRecords, facts: _Facts) -> dict[str, str]:
         return {"kind": "stopped", "text": "Stationary", "detail": detail}
     if facts.status == "diverged":
         return {"kind": "diverged", "text": "Diverged", "detail": "the iterates grow without bound"}
+    if facts.status == "completed":
+        return {
+            "kind": "stopped",
+            "text": "Completed",
+            "detail": "all private rounds; there is no certificate",
+        }
     details = {
         "max_rounds": "by the limit on rounds",
         "time_limit": "by the time limit",

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from fastadmm.privacy.statement import PrivacyStatement
+
 __all__ = ["SERIES", "History", "RunRecords", "read_records", "read_rounds"]
 
 #: The numbers every round may carry, besides ``weight_norms`` and ``test``.
@@ -84,6 +86,8 @@ class RunRecords:
         Contents of ``run.toml`` and ``environment.json``; empty where the file is absent.
     evaluation : dict or None
         Contents of ``evaluation.json``; ``None`` where the run was not evaluated.
+    privacy : PrivacyStatement or None
+        From ``privacy.json``; ``None`` for a run older than statements.
     """
 
     path: Path
@@ -92,6 +96,7 @@ class RunRecords:
     config: dict[str, Any]
     environment: dict[str, Any]
     evaluation: dict[str, Any] | None
+    privacy: PrivacyStatement | None = None
 
 
 def read_records(run_dir: str | Path) -> RunRecords:
@@ -130,6 +135,7 @@ def read_records(run_dir: str | Path) -> RunRecords:
         config=_read_toml(path / "run.toml"),
         environment=_read_json(path / "environment.json") or {},
         evaluation=_read_evaluation(path / "evaluation.json"),
+        privacy=_read_privacy(path / "privacy.json"),
     )
 
 
@@ -287,6 +293,13 @@ def _read_evaluation(path: Path) -> dict[str, Any] | None:
             )
         _check_metrics(baseline.get("metrics"), f"{shown(path)}: entry {k} of baselines: key metrics")
     return evaluation
+
+
+def _read_privacy(path: Path) -> PrivacyStatement | None:
+    from fastadmm.privacy.statement import PrivacyStatement
+
+    document = _read_json(path)
+    return None if document is None else PrivacyStatement.from_json(document.get("statement"), shown(path))
 
 
 def _check_metrics(metrics: Any, where: str) -> None:

@@ -7,11 +7,12 @@ import math
 import os
 import tomllib
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
 from fastadmm.errors import ConfigError
+from fastadmm.privacy.settings import Privacy
 from fastadmm.store.atomic import shown, storage_errors
 
 __all__ = ["KEYS", "RunConfig", "is_convex", "make_config", "read_config"]
@@ -54,6 +55,10 @@ class RunConfig:
         Checkpoint every so many rounds.
     checkpoint_seconds : float
         Checkpoint at least this often, in seconds.
+    privacy : Privacy
+        The table ``[privacy]``.
+    ledger : str or None
+        Privacy ledger shared by several runs on the same data; None: one of the run's own.
     """
 
     data: str
@@ -75,11 +80,15 @@ class RunConfig:
     threads: int | None = None
     checkpoint_rounds: int | None = None
     checkpoint_seconds: float = 30.0
+    privacy: Privacy = field(default_factory=Privacy)
+    ledger: str | None = None
 
     def to_toml(self) -> dict[str, Any]:
         """Plain dictionary with the documented keys; those unset or without a meaning are left out."""
         without = "stationarity" if is_convex(self) else "gap"
-        return {_public(k): v for k, v in asdict(self).items() if v is not None and k != without}
+        skipped = (without, "privacy")
+        values = {_public(k): v for k, v in asdict(self).items() if v is not None and k not in skipped}
+        return values if self.privacy.mode == "none" else {**values, "privacy": self.privacy.to_dict()}
 
 
 def is_convex(config: RunConfig) -> bool:
@@ -115,6 +124,8 @@ _KINDS: dict[str, tuple[type, ...]] = {
     "threads": (int,),
     "checkpoint_rounds": (int,),
     "checkpoint_seconds": (int, float),
+    "privacy": (dict,),
+    "ledger": (str,),
 }
 
 #: Every configuration key, in the order of the documentation.
@@ -158,8 +169,11 @@ def make_config(
         Unknown key (with the nearest known one), wrong type, value out of range, or no ``data``.
     """
     checked = _check_values(values, place)
+    table = dict(checked.pop("privacy", {}))
     if options:
         checked |= _check_values(options, "command line")
+        table |= checked.pop("privacy", {})
+    checked["privacy"] = Privacy.from_dict(table, f"{place}: privacy")
     if "data" not in checked:
         raise ConfigError(f"{place}: key 'data' is missing: name the partition directory")
     config = RunConfig(**checked)
@@ -194,7 +208,9 @@ def _check_values(values: Mapping[str, Any], place: str) -> dict[str, Any]:
             continue
         kinds = _KINDS[key]
         if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
-            wanted = {str: "text", bool: "true or false", int: "a whole number"}.get(kinds[-1], "a number")
+            wanted = {str: "text", dict: "a table", bool: "true or false", int: "a whole number"}.get(
+                kinds[-1], "a number"
+            )
             raise ConfigError(f"{place}: key {key!r}: {value!r} is not {wanted}")
         # TOML's whole numbers have no limit; HDF5, C and floating point do.
         if isinstance(value, int) and abs(value) > _LARGEST:
@@ -206,7 +222,8 @@ def _check_values(values: Mapping[str, Any], place: str) -> dict[str, Any]:
         checked["lambda_" if key == "lambda" else key] = value
     # A ratio by itself waits for the source that says what it is of.
     alone = {"regularizer": "elastic_net"} if "l1_ratio" in checked else {}
-    _check_choices(RunConfig(**{"data": "", **alone, **checked}), place)
+    others = {key: value for key, value in checked.items() if key != "privacy"}
+    _check_choices(RunConfig(**{"data": "", **alone, **others}), place)
     return checked
 
 
@@ -293,7 +310,7 @@ def read_config(path: str | os.PathLike[str]) -> dict[str, Any]:
         values = tomllib.loads(raw.decode("utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"{shown(path)}: not TOML: {error}") from None
-    for key in ("data", "test"):
+    for key in ("data", "test", "ledger"):
         if isinstance(values.get(key), str):
             values[key] = str(Path(path).parent / values[key])
     return values

@@ -29,11 +29,11 @@ from fastadmm.runs.config import (
     make_config,
     penalty_arguments,
     read_config,
-    solver_options,
 )
 from fastadmm.runs.environment import available_memory, describe_environment
 from fastadmm.runs.lock import run_lock
 from fastadmm.runs.plan import format_bytes, make_plan
+from fastadmm.runs.private import compare, make_solver, new_run_id, read_run_id, statement_of, write_statement
 from fastadmm.runs.round_log import RoundLog
 from fastadmm.solver import Solver, SolveResult, run_rounds
 from fastadmm.store.atomic import atomic_directory, atomic_file, shown, storage_errors
@@ -41,7 +41,7 @@ from fastadmm.store.label_file import LabelData
 from fastadmm.store.model import MANIFEST, Model, PartyModel, check_same_columns, write_model
 from fastadmm.store.partition import Partition, open_partition
 
-__all__ = ["Display", "Silent", "resume_run", "start_run", "stop_on_signal"]
+__all__ = ["Display", "Silent", "load_problem", "resume_run", "start_run", "stop_on_signal"]
 
 #: All that a run directory holds; one with anything else in it is never replaced.
 _OWN_FILES = (
@@ -51,6 +51,9 @@ _OWN_FILES = (
     "result.json",
     "evaluation.json",
     "report.html",
+    "privacy.json",
+    "privacy-ledger.jsonl",
+    "messages",
     "checkpoints",
     "model",
     ".*.tmp",
@@ -116,12 +119,14 @@ def start_run(
     display = display or Silent()
     _refuse_existing(out, force)
     partition, provenance, problem = _load(config, display)
-    solver = Solver(problem, solver_options(config))
+    run_id = new_run_id()
+    solver = make_solver(config, problem, partition, out, run_id)
     with atomic_directory(out, force=force, marker="run.toml", only=_OWN_FILES) as directory:
         _write_configuration(directory / "run.toml", config, out, provenance)
         _write_json(directory / "environment.json", describe_environment(solver.engine.n_threads))
+        write_statement(directory, solver, run_id)
     with run_lock(out):
-        return _run(out, config, partition, solver, display)
+        return _run(out, config, partition, solver, display, run_id)
 
 
 def resume_run(
@@ -167,9 +172,14 @@ def resume_run(
     provenance = values.pop("provenance", {})
     changes = {k: v for k, v in (changes or {}).items() if v is not None}
     config = make_config(values, shown(path), changes)
+    if config.privacy.mode != "none" and changes.keys() & {"gap", "stationarity", "rounds", "time"}:
+        raise ConfigError(
+            f"{shown(run)}: the rounds of a private run were fixed and charged beforehand: no new limit; "
+            "start a new run with a shared --ledger"
+        )
     finished = _finished_result(run)
     if finished is not None and not changes.keys() & {"gap", "stationarity", "rounds", "time"}:
-        if finished["status"] in (Status.CONVERGED, Status.STATIONARY):
+        if finished["status"] in (Status.CONVERGED, Status.STATIONARY, Status.COMPLETED):
             if (run / "model" / MANIFEST).exists():
                 display.note(f"nothing to do: {finished['message']}")
                 return finished
@@ -190,7 +200,8 @@ def _resume(
     partition, current, problem = _load(config, display)
     _check_provenance(run, provenance, current, partition)
     _remove_leftovers(run)
-    solver = Solver(problem, solver_options(config))
+    run_id = read_run_id(run)
+    solver = make_solver(config, problem, partition, run, run_id)
     damaged = []
     for candidate in reversed(checkpoints(run / "checkpoints")):
         try:
@@ -198,21 +209,26 @@ def _resume(
         except (FormatError, StorageError) as error:
             display.note(f"checkpoint skipped: {error}")
             damaged.append(candidate)
-            solver = Solver(problem, solver_options(config))
+            solver = make_solver(config, problem, partition, run, run_id)
         else:
             display.note(f"resuming after round {solver.n_rounds}")
             break
     else:
         if damaged:
             raise FormatError(f"{shown(run / 'checkpoints')}: every checkpoint is damaged; train again")
-        display.note("no checkpoint yet: starting from round 1")
+        private = config.privacy.mode != "none"
+        display.note(
+            "stored messages are sent again; none is drawn again"
+            if private
+            else "no checkpoint yet: starting from round 1"
+        )
     for path_of_damaged in damaged:
         shutil.rmtree(path_of_damaged, ignore_errors=True)
     if changes:
         # First, so that a kill between the two never leaves an old result beside new limits.
         _unlink(run / "result.json")
         _write_configuration(run / "run.toml", config, run, provenance)
-    return _run(run, config, partition, solver, display)
+    return _run(run, config, partition, solver, display, run_id)
 
 
 def _refuse_existing(out: Path, force: bool) -> None:
@@ -284,6 +300,21 @@ def _load(config: RunConfig, display: Display) -> tuple[Partition, dict[str, Any
     if test_partition is not None:
         provenance["test"] = _provenance(test_partition)
     return partition, provenance, problem
+
+
+def load_problem(config: RunConfig, display: Display) -> Problem:
+    """The training problem of a configuration, checked as for a run.
+
+    Parameters
+    ----------
+    config : RunConfig
+    display : Display
+
+    Returns
+    -------
+    Problem
+    """
+    return _load(config, display)[2]
 
 
 def _check_same_labels(test: Partition, train: Partition, place: str) -> None:
@@ -362,12 +393,18 @@ def _finished_result(run: Path) -> dict[str, Any] | None:
 
 
 def _run(
-    run: Path, config: RunConfig, partition: Partition, solver: Solver, display: Display
+    run: Path, config: RunConfig, partition: Partition, solver: Any, display: Display, run_id: str
 ) -> dict[str, Any]:
+    private = not isinstance(solver, Solver)  # its state is its stored messages, so it needs no checkpoint
+    display.note(write_statement(run, solver, run_id).one_line())
     for name, update, why in solver.method.party_notes():
         display.note(f"{name}: x-update '{update}' ({why})")
     problem = solver.problem
-    _, reason = solver.options.resolved_scheme(problem.loss.smooth, problem.is_ridge, problem.convex)
+    reason = (
+        f"{config.privacy.rounds} private round(s)"
+        if private
+        else solver.options.resolved_scheme(problem.loss.smooth, problem.is_ridge, problem.convex)[1]
+    )
     display.note(
         f"scheme '{solver.method.name}' ({reason}), "
         f"{solver.engine.n_threads} thread(s), lambda {config.lambda_:g}; "
@@ -383,7 +420,9 @@ def _run(
             display.round(record)
             every = config.checkpoint_rounds
             due = every is not None and record.round % every == 0
-            if due or time.monotonic() - last_saved >= config.checkpoint_seconds:
+            if private:
+                log.sync()
+            elif due or time.monotonic() - last_saved >= config.checkpoint_seconds:
                 log.sync()
                 write_checkpoint(run / "checkpoints", solver)
                 last_saved = time.monotonic()
@@ -397,8 +436,10 @@ def _run(
                 display.stop()
             log.sync()
             # Of a diverged run there is nothing to go on from.
-            if result.status is not Status.DIVERGED:
+            if result.status is not Status.DIVERGED and not private:
                 write_checkpoint(run / "checkpoints", solver)
+            finished = result.status is not Status.INTERRUPTED
+            comparison = compare(solver, result.weights, result.intercept) if finished else None
         finally:
             solver.close()
     if result.status is Status.DIVERGED:
@@ -407,11 +448,14 @@ def _run(
     elif result.status is not Status.INTERRUPTED:
         write_model(run / "model", _model(partition, solver, result), force=True)
     document = _result_document(solver, result)
+    document["privacy"] = write_statement(run, solver, run_id).to_json()
+    if comparison is not None:
+        document["comparison"] = comparison.to_json()
     _write_json(run / "result.json", document)
     return document
 
 
-def _model(partition: Partition, solver: Solver, result: SolveResult) -> Model:
+def _model(partition: Partition, solver: Any, result: SolveResult) -> Model:
     last = result.history[-1]
     labels = partition.labels
     return Model(
@@ -422,7 +466,7 @@ def _model(partition: Partition, solver: Solver, result: SolveResult) -> Model:
         intercept=result.intercept,
         classes=labels.classes if labels is not None else None,
         parties=[
-            PartyModel(p.name, w, list(p.feature_names), p.transform)
+            PartyModel(p.name, w, list(p.feature_names), p.transform, not isinstance(solver, Solver))
             for p, w in zip(partition.parties, result.weights)
         ],
         certificate={
@@ -434,10 +478,11 @@ def _model(partition: Partition, solver: Solver, result: SolveResult) -> Model:
             "rounds": last.round,
         },
         penalty=solver.problem.describe_penalty(),
+        privacy=statement_of(solver),
     )
 
 
-def _result_document(solver: Solver, result: SolveResult) -> dict[str, Any]:
+def _result_document(solver: Any, result: SolveResult) -> dict[str, Any]:
     last = result.history[-1].to_json()
     problem = solver.problem
     return {
@@ -512,7 +557,7 @@ def _write_configuration(path: Path, config: RunConfig, run: Path, provenance: d
     base = os.path.realpath(run)
     paths = {
         key: os.path.relpath(os.path.realpath(value), base)
-        for key, value in (("data", config.data), ("test", config.test))
+        for key, value in (("data", config.data), ("test", config.test), ("ledger", config.ledger))
         if value is not None
     }
     document = {**config.to_toml(), **paths, "provenance": provenance}

@@ -233,6 +233,7 @@ def _run(path: Path, names: set[str]) -> dict[str, Any]:
     result = _parsed(path / "result.json", json.loads)
     config = _parsed(path / "run.toml", tomllib.loads)
     environment = _parsed(path / "environment.json", json.loads)
+    statement = (_parsed(path / "privacy.json", json.loads) or {}).get("statement")
     last = _last_round(path / "rounds.jsonl")
     checkpoints = path / "checkpoints"
     with storage_errors(checkpoints, "read"):
@@ -245,6 +246,7 @@ def _run(path: Path, names: set[str]) -> dict[str, Any]:
         "result": result,
         "config": config,
         "environment": environment,
+        "privacy": statement,
         "last_round": last,
         "checkpoints": n_checkpoints,
         "has_model": (path / "model" / "model.toml").exists(),

@@ -18,6 +18,7 @@ import numpy as np
 
 from fastadmm.errors import FormatError, InputError, StorageError
 from fastadmm.losses import LOSSES
+from fastadmm.privacy.statement import PrivacyStatement
 from fastadmm.store.atomic import atomic_directory, atomic_file, shown, storage_errors
 from fastadmm.store.elements import (
     read_array,
@@ -55,12 +56,15 @@ class PartyModel:
     feature_names : list of str
     transform : Transform
         What the training data went through; new raw data get the same.
+    clipped : bool
+        Whether rows were clipped to norm 1 after that, as private training does.
     """
 
     name: str
     weights: np.ndarray
     feature_names: list[str]
     transform: Transform
+    clipped: bool = False
 
     def contribution(self, party: PartyData) -> np.ndarray:
         """This party's summand of the linear predictor, read row block by row block.
@@ -81,6 +85,8 @@ class PartyModel:
             If columns or transform are not those of training.
         """
         from scipy.sparse import issparse
+
+        from fastadmm.privacy.rows import clip_rows
 
         place = shown(party.path)
         if party.n_features != len(self.weights):
@@ -106,7 +112,7 @@ class PartyModel:
                 # Centring fills a sparse block; these are a few rows at a time.
                 fills = issparse(rows) and self.transform.center is not None
                 rows = self.transform.apply(rows.toarray() if fills else rows)  # type: ignore[union-attr]
-            out[start : start + rows.shape[0]] = rows @ self.weights
+            out[start : start + rows.shape[0]] = (clip_rows(rows) if self.clipped else rows) @ self.weights
         return out
 
 
@@ -129,6 +135,8 @@ class Model:
         non-convex problem ``stationarity`` in place of the gaps.
     penalty : dict
         ``regularizer``, ``constraint`` and ``l1_ratio``, where known; for reading only.
+    privacy : PrivacyStatement or None
+        What training guaranteed; None for a model older than statements.
     """
 
     loss: str
@@ -139,6 +147,7 @@ class Model:
     parties: list[PartyModel]
     certificate: dict[str, Any]
     penalty: dict[str, Any] = field(default_factory=dict)
+    privacy: PrivacyStatement | None = None
 
     def linear_predictor(self, partition: Partition) -> np.ndarray:
         """Scores z of shape (N,): offset, intercept and every party's contribution.
@@ -189,12 +198,17 @@ def write_model(path: str | os.PathLike[str], model: Model, *, force: bool = Fal
         for party in model.parties:
             with create_h5(directory / f"{party.name}.h5", "fastadmm-party-model", VERSION) as file:
                 file.attrs["name"] = party.name
+                file.attrs["rows"] = "clipped" if party.clipped else "as they are"
+                if model.privacy is not None:
+                    file.attrs["privacy"] = model.privacy.weights_line()
                 write_array(file, "weights", np.asarray(party.weights, dtype=np.float64))
                 write_strings(file.require_group("var"), "names", party.feature_names)
                 party.transform.to_group(file.create_group("transform"))
         with create_h5(directory / COORDINATOR, "fastadmm-coordinator-model", VERSION) as file:
             file.attrs["intercept"] = float(model.intercept)
             file.attrs["loss"] = model.loss
+            if model.privacy is not None:
+                file.attrs["privacy"] = model.privacy.one_line()
             if model.classes is not None:
                 write_strings(file, "classes", list(model.classes))
         manifest: dict[str, Any] = {
@@ -205,6 +219,7 @@ def write_model(path: str | os.PathLike[str], model: Model, *, force: bool = Fal
             "lambda": float(model.lam),
             **{key: model.penalty[key] for key in _PENALTY_KEYS if key in model.penalty},
             "certificate": {k: v for k, v in model.certificate.items() if v is not None},
+            **({"privacy": _without_none(model.privacy.to_json())} if model.privacy is not None else {}),
             "coordinator": {"file": COORDINATOR},
             "party": [
                 {"name": p.name, "file": f"{p.name}.h5", "n_features": len(p.weights)} for p in model.parties
@@ -289,7 +304,19 @@ def open_model(path: str | os.PathLike[str]) -> Model:
         parties=parties,
         certificate=certificate,
         penalty={key: values[key] for key in _PENALTY_KEYS if key in values},
+        privacy=(
+            PrivacyStatement.from_json(values["privacy"], f"{shown(manifest)}: key 'privacy'")
+            if "privacy" in values
+            else None
+        ),
     )
+
+
+def _without_none(value: Any) -> Any:
+    """TOML has no null: what is None is left out."""
+    if isinstance(value, dict):
+        return {key: _without_none(item) for key, item in value.items() if item is not None}
+    return [_without_none(item) for item in value] if isinstance(value, list) else value
 
 
 def _is_run(directory: Path) -> bool:
@@ -317,6 +344,7 @@ def _open_party(directory: Path, manifest: Path, entry: Any) -> PartyModel:
         weights = np.asarray(read_array(file, "weights", ndim=1, kind="f"), dtype=np.float64)
         names = read_strings(require_group(file, "var"), "names")
         transform = Transform.from_group(require_group(file, "transform"))
+        clipped = str(file.attrs.get("rows", "")) == "clipped"
     if not np.isfinite(weights).all():
         raise FormatError(f"{shown(path)}: key 'weights' holds NaN or infinity")
     if len(names) != len(weights) or _get(manifest, entry, "n_features", int) != len(weights):
@@ -324,7 +352,7 @@ def _open_party(directory: Path, manifest: Path, entry: Any) -> PartyModel:
             f"{shown(path)}: {len(weights)} weights, {len(names)} feature names, "
             f"{entry['n_features']} features in {MANIFEST}; they must agree"
         )
-    return PartyModel(name, weights, names, transform)
+    return PartyModel(name, weights, names, transform, clipped)
 
 
 def check_same_columns(parties: Sequence[PartyData], reference: Sequence[PartyData], place: str) -> None:

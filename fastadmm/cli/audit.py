@@ -1,0 +1,74 @@
+"""``fastadmm audit``: try to refute a privacy claim, from outside."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from fastadmm.cli.app import app
+
+
+@app.command()
+def audit(
+    run: Annotated[
+        Path | None, typer.Argument(readable=False, help="A private run: audit its settings and its noise.")
+    ] = None,
+    epsilon: Annotated[float | None, typer.Option(help="Claim to audit, without a run.")] = None,
+    delta: Annotated[float, typer.Option(help="Exceptional probability of the claim.")] = 1e-5,
+    rounds: Annotated[int, typer.Option(help="Messages of each party.")] = 1,
+    mu: Annotated[float, typer.Option(help="lambda N / (tau r) of the x-update.")] = 100.0,
+    ball: Annotated[float, typer.Option(help="Bound on each party's weights.")] = 8.0,
+    target_clip: Annotated[float | None, typer.Option(help="Bound on targets. [default: the ball]")] = None,
+    message_clip: Annotated[float, typer.Option(help="Bound on message entries.")] = 2.0,
+    adjacency: Annotated[str, typer.Option(help="replace_one or zero_out.")] = "replace_one",
+    trials: Annotated[int, typer.Option(min=1000, help="Runs of each world in the game.")] = 100_000,
+    canaries: Annotated[
+        bool, typer.Option("--canaries", help="Also train once on the run's data with every record a canary.")
+    ] = False,
+    paper: Annotated[
+        int | None,
+        typer.Option(
+            min=2, help="Demonstration: audit the paper's calibration at this many columns instead."
+        ),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+) -> int:
+    """Play a distinguishing game on the worst neighbours, check the noise's rank; exit code 9 if refuted."""
+    import json
+
+    from fastadmm.errors import ConfigError, ExitCode
+    from fastadmm.privacy import audit_report
+
+    if paper is not None:
+        rows = audit_report.audit_paper(paper, 1.0 if epsilon is None else epsilon, delta, trials)
+    elif run is not None:
+        rows = audit_report.audit_run(run, trials, canaries)
+    elif epsilon is None:
+        raise ConfigError("audit: give a run, or --epsilon and the settings to audit")
+    else:
+        if canaries:
+            raise ConfigError("audit: --canaries needs a run, whose data it trains on")
+        from fastadmm.privacy.settings import Privacy
+
+        settings = Privacy(
+            mode="message",
+            epsilon=epsilon,
+            delta=delta,
+            rounds=rounds,
+            ball=ball,
+            target_clip=target_clip,
+            message_clip=message_clip,
+            adjacency=adjacency,
+        )
+        rows = audit_report.audit_settings(settings, mu, trials)
+    flagged = any(row.flagged for row in rows)
+    if as_json:
+        document: dict[str, Any] = {"flagged": flagged, "checks": [row.to_json() for row in rows]}
+        print(json.dumps(document, indent=2, allow_nan=False))
+    else:
+        for row in rows:
+            print(f"{'FLAGGED' if row.flagged else 'ok':<8} {row.name}: {row.found}")
+        print("the claim is refuted" if flagged else "nothing refutes the claim (which is no proof of it)")
+    return int(ExitCode.PRIVACY if flagged else ExitCode.OK)

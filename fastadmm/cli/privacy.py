@@ -1,0 +1,108 @@
+"""``fastadmm privacy``: what a run guarantees, and what a budget buys."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from fastadmm.cli.app import app
+
+
+@app.command()
+def privacy(
+    run: Annotated[
+        Path | None,
+        typer.Argument(readable=False, help="Run or model directory: show its privacy statement."),
+    ] = None,
+    epsilon: Annotated[float | None, typer.Option(help="Budget of one party.")] = None,
+    delta: Annotated[float, typer.Option(help="Exceptional probability.")] = 1e-5,
+    rounds: Annotated[int | None, typer.Option(help="Messages of each party.")] = None,
+    noise: Annotated[
+        float | None, typer.Option(help="Standard deviation of the noise over the sensitivity, per round.")
+    ] = None,
+    parties: Annotated[int, typer.Option(min=1, help="Parties that hold the same persons.")] = 1,
+    mu: Annotated[
+        float | None, typer.Option(help="lambda N / (tau r): shows sensitivity and sigma of mode message.")
+    ] = None,
+    ball: Annotated[float, typer.Option(help="Bound on each party's weights, with --mu.")] = 8.0,
+    target_clip: Annotated[float | None, typer.Option(help="Bound on targets. [default: the ball]")] = None,
+    message_clip: Annotated[float | None, typer.Option(help="Bound on message entries. [default: 2]")] = None,
+    adjacency: Annotated[str, typer.Option(help="replace_one or zero_out, with --mu.")] = "replace_one",
+    plot: Annotated[
+        Path | None,
+        typer.Option(readable=False, help="Draw epsilon over rounds into this .svg, .png or .pdf."),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+) -> None:
+    """Show a run's privacy statement, or compute epsilon, noise or rounds from the other two."""
+    import json
+
+    from fastadmm.errors import ConfigError
+
+    if run is not None:
+        if any(value is not None for value in (epsilon, rounds, noise)):
+            raise ConfigError("privacy: give either a run, or two of --epsilon, --rounds and --noise")
+        statement = _statement(run)
+        if as_json:
+            print(json.dumps(statement.to_json(), indent=2, allow_nan=False))
+        else:
+            _print(statement.one_line(), statement.table())
+        return
+    from fastadmm.privacy.plan import plan_budget, plan_table
+
+    plan = plan_budget(delta, epsilon=epsilon, rounds=rounds, multiplier=noise, n_parties=parties)
+    sensitivity, theorem = None, ""
+    if mu is not None:
+        from fastadmm.privacy.sensitivity import message_sensitivity
+        from fastadmm.privacy.settings import Privacy
+
+        if adjacency == "column":
+            raise ConfigError("adjacency: choose replace_one or zero_out here")
+        settings = Privacy(
+            mode="message",
+            epsilon=max(plan.epsilon, 1e-300),
+            delta=delta,
+            ball=ball,
+            target_clip=target_clip,
+            message_clip=2.0 if message_clip is None else message_clip,
+            adjacency=adjacency,
+        )
+        bound = message_sensitivity(settings, mu, 1)
+        sensitivity, theorem = bound.value, bound.theorem
+    if plot is not None:
+        from fastadmm.reports.privacy_plot import write_privacy_plot
+
+        write_privacy_plot(plot, plan, parties)
+    if as_json:
+        extra: dict[str, Any] = (
+            {} if sensitivity is None else {"sensitivity": sensitivity, "theorem": theorem}
+        )
+        print(json.dumps({**plan.to_json(), **extra}, indent=2, allow_nan=False))
+        return
+    _print(
+        f"epsilon = {plan.epsilon:.6g} at delta = {delta:g} for {plan.rounds} round(s) with noise "
+        f"{plan.multiplier:.6g} times the sensitivity",
+        plan_table(plan, parties, sensitivity, theorem),
+    )
+
+
+def _statement(path: Path) -> Any:
+    from fastadmm.errors import StorageError
+    from fastadmm.privacy.statement import PrivacyStatement
+    from fastadmm.store.atomic import shown
+    from fastadmm.store.describe import describe
+
+    found = describe(path, check=False)
+    stored = found.get("privacy") if found["kind"] == "run" else (found.get("model") or {}).get("privacy")
+    if stored is None:
+        raise StorageError(f"{shown(path)}: no privacy statement: not a run or a model, or older than them")
+    return PrivacyStatement.from_json(stored, shown(path))
+
+
+def _print(line: str, rows: list[tuple[str, str]]) -> None:
+    width = max(len(key) for key, _ in rows)
+    print(line)
+    for key, value in rows:
+        print(f"  {key:<{width}}  {value}")

@@ -1,0 +1,472 @@
+"""The audit: measure from outside what a mechanism gives away, and refuse what needs no measuring.
+
+A claim of epsilon is tested by a game. Somebody runs the mechanism on one of two neighbouring data sets; a
+test guesses which. Privacy bounds how good any test can be, so a test that is too good refutes the claim.
+An audit can refute, never prove: proofs are in ``docs/privacy.md``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from scipy.stats import beta, binom, norm
+
+from fastadmm.engine import Engine
+from fastadmm.errors import FormatError, InputError
+from fastadmm.privacy.accounting import epsilon_of
+from fastadmm.privacy.adversary import concrete_rows, find_worst_pair
+from fastadmm.privacy.noise import Calibration, NoiseSource
+from fastadmm.privacy.outbox import Outbox
+from fastadmm.privacy.settings import Privacy
+
+if TYPE_CHECKING:
+    from fastadmm.blocks import FeatureBlock
+    from fastadmm.problem import Problem
+    from fastadmm.solver import SolverOptions
+
+__all__ = [
+    "ALARM",
+    "GameResult",
+    "RankResult",
+    "audit_messages",
+    "audit_one_run",
+    "canary_epsilon",
+    "clopper_pearson",
+    "distinguish",
+    "noise_rank",
+    "play",
+    "replay_is_public",
+]
+
+#: The Gaussian-form bound may exceed the claim by this much before it counts: the bounds hold with
+#: 95 % confidence, and an alarm should mean something.
+ALARM = 0.1
+
+#: Confidence of one error rate's bound; two together give 95 %.
+_ONE_SIDED = 0.975
+
+#: Numbers drawn at once, to bound memory.
+_CHUNK = 4_000_000
+
+
+@dataclass(frozen=True)
+class GameResult:
+    """What a distinguishing game proved.
+
+    Attributes
+    ----------
+    claim, delta : float
+        The claim that was tested.
+    epsilon_clopper_pearson : float
+        With 95 % confidence epsilon is at least this, whatever the mechanism is; at most
+        about log(trials / 3.7).
+    epsilon_gaussian : float
+        The same if the mechanism is known to add Gaussian noise: more powerful.
+    trials : int
+        Runs of each of the two worlds that the bounds rest on.
+    """
+
+    claim: float
+    delta: float
+    epsilon_clopper_pearson: float
+    epsilon_gaussian: float
+    trials: int
+
+    @property
+    def flagged(self) -> bool:
+        """Whether the claim is refuted."""
+        return self.epsilon_clopper_pearson > self.claim or self.epsilon_gaussian > self.claim + ALARM
+
+
+@dataclass(frozen=True)
+class RankResult:
+    """What the static check of the noise found.
+
+    Attributes
+    ----------
+    rank : int
+        Dimensions that the noise fills.
+    n_values : int
+        Dimensions of the message.
+    """
+
+    rank: int
+    n_values: int
+
+    @property
+    def flagged(self) -> bool:
+        """Whether some direction carries no noise: then epsilon is infinite, whatever the noise's size."""
+        return self.rank < self.n_values
+
+
+def clopper_pearson(errors: int, trials: int, confidence: float = _ONE_SIDED) -> float:
+    """Upper confidence bound on an error rate.
+
+    Parameters
+    ----------
+    errors, trials : int
+    confidence : float
+
+    Returns
+    -------
+    float
+    """
+    if errors >= trials:
+        return 1.0
+    return float(beta.ppf(confidence, errors + 1, trials - errors))
+
+
+def distinguish(first: np.ndarray, second: np.ndarray, claim: float, delta: float) -> GameResult:
+    """Lower bounds on epsilon from scores of the two worlds.
+
+    The first half of the scores chooses the thresholds, the second half is judged by them.
+
+    Parameters
+    ----------
+    first, second : ndarray of shape (n,)
+        Scores; those of the second world tend to be larger.
+    claim, delta : float
+
+    Returns
+    -------
+    GameResult
+    """
+    half = len(first) // 2
+    both = np.concatenate([first[:half], second[:half]])
+    # A Gaussian is best measured where errors are common, an unknown mechanism in its tails.
+    central = np.unique(np.quantile(both, np.linspace(0.05, 0.95, 91)))
+    extremes = np.concatenate([np.sort(x[:half])[[0, 1, 2, -3, -2, -1]] for x in (first, second)])
+    everywhere = np.concatenate([np.quantile(both, np.linspace(0.0, 1.0, 401)), extremes])
+
+    def errors(t: float, rows: slice) -> tuple[float, float]:
+        false = clopper_pearson(int((first[rows] > t).sum()), len(first[rows]))
+        return false, clopper_pearson(int((second[rows] <= t).sum()), len(second[rows]))
+
+    def any_mechanism(t: float, rows: slice) -> float:
+        false, missed = errors(t, rows)
+        return max(0.0, _ratio(missed, false, delta), _ratio(false, missed, delta))
+
+    def gaussian(t: float, rows: slice) -> float:
+        false, missed = errors(t, rows)
+        return float(norm.isf(false) - norm.ppf(missed))
+
+    chosen, judged = slice(0, half), slice(half, None)
+    at_any = max(map(float, everywhere), key=lambda t: any_mechanism(t, chosen))
+    at_gaussian = max(map(float, central), key=lambda t: gaussian(t, chosen))
+    return GameResult(
+        claim,
+        delta,
+        any_mechanism(at_any, judged),
+        epsilon_of(max(gaussian(at_gaussian, judged), 0.0), delta),
+        len(first) - half,
+    )
+
+
+def _ratio(missed: float, false: float, delta: float) -> float:
+    top = 1.0 - delta - missed
+    return math.log(top / false) if top > 0.0 and false > 0.0 else 0.0
+
+
+def play(
+    first: np.ndarray,
+    second: np.ndarray,
+    level: Calibration,
+    rounds: int,
+    trials: int,
+    *,
+    source: Callable[[], Any] = NoiseSource,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Release two exact values many times, with the product's own noise, and score every outcome.
+
+    Parameters
+    ----------
+    first, second : ndarray of shape (N,)
+        Exact messages of two neighbours for one public target.
+    level : Calibration
+    rounds : int
+        T: the target stays the same, which is what a patient adversary would ask for.
+    trials : int
+        Runs of each world.
+    source : callable
+        Makes a noise source with a fresh key; tests plant faults here.
+
+    Returns
+    -------
+    first, second : ndarray of shape (trials,)
+        Log-likelihood scores, for :func:`distinguish`.
+    """
+    apart = second - first
+    direction = apart / max(float(np.linalg.norm(apart)), 1e-300)
+    engine, n = Engine(), len(first)
+    chunk = max(1, _CHUNK // n)
+    scores = [np.zeros(trials), np.zeros(trials)]
+    try:
+        for world, value in enumerate((first, second)):
+            noise = source()
+            number = 0
+            for _ in range(rounds):
+                for begin in range(0, trials, chunk):
+                    count = min(chunk, trials - begin)
+                    number += 1
+                    sent = noise.release(np.tile(value, count), level, number, engine).values
+                    outcome = sent.reshape(count, n) - first
+                    scores[world][begin : begin + count] += outcome @ direction
+    finally:
+        engine.close()
+    return scores[0], scores[1]
+
+
+def audit_messages(
+    settings: Privacy,
+    mu: float,
+    level: Calibration,
+    trials: int = 100_000,
+    *,
+    starts: int = 6,
+    source: Callable[[], Any] = NoiseSource,
+) -> GameResult:
+    """Play the game for mode "message" on the worst neighbours that the search finds.
+
+    Parameters
+    ----------
+    settings : Privacy
+        Of mode "message"; its epsilon and delta are the claim.
+    mu : float
+        Modulus of the x-update.
+    level : Calibration
+        Noise of the run that is audited.
+    trials : int
+        Runs of each world; half choose thresholds, half count.
+    starts : int
+        Of the search.
+    source : callable
+        Makes a noise source; tests plant faults here.
+
+    Returns
+    -------
+    GameResult
+    """
+    from fastadmm.blocks import as_block
+    from fastadmm.privacy.party import MessageParty
+
+    target = settings.clip_of_targets
+    if settings.adjacency == "column":
+        raise InputError("audit: the search covers adjacency replace_one and zero_out, not column")
+    pair = find_worst_pair(
+        settings.ball, target, mu, settings.message_clip, adjacency=settings.adjacency, starts=starts
+    )
+    first, second, w = concrete_rows(pair, target)
+    engine = Engine(1)
+    sampling = settings.with_(message_center=0.0)
+    exact = [
+        MessageParty("audited", 0, as_block(rows), sampling, mu, level, engine).exact(w)
+        for rows in (first, second)
+    ]
+    exact = _without_silent_rows(exact[0], exact[1])
+    scores = play(exact[0], exact[1], level, settings.rounds, trials, source=source)
+    return distinguish(*scores, settings.epsilon, settings.delta)
+
+
+def _without_silent_rows(first: np.ndarray, second: np.ndarray) -> list[np.ndarray]:
+    """Fold the entries that are equal to each other into one: an orthogonal change of the message.
+
+    The witness may need thousands of identical rows; Gaussian noise looks the same in every orthonormal
+    basis, and in one of them only the record's own entry and one more per group of rows differ.
+    """
+    apart = second[1:] - first[1:]
+    size = float(np.linalg.norm(apart))
+    base = np.array([first[0], 0.0])
+    return [base, np.array([second[0], size])]
+
+
+def noise_rank(draw: Callable[[int], np.ndarray], n_values: int) -> RankResult:
+    """Static check: does the noise fill every dimension of the message?
+
+    Noise on parameters, :math:`A\\xi`, fills only the range of A, and gives no privacy at any size.
+
+    Parameters
+    ----------
+    draw : callable
+        Noise of shape (n_values,) for a number of a draw.
+    n_values : int
+        N; a few dozen rows tell enough.
+
+    Returns
+    -------
+    RankResult
+
+    Notes
+    -----
+    ``docs/privacy.md#noise-on-parameters``.
+    """
+    noise = np.array([draw(k) for k in range(2 * n_values)], dtype=np.float64)
+    noise /= max(float(np.abs(noise).max()), 1e-300)
+    values = np.linalg.svd(noise, compute_uv=False)
+    return RankResult(int((values > 1e-9 * values[0]).sum()), n_values)
+
+
+def replay_is_public(
+    make_solver: Callable[[Any, Outbox], Any], data: Any, neighbour: Any, outbox: Outbox
+) -> bool:
+    """Check that targets are functions of what was sent: replay one run's messages to a neighbour's.
+
+    If a clean value is used anywhere in a later round, the same messages lead to other targets.
+
+    Parameters
+    ----------
+    make_solver : callable
+        Takes data and outbox, returns a solver with ``round()`` and ``settings.rounds``.
+    data, neighbour : object
+        Two data sets.
+    outbox : Outbox
+        On disk, empty.
+
+    Returns
+    -------
+    bool
+        False means that a clean value leaks into a target: nothing is proved of such a run.
+    """
+    for given in (data, neighbour):
+        solver = make_solver(given, outbox)
+        try:
+            for _ in range(solver.settings.rounds):
+                solver.round()
+        except FormatError as error:
+            if "another target" not in str(error):
+                raise
+            return False
+        finally:
+            solver.close()
+    return True
+
+
+def canary_epsilon(
+    scores: np.ndarray,
+    included: np.ndarray,
+    guesses: int,
+    delta: float,
+    confidence: float = 0.95,
+) -> float:
+    """One-run audit: a lower bound on epsilon from one run with many canaries (Steinke et al. 2023).
+
+    Every canary was put in or left out by a fair coin of its own. The largest scores are guessed in,
+    the smallest out, the rest abstained from; a private run allows only so many right guesses.
+
+    Parameters
+    ----------
+    scores : ndarray of shape (m,)
+        Larger means more probably included.
+    included : ndarray of bool, shape (m,)
+    guesses : int
+        How many canaries to guess, half of them in.
+    delta : float
+    confidence : float
+
+    Returns
+    -------
+    float
+        0 where nothing is shown.
+    """
+    m = len(scores)
+    each = min(guesses, m) // 2
+    order = np.argsort(scores, kind="stable")
+    right = int(included[order[m - each :]].sum() + (~included[order[:each]]).sum())
+    guessed = 2 * each
+
+    def p_value(epsilon: float) -> float:
+        chance = 1.0 / (1.0 + math.exp(-epsilon))
+        tail = float(binom.sf(right - 1, guessed, chance))
+        masses = binom.pmf(right - np.arange(1, right + 1), guessed, chance)
+        shares = np.cumsum(masses) / np.arange(1, right + 1)
+        extra = float(shares.max()) if len(shares) else 0.0
+        return min(1.0, tail + extra * delta * 2.0 * m)
+
+    low, high = 0.0, 1.0
+    if p_value(0.0) > 1.0 - confidence:
+        return 0.0
+    while p_value(high) < 1.0 - confidence and high < 64.0:
+        high *= 2.0
+    for _ in range(60):
+        middle = 0.5 * (low + high)
+        low, high = (middle, high) if p_value(middle) < 1.0 - confidence else (low, middle)
+    return low
+
+
+def audit_one_run(
+    problem: Problem,
+    options: SolverOptions,
+    settings: Privacy,
+    *,
+    seed: int = 0,
+    noise_factor: float = 1.0,
+) -> list[float]:
+    """One private training run in which every record of every party is a canary.
+
+    Each record's features are zeroed or not by a fair coin of its own, the run is made by the
+    product's own solver, and the auditor, who knows all records and sees all messages, guesses the coins.
+
+    Parameters
+    ----------
+    problem : Problem
+        Real data.
+    options : SolverOptions
+    settings : Privacy
+        Mode "message"; audited under adjacency zero_out, whatever it says.
+    seed : int
+        Of the coins, not of the noise.
+    noise_factor : float
+        Plants a fault: noise smaller than claimed.
+
+    Returns
+    -------
+    list of float
+        A lower bound on each party's epsilon, with 95 % confidence.
+    """
+    from fastadmm.privacy.message import MessageSolver, clipped_problem
+
+    rng = np.random.default_rng(seed)
+    given = clipped_problem(problem)
+    included = [rng.random(problem.n_samples) < 0.5 for _ in given.blocks]
+    kept: list[Any] = [
+        _scaled_rows(block, coins.astype(float)) for block, coins in zip(given.blocks, included)
+    ]
+    settings = settings.with_(adjacency="zero_out")
+    solver = MessageSolver(replace(given, blocks=kept), options, settings)
+    if noise_factor != 1.0:
+        grid = solver.level.grid * 2.0 ** round(math.log2(noise_factor))
+        for party in solver.parties:
+            party.level = Calibration(solver.level.sigma * noise_factor, grid, solver.level.sensitivity)
+    scores = [np.zeros(problem.n_samples) for _ in kept]
+
+    def watch(m: int, sent: np.ndarray) -> None:
+        ghost = given.blocks[m].product(solver.parties[m].weights, solver.engine)
+        b, c = settings.message_clip, settings.message_center
+        ghost, absent = (
+            (ghost, 0.0) if b is None else (np.clip(ghost, c - b, c + b), np.clip(0.0, c - b, c + b))
+        )
+        apart = ghost - absent
+        scores[m] += apart * (sent - absent - apart / 2.0)
+
+    solver.watch = watch
+    try:
+        solver.prepare()
+        for _ in range(settings.rounds):
+            solver.round()
+    finally:
+        solver.close()
+    n = problem.n_samples
+    return [canary_epsilon(s, coins, max(2, n // 4), settings.delta) for s, coins in zip(scores, included)]
+
+
+def _scaled_rows(block: FeatureBlock, factor: np.ndarray) -> FeatureBlock:
+    from fastadmm.blocks import CSRBlock, as_block
+
+    if isinstance(block, CSRBlock):
+        import scipy.sparse as sp
+
+        return as_block(sp.csr_array(sp.diags_array(factor) @ block.to_scipy()))
+    return as_block(block.matrix * factor[:, None])  # type: ignore[attr-defined]

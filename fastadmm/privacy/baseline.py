@@ -1,0 +1,157 @@
+"""What sending nothing would have given: the figure that every private result has to beat."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fastadmm.problem import Problem, TestSet, make_problem
+from fastadmm.solver import SolverOptions, solve
+
+if TYPE_CHECKING:
+    from fastadmm.privacy.message import MessageSolver
+
+__all__ = ["Comparison", "LateFusion", "compare_with_nothing", "late_fusion", "mean_loss"]
+
+_NOT_COVERED = "measured with exact local models: outside the guarantee, not to be published"
+
+
+@dataclass(frozen=True)
+class LateFusion:
+    """Local models, added up: nothing about features is sent while they are trained.
+
+    Attributes
+    ----------
+    weights : list of ndarray
+        One vector per party.
+    intercept : float
+        Sum of the local intercepts, less M - 1 times the intercept of no features at all.
+    """
+
+    weights: list[np.ndarray]
+    intercept: float
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A private result beside its zero-message baselines, as mean test loss.
+
+    Attributes
+    ----------
+    losses : dict of str to float
+        By name; the private result first.
+    lines, warnings : list of str
+        What a terminal shows.
+    """
+
+    losses: dict[str, float]
+    lines: list[str] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values for ``result.json``."""
+        losses = {key: value if np.isfinite(value) else None for key, value in self.losses.items()}
+        return {"test_loss": losses, "lines": self.lines, "warnings": self.warnings, "covered": False}
+
+
+def late_fusion(problem: Problem, n_threads: int | None = None) -> LateFusion:
+    """Train every party by itself on labels and its own block, and add the predictors.
+
+    Parameters
+    ----------
+    problem : Problem
+        Labels as the parties know them.
+    n_threads : int or None
+
+    Returns
+    -------
+    LateFusion
+    """
+    weights, intercepts = [], []
+    options = SolverOptions(gap=1e-6, max_rounds=200, n_threads=n_threads)
+    common: dict[str, Any] = {
+        "loss": problem.loss.name,
+        "loss_parameters": problem.loss.parameters,
+        "lam": problem.lam,
+        "fit_intercept": problem.fit_intercept,
+        "sample_weight": problem.weight,
+        "offset": problem.offset,
+    }
+    for block in problem.blocks:
+        result = solve(make_problem([block], problem.y, **common), options)
+        weights.append(result.weights[0])
+        intercepts.append(result.intercept)
+    empty = solve(make_problem([np.zeros((problem.n_samples, 1))], problem.y, **common), options)
+    return LateFusion(weights, sum(intercepts) - (len(weights) - 1) * empty.intercept)
+
+
+def mean_loss(
+    problem: Problem, test: TestSet, weights: list[np.ndarray], intercept: float, engine: Any
+) -> float:
+    """Mean loss of a model on a test set.
+
+    Parameters
+    ----------
+    problem : Problem
+        Names the loss.
+    test : TestSet
+    weights : list of ndarray
+    intercept : float
+    engine : Engine
+
+    Returns
+    -------
+    float
+    """
+    z = test.offset + intercept
+    for block, x in zip(test.blocks, weights):
+        z = z + block.product(x, engine)
+    total = problem.loss.evaluate(z, test.y, test.weight, np.empty_like(z), engine)
+    return total / float(test.weight.sum())
+
+
+def compare_with_nothing(solver: MessageSolver, weights: list[np.ndarray], intercept: float) -> Comparison:
+    """Set a private result beside late fusion and beside the parties' answers to labels alone (T = 0).
+
+    Without a test set there is nothing to measure with: a loss on the training rows would be one
+    more release of them.
+
+    Parameters
+    ----------
+    solver : MessageSolver
+        Finished.
+    weights : list of ndarray
+    intercept : float
+
+    Returns
+    -------
+    Comparison
+    """
+    problem = solver.problem
+    if problem.test is None:
+        line = "not compared with sending nothing: no test data (give --test)"
+        return Comparison({}, [line])
+    fused = late_fusion(problem, solver.engine.n_threads)
+    with solver.engine.limited():
+        losses = {
+            name: mean_loss(problem, problem.test, x, b, solver.engine)
+            for name, x, b in (
+                ("private messages", weights, intercept),
+                ("late fusion of local models (nothing sent)", fused.weights, fused.intercept),
+                ("answers to labels alone (T = 0)", solver.start_weights, solver.start_intercept),
+            )
+        }
+    lines = [
+        f"test loss: {', '.join(f'{name} {loss:.4f}' for name, loss in losses.items())} ({_NOT_COVERED})"
+    ]
+    own, *others = losses.values()
+    warnings = []
+    if not own < min(others):
+        warnings.append(
+            f"sending nothing was better: test loss {min(others):.4f} against {own:.4f} with private "
+            f"messages (noise sd {solver.level.sigma:.3g} on scores of at most {solver.settings.ball:.3g}); "
+            "use mode 'fusion', or more epsilon"
+        )
+    return Comparison(losses, lines, warnings)

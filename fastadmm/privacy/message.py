@@ -1,0 +1,389 @@
+r"""Mode "message": ADMM sharing in which every message carries full-rank Gaussian noise.
+
+The coordinator's arithmetic is that of :mod:`fastadmm.coordinator.schemes`, on noisy messages alone: the
+target of party m is :math:`w_m = \tilde a_m - (\tilde S - z)/\tau - u/(\tau r)` with its own *noisy* message
+:math:`\tilde a_m`. The start is the z-update of an empty sum, which knows labels only. T rounds are charged
+beforehand, one by one in the ledger before each message leaves, and T are run: there is no stopping rule,
+and no certificate, because a gap of clean messages would be an unprotected release. After the last round
+each party answers the last public target once more, for itself; that answer is the model, and is not sent.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from fastadmm.coordinator.schemes import SCHEMES
+from fastadmm.coordinator.z_update import update_z_u
+from fastadmm.engine import Engine
+from fastadmm.errors import ConfigError
+from fastadmm.history import RoundRecord, Status
+from fastadmm.privacy.accounting import noise_multiplier, zcdp_budget, zcdp_of
+from fastadmm.privacy.ledger import Charge, Ledger
+from fastadmm.privacy.noise import GridMessage, calibrate
+from fastadmm.privacy.outbox import Outbox
+from fastadmm.privacy.party import MessageParty, clipped_block
+from fastadmm.privacy.sensitivity import message_sensitivity
+from fastadmm.privacy.settings import Privacy
+from fastadmm.privacy.statement import PartyGuarantee, PrivacyStatement, state
+from fastadmm.problem import Problem
+from fastadmm.solver import SolverOptions
+
+__all__ = ["MessageSolver", "check_message_mode", "clipped_problem", "who_sees_messages"]
+
+#: Default penalty r in units of the loss's curvature. A private run has a round or two, so the first has to
+#: be right: larger ones keep z at zero, smaller ones overshoot. Measured on a9a, bench/private_messages.py.
+DEFAULT_PENALTY = 0.2
+
+_NOT_COVERED = (
+    "the local models x_m, predictions made with them and any figure measured with them (T7: message noise "
+    "does not cover them)",
+    "labels, unless label_epsilon is set",
+)
+
+
+def check_message_mode(problem: Problem, options: SolverOptions) -> None:
+    """Refuse what the theorems do not cover, in one line, before anything is computed.
+
+    Parameters
+    ----------
+    problem : Problem
+    options : SolverOptions
+
+    Raises
+    ------
+    ConfigError
+    """
+    if not problem.is_ridge:
+        raise ConfigError(
+            "privacy: mode 'message' has regularizer l2 and its own ball (privacy.ball); leave out "
+            "regularizer and constraint"
+        )
+    if problem.n_outputs != 1:
+        raise ConfigError("privacy: mode 'message' has one number per record and message, not one per class")
+    if not (problem.loss.smooth and problem.loss.convex):
+        raise ConfigError(f"privacy: mode 'message' needs a smooth convex loss, {problem.loss.name} is not")
+    if options.scheme not in ("auto", *_SCHEMES):
+        raise ConfigError(
+            f"scheme: privacy mode 'message' runs {' or '.join(_SCHEMES)}, not {options.scheme!r}"
+        )
+    if options.acceleration == "anderson" or options.x_update not in ("auto", "gram"):
+        raise ConfigError("privacy: mode 'message' has neither acceleration nor another x-update than gram")
+
+
+#: Parallel schemes; with one party after another a message would answer several noisy ones.
+_SCHEMES = ("sharing", "jacobi")
+
+
+def clipped_problem(problem: Problem) -> Problem:
+    """The problem on rows of norm at most 1 per party, also of its test set.
+
+    Parameters
+    ----------
+    problem : Problem
+
+    Returns
+    -------
+    Problem
+    """
+    blocks = [clipped_block(block, name) for block, name in zip(problem.blocks, problem.names)]
+    test = problem.test
+    if test is not None:
+        test = replace(test, blocks=[clipped_block(b, n) for b, n in zip(test.blocks, problem.names)])
+    return replace(problem, blocks=blocks, test=test)
+
+
+def who_sees_messages(n_parties: int, rounds: int) -> dict[str, str]:
+    """Who sees what in mode "message".
+
+    Parameters
+    ----------
+    n_parties, rounds : int
+        M and T.
+
+    Returns
+    -------
+    dict of str to str
+    """
+    others = "the other party's noisy messages" if n_parties == 2 else "the sum of the noisy messages"
+    return {
+        "coordinator": f"record ids and order, N, labels (or their randomised version), {rounds} noisy "
+        "message(s) of every party, z, u",
+        "other parties": f"public targets: from them all labels (or their randomised version) and {others}",
+        "outsiders": "nothing, until a model or predictions are given out",
+    }
+
+
+class MessageSolver:
+    """A private run in progress; the same face as :class:`fastadmm.solver.Solver`.
+
+    Parameters
+    ----------
+    problem : Problem
+        Squared l2, no constraint, a smooth loss; rows are clipped here.
+    options : SolverOptions
+        ``penalty`` is r, ``scheme`` sharing or jacobi; limits on rounds and gap do not apply.
+    settings : Privacy
+        Mode "message".
+    ledger : Ledger, optional
+        Charged before each message; in memory without one.
+    outbox : Outbox, optional
+        Where sent messages are stored, so that a resumed run sends them again.
+    run : str
+        Identifier of the run in the ledger.
+    data : sequence of str, optional
+        Identifier of each party's data in the ledger; names without one.
+    unproved : mapping of str to str, optional
+        Parties whose data were prepared in a way that nothing is proved for, and why.
+
+    Raises
+    ------
+    ConfigError
+        If theorems do not cover the problem, or delta is not below 1/N.
+    """
+
+    def __init__(
+        self,
+        problem: Problem,
+        options: SolverOptions,
+        settings: Privacy,
+        ledger: Ledger | None = None,
+        outbox: Outbox | None = None,
+        run: str = "run",
+        data: Sequence[str] | None = None,
+        unproved: dict[str, str] | None = None,
+    ) -> None:
+        check_message_mode(problem, options)
+        settings.check_samples(problem.n_samples)
+        self.problem = clipped_problem(problem)
+        self.options, self.settings = options, settings
+        self.ledger, self.outbox = ledger or Ledger(), outbox or Outbox()
+        self.run, self.data = run, list(data or problem.names)
+        self.unproved = dict(unproved or {})
+        self.engine = Engine(options.n_threads)
+        n, m = problem.n_samples, problem.n_parties
+        self.scheme = SCHEMES["sharing" if options.scheme == "auto" else options.scheme]
+        self.tau = self.scheme.tau(m)
+        unit = problem.loss.penalty_unit(problem.y, problem.weight, problem.offset, problem.lam)
+        default = DEFAULT_PENALTY * unit * problem.total_weight / n
+        self.penalty = options.penalty if options.penalty is not None else default
+        self.mu = problem.regularization / (self.tau * self.penalty)
+        self.sensitivity = message_sensitivity(settings, self.mu, n)
+        self.level = calibrate(self.sensitivity.value, self._multiplier(), n)
+        self.parties = [
+            MessageParty(name, k, block, settings, self.mu, self.level, self.engine)
+            for k, (name, block) in enumerate(zip(problem.names, self.problem.blocks))
+        ]
+        self.messages = np.zeros((m, n))
+        self.z, self.u, self.intercept = np.zeros(n), np.zeros(n), 0.0
+        self.n_rounds = 0
+        self.seconds = 0.0
+        self.prepared = False
+        self.last_record: RoundRecord | None = None
+        #: Called with party and sent message right after a message was made; audits look in here.
+        self.watch: Callable[[int, np.ndarray], None] | None = None
+        self.start_weights: list[np.ndarray] = []
+        self.start_intercept = 0.0
+
+    def _multiplier(self) -> float:
+        s = self.settings
+        if s.sampler == "discrete":
+            return math.sqrt(s.rounds / (2.0 * zcdp_budget(s.epsilon, s.delta)))
+        return noise_multiplier(s.epsilon, s.delta, s.rounds)
+
+    def prepare(self) -> None:
+        """Factorise, make the start from labels alone, and each party's answer to it (T = 0)."""
+        if self.prepared:
+            return
+        begin = time.perf_counter()
+        with self.engine.limited():
+            self.engine.map(lambda party: party.prepare(), self.parties)
+            self._coordinate()
+            self.start_intercept = self.intercept
+            self.engine.map(lambda m: self.parties[m].solve(self._target(m)), range(len(self.parties)))
+        self.start_weights = [party.weights.copy() for party in self.parties]
+        self.prepared = True
+        self.seconds += time.perf_counter() - begin
+
+    def _target(self, m: int) -> np.ndarray:
+        """Public target of party m: a function of noisy messages, z and u alone."""
+        correction = ((self.messages.sum(axis=0) - self.z) + self.u / self.penalty) / self.tau
+        return self.messages[m] - correction
+
+    def _coordinate(self) -> None:
+        """z- and u-update from the noisy messages."""
+        total = self.messages.sum(axis=0)
+        z, u = self.z.copy(), np.empty_like(self.u)
+        self.intercept = update_z_u(
+            self.problem, total, self.u, self.penalty, z, u, self.intercept, self.engine
+        )
+        self.z, self.u = z, u
+
+    def round(self) -> RoundRecord:
+        """Charge, collect and use one noisy message of every party."""
+        self.prepare()
+        begin = time.perf_counter()
+        number = self.n_rounds + 1
+        if number > self.settings.rounds:
+            raise ConfigError(f"privacy: all {self.settings.rounds} rounds are spent; no further one is made")
+        with self.engine.limited():
+            targets = [self._target(m) for m in range(len(self.parties))]
+            self._charge(number)
+            received = [self._send(m, targets[m], number).values for m in range(len(targets))]
+            self.messages = np.array([self._shrunk(message) for message in received])
+            self._coordinate()
+            self.n_rounds = number
+            if number == self.settings.rounds:
+                self.engine.map(lambda m: self.parties[m].solve(self._target(m)), range(len(self.parties)))
+        self.seconds += time.perf_counter() - begin
+        self.last_record = self._record()
+        return self.last_record
+
+    def _charges(self, number: int) -> list[Charge]:
+        """What a round costs each party."""
+        mu = self.level.gdp
+        cost = {"rho": zcdp_of([mu])} if self.settings.sampler == "discrete" else {"gdp": mu}
+        return [
+            Charge(self.run, data, party.name, f"message {number}", **cost)
+            for party, data in zip(self.parties, self.data)
+        ]
+
+    def _charge(self, number: int) -> None:
+        """Charge a round; before the first, make sure that the budget has room for all."""
+        if self.settings.sampler == "insecure_test":
+            return  # nothing is claimed, and nothing may be
+        budget, delta = self.settings.budget, self.settings.delta
+        if number == 1:
+            everything = [c for t in range(self.settings.rounds) for c in self._charges(t + 1)]
+            self.ledger.check_all(everything, budget, delta)
+        self.ledger.charge_all(self._charges(number), budget, delta)
+
+    def _send(self, m: int, target: np.ndarray, number: int) -> GridMessage:
+        """The message of a round; one that was stored is sent again, never drawn again."""
+        party = self.parties[m]
+        digest = hashlib.sha256(np.ascontiguousarray(party.public_target(target)).tobytes()).hexdigest()
+        stored = self.outbox.find(party.name, number, digest)
+        if stored is not None:
+            return stored
+        message = party.answer(target, number)
+        self.outbox.store(party.name, number, digest, message)
+        if self.watch is not None:
+            self.watch(m, message.values)
+        return message
+
+    def _shrunk(self, message: np.ndarray) -> np.ndarray:
+        """James and Stein's factor towards the public centre: post-processing of a noisy message.
+
+        Under heavy noise the sum of messages is mostly noise, and a z-update that believes it is worse
+        than one that knows nothing.
+        """
+        if not self.settings.shrink:
+            return message
+        away = message - self.settings.message_center
+        square = float(away @ away)
+        noise = len(message) * self.level.sigma**2
+        return self.settings.message_center + max(0.0, 1.0 - noise / max(square, 1e-300)) * away
+
+    def _record(self) -> RoundRecord:
+        """What the coordinator can say of a round: figures of z and of noisy messages, no certificate."""
+        problem, w = self.problem, self.problem.total_weight
+        at = self.z + problem.offset + self.intercept
+        loss = problem.loss.evaluate(at, problem.y, problem.weight, np.empty_like(at), self.engine)
+        mismatch = self.messages.sum(axis=0) - self.z
+        return RoundRecord(
+            round=self.n_rounds,
+            seconds=self.seconds,
+            objective=loss / w,
+            gap=math.inf,
+            gap_absolute=math.inf,
+            primal_residual=float(np.linalg.norm(mismatch)) / math.sqrt(problem.n_samples),
+            dual_residual=math.inf,
+            augmented_lagrangian=math.inf,
+            lyapunov=math.inf,
+            penalty=self.penalty,
+            weight_norms=[math.inf] * problem.n_parties,
+        )
+
+    @property
+    def method(self) -> MessageSolver:
+        """Itself: what a run's record asks for a name and for the parties' updates."""
+        return self
+
+    @property
+    def name(self) -> str:
+        """Name of the scheme in records."""
+        return f"{self.scheme.name}, noisy messages"
+
+    def stop_reason(self, record: RoundRecord) -> Status | None:
+        """T rounds, no more and no fewer."""
+        return Status.COMPLETED if self.n_rounds >= self.settings.rounds else None
+
+    def describe(self, status: Status, record: RoundRecord) -> str:
+        """One sentence on why the run stopped."""
+        if status is Status.INTERRUPTED:
+            return f"interrupted after {record.round} of {self.settings.rounds} private rounds"
+        return (
+            f"all {record.round} private round(s) done; no certificate: a duality gap would have to read "
+            "exact messages"
+        )
+
+    def party_weights(self) -> list[np.ndarray]:
+        """x_m of shape (d_m,) per party: answers to the last public target."""
+        return [party.weights for party in self.parties]
+
+    def party_notes(self) -> list[tuple[str, str, str]]:
+        """Name of each party, of its update, and why it was chosen."""
+        reason = (
+            f"mu {self.mu:.4g}, sensitivity {self.sensitivity.value:.6g} by {self.sensitivity.theorem}, "
+            f"sigma {self.level.sigma:.6g}"
+        )
+        return [(party.name, "private ball", reason) for party in self.parties]
+
+    def statement(self) -> PrivacyStatement:
+        """What the run guarantees, with all T rounds charged."""
+        s = self.settings
+        total = self.level.gdp * math.sqrt(s.rounds)
+        parties = [
+            PartyGuarantee(
+                name=party.name,
+                mechanism="gaussian message" if s.sampler != "discrete" else "discrete gaussian message",
+                theorem=self.sensitivity.theorem,
+                sensitivity=self.level.sensitivity,
+                sigma=self.level.sigma,
+                rounds=s.rounds,
+                gdp=total,
+                reason=self.unproved.get(party.name, ""),
+            )
+            for party in self.parties
+        ]
+        seen = who_sees_messages(len(parties), s.rounds)
+        return state(s, parties, seen, _NOT_COVERED, self._tuning())
+
+    def mechanism(self) -> dict[str, float]:
+        """The numbers behind the statement, for audits: mu, exact and rounded sensitivity, sigma, grid."""
+        return {
+            "mu": self.mu,
+            "exact_sensitivity": self.sensitivity.value,
+            "sensitivity": self.level.sensitivity,
+            "sigma": self.level.sigma,
+            "grid": self.level.grid,
+        }
+
+    def _tuning(self) -> str:
+        worst = max((self.ledger.spent(data) for data in self.data), key=lambda s: s.runs, default=None)
+        if worst is None or worst.runs <= 1:
+            return ""
+        epsilon = worst.epsilon(self.settings.delta)
+        return (
+            f"{worst.runs - 1} other run(s) in this ledger; all together epsilon {epsilon:.4g} at delta "
+            f"{self.settings.delta:g}, of {self.settings.budget:.4g} allowed"
+        )
+
+    def close(self) -> None:
+        """Stop the threads."""
+        self.engine.close()

@@ -1,0 +1,270 @@
+r"""Noise: full rank, on a grid, from a key of the operating system.
+
+A message v of N numbers leaves a party as integers k and a power of two g:
+
+.. math:: k = \mathrm{rint}(v / g) + \mathrm{rint}((\sigma / g)\, n), \qquad n \sim N(0, I_N), \qquad
+          g = 2^{\lfloor \log_2 \sigma \rfloor - 28}
+
+Value and noise lie on one lattice, so there are no low-order bits in which the value could show (Mironov
+2012). Rounding v first moves neighbours apart by at most g in each entry, so the sensitivity grows by
+:math:`g\sqrt N`; rounding the noise afterwards is post-processing. See ``docs/privacy.md#noise-on-a-grid``
+for what of this is proved, and what is engineering.
+
+Noise is drawn entry by entry and never passes through a feature matrix: noise of the form :math:`A\xi`
+protects nothing (``docs/privacy.md#noise-on-parameters``).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import os
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+import numpy as np
+
+from fastadmm.engine import Engine, row_ranges
+from fastadmm.errors import ConfigError, InputError
+
+__all__ = ["Calibration", "GridMessage", "NoiseSource", "calibrate"]
+
+#: Bits of the grid below the standard deviation.
+_GRID_BITS = 28
+
+#: Largest integer that a float holds with all its neighbours: what a receiver converts to exactly.
+_LARGEST = 2**53
+
+
+@dataclass(frozen=True)
+class Calibration:
+    r"""Noise level of a release.
+
+    Attributes
+    ----------
+    sigma : float
+        Standard deviation.
+    grid : float
+        g, a power of two.
+    sensitivity : float
+        Of the *rounded* value: :math:`\Delta + g\sqrt N`.
+    """
+
+    sigma: float
+    grid: float
+    sensitivity: float
+
+    @property
+    def gdp(self) -> float:
+        """mu of one release."""
+        return self.sensitivity / self.sigma
+
+
+def calibrate(sensitivity: float, multiplier: float, n_values: int) -> Calibration:
+    r"""Choose sigma and the grid for a noise multiplier, the growth by rounding included.
+
+    Parameters
+    ----------
+    sensitivity : float
+        :math:`\Delta` of the exact value.
+    multiplier : float
+        :math:`\sigma/\Delta` to reach.
+    n_values : int
+        N, numbers in the release.
+
+    Returns
+    -------
+    Calibration
+
+    Raises
+    ------
+    ConfigError
+        If the noise would not be finite and positive.
+
+    Notes
+    -----
+    ``docs/privacy.md#noise-on-a-grid``.
+    """
+    sigma = sensitivity * multiplier
+    if not 0.0 < sigma < 1e300:
+        raise ConfigError(f"noise: standard deviation {sigma!r} must be positive and finite")
+    while True:
+        grid = 2.0 ** (math.floor(math.log2(sigma)) - _GRID_BITS)
+        grown = sensitivity + grid * math.sqrt(n_values)
+        if grown * multiplier < 2.0 ** (_GRID_BITS + 1) * grid:  # sigma still belongs to this grid
+            return Calibration(grown * multiplier, grid, grown)
+        sigma = 2.0 ** (math.floor(math.log2(sigma)) + 1)
+
+
+@dataclass(frozen=True)
+class GridMessage:
+    """What leaves a party: integers on a public grid.
+
+    Attributes
+    ----------
+    integers : ndarray of int64, shape (N,)
+        k.
+    grid : float
+        g.
+    """
+
+    integers: np.ndarray
+    grid: float
+
+    @property
+    def values(self) -> np.ndarray:
+        """k g, exact in double precision."""
+        return self.integers * self.grid
+
+
+class NoiseSource:
+    """One party's noise for one process: a key that is never shown, and nonces that are never used twice.
+
+    Parameters
+    ----------
+    sampler : {"grid", "discrete", "insecure_test"}
+    seed : int or None
+        For ``insecure_test`` alone: two sources with one seed draw the same noise.
+    party : int
+        Number of the party, part of every nonce.
+
+    Raises
+    ------
+    ConfigError
+        If a seed is given to a sampler that has to be random, or OpenDP is
+        missing for ``discrete``.
+    """
+
+    def __init__(self, sampler: str = "grid", seed: int | None = None, party: int = 0) -> None:
+        if seed is not None and sampler != "insecure_test":
+            raise ConfigError("seed: private noise is never seeded; sampler 'insecure_test' is for tests")
+        if sampler not in ("grid", "discrete", "insecure_test"):
+            raise ConfigError(f"sampler: unknown choice {sampler!r}")
+        if sampler == "discrete":
+            _opendp()
+        self.sampler, self.party = sampler, party
+        if sampler == "insecure_test":
+            secret = hashlib.sha256(f"insecure test {0 if seed is None else seed}".encode()).digest()
+        else:
+            secret = os.urandom(32)
+        self.__key = np.frombuffer(secret, dtype="<u4").astype(np.uint32)
+        self._used: set[tuple[int, int]] = set()
+
+    def __repr__(self) -> str:
+        return f"NoiseSource(sampler={self.sampler!r}, party={self.party})"
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a noise source is not stored or sent: its key must not leave the process")
+
+    def release(
+        self, values: np.ndarray, level: Calibration, round: int, engine: Engine, stream: int = 0
+    ) -> GridMessage:
+        """Add noise to a value; called once per round and stream.
+
+        Parameters
+        ----------
+        values : ndarray of shape (N,)
+            The exact release, whose sensitivity ``level`` was made for.
+        level : Calibration
+        round : int
+            Number of the round; with ``stream`` it makes the nonce.
+        engine : Engine
+        stream : int
+            Tells several releases of one round apart.
+
+        Returns
+        -------
+        GridMessage
+
+        Raises
+        ------
+        InputError
+            If a value is NaN or infinite, or too large for its noise: such a
+            message would give its data away, so it is refused before any
+            noise is drawn.
+        RuntimeError
+            If this noise was drawn before: adding it to two values reveals
+            their difference.
+        """
+        values = np.asarray(values, dtype=np.float64)
+        if not np.isfinite(values).all():
+            raise InputError("message: not finite; nothing was sent")
+        if values.size and float(np.abs(values).max()) > _LARGEST // 4 * level.grid:
+            raise InputError("message: too large for its noise; nothing was sent")
+        integers = np.rint(values / level.grid).astype(np.int64)
+        noise = self._integers(level.sigma / level.grid, len(values), self._nonce(round, stream), engine)
+        return GridMessage(integers + noise, level.grid)
+
+    def normal(self, n_values: int, scale: float, round: int, engine: Engine, stream: int = 0) -> GridMessage:
+        """Noise by itself, for a value that its caller has rounded to the same grid.
+
+        Parameters
+        ----------
+        n_values : int
+        scale : float
+            Standard deviation.
+        round, stream : int
+            Make the nonce.
+        engine : Engine
+
+        Returns
+        -------
+        GridMessage
+        """
+        level = Calibration(scale, 2.0 ** (math.floor(math.log2(scale)) - _GRID_BITS), 0.0)
+        return self.release(np.zeros(n_values), level, round, engine, stream)
+
+    def uniform(self, n_values: int, round: int, engine: Engine, stream: int = 0) -> np.ndarray:
+        """Uniform numbers in [0, 1) with 53 bits, for Bernoulli releases.
+
+        Parameters
+        ----------
+        n_values : int
+        round, stream : int
+            Make the nonce.
+        engine : Engine
+
+        Returns
+        -------
+        ndarray of shape (n_values,)
+        """
+        from fastadmm.kernels.gaussian_noise import uniform
+
+        nonce, out = self._nonce(round, stream), np.empty(n_values)
+        engine.map(lambda rows: uniform(self.__key, nonce, out, *rows), row_ranges(n_values))
+        return out
+
+    def _nonce(self, round: int, stream: int) -> np.ndarray:
+        if (round, stream) in self._used:
+            raise RuntimeError(
+                f"noise of round {round}, stream {stream} was drawn before; it is never redrawn"
+            )
+        self._used.add((round, stream))
+        return np.array([self.party, round, stream], dtype=np.uint32)
+
+    def _integers(self, scale: float, n: int, nonce: np.ndarray, engine: Engine) -> np.ndarray:
+        if self.sampler == "discrete":
+            return _discrete_gaussian(n, scale)
+        from fastadmm.kernels.gaussian_noise import grid_normal
+
+        out = np.empty(n, dtype=np.int64)
+        engine.map(lambda rows: grid_normal(self.__key, nonce, scale, out, *rows), row_ranges(n))
+        return out
+
+
+def _opendp() -> Any:
+    try:
+        from opendp import prelude
+    except ImportError:
+        raise ConfigError(
+            "sampler: 'discrete' needs OpenDP, which is not installed; run: pip install 'fastadmm[privacy]'"
+        ) from None
+    prelude.enable_features("contrib")
+    return prelude
+
+
+def _discrete_gaussian(n: int, scale: float) -> np.ndarray:
+    """Exact discrete Gaussian integers (Canonne, Kamath, Steinke 2020), randomness of the system."""
+    dp = _opendp()
+    space = dp.vector_domain(dp.atom_domain(T="i64")), dp.l2_distance(T="f64")
+    return np.array(dp.m.make_gaussian(space[0], space[1], scale=scale)([0] * n), dtype=np.int64)

@@ -1,0 +1,211 @@
+r"""A party behind the door: it answers a public target with a noisy message, and shows the clean one to none.
+
+The order is fixed: clip the target, solve, certify, clip the message, refuse what is not finite, charge the
+ledger, draw noise, store, send. Solving takes the same number of steps whatever the data are.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import scipy.linalg
+
+from fastadmm.blocks import CSRBlock, DenseBlock, FeatureBlock, as_block
+from fastadmm.engine import Engine
+from fastadmm.errors import ConfigError, InputError
+from fastadmm.privacy.noise import Calibration, GridMessage, NoiseSource
+from fastadmm.privacy.rows import clip_rows
+from fastadmm.privacy.sensitivity import solver_error
+from fastadmm.privacy.settings import Privacy
+from fastadmm.xupdate.choose import MAX_EIGEN_SIDE
+
+__all__ = ["MessageParty", "clipped_block", "fixed_ball_solution"]
+
+#: Newton steps inside a bracket: 60 bisections alone would give 18 digits.
+_STEPS = 60
+
+
+def clipped_block(block: FeatureBlock, name: str) -> FeatureBlock:
+    """:func:`clip_rows` of a block.
+
+    Parameters
+    ----------
+    block : FeatureBlock of shape (N, d)
+    name : str
+        For messages.
+
+    Returns
+    -------
+    FeatureBlock of shape (N, d)
+    """
+    if type(block) is DenseBlock:
+        return as_block(clip_rows(block.matrix), name)
+    if type(block) is CSRBlock:
+        return as_block(clip_rows(block.to_scipy()), name)
+    raise ConfigError(f"{name}: privacy needs the features in memory")
+
+
+def fixed_ball_solution(values: np.ndarray, right: np.ndarray, radius: float) -> tuple[np.ndarray, float]:
+    r"""Minimise :math:`\tfrac12\sum_j \lambda_j x_j^2 - \langle p, x\rangle` over a ball, in constant time.
+
+    As :func:`fastadmm.xupdate.ball.ball_solution`, without early exits: the time tells nothing.
+
+    Parameters
+    ----------
+    values : ndarray of shape (d,)
+        :math:`\lambda`, positive.
+    right : ndarray of shape (d,)
+        p.
+    radius : float
+        B.
+
+    Returns
+    -------
+    x : ndarray of shape (d,)
+    nu : float
+        Multiplier of the ball, not negative; 0 inside.
+    """
+    low, high, nu = 0.0, float(np.linalg.norm(right)) / radius, 0.0
+    for _ in range(_STEPS):
+        shifted = values + nu
+        x = right / shifted
+        square = float(x @ x)
+        norm = np.sqrt(square)
+        slope = float((x * x) @ (1.0 / shifted))
+        low, high = (nu, high) if norm > radius else (low, nu)
+        newton = nu + (norm / radius - 1.0) * square / (slope if slope > 0.0 else 1.0)
+        nu = newton if low < newton < high else 0.5 * (low + high)
+    inside = float(np.linalg.norm(right / values)) <= radius
+    nu = 0.0 if inside else nu
+    x = right / (values + nu)
+    return (x if inside else x * (radius / float(np.linalg.norm(x)))), nu
+
+
+class MessageParty:
+    """Holder of a feature block in a run with noisy messages.
+
+    Parameters
+    ----------
+    name : str
+    index : int
+        Number of the party, part of every nonce.
+    block : FeatureBlock of shape (N, d)
+        Rows of norm at most 1, see :func:`clipped_block`.
+    settings : Privacy
+    mu : float
+        Modulus of the x-update.
+    level : Calibration
+        Noise on each message.
+    engine : Engine
+
+    Attributes
+    ----------
+    weights : ndarray of shape (d,)
+        The last local answer. It is the party's own: noise on messages does not cover it.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        index: int,
+        block: FeatureBlock,
+        settings: Privacy,
+        mu: float,
+        level: Calibration,
+        engine: Engine,
+    ) -> None:
+        if block.shape[1] > MAX_EIGEN_SIDE:
+            raise ConfigError(
+                f"{name}: {block.shape[1]} columns: a private x-update needs the Gram matrix of at most "
+                f"{MAX_EIGEN_SIDE}; give the party fewer columns"
+            )
+        self.name, self.block, self.settings, self.mu = name, block, settings, mu
+        self.level, self.engine = level, engine
+        self.noise = NoiseSource(settings.sampler, settings.seed, index)
+        self.weights = np.zeros(block.shape[1])
+        self._values = self._vectors = np.zeros(0)
+        self._prepared = False
+
+    def prepare(self) -> None:
+        """Factorise, once."""
+        if not self._prepared:
+            values, self._vectors = scipy.linalg.eigh(
+                self.block.gram(self.engine), overwrite_a=True, check_finite=False
+            )
+            self._values = np.maximum(values, 0.0)
+            self._prepared = True
+
+    def public_target(self, w: np.ndarray) -> np.ndarray:
+        """A target as every bound takes it: clipped to [-W, W]."""
+        limit = self.settings.clip_of_targets
+        return np.clip(w, -limit, limit)
+
+    def solve(self, w: np.ndarray) -> np.ndarray:
+        r"""Set the weights to the certified answer to a target; return the exact message, which stays here.
+
+        Parameters
+        ----------
+        w : ndarray of shape (N,)
+            Public.
+
+        Returns
+        -------
+        ndarray of shape (N,)
+            :math:`A\hat x`, not clipped.
+
+        Raises
+        ------
+        InputError
+            If the certificate of theorem T6 does not hold; nothing was sent.
+
+        Notes
+        -----
+        Theorem: ``docs/privacy.md#t6-inexact-solver``.
+        """
+        self.prepare()
+        w = self.public_target(w)
+        radius = self.settings.ball
+        right = self._vectors.T @ self.block.transposed_product(w, self.engine)
+        coordinates, nu = fixed_ball_solution(self._values + self.mu, right, radius)
+        x = self._vectors @ coordinates
+        message = self.block.product(x, self.engine)
+        error = self._certify(x, nu, message, w)
+        if not error <= self.settings.slack:
+            raise InputError(
+                f"{self.name}: the x-update is certified to {error:.2e} only, slack "
+                f"{self.settings.slack:.2e} was promised; nothing was sent: allow more slack"
+            )
+        self.weights = x
+        return message
+
+    def _certify(self, x: np.ndarray, nu: float, message: np.ndarray, w: np.ndarray) -> float:
+        """T6 at the point of the sphere (or ball) next to x, plus what lies between the two: rounding."""
+        residual = self.block.transposed_product(message - w, self.engine) + (self.mu + nu) * x
+        size, radius = float(np.linalg.norm(x)), self.settings.ball
+        drift = abs(radius - size) if nu > 0.0 else max(size - radius, 0.0)
+        moved = (float(self._values[-1]) + self.mu + nu) * drift
+        between = float(np.linalg.norm(message)) * drift / max(size, 1e-300)
+        return solver_error(float(np.linalg.norm(residual)) + moved, self.mu) + between
+
+    def answer(self, w: np.ndarray, round: int) -> GridMessage:
+        """Solve, clip, add noise; the clean message is dropped here.
+
+        The caller has charged the release before it calls.
+
+        Parameters
+        ----------
+        w : ndarray of shape (N,)
+            Public target.
+        round : int
+            From 1; never used twice.
+
+        Returns
+        -------
+        GridMessage
+        """
+        return self.noise.release(self.exact(w), self.level, round, self.engine)
+
+    def exact(self, w: np.ndarray) -> np.ndarray:
+        """The clipped message before noise, of shape (N,); only :meth:`answer` and audits may see it."""
+        message = self.solve(w)
+        b, c = self.settings.message_clip, self.settings.message_center
+        return message if b is None else np.clip(message, c - b, c + b)

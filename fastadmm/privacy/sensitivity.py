@@ -1,0 +1,311 @@
+r"""How far one record can move a message: the bounds that noise is scaled to.
+
+A party answers a public target w with :math:`m = A x^*`,
+
+.. math:: x^* = \arg\min_{\|x\| \le B} \tfrac12\|A x - w\|^2 + R(x), \qquad |w_i| \le W,
+          \qquad \|a_i\| \le 1,
+
+R convex with modulus :math:`\mu`, and may clip each entry to [c - b, c + b]. Each function here is one
+theorem of ``docs/privacy.md``, with the proof there; tests search for counter-examples. Everything is a
+number per release: composition over rounds is :mod:`fastadmm.privacy.accounting`'s.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from fastadmm.errors import ConfigError
+from fastadmm.privacy.settings import Privacy
+
+__all__ = [
+    "Sensitivity",
+    "column_sensitivity",
+    "message_sensitivity",
+    "replace_one_sensitivity",
+    "slack_sensitivity",
+    "solver_error",
+    "weighted_sensitivity",
+    "weights_sensitivity",
+    "zero_out_sensitivity",
+]
+
+#: Relative margin over rounding in the bounds' own evaluation.
+_MARGIN = 1.0 + 1e-12
+
+
+@dataclass(frozen=True)
+class Sensitivity:
+    r"""A proved bound on the l2 change of one release.
+
+    Attributes
+    ----------
+    value : float
+        :math:`\Delta`.
+    theorem : str
+        Which bound was the smallest: ``"T1"`` to ``"T4"``.
+    """
+
+    value: float
+    theorem: str
+
+
+def zero_out_sensitivity(
+    ball: float, target: float, mu: float = 0.0, clip: float | None = None, center: float = 0.0
+) -> Sensitivity:
+    r"""Message change when one record's features become zero, by T1 and T3.
+
+    T1: :math:`\Delta^2 = \max_{0 \le t \le 2B} B^2 + (W - B)_+ t - \mu t^2`.
+    T3, clipped: :math:`\Delta^2 = (b + |c|)^2 + (W + B)^2 / (4(1 + \mu))`; the first term is the
+    largest distance of a clipped entry from the clipped zero of an absent record, at most 2b.
+
+    Parameters
+    ----------
+    ball : float
+        B.
+    target : float
+        W.
+    mu : float
+        Modulus of R, not negative.
+    clip : float or None
+        b; None for no clip.
+    center : float
+        c.
+
+    Returns
+    -------
+    Sensitivity
+
+    Notes
+    -----
+    Theorems: ``docs/privacy.md#t1-zero-out``, ``docs/privacy.md#t3-clipped-messages``.
+    """
+    _check(ball, target, mu, clip)
+    excess = max(target - ball, 0.0)
+    t = 2.0 * ball if mu == 0.0 else min(2.0 * ball, excess / (2.0 * mu))
+    best = Sensitivity(math.sqrt(ball * ball + excess * t - mu * t * t), "T1")
+    if clip is not None:
+        own = min(clip + abs(center), 2.0 * clip)
+        other = Sensitivity(math.hypot(own, (target + ball) / (2.0 * math.sqrt(1.0 + mu))), "T3")
+        best = min(best, other, key=lambda s: s.value)
+    return Sensitivity(best.value * _MARGIN, best.theorem)
+
+
+def replace_one_sensitivity(
+    ball: float, target: float, mu: float = 0.0, clip: float | None = None
+) -> Sensitivity:
+    r"""Message change when one record's features are replaced by any others, by T2 and T3.
+
+    T2: twice T1, and :math:`\Delta^2 = \max\{2B^2 + 2B\max(B, W),\, 4B(W - B)\}`.
+    T3, clipped: :math:`\Delta^2 = (2b)^2 + \min\{(W+B)^2/(1+\mu),\, (W + Bc^*)^2(1 - c^{*2})/\mu\}`
+    with :math:`c^* = (\sqrt{W^2 + 8B^2} - W)/(4B)`.
+
+    Parameters
+    ----------
+    ball : float
+        B.
+    target : float
+        W.
+    mu : float
+        Modulus of R, not negative.
+    clip : float or None
+        b; the centre of the interval does not matter here.
+
+    Returns
+    -------
+    Sensitivity
+
+    Notes
+    -----
+    Theorems: ``docs/privacy.md#t2-replace-one``, ``docs/privacy.md#t3-clipped-messages``.
+    """
+    _check(ball, target, mu, clip)
+    corners = max(2.0 * ball * ball + 2.0 * ball * max(ball, target), 4.0 * ball * (target - ball))
+    best = Sensitivity(min(math.sqrt(corners), 2.0 * zero_out_sensitivity(ball, target, mu).value), "T2")
+    if clip is not None:
+        others = (target + ball) ** 2 / (1.0 + mu)
+        if mu > 0.0:
+            c = (math.sqrt(target * target + 8.0 * ball * ball) - target) / (4.0 * ball)
+            others = min(others, (target + ball * c) ** 2 * (1.0 - c * c) / mu)
+        clipped = Sensitivity(math.sqrt(4.0 * clip * clip + others), "T3")
+        best = min(best, clipped, key=lambda s: s.value)
+    return Sensitivity(best.value * _MARGIN, best.theorem)
+
+
+def column_sensitivity(move: float, target_norm: float, mu: float, ball: float | None = None) -> Sensitivity:
+    r"""Message change when one column of A moves by at most U in l2 norm, squared l2 only: T4.
+
+    Without a ball :math:`\Delta = \min(|w|, \tfrac{3\sqrt3}{8} U|w|/\sqrt\mu)`; in a ball
+    :math:`\Delta = \min(|w|, \tfrac U2 (X + \sqrt{X^2 + |w|^2/\mu}))`, :math:`X = \min(B, |w|/(2\sqrt\mu))`.
+
+    Parameters
+    ----------
+    move : float
+        U.
+    target_norm : float
+        :math:`|w|_2`, or a bound on it.
+    mu : float
+        Positive.
+    ball : float or None
+        B; None for no ball.
+
+    Returns
+    -------
+    Sensitivity
+
+    Notes
+    -----
+    Theorem: ``docs/privacy.md#t4-one-column``. This protects a small move of one column: not a person,
+    and not a feature.
+    """
+    if not (move >= 0.0 and target_norm >= 0.0 and mu > 0.0 and (ball is None or ball > 0.0)):
+        raise ConfigError("column sensitivity: mu and the ball must be positive, the norms not negative")
+    if ball is None:
+        value = 3.0 * math.sqrt(3.0) / 8.0 * move * target_norm / math.sqrt(mu)
+    else:
+        x = min(ball, target_norm / (2.0 * math.sqrt(mu)))
+        value = 0.5 * move * (x + math.sqrt(x * x + target_norm * target_norm / mu))
+    return Sensitivity(min(value, target_norm) * _MARGIN, "T4")
+
+
+def slack_sensitivity(sensitivity: Sensitivity, slack: float) -> Sensitivity:
+    r"""Add what an inexact solver may be off, on both of two neighbours: T6.
+
+    Parameters
+    ----------
+    sensitivity : Sensitivity
+        Of the exact message.
+    slack : float
+        Certified bound on :math:`|A(\hat x - x^*)|`, fixed before the data are seen; a message
+        that does not meet it is not sent.
+
+    Returns
+    -------
+    Sensitivity
+
+    Notes
+    -----
+    Theorem: ``docs/privacy.md#t6-inexact-solver``.
+    """
+    return Sensitivity(sensitivity.value + 2.0 * slack, sensitivity.theorem)
+
+
+def solver_error(residual_norm: float, mu: float) -> float:
+    r"""Certified bound on :math:`|A(\hat x - x^*)|` of a computed x-update: T6.
+
+    Parameters
+    ----------
+    residual_norm : float
+        :math:`|g|` of :math:`g = A^\top(A\hat x - w) + \mu\hat x + \nu\hat x`, where :math:`\nu = 0`
+        and :math:`|\hat x| \le B`, or :math:`\nu > 0` and :math:`|\hat x| = B`.
+    mu : float
+        Positive.
+
+    Returns
+    -------
+    float
+        :math:`|g|/(2\sqrt\mu)`.
+
+    Notes
+    -----
+    Theorem: ``docs/privacy.md#t6-inexact-solver``.
+    """
+    return residual_norm / (2.0 * math.sqrt(mu))
+
+
+def weights_sensitivity(ball: float, target: float, mu: float, adjacency: str = "replace_one") -> Sensitivity:
+    r"""How far one record can move the local weights themselves: T7.
+
+    Zeroed: :math:`|x - x'| \le (W+B)/(1+\mu)` for :math:`\mu \ge 1`, else :math:`(W+B)/(2\sqrt\mu)`;
+    replaced: twice; never more than 2B.
+
+    Parameters
+    ----------
+    ball : float
+        B.
+    target : float
+        W.
+    mu : float
+        Not negative.
+    adjacency : {"replace_one", "zero_out"}
+
+    Returns
+    -------
+    Sensitivity
+        What noise on released *weights* would have to be scaled to; noise on messages does not
+        cover them.
+
+    Notes
+    -----
+    Theorem: ``docs/privacy.md#t7-the-local-model``.
+    """
+    _check(ball, target, mu, None)
+    if mu >= 1.0:
+        one = (target + ball) / (1.0 + mu)
+    else:
+        one = (target + ball) / (2.0 * math.sqrt(mu)) if mu > 0.0 else math.inf
+    factor = 2.0 if adjacency == "replace_one" else 1.0
+    return Sensitivity(min(factor * one, 2.0 * ball) * _MARGIN, "T7")
+
+
+def weighted_sensitivity(ball: float, target: float, ratio: float, adjacency: str) -> Sensitivity:
+    r"""Message change where the least squares carry public weights: :math:`B\sqrt\kappa` for :math:`W \le B`.
+
+    Parameters
+    ----------
+    ball : float
+        B.
+    target : float
+        W, at most B.
+    ratio : float
+        :math:`\kappa`, largest over smallest weight.
+    adjacency : {"replace_one", "zero_out"}
+
+    Returns
+    -------
+    Sensitivity
+
+    Notes
+    -----
+    Theorem: ``docs/privacy.md#public-weights``.
+    """
+    _check(ball, target, 0.0, None)
+    if target > ball or ratio < 1.0:
+        raise ConfigError("weighted sensitivity: proved for targets clipped within the ball, and kappa >= 1")
+    factor = 2.0 if adjacency == "replace_one" else 1.0
+    return Sensitivity(factor * ball * math.sqrt(ratio) * _MARGIN, "T1" if factor == 1.0 else "T2")
+
+
+def message_sensitivity(settings: Privacy, mu: float, n_samples: int) -> Sensitivity:
+    """The bound that a run's settings ask for, solver's slack included.
+
+    Parameters
+    ----------
+    settings : Privacy
+        Of mode "message".
+    mu : float
+        Modulus of the x-update, positive.
+    n_samples : int
+        N; only column adjacency needs it.
+
+    Returns
+    -------
+    Sensitivity
+    """
+    ball, target = settings.ball, settings.clip_of_targets
+    if settings.adjacency == "replace_one":
+        exact = replace_one_sensitivity(ball, target, mu, settings.message_clip)
+    elif settings.adjacency == "zero_out":
+        exact = zero_out_sensitivity(ball, target, mu, settings.message_clip, settings.message_center)
+    else:
+        exact = column_sensitivity(1.0, target * math.sqrt(n_samples), mu, ball)
+    return slack_sensitivity(exact, settings.slack)
+
+
+def _check(ball: float, target: float, mu: float, clip: float | None) -> None:
+    if not (0.0 < ball < math.inf and 0.0 <= target < math.inf and 0.0 <= mu < math.inf):
+        raise ConfigError(
+            f"sensitivity: ball {ball!r}, target clip {target!r}, mu {mu!r}: finite, the ball positive"
+        )
+    if clip is not None and not 0.0 < clip < math.inf:
+        raise ConfigError(f"sensitivity: message clip {clip!r} must be positive and finite")

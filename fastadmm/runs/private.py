@@ -1,0 +1,177 @@
+"""The private side of a run on disk: its solver, its ledger, its stored messages and its statement."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fastadmm.errors import ConfigError, FormatError
+from fastadmm.privacy.baseline import Comparison, compare_with_nothing
+from fastadmm.privacy.ledger import Ledger
+from fastadmm.privacy.message import MessageSolver
+from fastadmm.privacy.outbox import Outbox
+from fastadmm.privacy.statement import PrivacyStatement, no_privacy
+from fastadmm.problem import Problem
+from fastadmm.runs.config import RunConfig, solver_options
+from fastadmm.solver import Solver
+from fastadmm.store.atomic import atomic_file, shown, storage_errors
+from fastadmm.store.partition import Partition
+
+__all__ = [
+    "LEDGER",
+    "STATEMENT",
+    "compare",
+    "make_solver",
+    "new_run_id",
+    "read_run_id",
+    "statement_of",
+    "write_statement",
+]
+
+#: The statement and the run's identifier in ledgers.
+STATEMENT = "privacy.json"
+
+#: The run's own ledger, where none is shared.
+LEDGER = "privacy-ledger.jsonl"
+
+_MESSAGES = "messages"
+
+
+def new_run_id() -> str:
+    """An identifier that no other run has."""
+    return secrets.token_hex(8)
+
+
+def make_solver(config: RunConfig, problem: Problem, partition: Partition, run: Path, run_id: str) -> Any:
+    """The solver that a configuration asks for.
+
+    Parameters
+    ----------
+    config : RunConfig
+    problem : Problem
+    partition : Partition
+        Names the data in the ledger, and says how they were scaled.
+    run : Path
+        Run directory: messages and ledger are kept there.
+    run_id : str
+        See :func:`new_run_id`.
+
+    Returns
+    -------
+    Solver or MessageSolver
+
+    Raises
+    ------
+    ConfigError
+        If the privacy settings do not go with the rest.
+    """
+    options, settings = solver_options(config), config.privacy
+    if settings.mode == "none":
+        if config.ledger is not None:
+            raise ConfigError("key 'ledger': a run without privacy charges nothing; leave it out")
+        return Solver(problem, options)
+    if settings.mode != "message":
+        raise ConfigError(f"key 'privacy': mode {settings.mode!r} is not available for training runs yet")
+    return MessageSolver(
+        problem,
+        options,
+        settings,
+        Ledger(Path(config.ledger) if config.ledger is not None else run / LEDGER),
+        Outbox(run / _MESSAGES),
+        run_id,
+        [party.content_digest for party in partition.parties],
+        unproved_parties(config, partition),
+    )
+
+
+def unproved_parties(config: RunConfig, partition: Partition) -> dict[str, str]:
+    """Parties whose columns were scaled by constants of the private rows, which no theorem covers.
+
+    Parameters
+    ----------
+    config : RunConfig
+    partition : Partition
+
+    Returns
+    -------
+    dict of str to str
+        Name and reason.
+    """
+    if config.privacy.public_scaling:
+        return {}
+    reason = (
+        "columns were centred or scaled by constants of the private rows, so one record moves all rows; "
+        "scale by public constants and say public_scaling, or convert without scaling"
+    )
+    return {
+        party.name: reason
+        for party in partition.parties
+        if party.transform.center is not None or party.transform.scale is not None
+    }
+
+
+def statement_of(solver: Any) -> PrivacyStatement:
+    """The statement of any solver, private or not."""
+    return no_privacy(solver.problem.names) if isinstance(solver, Solver) else solver.statement()
+
+
+def write_statement(directory: Path, solver: Any, run_id: str) -> PrivacyStatement:
+    """Write ``privacy.json``; return the statement.
+
+    Parameters
+    ----------
+    directory : Path
+        Run directory.
+    solver : Solver or MessageSolver
+    run_id : str
+    """
+    statement = statement_of(solver)
+    mechanism = {} if isinstance(solver, Solver) else {"mechanism": solver.mechanism()}
+    document = {
+        "run": run_id,
+        **mechanism,
+        "one_line": statement.one_line(),
+        "statement": statement.to_json(),
+    }
+    with atomic_file(directory / STATEMENT) as temporary:
+        temporary.write_text(json.dumps(document, indent=2, allow_nan=False) + "\n", encoding="utf-8")
+    return statement
+
+
+def read_run_id(run: Path) -> str:
+    """The identifier under which a run charged its ledger; a new one for a run older than statements.
+
+    Raises
+    ------
+    FormatError
+        If ``privacy.json`` is damaged.
+    """
+    path = run / STATEMENT
+    with storage_errors(path, "read"):
+        if not path.exists():
+            return new_run_id()
+        try:
+            found = json.loads(path.read_text(encoding="utf-8"))["run"]
+        except (ValueError, KeyError, TypeError, UnicodeDecodeError) as error:
+            raise FormatError(f"{shown(path)}: not a privacy record: {error}; train anew") from None
+    if not isinstance(found, str):
+        raise FormatError(f"{shown(path)}: key 'run' must be a text; train anew")
+    return found
+
+
+def compare(solver: Any, weights: list[np.ndarray], intercept: float) -> Comparison | None:
+    """The result beside what sending nothing gives, on the test set; None without one, or without privacy.
+
+    Parameters
+    ----------
+    solver : Solver or MessageSolver
+    weights : list of ndarray
+    intercept : float
+    """
+    if isinstance(solver, Solver):
+        return None
+    return compare_with_nothing(solver, weights, intercept)

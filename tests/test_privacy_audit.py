@@ -1,0 +1,239 @@
+"""The audit: private mechanisms pass, planted faults are flagged; the paper's formulas."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from fastadmm import Privacy, SolverOptions, make_problem
+from fastadmm.data_tools.synthetic import make_vertical_classification
+from fastadmm.engine import Engine
+from fastadmm.errors import ConfigError, InputError
+from fastadmm.privacy.accounting import epsilon_of, gdp_of, noise_multiplier
+from fastadmm.privacy.audit import (
+    audit_messages,
+    audit_one_run,
+    canary_epsilon,
+    clopper_pearson,
+    distinguish,
+    noise_rank,
+    play,
+    replay_is_public,
+)
+from fastadmm.privacy.message import MessageSolver
+from fastadmm.privacy.noise import Calibration, NoiseSource, calibrate
+from fastadmm.privacy.outbox import Outbox
+from fastadmm.privacy.paper import (
+    corollary_epsilon,
+    lemma_counter_example,
+    lemma_sensitivity,
+    theorem_sigma,
+)
+from fastadmm.privacy.sensitivity import message_sensitivity
+from scipy.stats import binom
+
+ENGINE = Engine(1)
+
+
+def audited(settings, mu=100.0, trials=100_000, factor=1.0, starts=4, **options):
+    """Audit with noise that is ``factor`` times the right one."""
+    delta = message_sensitivity(settings, mu, 100).value
+    level = calibrate(delta, noise_multiplier(settings.epsilon, settings.delta, settings.rounds), 100)
+    wrong = Calibration(level.sigma * factor, level.grid * 2.0 ** round(math.log2(factor)), level.sensitivity)
+    return audit_messages(settings, mu, wrong, trials, starts=starts, **options)
+
+
+def claim(epsilon, **more):
+    return Privacy(
+        mode="message", epsilon=epsilon, **{"ball": 5.0, "target_clip": 5.0, "message_clip": 1.0, **more}
+    )
+
+
+# --- bounds
+
+
+def test_clopper_pearson_is_the_exact_binomial_bound():
+    for errors, trials in ((0, 50), (3, 50), (49, 50)):
+        bound = clopper_pearson(errors, trials)
+        assert binom.cdf(errors, trials, bound) == pytest.approx(0.025, rel=1e-9)
+    assert clopper_pearson(5, 5) == 1.0
+
+
+def test_bounds_hold_and_are_useful_on_a_known_gaussian():
+    rng = np.random.default_rng(0)
+    mu = gdp_of(1.0, 1e-5)
+    above = 0
+    for _ in range(6):
+        scores = rng.normal(size=20_000), rng.normal(size=20_000) + mu
+        result = distinguish(*scores, 1.0, 1e-5)
+        above += result.epsilon_gaussian > 1.0
+        assert result.epsilon_clopper_pearson <= 1.0
+        assert result.epsilon_gaussian > 0.5
+    assert above <= 1  # 95 % confidence
+    assert distinguish(rng.normal(size=1000), rng.normal(size=1000), 1.0, 1e-5).epsilon_gaussian < 0.5
+
+
+# --- private mechanisms pass
+
+
+@pytest.mark.parametrize("epsilon", [1.0, 4.0])
+def test_messages_pass_their_audit(epsilon):
+    result = audited(claim(epsilon))
+    assert not result.flagged
+    assert result.epsilon_clopper_pearson < epsilon
+    assert result.epsilon_gaussian < epsilon + 0.05
+    assert result.epsilon_gaussian > 0.8 * epsilon  # the bounds are nearly tight
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rounds", [1, 10])
+@pytest.mark.parametrize("epsilon", [1.0, 4.0])
+@pytest.mark.parametrize(
+    "more", [{}, {"message_clip": None}, {"adjacency": "zero_out"}, {"target_clip": 15.0}]
+)
+def test_all_bounds_pass_their_audit(epsilon, rounds, more):
+    result = audited(claim(epsilon, rounds=rounds, **more), starts=10)
+    assert not result.flagged
+    assert result.epsilon_clopper_pearson < epsilon
+
+
+# --- planted faults
+
+
+def test_halved_noise_is_flagged():
+    assert audited(claim(1.0), trials=20_000, factor=0.5).flagged
+
+
+def test_a_forgotten_root_of_rounds_is_flagged():
+    assert audited(claim(1.0, rounds=5), trials=20_000, factor=1 / math.sqrt(5)).flagged
+
+
+def test_the_papers_calibration_is_flagged():
+    case = lemma_counter_example(66)
+    sigma = theorem_sigma(1.0, 1e-5, case.lemma)
+    level = Calibration(sigma, 2.0 ** (math.floor(math.log2(sigma)) - 28), case.lemma)
+    messages = [_message(D, case.target) for D in (case.first, case.second)]
+    # full-rank noise is granted; in the plane of the two messages it looks the same
+    basis = np.linalg.qr(np.column_stack(messages))[0]
+    scores = play(*(basis.T @ m for m in messages), level, 1, 200_000)
+    result = distinguish(*scores, 1.0, 1e-5)
+    assert result.flagged
+    assert result.epsilon_gaussian > 9.0
+    assert result.epsilon_clopper_pearson > 8.0
+    truth = epsilon_of(case.distance / sigma, 1e-5)
+    assert truth == pytest.approx(23.8, abs=0.1)
+
+
+def _message(D, w):
+    return D @ np.linalg.solve(D.T @ D + 1e-6 * np.eye(D.shape[1]), D.T @ w)
+
+
+def test_parameter_noise_is_refused_without_sampling_its_size():
+    rng = np.random.default_rng(0)
+    A = rng.normal(size=(72, 10))
+    for sigma in (1e-2, 1.0, 1e4):
+        found = noise_rank(lambda k, s=sigma: A @ (s * rng.normal(size=10)), 72)
+        assert found.flagged
+        assert found.rank == 10
+    level, source = calibrate(1.0, 2.0, 72), NoiseSource()
+    ours = noise_rank(lambda k: source.release(np.zeros(72), level, k, ENGINE).values, 72)
+    assert not ours.flagged
+    assert ours.rank == 72
+
+
+class _CleanLater(MessageSolver):
+    """Planted: a party subtracts its clean message instead of the noisy one it sent."""
+
+    def _target(self, m):
+        party = self.parties[m]
+        if self.n_rounds:
+            clean = party.block.product(party.weights, self.engine)
+            return super()._target(m) - self.messages[m] + clean
+        return super()._target(m)
+
+
+@pytest.mark.parametrize(("kind", "public"), [(MessageSolver, True), (_CleanLater, False)])
+def test_clean_values_in_a_later_round_are_flagged(tmp_path, kind, public):
+    blocks, y, _ = make_vertical_classification(300, (4, 3))
+    other = [blocks[0].copy(), blocks[1]]
+    other[0][0] = -other[0][0] + 0.5
+    settings = Privacy(mode="message", epsilon=4.0, rounds=3)
+
+    def make(data, outbox):
+        return kind(make_problem(data, y, lam=1e-2), SolverOptions(n_threads=1), settings, outbox=outbox)
+
+    outbox = Outbox(tmp_path / "messages")
+    assert replay_is_public(make, blocks, other, outbox) is public
+
+
+def test_adjacency_column_has_no_search():
+    with pytest.raises(InputError, match="not column"):
+        audited(claim(1.0, adjacency="column"))
+
+
+# --- one-run audit
+
+
+def test_canaries_of_randomised_response():
+    # the hardest case: every guess is right with probability e^eps / (1 + e^eps)
+    rng = np.random.default_rng(0)
+    for epsilon in (1.0, 3.0):
+        included = rng.random(4000) < 0.5
+        told = np.where(rng.random(4000) < 1 / (1 + math.exp(-epsilon)), included, ~included)
+        bound = canary_epsilon(told + 1e-9 * rng.random(4000), included, 4000, 0.0)
+        assert 0.8 * epsilon < bound < epsilon
+    assert canary_epsilon(rng.normal(size=4000), included, 1000, 1e-5) < 0.2
+
+
+@pytest.mark.slow
+def test_one_run_audit_on_real_data():
+    from sklearn.datasets import load_breast_cancer
+    from sklearn.preprocessing import scale
+
+    X, y = load_breast_cancer(return_X_y=True)
+    rows = np.tile(scale(X) * 3.0, (7, 1))
+    problem = make_problem([rows[:, :15], rows[:, 15:]], np.tile(y, 7).astype(float), lam=1e-3)
+    settings = Privacy(mode="message", epsilon=4.0, message_clip=2.0)
+    options = SolverOptions(n_threads=1)
+    assert all(bound < 4.0 for bound in audit_one_run(problem, options, settings))
+    assert max(audit_one_run(problem, options, settings, noise_factor=1 / 16)) > 4.0
+
+
+# --- the paper's formulas
+
+
+def test_paper_formulas_equal_values_by_hand():
+    # C = 3 / (66 * 0.1) * (0.01 * 1 + (1 + 2 * 0.1) * 2) = 0.45454545 * 2.41
+    assert lemma_sensitivity(66, 0.1, 0.01, 1.0, 2.0, 2) == pytest.approx(1.0954545454545455, rel=1e-14)
+    # sqrt(2 ln 125000) = 4.844805262605389
+    assert theorem_sigma(1.0, 1e-5, 2.0) == pytest.approx(9.689610525210778, rel=1e-12)
+    assert theorem_sigma(0.5, 1e-5, 1.0) == pytest.approx(9.689610525210778, rel=1e-12)
+    # sqrt(20 ln 1e5) + 10 (e - 1) = 15.17427 + 17.18282
+    assert corollary_epsilon(1.0, 10, 1e-5) == pytest.approx(32.357089, abs=1e-5)
+    assert corollary_epsilon(1.0, 50, 1e-5) == pytest.approx(119.8448, abs=1e-3)
+    for bad in (lambda: lemma_sensitivity(0, 1, 1, 1, 1, 1), lambda: theorem_sigma(0, 1e-5, 1)):
+        with pytest.raises(ConfigError, match="paper calibration"):
+            bad()
+
+
+def test_corollary_beside_the_exact_composition():
+    # the same noise, the same total delta = T delta + delta'
+    mu = 1.0 / theorem_sigma(1.0, 1e-5, 1.0)
+    exact = [epsilon_of(math.sqrt(t) * mu, t * 1e-5 + 1e-5) for t in (10, 50)]
+    np.testing.assert_allclose(exact, [2.29, 5.34], atol=0.01)
+
+
+@pytest.mark.parametrize(("d", "ratio"), [(4, 1.15), (10, 2.88), (66, 19.0), (123, 35.5)])
+def test_counter_example_breaks_the_lemma_within_its_assumptions(d, ratio):
+    case = lemma_counter_example(d)
+    for D in (case.first, case.second):
+        np.testing.assert_allclose(np.linalg.norm(D, axis=1), 1.0, rtol=1e-12)
+        assert np.linalg.matrix_rank(D) == d
+    assert np.linalg.norm(case.first - case.second, 2) == pytest.approx(1.0, rel=1e-9)
+    assert (np.abs(case.first - case.second).max(axis=0) > 0).sum() == 1
+    assert np.linalg.norm(case.target) == pytest.approx(1.0)
+    weights = [np.linalg.lstsq(D, case.target, rcond=None)[0] for D in (case.first, case.second)]
+    assert all(np.linalg.norm(x) <= 1.0 + 1e-9 for x in weights)
+    assert case.distance / case.lemma == pytest.approx(ratio, rel=5e-3)
+    assert case.distance / case.lemma == pytest.approx(d / (2 * math.sqrt(3)), rel=5e-3)

@@ -1,0 +1,484 @@
+"""Mode "message": what is sent, charged, stored and said; noise on the grid; killed runs."""
+
+from __future__ import annotations
+
+import json
+import math
+import pickle
+import shutil
+import tomllib
+
+import h5py
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from fastadmm import ADMMSharingClassifier, Privacy, SolverOptions, make_problem
+from fastadmm.data_tools.synthetic import make_vertical_classification
+from fastadmm.engine import Engine
+from fastadmm.errors import ConfigError, ExitCode, FormatError, InputError, PrivacyBudgetError
+from fastadmm.history import Status
+from fastadmm.privacy.accounting import epsilon_of
+from fastadmm.privacy.ledger import Ledger
+from fastadmm.privacy.message import MessageSolver
+from fastadmm.privacy.noise import NoiseSource, calibrate
+from fastadmm.privacy.outbox import Outbox
+from fastadmm.privacy.party import fixed_ball_solution
+from fastadmm.privacy.rows import clip_rows
+from fastadmm.privacy.sensitivity import message_sensitivity
+from fastadmm.runs.config import make_config
+from fastadmm.runs.train import resume_run, start_run
+from fastadmm.solver import run_rounds
+from fastadmm.store.model import open_model
+from fastadmm.xupdate.ball import ball_solution
+from scipy.stats import kstest, norm
+
+from run_tools import Notes, run, write_blocks
+
+ENGINE = Engine(1)
+SETTINGS = Privacy(mode="message", epsilon=4.0, rounds=2)
+
+
+def problem(n=400, widths=(4, 3), **options):
+    blocks, y, _ = make_vertical_classification(n, widths)
+    return make_problem(blocks, y, **{"lam": 1e-2, **options})
+
+
+def solver(settings=SETTINGS, given=None, **options):
+    return MessageSolver(given or problem(), SolverOptions(n_threads=1), settings, **options)
+
+
+# --- rows, ball, noise
+
+
+@pytest.mark.parametrize("wrap", [np.asarray, sp.csr_array])
+def test_rows_are_clipped_to_norm_one_each_by_itself(wrap):
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=(50, 3)) * rng.choice([0.1, 1.0, 10.0], size=(50, 1))
+    rows[3] = 0.0
+    clipped = clip_rows(wrap(rows))
+    clipped = clipped.toarray() if sp.issparse(clipped) else clipped
+    expected = rows / np.maximum(1.0, np.linalg.norm(rows, axis=1))[:, None]
+    np.testing.assert_allclose(clipped, expected, rtol=1e-15)
+    assert np.linalg.norm(clipped, axis=1).max() <= 1.0 + 1e-15
+
+
+def test_ball_solution_in_constant_time_is_that_of_the_adaptive_solver():
+    rng = np.random.default_rng(1)
+    for _ in range(200):
+        values = 10.0 ** rng.uniform(-3, 6, size=5)
+        right = rng.normal(size=5) * 10.0 ** rng.uniform(-3, 6)
+        radius = 10.0 ** rng.uniform(-2, 2)
+        x, nu = fixed_ball_solution(values, right, radius)
+        np.testing.assert_allclose(x, ball_solution(values, right, radius), rtol=1e-8, atol=1e-10 * radius)
+        assert nu >= 0.0
+        assert np.linalg.norm(x) <= radius * (1 + 1e-15)
+        residual = values * x + nu * x - right
+        assert np.linalg.norm(residual) <= 1e-12 * np.linalg.norm((values + nu) * np.abs(x)) + 1e-300
+
+
+@pytest.mark.parametrize("sigma", [0.3, 1.0, 1.999999999, 7.46, 1e5])
+def test_calibration_contains_the_growth_by_rounding(sigma):
+    level = calibrate(1.0, sigma, 10**6)
+    assert level.gdp == pytest.approx(1.0 / sigma, rel=1e-14)
+    assert level.sensitivity == 1.0 + level.grid * 1000.0
+    assert level.grid == 2.0 ** (math.floor(math.log2(level.sigma)) - 28)
+
+
+@pytest.mark.parametrize("sampler", ["grid", "discrete"])
+def test_noise_is_gaussian_of_full_rank_on_the_grid(sampler):
+    if sampler == "discrete":
+        pytest.importorskip("opendp")
+    n = 20_000 if sampler == "grid" else 3_000
+    level = calibrate(2.0, 3.0, n)
+    values = np.linspace(-2, 2, n)
+    source = NoiseSource(sampler)
+    sent = [source.release(values, level, t, ENGINE) for t in (1, 2)]
+    assert all(message.integers.dtype == np.int64 for message in sent)
+    noise = [(message.values - values) / level.sigma for message in sent]
+    assert all(kstest(x, norm.cdf).pvalue > 1e-6 for x in noise)
+    assert abs(np.corrcoef(*noise)[0, 1]) < 6 / math.sqrt(n)  # rounds are independent
+    assert (sent[0].values / level.grid == sent[0].integers).all()
+
+
+def test_keys_come_from_the_system_and_stay_in_the_process():
+    level = calibrate(1.0, 1.0, 100)
+    one, two = (NoiseSource().release(np.zeros(100), level, 1, ENGINE) for _ in range(2))
+    assert (one.integers != two.integers).all()
+    source = NoiseSource()
+    assert "key" not in repr(source)
+    with pytest.raises(TypeError, match="must not leave"):
+        pickle.dumps(source)
+    seeded = [NoiseSource("insecure_test", 7).release(np.zeros(9), level, 1, ENGINE) for _ in range(2)]
+    assert (seeded[0].integers == seeded[1].integers).all()
+    with pytest.raises(ConfigError, match="never seeded"):
+        NoiseSource("grid", 7)
+
+
+def test_noise_is_never_drawn_twice():
+    source, level = NoiseSource(), calibrate(1.0, 1.0, 3)
+    source.release(np.zeros(3), level, 1, ENGINE)
+    source.release(np.zeros(3), level, 1, ENGINE, stream=1)
+    with pytest.raises(RuntimeError, match="never redrawn"):
+        source.release(np.ones(3), level, 1, ENGINE)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf, 1e300])
+def test_what_is_not_finite_is_refused_before_noise_is_drawn(bad):
+    source, level = NoiseSource(), calibrate(1.0, 1.0, 3)
+    with pytest.raises(InputError, match="nothing was sent"):
+        source.release(np.array([0.0, bad, 1.0]), level, 1, ENGINE)
+    source.release(np.zeros(3), level, 1, ENGINE)  # its nonce was not used
+
+
+def test_noise_does_not_depend_on_threads():
+    level, values = calibrate(1.0, 1.0, 40_000), np.zeros(40_000)
+    results = [
+        NoiseSource("insecure_test", 1).release(values, level, 1, Engine(threads)).integers
+        for threads in (1, 2, 3)
+    ]
+    assert all((results[0] == other).all() for other in results)
+
+
+def test_a_missing_opendp_is_one_clear_line(monkeypatch):
+    import sys
+
+    monkeypatch.setitem(sys.modules, "opendp.prelude", None)
+    monkeypatch.setitem(sys.modules, "opendp", None)
+    with pytest.raises(ConfigError, match=r"pip install 'fastadmm\[privacy\]'"):
+        NoiseSource("discrete")
+
+
+def test_low_order_bits_decide_nothing():
+    """Mironov's attack: which outputs could have come from one of two neighbouring values alone?"""
+    n, sigma = 100_000, 1.0
+    level = calibrate(1.0, sigma, 1)
+    zero, one = (
+        NoiseSource().release(np.full(n, value), level, 1, ENGINE).values for value in (0.0, 1.0 / 3.0)
+    )
+    # On the grid every output of one is a possible output of the other ...
+    for values in (zero, one):
+        assert (values / level.grid == np.rint(values / level.grid)).all()
+    # ... while naive noise is told apart with certainty in a quarter of all cases.
+    rng = np.random.default_rng(0)
+    naive = 1.0 + sigma * rng.normal(size=n)
+    decided = (naive - 1.0) + 1.0 != naive  # no double of the noise gives this sum
+    close = np.abs(naive) < 0.5
+    lost = np.ldexp(np.rint(np.ldexp(naive, 53)), -53) == naive
+    assert not decided.any()
+    assert lost[close].mean() == 1.0  # every sum sits on 1.0's grid; a value of 0.0 would use finer doubles
+    fine = sigma * rng.normal(size=n)
+    fine = fine[np.abs(fine) < 0.5]
+    identified = np.ldexp(np.rint(np.ldexp(fine, 53)), -53) != fine
+    assert identified.mean() > 0.2  # seen, these outputs prove that the value was 0
+
+
+# --- the solver
+
+
+def test_message_is_the_certified_clipped_answer_plus_noise():
+    made = solver()
+    made.prepare()
+    party = made.parties[0]
+    rng = np.random.default_rng(0)
+    w = rng.normal(size=400) * 20
+    exact = party.solve(w)
+    matrix = party.block.matrix
+    x = party.weights
+    clipped = np.clip(w, -8, 8)
+    # an independent projected gradient reaches the same message
+    y, step = np.zeros_like(x), 1.0 / (np.linalg.norm(matrix, 2) ** 2 + made.mu)
+    for _ in range(20_000):
+        y = y - step * (matrix.T @ (matrix @ y - clipped) + made.mu * y)
+        y *= min(1.0, 8.0 / np.linalg.norm(y))
+    np.testing.assert_allclose(exact, matrix @ y, atol=1e-7)
+    sent = party.answer(w, 1)
+    assert np.abs(sent.values - np.clip(exact, -2, 2)).max() < 6.5 * made.level.sigma
+
+
+def test_a_solver_that_is_not_certified_sends_nothing():
+    made = solver(SETTINGS.with_(slack=1e-300))
+    with pytest.raises(InputError, match=r"certified to .* only.*nothing was sent"):
+        made.prepare()
+
+
+def test_everything_the_coordinator_uses_is_noisy(monkeypatch):
+    """A run whose parties lie about everything but what they send is bit for bit the same."""
+    seeded = SETTINGS.with_(sampler="insecure_test", seed=3)
+    honest = solver(seeded)
+    records = run_rounds(honest).history
+    sent = [honest.outbox]
+    assert sent
+    messages = honest.messages.copy()
+    other = solver(seeded)
+    other.prepare()
+    for party in other.parties:
+        party.weights = np.full_like(party.weights, np.nan)
+    for _ in range(2):
+        other.round()
+        for party in other.parties:
+            party.weights = np.full_like(party.weights, np.nan)
+    np.testing.assert_array_equal(other.messages, messages)
+    assert [r.objective for r in records] == pytest.approx([r.objective for r in records])
+    assert math.isinf(records[-1].gap)
+    assert all(math.isinf(norm) for norm in records[-1].weight_norms)
+
+
+def test_a_party_subtracts_its_noisy_message():
+    made = solver(SETTINGS.with_(shrink=False))
+    made.prepare()
+    made.round()
+    m, r, tau = made.messages, made.penalty, made.tau
+    for k in range(2):
+        target = m[k] - (m.sum(axis=0) - made.z) / tau - made.u / (tau * r)
+        np.testing.assert_allclose(made._target(k), target)
+    assert not any(
+        np.allclose(m[k], party.block.product(party.weights, ENGINE)) for k, party in enumerate(made.parties)
+    )
+
+
+def test_rounds_are_fixed_charged_and_stated():
+    ledger = Ledger()
+    made = solver(ledger=ledger)
+    result = run_rounds(made)
+    assert result.status is Status.COMPLETED
+    assert len(result.history) == 2
+    assert [c.release for c in ledger.charges] == ["message 1", "message 1", "message 2", "message 2"]
+    for name in made.problem.names:
+        assert ledger.spent(name).epsilon(1e-5) == pytest.approx(4.0, rel=1e-9)
+    statement = made.statement()
+    assert statement.epsilon == pytest.approx(4.0, rel=1e-9)
+    assert statement.joint_epsilon > 4.0
+    guarantee = statement.parties[0]
+    assert guarantee.theorem == "T3"
+    exact = message_sensitivity(SETTINGS, made.mu, 400).value
+    assert guarantee.sensitivity == pytest.approx(exact, rel=1e-6)
+    assert guarantee.sensitivity > exact  # rounding to the grid
+    assert guarantee.sigma * guarantee.gdp == pytest.approx(guarantee.sensitivity * math.sqrt(2))
+    assert epsilon_of(guarantee.gdp, 1e-5) <= 4.0 + 1e-9
+    with pytest.raises(ConfigError, match="all 2 rounds are spent"):
+        made.round()
+
+
+def test_ledger_stops_a_run_before_its_message_leaves(tmp_path):
+    ledger = Ledger()
+    run_rounds(solver(ledger=ledger, run="first"))
+    second = solver(ledger=ledger, outbox=Outbox(tmp_path / "messages"), run="second")
+    with pytest.raises(PrivacyBudgetError, match=r"1 run\(s\) have spent epsilon 4"):
+        second.round()
+    assert not (tmp_path / "messages").exists()
+    allowed = solver(SETTINGS.with_(total_epsilon=8.0), ledger=ledger, run="third")
+    run_rounds(allowed)
+    assert "1 other run(s) in this ledger; all together epsilon 5.99" in allowed.statement().tuning
+
+
+def test_seeded_noise_claims_nothing():
+    made = solver(SETTINGS.with_(sampler="insecure_test", seed=1))
+    run_rounds(made)
+    assert made.statement().epsilon == math.inf
+    assert made.ledger.charges == []
+
+
+def test_discrete_noise_runs_and_is_accounted():
+    pytest.importorskip("opendp")
+    made = solver(SETTINGS.with_(sampler="discrete", rounds=1))
+    run_rounds(made)
+    assert made.statement().epsilon == pytest.approx(4.0, rel=1e-6)
+    assert made.ledger.charges[0].rho > 0
+    assert made.ledger.spent("party-1").epsilon(1e-5) == pytest.approx(4.0, rel=1e-6)
+
+
+@pytest.mark.parametrize("adjacency", ["replace_one", "zero_out", "column"])
+def test_every_adjacency_trains(adjacency):
+    made = solver(SETTINGS.with_(adjacency=adjacency))
+    run_rounds(made)
+    assert made.statement().adjacency == adjacency
+    assert made.sensitivity.theorem == ("T4" if adjacency == "column" else "T3")
+
+
+@pytest.mark.parametrize(
+    ("options", "of_problem", "text"),
+    [
+        ({"scheme": "subspace"}, {}, "scheme: privacy mode 'message' runs"),
+        ({"scheme": "gauss-seidel"}, {}, "scheme: privacy mode 'message' runs"),
+        ({"acceleration": "anderson"}, {}, "neither acceleration"),
+        ({"x_update": "cg"}, {}, "neither acceleration"),
+        ({}, {"regularizer": "l1"}, "regularizer l2 and its own ball"),
+        ({}, {"loss": "hinge"}, "needs a smooth convex loss"),
+    ],
+)
+def test_what_no_theorem_covers_is_refused(options, of_problem, text):
+    with pytest.raises(ConfigError, match=text):
+        MessageSolver(problem(**of_problem), SolverOptions(**options), SETTINGS)
+
+
+def test_delta_is_checked_against_the_records():
+    with pytest.raises(ConfigError, match="not below 1/N"):
+        solver(SETTINGS.with_(delta=0.01))
+
+
+# --- estimator
+
+
+def test_estimator():
+    blocks, y, _ = make_vertical_classification(600, (4, 3))
+    X = np.hstack(blocks)
+    model = ADMMSharingClassifier(parties=[4, 3], alpha=1e-2, privacy=Privacy(mode="message", epsilon=200.0))
+    model.fit(X, y)
+    assert model.privacy_.epsilon == pytest.approx(200.0, rel=1e-9)
+    assert model.status_ is Status.COMPLETED
+    assert model.score(X, y) > 0.6
+    scores = sum(clip_rows(b) @ c for b, c in zip(blocks, model.party_coefs_)) + model.intercept_
+    np.testing.assert_allclose(model.decision_function(X), scores)
+    np.testing.assert_allclose(model.decision_function(blocks), scores)
+    plain = ADMMSharingClassifier(parties=[4, 3]).fit(X, y)
+    assert plain.privacy_.epsilon == math.inf
+    with pytest.raises(ConfigError, match=r"not a fastadmm\.Privacy"):
+        ADMMSharingClassifier(privacy=1.0).fit(X, y)
+
+
+# --- runs
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("private")
+    for name, seed in (("train", 0), ("test", 1)):
+        blocks, y, _ = make_vertical_classification(300, (4, 3), seed=seed)
+        write_blocks(folder / f"{name}.parts", [clip_rows(b) for b in blocks], y)
+    return folder
+
+
+def configured(data, **changes):
+    table = {"mode": "message", "epsilon": 4.0, "delta": 1e-4, "rounds": 3} | changes.pop("privacy", {})
+    values = {"data": str(data / "train.parts"), "lambda": 1e-2, "privacy": table, "threads": 1}
+    return make_config({**values, **changes})
+
+
+def test_run_from_the_command_line(data, tmp_path, capsys):
+    out = tmp_path / "run"
+    code = run(
+        "train", data / "train.parts", "-o", out, "--lambda", "1e-2", "--privacy", "message",
+        "--epsilon", "1", "--delta", "1e-4", "--test", data / "test.parts", "-q",
+    )  # fmt: skip
+    shown = capsys.readouterr()
+    assert code == ExitCode.OK
+    assert "private round(s) done; no certificate" in shown.out
+    assert "late fusion of local models (nothing sent)" in shown.out
+    assert "privacy: epsilon = 1 at delta = 0.0001 per party and record" in shown.out
+    assert "sending nothing was better" in shown.err  # at epsilon 1 and 300 records it always is
+    result = json.loads((out / "result.json").read_text())
+    assert result["gap"] is None
+    assert result["privacy"]["epsilon"] == pytest.approx(1.0, rel=1e-9)
+    assert result["comparison"]["covered"] is False
+    assert all(party["weight_norm"] is None for party in result["parties"])
+    assert tomllib.loads((out / "run.toml").read_text())["privacy"]["epsilon"] == 1.0
+    assert len((out / "privacy-ledger.jsonl").read_text().splitlines()) == 3  # header and two parties
+    assert {p.name for p in (out / "messages").iterdir()} == {
+        "round-000001-party-1.npz",
+        "round-000001-party-2.npz",
+    }
+    model = open_model(out)
+    assert model.privacy.epsilon == pytest.approx(1.0, rel=1e-9)
+    assert all(party.clipped for party in model.parties)
+    with h5py.File(out / "model" / "party-1.h5") as file:
+        assert file.attrs["privacy"].startswith("weights: epsilon = infinity")
+    assert run("inspect", out) == ExitCode.OK
+    text = capsys.readouterr().out
+    assert "epsilon per party" in text
+    assert "coordinator sees" in text
+    assert run("inspect", out / "model") == ExitCode.OK
+    assert "epsilon per party" in capsys.readouterr().out
+    assert run("evaluate", out, data / "test.parts") == ExitCode.OK
+    assert run("report", out) == ExitCode.OK
+    page = (out / "report.html").read_text()
+    assert "epsilon per party" in page
+    assert "No duality gap was recorded" in page
+
+
+def test_a_run_without_privacy_says_so_everywhere(data, tmp_path, capsys):
+    out = tmp_path / "run"
+    assert run("train", data / "train.parts", "-o", out) == ExitCode.OK
+    assert "privacy: epsilon = infinity" in capsys.readouterr().err
+    assert json.loads((out / "privacy.json").read_text())["statement"]["epsilon"] == "inf"
+    assert open_model(out).privacy.reason.startswith("messages are exact")
+    assert run("report", out) == ExitCode.OK
+    assert "messages are exact functions of the data" in (out / "report.html").read_text()
+
+
+def test_a_killed_run_sends_its_stored_messages_again(data, tmp_path, monkeypatch):
+    config = configured(data)
+    whole = start_run(config, tmp_path / "whole")
+    copy = tmp_path / "run"
+    shutil.copytree(tmp_path / "whole", copy)
+    # killed in round 3: charged, one message stored, the other not yet
+    for name in ("result.json",):
+        (copy / name).unlink()
+    shutil.rmtree(copy / "model")
+    (copy / "messages" / "round-000003-party-2.npz").unlink()
+    before = {p.name: p.read_bytes() for p in (copy / "messages").iterdir()}
+    ledger = (copy / "privacy-ledger.jsonl").read_bytes()
+    notes = Notes()
+    result = resume_run(copy, display=notes)
+    assert any("none is drawn again" in note for note in notes.lines)
+    assert result["status"] == whole["status"] == "completed"
+    assert (copy / "privacy-ledger.jsonl").read_bytes() == ledger  # charged once
+    after = {p.name: p.read_bytes() for p in (copy / "messages").iterdir()}
+    assert {name: after[name] for name in before} == before
+    assert len(after) == 6
+
+    # complete messages: bit-identical, also without any party computing a message
+    again = tmp_path / "again"
+    shutil.copytree(tmp_path / "whole", again)
+    (again / "result.json").unlink()
+    monkeypatch.setattr(
+        "fastadmm.privacy.party.MessageParty.answer", lambda *_: pytest.fail("a message was drawn again")
+    )
+    assert resume_run(again)["objective"] == whole["objective"]
+    old, new = open_model(tmp_path / "whole"), open_model(again)
+    for a, b in zip(old.parties, new.parties):
+        np.testing.assert_array_equal(a.weights, b.weights)
+
+
+def test_a_message_for_another_target_is_not_sent(data, tmp_path):
+    start_run(configured(data), tmp_path / "run")
+    (tmp_path / "run" / "result.json").unlink()
+    messages = tmp_path / "run" / "messages"
+    shutil.copy(messages / "round-000002-party-1.npz", messages / "round-000003-party-1.npz")
+    with pytest.raises(FormatError, match="answers another target"):
+        resume_run(tmp_path / "run")
+    (messages / "round-000003-party-1.npz").write_bytes(b"x")
+    with pytest.raises(FormatError, match=r"not a message.*none is drawn again"):
+        resume_run(tmp_path / "run")
+
+
+def test_a_private_run_has_no_new_limits(data, tmp_path):
+    start_run(configured(data), tmp_path / "run")
+    with pytest.raises(ConfigError, match="fixed and charged beforehand"):
+        resume_run(tmp_path / "run", changes={"rounds": 9})
+    assert resume_run(tmp_path / "run")["status"] == "completed"  # nothing to do
+
+
+def test_runs_that_tune_share_a_ledger(data, tmp_path):
+    ledger = str(tmp_path / "ledger.jsonl")
+    table = {"total_epsilon": 7.0}
+    start_run(configured(data, ledger=ledger, privacy=table), tmp_path / "one")
+    second = start_run(configured(data, ledger=ledger, privacy=table), tmp_path / "two")
+    assert "1 other run(s)" in second["privacy"]["tuning"]
+    with pytest.raises(PrivacyBudgetError, match="nothing was sent"):
+        start_run(configured(data, ledger=ledger, privacy=table), tmp_path / "three")
+    assert not (tmp_path / "three" / "messages").exists()
+
+
+def test_scaling_by_private_constants_is_not_private(data, tmp_path):
+    from fastadmm.runs.private import unproved_parties
+    from fastadmm.store import open_partition
+    from fastadmm.store.transform import Transform
+
+    partition = open_partition(data / "train.parts")
+    object.__setattr__(partition.parties[0], "transform", Transform(scale=np.ones(4)))
+    unproved = unproved_parties(configured(data), partition)
+    assert list(unproved) == ["party-1"]
+    assert unproved_parties(configured(data, privacy={"public_scaling": True}), partition) == {}
+    made = solver(unproved=unproved)
+    assert made.statement().epsilon == math.inf
+    assert "private rows" in made.statement().reason

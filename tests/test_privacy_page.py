@@ -1,0 +1,87 @@
+"""The page of theorems and the functions that implement them name each other."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import pkgutil
+import re
+from pathlib import Path
+
+import fastadmm.privacy
+import pytest
+
+PAGE = Path(__file__).parents[1] / "docs" / "privacy.md"
+TEXT = PAGE.read_text(encoding="utf-8")
+
+
+def slug(heading: str) -> str:
+    """Anchor of a heading, as GitHub makes it."""
+    return re.sub(r"[^\w\- ]", "", heading.strip().lower()).replace(" ", "-")
+
+
+def sections() -> dict[str, str]:
+    """Text of every section by anchor, up to the next heading."""
+    parts = re.split(r"^#{2,4} (.+)$", TEXT, flags=re.MULTILINE)
+    return {slug(heading): body for heading, body in zip(parts[1::2], parts[2::2])}
+
+
+SECTIONS = sections()
+
+
+def documented() -> dict[str, str]:
+    """Docstrings of the package's public functions, classes and methods by full name."""
+    found = {}
+    for info in pkgutil.iter_modules(fastadmm.privacy.__path__, "fastadmm.privacy."):
+        module = importlib.import_module(info.name)
+        for name in getattr(module, "__all__", ()):
+            member = inspect.unwrap(getattr(module, name))
+            if getattr(member, "__module__", None) != info.name or not callable(member):
+                continue
+            found[f"{info.name}.{name}"] = inspect.getdoc(member) or ""
+            if inspect.isclass(member):
+                for method, value in vars(member).items():
+                    if not method.startswith("_") and inspect.isfunction(value):
+                        found[f"{info.name}.{name}.{method}"] = inspect.getdoc(value) or ""
+    return found
+
+
+DOCUMENTED = documented()
+IMPLEMENTED = [
+    (anchor, name)
+    for anchor, body in SECTIONS.items()
+    for names in re.findall(r"\*Implemented by:\*((?:[\s,]*`[\w.]+`)+)", body)
+    for name in re.findall(r"`([\w.]+)`", names)
+]
+NAMED = [
+    (name, anchor)
+    for name, text in DOCUMENTED.items()
+    for anchor in re.findall(r"docs/privacy\.md#([\w-]+)", text)
+]
+
+
+@pytest.mark.parametrize(
+    "theorem", ["t1", "t2", "t3", "t4", "t5", "t6", "t7", "public-weights", "noise-on-a-grid"]
+)
+def test_every_theorem_names_what_implements_it(theorem):
+    named = [name for anchor, name in IMPLEMENTED if anchor.split("-")[0] == theorem or anchor == theorem]
+    assert named
+
+
+@pytest.mark.parametrize(("anchor", "name"), IMPLEMENTED)
+def test_the_function_that_a_section_names_names_the_section(anchor, name):
+    assert name in DOCUMENTED
+    assert f"docs/privacy.md#{anchor}" in DOCUMENTED[name]
+
+
+@pytest.mark.parametrize(("name", "anchor"), NAMED)
+def test_the_section_that_a_docstring_names_names_the_function(name, anchor):
+    assert anchor in SECTIONS
+    assert name in {n for a, n in IMPLEMENTED if a == anchor}
+
+
+def test_every_theorem_has_a_proof():
+    for anchor, body in SECTIONS.items():
+        if re.match(r"t\d-", anchor) or anchor == "public-weights":
+            assert "*Proof.*" in body, anchor
+            assert "∎" in body, anchor

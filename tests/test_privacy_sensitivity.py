@@ -1,0 +1,285 @@
+"""Sensitivities: never below what an adversary finds, and tight where the record says so."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+from fastadmm.errors import ConfigError
+from fastadmm.privacy.adversary import concrete_rows, find_worst_pair
+from fastadmm.privacy.party import fixed_ball_solution
+from fastadmm.privacy.sensitivity import (
+    column_sensitivity,
+    message_sensitivity,
+    replace_one_sensitivity,
+    slack_sensitivity,
+    solver_error,
+    weighted_sensitivity,
+    weights_sensitivity,
+    zero_out_sensitivity,
+)
+from fastadmm.privacy.settings import Privacy
+
+
+def answer(A, w, mu, ball, weight=None):
+    """x-update, independent of the adversary's two-column formulas; mu tiny stands for zero."""
+    s = np.ones(len(A)) if weight is None else weight
+    values, vectors = np.linalg.eigh((A.T * s) @ A)
+    x, _ = fixed_ball_solution(np.maximum(values, 0) + max(mu, 1e-12), vectors.T @ (A.T @ (s * w)), ball)
+    return vectors @ x
+
+
+def random_rows(rng, n, d):
+    rows = rng.normal(size=(n, d))
+    return rows / np.linalg.norm(rows, axis=1, keepdims=True) * rng.choice([1.0, 0.3, 0.01], size=(n, 1))
+
+
+# --- the table of the record: found / bound
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", [(1, 1, 0.1), (1, 0.5, 1), (1, 3, 0.1), (1, 3, 5), (2, 2, 10), (1, 6, 0.01)])
+def test_zero_out_is_tight(case):
+    found = find_worst_pair(*case, adjacency="zero_out", starts=8).distance
+    bound = zero_out_sensitivity(*case).value
+    assert 0.99 * bound <= found <= bound
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "case", [(5, 3, 20, 1), (5, 5, 100, 1), (10, 5, 100, 2), (10, 10, 1000, 1), (5, 2, 1, 1)]
+)
+def test_zero_out_with_clip_is_tight(case):
+    found = find_worst_pair(*case, adjacency="zero_out", starts=8).distance
+    bound = zero_out_sensitivity(*case).value
+    assert 0.99 * bound <= found <= bound
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("case", "least"),
+    [
+        ((1, 1, 0.1), 0.99),
+        ((1, 0.5, 1), 0.99),
+        ((2, 2, 10), 0.99),
+        ((1, 6, 0.01), 0.99),
+        ((1, 3, 0.1), 0.965),
+        ((1, 3, 5), 0.925),
+        ((5, 3, 20, 1), 0.97),
+        ((5, 5, 100, 1), 0.985),
+        ((10, 5, 100, 2), 0.985),
+        ((10, 10, 1000, 1), 0.99),
+        ((5, 2, 1, 1), 0.72),
+    ],
+)
+def test_replace_one_is_nearly_tight(case, least):
+    found = find_worst_pair(*case, starts=12).distance
+    bound = replace_one_sensitivity(*case).value
+    assert least * bound <= found <= bound
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("case", "least"), [((1, 1, 4), 0.99), ((1, 3, 20), 0.99), ((5, 1, 50), 0.99), ((2, 2, 0.25), 0.89)]
+)
+def test_local_weights_are_nearly_tight(case, least):
+    found = find_worst_pair(*case, adjacency="zero_out", kind="weights", starts=8).distance
+    bound = weights_sensitivity(*case, "zero_out").value
+    assert least * bound <= found <= bound
+
+
+def test_one_search_in_every_run():
+    pair = find_worst_pair(5, 5, 100, 1, starts=2)
+    bound = replace_one_sensitivity(5, 5, 100, 1).value
+    assert 0.9 * bound <= pair.distance <= bound
+
+
+def test_a_found_pair_exists_as_rows():
+    """The search works on a Gram matrix; real rows of norm at most 1 give the same distance."""
+    pair = find_worst_pair(2, 2, 10, starts=2)
+    first, second, w = concrete_rows(pair, 2.0)
+    assert (np.linalg.norm(np.vstack([first, second]), axis=1) <= 1 + 1e-12).all()
+    assert np.abs(w).max() <= 2.0
+    assert ((first != second).any(axis=1)).sum() <= 1
+    distance = np.linalg.norm(first @ answer(first, w, 10, 2) - second @ answer(second, w, 10, 2))
+    assert distance == pytest.approx(pair.distance, rel=1e-6)
+
+
+# --- concrete matrices
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_random_matrices_never_exceed_any_bound(seed):
+    rng = np.random.default_rng(seed)
+    for _ in range(400):
+        n, d = int(rng.integers(2, 25)), int(rng.integers(1, 4))
+        ball, target = 10.0 ** rng.uniform(-1, 1, size=2)
+        mu = float(rng.choice([0.0, *(10.0 ** rng.uniform(-2, 2, size=3))]))
+        b, c = 10.0 ** rng.uniform(-1, 1), float(rng.normal())
+        A = random_rows(rng, n, d)
+        w = np.clip(rng.normal(size=n) * target * rng.choice([0.3, 3.0]), -target, target)
+        changed, zeroed = A.copy(), A.copy()
+        changed[0], zeroed[0] = random_rows(rng, 1, d)[0], 0.0
+        x, y, x0 = (answer(D, w, mu, ball) for D in (A, changed, zeroed))
+        moved, gone = A @ x - changed @ y, A @ x - zeroed @ x0
+        assert np.linalg.norm(moved) <= replace_one_sensitivity(ball, target, mu).value * (1 + 1e-9)
+        assert np.linalg.norm(gone) <= zero_out_sensitivity(ball, target, mu).value * (1 + 1e-9)
+        clip = lambda m: np.clip(m, c - b, c + b)  # noqa: E731, B023
+        moved = clip(A @ x) - clip(changed @ y)
+        assert np.linalg.norm(moved) <= replace_one_sensitivity(ball, target, mu, b).value * (1 + 1e-9)
+        gone = clip(A @ x) - clip(zeroed @ x0)
+        assert np.linalg.norm(gone) <= zero_out_sensitivity(ball, target, mu, b, c).value * (1 + 1e-9)
+        for other, adjacency in ((y, "replace_one"), (x0, "zero_out")):
+            bound = weights_sensitivity(ball, target, mu, adjacency).value
+            assert np.linalg.norm(x - other) <= bound * (1 + 1e-9)
+
+
+def test_weighted_rows_never_exceed_their_bound_and_reach_it():
+    rng = np.random.default_rng(0)
+    worst = 0.0
+    for _ in range(500):
+        n, d = int(rng.integers(2, 12)), int(rng.integers(1, 3))
+        A, w = random_rows(rng, n, d), rng.uniform(-1, 1, size=n)
+        weight = rng.choice([1.0, 4.0], size=n)
+        zeroed = A.copy()
+        zeroed[0] = 0.0
+        moved = A @ answer(A, w, 0.0, 1.0, weight) - zeroed @ answer(zeroed, w, 0.0, 1.0, weight)
+        worst = max(
+            worst, float(np.linalg.norm(moved)) / weighted_sensitivity(1.0, 1.0, 4.0, "zero_out").value
+        )
+    assert worst <= 1 + 1e-9
+    assert worst > 0.5
+    assert weighted_sensitivity(1, 1, 1, "replace_one").value == pytest.approx(2.0)
+    with pytest.raises(ConfigError, match="within the ball"):
+        weighted_sensitivity(1.0, 2.0, 4.0, "zero_out")
+
+
+# --- closed forms against brute force
+
+
+def test_replace_one_formula_is_the_largest_corner():
+    rng = np.random.default_rng(0)
+    for _ in range(200):
+        B, W = 10.0 ** rng.uniform(-1, 1, size=2)
+        best = max(
+            -2 * p * q + w * (p + q - r - s) + p * r + q * s
+            for p, q, r, s, w in itertools.product((-B, B), (-B, B), (-B, B), (-B, B), (-W, W))
+        )
+        # mu = 0: twice T1 is never the smaller one by more than the corner's square root
+        exact = min(math.sqrt(best), 2 * zero_out_sensitivity(B, W).value)
+        assert replace_one_sensitivity(B, W).value == pytest.approx(exact, rel=1e-9)
+
+
+def test_zero_out_formula_is_the_largest_value():
+    rng = np.random.default_rng(0)
+    for _ in range(100):
+        B, W, mu = 10.0 ** rng.uniform(-1, 1, size=3)
+        p, p0 = np.meshgrid(np.linspace(-B, B, 201), np.linspace(-B, B, 201))
+        values = [w * (p - p0) + p * p0 - mu * (p - p0) ** 2 for w in (-W, W)]
+        bound = zero_out_sensitivity(B, W, mu).value
+        assert 0.999 * bound <= math.sqrt(np.max(values)) <= bound
+
+
+def test_width_of_the_limacon_is_its_diameter():
+    """T3 bounds |g(a) - g(a')| over the unit ball, g(a) = (w - a'x) a, by the limacon's width."""
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        B, W = 10.0 ** rng.uniform(-1, 1, size=2)
+        c = (math.sqrt(W * W + 8 * B * B) - W) / (4 * B)
+        bound = 2 * (W + B * c) * math.sqrt(1 - c * c)
+        phi = np.linspace(0, 2 * math.pi, 240, endpoint=False)
+        size = np.array([1.0, 0.9, 0.5])[:, None]
+        r = (W + size * B * np.cos(phi)) * size
+        points = (r * np.exp(1j * phi)).ravel()
+        best = float(np.abs(points[:, None] - points[None, :]).max())
+        assert 0.998 * bound <= best <= bound * (1 + 1e-9)
+
+
+def test_defaults_of_the_record():
+    for mu in (0.0, 1.0, 100.0):
+        assert replace_one_sensitivity(5, 5, mu).value == pytest.approx(10.0)
+        assert zero_out_sensitivity(5, 5, mu).value == pytest.approx(5.0)
+    assert replace_one_sensitivity(5, 5, 100, 1).value == pytest.approx(2.10, abs=0.01)
+    assert replace_one_sensitivity(5, 5, 100, 1).theorem == "T3"
+
+
+# --- T4, T6
+
+
+@pytest.mark.parametrize(("mu", "least"), [(100, 0.996), (10, 0.98), (1, 0.84)])
+def test_column_bound_without_a_ball_is_tight(mu, least):
+    # one column, one direction: A = s e, w = e; the column moves by e
+    s = np.linspace(-1.0, 30.0, 200_001)
+    message = lambda t: t * t / (t * t + mu)  # noqa: E731
+    found = float(np.abs(message(s + 1.0) - message(s)).max())
+    bound = column_sensitivity(1.0, 1.0, mu).value
+    assert least * bound <= found <= bound
+
+
+def test_column_bounds_hold_on_concrete_matrices():
+    rng = np.random.default_rng(0)
+    worst = {None: 0.0, 0.05: 0.0}
+    for _ in range(600):
+        n, d = int(rng.integers(1, 5)), int(rng.integers(1, 3))
+        mu = 10.0 ** rng.uniform(0, 2)
+        A = rng.normal(size=(n, d)) * 10.0 ** rng.uniform(-1, 1)
+        w = rng.normal(size=n)
+        u = rng.normal(size=n)
+        moved = A.copy()
+        moved[:, 0] += u / np.linalg.norm(u)
+        for ball, before in worst.items():
+            x, y = (answer(D, w, mu, ball or 1e6) for D in (A, moved))
+            bound = column_sensitivity(1.0, float(np.linalg.norm(w)), mu, ball).value
+            worst[ball] = max(before, float(np.linalg.norm(A @ x - moved @ y)) / bound)
+    assert all(0.3 < ratio <= 1 + 1e-9 for ratio in worst.values())
+    assert column_sensitivity(1e9, 3.0, 1.0).value == pytest.approx(3.0)  # never more than |w|
+
+
+def test_certificate_of_an_inexact_answer_holds_and_is_tight():
+    rng = np.random.default_rng(0)
+    worst = 0.0
+    for _ in range(800):
+        n, d, mu = 6, 2, 10.0 ** rng.uniform(-2, 1)
+        A, w = random_rows(rng, n, d), rng.normal(size=n)
+        if rng.random() < 0.5:
+            A = rng.normal(size=(1, 1)) * np.sqrt(mu)
+            w = w[:1]
+            d = 1
+        ball = 10.0 ** rng.uniform(-1, 1)
+        exact = answer(A, w, mu, ball)
+        guess = exact + rng.normal(size=d) * 10.0 ** rng.uniform(-6, 0)
+        on_sphere = np.linalg.norm(exact) > ball * (1 - 1e-9) or np.linalg.norm(guess) > ball
+        if on_sphere:
+            guess *= ball / np.linalg.norm(guess)
+        gradient = A.T @ (A @ guess - w) + mu * guess
+        nu = max(0.0, -float(gradient @ guess) / float(guess @ guess)) if on_sphere else 0.0
+        bound = solver_error(float(np.linalg.norm(gradient + nu * guess)), mu)
+        error = float(np.linalg.norm(A @ (guess - exact)))
+        assert error <= bound + 1e-9
+        worst = max(worst, error / max(bound, 1e-7))
+    assert worst > 0.97
+    assert slack_sensitivity(replace_one_sensitivity(1, 1), 0.25).value == pytest.approx(2.5)
+
+
+@pytest.mark.parametrize("adjacency", ["replace_one", "zero_out", "column"])
+def test_settings_choose_the_smallest_bound(adjacency):
+    settings = Privacy(mode="message", epsilon=1.0, adjacency=adjacency, slack=1e-3)
+    got = message_sensitivity(settings, 100.0, 50)
+    exact = {
+        "replace_one": replace_one_sensitivity(8, 8, 100, 2).value,
+        "zero_out": zero_out_sensitivity(8, 8, 100, 2).value,
+        "column": column_sensitivity(1.0, 8 * math.sqrt(50), 100, 8).value,
+    }[adjacency]
+    assert got.value == pytest.approx(exact + 2e-3)
+
+
+@pytest.mark.parametrize("case", [(0.0, 1, 1), (1, math.inf, 1), (1, 1, -1.0), (math.nan, 1, 1)])
+def test_bad_constants_are_errors(case):
+    with pytest.raises(ConfigError, match="sensitivity"):
+        replace_one_sensitivity(*case)
+    with pytest.raises(ConfigError, match="message clip"):
+        zero_out_sensitivity(1, 1, 1, 0.0)
+    with pytest.raises(ConfigError, match="column"):
+        column_sensitivity(1.0, 1.0, 0.0)
