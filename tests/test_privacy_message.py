@@ -316,6 +316,11 @@ def test_delta_is_checked_against_the_records():
         solver(SETTINGS.with_(delta=0.01))
 
 
+def test_a_label_budget_is_not_claimed_without_randomised_labels():
+    with pytest.raises(ConfigError, match="does not randomise labels"):
+        solver(SETTINGS.with_(label_epsilon=1.0))
+
+
 # --- estimator
 
 

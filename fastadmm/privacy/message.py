@@ -43,7 +43,7 @@ DEFAULT_PENALTY = 0.2
 _NOT_COVERED = (
     "the local models x_m, predictions made with them and any figure measured with them (T7: message noise "
     "does not cover them)",
-    "labels, unless label_epsilon is set",
+    "labels",
 )
 
 
@@ -112,9 +112,8 @@ def who_sees_messages(n_parties: int, rounds: int) -> dict[str, str]:
     """
     others = "the other party's noisy messages" if n_parties == 2 else "the sum of the noisy messages"
     return {
-        "coordinator": f"record ids and order, N, labels (or their randomised version), {rounds} noisy "
-        "message(s) of every party, z, u",
-        "other parties": f"public targets: from them all labels (or their randomised version) and {others}",
+        "coordinator": f"record ids and order, N, labels, {rounds} noisy message(s) of every party, z, u",
+        "other parties": f"public targets: from them all labels and {others}",
         "outsiders": "nothing, until a model or predictions are given out",
     }
 
@@ -160,6 +159,12 @@ class MessageSolver:
     ) -> None:
         check_message_mode(problem, options)
         settings.check_samples(problem.n_samples)
+        if settings.label_epsilon is not None:
+            # Claiming it without drawing it would be worse than not having it.
+            raise ConfigError(
+                "label_epsilon: mode 'message' does not randomise labels; leave it out: "
+                "labels are not protected"
+            )
         self.problem = clipped_problem(problem)
         self.options, self.settings = options, settings
         self.ledger, self.outbox = ledger or Ledger(), outbox or Outbox()

@@ -1,0 +1,112 @@
+"""``fastadmm privacy`` and ``fastadmm audit``: figures, files, and one clear line for every mistake."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import pytest
+from fastadmm.data_tools.synthetic import make_vertical_classification
+from fastadmm.errors import ConfigError, ExitCode
+from fastadmm.privacy.accounting import epsilon_of, noise_multiplier
+from fastadmm.privacy.plan import plan_budget
+from fastadmm.privacy.sensitivity import replace_one_sensitivity
+
+from run_tools import run, write_blocks
+
+
+def shown(capsys, *arguments):
+    assert run(*arguments, "--json") == ExitCode.OK
+    return json.loads(capsys.readouterr().out)
+
+
+def test_each_of_three_follows_from_the_other_two(capsys):
+    noise = shown(capsys, "privacy", "--epsilon", 1, "--rounds", 10)
+    assert noise["multiplier"] == pytest.approx(noise_multiplier(1.0, 1e-5, 10))
+    epsilon = shown(capsys, "privacy", "--rounds", 10, "--noise", noise["multiplier"], "--parties", 2)
+    assert epsilon["epsilon"] == pytest.approx(1.0, rel=1e-9)
+    assert epsilon["joint"] == pytest.approx(1.465, abs=1e-3)
+    rounds = shown(capsys, "privacy", "--epsilon", 1, "--noise", noise["multiplier"])
+    assert rounds["rounds"] == 10
+
+
+def test_sigma_of_the_message_mode_and_the_papers_figure(capsys):
+    found = shown(
+        capsys, "privacy", "--epsilon", 4, "--rounds", 1, "--mu", 100, "--ball", 5, "--message-clip", 1
+    )
+    assert found["theorem"] == "T3"
+    assert found["sensitivity"] == pytest.approx(replace_one_sensitivity(5, 5, 100, 1).value, abs=1e-5)
+    plan = plan_budget(1.1e-4, rounds=10, multiplier=math.sqrt(2 * math.log(1.25e5)))
+    assert plan.epsilon == pytest.approx(epsilon_of(math.sqrt(10) / plan.multiplier, 1.1e-4))
+    assert plan.paper > 10 * plan.epsilon
+    assert plan.discrete > plan.epsilon
+    assert run("privacy", "--epsilon", 4, "--rounds", 1) == ExitCode.OK
+    assert "unproved: its Lemma 1 is false" in capsys.readouterr().out
+
+
+def test_plot(tmp_path, capsys):
+    for name in ("a.svg", "a.png"):
+        assert run("privacy", "--epsilon", 1, "--rounds", 5, "--plot", tmp_path / name) == ExitCode.OK
+        assert (tmp_path / name).stat().st_size > 1000
+    assert run("privacy", "--epsilon", 1, "--rounds", 5, "--plot", tmp_path / "a.txt") == ExitCode.CONFIG
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        [],
+        ["--epsilon", 1],
+        ["--epsilon", 1, "--rounds", 1, "--noise", 1],
+        ["--epsilon", -1, "--rounds", 1],
+        ["--epsilon", 1, "--rounds", 1, "--delta", 2],
+        ["--epsilon", 1, "--noise", 0.001],
+        ["--epsilon", 1, "--rounds", 1, "--mu", 1, "--adjacency", "column"],
+    ],
+)
+def test_mistakes_are_one_line(arguments, capsys):
+    assert run("privacy", *arguments) == ExitCode.CONFIG
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_plans_need_two_of_three():
+    with pytest.raises(ConfigError, match="give two of"):
+        plan_budget(1e-5, epsilon=1.0)
+
+
+def test_statement_and_audit_of_a_run(tmp_path, capsys):
+    blocks, y, _ = make_vertical_classification(300, (4, 3))
+    data = write_blocks(tmp_path / "a.parts", blocks, y)
+    private = ["--privacy", "message", "--epsilon", 2, "--delta", 1e-4, "-q"]
+    assert run("train", data, "-o", tmp_path / "run", "--lambda", 1e-2, *private) == ExitCode.OK
+    assert run("train", data, "-o", tmp_path / "plain", "-q") == ExitCode.OK
+    capsys.readouterr()
+    for path in ("run", "run/model"):
+        assert run("privacy", tmp_path / path) == ExitCode.OK
+        assert "epsilon = 2 at delta = 0.0001" in capsys.readouterr().out
+    assert run("privacy", tmp_path / "plain") == ExitCode.OK
+    assert "epsilon = infinity" in capsys.readouterr().out
+    assert run("privacy", data) == ExitCode.STORAGE
+    assert run("audit", tmp_path / "plain") == ExitCode.CONFIG
+    capsys.readouterr()
+    assert run("audit", tmp_path / "run", "--trials", 4000, "--canaries", "--json") == ExitCode.OK
+    found = json.loads(capsys.readouterr().out)
+    assert not found["flagged"]
+    assert len(found["checks"]) == 4  # rank, game, two parties' canaries
+
+    # a run whose record says that it used a quarter of the noise
+    record = json.loads((tmp_path / "run" / "privacy.json").read_text())
+    record["mechanism"]["sigma"] /= 4
+    record["mechanism"]["grid"] /= 4
+    (tmp_path / "run" / "privacy.json").write_text(json.dumps(record))
+    assert run("audit", tmp_path / "run", "--trials", 4000) == ExitCode.PRIVACY
+    assert "FLAGGED" in capsys.readouterr().out
+    (tmp_path / "run" / "privacy.json").write_text("{}x")
+    assert run("audit", tmp_path / "run") == ExitCode.FORMAT
+
+
+def test_audit_of_the_papers_calibration(capsys):
+    assert run("audit", "--paper", 66, "--trials", 20_000) == ExitCode.PRIVACY
+    assert "FLAGGED  Lemma 1 of the paper" in capsys.readouterr().out
+    assert run("audit") == ExitCode.CONFIG
+    assert run("audit", "--epsilon", 1, "--canaries") == ExitCode.CONFIG
