@@ -112,7 +112,7 @@ def convert(
     dtype : {"float64", "float32"}, optional
         Type of the stored features.
     task : {"auto", "classification", "regression"}, optional
-        "auto": two distinct labels make a classification.
+        "auto": two distinct labels, or text, make a classification.
     storage : {"auto", "dense", "csr"}, optional
         "auto": sparse sources are stored CSR, unless more than half of a party's values are non-zero.
     features : int, optional
@@ -322,7 +322,7 @@ class _Like:
     party_features: list[list[str]]
     dtype: str
     task: str
-    classes: tuple[str, str] | None
+    classes: tuple[str, ...] | None
 
     @property
     def feature_names(self) -> list[str]:

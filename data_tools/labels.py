@@ -6,10 +6,11 @@ from dataclasses import dataclass
 
 import numpy as np
 from fastadmm.errors import InputError
+from fastadmm.targets import MAX_CLASSES as MOST
 
 __all__ = ["LabelCollector", "Labels", "label_text"]
 
-#: Integer labels with at most this many distinct values may be classes or a target: the user has to say.
+#: Integer labels with 3 to this many distinct values may be classes or a target: the user has to say.
 MAX_CLASSES = 20
 
 
@@ -20,15 +21,16 @@ class Labels:
     Attributes
     ----------
     y : ndarray
-        ``(N,)`` float64: 0.0 and 1.0 for classification (1.0 is the positive class), else the target.
+        ``(N,)`` float64: class numbers for classification (of two, 1.0 is the positive class), else
+        the target.
     task : {"classification", "regression"}
     classes : tuple of str or None
-        Original labels of 0.0 and 1.0, as text; None for regression.
+        Original labels of class 0, 1 and so on, as text; None for regression.
     """
 
     y: np.ndarray
     task: str
-    classes: tuple[str, str] | None
+    classes: tuple[str, ...] | None
 
 
 def label_text(value: float | str) -> str:
@@ -80,21 +82,21 @@ class LabelCollector:
             self._chunks.append(np.array(labels, dtype=np.float64))
             return
         codes = [self._words.setdefault(label_text(label), len(self._words)) for label in labels]
-        if len(self._words) > MAX_CLASSES:
+        if len(self._words) > MOST:
             shown = ", ".join(sorted(self._words)[:5])
             raise InputError(
-                f"{self.path}: labels are text with more than {MAX_CLASSES} distinct values ({shown}, ...): "
+                f"{self.path}: labels are text with more than {MOST} distinct values ({shown}, ...): "
                 "choose another label column"
             )
         self._chunks.append(np.array(codes, dtype=np.int64))
 
-    def finish(self, task: str = "auto", classes: tuple[str, str] | None = None) -> Labels:
+    def finish(self, task: str = "auto", classes: tuple[str, ...] | None = None) -> Labels:
         """Check all labels and map them.
 
         Parameters
         ----------
         task : {"auto", "classification", "regression"}
-            With "auto", two distinct labels make a classification, text or a few distinct integers an error
+            With "auto", two distinct labels or text make a classification, a few distinct integers an error
             that asks, anything else a regression.
         classes : tuple of str, optional
             Mapping to reuse, from another partition (classification only).
@@ -106,7 +108,7 @@ class LabelCollector:
         Raises
         ------
         InputError
-            One class only; more than two; a label that is not in ``classes``; text for a regression.
+            One class only; too many; a label that is not in ``classes``; text for a regression.
         """
         if self._words:
             return self._finish_text(task, classes)
@@ -119,16 +121,14 @@ class LabelCollector:
             if len(distinct) <= MAX_CLASSES and np.all(distinct == np.round(distinct)):
                 raise InputError(
                     f"{self.path}: {len(distinct)} distinct whole-number labels ({_listing(distinct)}): for "
-                    "a regression pass --task regression; for a classification keep the rows of two classes"
+                    "a regression pass --task regression, for classes --task classification"
                 )
             return Labels(y, "regression", None)
         texts = [label_text(value) for value in distinct]
-        positive = self._positive(texts, classes)
-        if classes is None:
-            classes = (texts[0], texts[1])
-        return Labels(np.isin(y, distinct[positive]).astype(np.float64), "classification", classes)
+        numbers = self._numbers(texts, classes)
+        return Labels(numbers[np.searchsorted(distinct, y)], "classification", classes or tuple(texts))
 
-    def _finish_text(self, task: str, classes: tuple[str, str] | None) -> Labels:
+    def _finish_text(self, task: str, classes: tuple[str, ...] | None) -> Labels:
         if task == "regression":
             word = next(word for word in self._words if not _is_number(word))
             raise InputError(f"{self.path}: label {word!r} is not a number, as a regression needs")
@@ -147,33 +147,33 @@ class LabelCollector:
         coded = np.concatenate(chunks)
         texts = list(self._words)
         order = sorted(range(len(texts)), key=texts.__getitem__)
-        positive = self._positive([texts[i] for i in order], classes)
-        if classes is None:
-            classes = (texts[order[0]], texts[order[1]])
-        codes_positive = [order[i] for i, flag in enumerate(positive) if flag]
-        return Labels(np.isin(coded, codes_positive).astype(np.float64), "classification", classes)
+        in_order = [texts[i] for i in order]
+        numbers = np.empty(len(texts))
+        numbers[order] = self._numbers(in_order, classes)
+        return Labels(numbers[coded], "classification", classes or tuple(in_order))
 
-    def _positive(self, texts: list[str], classes: tuple[str, str] | None) -> np.ndarray:
-        """Which of the distinct labels, in sorted order, is the positive class."""
+    def _numbers(self, texts: list[str], classes: tuple[str, ...] | None) -> np.ndarray:
+        """Class number of each of the distinct labels, which are in sorted order."""
         if classes is not None:
             for text in texts:
                 if text not in classes:
-                    raise InputError(
-                        f"{self.path}: label {text!r} is neither {classes[0]!r} nor {classes[1]!r}, the "
-                        "classes of the partition given by --like"
-                    )
-            return np.array([text == classes[1] for text in texts], dtype=bool)
+                    if len(classes) == 2:
+                        none = f"is neither {classes[0]!r} nor {classes[1]!r}, the classes"
+                    else:
+                        none = f"is none of {_listing(list(classes))}, the classes"
+                    raise InputError(f"{self.path}: label {text!r} {none} of the partition given by --like")
+            return np.array([classes.index(text) for text in texts], dtype=np.float64)
         if len(texts) == 1:
             raise InputError(
                 f"{self.path}: only one class, label {texts[0]!r} in every row: nothing to learn"
             )
-        if len(texts) > 2:
+        if len(texts) > MOST:
             advice = "; for a regression pass --task regression" if all(map(_is_number, texts)) else ""
             raise InputError(
-                f"{self.path}: {len(texts)} classes ({_listing(texts)}), but exactly two are supported: keep "
-                f"the rows of two classes, or merge classes into two{advice}"
+                f"{self.path}: {len(texts)} classes ({_listing(texts)}), but at most {MOST} are supported"
+                f"{advice}"
             )
-        return np.array([False, True])
+        return np.arange(len(texts), dtype=np.float64)
 
 
 def _is_number(text: str) -> bool:

@@ -14,7 +14,7 @@ from numbers import Integral, Real
 from typing import Any, ClassVar, Self
 
 import numpy as np
-from scipy.special import expit, log_expit
+from scipy.special import expit, log_expit, log_softmax, softmax
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import Tags, check_array, check_random_state, check_X_y
@@ -86,7 +86,7 @@ class _SharingModel(BaseEstimator):
             ndarray, SciPy sparse or DataFrame; a list holds one matrix of
             shape (n_samples, d_m) per party, rows in the same order.
         y : array-like of shape (n_samples,)
-            Targets; for the classifier labels of any two values.
+            Targets; for the classifier labels of any two or more values.
         sample_weight : array-like of shape (n_samples,), optional
             Non-negative; a weight of 2 counts as the same sample twice.
 
@@ -113,13 +113,15 @@ class _SharingModel(BaseEstimator):
         parameters = {"l1_ratio": self.l1_ratio} if self.regularizer == "elastic_net" else None
         monitor = _monitor(self.callbacks)
         blocks, y, columns = self._training_input(X, y)
+        encoded = self._encode(y)
+        loss = self._loss_of_targets(loss)
         if sample_weight is not None:
             sample_weight = _check_sample_weight(
                 sample_weight, blocks[0], dtype=np.float64, ensure_non_negative=True
             )
         problem = make_problem(
             blocks,
-            self._encode(y),
+            encoded,
             loss=loss.name,
             loss_parameters=loss.parameters,
             lam=self.alpha,
@@ -132,7 +134,7 @@ class _SharingModel(BaseEstimator):
         result = self._solve(problem, options, monitor)
         if result.status is Status.DIVERGED:
             raise DivergenceError(result.message)
-        coef = np.empty(self.n_features_in_)
+        coef = np.empty((self.n_features_in_, *result.weights[0].shape[1:]))
         for held, weights in zip(columns, result.weights):
             coef[held] = weights
         self._set_model(coef, result.intercept)
@@ -185,12 +187,16 @@ class _SharingModel(BaseEstimator):
 
         return clip_rows(block)
 
+    def _loss_of_targets(self, loss: Loss) -> Loss:
+        """The loss, after a look at the encoded targets."""
+        return loss
+
     def _encode(self, y: Array) -> Array:
         """Targets as the loss takes them, of shape (N,)."""
         raise NotImplementedError
 
-    def _set_model(self, coef: Array, intercept: float) -> None:
-        """Set ``coef_`` and ``intercept_`` from weights of shape (d,) in the order of X."""
+    def _set_model(self, coef: Array, intercept: Any) -> None:
+        """Set ``coef_`` and ``intercept_`` from weights of shape (d,) or (d, C) in the order of X."""
         raise NotImplementedError
 
     def _checked_loss(self) -> Loss:
@@ -243,12 +249,13 @@ class _SharingModel(BaseEstimator):
         return [take_columns(X, held) for held in columns], y, columns
 
     def _predictor(self, X: Any) -> Array:
-        """Linear predictor of shape (N,) for a matrix or a list of blocks."""
+        """Linear predictor of shape (N,), or (N, C), for a matrix or a list of blocks."""
         check_is_fitted(self, "coef_")
         if not is_block_list(X):
             X = validate_data(self, X, accept_sparse="csr", dtype=np.float64, reset=False)
             if not getattr(self, "clips_rows_", False):
-                return X @ np.ravel(self.coef_) + self.intercept_
+                by_class = self.party_coefs_[0].ndim == 2
+                return X @ (self.coef_.T if by_class else np.ravel(self.coef_)) + self.intercept_
             blocks = [take_columns(X, held) for held in self.party_columns_]
             return self._sum(blocks)
         widths = [len(held) for held in self.party_columns_]
@@ -291,14 +298,16 @@ class _SharingModel(BaseEstimator):
 
 
 class ADMMSharingClassifier(ClassifierMixin, _SharingModel):
-    r"""Logistic regression over vertically split features by ADMM sharing.
+    r"""Logistic regression, of two or more classes, over vertically split features by ADMM sharing.
 
     Minimises, over the parties' weights :math:`x_m` and the intercept b,
 
     .. math:: F = \frac1W \sum_i s_i \log(1 + e^{-\tilde y_i z_i}) + \frac{\alpha}{2} \sum_m \|x_m\|^2,
               \qquad z = b + \sum_m D_m x_m
 
-    with sample weights s, their sum W and labels :math:`\tilde y = \pm 1`. The
+    with sample weights s, their sum W and labels :math:`\tilde y = \pm 1`; with more than
+    two classes multinomial regression, :math:`\log \sum_c e^{z_{ic}} - z_{i y_i}` with
+    weights and an intercept per class. The
     model is that of scikit-learn's ``LogisticRegression(C=1 / (W * alpha))``,
     however the columns are split.
 
@@ -342,21 +351,22 @@ class ADMMSharingClassifier(ClassifierMixin, _SharingModel):
     constraint : str, Constraint or None, default=None
         Set of each party's weights: "nonnegative", "box:-1,1", "ball:2.5"; None for none.
     loss : str, default="auto"
-        "logistic" (auto, as in F above), "hinge", "squared_hinge" or "smoothed_hinge", a parameter
-        after a colon: ``"smoothed_hinge:0.5"``; or "sigmoid", which is not convex. All
-        but the logistic predict classes and scores, and no probabilities. See ``docs/losses.md``.
+        "auto" is "logistic" for two classes, as in F above, and "multinomial" for more, which
+        can also be asked for with two. "hinge", "squared_hinge" or "smoothed_hinge", a parameter
+        after a colon: ``"smoothed_hinge:0.5"``, or "sigmoid", which is not convex, are for two
+        classes, and predict classes and scores, and no probabilities. See ``docs/losses.md``.
     privacy : fastadmm.Privacy or None, default=None
         Differential privacy of what parties send, see ``docs/privacy.md``; None for none.
 
     Attributes
     ----------
-    classes_ : ndarray of shape (2,)
-        The two labels, sorted; the second is the positive class.
-    coef_ : ndarray of shape (1, d)
-        Weights in the order of the columns of X.
-    intercept_ : ndarray of shape (1,)
-        Intercept; zero where none is fitted.
-    party_coefs_ : list of ndarray of shape (d_m,)
+    classes_ : ndarray of shape (C,)
+        The labels, sorted; of two the second is the positive class.
+    coef_ : ndarray of shape (1, d) or (C, d)
+        Weights in the order of the columns of X; one row per class with the multinomial loss.
+    intercept_ : ndarray of shape (1,) or (C,)
+        Intercepts; zero where none are fitted. Those of the multinomial loss sum to zero.
+    party_coefs_ : list of ndarray of shape (d_m,) or (d_m, C)
         Each party's weights, in the order of its columns.
     party_columns_ : list of ndarray of shape (d_m,)
         Each party's columns, as numbers of columns of X.
@@ -407,20 +417,34 @@ class ADMMSharingClassifier(ClassifierMixin, _SharingModel):
     def _encode(self, y: Array) -> Array:
         check_classification_targets(y)
         kind = type_of_target(y, input_name="y")
-        if kind != "binary":
-            # The first sentence is the one that scikit-learn's checks look for.
-            raise InputError(f"Only binary classification is supported. The type of the target is {kind}.")
+        if kind not in ("binary", "multiclass"):
+            raise InputError(f"y: one label per sample is needed. The type of the target is {kind}.")
         self.classes_, codes = np.unique(y, return_inverse=True)
         if len(self.classes_) < 2:
             raise InputError(f"y: only one class is present ({self.classes_[0]!r}); two are needed")
         return codes.astype(np.float64)
 
-    def _set_model(self, coef: Array, intercept: float) -> None:
-        self.coef_ = coef[np.newaxis]
-        self.intercept_ = np.array([intercept])
+    def _loss_of_targets(self, loss: Loss) -> Loss:
+        n_classes = len(self.classes_)
+        if n_classes == 2 or loss.vector:
+            return loss
+        if self.loss == "auto":
+            return parse_loss("multinomial")
+        # The first sentence is the one that scikit-learn's checks look for.
+        raise ConfigError(
+            "Only binary classification is supported. The type of the target is multiclass, with "
+            f"{n_classes} classes, and loss {loss.name} is for two; choose multinomial or auto"
+        )
+
+    def _set_model(self, coef: Array, intercept: Any) -> None:
+        self.coef_ = np.ascontiguousarray(coef.T) if coef.ndim == 2 else coef[np.newaxis]
+        self.intercept_ = np.array(intercept) if coef.ndim == 2 else np.array([intercept])
 
     def decision_function(self, X: Any) -> Array:
         """Score of the positive class ``classes_[1]``: for the logistic loss its log-odds.
+
+        With the multinomial loss the linear predictor of every class; with two
+        classes the difference of theirs, which is the log-odds of the second.
 
         Parameters
         ----------
@@ -429,13 +453,17 @@ class ADMMSharingClassifier(ClassifierMixin, _SharingModel):
 
         Returns
         -------
-        ndarray of shape (n_samples,)
+        ndarray of shape (n_samples,), or (n_samples, C) with more than two classes
         """
-        return self._predictor(X)
+        z = self._predictor(X)
+        return z[:, 1] - z[:, 0] if z.ndim == 2 and z.shape[1] == 2 else z
 
     def predict(self, X: Any) -> Array:
         """Most probable class of each sample, of shape (n_samples,); X as in :meth:`decision_function`."""
-        positive = self._predictor(X) > 0
+        z = self.decision_function(X)
+        if z.ndim == 2:
+            return self.classes_[np.argmax(z, axis=1)]
+        positive = z > 0
         return self.classes_[positive.astype(np.intp)]
 
     def _has_probabilities(self) -> bool:
@@ -446,19 +474,24 @@ class ADMMSharingClassifier(ClassifierMixin, _SharingModel):
 
     @available_if(_has_probabilities)
     def predict_proba(self, X: Any) -> Array:
-        """Probability of each class, of shape (n_samples, 2); X as in :meth:`decision_function`."""
-        z = self._predictor(X)
+        """Probability of each class, of shape (n_samples, C); X as in :meth:`decision_function`."""
+        z = self.decision_function(X)
+        if z.ndim == 2:
+            return softmax(z, axis=1)
         return np.column_stack([expit(-z), expit(z)])
 
     @available_if(_has_probabilities)
     def predict_log_proba(self, X: Any) -> Array:
         """Logarithm of :meth:`predict_proba`, without underflow."""
-        z = self._predictor(X)
+        z = self.decision_function(X)
+        if z.ndim == 2:
+            return log_softmax(z, axis=1)
         return np.column_stack([log_expit(-z), log_expit(z)])
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
-        tags.classifier_tags.multi_class = False
+        # The hinge losses are for two classes only.
+        tags.classifier_tags.multi_class = self.loss in ("auto", "multinomial")
         return tags
 
 

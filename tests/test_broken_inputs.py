@@ -118,13 +118,6 @@ CASES = [
     Case(
         "svm three classes", "bad.svm", b"1 1:1\n2 2:1\n3 1:1\n", r"bad.svm: 3 distinct .*\(1, 2, 3\).*--task"
     ),
-    Case(
-        "svm three classes, chosen",
-        "bad.svm",
-        b"1 1:1\n2 2:1\n3 1:1\n",
-        r"bad.svm: 3 classes \(1, 2, 3\)",
-        [*TWO, "--task", "classification"],
-    ),
     Case("svm too many parties", "bad.svm", SVM, "bad.svm: 9 parties, but only 5", ["--parties", "9"]),
     Case(
         "svm widths too small",

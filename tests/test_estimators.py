@@ -72,7 +72,11 @@ def reference_regressor(
 
 # Two of the checks compare predictions to 7 digits, so they need a gap to match.
 @parametrize_with_checks(
-    [ADMMSharingClassifier(alpha=1e-2, tol=1e-15), ADMMSharingRegressor(alpha=1e-2, tol=1e-15)]
+    [
+        ADMMSharingClassifier(alpha=1e-2, tol=1e-15),
+        ADMMSharingClassifier(alpha=1e-2, tol=1e-15, loss="multinomial"),
+        ADMMSharingRegressor(alpha=1e-2, tol=1e-15),
+    ]
 )
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_scikit_learn_checks(estimator: Any, check: Any) -> None:
@@ -83,7 +87,8 @@ def test_tags() -> None:
     for estimator in (ADMMSharingClassifier(), ADMMSharingRegressor()):
         assert get_tags(estimator).input_tags.sparse
         assert get_tags(estimator).target_tags.required
-    assert not get_tags(ADMMSharingClassifier()).classifier_tags.multi_class
+    for loss, several in (("auto", True), ("multinomial", True), ("logistic", False), ("hinge", False)):
+        assert get_tags(ADMMSharingClassifier(loss=loss)).classifier_tags.multi_class is several
 
 
 # --- the models are scikit-learn's
@@ -431,8 +436,11 @@ def test_mistakes_in_the_data() -> None:
     bad = X.copy()
     bad[3, 1] = np.nan
     classifier = ADMMSharingClassifier()
-    with pytest.raises(ValueError, match=r"Only binary classification is supported\..*multiclass"):
-        classifier.fit(X, np.arange(6) % 3)
+    for loss in ("logistic", "hinge"):
+        with pytest.raises(
+            ConfigError, match=r"Only binary classification is supported\..*choose multinomial"
+        ):
+            ADMMSharingClassifier(loss=loss).fit(X, np.arange(6) % 3)
     with pytest.raises(InputError, match="only one class is present"):
         classifier.fit(X, np.zeros(6, dtype=int))
     with pytest.raises(InputError, match="only one class is present"):

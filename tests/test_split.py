@@ -108,6 +108,23 @@ def test_two_classes(chunks: tuple, classes: tuple, y: list) -> None:
     np.testing.assert_array_equal(labels.y, y)
 
 
+@pytest.mark.parametrize(
+    ("chunks", "options", "classes", "y"),
+    [
+        (([3, 1], [2, 1]), {"task": "classification"}, ("1", "2", "3"), [2, 0, 1, 0]),
+        (([10, 9, 2],), {"task": "classification"}, ("2", "9", "10"), [2, 1, 0]),
+        ((["red", "blue"], ["green"]), {}, ("blue", "green", "red"), [2, 0, 1]),
+        (([1, 2], ["one"]), {}, ("1", "2", "one"), [0, 1, 2]),
+        (([7, 3],), {"task": "classification", "classes": ("9", "7", "3")}, ("9", "7", "3"), [1, 2]),
+    ],
+)
+def test_more_than_two_classes(chunks: tuple, options: dict, classes: tuple, y: list) -> None:
+    labels = finish(*chunks, **options)
+    assert labels.task == "classification"
+    assert labels.classes == classes
+    np.testing.assert_array_equal(labels.y, y)
+
+
 def test_regression() -> None:
     assert finish([1.5, 2.5, 3.5]).task == "regression"
     assert finish(list(range(50))).task == "regression"
@@ -121,14 +138,22 @@ def test_regression() -> None:
     ("chunks", "options", "message"),
     [
         (([1, 2, 3],), {}, r"3 distinct whole-number labels \(1, 2, 3\).*--task regression"),
-        (([1, 2, 3],), {"task": "classification"}, r"3 classes \(1, 2, 3\), but exactly two"),
+        (
+            ([float(i) for i in range(1001)],),
+            {"task": "classification"},
+            r"1001 classes \(0, 1, 2, .*, \.\.\.\), but at most 1000 are supported; for a regression",
+        ),
         (([1, 1],), {}, "only one class, label '1' in every row"),
         ((["a"],), {}, "only one class, label 'a'"),
-        ((["a", "b", "c"],), {}, r"3 classes \(a, b, c\)"),
         ((["a", "b"],), {"task": "regression"}, "label 'a' is not a number"),
         (([float(i) for i in range(30)], ["x"]), {}, "numbers except 'x'"),
-        (([f"w{i}" for i in range(30)],), {}, "text with more than 20"),
+        (([f"w{i}" for i in range(1001)],), {}, "text with more than 1000"),
         (([1, 2],), {"task": "classification", "classes": ("-1", "1")}, "label '2' is neither '-1' nor '1'"),
+        (
+            ([1, 4],),
+            {"task": "classification", "classes": ("1", "2", "3")},
+            "label '4' is none of 1, 2, 3, the",
+        ),
     ],
 )
 def test_label_faults(chunks: tuple, options: dict, message: str) -> None:

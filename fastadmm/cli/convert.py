@@ -116,7 +116,7 @@ def convert(
     task: Annotated[
         Task | None,
         typer.Option(
-            help="Two distinct labels are classes, unless said otherwise (default: auto).",
+            help="Two distinct labels, or words, are classes, unless said otherwise (default: auto).",
             rich_help_panel=_VALUES,
         ),
     ] = None,
@@ -243,8 +243,8 @@ def _summary(partition: Partition) -> dict[str, Any]:
     assert labels is not None
     classes = None
     if labels.classes is not None:
-        positive = int(labels.y.sum())
-        classes = {labels.classes[0]: labels.n_samples - positive, labels.classes[1]: positive}
+        counts = [int((labels.y == c).sum()) for c in range(len(labels.classes))]
+        classes = dict(zip(labels.classes, counts))
     return {
         "partition": str(partition.path),
         "source": partition.source,
@@ -279,6 +279,6 @@ def _show(summary: dict[str, Any]) -> None:
         stored = f"csr, {party['nnz']} non-zeros" if party["kind"] == "csr" else "dense"
         lines.append(f"  {party['name']}: {party['n_features']} features, {stored}, {party['dtype']}")
     if summary["classes"] is not None:
-        (first, n0), (second, n1) = summary["classes"].items()
-        lines.append(f"  labels: {first} -> 0 ({n0} rows), {second} -> 1 ({n1} rows)")
+        named = (f"{name} -> {c} ({n} rows)" for c, (name, n) in enumerate(summary["classes"].items()))
+        lines.append(f"  labels: {', '.join(named)}")
     typer.echo("\n".join(lines))

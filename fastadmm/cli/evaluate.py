@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -32,7 +32,27 @@ def evaluate(
     table.add_column("metric")
     table.add_column("value", justify="right")
     for name, value in document["metrics"].items():
+        if isinstance(value, list):
+            continue  # one row per class, below
         if isinstance(value, dict):
             name, value = "expected calibration error", value["expected_calibration_error"]
         table.add_row(name.replace("_", " "), "–" if value is None else f"{value:.6f}")
     Console().print(table)
+    if "classes" in document["metrics"]:
+        Console().print(_class_table(document["metrics"]["classes"]))
+
+
+def _class_table(rows: list[dict[str, Any]]) -> Any:
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(title="classes")
+    table.add_column("class")
+    names = ("weight", "precision", "recall", "auc")
+    for name in names:
+        table.add_column(name, justify="right")
+    for row in rows:
+        cells = ["–" if row[name] is None else f"{row[name]:.6g}" for name in names]
+        # A name in brackets must not be taken for markup.
+        table.add_row(Text(row["name"] if row["name"].isprintable() else ascii(row["name"])), *cells)
+    return table

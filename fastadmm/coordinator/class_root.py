@@ -16,7 +16,7 @@ Array = np.ndarray
 
 _MAX_STEPS = 200
 
-#: Longest step at first, in units of log-odds; a nearly flat function sends Newton far beyond any root.
+#: Longest step at first, in units of log-odds.
 _FIRST_REACH = 4.0
 
 
@@ -25,9 +25,12 @@ def class_root(
 ) -> Array:
     r"""Find where the gradient of a convex function of C intercepts vanishes.
 
-    Newton's method on vectors of sum zero. A step is halved while the slope
-    along it has turned to more than half of what it was: the function is
-    convex, so the minimum along the step has then been passed by far.
+    Newton's method on vectors of sum zero with Levenberg's damping
+    :math:`\|g\|_\infty / R`, which holds a step to the reach R where the
+    function is flat and vanishes with the gradient, so that convergence stays
+    quadratic. The reach is halved where the slope along the step has turned to
+    more than a tenth of what it was (the function is convex, so its minimum
+    along the step has been passed), and doubled where a quarter of it is left.
 
     Parameters
     ----------
@@ -47,49 +50,40 @@ def class_root(
     """
     point = start - start.mean()
     gradient, hessian = function(point)
+    reach = _FIRST_REACH
     for _ in range(_MAX_STEPS):
-        step = _newton_step(gradient, hessian)
+        step = _damped_step(gradient, hessian, reach)
         slope = float(gradient @ step)
         size = float(np.abs(step).max())
         if not (math.isfinite(slope) and slope < 0.0) or size <= tolerance * (1.0 + np.abs(point).max()):
-            return point
-        reach = _FIRST_REACH + 2.0 * float(np.abs(point - start).max())
-        length = min(1.0, reach / size)
-        best = float(np.abs(gradient).sum())
-        while True:
-            trial = point + length * step
-            trial_gradient, trial_hessian = function(trial)
-            if float(trial_gradient @ step) <= -0.5 * slope:
+            break
+        trial = point + step
+        trial_gradient, trial_hessian = function(trial)
+        after = float(trial_gradient @ step)
+        if not after <= -0.1 * slope:
+            reach = 0.5 * min(reach, size)
+            if reach < 1e-12:
                 break
-            length *= 0.5
-            if length < 1e-10:
-                function(point)
-                return point
-        if size <= 1e-6 and not float(np.abs(trial_gradient).sum()) < best:
-            function(point)  # rounding decides from here on
-            return point
+            continue
+        if size <= 1e-6 and not np.abs(trial_gradient).sum() < np.abs(gradient).sum():
+            break  # rounding decides from here on
         point, gradient, hessian = trial, trial_gradient, trial_hessian
+        if after <= 0.25 * slope:
+            reach *= 2.0
+    function(point)
     return point
 
 
-def _newton_step(gradient: Array, hessian: Array) -> Array:
-    """Newton step among vectors of sum zero; zero where the function is flat."""
+def _damped_step(gradient: Array, hessian: Array, reach: float) -> Array:
+    """Newton step among vectors of sum zero, no longer than about the reach."""
     classes = len(gradient)
     gradient = gradient - gradient.mean()
-    scale = float(np.trace(hessian)) / classes
-    if not (math.isfinite(scale) and scale > 0.0):
+    steepest = float(np.abs(gradient).max())
+    if not (math.isfinite(steepest) and steepest > 0.0 and np.isfinite(hessian).all()):
         return np.zeros(classes)
+    damping = steepest / reach
     # On constants the Hessian vanishes: any positive value there will do.
-    full = hessian + scale / classes
-    diagonal = np.diag_indices(classes)
-    ridge = 0.0
-    while ridge < 1.0:
-        full[diagonal] += ridge * scale
-        try:
-            factor = np.linalg.cholesky(full)
-        except np.linalg.LinAlgError:
-            ridge = max(1e-15, 100.0 * ridge)
-        else:
-            step = -np.linalg.solve(factor.T, np.linalg.solve(factor, gradient))
-            return step - step.mean()
-    return -gradient / scale
+    full = hessian + (float(np.trace(hessian)) + damping) / classes**2
+    full[np.diag_indices(classes)] += damping
+    step = -np.linalg.solve(full, gradient)
+    return step - step.mean()

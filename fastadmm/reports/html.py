@@ -351,10 +351,28 @@ def _evaluation(evaluation: dict[str, Any] | None) -> dict[str, Any] | None:
     names = list(dict.fromkeys(name for _, metrics in models for name in scalars(metrics)))
     return {
         "data": str(evaluation.get("data") or ""),
+        "classes": _class_rows(evaluation["metrics"].get("classes")),
         "header": ["metric", *(model for model, _ in models)],
         "rows": [
             [metric_label(name), *(format_number(metrics.get(name), 5, zeros=True) for _, metrics in models)]
             for name in names
+        ],
+    }
+
+
+def _class_rows(classes: Any) -> dict[str, Any] | None:
+    """Table of a multinomial model's classes."""
+    if not isinstance(classes, list) or not all(isinstance(row, dict) for row in classes):
+        return None
+    names = ("weight", "precision", "recall", "auc")
+    return {
+        "header": ["class", *("AUC" if name == "auc" else name for name in names)],
+        "rows": [
+            [
+                str(row.get("name")),
+                *(format_number(row.get(n) if _plain_value(row.get(n)) else None, 4) for n in names),
+            ]
+            for row in classes
         ],
     }
 

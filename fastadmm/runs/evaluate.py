@@ -34,7 +34,12 @@ def evaluate_partition(model: Path, data: Path) -> dict[str, Any]:
         If the partition's classes are not the model's.
     """
     from fastadmm.losses import get_loss
-    from fastadmm.metrics import classification_metrics, quick_metrics, regression_metrics
+    from fastadmm.metrics import (
+        classification_metrics,
+        multiclass_metrics,
+        quick_metrics,
+        regression_metrics,
+    )
 
     predictions = predict_partition(model, data, require_labels=True)
     labels, trained = predictions.partition.labels, predictions.model
@@ -50,6 +55,8 @@ def evaluate_partition(model: Path, data: Path) -> dict[str, Any]:
         )
     if trained.task != "classification":
         metrics = regression_metrics(labels.y, predictions.mean, labels.sample_weight)
+    elif get_loss(trained.loss).vector:
+        metrics = multiclass_metrics(labels.y, predictions.mean, trained.classes or (), labels.sample_weight)
     elif get_loss(trained.loss).probabilistic:
         metrics = classification_metrics(labels.y, predictions.mean, labels.sample_weight)
     else:

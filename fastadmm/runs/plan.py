@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from fastadmm.choice import SUBSPACE, choose_scheme
 from fastadmm.constraints import get_constraint
 from fastadmm.coordinator.coordinator import acceleration_memory
+from fastadmm.coordinator.multinomial import class_directions_per_party
 from fastadmm.coordinator.schemes import get_scheme
 from fastadmm.coordinator.subspace import directions_per_party
 from fastadmm.direction_party import choose_metric_solver
@@ -63,7 +64,11 @@ class Plan:
 
 
 def make_plan(
-    parties: Sequence[PartyData], test: Sequence[PartyData], n_samples: int, config: RunConfig
+    parties: Sequence[PartyData],
+    test: Sequence[PartyData],
+    n_samples: int,
+    config: RunConfig,
+    n_outputs: int = 1,
 ) -> Plan:
     """Estimate the peak memory of a run from the partition's headers.
 
@@ -73,6 +78,8 @@ def make_plan(
         Of the training partition, and of the test partition (empty without one).
     n_samples : int
     config : RunConfig
+    n_outputs : int
+        Classes C of the multinomial loss; 1 for the others.
 
     Returns
     -------
@@ -90,21 +97,24 @@ def make_plan(
         factorisation = sum(_metric_bytes(n_samples, p.n_features) for p in parties)
         # The messages' store doubles when it is full.
         state, history = 8 * n_samples * 2 * m * directions_per_party(m), 0
+        if n_outputs > 1:
+            most = class_directions_per_party(m, n_samples, n_outputs)
+            state = 8 * n_samples * n_outputs * m * (most + most // 4)
     else:
         scheme = get_scheme(name)
         accelerate = (
             scheme.accelerated if config.acceleration == "auto" else config.acceleration == "anderson"
         )
-        memory = acceleration_memory(m, n_samples) if accelerate and convex else 0
+        memory = acceleration_memory(m, n_samples * n_outputs) if accelerate and convex else 0
         factorisation = sum(
             preparation_bytes(n_samples, p.n_features, config.x_update, ridge) for p in parties
         )
-        state = 3 * 8 * (m + 2) * n_samples
-        history = 2 * (memory + 1) * 8 * (m + 2) * n_samples if memory else 0
+        state = 3 * 8 * (m + 2) * n_samples * n_outputs
+        history = 2 * (memory + 1) * 8 * (m + 2) * n_samples * n_outputs if memory else 0
     return Plan(
         data=sum(_memory_bytes(p) for p in (*parties, *test)),
         factorisation=factorisation,
-        state=state + 8 * _WORK_VECTORS * n_samples,
+        state=state + 8 * _WORK_VECTORS * n_samples * n_outputs,
         acceleration=history,
     )
 

@@ -24,11 +24,12 @@ class Predictions:
     ----------
     ids : ndarray of shape (N,)
         Row ids of the partition.
-    score : ndarray of shape (N,)
-        Linear predictor z.
-    mean : ndarray of shape (N,)
+    score : ndarray of shape (N,) or (N, C)
+        Linear predictor z; of a multinomial model one per class.
+    mean : ndarray of shape (N,) or (N, C)
         Probability of class 1, or the predicted value; the score itself for
-        a hinge loss, which predicts no probability.
+        a hinge loss, which predicts no probability; the probability of every
+        class of a multinomial model.
     label : list of str or None
         Predicted class in the original labels.
     model : Model
@@ -69,7 +70,10 @@ def predict_partition(model: Path, data: Path, *, require_labels: bool = False) 
     z = trained.linear_predictor(partition)
     labels = None
     if trained.task == "classification" and trained.classes is not None:
-        labels = [trained.classes[1] if positive else trained.classes[0] for positive in (z > 0).tolist()]
+        if z.ndim == 2:
+            labels = [trained.classes[c] for c in np.argmax(z, axis=1).tolist()]
+        else:
+            labels = [trained.classes[1] if positive else trained.classes[0] for positive in (z > 0).tolist()]
     mean = get_loss(trained.loss).predict_mean(z)
     return Predictions(partition.parties[0].ids(), z, mean, labels, trained, partition)
 
@@ -77,7 +81,8 @@ def predict_partition(model: Path, data: Path, *, require_labels: bool = False) 
 def write_predictions(file: TextIO, predictions: Predictions) -> None:
     """Write predictions as CSV: ``id,score,probability,label`` or ``id,prediction``.
 
-    A hinge loss has no probabilities, and no column of them.
+    A hinge loss has no probabilities, and no column of them. A multinomial model
+    has a column for each class: ``id,probability_A,probability_B,...,label``.
 
     Parameters
     ----------
@@ -89,6 +94,14 @@ def write_predictions(file: TextIO, predictions: Predictions) -> None:
     if predictions.label is None:
         writer.writerow(["id", "prediction"])
         writer.writerows(zip(ids, map(repr, predictions.mean.tolist())))
+        return
+    if predictions.score.ndim == 2:
+        names = predictions.model.classes or ()
+        writer.writerow(["id", *(f"probability_{name}" for name in names), "label"])
+        writer.writerows(
+            [row, *map(repr, shares), label]
+            for row, shares, label in zip(ids, predictions.mean.tolist(), predictions.label)
+        )
         return
     scores = map(repr, predictions.score.tolist())
     loss = get_loss(predictions.model.loss)

@@ -20,7 +20,7 @@ import numpy as np
 from fastadmm.blocks import FeatureBlock, as_block
 from fastadmm.errors import ConfigError, FormatError, InputError, StorageError
 from fastadmm.history import RoundRecord, Status
-from fastadmm.losses import parse_loss
+from fastadmm.losses import Loss, parse_loss
 from fastadmm.problem import Problem, TestSet, make_problem
 from fastadmm.runs.checkpoint import checkpoints, restore_checkpoint, write_checkpoint
 from fastadmm.runs.config import (
@@ -257,16 +257,14 @@ def _load(config: RunConfig, display: Display) -> tuple[Partition, dict[str, Any
         test_partition = open_partition(config.test)
         check_same_columns(test_partition.parties, partition.parties, shown(config.test))
         _check_same_labels(test_partition, partition, config.test)
-    if config.loss == "auto":
-        loss = parse_loss("logistic" if partition.task == "classification" else "squared")
-    else:
-        loss = parse_loss(config.loss)
-    if loss.name == "logistic" and partition.task != "classification":
-        raise ConfigError(
-            f"key 'loss': logistic needs two classes, but {shown(config.data)} is a regression data set"
-        )
+    loss = _choose_loss(config, partition.task, labels)
+    n_outputs = len(labels.classes) if loss.vector and labels.classes is not None else 1
     plan = make_plan(
-        partition.parties, test_partition.parties if test_partition else [], partition.n_samples, config
+        partition.parties,
+        test_partition.parties if test_partition else [],
+        partition.n_samples,
+        config,
+        n_outputs,
     )
     display.note(
         f"{partition.n_samples} samples, {len(partition.parties)} parties "
@@ -295,6 +293,7 @@ def _load(config: RunConfig, display: Display) -> tuple[Partition, dict[str, Any
         offset=labels.offset,
         names=[p.name for p in partition.parties],
         test=test,
+        n_classes=n_outputs if loss.vector else None,
     )
     provenance = _provenance(partition)
     if test_partition is not None:
@@ -315,6 +314,26 @@ def load_problem(config: RunConfig, display: Display) -> Problem:
     Problem
     """
     return _load(config, display)[2]
+
+
+def _choose_loss(config: RunConfig, task: str, labels: LabelData) -> Loss:
+    """The loss asked for, or the one for this kind of labels; refused where they do not go together."""
+    n_classes = len(labels.classes) if labels.classes is not None else 0
+    if config.loss == "auto":
+        usual = "multinomial" if n_classes > 2 else "logistic"
+        return parse_loss(usual if task == "classification" else "squared")
+    loss = parse_loss(config.loss)
+    if loss.name in ("logistic", "multinomial") and task != "classification":
+        needs = "two classes" if loss.name == "logistic" else "classes"
+        raise ConfigError(
+            f"key 'loss': {loss.name} needs {needs}, but {shown(config.data)} is a regression data set"
+        )
+    if n_classes > 2 and not loss.vector:
+        raise ConfigError(
+            f"key 'loss': {loss.name} is for two classes, but {shown(config.data)} has {n_classes}; "
+            "choose multinomial or auto"
+        )
+    return loss
 
 
 def _check_same_labels(test: Partition, train: Partition, place: str) -> None:
@@ -512,9 +531,15 @@ def _result_document(solver: Any, result: SolveResult) -> dict[str, Any]:
                 solver.method.party_notes(), problem.blocks, last["weight_norms"]
             )
         ],
-        "intercept": result.intercept if np.isfinite(result.intercept) else None,
+        **_intercepts(result.intercept),
         "test": last["test"],
     }
+
+
+def _intercepts(intercept: Any) -> dict[str, Any]:
+    if np.ndim(intercept):
+        return {"intercept": None, "intercepts": [float(b) if np.isfinite(b) else None for b in intercept]}
+    return {"intercept": intercept if np.isfinite(intercept) else None}
 
 
 @contextmanager

@@ -169,9 +169,8 @@ def _labels(labels: LabelData) -> dict[str, Any]:
         "file_bytes": labels.path.stat().st_size,
     }
     if labels.classes is not None:
-        positive = int(np.count_nonzero(y))
         result["classes"] = list(labels.classes)
-        result["counts"] = [labels.n_samples - positive, positive]
+        result["counts"] = np.bincount(y.astype(np.int64), minlength=len(labels.classes)).tolist()
     else:
         result |= {"mean": float(y.mean()), "min": float(y.min()), "max": float(y.max())}
     return result

@@ -17,6 +17,7 @@ from fastadmm.store.atomic import shown
 from fastadmm.store.elements import GrowingArray, check_text, encode, read_array, read_attribute
 from fastadmm.store.h5file import h5_errors, open_output, read_h5
 from fastadmm.store.ids import IdWriter, read_ids, verified_digest
+from fastadmm.targets import MAX_CLASSES
 
 if TYPE_CHECKING:
     import h5py
@@ -24,7 +25,8 @@ if TYPE_CHECKING:
 __all__ = ["LABELS_TYPE", "LABELS_VERSIONS", "TASKS", "LabelData", "LabelWriter", "open_labels"]
 
 LABELS_TYPE = "fastadmm-labels"
-LABELS_VERSIONS = ("1.0",)
+#: 1.1: more than two classes; files with fewer are still written as 1.0.
+LABELS_VERSIONS = ("1.0", "1.1")
 TASKS = ("classification", "regression")
 _KEYS = {"y", "sample_weight", "offset", "obs"}
 
@@ -33,12 +35,16 @@ class _Abort(Exception):
     """Thrown into the output's context manager to discard the temporary file."""
 
 
-def _check_values(values: np.ndarray, key: str, task: str, path: str, first_row: int = 0) -> None:
+def _check_values(
+    values: np.ndarray, key: str, task: str, path: str, first_row: int = 0, n_classes: int | None = 2
+) -> None:
     """Raise :class:`InputError` naming the first row (from 1) whose value is not allowed."""
     bad, rule = ~np.isfinite(values), "is not finite; fill or drop missing values"
     if not bad.any() and key == "y" and task == "classification":
-        bad = (values != 0.0) & (values != 1.0)
+        bad = (values < 0.0) | (values != np.floor(values)) | (values >= (n_classes or MAX_CLASSES))
         rule = "is not 0 or 1; classification needs two classes, stored as 0 and 1"
+        if n_classes != 2:
+            rule = f"is no class number from 0 to {(n_classes or MAX_CLASSES) - 1}"
     elif not bad.any() and key == "sample_weight":
         bad, rule = values < 0, "is negative; weights must be zero or positive"
     if bad.any():
@@ -46,10 +52,14 @@ def _check_values(values: np.ndarray, key: str, task: str, path: str, first_row:
         raise InputError(f"{path}: key {key!r}: row {first_row + at + 1}: value {values[at]} {rule}")
 
 
-def _check_classes(n_positive: int, n_samples: int, path: str, names: tuple[str, str]) -> None:
-    if n_positive in {0, n_samples}:
-        only = names[1] if n_positive else names[0]
-        raise InputError(f"{path}: key 'y': all {n_samples} labels are {only!r}; two classes are needed")
+def _check_classes(counts: np.ndarray, path: str, names: tuple[str, ...]) -> None:
+    if len(counts) > len(names):
+        raise InputError(
+            f"{path}: key 'y': class number {len(counts) - 1}, but {len(names)} classes are named"
+        )
+    if np.count_nonzero(counts) == 1:
+        only = names[int(np.argmax(counts))]
+        raise InputError(f"{path}: key 'y': all {counts.sum()} labels are {only!r}; two classes are needed")
 
 
 def _check_weights(total: float, path: str) -> None:
@@ -66,8 +76,8 @@ class LabelWriter:
         Final name of the file.
     task : {"classification", "regression"}
         What the labels are.
-    classes : (str, str) or None
-        Original labels of 0 and 1; may be set later with :meth:`set_classes`.
+    classes : sequence of str or None
+        Original labels of 0, 1 and so on; may be set later with :meth:`set_classes`.
     force : bool
         Whether an existing file may be replaced.
     public_path : path or None
@@ -96,43 +106,44 @@ class LabelWriter:
             raise InputError(f"{self._shown}: task {task!r} is not one of {', '.join(TASKS)}")
         self.task = task
         self.n_samples = 0
-        self._classes: tuple[str, str] | None = None
+        self._classes: tuple[str, ...] | None = None
         if classes is not None:
             self.set_classes(classes)
         self.state = "open"  # "closed": the file is complete; "aborted": there is none
         self.row_digest = ""
         self._stack = ExitStack()
         self._file, self._sink = self._stack.enter_context(
-            open_output(path, LABELS_TYPE, LABELS_VERSIONS[-1], force=force, public_path=public_path)
+            open_output(path, LABELS_TYPE, LABELS_VERSIONS[0], force=force, public_path=public_path)
         )
         self._ids = IdWriter(self._file, self._shown)
         self._columns: dict[str, GrowingArray] = {}
-        self._n_positive = 0
+        self._counts = np.zeros(0, dtype=np.int64)
         self._total_weight = 0.0
 
     def set_classes(self, classes: Sequence[str]) -> None:
-        """Set the original labels of class 0 and class 1.
+        """Set the original labels of class 0, class 1 and so on.
 
         Parameters
         ----------
         classes : sequence of str
-            Two different labels, negative class first.
+            Different labels, two at least; of two the negative class first.
 
         Raises
         ------
         InputError
-            Not two different strings, or the task is regression.
+            Not different strings, fewer than two, or the task is regression.
         """
         names = tuple(classes)
         if self.task != "classification":
             raise InputError(f"{self._shown}: attribute 'classes': regression has no classes")
         for name in names:
             check_text(name, f"{self._shown}: attribute 'classes'")
-        if len(names) != 2 or names[0] == names[1]:
+        if not 2 <= len(names) <= MAX_CLASSES or len(set(names)) < len(names):
             raise InputError(
-                f"{self._shown}: attribute 'classes': {list(names)!r}; two different labels are needed"
+                f"{self._shown}: attribute 'classes': {list(names)!r}; two different labels are needed, "
+                f"or up to {MAX_CLASSES}"
             )
-        self._classes = (names[0], names[1])
+        self._classes = names
 
     def append(self, y: Any, *, sample_weight: Any = None, offset: Any = None, ids: Any = None) -> None:
         """Add samples.
@@ -140,7 +151,7 @@ class LabelWriter:
         Parameters
         ----------
         y : array-like, shape (k,)
-            Classification: 0 or 1. Regression: finite targets.
+            Classification: class numbers, 0, 1 and so on. Regression: finite targets.
         sample_weight : array-like, shape (k,), or None
             Weights, zero or positive; for all samples or for none.
         offset : array-like, shape (k,), or None
@@ -165,7 +176,8 @@ class LabelWriter:
         for key, values in columns.items():
             if len(values) != k:
                 raise InputError(f"{self._shown}: key {key!r}: {len(values)} values for {k} labels")
-            _check_values(values, key, self.task, self._shown, self.n_samples)
+            known = None if self._classes is None else len(self._classes)
+            _check_values(values, key, self.task, self._shown, self.n_samples, known)
         if self.n_samples and set(columns) != set(self._columns):
             key = sorted(set(columns) ^ set(self._columns))[0]
             raise InputError(
@@ -180,7 +192,10 @@ class LabelWriter:
             self._columns[key].append(values)
         self._ids.append(ids, k)
         self.n_samples += k
-        self._n_positive += int(np.count_nonzero(columns["y"] == 1.0))
+        if self.task == "classification":
+            counts = np.bincount(columns["y"].astype(np.int64), minlength=len(self._counts))
+            counts[: len(self._counts)] += self._counts
+            self._counts = counts
         self._total_weight += float(columns.get("sample_weight", np.zeros(0)).sum())
         self._sink.check()
 
@@ -227,7 +242,9 @@ class LabelWriter:
         if self.task == "classification":
             if self._classes is None:
                 raise InputError(f"{self._shown}: attribute 'classes': not given; name the two classes")
-            _check_classes(self._n_positive, self.n_samples, self._shown, self._classes)
+            _check_classes(self._counts, self._shown, self._classes)
+            if len(self._classes) > 2:
+                self._file.attrs["encoding-version"] = LABELS_VERSIONS[1]
             self._file.attrs.create(
                 "classes", np.array(self._classes, dtype=object), dtype=h5py.string_dtype("utf-8")
             )
@@ -272,9 +289,9 @@ class LabelData:
     task : {"classification", "regression"}
         What `y` is.
     y : ndarray, shape (N,), float64
-        0.0 and 1.0 (the positive class), or the target.
-    classes : (str, str) or None
-        Original labels of 0 and 1; None for regression.
+        0.0 and 1.0 (the positive class), a class number of more classes, or the target.
+    classes : tuple of str or None
+        Original labels of 0, 1 and so on; None for regression.
     sample_weight, offset : ndarray, shape (N,), float64, or None
         Where the file has them.
     row_digest : str
@@ -285,7 +302,7 @@ class LabelData:
     n_samples: int
     task: str
     y: np.ndarray
-    classes: tuple[str, str] | None
+    classes: tuple[str, ...] | None
     sample_weight: np.ndarray | None
     offset: np.ndarray | None
     row_digest: str
@@ -296,12 +313,15 @@ class LabelData:
             return read_ids(file, self.n_samples)
 
 
-def _read_classes(file: h5py.File, path: str | os.PathLike[str]) -> tuple[str, str]:
+def _read_classes(file: h5py.File, path: str | os.PathLike[str]) -> tuple[str, ...]:
+    several = read_attribute(file, "encoding-version", str) != LABELS_VERSIONS[0]
     with h5_errors(path):
         classes = [c.decode() if isinstance(c, bytes) else c for c in np.ravel(file.attrs.get("classes", []))]
-    if len(classes) != 2 or not all(isinstance(c, str) for c in classes) or classes[0] == classes[1]:
-        raise FormatError(f"{shown(path)}: attribute 'classes' of '/': is not two different strings")
-    return classes[0], classes[1]
+    right = 3 <= len(classes) <= MAX_CLASSES if several else len(classes) == 2
+    if not right or not all(isinstance(c, str) for c in classes) or len(set(classes)) < len(classes):
+        wanted = "three or more" if several else "two"
+        raise FormatError(f"{shown(path)}: attribute 'classes' of '/': is not {wanted} different strings")
+    return tuple(classes)
 
 
 def open_labels(path: str | os.PathLike[str]) -> LabelData:
@@ -323,7 +343,7 @@ def open_labels(path: str | os.PathLike[str]) -> LabelData:
     FormatError
         Not a label file, damaged, of a newer version.
     InputError
-        Labels other than 0 and 1, one class only, NaN, negative weights.
+        Labels that are no class numbers, one class only, NaN, negative weights.
     """
     with read_h5(path, LABELS_TYPE, LABELS_VERSIONS) as file:
         for key in file:
@@ -337,15 +357,15 @@ def open_labels(path: str | os.PathLike[str]) -> LabelData:
         n_samples = read_attribute(file, "n_samples", int)
         if n_samples < 1:
             raise FormatError(f"{shown(path)}: attribute 'n_samples' is {n_samples}, not positive")
+        classes = _read_classes(file, path) if task == "classification" else None
         columns: dict[str, np.ndarray] = {}
         for key in ("y", "sample_weight", "offset"):
             if key == "y" or key in file:
                 values = read_array(file, key, ndim=1, length=n_samples, kind="f")
                 columns[key] = values.astype(np.float64, copy=False)
-                _check_values(columns[key], key, task, shown(path))
-        classes = _read_classes(file, path) if task == "classification" else None
+                _check_values(columns[key], key, task, shown(path), 0, len(classes) if classes else None)
         if classes is not None:
-            _check_classes(int(np.count_nonzero(columns["y"])), n_samples, shown(path), classes)
+            _check_classes(np.bincount(columns["y"].astype(np.int64)), shown(path), classes)
         if "sample_weight" in columns:
             _check_weights(float(columns["sample_weight"].sum()), shown(path))
         digest = verified_digest(file, n_samples)

@@ -37,6 +37,10 @@ __all__ = ["Model", "PartyModel", "open_model", "write_model"]
 
 FORMAT = "fastadmm-model"
 VERSION = "1.0"
+
+#: Of models with one weight vector per class; the others are still written as 1.0.
+CLASS_VERSION = "1.1"
+_VERSIONS = (VERSION, CLASS_VERSION)
 MANIFEST = "model.toml"
 COORDINATOR = "coordinator.h5"
 
@@ -51,8 +55,8 @@ class PartyModel:
     Attributes
     ----------
     name : str
-    weights : ndarray of shape (d_m,)
-        x_m, for features after the transform.
+    weights : ndarray of shape (d_m,) or (d_m, C)
+        x_m, for features after the transform; one column per class of a multinomial model.
     feature_names : list of str
     transform : Transform
         What the training data went through; new raw data get the same.
@@ -76,7 +80,7 @@ class PartyModel:
 
         Returns
         -------
-        ndarray of shape (N,)
+        ndarray of shape (N,) or (N, C)
             ``D_m x_m``.
 
         Raises
@@ -106,7 +110,7 @@ class PartyModel:
                 f"{place}: features were scaled with other parameters than {self.name}'s training data; "
                 "convert with --like the training partition"
             )
-        out = np.empty(party.n_samples)
+        out = np.empty((party.n_samples, *self.weights.shape[1:]))
         for start, rows in party.iter_rows():
             if not same:
                 # Centring fills a sparse block; these are a few rows at a time.
@@ -126,9 +130,9 @@ class Model:
     task : {"classification", "regression"}
     lam : float
         Regularisation per mean loss.
-    intercept : float
+    intercept : float or ndarray of shape (C,)
     classes : tuple of str or None
-        Original labels of class 0 and class 1; also of a regression on them (squared loss).
+        Original labels of class 0, class 1 and so on; also of a regression on them (squared loss).
     parties : list of PartyModel
     certificate : dict
         ``status``, ``objective``, ``gap``, ``gap_absolute``, ``rounds`` of the training run; of a
@@ -142,15 +146,17 @@ class Model:
     loss: str
     task: str
     lam: float
-    intercept: float
-    classes: tuple[str, str] | None
+    intercept: Any
+    classes: tuple[str, ...] | None
     parties: list[PartyModel]
     certificate: dict[str, Any]
     penalty: dict[str, Any] = field(default_factory=dict)
     privacy: PrivacyStatement | None = None
 
     def linear_predictor(self, partition: Partition) -> np.ndarray:
-        """Scores z of shape (N,): offset, intercept and every party's contribution.
+        """Scores z: offset, intercept and every party's contribution.
+
+        Of shape (N,), or (N, C) of a multinomial model.
 
         Raises
         ------
@@ -164,9 +170,10 @@ class Model:
                 f"{shown(partition.path)}: parties {', '.join(have)}, but the model has {', '.join(want)}; "
                 "convert with --like the training partition"
             )
-        z = np.full(partition.n_samples, self.intercept)
+        z = np.full((partition.n_samples, *np.shape(self.intercept)), self.intercept)
         if partition.labels is not None and partition.labels.offset is not None:
-            z += partition.labels.offset
+            # The same for every class of a multinomial model, it changes none of their shares.
+            z += partition.labels.offset if z.ndim == 1 else partition.labels.offset[:, np.newaxis]
         for model, party in zip(self.parties, partition.parties):
             z += model.contribution(party)
         return z
@@ -194,9 +201,10 @@ def write_model(path: str | os.PathLike[str], model: Model, *, force: bool = Fal
     """
     import tomli_w
 
+    version = CLASS_VERSION if np.ndim(model.intercept) else VERSION
     with atomic_directory(path, force=force, marker=MANIFEST) as directory:
         for party in model.parties:
-            with create_h5(directory / f"{party.name}.h5", "fastadmm-party-model", VERSION) as file:
+            with create_h5(directory / f"{party.name}.h5", "fastadmm-party-model", version) as file:
                 file.attrs["name"] = party.name
                 file.attrs["rows"] = "clipped" if party.clipped else "as they are"
                 if model.privacy is not None:
@@ -204,8 +212,11 @@ def write_model(path: str | os.PathLike[str], model: Model, *, force: bool = Fal
                 write_array(file, "weights", np.asarray(party.weights, dtype=np.float64))
                 write_strings(file.require_group("var"), "names", party.feature_names)
                 party.transform.to_group(file.create_group("transform"))
-        with create_h5(directory / COORDINATOR, "fastadmm-coordinator-model", VERSION) as file:
-            file.attrs["intercept"] = float(model.intercept)
+        with create_h5(directory / COORDINATOR, "fastadmm-coordinator-model", version) as file:
+            if np.ndim(model.intercept):
+                write_array(file, "intercepts", np.asarray(model.intercept, dtype=np.float64))
+            else:
+                file.attrs["intercept"] = float(model.intercept)
             file.attrs["loss"] = model.loss
             if model.privacy is not None:
                 file.attrs["privacy"] = model.privacy.one_line()
@@ -213,7 +224,7 @@ def write_model(path: str | os.PathLike[str], model: Model, *, force: bool = Fal
                 write_strings(file, "classes", list(model.classes))
         manifest: dict[str, Any] = {
             "format": FORMAT,
-            "version": VERSION,
+            "version": version,
             "task": model.task,
             "loss": model.loss,
             "lambda": float(model.lam),
@@ -268,28 +279,35 @@ def open_model(path: str | os.PathLike[str]) -> Model:
             raise FormatError(f"{shown(manifest)}: not TOML: {error}") from None
     if values.get("format") != FORMAT:
         raise FormatError(f"{shown(manifest)}: key 'format' is {values.get('format')!r}, expected {FORMAT!r}")
-    check_version(manifest, _get(manifest, values, "version", str), (VERSION,), "key 'version'")
+    check_version(manifest, _get(manifest, values, "version", str), _VERSIONS, "key 'version'")
     entries = _get(manifest, values, "party", list)
     if not entries:
         raise FormatError(f"{shown(manifest)}: key 'party' is empty")
-    parties = [_open_party(directory, manifest, entry) for entry in entries]
-    for k, party in enumerate(parties):
-        if party.name in [other.name for other in parties[:k]]:
-            raise FormatError(f"{shown(manifest)}: key 'party': {party.name!r} occurs twice")
     loss, task = _get(manifest, values, "loss", str), _get(manifest, values, "task", str)
     if loss not in LOSSES:
         raise FormatError(f"{shown(manifest)}: key 'loss': unknown loss {loss!r}; upgrade fastadmm")
     if task != LOSSES[loss].task:
         raise FormatError(f"{shown(manifest)}: key 'task': {task!r} does not go with loss {loss!r}")
+    vector = LOSSES[loss].vector
+    parties = [_open_party(directory, manifest, entry, vector) for entry in entries]
+    for k, party in enumerate(parties):
+        if party.name in [other.name for other in parties[:k]]:
+            raise FormatError(f"{shown(manifest)}: key 'party': {party.name!r} occurs twice")
     certificate = values.get("certificate", {})
     if not isinstance(certificate, dict):
         raise FormatError(f"{shown(manifest)}: key 'certificate' must be a table")
-    with read_h5(directory / COORDINATOR, "fastadmm-coordinator-model") as file:
-        intercept = float(read_attribute(file, "intercept", float))
+    intercept: Any
+    with read_h5(directory / COORDINATOR, "fastadmm-coordinator-model", _VERSIONS) as file:
+        if vector:
+            intercept = np.asarray(read_array(file, "intercepts", ndim=1, kind="f"), dtype=np.float64)
+        else:
+            intercept = float(read_attribute(file, "intercept", float))
         names = read_strings(file, "classes") if "classes" in file else None
-    if not np.isfinite(intercept):
+    if not np.isfinite(intercept).all():
         raise FormatError(f"{shown(directory / COORDINATOR)}: attribute 'intercept' is {intercept}")
-    if names is not None and len(names) != 2:
+    if vector:
+        _check_class_count(directory, len(intercept), names, parties)
+    elif names is not None and len(names) != 2:
         raise FormatError(
             f"{shown(directory / COORDINATOR)}: key 'classes' holds {len(names)} names, expected 2"
         )
@@ -300,7 +318,7 @@ def open_model(path: str | os.PathLike[str]) -> Model:
         task=task,
         lam=float(_get(manifest, values, "lambda", float)),
         intercept=intercept,
-        classes=(names[0], names[1]) if names is not None else None,
+        classes=tuple(names) if names is not None else None,
         parties=parties,
         certificate=certificate,
         penalty={key: values[key] for key in _PENALTY_KEYS if key in values},
@@ -331,17 +349,33 @@ def _get(manifest: Path, values: dict[str, Any], key: str, kind: type) -> Any:
     return value
 
 
-def _open_party(directory: Path, manifest: Path, entry: Any) -> PartyModel:
+def _check_class_count(
+    directory: Path, n_classes: int, names: list[str] | None, parties: list[PartyModel]
+) -> None:
+    if n_classes < 2 or (names is not None and len(names) != n_classes):
+        raise FormatError(
+            f"{shown(directory / COORDINATOR)}: {n_classes} intercepts, but {len(names or [])} names in "
+            "'classes'; they must agree, and be two at least"
+        )
+    for party in parties:
+        if party.weights.shape[1] != n_classes:
+            raise FormatError(
+                f"{shown(directory / party.name)}.h5: key 'weights' holds {party.weights.shape[1]} columns, "
+                f"but the model has {n_classes} classes"
+            )
+
+
+def _open_party(directory: Path, manifest: Path, entry: Any, vector: bool) -> PartyModel:
     if not isinstance(entry, dict):
         raise FormatError(f"{shown(manifest)}: key 'party' must hold tables")
     name = check_party_name(_get(manifest, entry, "name", str), shown(manifest), FormatError)
     path = directory / f"{name}.h5"
-    with read_h5(path, "fastadmm-party-model") as file:
+    with read_h5(path, "fastadmm-party-model", _VERSIONS) as file:
         if read_attribute(file, "name", str) != name:
             raise FormatError(
                 f"{shown(path)}: attribute 'name' is not {name!r}: the file belongs to another party"
             )
-        weights = np.asarray(read_array(file, "weights", ndim=1, kind="f"), dtype=np.float64)
+        weights = np.asarray(read_array(file, "weights", ndim=2 if vector else 1, kind="f"), dtype=np.float64)
         names = read_strings(require_group(file, "var"), "names")
         transform = Transform.from_group(require_group(file, "transform"))
         clipped = str(file.attrs.get("rows", "")) == "clipped"

@@ -124,7 +124,7 @@ class PartitionWriter:
         Parameters
         ----------
         classes : sequence of str, optional
-            Original labels of class 0 and class 1; may be set later.
+            Original labels of class 0, class 1 and so on; may be set later.
 
         Raises
         ------

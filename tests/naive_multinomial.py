@@ -1,0 +1,76 @@
+"""Slow and obvious twins of the multinomial kernels: one sample at a time, from the formulas."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from scipy.optimize import brentq
+
+Array = np.ndarray
+
+
+def probabilities(z: Array) -> Array:
+    """``exp(z) / sum(exp(z))`` of one sample."""
+    e = np.exp(z - z.max())
+    return e / math.fsum(e)
+
+
+def value(z: Array, label: int) -> float:
+    """``log(sum(exp(z))) - z[label]`` of one sample."""
+    return float(z.max() - z[label]) + math.log(math.fsum(np.exp(z - z.max())))
+
+
+def gradient(z: Array, label: int) -> Array:
+    """``p - onehot``, the label's entry as minus the others."""
+    g = probabilities(z)
+    g[label] = -math.fsum(np.delete(g, label))
+    return g
+
+
+def hessian(z: Array) -> Array:
+    """``diag(p) - p p'``."""
+    p = probabilities(z)
+    return np.diag(p) - np.outer(p, p)
+
+
+def prox(v: Array, label: int, s: float, r: float) -> Array:
+    """Minimiser of ``s l(z) + r/2 |z - v|^2``, by nested bisection.
+
+    ``z_c + (s/r) exp(z_c - eta) = v_c + (s/r) [c = label]`` for each class, and eta such that the
+    exponentials sum to one.
+    """
+    a = v + s / r * (np.arange(len(v)) == label)
+
+    def shares(eta: float) -> Array:
+        levels = a - eta
+        roots = []
+        for level in levels:
+            # log p + (s/r) p = level, in x = log p
+            low = min(level, 0.0) - s / r - 1.0
+            high = max(level, 0.0) + 1.0
+            x = brentq(
+                lambda x, level=level: x + s / r * math.exp(min(x, 700.0)) - level, low, high, xtol=1e-15
+            )
+            roots.append(math.exp(x))
+        return np.array(roots)
+
+    low, high = a.max() - s / r - 1.0, a.max() + math.log(len(a)) + 1.0
+    eta = brentq(lambda eta: math.fsum(shares(eta)) - 1.0, low, high, xtol=1e-14)
+    p = shares(eta)
+    return a - s / r * p
+
+
+def conjugate(u: Array, label: int, s: float) -> float:
+    """``s sum(p log p)`` at ``p = onehot + u / s``."""
+    p = (np.arange(len(u)) == label) + u / s
+    if (p < -1e-15).any() or abs(p.sum() - 1) > 1e-9:
+        return math.inf
+    return s * math.fsum(x * math.log(x) for x in p if x > 0)
+
+
+def objective(weights: Array, intercept: Array, X: Array, y: Array, s: Array, lam: float) -> float:
+    """Mean multinomial loss plus ``lam / 2 |weights|^2``; weights of shape (d, C)."""
+    z = X @ weights + intercept
+    losses = [s_i * value(row, int(label)) for row, label, s_i in zip(z, y, s)]
+    return math.fsum(losses) / s.sum() + lam / 2 * float(np.sum(weights**2))

@@ -1,0 +1,522 @@
+"""Multinomial loss: kernels against twins, whole fits against scikit-learn, cvxpy and brute force."""
+
+from __future__ import annotations
+
+import copy
+import math
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from fastadmm import ADMMSharingClassifier
+from fastadmm.class_party import choose_class_solver
+from fastadmm.coordinator import multinomial, multinomial_span
+from fastadmm.coordinator.class_root import class_root
+from fastadmm.coordinator.multinomial import class_directions_per_party
+from fastadmm.engine import Engine
+from fastadmm.errors import ConfigError, InputError
+from fastadmm.history import Status
+from fastadmm.losses import get_loss
+from fastadmm.problem import make_problem
+from fastadmm.solver import Solver, SolverOptions, solve
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.optimize import minimize
+from sklearn.datasets import load_digits, load_iris
+from sklearn.linear_model import LogisticRegression
+from sklearn.preprocessing import scale
+
+import naive_multinomial as naive
+
+ENGINE = Engine(1)
+LOSS = get_loss("multinomial")
+EPS = np.finfo(float).eps
+MNIST = Path("/work/shared/data/mnist.npz")
+
+
+def draw(seed, n=60, classes=4, spread=3.0):
+    """Predictors (C, N), labels, weights (one of them zero)."""
+    rng = np.random.default_rng(seed)
+    s = rng.uniform(0.1, 3.0, n)
+    s[0] = 0.0
+    return spread * rng.normal(size=(classes, n)), rng.integers(0, classes, n).astype(float), s
+
+
+# --- kernels
+
+
+@pytest.mark.parametrize("classes", [2, 3, 10])
+@pytest.mark.parametrize("spread", [1e-3, 3.0, 500.0, 1e6])
+def test_value_gradient_and_curvature(classes, spread):
+    z, y, s = draw(1, 300, classes, spread)
+    g, h = np.empty(z.size), np.empty(z.size)
+    value = LOSS.evaluate(z.ravel(), y, s, g, ENGINE)
+    LOSS.curvature(z.ravel(), y, s, h, ENGINE)
+    likely = LOSS.probabilities(z.ravel(), y, s, ENGINE)
+    v = np.random.default_rng(2).normal(size=z.shape)
+    image = LOSS.action(likely, s, v, ENGINE)
+    twin = math.fsum(w * naive.value(row, int(c)) for row, c, w in zip(z.T, y, s))
+    assert value == pytest.approx(twin, rel=1e-13)
+    for i, (row, c, w) in enumerate(zip(z.T, y, s)):
+        matrix = w * naive.hessian(row)
+        np.testing.assert_allclose(g.reshape(z.shape)[:, i], w * naive.gradient(row, int(c)), 1e-13, 1e-300)
+        np.testing.assert_allclose(likely[:, i], naive.probabilities(row), 1e-13, 1e-300)
+        np.testing.assert_allclose(image[:, i], matrix @ v[:, i], 0, 1e-13 * max(1.0, w))
+        np.testing.assert_allclose(h.reshape(z.shape)[:, i], np.diag(matrix), 0, 1e-15 * max(1.0, w))
+
+
+def test_tiny_gradients_keep_their_digits():
+    z, y = np.array([[40.0], [0.0], [-3.0]]), np.zeros(1)
+    g = np.empty(3)
+    value = LOSS.evaluate(z.ravel(), y, np.ones(1), g, ENGINE)
+    rest = math.exp(-40.0) + math.exp(-43.0)
+    assert g[0] == pytest.approx(-rest, rel=1e-14)
+    assert value == pytest.approx(rest, rel=1e-14)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.integers(2, 6),
+    st.integers(0, 10**6),
+    st.floats(-6, 6),
+    st.floats(-3, 6),
+    st.floats(-2, 2),
+)
+def test_prox_to_machine_precision_from_any_start(classes, seed, log_r, log_spread, log_weight):
+    rng = np.random.default_rng(seed)
+    n, r, s = 6, 10.0**log_r, np.full(6, 10.0**log_weight)
+    v = 10.0**log_spread * rng.normal(size=(classes, n))
+    shift, y = rng.normal(size=(classes, n)), rng.integers(0, classes, n).astype(float)
+    answers = []
+    for start in (np.zeros_like(v), 1e6 * rng.normal(size=v.shape)):
+        z, g = start.ravel().copy(), np.empty(v.size)
+        sums, slope = LOSS.prox_classes(v.ravel(), shift.ravel(), y, s, r, z, g, ENGINE)
+        assert np.isfinite(z).all()
+        assert np.isfinite(slope).all()
+        assert math.isfinite(LOSS.conjugate(g, y, s, ENGINE))  # in its domain, exactly
+        np.testing.assert_allclose(sums, g.reshape(v.shape).sum(axis=1), 1e-12, 1e-12 * s.max())
+        # what z is off by: one Newton step of the optimality condition
+        gradient = np.empty(v.size)
+        LOSS.evaluate(z + shift.ravel(), y, s, gradient, ENGINE)
+        miss = (gradient + r * (z - v.ravel())).reshape(v.shape)
+        for i in range(n):
+            point = z.reshape(v.shape)[:, i] + shift[:, i]
+            off = np.linalg.solve(r * np.eye(classes) + s[i] * naive.hessian(point), miss[:, i])
+            size = max(1.0, np.abs(v[:, i]).max(), np.abs(shift[:, i]).max(), s[i] / r)
+            assert np.abs(off).max() <= 16 * EPS * size
+        answers.append(z)
+    size = max(1.0, np.abs(v).max(), s[0] / r)
+    np.testing.assert_allclose(*answers, rtol=0, atol=64 * EPS * size)
+
+
+@pytest.mark.parametrize("r", [1e-3, 0.1, 1.0, 50.0])
+def test_prox_against_brute_force(r):
+    v, y, s = draw(3, 12, 3)
+    s += 0.2
+    z, g = np.zeros(v.size), np.empty(v.size)
+    _, slope = LOSS.prox_classes(v.ravel(), np.zeros(v.size), y, s, r, z, g, ENGINE)
+    got = z.reshape(v.shape)
+    for i in range(12):
+        np.testing.assert_allclose(got[:, i], naive.prox(v[:, i], int(y[i]), s[i], r), 0, 1e-9)
+
+        def cost(point, i=i):
+            return s[i] * naive.value(point, int(y[i])) + r / 2 * np.sum((point - v[:, i]) ** 2)
+
+        best = minimize(cost, v[:, i], method="BFGS", options={"gtol": 1e-9})
+        assert cost(got[:, i]) <= best.fun + 1e-12 * (1.0 + abs(best.fun))
+    # the slope is the derivative of the summed gradients in an intercept
+    step = 1e-5
+    for c in range(3):
+        sums = []
+        for sign in (1, -1):
+            moved = np.zeros(v.shape)
+            moved[c] = sign * step
+            point = z.copy()
+            sums.append(LOSS.prox_classes(v.ravel(), moved.ravel(), y, s, r, point, g, ENGINE)[0])
+        np.testing.assert_allclose((sums[0] - sums[1]) / (2 * step), slope[c], 1e-5, 1e-7)
+
+
+def test_conjugate_and_its_domain():
+    z, y, s = draw(4)
+    g = np.empty(z.size)
+    value = LOSS.evaluate(z.ravel(), y, s, g, ENGINE)
+    conjugate = LOSS.conjugate(g, y, s, ENGINE)
+    rows = g.reshape(z.shape).T
+    twin = math.fsum(naive.conjugate(u, int(c), w) for u, c, w in zip(rows, y, s) if w > 0)
+    assert conjugate == pytest.approx(twin, rel=1e-12)
+    assert value + conjugate == pytest.approx(float(g @ z.ravel()), rel=1e-12)  # Fenchel and Young
+    # at any other point of the domain it is above the supporting plane
+    other = np.empty(z.size)
+    LOSS.evaluate(draw(5)[0].ravel(), y, s, other, ENGINE)
+    assert LOSS.conjugate(other, y, s, ENGINE) + value >= float(other @ z.ravel())
+    for change in ((0, 1e-6), (1, -2.0)):
+        bad = g.reshape(z.shape).copy()
+        bad[change[0], 5] += change[1]
+        assert LOSS.conjugate(bad.ravel(), y, s, ENGINE) == math.inf
+    assert LOSS.conjugate(0.0 * g, y, s, ENGINE) == 0.0
+
+
+def test_class_root_finds_intercepts_from_far_away():
+    z, y, s = draw(6, 200, 5)
+
+    def function(b):
+        g = np.empty(z.size)
+        moved = z + b[:, None]
+        LOSS.evaluate(moved.ravel(), y, s, g, ENGINE)
+        matrix = sum(w * naive.hessian(row) for row, w in zip(moved.T, s))
+        return g.reshape(z.shape).sum(axis=1), matrix
+
+    near = class_root(function, np.zeros(5))
+    assert np.abs(function(near)[0]).max() < 1e-10
+    for start in (np.array([300.0, 0, 0, 0, -300.0]), np.array([0, 40.0, -40.0, 7, 7])):
+        np.testing.assert_allclose(class_root(function, start), near, atol=1e-9)
+    assert abs(near.sum()) < 1e-12
+
+
+# --- whole fits
+
+
+def iris():
+    X, y = load_iris(return_X_y=True)
+    return scale(X), y
+
+
+def reference(X, y, lam, fit_intercept=True, s=None):
+    total = len(y) if s is None else s.sum()
+    model = LogisticRegression(
+        C=1 / (total * lam), fit_intercept=fit_intercept, solver="newton-cg", tol=1e-11, max_iter=10000
+    )
+    return model.fit(X, y, sample_weight=s)
+
+
+@pytest.mark.parametrize("scheme", ["subspace", "sharing"])
+@pytest.mark.parametrize("intercept", [True, False])
+@pytest.mark.parametrize("lam", [1e-2, 1e-4])
+def test_iris_is_scikit_learns(scheme, intercept, lam):
+    X, y = iris()
+    s = np.random.default_rng(0).uniform(0.2, 2.0, len(y))
+    problem = make_problem(
+        [X[:, :1], sp.csr_array(X[:, 1:])],
+        y,
+        loss="multinomial",
+        lam=lam,
+        fit_intercept=intercept,
+        sample_weight=s,
+    )
+    result = solve(problem, SolverOptions(scheme=scheme, gap=1e-10, max_rounds=2000))
+    other = reference(X, y, lam, intercept, s)
+    weights = np.vstack(result.weights)
+    best = naive.objective(other.coef_.T, other.intercept_, X, y, s, lam)
+    assert result.status is Status.CONVERGED
+    assert result.objective == pytest.approx(
+        naive.objective(weights, result.intercept, X, y, s, lam), rel=1e-12
+    )
+    assert abs(result.objective - best) <= 1e-9 * best
+    np.testing.assert_allclose(weights, other.coef_.T, atol=1e-6 if scheme == "subspace" else 1e-3)
+    np.testing.assert_allclose(weights.sum(axis=1), 0, atol=1e-6)
+
+
+def test_digits_is_scikit_learns_for_any_number_of_parties():
+    X, y = load_digits(return_X_y=True)
+    X, lam = X / 16.0, 1e-4
+    other = reference(X, y, lam)
+    best = naive.objective(other.coef_.T, other.intercept_, X, y, np.ones(len(y)), lam)
+    for parties, most in ((1, 45), (8, 40)):
+        blocks = np.array_split(X, parties, axis=1)
+        result = solve(make_problem(blocks, y, loss="multinomial", lam=lam), SolverOptions(gap=1e-6))
+        assert result.status is Status.CONVERGED
+        assert len(result.history) <= most
+        assert -1e-11 * best <= result.objective - best <= 1.01e-6 * best
+
+
+@pytest.mark.skipif(not MNIST.exists(), reason="MNIST is not part of the project")
+def test_mnist_weights_are_scikit_learns():
+    data = np.load(MNIST)
+    X, y = data["X_train"][:600].reshape(600, -1) / 255.0, data["y_train"][:600]
+    lam = 1e-1
+    result = solve(
+        make_problem(np.array_split(X, 2, axis=1), y, loss="multinomial", lam=lam), SolverOptions(gap=1e-13)
+    )
+    other = reference(X, y, lam)
+    np.testing.assert_allclose(np.vstack(result.weights), other.coef_.T, atol=1e-6)
+    np.testing.assert_allclose(result.intercept, other.intercept_, atol=1e-6)
+
+
+def test_two_classes_are_the_logistic_model_with_half_the_strength():
+    # Two opposite vectors w/2 and -w/2 share the penalty of w: |w/2|^2 + |w/2|^2 = |w|^2 / 2.
+    X, y = iris()
+    X, y = X[y > 0], (y[y > 0] == 2).astype(float)
+    blocks = [X[:, :2], X[:, 2:]]
+    pair = solve(make_problem(blocks, y, loss="multinomial", lam=1e-2), SolverOptions(gap=1e-12))
+    one = solve(make_problem(blocks, y, loss="logistic", lam=5e-3), SolverOptions(gap=1e-12))
+    assert pair.objective == pytest.approx(one.objective, rel=1e-10)
+    difference = np.concatenate([w[:, 1] - w[:, 0] for w in pair.weights])
+    np.testing.assert_allclose(difference, np.concatenate(one.weights), atol=1e-5)
+    assert pair.intercept[1] - pair.intercept[0] == pytest.approx(one.intercept, abs=1e-5)
+
+
+def test_offsets_per_class():
+    X, y = iris()
+    offset = np.random.default_rng(1).normal(size=(len(y), 3))
+    problem = make_problem([X], y, loss="multinomial", lam=1e-2, offset=offset)
+    result = solve(problem, SolverOptions(gap=1e-9))
+
+    def cost(packed):
+        weights, b = packed[:12].reshape(4, 3), packed[12:]
+        z = offset + X @ weights + b
+        return sum(naive.value(r, c) for r, c in zip(z, y)) / len(y) + 5e-3 * np.sum(weights**2)
+
+    best = minimize(cost, np.zeros(15), options={"gtol": 1e-7})
+    assert result.objective == pytest.approx(best.fun, rel=1e-7)
+    assert cost(np.r_[result.weights[0].ravel(), result.intercept]) == pytest.approx(
+        result.objective, rel=1e-12
+    )
+
+
+PENALTIES = [
+    ("l1", None, None),
+    ("elastic_net", None, {"l1_ratio": 0.5}),
+    ("group_lasso", None, None),
+    ("l2", "nonnegative", None),
+    ("l2", "ball:1", None),
+    ("l2", "box:-1,1", None),
+]
+
+
+@pytest.mark.parametrize(("regularizer", "constraint", "parameters"), PENALTIES, ids=str)
+def test_other_penalties_class_by_class(regularizer, constraint, parameters):
+    import cvxpy as cp
+
+    X, y = iris()
+    X, y, lam = X[::3], y[::3], 1e-2
+    blocks = [X[:, :1], X[:, 1:]]
+    problem = make_problem(
+        blocks,
+        y,
+        loss="multinomial",
+        lam=lam,
+        regularizer=regularizer,
+        regularizer_parameters=parameters,
+        constraint=constraint,
+    )
+    result = solve(problem, SolverOptions(gap=1e-6, max_rounds=1000))
+    assert result.status is Status.CONVERGED
+    parts, b = [cp.Variable((d.shape[1], 3)) for d in blocks], cp.Variable(3)
+    z = sum(d @ x for d, x in zip(blocks, parts)) + np.ones((len(y), 1)) @ cp.reshape(b, (1, 3), order="C")
+    fit = cp.sum(cp.log_sum_exp(z, axis=1)) - cp.sum(cp.multiply(np.eye(3)[y], z))
+    terms = {
+        "l1": lambda x: cp.sum(cp.abs(x)),
+        "elastic_net": lambda x: 0.5 * cp.sum(cp.abs(x)) + 0.25 * cp.sum_squares(x),
+        "group_lasso": lambda x: math.sqrt(x.shape[0]) * sum(cp.norm(x[:, c]) for c in range(3)),
+        "l2": lambda x: 0.5 * cp.sum_squares(x),
+    }
+    sets = {
+        None: lambda x: [],
+        "nonnegative": lambda x: [x >= 0],
+        "ball:1": lambda x: [cp.norm(x[:, c]) <= 1 for c in range(3)],
+        "box:-1,1": lambda x: [x >= -1, x <= 1],
+    }
+    best = cp.Problem(
+        cp.Minimize(fit / len(y) + lam * sum(terms[regularizer](x) for x in parts)),
+        [condition for x in parts for condition in sets[constraint](x)],
+    ).solve(solver=cp.CLARABEL)
+    assert result.objective == pytest.approx(best, rel=3e-6)
+    for x in result.weights:
+        assert constraint != "nonnegative" or x.min() >= 0
+        assert constraint != "ball:1" or np.linalg.norm(x, axis=0).max() <= 1 + 1e-12
+
+
+# --- the certificate
+
+
+@pytest.mark.parametrize("scheme", ["subspace", "sharing", "jacobi"])
+@pytest.mark.parametrize("intercept", [True, False])
+def test_the_gap_bounds_the_suboptimality_in_every_round(scheme, intercept):
+    X, y = iris()
+    lam = 1e-3
+    blocks = np.array_split(X, 2, axis=1)
+    problem = make_problem(blocks, y, loss="multinomial", lam=lam, fit_intercept=intercept)
+    best = solve(problem, SolverOptions(gap=1e-13, max_rounds=100)).objective
+    result = solve(problem, SolverOptions(scheme=scheme, gap=0.0, max_rounds=25))
+    for record in result.history:
+        assert record.gap_absolute >= record.objective - best - 1e-13
+    if scheme == "subspace":
+        values = [record.objective for record in result.history]
+        assert all(b <= a * (1 + 1e-14) for a, b in pairwise(values))
+
+
+def test_a_repaired_gradient_still_certifies(monkeypatch):
+    # A dual point that does not sum to zero over the samples is repaired, and D itself evaluated.
+    X, y = iris()
+    problem = make_problem([X], y, loss="multinomial", lam=1e-3)
+    best = solve(problem, SolverOptions(gap=1e-13)).objective
+    monkeypatch.setattr("fastadmm.coordinator.certificate._FEASIBILITY", 1e-15)
+    real = multinomial.class_primal_value
+
+    def inexact(problem, total, intercept, engine):
+        shifted = real(problem, total, intercept, engine)
+        b = shifted.intercept + 1e-4 * np.array([1.0, -2.0, 1.0])
+        z = (problem.offset + total).reshape(3, -1) + b[:, None]
+        gradient = np.empty(z.size)
+        value = problem.loss.evaluate(z.ravel(), problem.y, problem.weight, gradient, engine)
+        feasible = multinomial.make_class_feasible(problem, z.ravel(), gradient, engine)
+        assert not feasible
+        return type(shifted)(value, gradient, b, feasible)
+
+    monkeypatch.setattr(multinomial, "class_primal_value", inexact)
+    monkeypatch.setattr("fastadmm.coordinator.certificate._FEASIBILITY", 1e-7)
+    result = solve(problem, SolverOptions(gap=0.0, max_rounds=12))
+    bounds = [record.objective - record.gap_absolute for record in result.history]
+    assert all(bound <= best + 1e-13 for bound in bounds)
+    assert bounds[-1] >= best * (1 - 1e-4)
+
+
+def test_separable_data_with_a_weak_penalty_are_certified():
+    rng = np.random.default_rng(0)
+    y = np.arange(90) % 3
+    X = 5.0 * np.eye(3)[y] + 0.1 * rng.normal(size=(90, 3))
+    result = solve(
+        make_problem([X[:, :2], X[:, 2:]], y, loss="multinomial", lam=1e-8), SolverOptions(gap=1e-5)
+    )
+    assert result.status is Status.CONVERGED
+
+
+# --- the method's own properties
+
+
+def test_messages_are_images_of_orthonormal_directions_per_class():
+    X, y = iris()
+    blocks = [X[:, :3], X[:, 3:]]
+    solver = Solver(make_problem(blocks, y, loss="multinomial", lam=1e-3), SolverOptions(gap=0.0))
+    for _ in range(5):
+        solver.round()
+    for m, (party, block) in enumerate(zip(solver.parties, blocks)):
+        messages = solver.coordinator.messages[:, solver.coordinator.owner == m]
+        for c in range(3):
+            X_c = party.directions[c]
+            used = X_c.any(axis=1)
+            np.testing.assert_allclose(X_c[used] @ X_c[used].T, np.eye(used.sum()), atol=1e-12)
+            np.testing.assert_allclose(messages[c], X_c @ block.T, atol=1e-12)
+        assert party.directions.shape[1] <= block.shape[1]  # nothing new once the span is full
+
+
+def test_conjugate_gradients_take_the_newton_steps_of_the_factorisation(monkeypatch):
+    X, y = load_digits(return_X_y=True)
+    problem = make_problem(np.array_split(X / 16.0, 2, axis=1), y, loss="multinomial", lam=1e-4)
+    rounds = {}
+    for largest in (1024, 0):
+        monkeypatch.setattr(multinomial_span, "_LARGEST_SYSTEM", largest)
+        result = solve(problem, SolverOptions(gap=1e-6))
+        assert result.status is Status.CONVERGED
+        rounds[largest] = len(result.history)
+    assert abs(rounds[0] - rounds[1024]) <= 2
+
+
+def test_merging_the_oldest_directions_keeps_model_and_descent(monkeypatch):
+    X, y = load_digits(return_X_y=True)
+    problem = make_problem(np.array_split(X / 16.0, 2, axis=1), y, loss="multinomial", lam=1e-3)
+    monkeypatch.setattr(multinomial, "class_directions_per_party", lambda *a: 4)
+    solver = Solver(problem, SolverOptions(gap=0.0))
+    values = [solver.round().objective for _ in range(12)]
+    assert all(b <= a * (1 + 1e-14) for a, b in pairwise(values))
+    assert solver.coordinator.messages.shape[1] == 8
+    total = sum(x.T @ block.matrix.T for x, block in zip(solver.party_weights(), problem.blocks))
+    np.testing.assert_allclose(solver.coordinator.point.total, total.ravel(), atol=1e-9)
+
+
+def test_directions_fit_the_memory():
+    assert class_directions_per_party(2, 1000, 10) == 64
+    assert class_directions_per_party(2, 60000, 10) * 60000 * 10 * 8 * 2 <= 2**30
+    assert class_directions_per_party(100, 10**6, 100) == 3
+    assert choose_class_solver((60000, 784), 10)[0] == "gradient"
+    assert choose_class_solver((60000, 98), 10)[0] == "gram"
+    assert choose_class_solver((40, 5000), 3)[0] == "kernel"
+
+
+@pytest.mark.parametrize("scheme", ["subspace", "sharing"])
+def test_resume_and_threads_to_the_bit(scheme):
+    X, y = load_digits(return_X_y=True)
+    X, y = np.tile(X / 16.0, (5, 1)), np.tile(y, 5)  # more than one piece of rows
+    problem = make_problem(np.array_split(X, 2, axis=1), y, loss="multinomial", lam=1e-4)
+    options = SolverOptions(scheme=scheme, gap=0.0, n_threads=1)
+    whole = Solver(problem, options)
+    for _ in range(4):
+        whole.round()
+    saved = copy.deepcopy((whole.export(), whole.export_parties()))
+    other = Solver(problem, SolverOptions(scheme=scheme, gap=0.0, n_threads=2))
+    other.restore(*saved)
+    for _ in range(2):
+        one, two = whole.round(), other.round()
+        assert (one.objective, one.gap_absolute) == (two.objective, two.gap_absolute)
+    for a, b in zip(whole.party_weights(), other.party_weights()):
+        np.testing.assert_array_equal(a, b)
+    np.testing.assert_array_equal(whole.intercept, other.intercept)
+
+
+# --- refusals
+
+
+@pytest.mark.parametrize(
+    ("y", "options", "message"),
+    [
+        ([0, 1, 1.5], {}, "y: target 1.5 in row 2 is no class number"),
+        ([0, 1, -1], {}, "y: target -1.0 in row 2 is no class number"),
+        ([0, 0, 0], {}, "y: only one class is present (0)"),
+        ([0, 2, 2], {}, "y: class 1 has no sample with a positive weight"),
+        ([0, 1, 2], {"sample_weight": [1, 0, 1]}, "y: class 1 has no sample with a positive weight"),
+        ([0, 1, 1], {"n_classes": 3}, "y: class 2 has no sample"),
+        ([0, 1, 2], {"n_classes": 2}, "y: target 2 in row 2, but there are 2 classes"),
+        ([0, 1, 2], {"offset": [1, 2, 3]}, "offset: the multinomial loss takes one offset per sample and"),
+        ([0, 1, 2], {"offset": np.ones((3, 2))}, "offset: shape (3, 2), expected (3, 3)"),
+    ],
+)
+def test_refusals(y, options, message):
+    with pytest.raises(InputError) as caught:
+        make_problem([np.eye(3)], y, loss="multinomial", **options)
+    assert str(caught.value).startswith(message)
+
+
+def test_a_class_that_never_occurs_needs_no_intercept():
+    problem = make_problem([np.eye(3)], [0, 2, 2], loss="multinomial", fit_intercept=False, lam=0.1)
+    assert solve(problem, SolverOptions(gap=1e-9)).status is Status.CONVERGED
+
+
+# --- the estimator
+
+
+def test_estimator_with_three_classes():
+    X, y = iris()
+    names = np.array(["setosa", "versicolor", "virginica"])[y]
+    model = ADMMSharingClassifier([1, 3], 1e-2, tol=1e-10).fit(X, names)
+    other = reference(X, names, 1e-2)
+    assert list(model.classes_) == ["setosa", "versicolor", "virginica"]
+    assert (model.coef_.shape, model.intercept_.shape) == ((3, 4), (3,))
+    np.testing.assert_allclose(model.coef_, other.coef_, atol=1e-5)
+    np.testing.assert_allclose(model.intercept_, other.intercept_, atol=1e-5)
+    np.testing.assert_allclose(model.predict_proba(X), other.predict_proba(X), atol=1e-6)
+    np.testing.assert_allclose(model.predict_log_proba(X), other.predict_log_proba(X), atol=1e-5)
+    np.testing.assert_array_equal(model.predict(X), other.predict(X))
+    np.testing.assert_allclose(model.decision_function([X[:, :1], X[:, 1:]]), model.decision_function(X))
+    assert [w.shape for w in model.party_coefs_] == [(1, 3), (3, 3)]
+    sparse = ADMMSharingClassifier(1, 1e-2, regularizer="l1", tol=1e-5).fit(sp.csr_array(X), names)
+    assert (sparse.coef_ == 0).any()
+
+
+def test_estimator_with_two_classes_asked_for():
+    X, y = iris()
+    X, y = X[y > 0], y[y > 0]
+    model = ADMMSharingClassifier(2, 1e-2, loss="multinomial", tol=1e-12).fit(X, y)
+    assert model.coef_.shape == (2, 4)
+    assert model.decision_function(X).shape == (len(y),)
+    half = ADMMSharingClassifier(2, 5e-3, tol=1e-12).fit(X, y)
+    np.testing.assert_allclose(model.predict_proba(X), half.predict_proba(X), atol=1e-5)
+    np.testing.assert_array_equal(model.predict(X), half.predict(X))
+
+
+def test_estimator_refuses_two_class_losses():
+    X, y = iris()
+    for loss in ("logistic", "hinge"):
+        with pytest.raises(ConfigError, match=f"loss {loss} is for two; choose multinomial"):
+            ADMMSharingClassifier(loss=loss).fit(X, y)
