@@ -285,7 +285,8 @@ class MultinomialMethod(Method):
     def export(self) -> dict[str, Any]:
         coordinator = self.coordinator
         saved: dict[str, Any] = {
-            "messages": coordinator.messages,
+            # Checkpoints hold matrices: class by class, one row per message.
+            "messages": coordinator.messages.reshape(-1, self.problem.n_samples),
             "owner": coordinator.owner,
             "coefficients": coordinator.point.coefficients,
             "total": coordinator.point.total,
@@ -299,27 +300,25 @@ class MultinomialMethod(Method):
 
     def export_parties(self) -> list[dict[str, Array]]:
         return [
-            {"weights": weights, "directions": party.directions}
+            {"weights": weights, "directions": party.directions.reshape(-1, party.block.shape[1])}
             for weights, party in zip(self.weights(), self.parties)
         ]
 
     def restore(self, saved: dict[str, Any], parties: list[dict[str, Array]]) -> None:
         coordinator, problem = self.coordinator, self.problem
         classes, n = problem.n_outputs, problem.n_samples
-        messages = np.array(saved["messages"], dtype=np.float64)
         owner = np.array(saved["owner"], dtype=np.int64)
+        k = len(owner)
+        messages = np.array(saved["messages"], dtype=np.float64).reshape(classes, k, n)
         point = ClassSpanPoint(
             np.array(saved["coefficients"]), np.array(saved["intercept"]), np.array(saved["total"])
         )
-        shapes = (messages.shape, point.coefficients.shape, point.intercept.shape, point.total.shape)
-        k = len(owner)
-        if shapes != ((classes, k, n), (classes, k), (classes,), (classes * n,)):
+        shapes = (point.coefficients.shape, point.intercept.shape, point.total.shape)
+        if shapes != ((classes, k), (classes,), (classes * n,)):
             raise ValueError("messages")
         for m, (party, state) in enumerate(zip(self.parties, parties, strict=True)):
-            directions = np.array(state["directions"], dtype=np.float64)
-            if directions.shape != (classes, int((owner == m).sum()), party.block.shape[1]):
-                raise ValueError("directions")
-            party.directions = directions
+            shape = (classes, int((owner == m).sum()), party.block.shape[1])
+            party.directions = np.array(state["directions"], dtype=np.float64).reshape(shape)
         coordinator.adopt(messages, owner)
         coordinator.point = point
         coordinator.n_rounds = int(saved["n_rounds"])
