@@ -157,8 +157,8 @@ class ClassDirectionParty(DirectionParty):
     Notes
     -----
     All classes share one factorisation, in the metric of the mean curvature
-    over the classes: C factorisations cost C times as much and save next to no
-    rounds (``docs/losses.md``).
+    over the classes: one per class costs C times as much, and saves hardly a
+    round on MNIST.
     """
 
     def __init__(

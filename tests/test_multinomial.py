@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import math
 from itertools import pairwise
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -33,7 +32,6 @@ import naive_multinomial as naive
 ENGINE = Engine(1)
 LOSS = get_loss("multinomial")
 EPS = np.finfo(float).eps
-MNIST = Path("/work/shared/data/mnist.npz")
 
 
 def draw(seed, n=60, classes=4, spread=3.0):
@@ -231,9 +229,10 @@ def test_digits_is_scikit_learns_for_any_number_of_parties():
         assert -1e-11 * best <= result.objective - best <= 1.01e-6 * best
 
 
-@pytest.mark.skipif(not MNIST.exists(), reason="MNIST is not part of the project")
-def test_mnist_weights_are_scikit_learns():
-    data = np.load(MNIST)
+def test_mnist_weights_are_scikit_learns(shared_data):
+    if not (shared_data / "mnist.npz").exists():
+        pytest.skip("mnist.npz not found beside a9a.bz2")
+    data = np.load(shared_data / "mnist.npz")
     X, y = data["X_train"][:600].reshape(600, -1) / 255.0, data["y_train"][:600]
     lam = 1e-1
     result = solve(

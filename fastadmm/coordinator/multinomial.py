@@ -2,9 +2,8 @@ r"""Subspace Newton sharing for C classes: messages of C numbers per sample.
 
 As :mod:`fastadmm.coordinator.subspace`, but a party answers the loss gradient,
 N x C, with one direction per class in one message of N x C numbers; each class
-weighs its part of every message by a coefficient of its own. That takes little
-more than half the rounds of one coefficient per message, for the same traffic
-(``docs/losses.md``).
+weighs its part of every message by a coefficient of its own, which takes far
+fewer rounds than one coefficient per message, for the same traffic.
 """
 
 from __future__ import annotations
