@@ -185,11 +185,21 @@ class Loss(ABC):
         parts = engine.map(lambda rows: kernel(z, y, weight, *extra, gradient, *rows), row_ranges(len(z)))
         return float(sum(parts))
 
+    def evaluate_rows(
+        self, z: Array, y: Array, weight: Array, gradient: Array, begin: int, end: int
+    ) -> float:
+        """:meth:`evaluate` on the samples ``begin ... end`` alone; arrays of shape (N,)."""
+        return float(self.kernels().evaluate(z, y, weight, *self.kernel_arguments(), gradient, begin, end))
+
     def curvature(self, z: Array, y: Array, weight: Array, out: Array, engine: Engine) -> Array:
         """Write the weighted second derivative at z to ``out``, all of shape (N,); returns ``out``."""
         kernel, extra = self.kernels().curvature, self.kernel_arguments()
         engine.map(lambda rows: kernel(z, y, weight, *extra, out, *rows), row_ranges(len(z)))
         return out
+
+    def curvature_rows(self, z: Array, y: Array, weight: Array, out: Array) -> None:
+        """:meth:`curvature` without an engine: for a caller that has cut the samples itself."""
+        self.kernels().curvature(z, y, weight, *self.kernel_arguments(), out, 0, len(z))
 
     def prox(
         self,

@@ -31,6 +31,12 @@ __all__ = ["LowerBound", "PrimalValue", "dual_bound", "make_feasible", "primal_v
 #: Largest sum of the gradient, relative to its absolute sum, that counts as zero.
 _FEASIBILITY = 1e-9
 
+#: The sum that Newton's method for the intercept reaches where nothing prevents it.
+_TIGHT_FEASIBILITY = 1e-12
+
+#: Steps from an intercept that is nearly right.
+_NEARBY_STEPS = 3
+
 #: Up to this relative sum a gradient is repaired: rounding in z, where the losses nearly vanish.
 _REPAIRABLE = 1e-3
 
@@ -58,7 +64,13 @@ class PrimalValue:
     dual_feasible: bool
 
 
-def primal_value(problem: Problem, total: np.ndarray, intercept: float, engine: Engine) -> PrimalValue:
+def primal_value(
+    problem: Problem,
+    total: np.ndarray,
+    intercept: float,
+    engine: Engine,
+    known: tuple[float, np.ndarray] | None = None,
+) -> PrimalValue:
     """Evaluate the loss at a sum of messages, with the intercept minimised out in convex problems.
 
     Parameters
@@ -69,14 +81,18 @@ def primal_value(problem: Problem, total: np.ndarray, intercept: float, engine: 
     intercept : float
         Warm start.
     engine : Engine
+    known : tuple of float and ndarray of shape (N,), optional
+        Loss and gradient at the warm start, where the caller has them; may be changed.
 
     Returns
     -------
     PrimalValue
     """
     loss, y, weight = problem.loss, problem.y, problem.weight
-    gradient = np.empty_like(total)
     base = problem.offset + total
+    if known is not None and (near := _from_nearby(problem, base, intercept, *known, engine)) is not None:
+        return near
+    gradient = np.empty_like(total)
     value = math.nan
 
     def evaluate(b: float) -> tuple[float, float]:
@@ -99,6 +115,32 @@ def primal_value(problem: Problem, total: np.ndarray, intercept: float, engine: 
         value = loss.evaluate(base + intercept, y, weight, gradient, engine)
     feasible = make_feasible(problem, base + intercept, gradient, engine)
     return PrimalValue(value, gradient, intercept, feasible)
+
+
+def _from_nearby(
+    problem: Problem, base: np.ndarray, intercept: float, value: float, gradient: np.ndarray, engine: Engine
+) -> PrimalValue | None:
+    """Newton's method for the intercept from a point close to its root; None if it was not close."""
+    loss = problem.loss
+    if not problem.convex:
+        return None
+    if not problem.fit_intercept:
+        return PrimalValue(value, gradient, 0.0, loss.smooth)
+    if not loss.smooth:
+        return None
+    for attempt in range(_NEARBY_STEPS + 1):
+        excess = float(gradient.sum())
+        if abs(excess) <= _TIGHT_FEASIBILITY * float(np.abs(gradient).sum()):
+            return PrimalValue(value, gradient, intercept, True)
+        if attempt == _NEARBY_STEPS:
+            break
+        z = base + intercept
+        slope = float(loss.curvature(z, problem.y, problem.weight, np.empty_like(z), engine).sum())
+        if not slope > 0.0:
+            break
+        intercept -= excess / slope
+        value = loss.evaluate(base + intercept, problem.y, problem.weight, gradient, engine)
+    return None
 
 
 def make_feasible(problem: Problem, z: np.ndarray, gradient: np.ndarray, engine: Engine) -> bool:

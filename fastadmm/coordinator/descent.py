@@ -23,10 +23,11 @@ import scipy.linalg
 
 from fastadmm.coordinator.certificate import PrimalValue, primal_value
 from fastadmm.coordinator.method import Measured
-from fastadmm.coordinator.span import SpanPoint, descent_step, span_system
+from fastadmm.coordinator.span import SpanPoint, span_solver
+from fastadmm.coordinator.span_hessian import SpanHessian
 from fastadmm.coordinator.stationarity import Progress, intercept_part, start_point
 from fastadmm.coordinator.subspace import SubspaceCoordinator, SubspaceMethod
-from fastadmm.engine import Engine
+from fastadmm.engine import Engine, row_ranges
 from fastadmm.problem import Problem
 
 __all__ = ["DescentCoordinator", "DescentSubspaceMethod", "descend_over_span"]
@@ -73,7 +74,7 @@ def descend_over_span(
         return loss_value + 0.5 * scale * float(c @ c)
 
     def system(bend: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        slope, hessian = span_system(messages, gradient, bend, problem.fit_intercept, engine)
+        slope, hessian = _span_system(messages, gradient, bend, problem.fit_intercept, engine)
         slope[: len(c)] += scale * c
         hessian[np.arange(len(c)), np.arange(len(c))] += scale
         return slope, hessian
@@ -89,7 +90,7 @@ def descend_over_span(
             if problem.fit_intercept:
                 # Without any curvature left the intercept still needs a finite step.
                 hessian[-1, -1] += 1e-6 * problem.total_weight * (loss.gradient_lipschitz or 1.0)
-            step = descent_step(hessian, slope)
+            step = -span_solver(hessian)(slope)
         decrease = -float(slope @ step)
         if not (math.isfinite(decrease) and decrease > 0.0):
             break
@@ -124,6 +125,34 @@ def _newton_step(hessian: np.ndarray, slope: np.ndarray) -> np.ndarray | None:
     return step if -float(slope @ step) > _MIN_COSINE * norms else None
 
 
+def _span_system(
+    messages: np.ndarray, gradient: np.ndarray, curvature: np.ndarray, intercept: bool, engine: Engine
+) -> tuple[np.ndarray, np.ndarray]:
+    """Gradient and Hessian of the loss in the coefficients (and, last, the intercept)."""
+    k = len(messages)
+    size = k + 1 if intercept else k
+
+    def piece(rows: tuple[int, int]) -> tuple[np.ndarray, np.ndarray]:
+        part = messages[:, rows[0] : rows[1]]
+        g, h = gradient[rows[0] : rows[1]], curvature[rows[0] : rows[1]]
+        slope, hessian = np.empty(size), np.empty((size, size))
+        slope[:k] = part @ g
+        weighted = part * h
+        hessian[:k, :k] = weighted @ part.T
+        if intercept:
+            slope[k] = g.sum()
+            hessian[k, :k] = hessian[:k, k] = weighted.sum(axis=1)
+            hessian[k, k] = h.sum()
+        return slope, hessian
+
+    parts = engine.map(piece, row_ranges(messages.shape[1]))
+    slope, hessian = parts[0]
+    for more_slope, more_hessian in parts[1:]:
+        slope += more_slope
+        hessian += more_hessian
+    return slope, 0.5 * (hessian + hessian.T)
+
+
 class DescentCoordinator(SubspaceCoordinator):
     """Messages of all parties, and the descent over their span; the convex start has a convex problem."""
 
@@ -156,9 +185,10 @@ class DescentSubspaceMethod(SubspaceMethod):
     def _set_starting(self, starting: bool) -> None:
         convex = self.problem.loss.convex_start()
         self.starting = starting and convex is not None
-        self.coordinator.problem = (
-            replace(self.problem, loss=convex) if self.starting and convex is not None else self.problem
-        )
+        loss = convex if self.starting and convex is not None else self.problem.loss
+        self.coordinator.set_problem(replace(self.problem, loss=loss))
+        # The Hessian that a convex span keeps is not positive definite here.
+        self.coordinator.hessian = SpanHessian(self.problem.fit_intercept)
 
     def prepare(self) -> float:
         super().prepare()
@@ -195,7 +225,7 @@ class DescentSubspaceMethod(SubspaceMethod):
         """Go over to the loss itself if the convex one is solved well enough."""
         coordinator = self.coordinator
         loss = coordinator.primal.loss if coordinator.primal is not None else math.inf
-        if gap <= _START_GAP * loss or coordinator.n_rounds >= _START_ROUNDS:
+        if gap <= _START_GAP * loss or coordinator.directions.n_rounds >= _START_ROUNDS:
             self._set_starting(False)
             coordinator.start(coordinator.point.intercept)
 

@@ -60,7 +60,7 @@ class SmoothedSubspaceMethod(SubspaceMethod):
         if smoothed is None:
             raise TypeError(f"loss {self.problem.loss.name!r} has no smoothed form")
         self.width = width
-        self.coordinator.problem = replace(self.problem, loss=smoothed)
+        self.coordinator.set_problem(replace(self.problem, loss=smoothed))
 
     def round(self) -> Measured:
         coordinator, problem = self.coordinator, self.problem

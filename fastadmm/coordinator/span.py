@@ -3,27 +3,37 @@ r"""Minimise the true objective over the span of all messages so far.
 .. math:: \min_{c, b}\; \sum_i s_i\, \ell\bigl(o_i + b + (V^\top c)_i\bigr) + \frac{\lambda W}{2} \|c\|^2
 
 Rows of V are messages :math:`D_m d` of orthonormal directions d, so the
-regulariser of the weights is that of the coefficients. Newton's method; the
-system has one row per message. Where the full step does not decrease the
-objective enough (losses with flat pieces, exponentials), the minimiser along
-its direction is found instead, by the root of the derivative.
+regulariser of the weights is that of the coefficients. Newton's method, with a
+Hessian that is kept while its steps contract (the *chord* method: each step is
+then one pass over V, not K): whether they do is measured at every step, and
+where a step does not decrease the objective enough even with the Hessian of
+its own point (losses with flat pieces, exponentials), the minimiser along its
+direction is found instead, by the root of the derivative.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 import scipy.linalg
 
 from fastadmm.coordinator.root import increasing_root
+from fastadmm.coordinator.span_hessian import SpanHessian, row_blocks
 from fastadmm.engine import Engine, row_ranges
 from fastadmm.problem import Problem
 
-__all__ = ["SpanPoint", "descent_step", "minimise_over_span", "span_system"]
+__all__ = ["SpanPoint", "minimise_over_span", "span_solver"]
 
-_MAX_STEPS = 30
+_MAX_STEPS = 60
+
+#: A chord step must leave at most this share of what there was to gain; else the Hessian is computed anew.
+_CONTRACTION = 0.1
+
+#: With so few messages the Hessian of the very point costs no more than a pass.
+_FEW_MESSAGES = 8
 
 
 @dataclass
@@ -36,15 +46,35 @@ class SpanPoint:
     intercept : float
     total : ndarray of shape (N,)
         ``V.T @ coefficients``, the sum of all parties' messages.
+    loss : float
+        Summed loss at the point; NaN while unknown.
+    gradient : ndarray of shape (N,) or None
+        Summed-scaling gradient of the loss at the point; None while unknown.
     """
 
     coefficients: np.ndarray
     intercept: float
     total: np.ndarray
+    loss: float = math.nan
+    gradient: np.ndarray | None = None
+
+
+@dataclass
+class _Here:
+    """A point with what a pass over V at it gives."""
+
+    point: SpanPoint
+    slope: np.ndarray  # in intercept (first, if any) and coefficients, regulariser included
+    value: float
 
 
 def minimise_over_span(
-    problem: Problem, messages: np.ndarray, point: SpanPoint, tolerance: float, engine: Engine
+    problem: Problem,
+    messages: np.ndarray,
+    point: SpanPoint,
+    tolerance: float,
+    engine: Engine,
+    hessian: SpanHessian | None = None,
 ) -> SpanPoint:
     """Newton's method from a point; never returns a worse one.
 
@@ -56,58 +86,163 @@ def minimise_over_span(
     point : SpanPoint
         Start; its ``total`` must belong to its coefficients.
     tolerance : float
-        Stop when half the squared Newton decrement, a bound on what is left
-        to gain up to higher order, is at most this. Summed scaling.
+        Stop when the span's own share of the duality gap,
+        ``|slope|^2 / (2 lambda W)``, is at most this: a bound on what is left
+        to gain in the span. Summed scaling.
     engine : Engine
+    hessian : SpanHessian, optional
+        Kept from an earlier call with the first of the same messages; changed.
 
     Returns
     -------
     SpanPoint
+        With loss and gradient.
     """
-    loss, y, weight, scale = problem.loss, problem.y, problem.weight, problem.regularization
-    gradient, curvature = np.empty(len(y)), np.empty(len(y))
-
-    def value(total: np.ndarray, c: np.ndarray, b: float) -> float:
-        loss_value = loss.evaluate(problem.offset + b + total, y, weight, gradient, engine)
-        return loss_value + 0.5 * scale * float(c @ c)
-
-    c, b, total = point.coefficients, point.intercept, point.total
-    current = value(total, c, b)
+    span = _Span(problem, messages, engine)
+    if hessian is None:
+        hessian = SpanHessian(problem.fit_intercept)
+    if point.gradient is None or not math.isfinite(point.loss):
+        point = span.evaluated(point)
+    fresh = hessian.reference is None or len(messages) <= _FEW_MESSAGES
+    if fresh:
+        hessian.refresh(messages, span.curvature(point), engine)
+    here = span.start(point, hessian)
+    solve = span_solver(span.regularised(hessian.matrix))
     for _ in range(_MAX_STEPS):
-        loss.curvature(problem.offset + b + total, y, weight, curvature, engine)
-        slope, hessian = span_system(messages, gradient, curvature, problem.fit_intercept, engine)
-        slope[: len(c)] += scale * c
-        hessian[np.arange(len(c)), np.arange(len(c))] += scale
-        if problem.fit_intercept:
-            # Saturated losses have no curvature left; keep the system positive definite.
-            flat = not hessian[-1, -1] > 0.0
-            hessian[-1, -1] += (1.0 if flat else 1e-14) * problem.total_weight
-        step = descent_step(hessian, slope)
-        decrease = -float(slope @ step)
+        step = -solve(here.slope)
+        decrease = -float(here.slope @ step)
         if not (math.isfinite(decrease) and decrease > 0.0):
             break
-        move = step[: len(c)] @ messages
-        rise = step[-1] if problem.fit_intercept else 0.0
-        trial = total + move, c + step[: len(c)], b + rise
-        following = value(*trial)
-        if not following <= current - 1e-4 * decrease:
-            direction = _Line(problem, total, c, b, move, step[: len(c)], rise, gradient, curvature, engine)
-            length = direction.minimiser()
-            trial = total + length * move, c + length * step[: len(c)], b + length * rise
-            following = value(*trial)
-        if not following < current:
+        trial = span.advance(here, step)
+        if not trial.value <= here.value - 1e-4 * decrease:
+            if not fresh and decrease > 1e-15 * abs(here.value):
+                hessian.refresh(messages, span.curvature(here.point), engine)
+                solve, fresh = span_solver(span.regularised(hessian.matrix)), True
+                continue
+            trial = span.advance(here, step * span.best_length(here, step))
+        if not trial.value < here.value:
             break
-        (total, c, b), current = trial, following
-        if 0.5 * decrease <= tolerance:
+        left = float(trial.slope @ solve(trial.slope))
+        here, fresh = trial, False
+        if span.gap_share(here) <= tolerance:
             break
-    return SpanPoint(c, b, total)
+        if not left <= _CONTRACTION * decrease:
+            hessian.refresh(messages, span.curvature(here.point), engine)
+            solve, fresh = span_solver(span.regularised(hessian.matrix)), True
+    return here.point
 
 
-def descent_step(hessian: np.ndarray, slope: np.ndarray) -> np.ndarray:
-    """Newton step of a system that is positive definite up to rounding and scale."""
+class _Span:
+    """Passes over the messages of one problem."""
+
+    def __init__(self, problem: Problem, messages: np.ndarray, engine: Engine) -> None:
+        self.problem, self.messages, self.engine = problem, messages, engine
+        self.lead = int(problem.fit_intercept)
+        self.scale = problem.regularization
+        self.rows = row_ranges(messages.shape[1])
+
+    def evaluated(self, point: SpanPoint) -> SpanPoint:
+        """The point with loss and gradient."""
+        problem, gradient = self.problem, np.empty(len(point.total))
+        z = problem.offset + point.total + point.intercept
+        loss = problem.loss.evaluate(z, problem.y, problem.weight, gradient, self.engine)
+        return SpanPoint(point.coefficients, point.intercept, point.total, loss, gradient)
+
+    def curvature(self, point: SpanPoint) -> np.ndarray:
+        """Weighted second derivatives of the loss."""
+        problem = self.problem
+        z = problem.offset + point.total + point.intercept
+        return problem.loss.curvature(z, problem.y, problem.weight, np.empty(len(z)), self.engine)
+
+    def start(self, point: SpanPoint, hessian: SpanHessian) -> _Here:
+        """Take new messages into the Hessian; the same pass gives the slope."""
+        assert point.gradient is not None
+        c = point.coefficients
+        slope = np.empty(self.lead + len(c))
+        slope[self.lead :] = hessian.extend(self.messages, point.gradient, self.engine) + self.scale * c
+        if self.lead:
+            slope[0] = point.gradient.sum()
+        return _Here(point, slope, point.loss + 0.5 * self.scale * float(c @ c))
+
+    def regularised(self, matrix: np.ndarray) -> np.ndarray:
+        """Hessian of loss and regulariser, positive definite up to rounding."""
+        full = matrix.copy()
+        coefficients = np.arange(self.lead, len(full))
+        full[coefficients, coefficients] += self.scale
+        if self.lead:
+            # Saturated losses have no curvature left.
+            flat = not full[0, 0] > 0.0
+            full[0, 0] += (1.0 if flat else 1e-14) * self.problem.total_weight
+        return full
+
+    def gap_share(self, here: _Here) -> float:
+        """What the coefficients' slope adds to the duality gap."""
+        slope = here.slope[self.lead :]
+        return float(slope @ slope) / (2.0 * self.scale)
+
+    def advance(self, here: _Here, step: np.ndarray) -> _Here:
+        """The point a step further: messages are read once."""
+        problem, old, lead, messages = self.problem, here.point, self.lead, self.messages
+        intercept = old.intercept + (float(step[0]) if lead else 0.0)
+        move, n = step[lead:], len(old.total)
+        total, z, gradient = np.empty(n), np.empty(n), np.empty(n)
+
+        def piece(rows: tuple[int, int]) -> tuple[float, np.ndarray]:
+            loss, slope = 0.0, np.zeros(len(step))
+            for begin, end in row_blocks(rows, len(messages)):
+                part, here_rows = messages[:, begin:end], slice(begin, end)
+                np.add(old.total[here_rows], move @ part, out=total[here_rows])
+                np.add(problem.offset[here_rows], total[here_rows], out=z[here_rows])
+                z[here_rows] += intercept
+                loss += problem.loss.evaluate_rows(z, problem.y, problem.weight, gradient, begin, end)
+                slope[lead:] += part @ gradient[here_rows]
+                if lead:
+                    slope[0] += gradient[here_rows].sum()
+            return loss, slope
+
+        parts = self.engine.map(piece, self.rows)
+        loss, slope = parts[0]
+        for more_loss, more_slope in parts[1:]:
+            loss += more_loss
+            slope += more_slope
+        c = old.coefficients + move
+        slope[lead:] += self.scale * c
+        point = SpanPoint(c, intercept, total, loss, gradient)
+        return _Here(point, slope, loss + 0.5 * self.scale * float(c @ c))
+
+    def best_length(self, here: _Here, step: np.ndarray) -> float:
+        """Length of least objective along a step, between 0 and 1."""
+        problem, point, engine = self.problem, here.point, self.engine
+        c, change = point.coefficients, step[self.lead :]
+        start = problem.offset + point.total + point.intercept
+        move = np.concatenate(
+            engine.map(lambda rows: change @ self.messages[:, rows[0] : rows[1]], self.rows)
+        )
+        if self.lead:
+            move += step[0]
+        linear, square = self.scale * float(c @ change), self.scale * float(change @ change)
+        gradient, curvature = np.empty(len(start)), np.empty(len(start))
+
+        def derivatives(length: float) -> tuple[float, float]:
+            z = start + length * move
+            problem.loss.evaluate(z, problem.y, problem.weight, gradient, engine)
+            problem.loss.curvature(z, problem.y, problem.weight, curvature, engine)
+            first = float(gradient @ move) + linear + length * square
+            second = float(curvature @ (move * move)) + square
+            # Overflow, or infinity minus infinity: too far.
+            return (first, second) if math.isfinite(first) else (math.inf, 0.0)
+
+        high = 1.0
+        while derivatives(high)[0] > 0.0 and derivatives(0.1 * high)[0] > 0.0 and high > 1e-30:
+            high *= 0.1
+        return min(max(increasing_root(derivatives, 0.5 * high, 1e-6 * high), 0.0), high)
+
+
+def span_solver(hessian: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
+    """Solver of a system that is positive definite up to rounding and scale."""
     size = np.sqrt(np.diag(hessian))
     scaled = hessian / np.outer(size, size)
-    diagonal = np.diag_indices(len(slope))
+    diagonal = np.diag_indices(len(size))
     ridge = 0.0
     while ridge < 1.0:
         scaled[diagonal] = 1.0 + ridge
@@ -116,73 +251,5 @@ def descent_step(hessian: np.ndarray, slope: np.ndarray) -> np.ndarray:
         except scipy.linalg.LinAlgError:
             ridge = max(1e-14, 100.0 * ridge)
         else:
-            return -scipy.linalg.cho_solve(factor, slope / size, check_finite=False) / size
-    return -slope / np.diag(hessian)
-
-
-class _Line:
-    """The objective along a direction of descent: a convex function of the length."""
-
-    def __init__(
-        self,
-        problem: Problem,
-        total: np.ndarray,
-        c: np.ndarray,
-        b: float,
-        move: np.ndarray,
-        step: np.ndarray,
-        rise: float,
-        gradient: np.ndarray,
-        curvature: np.ndarray,
-        engine: Engine,
-    ) -> None:
-        self.problem, self.engine = problem, engine
-        self.start, self.move = problem.offset + b + total, move + rise
-        self.linear = problem.regularization * float(c @ step)
-        self.square = problem.regularization * float(step @ step)
-        self.gradient, self.curvature = gradient, curvature
-
-    def derivatives(self, length: float) -> tuple[float, float]:
-        """First and second derivative at a length."""
-        problem, z = self.problem, self.start + length * self.move
-        problem.loss.evaluate(z, problem.y, problem.weight, self.gradient, self.engine)
-        problem.loss.curvature(z, problem.y, problem.weight, self.curvature, self.engine)
-        first = float(self.gradient @ self.move) + self.linear + length * self.square
-        second = float(self.curvature @ (self.move * self.move)) + self.square
-        # Overflow, or infinity minus infinity: too far.
-        return (first, second) if math.isfinite(first) else (math.inf, 0.0)
-
-    def minimiser(self) -> float:
-        """Length of least objective, between 0 and 1."""
-        high = 1.0
-        while self.derivatives(high)[0] > 0.0 and self.derivatives(0.1 * high)[0] > 0.0 and high > 1e-30:
-            high *= 0.1
-        return min(max(increasing_root(self.derivatives, 0.5 * high, 1e-6 * high), 0.0), high)
-
-
-def span_system(
-    messages: np.ndarray, gradient: np.ndarray, curvature: np.ndarray, intercept: bool, engine: Engine
-) -> tuple[np.ndarray, np.ndarray]:
-    """Gradient and Hessian of the loss in the coefficients (and, last, the intercept)."""
-    k = len(messages)
-    size = k + 1 if intercept else k
-
-    def piece(rows: tuple[int, int]) -> tuple[np.ndarray, np.ndarray]:
-        part = messages[:, rows[0] : rows[1]]
-        g, h = gradient[rows[0] : rows[1]], curvature[rows[0] : rows[1]]
-        slope, hessian = np.empty(size), np.empty((size, size))
-        slope[:k] = part @ g
-        weighted = part * h
-        hessian[:k, :k] = weighted @ part.T
-        if intercept:
-            slope[k] = g.sum()
-            hessian[k, :k] = hessian[:k, k] = weighted.sum(axis=1)
-            hessian[k, k] = h.sum()
-        return slope, hessian
-
-    parts = engine.map(piece, row_ranges(messages.shape[1]))
-    slope, hessian = parts[0]
-    for more_slope, more_hessian in parts[1:]:
-        slope += more_slope
-        hessian += more_hessian
-    return slope, 0.5 * (hessian + hessian.T)
+            return lambda slope: scipy.linalg.cho_solve(factor, slope / size, check_finite=False) / size
+    return lambda slope: slope / size**2

@@ -2,28 +2,30 @@ r"""Subspace Newton sharing: a handful of rounds, for smooth losses with squared
 
 Each round the coordinator sends the loss gradient :math:`g = \nabla\ell(z)`
 and every party's coefficients. A party answers with the message of one new
-direction (its block Newton direction in the current curvature metric and its
-block gradient in turn) and with one scalar, its share of the duality gap. The
-coordinator then minimises the true objective over the span of **all** messages
-it holds. The objective never increases; every step is at least as good as
-block descent with exact line search, which converges for strongly convex
-problems. See ``docs/solver.md``.
+direction (its block Newton direction in the current curvature metric or its
+block gradient: see :mod:`fastadmm.coordinator.direction_choice`) and with one
+scalar, its share of the duality gap. The coordinator then minimises the true
+objective over the span of **all** messages it holds. The objective never
+increases; every step is at least as good as block descent with exact line
+search, which converges for strongly convex problems. See ``docs/solver.md``.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from fastadmm.blocks import check_scale
 from fastadmm.coordinator.certificate import PrimalValue, dual_bound, make_feasible, primal_value
+from fastadmm.coordinator.direction_choice import DirectionChoice
 from fastadmm.coordinator.method import Measured, Method
 from fastadmm.coordinator.span import SpanPoint, minimise_over_span
+from fastadmm.coordinator.span_hessian import SpanHessian
 from fastadmm.direction_party import DirectionParty
-from fastadmm.engine import Engine
+from fastadmm.engine import Engine, row_ranges
 from fastadmm.problem import Problem
 
 __all__ = ["SubspaceCoordinator", "SubspaceMethod", "directions_per_party"]
@@ -32,15 +34,21 @@ __all__ = ["SubspaceCoordinator", "SubspaceMethod", "directions_per_party"]
 _CURVATURE_FLOOR = 1e-6
 
 #: Parties refactorise when the curvature has moved this far from the metric (root mean square of logarithms).
-_METRIC_DRIFT = 0.5
+_METRIC_DRIFT = 0.2
 
-#: The span is minimised to this share of the gap that the round started with.
-_SPAN_ACCURACY = 1e-3
+#: In the span the gap is closed to this share of what it was at the start of the round.
+_SPAN_ACCURACY = 1e-4
 
 
 def directions_per_party(n_parties: int) -> int:
     """Most directions a party keeps; its oldest are merged beyond it."""
     return max(8, min(64, 512 // n_parties))
+
+
+def _drift_excess(h: np.ndarray, metric: np.ndarray) -> float:
+    """Weighted squares of log(h / metric), above what is allowed where positive."""
+    drift = np.log(h / metric)
+    return float((drift * drift - _METRIC_DRIFT**2) @ (h + metric))
 
 
 class SubspaceCoordinator:
@@ -72,8 +80,9 @@ class SubspaceCoordinator:
         self.owner = np.empty(0, dtype=np.int64)
         self.point = SpanPoint(np.empty(0), 0.0, np.zeros(n))
         self.metric: np.ndarray | None = None
+        self.hessian = SpanHessian(problem.fit_intercept)
         self.n_factorisations = 0
-        self.n_rounds = 0
+        self.directions = DirectionChoice()
         self.primal: PrimalValue | None = None
 
     @property
@@ -83,9 +92,16 @@ class SubspaceCoordinator:
 
     def start(self, intercept: float = 0.0) -> PrimalValue:
         """Evaluate the current point with its best intercept."""
-        self.primal = primal_value(self.problem, self.point.total, intercept, self.engine)
-        self.point.intercept = self.primal.intercept
-        return self.primal
+        point = self.point
+        known = (
+            (point.loss, point.gradient)
+            if point.gradient is not None and intercept == point.intercept
+            else None
+        )
+        primal = primal_value(self.problem, point.total, intercept, self.engine, known)
+        point.intercept, point.loss, point.gradient = primal.intercept, primal.loss, primal.gradient
+        self.primal = primal
+        return primal
 
     def restart(self) -> None:
         """Evaluate the current point at the intercept it has, to the bit as when it was saved."""
@@ -93,8 +109,16 @@ class SubspaceCoordinator:
         gradient = np.empty(problem.n_samples)
         z = problem.offset + self.point.total + self.point.intercept
         value = problem.loss.evaluate(z, problem.y, problem.weight, gradient, self.engine)
+        if math.isfinite(self.point.loss):
+            value = self.point.loss  # the same sum, perhaps added up in another order
         feasible = make_feasible(problem, z, gradient, self.engine)
+        self.point.loss, self.point.gradient = value, gradient
         self.primal = PrimalValue(value, gradient, self.point.intercept, feasible)
+
+    def set_problem(self, problem: Problem) -> None:
+        """Go on with another loss: what is known of the current point is forgotten."""
+        self.problem = problem
+        self.point.loss, self.point.gradient = math.nan, None
 
     def adopt(self, messages: np.ndarray, owner: np.ndarray) -> None:
         """Replace all messages, of shape (K, N), and their owners, of shape (K,)."""
@@ -126,8 +150,7 @@ class SubspaceCoordinator:
         if self._metric_is_stale():
             metric = self.metric
             self.engine.map(lambda party: party.set_metric(metric), parties)  # type: ignore[arg-type]
-        newton = self.n_rounds % 2 == 0
-        self.n_rounds += 1
+        newton, before = self.directions.newton(), primal.loss + self.regulariser()
         answers = self.engine.map(
             lambda m: parties[m].respond(primal.gradient, self.coefficients(m), newton), range(len(parties))
         )
@@ -138,30 +161,42 @@ class SubspaceCoordinator:
         gap = sum(squared) / (2.0 * self.problem.regularization)
         self.point = self._minimise(_SPAN_ACCURACY * gap)
         self._compress(parties)
-        self.start(self.point.intercept)
+        after = self.start(self.point.intercept).loss + self.regulariser()
+        self.directions.record(newton, before - after, gap)
         return squared
 
     def _minimise(self, tolerance: float) -> SpanPoint:
         """The best point of the span, to a tolerance in the summed scaling."""
-        return minimise_over_span(self.problem, self.messages, self.point, tolerance, self.engine)
+        return minimise_over_span(
+            self.problem, self.messages, self.point, tolerance, self.engine, self.hessian
+        )
 
     def _metric_is_stale(self) -> bool:
         """Move the metric to the current curvature if it has drifted; True if it was moved."""
-        problem = self.problem
-        z = problem.offset + self.point.intercept + self.point.total
-        h = problem.loss.curvature(z, problem.y, problem.weight, np.empty(len(z)), self.engine)
-        mean = float(h.mean())
+        problem, point = self.problem, self.point
+        h = np.empty(problem.n_samples)
+        mean = self._sum_over_rows(lambda rows: self._curvature(point, h, rows)) / len(h)
         if not mean > 0.0:  # every sample on a flat piece of its loss
             mean = problem.loss.penalty_unit(problem.y, problem.weight, problem.offset, problem.lam)
-        h = np.maximum(h, _CURVATURE_FLOOR * mean)
-        if self.metric is not None:
-            importance = h + self.metric
-            drift = np.log(h / self.metric)
-            if float((drift * drift) @ importance) <= _METRIC_DRIFT**2 * float(importance.sum()):
+        floor, metric = _CURVATURE_FLOOR * mean, self.metric
+        np.maximum(h, floor, out=h)
+        if metric is not None:
+            excess = self._sum_over_rows(lambda rows: _drift_excess(h[rows], metric[rows]))
+            if excess <= 0.0:
                 return False
         self.metric = h
         self.n_factorisations += 1
         return True
+
+    def _sum_over_rows(self, function: Callable[[slice], float]) -> float:
+        return sum(self.engine.map(lambda rows: function(slice(*rows)), row_ranges(self.problem.n_samples)))
+
+    def _curvature(self, point: SpanPoint, h: np.ndarray, rows: slice) -> float:
+        problem = self.problem
+        z = problem.offset[rows] + point.total[rows]
+        z += point.intercept
+        problem.loss.curvature_rows(z, problem.y[rows], problem.weight[rows], h[rows])
+        return float(h[rows].sum())
 
     def _append(self, m: int, message: np.ndarray) -> None:
         k = len(self.owner)
@@ -186,6 +221,7 @@ class SubspaceCoordinator:
             if size == 0.0:
                 pair, size = np.array([1.0, 0.0]), 1.0  # neither is in use: forget the younger
             party.merge_oldest(pair)
+            self.hessian.merge(first, second, pair / size)
             k = len(self.owner)
             self._store[first] = (pair @ self._store[[first, second]]) / size
             self._store[second : k - 1] = self._store[second + 1 : k]
@@ -264,11 +300,15 @@ class SubspaceMethod(Method):
             "coefficients": coordinator.point.coefficients,
             "total": coordinator.point.total,
             "intercept": coordinator.point.intercept,
-            "n_rounds": coordinator.n_rounds,
+            "loss": coordinator.point.loss,
+            "directions": coordinator.directions.export(),
             "n_factorisations": coordinator.n_factorisations,
         }
         if coordinator.metric is not None:
             saved["metric"] = coordinator.metric
+        if coordinator.hessian.reference is not None:
+            saved["span_hessian"] = coordinator.hessian.matrix
+            saved["span_reference"] = coordinator.hessian.reference
         return saved
 
     def export_parties(self) -> list[dict[str, np.ndarray]]:
@@ -290,9 +330,15 @@ class SubspaceMethod(Method):
             party.directions = directions
         coordinator.adopt(messages, owner)
         coordinator.point = SpanPoint(
-            np.array(saved["coefficients"]), float(saved["intercept"]), np.array(saved["total"])
+            np.array(saved["coefficients"]),
+            float(saved["intercept"]),
+            np.array(saved["total"]),
+            float(saved["loss"]),
         )
-        coordinator.n_rounds = int(saved["n_rounds"])
+        if "span_reference" in saved:
+            coordinator.hessian.matrix = np.array(saved["span_hessian"])
+            coordinator.hessian.reference = np.array(saved["span_reference"])
+        coordinator.directions.restore(saved["directions"])
         coordinator.n_factorisations = int(saved["n_factorisations"])
         if "metric" in saved:
             metric = np.array(saved["metric"])
