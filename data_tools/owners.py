@@ -200,6 +200,12 @@ def convert_owners(
     recipe = _recipe(public, reading, by, readers[0], scan.n_features, standardize, components)
     kind = _storage(storage, readers[0].kind, recipe, scan)
     labels = scan.labels.finish(task)
+    if labels.classes is not None and len(labels.classes) != 2:
+        raise InputError(
+            f"{readers[0].path}: {len(labels.classes)} classes, but exactly two are supported for owners of "
+            "rows: keep the rows of two classes, or merge classes into two"
+        )
+    classes = None if labels.classes is None else (labels.classes[0], labels.classes[1])
     y = np.where(labels.y > 0.5, 1.0, -1.0) if labels.task == "classification" else labels.y
     source_names = readers[0].feature_names or [f"f{i + 1}" for i in range(scan.n_features)]
     feature_names = source_names if components is None else [f"component-{i + 1}" for i in range(components)]
@@ -215,7 +221,7 @@ def convert_owners(
                         kind=kind,
                         task=labels.task,
                         feature_names=feature_names,
-                        classes=labels.classes,
+                        classes=classes,
                         dtype=dtype,
                         recipe=recipe,
                         source_names=source_names,

@@ -122,16 +122,16 @@ class ClassParty(Party):
     def dual_scale(self, u: np.ndarray) -> float:
         """As in :class:`fastadmm.party.Party`: the scale that every class allows; u of shape (C N,)."""
         self._dual = -self._images(u)
-        return min(self.penalty.largest_scale(dual) for dual in self._dual)
+        return min(self.penalty.largest_scale(self._dual[c]) for c in range(self.n_classes))
 
     def dual_value(self, scale: float) -> float:
         """As in :class:`fastadmm.party.Party`, summed over classes."""
-        return sum(self.penalty.conjugate(scale * dual) for dual in self._dual)
+        return float(sum(self.penalty.conjugate(scale * self._dual[c]) for c in range(self.n_classes)))
 
     def penalty_value(self) -> float:
         """As in :class:`fastadmm.party.Party`, summed over classes."""
         if not self.penalty.is_ridge:
-            return sum(self.penalty.value(weights) for weights in self.weights)
+            return float(sum(self.penalty.value(self.weights[c]) for c in range(self.n_classes)))
         return 0.5 * self.regularization * float(np.sum(self.weights * self.weights))
 
 

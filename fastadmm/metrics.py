@@ -125,7 +125,7 @@ def multiclass_metrics(
     truth[np.arange(len(y_)), y_] = 1.0
     # scikit-learn's log loss cuts probabilities at the spacing of numbers near 1, as here
     certain = np.clip(prob[np.arange(len(y_)), y_], np.finfo(np.float64).eps, 1.0)
-    rows = []
+    rows: list[dict[str, Any]] = []
     for c, name in enumerate(classes):
         is_class, said = y_ == c, predicted == c
         both, of_class, of_said = (float(weight[m].sum()) for m in (is_class & said, is_class, said))

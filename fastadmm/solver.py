@@ -254,7 +254,7 @@ class Solver:
 
         if self.problem.loss.vector:
             scores = [block.matrix_product(x.T, self.engine) for block, x in zip(test.blocks, weights)]
-            z = sum(scores).T + self.intercept + _class_rows(test.offset)
+            z = np.sum(scores, axis=0).T + self.intercept + _class_rows(test.offset)
             return quick_class_metrics(test.y, z, test.weight)
         messages = self.engine.map(
             lambda m: test.blocks[m].product(weights[m], self.engine), range(len(weights))

@@ -279,3 +279,11 @@ def test_metrics_refuse_and_leave_out() -> None:
         ("log_loss", "accuracy", "auc")
     )
     assert multiclass_metrics([0, 0], [[1.0, 0.0], [0.5, 0.5]], ["a", "b"])["auc"] is None
+
+
+def test_owners_of_rows_have_two_classes(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    capsys.readouterr()
+    convert = ("owners", "convert", folder / "train.csv", "--label", "species", "--sizes", "60,50")
+    assert run(*convert, "-o", tmp_path / "out") != 0
+    assert "3 classes, but exactly two are supported for owners of rows" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
