@@ -80,6 +80,18 @@ def test_the_section_that_a_docstring_names_names_the_function(name, anchor):
     assert name in {n for a, n in IMPLEMENTED if a == anchor}
 
 
+def test_the_table_is_the_measured_one():
+    import importlib.util
+    import json
+
+    script = PAGE.parents[1] / "bench" / "private_messages.py"
+    spec = importlib.util.spec_from_file_location("private_messages", script)
+    bench = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(bench)
+    record = json.loads(script.with_suffix(".json").read_text(encoding="utf-8"))
+    assert bench.BEGIN + bench.table(record) + bench.END in TEXT
+
+
 def test_every_theorem_has_a_proof():
     for anchor, body in SECTIONS.items():
         if re.match(r"t\d-", anchor) or anchor == "public-weights":
