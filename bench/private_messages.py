@@ -88,8 +88,8 @@ def table(record: dict[str, Any]) -> str:
         "|---:|---:|---:|---:|---:|",
         *rows,
         "",
-        f"Late fusion of local models (nothing sent): **{record['late_fusion']:.4f}**; answers to labels alone",
-        f"(T = 0): {record['start']:.4f}; pooled data without privacy: {record['pooled']:.4f}. "
+        f"Late fusion of local models (nothing sent): **{record['late_fusion']:.4f}**; answers to labels",
+        f"alone (T = 0): {record['start']:.4f}; pooled data without privacy: {record['pooled']:.4f}. "
         f"λ = {record['lambda']:g}.",
     ]
     return "\n".join(lines) + "\n"
