@@ -80,7 +80,8 @@ def measure(problem: Any) -> dict[str, Any]:
 def table(record: dict[str, Any]) -> str:
     """The record as Markdown."""
     rows = [
-        f"| {row['epsilon']:g} | {row['rounds']} | {row['sigma']:.2f} | {row['loss']:.4f} | {row['spread']:.4f} |"
+        f"| {row['epsilon']:g} | {row['rounds']} | {row['sigma']:.2f} | {row['loss']:.4f} "
+        f"| {row['spread']:.4f} |"
         for row in record["rows"]
     ]
     lines = [
