@@ -30,6 +30,7 @@ from fastadmm.data_tools.split import (
 )
 from fastadmm.errors import ConfigError, InputError, StorageError
 from fastadmm.store.atomic import shown, storage_errors
+from fastadmm.store.compression import compression_options
 from scipy import sparse
 
 if TYPE_CHECKING:
@@ -80,6 +81,7 @@ def convert(
     x_key: str | None = None,
     y_key: str | None = None,
     format: str = "auto",
+    compression: str = "none",
     force: bool = False,
     progress: Progress | None = None,
 ) -> Partition:
@@ -129,6 +131,8 @@ def convert(
         Names of the arrays in an NPZ file; default ``X`` (or the CSR arrays) and ``y``.
     format : {"auto", "libsvm", "csv", "npz"}
         Kind of source.
+    compression : {"none", "gzip", "zstd", "blosc2"}
+        Of the stored blocks; the last two need the extra ``fastadmm[compression]``.
     force : bool
         Replace an existing partition.
     progress : callable, optional
@@ -150,6 +154,7 @@ def convert(
     StorageError
         A path cannot be read or written.
     """
+    compression_options(compression)
     _check_choices(normalize=normalize, dtype=dtype, task=task, storage=storage, format=format)
     _check_split(columns, parties, names, like)
     if like is not None:
@@ -222,7 +227,9 @@ def convert(
             for party, kind in zip(split, kinds)
         ]
     blocks = scan.cache if scan.cache is not None else reader.blocks(on_read("writing"))
-    return _write(reader, out, blocks, labels, split, kinds, transforms, dtype or "float64", model, force)
+    return _write(
+        reader, out, blocks, labels, split, kinds, transforms, dtype or "float64", model, force, compression
+    )
 
 
 # --- options ---------------------------------------------------------------------------------------------
@@ -455,6 +462,7 @@ def _write(
     dtype: str,
     model: _Like | None,
     force: bool,
+    compression: str,
 ) -> Partition:
     from fastadmm.store import create_partition, open_partition
 
@@ -470,6 +478,7 @@ def _write(
                 if model
                 else _feature_names(party, reader.feature_names),
                 transform=transform,
+                compression=compression,
             )
             for i, (party, kind, transform) in enumerate(zip(split, kinds, transforms))
         ]

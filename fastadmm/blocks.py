@@ -45,13 +45,34 @@ class FeatureBlock(ABC):
     nbytes: int
     density: float
 
+    #: Vectors whose images one pass has made ahead of their use.
+    _known: Sequence[tuple[Array, Array]] = ()
+
     @abstractmethod
     def product(self, x: Array, engine: Engine) -> Array:
         """Message ``D x`` of shape (N,) for weights x of shape (d,)."""
 
     def transposed_product(self, v: Array, engine: Engine) -> Array:
         """``D.T v`` of shape (d,) for v of shape (N,)."""
-        return self.transposed_products([v], engine)[0]
+        return self.images([v], engine)[0]
+
+    def know(self, images: Sequence[tuple[Array, Array]]) -> None:
+        """Keep images that one pass made, until others take their place.
+
+        Parameters
+        ----------
+        images : sequence of (ndarray of shape (N,), ndarray of shape (d,))
+            Vectors v, which must not change meanwhile, with ``D.T v``. The very
+            object v is recognised, not its values.
+        """
+        self._known = images
+
+    def images(self, vectors: Sequence[Array], engine: Engine) -> list[Array]:
+        """``D.T v`` of each vector: the known ones, or all of them in one pass."""
+        found = [[image for known, image in self._known if known is v] for v in vectors]
+        if all(found):
+            return [images[0].copy() for images in found]
+        return self.transposed_products(vectors, engine)
 
     @abstractmethod
     def transposed_products(self, vectors: Sequence[Array], engine: Engine) -> list[Array]:

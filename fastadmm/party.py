@@ -7,6 +7,7 @@ is a cache, its weights are its last answer.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -85,6 +86,32 @@ class Party:
         )
         self._dual = np.zeros(block.shape[1])
         self.weights = np.zeros(block.shape[1])
+        self._target_image: np.ndarray | None = None
+
+    def look_ahead(self, vectors: Sequence[np.ndarray], target: np.ndarray | None) -> None:
+        """Make in one pass what the rest of a round and the next x-update need of the block.
+
+        To the bit what they would make themselves, pass by pass: this saves
+        reading the block, and changes nothing else.
+
+        Parameters
+        ----------
+        vectors : sequence of ndarray of shape (N,)
+            What :meth:`certify`, :meth:`stationarity` and :meth:`dual_scale` will be given.
+        target : ndarray of shape (N,) or None
+            What :meth:`step` will be given next; :meth:`forget_target` where it will not.
+        """
+        # The kernel side works on the target itself.
+        if self.update.name == "kernel":
+            target = None
+        wanted = [*vectors] if target is None else [*vectors, target]
+        images = self.block.transposed_products(wanted, self.engine)
+        self.block.know(list(zip(vectors, images)))
+        self._target_image = None if target is None else images[-1]
+
+    def forget_target(self) -> None:
+        """The next target is another than the one looked ahead to."""
+        self._target_image = None
 
     def prepare(self) -> None:
         """Factorise, once; free to repeat after a restart.
@@ -113,7 +140,9 @@ class Party:
             :math:`D_m x_m` with
             :math:`x_m = \arg\min_{x \in X_m} \lambda W R_m(x) + \tfrac{\tau r}{2}\|D_m x - w\|^2`.
         """
+        self.block.know([] if self._target_image is None else [(w, self._target_image)])
         self.weights = self.update.solve(w, self.regularization / scaled_penalty, self.weights, self.engine)
+        self.block.know([])
         return self.block.product(self.weights, self.engine)
 
     def certify(self, gradient: np.ndarray, pull: np.ndarray) -> Certificate:
@@ -134,7 +163,7 @@ class Party:
             stationarity of the prox-gradient map in equation 13.
         """
         scale = self.regularization
-        image, lagrangian = self.block.transposed_products([gradient, pull], self.engine)
+        image, lagrangian = self.block.images([gradient, pull], self.engine)
         residual = image + scale * self.weights
         # prox of (lambda W / 2)|x|^2 at x - q is (x - q) / (1 + lambda W)
         mapped = (scale * self.weights + lagrangian) / (1.0 + scale)

@@ -71,6 +71,10 @@ class SolverOptions:
         Stop a non-convex problem when the prox-gradient of the paper's V^t has
         fallen to this share of its size at zero weights
         (:class:`fastadmm.history.RoundRecord`); 0 never stops by it.
+    history : int or None
+        How much of the past the coordinator keeps: directions per party in
+        ``subspace`` (at least 2), differences of the acceleration otherwise.
+        Fewer take less memory and more rounds. None takes what the scheme likes.
     """
 
     scheme: str = "auto"
@@ -82,6 +86,7 @@ class SolverOptions:
     x_update: str = "auto"
     n_threads: int | None = None
     stationarity: float = 1e-5
+    history: int | None = None
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.gap) and self.gap >= 0):
@@ -100,6 +105,8 @@ class SolverOptions:
             )
         if self.n_threads is not None and self.n_threads < 1:
             raise ConfigError(f"n_threads: {self.n_threads!r} must be at least 1")
+        if self.history is not None and self.history < 0:
+            raise ConfigError(f"history: {self.history!r} must not be negative")
         self.resolved_scheme()
 
     def resolved_scheme(
@@ -391,9 +398,9 @@ def _make_method(problem: Problem, options: SolverOptions, engine: Engine) -> Me
         if problem.loss.vector:
             return MultinomialMethod(problem, engine)
         return (
-            SubspaceMethod(problem, engine)
+            SubspaceMethod(problem, engine, options.history)
             if problem.loss.smooth
-            else SmoothedSubspaceMethod(problem, engine)
+            else SmoothedSubspaceMethod(problem, engine, options.history)
         )
     scheme = get_scheme(name)
     if options.penalty is not None:
@@ -407,6 +414,8 @@ def _make_method(problem: Problem, options: SolverOptions, engine: Engine) -> Me
     accelerate = scheme.accelerated if options.acceleration == "auto" else options.acceleration == "anderson"
     accelerate = accelerate and problem.convex
     memory = acceleration_memory(problem.n_parties, problem.message_size) if accelerate else 0
+    if options.history is not None:
+        memory = min(memory, options.history)
     adaptive = options.penalty is None and scheme.convergent and not problem.is_ridge and problem.convex
     method = MultinomialAdmmMethod if problem.loss.vector else AdmmMethod
     return method(problem, scheme, penalty, memory, options.x_update, engine, adaptive)

@@ -17,7 +17,7 @@ __all__ = ["TILE_BYTES", "TILE_ENTRIES", "Rows", "csr_tiles", "dense_tiles"]
 Rows = tuple[int, int]
 
 #: Bytes of a tile as the kernels see it, float64 values and 32-bit indices; one row is never divided.
-TILE_BYTES = 2 * 2**20
+TILE_BYTES = 2**20
 
 #: Stored entries of a CSR tile: 8 bytes of value and 4 of index each.
 TILE_ENTRIES = TILE_BYTES // 12

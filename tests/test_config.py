@@ -55,6 +55,8 @@ def test_every_key_reaches_the_configuration_and_back() -> None:
         "checkpoint_seconds": 9.5,
         "privacy": {"mode": "message", "epsilon": 2.0, "message_clip": "none"},
         "ledger": "ledger.jsonl",
+        "memory": "512MiB",
+        "history": 12,
     }
     assert (*values, "stationarity") == (*[key for key in KEYS if key != "stationarity"], "stationarity")
     settings = make_config(values).privacy

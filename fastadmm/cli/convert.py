@@ -56,6 +56,15 @@ class Format(StrEnum):
     npz = "npz"
 
 
+class Compression(StrEnum):
+    """Values of --compression."""
+
+    none = "none"
+    gzip = "gzip"
+    zstd = "zstd"
+    blosc2 = "blosc2"
+
+
 _SPLIT, _VALUES, _LIBSVM, _CSV, _NPZ = (
     "Split between parties",
     "Values and labels",
@@ -142,6 +151,13 @@ def convert(
             help="auto: sparse sources as CSR, unless more than half full (default).", rich_help_panel=_VALUES
         ),
     ] = None,
+    compression: Annotated[
+        Compression,
+        typer.Option(
+            help="Smaller files, slower to read; zstd and blosc2 need fastadmm[compression].",
+            rich_help_panel=_VALUES,
+        ),
+    ] = Compression.none,
     features: Annotated[
         int | None,
         typer.Option(
@@ -200,6 +216,7 @@ def convert(
             x_key=x_key,
             y_key=y_key,
             format=format.value,
+            compression=compression.value,
             force=force,
             progress=progress,
         )

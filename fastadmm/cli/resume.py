@@ -24,6 +24,10 @@ def resume(
         float | None, typer.Option(help="New time limit in seconds, from the start of the run.")
     ] = None,
     threads: Annotated[int | None, typer.Option(help="Threads; the result does not depend on it.")] = None,
+    memory: Annotated[
+        str | None,
+        typer.Option(help="Most memory to take; the result does not depend on it."),
+    ] = None,
     quiet: Annotated[
         bool, typer.Option("--quiet", "-q", help="Show nothing but errors and the result.")
     ] = False,
@@ -40,5 +44,6 @@ def resume(
         "rounds": rounds,
         "time": time,
         "threads": threads,
+        "memory": memory,
     }
     return report_result(resume_run(run, changes=changes, display=make_display(quiet)), run, as_json)

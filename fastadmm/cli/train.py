@@ -142,6 +142,20 @@ def train(
         float | None,
         typer.Option(help="Budget of all runs in the ledger. [default: epsilon]", rich_help_panel=PRIVACY),
     ] = None,
+    memory: Annotated[
+        str | None,
+        typer.Option(
+            help="Most memory to take, for example 2GB or 512MiB; what does not fit is streamed. "
+            "[default: 80 % of what is free]"
+        ),
+    ] = None,
+    history: Annotated[
+        int | None,
+        typer.Option(help="Directions per party, or differences of the acceleration; unset: by memory."),
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show the plan (with --json as JSON) and do nothing.")
+    ] = False,
     force: Annotated[bool, typer.Option("--force", help="Replace an older run.")] = False,
     quiet: Annotated[
         bool, typer.Option("--quiet", "-q", help="Show nothing but errors and the result.")
@@ -175,6 +189,8 @@ def train(
         "checkpoint_rounds": checkpoint_rounds,
         "checkpoint_seconds": checkpoint_seconds,
         "ledger": str(ledger) if ledger is not None else None,
+        "memory": memory,
+        "history": history,
     }
     asked: dict[str, Any] = {
         "mode": privacy,
@@ -199,8 +215,22 @@ def train(
     if config is None and data is None:
         raise ConfigError("train: give a partition directory, or --config with the key 'data'")
     settings = make_config(base, place, given)
+    if dry_run:
+        return show_plan(settings, as_json)
     run = out if out is not None else Path("run")
     return report_result(start_run(settings, run, force=force, display=make_display(quiet)), run, as_json)
+
+
+def show_plan(settings: Any, as_json: bool) -> int:
+    """Print what a run would do."""
+    import json
+
+    from fastadmm.errors import ExitCode
+    from fastadmm.runs.train import plan_run
+
+    plan = plan_run(settings)
+    print(json.dumps(plan.to_json(), indent=2) if as_json else "\n".join(plan.lines()))
+    return int(ExitCode.OK)
 
 
 def report_result(result: dict[str, Any], run: Path, as_json: bool) -> int:

@@ -11,7 +11,8 @@ from fastadmm.coordinator.certificate import PrimalValue, dual_bound, primal_val
 from fastadmm.coordinator.coordinator import Coordinator, RoundOutcome
 from fastadmm.coordinator.method import Measured, Method
 from fastadmm.coordinator.penalised_bound import penalised_bound
-from fastadmm.coordinator.schemes import Scheme
+from fastadmm.coordinator.schemes import Scheme, correction
+from fastadmm.coordinator.state import SharedState
 from fastadmm.coordinator.stationarity import (
     Progress,
     descent_penalty,
@@ -62,6 +63,8 @@ class AdmmMethod(Method):
         self.parties = self._make_parties(x_update)
         self.coordinator = Coordinator(problem, scheme, penalty, engine, memory, adaptive)
         self._intercept: Any = 0.0
+        #: The state and penalty that the parties have looked ahead to.
+        self._ahead: tuple[SharedState, float] | None = None
 
     def _make_parties(self, x_update: str) -> Sequence[Party]:
         problem = self.problem
@@ -91,6 +94,10 @@ class AdmmMethod(Method):
 
     def round(self) -> Measured:
         problem, r = self.problem, self.coordinator.penalty
+        ahead, self._ahead = self._ahead, None
+        if ahead is None or ahead[0] is not self.coordinator.state or ahead[1] != r:
+            for party in self.parties:
+                party.forget_target()
         outcome = self.coordinator.round(self.parties)
         start = self._intercept if problem.convex else self.coordinator.intercept
         primal = self._primal(outcome.total, start)
@@ -101,6 +108,7 @@ class AdmmMethod(Method):
         dual = primal.gradient if problem.loss.smooth else self.coordinator.last.u
         regulariser = sum(p.penalty_value() for p in self.parties)
         objective = primal.loss + regulariser
+        self._look_ahead([dual if problem.is_ridge else self.coordinator.last.u, outcome.pull])
         if problem.is_ridge:
             certificates = self.engine.map(lambda p: p.certify(dual, outcome.pull), self.parties)
             stationarity, gaps = sum(c.stationarity for c in certificates), sum(c.gap for c in certificates)
@@ -143,6 +151,24 @@ class AdmmMethod(Method):
             accelerated=outcome.accelerated,
             stationarity=self.progress.relative(max(state, model)),
         )
+
+    def _look_ahead(self, vectors: list[np.ndarray]) -> None:
+        """Let every party read its block once for this round's certificate and the next x-update."""
+        coordinator, scheme = self.coordinator, self.coordinator.scheme
+        if any(type(party) is not Party for party in self.parties):
+            return  # parties of several classes make their images themselves
+        # A round later a party's target also depends on its predecessors, where they take turns.
+        state = coordinator.state if scheme.parallel else None
+        common = (
+            correction(scheme, len(self.parties), state, coordinator.penalty) if state is not None else None
+        )
+
+        def work(m: int) -> None:
+            target = None if state is None else state.messages[m] - common
+            self.parties[m].look_ahead(vectors, target)
+
+        self.engine.map(work, range(len(self.parties)))
+        self._ahead = (coordinator.state, coordinator.penalty)
 
     def _loss_at_z(self) -> float:
         problem, coordinator = self.problem, self.coordinator

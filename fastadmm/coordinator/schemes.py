@@ -29,7 +29,7 @@ from fastadmm.engine import Engine
 from fastadmm.errors import ConfigError
 from fastadmm.party import Party
 
-__all__ = ["SCHEMES", "Scheme", "collect_messages", "get_scheme"]
+__all__ = ["SCHEMES", "Scheme", "collect_messages", "correction", "get_scheme"]
 
 
 @dataclass(frozen=True)
@@ -84,6 +84,24 @@ def get_scheme(name: str) -> Scheme:
         raise ConfigError(f"scheme: unknown scheme {name!r}; choose {', '.join(SCHEMES)}") from None
 
 
+def correction(scheme: Scheme, n_parties: int, state: SharedState, penalty: float) -> np.ndarray:
+    """What every party's target differs by from its own message in a round that starts at a state.
+
+    Parameters
+    ----------
+    scheme : Scheme
+    n_parties : int
+    state : SharedState
+    penalty : float
+        r, summed scaling.
+
+    Returns
+    -------
+    ndarray of shape (N,)
+    """
+    return ((state.total() - state.z) + state.u / penalty) / scheme.tau(n_parties)
+
+
 def collect_messages(
     scheme: Scheme,
     parties: Sequence[Party],
@@ -108,15 +126,14 @@ def collect_messages(
         New messages.
     """
     tau = scheme.tau(len(parties))
-    total = state.total()
-    correction = ((total - state.z) + state.u / penalty) / tau
+    common = correction(scheme, len(parties), state, penalty)
     if scheme.parallel:
 
         def work(m: int) -> None:
-            out[m] = parties[m].step(state.messages[m] - correction, tau * penalty)
+            out[m] = parties[m].step(state.messages[m] - common, tau * penalty)
 
         engine.map(work, range(len(parties)))
         return
     for m, party in enumerate(parties):
-        out[m] = party.step(state.messages[m] - correction, penalty)
-        correction = correction + (out[m] - state.messages[m])
+        out[m] = party.step(state.messages[m] - common, penalty)
+        common = common + (out[m] - state.messages[m])

@@ -37,10 +37,12 @@ class SmoothedSubspaceMethod(SubspaceMethod):
     problem : Problem
         With a loss that has a smoothed form.
     engine : Engine
+    directions : int, optional
+        As in :class:`fastadmm.coordinator.subspace.SubspaceMethod`.
     """
 
-    def __init__(self, problem: Problem, engine: Engine) -> None:
-        super().__init__(problem, engine)
+    def __init__(self, problem: Problem, engine: Engine, directions: int | None = None) -> None:
+        super().__init__(problem, engine, directions)
         self.width = 0.0
         self.bound = -math.inf
         self._intercept = 0.0

@@ -58,6 +58,8 @@ class SubspaceCoordinator:
     ----------
     problem : Problem
     engine : Engine
+    directions : int, optional
+        Most directions a party keeps; :func:`directions_per_party` by default.
 
     Attributes
     ----------
@@ -73,8 +75,9 @@ class SubspaceCoordinator:
         Curvature that the parties have factorised.
     """
 
-    def __init__(self, problem: Problem, engine: Engine) -> None:
+    def __init__(self, problem: Problem, engine: Engine, directions: int | None = None) -> None:
         self.problem, self.engine = problem, engine
+        self.directions = directions
         n = problem.n_samples
         self._store = np.empty((0, n))
         self.owner = np.empty(0, dtype=np.int64)
@@ -201,9 +204,14 @@ class SubspaceCoordinator:
     def _append(self, m: int, message: np.ndarray) -> None:
         k = len(self.owner)
         if k == len(self._store):
-            grown = np.empty((max(8, 2 * k), self.problem.n_samples))
-            grown[:k] = self._store
-            self._store = grown
+            shape = (k + 1, self.problem.n_samples)
+            try:
+                # In place, where the system can move pages instead of values: never held twice.
+                self._store.resize(shape)
+            except ValueError:  # somebody still looks at the messages
+                grown = np.empty(shape)
+                grown[:k] = self._store
+                self._store = grown
         self._store[k] = message
         self.owner = np.append(self.owner, m)
         self.point.coefficients = np.append(self.point.coefficients, 0.0)
@@ -211,6 +219,8 @@ class SubspaceCoordinator:
     def _compress(self, parties: Sequence[DirectionParty]) -> None:
         """Merge the two oldest directions of every party that has too many."""
         limit = directions_per_party(len(parties))
+        if self.directions is not None:
+            limit = min(limit, max(2, self.directions))
         for m, party in enumerate(parties):
             rows = np.flatnonzero(self.owner == m)
             if len(rows) <= limit:
@@ -224,7 +234,8 @@ class SubspaceCoordinator:
             self.hessian.merge(first, second, pair / size)
             k = len(self.owner)
             self._store[first] = (pair @ self._store[[first, second]]) / size
-            self._store[second : k - 1] = self._store[second + 1 : k]
+            for row in range(second, k - 1):  # one by one: NumPy would copy all of them first
+                self._store[row] = self._store[row + 1]
             used = float(np.linalg.norm(self.point.coefficients[[first, second]]))
             self.point.coefficients[first] = used
             self.point.coefficients = np.delete(self.point.coefficients, second)
@@ -238,18 +249,20 @@ class SubspaceMethod(Method):
     ----------
     problem : Problem
     engine : Engine
+    directions : int, optional
+        Most directions a party keeps; :func:`directions_per_party` by default.
     """
 
     name = "subspace"
     convergent = True
 
-    def __init__(self, problem: Problem, engine: Engine) -> None:
+    def __init__(self, problem: Problem, engine: Engine, directions: int | None = None) -> None:
         self.problem, self.engine = problem, engine
         self.parties = [
             DirectionParty(name, block, problem.regularization, engine)
             for name, block in zip(problem.names, problem.blocks)
         ]
-        self.coordinator = SubspaceCoordinator(problem, engine)
+        self.coordinator = SubspaceCoordinator(problem, engine, directions)
 
     def prepare(self) -> float:
         for party in self.parties:
@@ -319,7 +332,8 @@ class SubspaceMethod(Method):
 
     def restore(self, saved: dict[str, Any], parties: list[dict[str, np.ndarray]]) -> None:
         coordinator, n = self.coordinator, self.problem.n_samples
-        messages = np.array(saved["messages"], dtype=np.float64)
+        # Taken over where it can be: all messages twice may not fit.
+        messages = np.require(saved["messages"], np.float64, ["C", "O", "W"])
         owner = np.array(saved["owner"], dtype=np.int64)
         if messages.shape != (len(owner), n) or saved["total"].shape != (n,):
             raise ValueError("messages")

@@ -59,6 +59,10 @@ class RunConfig:
         The table ``[privacy]``.
     ledger : str or None
         Privacy ledger shared by several runs on the same data; None: one of the run's own.
+    memory : str or None
+        Most memory that the run may take, as :func:`fastadmm.runs.memory.parse_bytes` reads it.
+    history : int or None
+        As in :class:`fastadmm.solver.SolverOptions`; None takes what the scheme likes and memory allows.
     """
 
     data: str
@@ -82,6 +86,8 @@ class RunConfig:
     checkpoint_seconds: float = 30.0
     privacy: Privacy = field(default_factory=Privacy)
     ledger: str | None = None
+    memory: str | None = None
+    history: int | None = None
 
     def to_toml(self) -> dict[str, Any]:
         """Plain dictionary with the documented keys; those unset or without a meaning are left out."""
@@ -126,6 +132,8 @@ _KINDS: dict[str, tuple[type, ...]] = {
     "checkpoint_seconds": (int, float),
     "privacy": (dict,),
     "ledger": (str,),
+    "memory": (str,),
+    "history": (int,),
 }
 
 #: Every configuration key, in the order of the documentation.
@@ -217,6 +225,8 @@ def _check_values(values: Mapping[str, Any], place: str) -> dict[str, Any]:
             raise ConfigError(f"{place}: key {key!r}: the number is too large")
         if float in kinds and isinstance(value, (int, float)):
             value = float(value)
+        if key == "history" and value < 0:
+            raise ConfigError(f"{place}: key {key!r}: {value!r} must not be negative")
         if key in _POSITIVE and not 0 < value < math.inf:
             raise ConfigError(f"{place}: key {key!r}: {value!r} must be positive and finite")
         checked["lambda_" if key == "lambda" else key] = value
@@ -231,12 +241,15 @@ def _check_choices(config: RunConfig, place: str) -> None:
     from fastadmm.constraints import get_constraint
     from fastadmm.losses import LOSSES, parse_loss
     from fastadmm.penalty import check_compatible, is_ridge
+    from fastadmm.runs.memory import parse_bytes
 
     if config.loss != "auto" and config.loss.partition(":")[0] not in LOSSES:
         raise ConfigError(
             f"{place}: key 'loss': unknown loss {config.loss!r}; choose auto, {', '.join(LOSSES)}"
         )
     try:
+        if config.memory is not None:
+            parse_bytes(config.memory)
         options = solver_options(config)
         penalty = penalty_arguments(config)
         regularizer, constraint = penalty["regularizer"], get_constraint(penalty["constraint"])
@@ -280,6 +293,7 @@ def solver_options(config: RunConfig) -> Any:
         acceleration=config.acceleration,
         x_update=config.x_update,
         n_threads=config.threads,
+        history=config.history,
     )
 
 

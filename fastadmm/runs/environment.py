@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import os
 import platform
+from pathlib import Path
 from typing import Any
 
 import fastadmm
@@ -49,7 +50,24 @@ def _processor() -> str:
 
 
 def available_memory() -> int | None:
-    """Bytes of memory that a new allocation may take, where the system tells; else None."""
+    """Bytes of memory that a new allocation may take, where the system tells; else None.
+
+    Inside a control group with a limit (a container), what that leaves counts.
+    """
+    known = [amount for amount in (_machine_memory(), _group_memory()) if amount is not None]
+    return min(known, default=None)
+
+
+def _group_memory() -> int | None:
+    try:
+        most = Path("/sys/fs/cgroup/memory.max").read_text(encoding="ascii").strip()
+        used = Path("/sys/fs/cgroup/memory.current").read_text(encoding="ascii")
+        return None if most == "max" else max(0, int(most) - int(used))
+    except (OSError, ValueError):
+        return None
+
+
+def _machine_memory() -> int | None:
     try:
         with open("/proc/meminfo", encoding="utf-8") as file:
             for line in file:

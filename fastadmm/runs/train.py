@@ -11,13 +11,15 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType
 from typing import Any, Protocol
 
 import numpy as np
 
-from fastadmm.blocks import FeatureBlock, as_block
+from fastadmm.blocks import FeatureBlock
+from fastadmm.engine import Engine
 from fastadmm.errors import ConfigError, FormatError, InputError, StorageError
 from fastadmm.history import RoundRecord, Status
 from fastadmm.losses import Loss, parse_loss
@@ -32,7 +34,8 @@ from fastadmm.runs.config import (
 )
 from fastadmm.runs.environment import available_memory, describe_environment
 from fastadmm.runs.lock import run_lock
-from fastadmm.runs.plan import format_bytes, make_plan
+from fastadmm.runs.memory import SHARE, parse_bytes
+from fastadmm.runs.plan import Plan, check_limit, make_plan
 from fastadmm.runs.private import compare, make_solver, new_run_id, read_run_id, statement_of, write_statement
 from fastadmm.runs.round_log import RoundLog
 from fastadmm.solver import Solver, SolveResult, run_rounds
@@ -40,8 +43,9 @@ from fastadmm.store.atomic import atomic_directory, atomic_file, shown, storage_
 from fastadmm.store.label_file import LabelData
 from fastadmm.store.model import MANIFEST, Model, PartyModel, check_same_columns, write_model
 from fastadmm.store.partition import Partition, open_partition
+from fastadmm.streamed import load_block
 
-__all__ = ["Display", "Silent", "load_problem", "resume_run", "start_run", "stop_on_signal"]
+__all__ = ["Display", "Silent", "load_problem", "plan_run", "resume_run", "start_run", "stop_on_signal"]
 
 #: All that a run directory holds; one with anything else in it is never replaced.
 _OWN_FILES = (
@@ -118,7 +122,11 @@ def start_run(
     """
     display = display or Silent()
     _refuse_existing(out, force)
-    partition, provenance, problem = _load(config, display)
+    checked = _check(config, display)
+    if checked.plan.reduced:
+        # Written down: it decides what is computed, and a resumed run may find other memory.
+        config = replace(config, history=checked.plan.history)
+    partition, provenance, problem = _load(config, checked)
     run_id = new_run_id()
     solver = make_solver(config, problem, partition, out, run_id)
     with atomic_directory(out, force=force, marker="run.toml", only=_OWN_FILES) as directory:
@@ -143,7 +151,7 @@ def resume_run(
         Run directory.
     changes : dict, optional
         New limits for a run that stopped at one: ``gap`` or ``stationarity``,
-        ``rounds``, ``time``; also ``threads``.
+        ``rounds``, ``time``; also ``threads`` and ``memory``.
     display : Display, optional
 
     Returns
@@ -197,7 +205,7 @@ def _resume(
     run: Path, config: RunConfig, provenance: dict[str, Any], changes: dict[str, Any], display: Display
 ) -> dict[str, Any]:
     """Restore the newest whole checkpoint and go on."""
-    partition, current, problem = _load(config, display)
+    partition, current, problem = _load(config, _check(config, display))
     _check_provenance(run, provenance, current, partition)
     _remove_leftovers(run)
     run_id = read_run_id(run)
@@ -247,42 +255,89 @@ def _refuse_existing(out: Path, force: bool) -> None:
         )
 
 
-def _load(config: RunConfig, display: Display) -> tuple[Partition, dict[str, Any], Problem]:
+def plan_run(config: RunConfig, *, display: Display | None = None) -> Plan:
+    """What :func:`start_run` would do, with its seconds, from the files' headers and a short calibration.
+
+    Parameters
+    ----------
+    config : RunConfig
+    display : Display, optional
+        Shows the plan.
+
+    Returns
+    -------
+    Plan
+
+    Raises
+    ------
+    FastadmmError
+        As :func:`start_run`, for what the headers show.
+    """
+    return _check(config, display or Silent(), timed=True).plan
+
+
+@dataclass(frozen=True)
+class _Checked:
+    """Partitions that belong together, the loss, and the plan of the run."""
+
+    partition: Partition
+    test: Partition | None
+    loss: Loss
+    plan: Plan
+
+
+def _check(config: RunConfig, display: Display, *, timed: bool = False) -> _Checked:
     partition = open_partition(config.data)
-    labels = partition.labels
-    if labels is None:
+    if partition.labels is None:
         raise InputError(f"{shown(config.data)}: no labels: training needs the label holder's file")
     test_partition = None
     if config.test is not None:
         test_partition = open_partition(config.test)
         check_same_columns(test_partition.parties, partition.parties, shown(config.test))
         _check_same_labels(test_partition, partition, config.test)
-    loss = _choose_loss(config, partition.task, labels)
-    n_outputs = len(labels.classes) if loss.vector and labels.classes is not None else 1
+    loss = _choose_loss(config, partition.task, partition.labels)
+    n_outputs = len(partition.labels.classes) if loss.vector and partition.labels.classes is not None else 1
+    free = available_memory()
+    if config.memory is not None:
+        limit: int | None = parse_bytes(config.memory)
+    else:
+        limit = None if free is None else int(SHARE * free)
+    n_threads = Engine(config.threads).n_threads
     plan = make_plan(
         partition.parties,
         test_partition.parties if test_partition else [],
         partition.n_samples,
         config,
         n_outputs,
+        limit=limit,
+        n_threads=n_threads,
     )
+    if timed or any(p.streamed for p in plan.parties):
+        from fastadmm.runs.calibration import calibrate
+
+        rates = calibrate([p.path for p in partition.parties])
+        plan = plan.timed(rates, partition.n_samples, n_threads)
     display.note(
         f"{partition.n_samples} samples, {len(partition.parties)} parties "
         f"({', '.join(f'{p.name}: {p.n_features}' for p in partition.parties)} features)"
     )
-    display.note(plan.sentence())
-    free = available_memory()
-    if free is not None and plan.total > free:
-        raise InputError(
-            f"{shown(config.data)}: training needs about {format_bytes(plan.total)} of memory, "
-            f"but only {format_bytes(free)} is free; use a larger machine or fewer rows"
-        )
+    for line in plan.lines() if timed or plan.limited else [plan.sentence()]:
+        display.note(line)
+    check_limit(plan, config.memory is not None, free, shown(config.data))
+    return _Checked(partition, test_partition, loss, plan)
+
+
+def _load(config: RunConfig, checked: _Checked) -> tuple[Partition, dict[str, Any], Problem]:
+    partition, test_partition, loss, plan = checked.partition, checked.test, checked.loss, checked.plan
+    labels = partition.labels
+    assert labels is not None  # checked
     test = None
     if test_partition is not None and test_partition.labels is not None:
         known = test_partition.labels
-        test = TestSet(_blocks(test_partition), known.y, *_weight_and_offset(test_partition))
+        blocks = _blocks(test_partition, plan.streamed_tests)
+        test = TestSet(blocks, known.y, *_weight_and_offset(test_partition))
     problem = make_problem(
-        _blocks(partition),
+        _blocks(partition, [p.streamed for p in plan.parties]),
         labels.y,
         loss=loss.name,
         loss_parameters=loss.parameters,
@@ -313,7 +368,7 @@ def load_problem(config: RunConfig, display: Display) -> Problem:
     -------
     Problem
     """
-    return _load(config, display)[2]
+    return _load(config, _check(config, display))[2]
 
 
 def _choose_loss(config: RunConfig, task: str, labels: LabelData) -> Loss:
@@ -345,8 +400,8 @@ def _check_same_labels(test: Partition, train: Partition, place: str) -> None:
         )
 
 
-def _blocks(partition: Partition) -> list[FeatureBlock]:
-    return [as_block(party.load(), party.name) for party in partition.parties]
+def _blocks(partition: Partition, streamed: list[bool]) -> list[FeatureBlock]:
+    return [load_block(party, away) for party, away in zip(partition.parties, streamed)]
 
 
 def _weight_and_offset(partition: Partition) -> tuple[np.ndarray, np.ndarray]:

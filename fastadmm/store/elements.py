@@ -13,6 +13,7 @@ import numpy as np
 
 from fastadmm.errors import FormatError, InputError
 from fastadmm.store.atomic import shown
+from fastadmm.store.compression import compression_options, require_filters
 from fastadmm.store.h5file import check_version, h5_errors
 
 if TYPE_CHECKING:
@@ -102,8 +103,8 @@ class GrowingArray:
         Of the stored values (little-endian on disk).
     row_shape : tuple of int
         Shape of one row: ``()`` for a vector, ``(d,)`` for a matrix.
-    compression : {None, "gzip"}
-        gzip (level 4, with byte shuffle), for small integer columns.
+    compression : str or None
+        One of :data:`fastadmm.store.compression.COMPRESSIONS`; gzip for small integer columns.
     checksum : bool
         fletcher32 on the chunks (impossible for variable-length strings).
     chunk_bytes : int
@@ -126,7 +127,7 @@ class GrowingArray:
         self._row_shape = tuple(row_shape)
         self._options: dict[str, Any] = {"fletcher32": checksum}
         if compression is not None:
-            self._options |= {"compression": compression, "compression_opts": 4, "shuffle": True}
+            self._options |= compression_options(compression)
         row_bytes = max(1, self.dtype.itemsize * int(np.prod(self._row_shape, dtype=np.int64)))
         self._chunk_rows = max(1, chunk_bytes // row_bytes)
         self._buffer: np.ndarray | None = None
@@ -197,7 +198,7 @@ def write_array(group: h5py.Group, name: str, array: np.ndarray, *, compression:
         Key of the new element.
     array : ndarray, shape (n,) or (n, d)
         Boolean, integer or real.
-    compression : {None, "gzip"}
+    compression : str or None
         See :class:`GrowingArray`.
     """
     array = np.asarray(array)
@@ -319,6 +320,7 @@ def plain_dataset(group: h5py.Group, name: str) -> h5py.Dataset:
             raise _bad(group, name, "keeps its data in another file; a file must hold its data itself")
         if item.shape is None:
             raise _bad(group, name, "is empty")
+        require_filters(item)
         # Missing chunks would silently read as zeros.
         if item.chunks is not None:
             expected = int(np.prod([-(-n // c) for n, c in zip(item.shape, item.chunks)], dtype=object))

@@ -81,6 +81,7 @@ class PartitionWriter:
         dtype: Any = "float64",
         feature_names: Iterable[str] | None = None,
         transform: Transform | None = None,
+        compression: str = "none",
     ) -> PartyWriter:
         """Begin the next party's file ``<name>.h5``; see :class:`PartyWriter` for the parameters.
 
@@ -88,7 +89,7 @@ class PartitionWriter:
         ----------
         name : str or None
             Default ``party-<k>``, k = 1, 2, … in the order of the calls.
-        n_features, kind, dtype, feature_names, transform
+        n_features, kind, dtype, feature_names, transform, compression
             As in :class:`PartyWriter`.
 
         Returns
@@ -113,6 +114,7 @@ class PartitionWriter:
             dtype=dtype,
             feature_names=feature_names,
             transform=transform,
+            compression=compression,
             public_path=self._public / f"{name}.h5",
         )
         self._parties.append(writer)

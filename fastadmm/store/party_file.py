@@ -15,6 +15,7 @@ import numpy as np
 
 from fastadmm.errors import FastadmmError, FormatError, InputError
 from fastadmm.store.atomic import shown
+from fastadmm.store.compression import compression_options
 from fastadmm.store.digest import ContentDigest
 from fastadmm.store.elements import (
     CsrParts,
@@ -95,11 +96,15 @@ class PartyWriter:
         Whether an existing file may be replaced.
     public_path : path or None
         What messages name, where `path` lies in a temporary directory.
+    compression : str
+        One of :data:`fastadmm.store.compression.COMPRESSIONS`.
 
     Raises
     ------
     InputError
         Unusable name, width, kind or dtype.
+    ConfigError
+        Unknown compression, or its package is missing.
     StorageError
         `path` exists and `force` is false; no permission; disk full.
     """
@@ -116,7 +121,10 @@ class PartyWriter:
         transform: Transform | None = None,
         force: bool = False,
         public_path: str | os.PathLike[str] | None = None,
+        compression: str = "none",
     ) -> None:
+        compression_options(compression)  # before any file is made
+        self._compression = compression
         self.path = Path(path)
         self._shown = shown(path if public_path is None else public_path)
         self.name = check_party_name(name, self._shown)
@@ -324,7 +332,7 @@ class PartyWriter:
         self, name: str, group: h5py.Group, dtype: np.dtype, row_shape: tuple[int, ...] = ()
     ) -> GrowingArray:
         if name not in self._columns:
-            self._columns[name] = GrowingArray(group, name, dtype, row_shape)
+            self._columns[name] = GrowingArray(group, name, dtype, row_shape, compression=self._compression)
         return self._columns[name]
 
     def _require_open(self) -> None:

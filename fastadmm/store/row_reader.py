@@ -126,7 +126,7 @@ class RowReader:
             return
         offsets, chunk_rows = places
         row_bytes = self.dtypes[key].itemsize * self.row_items[key]
-        view = memoryview(out).cast("B")
+        view = out.data.cast("B")
         done, row = 0, start
         with storage_errors(self.path, "read"):
             while row < stop:

@@ -15,7 +15,7 @@ from fastadmm.xupdate.kernel_side import KernelEigen
 from fastadmm.xupdate.majorised import MajorisedGradient, MajorisedRidge
 from fastadmm.xupdate.proximal_gradient import GramProximalGradient, ProximalGradient
 
-__all__ = ["X_UPDATES", "choose_penalised", "choose_x_update", "preparation_bytes"]
+__all__ = ["X_UPDATES", "choose_penalised", "choose_x_update", "preparation_bytes", "update_name"]
 
 #: For squared l2 without a set, the only ones that can be asked for by name.
 X_UPDATES: dict[str, type[GramEigen] | type[KernelEigen] | type[ConjugateGradient]] = {
@@ -116,6 +116,13 @@ def choose_penalised(
     else:
         kind, reason = GramDescent, f"coordinate descent on the {d} x {d} Gram matrix"
     return kind(block, regularizer, constraint), reason
+
+
+def update_name(n: int, d: int, force: str = "auto", ridge: bool = True) -> str:
+    """What solves an N x d block: "gram", "kernel", "cg" or "proximal" (matrix-free, beyond squared l2)."""
+    if not ridge:
+        return "gram" if d <= MAX_EIGEN_SIDE else "proximal"
+    return force if force != "auto" else _choose(n, d)[0]
 
 
 def preparation_bytes(n: int, d: int, force: str = "auto", ridge: bool = True) -> int:

@@ -1,0 +1,293 @@
+"""Measure training on partitions larger than memory, and write the block in ``docs/streaming.md``.
+
+    python -P bench/streaming.py [--megabytes 640] [--quick] [--write]
+
+Makes synthetic partitions (dense and sparse) in a temporary directory, then, each
+in a process of its own so that its peak memory is its own:
+
+* a run on a few rows with an empty compiler cache: what the program itself takes;
+* streamed runs under a limit of about a quarter of the partition, beside reading the same
+  files raw, as often as a round reads them, in the same process and cache state;
+* ways to read a chunked file.
+
+With ``--write`` the numbers go to ``bench/streaming.json`` and into ``docs/streaming.md``
+between ``<!-- numbers:begin -->`` and ``<!-- numbers:end -->``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGE, MEASURED = ROOT / "docs" / "streaming.md", ROOT / "bench" / "streaming.json"
+BEGIN, END = "<!-- numbers:begin -->", "<!-- numbers:end -->"
+ROUNDS = 6
+MB = 10**6
+
+
+# --- data ------------------------------------------------------------------------------------------
+
+
+def make_partition(path: Path, kind: str, megabytes: int, n_parties: int = 2) -> None:
+    """A classification problem whose files together have about so many megabytes."""
+    import scipy.sparse as sp
+    from fastadmm.store import create_partition
+
+    rng = np.random.default_rng(0)
+    d, per_row = (400, 400) if kind == "dense" else (20000, 300)
+    row_bytes = per_row * (8 if kind == "dense" else 12)
+    n = megabytes * MB // (row_bytes * n_parties)
+    x = rng.normal(size=(n_parties, d)) / np.sqrt(per_row)
+    with create_partition(path, task="classification") as writer:
+        parties = [writer.party(n_features=d, kind="csr" if kind == "sparse" else kind) for _ in x]
+        labels = writer.labels(classes=("no", "yes"))
+        for start in range(0, n, 5000):
+            k = min(5000, n - start)
+            z = rng.normal(size=k)
+            for party, own in zip(parties, x):
+                if kind == "dense":
+                    block: Any = rng.normal(size=(k, d))
+                else:
+                    columns = np.sort(rng.integers(0, d - per_row, (k, per_row)), axis=1) + np.arange(per_row)
+                    indptr = np.arange(0, k * per_row + 1, per_row)
+                    block = sp.csr_array((rng.normal(size=k * per_row), columns.ravel(), indptr), (k, d))
+                party.append(block)
+                z += block @ own
+            labels.append((z > 0).astype(float))
+
+
+# --- one process each ------------------------------------------------------------------------------
+
+
+def in_process(name: str, *arguments: object, **environment: str) -> Any:
+    """Result of a function of this file, run in a process of its own."""
+    command = [sys.executable, "-P", __file__, "--child", name, json.dumps([str(a) for a in arguments])]
+    done = subprocess.run(
+        command, env={**os.environ, **environment}, stdout=subprocess.PIPE, text=True, check=True
+    )
+    return json.loads(done.stdout)
+
+
+def read_raw(path: Path) -> float:
+    """Seconds to read the parties' files of a partition once, in pieces of 2 MB."""
+    buffer = bytearray(2 * 2**20)
+    begin = time.perf_counter()
+    for file in sorted(path.glob("party-*.h5")):
+        with open(file, "rb", buffering=0) as raw:
+            while raw.readinto(buffer):
+                pass
+    return time.perf_counter() - begin
+
+
+def run_streamed(path: str, limit: str, scheme: str, intercept: str, history: str) -> dict[str, Any]:
+    """A run under a limit: seconds of a round and of raw reading, in turn, and the peak of memory."""
+    from fastadmm.runs.config import make_config
+    from fastadmm.runs.memory import parse_bytes, peak_memory
+    from fastadmm.runs.train import Silent, start_run
+
+    raw: list[float] = []
+    marks: list[float] = []
+
+    class Display(Silent):
+        def start(self, target: float, max_rounds: int) -> None:
+            marks.append(0.0)
+
+        def round(self, record: Any) -> None:
+            marks.append(record.seconds)
+            raw.append(read_raw(Path(path)))
+
+    values: dict[str, Any] = {"data": path, "scheme": scheme, "rounds": ROUNDS, "gap": 0.0}
+    values |= {"intercept": intercept == "yes"}
+    if limit:
+        values["memory"] = limit
+    if history:
+        values["history"] = int(history)
+    from fastadmm.runs.train import plan_run
+
+    config = make_config(values)
+    plan = plan_run(config)
+    start_run(
+        config, Path(path).with_name(f"run-{scheme}-{intercept}-{limit}"), display=Display(), force=True
+    )
+    rounds = list(np.diff(marks[2:]))  # without set-up and first factorisation
+    passes = plan.parties[0].passes
+    return {
+        "scheme": scheme,
+        "intercept": intercept == "yes",
+        "file_bytes": sum(f.stat().st_size for f in Path(path).glob("party-*.h5")),
+        "limit": parse_bytes(limit) if limit else None,
+        "streamed": sum(p.streamed for p in plan.parties),
+        "planned": plan.total,
+        "planned_seconds": plan.round_seconds,
+        "peak": peak_memory(),
+        "passes": passes,
+        "round": float(statistics.median(rounds)),
+        "raw": statistics.median(raw),
+    }
+
+
+def base() -> dict[str, Any]:
+    """Peak of a run on a few rows."""
+    from fastadmm.runs.config import make_config
+    from fastadmm.runs.memory import peak_memory
+    from fastadmm.runs.train import start_run
+
+    with tempfile.TemporaryDirectory() as folder:
+        make_partition(Path(folder) / "a.parts", "sparse", 1)
+        config = make_config({"data": f"{folder}/a.parts", "rounds": 20, "gap": 1e-3})
+        start_run(config, Path(folder) / "run")
+    return {"peak": peak_memory()}
+
+
+def reading(path: str) -> dict[str, float]:
+    """GB/s of several ways to read the first party's block."""
+    import mmap
+
+    import h5py
+
+    file = sorted(Path(path).glob("party-*.h5"))[0]
+    with h5py.File(file) as h5:
+        data = h5["X"] if isinstance(h5["X"], h5py.Dataset) else h5["X/data"]
+        places: list[tuple[int, int, tuple[int, ...]]] = []
+        data.id.chunk_iter(lambda c: places.append((c.byte_offset, c.size - 4, c.chunk_offset)))
+        rows, n = data.chunks[0], data.shape[0]
+        out = np.empty((rows, *data.shape[1:]))
+        view = memoryview(out).cast("B")
+        descriptor = os.open(file, os.O_RDONLY)
+
+        def h5py_read() -> None:
+            for a in range(0, n, rows):
+                b = min(n, a + rows)
+                data.read_direct(out, np.s_[a:b], np.s_[0 : b - a])
+
+        def direct_chunk() -> None:
+            for _, _, chunk in places:
+                float(np.frombuffer(data.id.read_direct_chunk(chunk)[1], np.float64, len(view) // 8)[0])
+
+        def pread() -> None:
+            for place, size, _ in places:
+                os.preadv(descriptor, [view[:size]], place)
+
+        def pread_sum() -> None:
+            for place, size, _ in places:
+                os.preadv(descriptor, [view[:size]], place)
+                out.sum()
+
+        def mapped_sum() -> None:
+            with mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ) as mapping:
+                for place, size, _ in places:
+                    np.frombuffer(mapping, np.float64, size // 8, place).sum()
+
+        ways: dict[str, Callable[[], None]] = {
+            "h5py read_direct": h5py_read,
+            "h5py read_direct_chunk": direct_chunk,
+            "preadv": pread,
+            "preadv, then a sum": pread_sum,
+            "mapping, a sum": mapped_sum,
+        }
+        size = data.size * 8 / 1e9
+        return {name: size / best(call) for name, call in ways.items()}
+
+
+def best(call: Callable[[], object], repeats: int = 3) -> float:
+    """Least seconds of a few calls."""
+    seconds = []
+    for _ in range(repeats):
+        begin = time.perf_counter()
+        call()
+        seconds.append(time.perf_counter() - begin)
+    return min(seconds)
+
+
+CHILDREN = {"run_streamed": run_streamed, "base": base, "reading": reading}
+
+
+# --- all of it ---------------------------------------------------------------------------------------
+
+
+def measure(megabytes: int, quick: bool) -> dict[str, Any]:
+    """Everything, as plain values."""
+    found: dict[str, Any] = {"cores": os.cpu_count()}
+    with tempfile.TemporaryDirectory() as folder:
+        found["base"] = in_process("base", NUMBA_CACHE_DIR=str(Path(folder) / "cache"))
+        found["runs"] = []
+        for kind in ("sparse", "dense"):
+            path = Path(folder) / f"{kind}.parts"
+            make_partition(path, kind, megabytes)
+            read_raw(path)
+            if kind == "dense":
+                found["reading"] = in_process("reading", path)
+            limit = str(megabytes * MB // 4)
+            cases = [("subspace", "yes"), ("sharing", "yes")]
+            for scheme, intercept in cases[: 1 if quick else None]:
+                in_memory = in_process("run_streamed", path, "", scheme, intercept, "8")
+                run = in_process("run_streamed", path, limit, scheme, intercept, "8")
+                found["runs"].append({"kind": kind, **run, "round_in_memory": in_memory["round"]})
+                print(found["runs"][-1], file=sys.stderr)
+    return found
+
+
+def render(found: dict[str, Any]) -> str:
+    """What the page shows of the measured numbers."""
+    lines = [
+        f"On {found['cores']} cores, files in the page cache, in one run. The program alone takes "
+        f"{found['base']['peak'] / 2**20:.0f} MB (peak of a run on a few rows, everything compiled afresh).",
+        "",
+        "| blocks | scheme | files | limit | planned | peak | round in memory | round streamed | raw reads "
+        "| streamed / raw |",
+        "|---|---|---:|---:|---:|---:|---:|---:|---:|---:|",
+    ]
+    for run in found["runs"]:
+        raw, once = run["passes"] * run["raw"], run["raw"]
+        sizes = [run[key] / MB for key in ("file_bytes", "limit", "planned", "peak")]
+        lines.append(
+            f"| {run['kind']} | `{run['scheme']}` | "
+            + " | ".join(f"{size:.0f} MB" for size in sizes)
+            + f" | {run['round_in_memory']:.2f} s | {run['round']:.2f} s | {run['passes']} × {once:.2f} s "
+            f"| {run['round'] / raw:.2f} |"
+        )
+    lines += [
+        "",
+        "Ways to read a dense block of 2 MB chunks (GB/s, one thread):",
+        "",
+        "| way | GB/s |",
+        "|---|---:|",
+    ]
+    lines += [f"| {name} | {rate:.1f} |" for name, rate in found["reading"].items()]
+    return "\n".join(lines) + "\n"
+
+
+def main() -> None:
+    """Command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--megabytes", type=int, default=1600)
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--write", action="store_true")
+    parser.add_argument("--child", nargs=2, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.child:
+        print(json.dumps(CHILDREN[options.child[0]](*json.loads(options.child[1]))))
+        return
+    found = measure(options.megabytes, options.quick)
+    print(json.dumps(found, indent=2))
+    if options.write:
+        MEASURED.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
+        before, _, rest = PAGE.read_text(encoding="utf-8").partition(BEGIN)
+        after = rest.partition(END)[2]
+        PAGE.write_text(f"{before}{BEGIN}\n{render(found)}{END}{after}", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,272 @@
+"""Runs under a limit of memory: the same model to the bit, a plan that holds, one line where nothing fits."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from fastadmm.data_tools.synthetic import make_vertical_classification
+from fastadmm.errors import ConfigError
+from fastadmm.runs.config import RunConfig, make_config
+from fastadmm.runs.memory import BASE_BYTES, parse_bytes, peak_memory
+from fastadmm.runs.plan import make_plan
+from fastadmm.runs.train import plan_run, resume_run, start_run
+from fastadmm.store import open_partition
+
+from run_tools import (
+    CrashAfter,
+    Notes,
+    assert_same_run,
+    logged,
+    result_of,
+    run,
+    wait_for,
+    write_blocks,
+)
+
+N = 9000
+SCHEMES: dict[str, dict[str, object]] = {
+    "subspace": {"scheme": "subspace"},
+    "kinks": {"loss": "hinge"},
+    "sharing": {"scheme": "sharing"},
+    "sharing-no-intercept": {"scheme": "sharing", "intercept": False},
+    "squared": {"scheme": "sharing", "loss": "squared", "intercept": False},
+    "cg": {"scheme": "sharing", "x_update": "cg", "rounds": 3},
+    "jacobi": {"scheme": "jacobi", "penalty": 1.0},
+    "gauss-seidel": {"scheme": "gauss-seidel"},
+    "lasso": {"regularizer": "l1"},
+}
+
+
+@pytest.fixture(autouse=True)
+def small_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Buffers far smaller than the small files of these tests."""
+    for module in ("fastadmm.tiles", "fastadmm.blocks", "fastadmm.streamed"):
+        monkeypatch.setattr(f"{module}.TILE_BYTES", 8192, raising=False)
+        monkeypatch.setattr(f"{module}.TILE_ENTRIES", 600, raising=False)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """a.parts: a dense and two sparse parties; t.parts: test data."""
+    folder = tmp_path_factory.mktemp("limit")
+    for name, n, seed in (("a.parts", N, 1), ("t.parts", 500, 2)):
+        blocks, y, _ = make_vertical_classification(n, (12, 9, 15), seed=seed)
+        rng = np.random.default_rng(seed)
+        sparse = [sp.csr_array(np.where(rng.random(b.shape) < 0.5, b, 0.0)) for b in blocks]
+        write_blocks(folder / name, [blocks[0], sparse[1], sparse[2]], y)
+    return folder
+
+
+def configuration(folder: Path, **values: object) -> RunConfig:
+    """A configuration that runs all of its rounds."""
+    return make_config({"data": str(folder / "a.parts"), "rounds": 7, "gap": 0.0, "threads": 2, **values})
+
+
+def limited(folder: Path, config: RunConfig, share: float = 0.0) -> RunConfig:
+    """The same under a limit that leaves so much of the data in memory."""
+    partition = open_partition(config.data)
+    test = open_partition(config.test).parties if config.test else []
+    free = make_plan(partition.parties, test, N, config, n_threads=2)
+    limit = (
+        free.total - int((1.0 - share) * (free.data - 8 * 16 * N)) if share else free.total - free.data // 2
+    )
+    return replace(config, memory=str(limit))
+
+
+@pytest.mark.parametrize("name", SCHEMES)
+def test_a_streamed_run_is_the_same_to_the_bit(folder: Path, tmp_path: Path, name: str) -> None:
+    config = configuration(folder, test=str(folder / "t.parts"), **SCHEMES[name])
+    start_run(config, tmp_path / "memory")
+    tight = limited(folder, config)
+    plan = plan_run(tight)
+    assert any(p.streamed for p in plan.parties)
+    assert not plan.reduced
+    assert plan.total <= parse_bytes(tight.memory or "")
+    start_run(replace(tight, threads=1), tmp_path / "streamed")
+    assert_same_run(tmp_path / "memory", tmp_path / "streamed")
+
+
+@pytest.mark.parametrize("name", ["subspace", "sharing"])
+def test_resume_of_a_streamed_run(folder: Path, tmp_path: Path, name: str) -> None:
+    config = configuration(folder, **SCHEMES[name])
+    start_run(config, tmp_path / "whole")
+    with pytest.raises(KeyboardInterrupt):
+        start_run(
+            replace(limited(folder, config), checkpoint_rounds=2), tmp_path / "run", display=CrashAfter(5)
+        )
+    resume_run(tmp_path / "run")
+    assert_same_run(tmp_path / "whole", tmp_path / "run")
+    # and what began in memory goes on from the file
+    with pytest.raises(KeyboardInterrupt):
+        start_run(replace(config, checkpoint_rounds=2), tmp_path / "other", display=CrashAfter(3))
+    notes = Notes()
+    resume_run(tmp_path / "other", changes={"memory": limited(folder, config).memory}, display=notes)
+    assert any("streamed" in line for line in notes.lines)
+    assert_same_run(tmp_path / "whole", tmp_path / "other")
+
+
+def test_killed_in_the_middle(folder: Path, tmp_path: Path) -> None:
+    # Tiles as small as in this process: they decide the last bits of a dense block.
+    program = (
+        "import fastadmm.tiles as t, fastadmm.blocks as b, fastadmm.streamed as s\n"
+        "for module in (t, b, s):\n"
+        "    module.TILE_BYTES, module.TILE_ENTRIES = 8192, 600\n"
+        "from fastadmm.cli.app import main; main()"
+    )
+    config = configuration(folder, rounds=60)
+    start_run(config, tmp_path / "whole")
+    tight = limited(folder, config)
+    arguments = ["train", config.data, "--rounds", 60, "--gap", 0, "--threads", 2, "--memory", tight.memory]
+    arguments += ["--checkpoint-rounds", 3, "--out", tmp_path / "run"]
+    process = subprocess.Popen([sys.executable, "-P", "-c", program, *map(str, arguments)])
+    log = tmp_path / "run" / "rounds.jsonl"
+    assert wait_for(lambda: log.exists() and log.read_bytes().count(b"\n") >= 8, process)
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    notes = Notes()
+    resume_run(tmp_path / "run", display=notes)
+    assert any("streamed" in line for line in notes.lines)
+    assert any(line.startswith("resuming after round") for line in notes.lines)
+    assert_same_run(tmp_path / "whole", tmp_path / "run")
+
+
+def test_history_adapts_and_is_written_down(folder: Path, tmp_path: Path) -> None:
+    config = configuration(folder, rounds=20)
+    parties = open_partition(config.data).parties
+    free = make_plan(parties, [], N, config, n_threads=2)
+    everything_streamed = make_plan(parties, [], N, config, limit=BASE_BYTES, n_threads=2)
+    assert everything_streamed.history == 8
+    assert everything_streamed.reduced
+    assert everything_streamed.total > BASE_BYTES
+    tight = replace(config, memory=str(everything_streamed.total + 8 * N * 3))
+    start_run(tight, tmp_path / "run")
+    kept = re.search(r"^history = (\d+)$", (tmp_path / "run" / "run.toml").read_text(), re.MULTILINE)
+    assert kept is not None
+    assert 8 <= int(kept[1]) < free.history
+    start_run(replace(config, history=int(kept[1])), tmp_path / "memory")
+    assert_same_run(tmp_path / "memory", tmp_path / "run")
+    start_run(replace(config, scheme="sharing", history=0), tmp_path / "plain")
+    assert not any(record["accelerated"] for record in logged(tmp_path / "plain"))
+
+
+def test_a_limit_too_small_for_the_coordinator(folder: Path, tmp_path: Path, capsys) -> None:
+    assert run("train", folder / "a.parts", "--memory", "100MB", "--out", tmp_path / "run") == 5
+    err = capsys.readouterr().err
+    assert err.count("error") == 1
+    assert re.search(
+        r"memory: 95\.4 MB is too little: training .*a\.parts needs at least [\d.]+ MB even when it streams "
+        r"every block \(data .*state [\d.]+ .B, .*program 240\.0 MB\); raise the limit",
+        err,
+    )
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("text", ["", "2", "many", "2 XB", "-1GB", "0MB", "1e3", "GB"])
+def test_amounts(text: str) -> None:
+    if text == "2":
+        assert parse_bytes(text) == 2
+        return
+    with pytest.raises(ConfigError, match="memory: "):
+        parse_bytes(text)
+
+
+def test_units() -> None:
+    amounts = {
+        "2GB": 2 * 10**9,
+        "512MiB": 512 * 2**20,
+        " 1.5 gib ": 3 * 2**29,
+        "7k": 7000,
+        "1TiB": 2**40,
+        "9B": 9,
+    }
+    for text, wanted in amounts.items():
+        assert parse_bytes(text) == wanted
+
+
+def test_dry_run(folder: Path, tmp_path: Path, capsys) -> None:
+    config = limited(folder, configuration(folder))
+    arguments = ["train", config.data, "--memory", config.memory, "--dry-run", "--out", tmp_path / "run"]
+    assert run(*arguments) == 0
+    out = capsys.readouterr().out
+    assert re.search(r"party-\d: \w+, \d+ features, streamed, gram; 2 passes of [\d.]+ \w+ a round", out)
+    assert re.search(r"about [\d.e-]+ s of set-up and [\d.e-]+ s a round, which reads", out)
+    assert run(*arguments, "--json") == 0
+    plan = json.loads(capsys.readouterr().out)
+    assert plan["total"] <= plan["limit"] == parse_bytes(config.memory or "")
+    assert {p["streamed"] for p in plan["parties"]} <= {True, False}
+    assert plan["round_bytes"] == sum(p["passes"] * p["pass_bytes"] for p in plan["parties"])
+    assert plan["round_seconds"] > 0
+    assert not (tmp_path / "run").exists()
+
+
+def test_truncated_while_it_runs(folder: Path, tmp_path: Path) -> None:
+    partition = tmp_path / "a.parts"
+    blocks, y, _ = make_vertical_classification(N, (12, 9), seed=3)
+    write_blocks(partition, blocks, y)
+    config = make_config({"data": str(partition), "rounds": 50, "gap": 0.0, "threads": 2})
+    config = limited(tmp_path, config)
+    streamed = next(p.name for p in plan_run(config).parties if p.streamed)
+
+    class Truncate(Notes):
+        def round(self, record) -> None:
+            if record.round == 3:
+                file = partition / f"{streamed}.h5"
+                os.truncate(file, file.stat().st_size // 2)
+
+    with pytest.raises(
+        Exception, match=rf"{streamed}\.h5: .*(changed|truncated) while it was in use"
+    ) as caught:
+        start_run(config, tmp_path / "run", display=Truncate())
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.slow
+def test_peak_memory_stays_under_the_limit(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    n, d = 60000, 500
+    blocks = [rng.normal(size=(n, d)) for _ in range(4)]
+    y = (sum(b[:, :5].sum(axis=1) for b in blocks) > 0).astype(float)
+    write_blocks(tmp_path / "a.parts", blocks, y)
+    del blocks
+    limit = 400 * 10**6
+    size = sum(f.stat().st_size for f in (tmp_path / "a.parts").glob("party-*.h5"))
+    assert size > 2 * limit
+    program = (
+        "import sys, json\n"
+        "from fastadmm.runs.config import make_config\n"
+        "from fastadmm.runs.train import start_run\n"
+        "from fastadmm.runs.memory import peak_memory\n"
+        "start_run(make_config(json.loads(sys.argv[1])), __import__('pathlib').Path(sys.argv[2]))\n"
+        "print(peak_memory())\n"
+    )
+    for scheme in ("subspace", "sharing"):
+        values = {
+            "data": str(tmp_path / "a.parts"),
+            "scheme": scheme,
+            "rounds": 25,
+            "gap": 0.0,
+            "memory": str(limit),
+        }
+        done = subprocess.run(
+            [sys.executable, "-P", "-c", program, json.dumps(values), str(tmp_path / scheme)],
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        assert int(done.stdout) < limit
+        assert result_of(tmp_path / scheme)["rounds"] == 25
+
+
+def test_peak_memory_is_known() -> None:
+    peak = peak_memory()
+    assert peak is None or peak > 10**7
