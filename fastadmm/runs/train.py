@@ -348,7 +348,7 @@ def _load(config: RunConfig, checked: _Checked) -> tuple[Partition, dict[str, An
         offset=labels.offset,
         names=[p.name for p in partition.parties],
         test=test,
-        n_classes=n_outputs if loss.vector else None,
+        n_classes=len(labels.classes) if loss.vector and labels.classes is not None else None,
     )
     provenance = _provenance(partition)
     if test_partition is not None:
