@@ -77,7 +77,7 @@ class SubspaceCoordinator:
 
     def __init__(self, problem: Problem, engine: Engine, directions: int | None = None) -> None:
         self.problem, self.engine = problem, engine
-        self.directions = directions
+        self.most_directions = directions
         n = problem.n_samples
         self._store = np.empty((0, n))
         self.owner = np.empty(0, dtype=np.int64)
@@ -219,8 +219,8 @@ class SubspaceCoordinator:
     def _compress(self, parties: Sequence[DirectionParty]) -> None:
         """Merge the two oldest directions of every party that has too many."""
         limit = directions_per_party(len(parties))
-        if self.directions is not None:
-            limit = min(limit, max(2, self.directions))
+        if self.most_directions is not None:
+            limit = min(limit, max(2, self.most_directions))
         for m, party in enumerate(parties):
             rows = np.flatnonzero(self.owner == m)
             if len(rows) <= limit:
