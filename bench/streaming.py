@@ -219,7 +219,9 @@ CHILDREN = {"run_streamed": run_streamed, "base": base, "reading": reading}
 
 def measure(megabytes: int, quick: bool) -> dict[str, Any]:
     """Everything, as plain values."""
-    found: dict[str, Any] = {"cores": os.cpu_count()}
+    from fastadmm.tiles import TILE_BYTES
+
+    found: dict[str, Any] = {"cores": os.cpu_count(), "tile_bytes": TILE_BYTES}
     with tempfile.TemporaryDirectory() as folder:
         found["base"] = in_process("base", NUMBA_CACHE_DIR=str(Path(folder) / "cache"))
         found["runs"] = []
@@ -242,7 +244,8 @@ def measure(megabytes: int, quick: bool) -> dict[str, Any]:
 def render(found: dict[str, Any]) -> str:
     """What the page shows of the measured numbers."""
     lines = [
-        f"On {found['cores']} cores, files in the page cache, in one run. The program alone takes "
+        f"On {found['cores']} cores, files in the page cache, in one run, with tiles of "
+        f"{found['tile_bytes'] // 2**20} MB. The program alone takes "
         f"{found['base']['peak'] / 2**20:.0f} MB (peak of a run on a few rows, everything compiled afresh).",
         "",
         "| blocks | scheme | files | limit | planned | peak | round in memory | round streamed | raw reads "

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib.util
+import json
 import os
 import sys
 from itertools import pairwise
@@ -291,3 +293,12 @@ def test_missing_compression_package(tmp_path, monkeypatch):
     with pytest.raises(ConfigError, match="unknown choice 'zip'"):
         PartyWriter(tmp_path / "q.h5", name="q", compression="zip")
     assert not (tmp_path / "q.h5").exists()
+
+
+def test_the_page_shows_what_was_measured():
+    path = Path(__file__).parents[1] / "bench" / "streaming.py"
+    spec = importlib.util.spec_from_file_location("bench_streaming", path)
+    bench = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(bench)
+    shown = bench.PAGE.read_text(encoding="utf-8").partition(bench.BEGIN)[2].partition(bench.END)[0]
+    assert shown == "\n" + bench.render(json.loads(bench.MEASURED.read_text(encoding="utf-8")))

@@ -4,9 +4,9 @@ HDF5 copies every value through its own chunk cache, checksums it again and does
 so under one lock of the whole process. Where a chunk lies on disk just as it
 is in memory (no filter, or only a checksum, which follows the values) its place
 in the file is asked for once, and ``preadv`` then copies straight into the
-buffer, without any lock. A mapping of the file would save that copy, but not be
-faster: see ``docs/streaming.md``. It would also count as memory of the process,
-and a file that shrinks would kill it.
+buffer, without any lock. A mapping of the file would save that copy, but count
+as memory of the process, give addresses that are not aligned, and let a file
+that shrinks kill the process: see ``docs/streaming.md``.
 """
 
 from __future__ import annotations
