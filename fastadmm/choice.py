@@ -5,13 +5,16 @@ from __future__ import annotations
 from fastadmm.coordinator.schemes import SCHEMES
 from fastadmm.errors import ConfigError
 
-__all__ = ["SCHEME_NAMES", "SUBSPACE", "choose_scheme"]
+__all__ = ["PROXIMAL", "SCHEME_NAMES", "SUBSPACE", "choose_scheme"]
 
 #: The scheme that needs no penalty; see :mod:`fastadmm.coordinator.subspace`.
 SUBSPACE = "subspace"
 
+#: The same for regularisers with kinks and for sets; see :mod:`fastadmm.coordinator.proximal`.
+PROXIMAL = "proximal"
+
 #: Every scheme, the default first.
-SCHEME_NAMES: tuple[str, ...] = (SUBSPACE, *SCHEMES)
+SCHEME_NAMES: tuple[str, ...] = (SUBSPACE, PROXIMAL, *SCHEMES)
 
 
 def choose_scheme(
@@ -22,6 +25,7 @@ def choose_scheme(
     smooth: bool = True,
     ridge: bool = True,
     convex: bool = True,
+    separable: bool = True,
 ) -> tuple[str, str]:
     """Resolve ``auto``, and check that the options go with the scheme.
 
@@ -42,6 +46,9 @@ def choose_scheme(
     convex : bool
         Whether loss and regulariser are convex; extrapolation has no
         guarantee where one is not.
+    separable : bool
+        Whether the regulariser is a sum over columns and the parties are at
+        most 16: where not, ``proximal`` saves too little.
 
     Returns
     -------
@@ -72,7 +79,9 @@ def choose_scheme(
         if given:
             return "sharing", f"{given[0]} is an option of ADMM"
         if not ridge:
-            return "sharing", "regularizer or constraint beyond squared l2"
+            if not separable:
+                return "sharing", "regularizer not a sum over columns, or more than 16 parties"
+            return PROXIMAL, "regularizer or constraint beyond squared l2: fewest rounds"
         if not smooth:
             return SUBSPACE, "squared l2, and the loss's kinks can be smoothed: fewest rounds"
         if not convex:
@@ -80,8 +89,13 @@ def choose_scheme(
         return SUBSPACE, "smooth loss with squared l2: fewest rounds"
     if scheme == SUBSPACE and not ridge:
         raise ConfigError(
-            "scheme: 'subspace' needs regularizer l2 without a constraint; choose 'sharing' or 'auto'"
+            "scheme: 'subspace' needs regularizer l2 without a constraint; choose 'proximal' or 'auto'"
         )
-    if scheme == SUBSPACE and given:
-        raise ConfigError(f"{given[0]}: scheme 'subspace' has none; leave it out, or choose scheme 'sharing'")
+    if scheme == PROXIMAL and not separable:
+        raise ConfigError(
+            "scheme: 'proximal' needs a convex loss with one predictor per sample, a regularizer that is a "
+            "sum over columns and at most 16 parties; choose 'sharing' or 'auto'"
+        )
+    if scheme in (SUBSPACE, PROXIMAL) and given:
+        raise ConfigError(f"{given[0]}: scheme {scheme!r} has none; leave it out, or choose scheme 'sharing'")
     return scheme, "asked for"

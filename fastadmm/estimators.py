@@ -329,7 +329,7 @@ class ADMMSharingClassifier(ClassifierMixin, _SharingModel):
         stationarity of ``docs/nonconvex.md``.
     max_rounds : int, default=10000
         Stop after this many rounds.
-    scheme : {"auto", "subspace", "sharing", "jacobi", "gauss-seidel"}, default="auto"
+    scheme : {"auto", "subspace", "proximal", "sharing", "jacobi", "gauss-seidel"}, default="auto"
         How parties and coordinator work together; "auto" is "subspace", which
         needs the fewest rounds, or "sharing" where ``penalty`` is given. Both
         always converge. See :func:`fastadmm.choice.choose_scheme`.

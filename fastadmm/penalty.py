@@ -24,6 +24,9 @@ Array = np.ndarray
 #: A scaled dual point stays inside the feasible set by this much, for rounding.
 _MARGIN = 1e-14
 
+#: Pieces of a way along which the norm is smooth but not linear.
+_PIECES = 8
+
 
 def check_compatible(regularizer: Regularizer, constraint: Constraint, loss: Loss | None = None) -> None:
     """Refuse what has no proximal operator or no guarantee; everything else goes together.
@@ -115,6 +118,75 @@ class PartyPenalty:
         if isinstance(self.regularizer, LogSum):
             return x - self.constraint.project(x - q - self.strength * self.regularizer.gradient(x))
         return x - self.prox(x - q, 1.0)
+
+    def on_face(self, x: Array, other: Array) -> bool:
+        r"""Whether a point lies on the closed face of another: same zeros, signs and bounds.
+
+        There :math:`\Omega` of an l1 norm is linear, and nothing leaves a bound.
+
+        Parameters
+        ----------
+        x : ndarray of shape (d,)
+            In the set; its face is meant.
+        other : ndarray of shape (d,)
+            In the set.
+        """
+        low, high = self.constraint.bounds
+        for bound in (low, high):
+            if math.isfinite(bound) and (other[x == bound] != bound).any():
+                return False
+        if self.regularizer.shares[0] == 0.0:
+            return True
+        return self.regularizer.same_piece(x, other)
+
+    def kinks_between(self, x: Array, y: Array) -> list[float]:
+        r"""Places t in (0, 1] on the way x + t (y - x) that cut :math:`\Omega` into (nearly) linear pieces.
+
+        Where the way leaves the set the list ends, at the boundary. For an
+        :math:`\Omega` that is not the l1 norm they are evenly spaced.
+
+        Parameters
+        ----------
+        x : ndarray of shape (d,)
+            In the set.
+        y : ndarray of shape (d,)
+            Anywhere.
+
+        Returns
+        -------
+        list of float
+            Increasing, without 0.
+        """
+        step = y - x
+        low, high = self.constraint.bounds
+        with np.errstate(divide="ignore", invalid="ignore"):
+            room = np.where(step > 0.0, (high - x) / step, np.where(step < 0.0, (low - x) / step, np.inf))
+            crossing = -x / step
+        end = min(1.0, float(room.min()))
+        if math.isfinite(self.constraint.radius):
+            square, half = float(step @ step), float(x @ step)
+            left = self.constraint.radius**2 - float(x @ x)
+            if square > 0.0:
+                end = min(end, (math.sqrt(max(half * half + square * max(left, 0.0), 0.0)) - half) / square)
+        if not end > 0.0:
+            return []
+        if not self.regularizer.separable:
+            return [end * k / _PIECES for k in range(1, _PIECES + 1)]
+        inside = crossing[(crossing > 0.0) & (crossing < end)] if self.regularizer.shares[0] > 0.0 else []
+        return sorted({float(t) for t in inside} | {end})
+
+    def on_the_way(self, x: Array, y: Array, at: float) -> Array:
+        """The point at a place of :meth:`kinks_between`, its weights exactly on the kinks they meet."""
+        step = y - x
+        point = x + at * step
+        if self.regularizer.separable and self.regularizer.shares[0] > 0.0:
+            point[np.abs(point) <= 1e-12 * (np.abs(x) + np.abs(at * step))] = 0.0
+        low, high = self.constraint.bounds
+        for bound in (low, high):
+            if math.isfinite(bound):
+                near = np.abs(point - bound) <= 1e-12 * (np.abs(x) + np.abs(at * step) + abs(bound))
+                point[near & (step != 0.0)] = bound
+        return self.constraint.project(point)
 
     def largest_scale(self, q: Array) -> float:
         r"""Largest :math:`\alpha \in [0, 1]` for which :math:`h^*(\alpha q)` is finite; q of shape (d,).

@@ -45,6 +45,10 @@ class TestSet:
     offset: Array
 
 
+#: More parties than this make the small problems of ``proximal`` dearer than the rounds they save.
+MOST_HULLS = 16
+
+
 @dataclass(frozen=True)
 class Problem:
     r"""A checked training problem; build it with :func:`make_problem`.
@@ -121,6 +125,12 @@ class Problem:
     def convex(self) -> bool:
         """Whether loss and regularisers are convex: what duality gaps and certificates need."""
         return self.loss.convex and all(r.convex for r in self.party_regularizers)
+
+    @property
+    def suits_hulls(self) -> bool:
+        """Whether it is what ``proximal`` is for: convex, a sum over columns, few parties."""
+        sums = self.convex and all(r.separable for r in self.party_regularizers)
+        return sums and not self.loss.vector and self.n_parties <= MOST_HULLS
 
     def describe_penalty(self) -> dict[str, Any]:
         """Names of regulariser and constraint, as configurations write them."""

@@ -93,6 +93,15 @@ class Regularizer(ABC):
         """
         return np.sign(v) * np.maximum(np.abs(v) - threshold, 0.0)
 
+    def same_piece(self, x: Array, other: Array) -> bool:
+        r"""Whether :math:`\Omega` is smooth on the way from x to another point, kinks at its end allowed.
+
+        Parameters
+        ----------
+        x, other : ndarray of shape (d,)
+        """
+        return bool((x * other > 0.0)[other != 0.0].all())
+
     def value(self, x: Array) -> float:
         """R(x) for x of shape (d,)."""
         first, second = self.shares
@@ -259,6 +268,9 @@ class GroupLasso(Regularizer):
 
     def dual_norm(self, q: Array) -> float:
         return float((self._norms(q) / self.factors).max())
+
+    def same_piece(self, x: Array, other: Array) -> bool:
+        return not other[self._norms(x)[self._labels] == 0.0].any()
 
     def shrink(self, v: Array, threshold: float) -> Array:
         norms = self._norms(v)

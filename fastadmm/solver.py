@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from fastadmm.choice import SUBSPACE, choose_scheme
+from fastadmm.choice import PROXIMAL, SUBSPACE, choose_scheme
 from fastadmm.coordinator.admm import AdmmMethod
 from fastadmm.coordinator.certificate import LowerBound
 from fastadmm.coordinator.coordinator import acceleration_memory
@@ -20,7 +20,8 @@ from fastadmm.coordinator.divergence import DivergenceDetector
 from fastadmm.coordinator.method import Method
 from fastadmm.coordinator.multinomial import MultinomialMethod
 from fastadmm.coordinator.multinomial_admm import MultinomialAdmmMethod
-from fastadmm.coordinator.schemes import get_scheme
+from fastadmm.coordinator.proximal import ProximalMethod
+from fastadmm.coordinator.schemes import Scheme, get_scheme
 from fastadmm.coordinator.smoothed import SmoothedSubspaceMethod
 from fastadmm.coordinator.stationarity import descent_penalty
 from fastadmm.coordinator.subspace import SubspaceMethod
@@ -46,9 +47,9 @@ class SolverOptions:
 
     Parameters
     ----------
-    scheme : {"auto", "subspace", "sharing", "jacobi", "gauss-seidel"}
-        See :mod:`fastadmm.choice`, :mod:`fastadmm.coordinator.subspace` and
-        :mod:`fastadmm.coordinator.schemes`.
+    scheme : {"auto", "subspace", "proximal", "sharing", "jacobi", "gauss-seidel"}
+        See :mod:`fastadmm.choice`, :mod:`fastadmm.coordinator.subspace`,
+        :mod:`fastadmm.coordinator.proximal` and :mod:`fastadmm.coordinator.schemes`.
     gap : float
         Stop at this relative duality gap; 0 never stops by gap. A non-convex
         problem has none: there ``stationarity`` counts.
@@ -110,15 +111,23 @@ class SolverOptions:
         self.resolved_scheme()
 
     def resolved_scheme(
-        self, smooth: bool = True, ridge: bool = True, convex: bool = True
+        self, smooth: bool = True, ridge: bool = True, convex: bool = True, separable: bool = True
     ) -> tuple[str, str]:
         """Name of the scheme that will run for a loss that is ``smooth`` or not, and why.
 
         ``ridge`` says whether regulariser and set are squared l2 and all
-        space, ``convex`` whether it and the loss are. See :func:`fastadmm.choice.choose_scheme`.
+        space, ``convex`` whether it and the loss are, ``separable`` whether
+        ``proximal`` suits it. See :func:`fastadmm.choice.choose_scheme`.
         """
         return choose_scheme(
-            self.scheme, self.penalty, self.acceleration, self.x_update, smooth, ridge, convex
+            self.scheme,
+            self.penalty,
+            self.acceleration,
+            self.x_update,
+            smooth,
+            ridge,
+            convex,
+            separable,
         )
 
 
@@ -391,7 +400,13 @@ def _class_rows(offset: np.ndarray) -> np.ndarray | float:
 
 
 def _make_method(problem: Problem, options: SolverOptions, engine: Engine) -> Method:
-    name, _ = options.resolved_scheme(problem.loss.smooth, problem.is_ridge, problem.convex)
+    name, _ = options.resolved_scheme(
+        problem.loss.smooth, problem.is_ridge, problem.convex, problem.suits_hulls
+    )
+    if name == PROXIMAL:
+        return ProximalMethod(
+            problem, engine, lambda: _make_admm(problem, options, engine, get_scheme("sharing"))
+        )
     if name == SUBSPACE and not problem.convex:
         return DescentSubspaceMethod(problem, engine)
     if name == SUBSPACE:
@@ -402,7 +417,10 @@ def _make_method(problem: Problem, options: SolverOptions, engine: Engine) -> Me
             if problem.loss.smooth
             else SmoothedSubspaceMethod(problem, engine, options.history)
         )
-    scheme = get_scheme(name)
+    return _make_admm(problem, options, engine, get_scheme(name))
+
+
+def _make_admm(problem: Problem, options: SolverOptions, engine: Engine, scheme: Scheme) -> AdmmMethod:
     if options.penalty is not None:
         penalty = options.penalty
     elif not problem.convex:

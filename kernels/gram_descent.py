@@ -19,7 +19,10 @@ _INNER_PASSES = 50
 
 @inline
 def _coordinate(gram, gradient, j, l1, l2, low, high, x):
-    """Minimise over one weight; keep the gradient G x - b up to date; return the violation it removed."""
+    """Minimise over one weight; keep the gradient G x - b up to date; return the violation it removed.
+
+    The violation is over the root of the curvature, so that the unit of a column does not matter.
+    """
     curvature = gram[j, j] + l2
     old = x[j]
     if curvature > 0.0:
@@ -36,7 +39,7 @@ def _coordinate(gram, gradient, j, l1, l2, low, high, x):
     x[j] = new
     for k in range(len(x)):
         gradient[k] += step * gram[j, k]
-    return abs(step) * curvature
+    return abs(step) * math.sqrt(curvature)
 
 
 @kernel
@@ -58,8 +61,9 @@ def gram_descent(gram, right, l1, l2, low, high, x, gradient, tolerance, max_pas
     gradient : ndarray of shape (d,)
         Out: ``G x - b``.
     tolerance : float
-        Largest violation of a column's optimality condition (a gradient)
-        that is left, relative to the largest of ``|b_j| + G_jj |x_j| + l1``.
+        Largest violation of a column's optimality condition that is left,
+        relative to the largest of ``|b_j| + G_jj |x_j| + l1``, each over the
+        root of the column's curvature.
     max_passes : int
         Limit of passes over the columns.
 
@@ -69,10 +73,13 @@ def gram_descent(gram, right, l1, l2, low, high, x, gradient, tolerance, max_pas
         Whether the tolerance was reached.
     """
     d = len(x)
-    scale = l1
+    scale = 0.0
     for j in range(d):
         x[j] = min(max(x[j], low), high)
-        scale = max(scale, abs(right[j]) + gram[j, j] * abs(x[j]) + l1)
+        curvature = gram[j, j] + l2
+        if curvature > 0.0:
+            size = abs(right[j]) + gram[j, j] * abs(x[j]) + l1
+            scale = max(scale, size / math.sqrt(curvature))
         gradient[j] = -right[j]
     for j in range(d):
         if x[j] != 0.0:

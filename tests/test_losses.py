@@ -612,7 +612,7 @@ def test_subspace_is_chosen_with_squared_l2_whatever_the_loss():
     name, reason = choose_scheme("auto", smooth=False)
     assert name == "subspace"
     assert "kinks" in reason
-    assert choose_scheme("auto", smooth=False, ridge=False)[0] == "sharing"
+    assert choose_scheme("auto", smooth=False, ridge=False)[0] == "proximal"
     assert {name for name, loss in LOSSES.items() if not loss.smooth} == set(KINKS)
 
 

@@ -46,6 +46,8 @@ SETTINGS: dict[str, dict[str, object]] = {
     "subspace": {"scheme": "subspace"},
     "squared": {"scheme": "sharing", "loss": "squared", "intercept": False},
     "automatic": {},
+    "proximal": {"regularizer": "l1"},
+    "smoothed-proximal": {"regularizer": "l1", "loss": "hinge", "constraint": "ball:1"},
 }
 ROUNDS = 24
 

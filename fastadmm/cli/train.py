@@ -70,7 +70,8 @@ def train(
     rounds: Annotated[int | None, typer.Option(help="Round limit. [default: 10000]")] = None,
     time: Annotated[float | None, typer.Option(help="Time limit in seconds.")] = None,
     scheme: Annotated[
-        str | None, typer.Option(help="auto, subspace, sharing, jacobi or gauss-seidel. [default: auto]")
+        str | None,
+        typer.Option(help="auto, subspace, proximal, sharing, jacobi or gauss-seidel. [default: auto]"),
     ] = None,
     penalty: Annotated[
         float | None, typer.Option(help="ADMM penalty r; unset: from the loss's curvature.")

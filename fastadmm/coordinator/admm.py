@@ -92,6 +92,10 @@ class AdmmMethod(Method):
         self.progress.reference = model_measure(self.problem, self.parties, start.gradient, self.engine)
         return start.loss
 
+    def start_at(self, intercept: float) -> None:
+        """Take over an intercept; messages, z and u are set in the coordinator's state."""
+        self._intercept = self.coordinator.intercept = intercept
+
     def round(self) -> Measured:
         problem, r = self.problem, self.coordinator.penalty
         ahead, self._ahead = self._ahead, None

@@ -20,10 +20,11 @@ import numpy as np
 
 from fastadmm.coordinator.certificate import sums_to_zero
 from fastadmm.engine import Engine
+from fastadmm.hull_party import DualShare
 from fastadmm.party import Party
 from fastadmm.problem import Problem
 
-__all__ = ["penalised_bound"]
+__all__ = ["bound_from_shares", "penalised_bound"]
 
 
 def penalised_bound(problem: Problem, parties: Sequence[Party], u: np.ndarray, engine: Engine) -> float:
@@ -49,6 +50,38 @@ def penalised_bound(problem: Problem, parties: Sequence[Party], u: np.ndarray, e
         return -math.inf
     scaled = scale * u
     parts = sum(engine.map(lambda party: party.dual_value(scale), parties))
+    conjugate = problem.loss.conjugate(scaled, problem.y, problem.weight, engine)
+    bound = float(scaled @ problem.offset) - conjugate - parts
+    return bound if math.isfinite(bound) else -math.inf
+
+
+def bound_from_shares(problem: Problem, u: np.ndarray, shares: Sequence[DualShare], engine: Engine) -> float:
+    r"""Bound the optimum below by :math:`\mathcal D(\alpha u)`, from one exchange.
+
+    A party knows its own largest scale only. Its conjugate at the smallest of
+    all is at most the linear interpolation between zero and its own, by convexity.
+
+    Parameters
+    ----------
+    problem : Problem
+    u : ndarray of shape (N,)
+        Dual vector, summed scaling.
+    shares : sequence of DualShare
+        What the parties say of it.
+    engine : Engine
+
+    Returns
+    -------
+    float
+        Summed scaling; minus infinity where the vector proves nothing.
+    """
+    if problem.fit_intercept and not sums_to_zero(u):
+        return -math.inf
+    scale = min(share.scale for share in shares)
+    if not scale > 0.0:
+        return -math.inf
+    parts = sum(s.at_zero + (scale / s.scale) * (s.value - s.at_zero) for s in shares)
+    scaled = scale * u
     conjugate = problem.loss.conjugate(scaled, problem.y, problem.weight, engine)
     bound = float(scaled @ problem.offset) - conjugate - parts
     return bound if math.isfinite(bound) else -math.inf

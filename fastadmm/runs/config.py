@@ -255,8 +255,10 @@ def _check_choices(config: RunConfig, place: str) -> None:
         regularizer, constraint = penalty["regularizer"], get_constraint(penalty["constraint"])
         loss = None if config.loss == "auto" else parse_loss(config.loss)
         check_compatible(regularizer, constraint, loss)
+        convex = is_convex(config)
+        separable = convex and regularizer.separable and not (loss is not None and loss.vector)
         options.resolved_scheme(
-            loss is None or loss.smooth, is_ridge(regularizer, constraint), is_convex(config)
+            loss is None or loss.smooth, is_ridge(regularizer, constraint), convex, separable
         )
     except ConfigError as error:
         key, colon, reason = str(error).partition(":")

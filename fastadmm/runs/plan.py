@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from fastadmm.choice import SUBSPACE, choose_scheme
+from fastadmm.choice import PROXIMAL, SUBSPACE, choose_scheme
 from fastadmm.constraints import get_constraint
 from fastadmm.coordinator.coordinator import acceleration_memory
 from fastadmm.coordinator.multinomial import class_directions_per_party
+from fastadmm.coordinator.proximal import points_per_party
 from fastadmm.coordinator.schemes import get_scheme
 from fastadmm.coordinator.subspace import directions_per_party
 from fastadmm.direction_party import choose_metric_solver
@@ -18,6 +19,7 @@ from fastadmm.engine import MAX_PIECES
 from fastadmm.errors import ConfigError, InputError
 from fastadmm.losses import parse_loss
 from fastadmm.penalty import is_ridge
+from fastadmm.problem import MOST_HULLS
 from fastadmm.regularizers import get_regularizer
 from fastadmm.runs.calibration import Calibration
 from fastadmm.runs.config import RunConfig, is_convex, penalty_arguments
@@ -249,10 +251,18 @@ def make_plan(
     m = len(parties)
     smooth = config.loss == "auto" or parse_loss(config.loss).smooth
     penalty = penalty_arguments(config)
-    ridge = is_ridge(get_regularizer(penalty["regularizer"]), get_constraint(penalty["constraint"]))
+    regularizer = get_regularizer(penalty["regularizer"])
+    ridge = is_ridge(regularizer, get_constraint(penalty["constraint"]))
     convex = is_convex(config)
     scheme, _ = choose_scheme(
-        config.scheme, config.penalty, config.acceleration, config.x_update, smooth, ridge, convex
+        config.scheme,
+        config.penalty,
+        config.acceleration,
+        config.x_update,
+        smooth,
+        ridge,
+        convex,
+        convex and regularizer.separable and n_outputs == 1 and m <= MOST_HULLS,
     )
     shapes = [(n_samples, p.n_features) for p in parties]
     if scheme == SUBSPACE:
@@ -262,6 +272,11 @@ def make_plan(
         most, least = directions_per_party(m), _LEAST_DIRECTIONS
         if n_outputs > 1:  # decided by shape alone
             most = least = class_directions_per_party(m, n_samples, n_outputs)
+    elif scheme == PROXIMAL:
+        solvers = [update_name(*shape, config.x_update, ridge) for shape in shapes]
+        passes = [5 + (2 * _CG_STEPS if s == "proximal" else 0) for s in solvers]
+        matrices = sum(preparation_bytes(*shape, config.x_update, ridge) for shape in shapes)
+        most = least = points_per_party(m)
     else:
         solvers = [update_name(*shape, config.x_update, ridge) for shape in shapes]
         # One for the messages; one for the certificate together with the next x-update, where parties work
@@ -275,7 +290,7 @@ def make_plan(
         asked = get_scheme(scheme)
         accelerate = asked.accelerated if config.acceleration == "auto" else config.acceleration == "anderson"
         most, least = (acceleration_memory(m, n_samples * n_outputs) if accelerate and convex else 0), 0
-    if config.history is not None and (scheme != SUBSPACE or n_outputs == 1):
+    if config.history is not None and scheme != PROXIMAL and (scheme != SUBSPACE or n_outputs == 1):
         most = least = min(most, config.history)
     blocks = [*parties, *test]
     held = [_memory_bytes(p) for p in blocks]
@@ -377,6 +392,9 @@ def _state_bytes(scheme: str, m: int, n: int, history: int, n_threads: int) -> t
 
 def _metric_bytes(shapes: list[tuple[int, int]], solvers: list[str], together: int) -> int:
     """Factors of the parties, which are made again in each metric, by so many parties at once."""
+    if scheme == PROXIMAL:
+        # The store doubles when it is full; a party may hold four points too many within a round.
+        return 8 * n * 2 * m * (points_per_party(m) + 4), 0
     sides = sorted(({"gram": d, "kernel": n}.get(s, 0) for (n, d), s in zip(shapes, solvers)), reverse=True)
     # The kernel side is kept beside its factor; a Gram matrix is summed from up to four parts.
     return 16 * sum(side * side for side in sides) + 5 * 8 * sum(side * side for side in sides[:together])

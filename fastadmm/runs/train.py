@@ -477,7 +477,9 @@ def _run(
     reason = (
         f"{config.privacy.rounds} private round(s)"
         if private
-        else solver.options.resolved_scheme(problem.loss.smooth, problem.is_ridge, problem.convex)[1]
+        else solver.options.resolved_scheme(
+            problem.loss.smooth, problem.is_ridge, problem.convex, problem.suits_hulls
+        )[1]
     )
     display.note(
         f"scheme '{solver.method.name}' ({reason}), "

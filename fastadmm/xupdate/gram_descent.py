@@ -68,13 +68,17 @@ class GramDescent(PenalisedUpdate):
         point = x[free]
         matrix = self._gram[np.ix_(free, free)]
         slope = gradient[free] + first * np.sign(point) + second * point
+        matrix[np.diag_indices(len(free))] += second
+        root = np.sqrt(np.diag(matrix))
+        root[root == 0.0] = 1.0
+        matrix /= np.outer(root, root)
         # Enough to factorise a singular matrix; the direction stays one of descent.
-        matrix[np.diag_indices(len(free))] += second + 1e-14 * float(np.trace(matrix))
+        matrix[np.diag_indices(len(free))] += 1e-14 * len(free)
         try:
             factor = scipy.linalg.cho_factor(matrix, overwrite_a=True, check_finite=False)
         except scipy.linalg.LinAlgError:
             return
-        step = -scipy.linalg.cho_solve(factor, slope, check_finite=False)
+        step = -scipy.linalg.cho_solve(factor, slope / root, check_finite=False) / root
         below = np.where((point > 0.0) & (first > 0.0), max(low, 0.0), low)
         above = np.where((point < 0.0) & (first > 0.0), min(high, 0.0), high)
         room = np.full_like(step, np.inf)

@@ -1,0 +1,207 @@
+r"""Minimise the objective over combinations of the parties' points, from messages and scalars alone.
+
+Party m's points :math:`p_k` have messages :math:`v_k = D_m p_k`. For weights
+:math:`c \ge 0` that sum to one over a party, convexity of :math:`\Omega` gives
+
+.. math:: \lambda W R_m\Bigl(\sum_k c_k p_k\Bigr) \le \sum_k c_k\, \lambda W \alpha\, \Omega(p_k)
+          + \tfrac{\lambda W \beta}2 \sum_{jk} c_j c_k \langle p_j, p_k\rangle,
+
+so that the loss plus the right side is an upper bound of F that the
+coordinator can minimise (simplicial decomposition). It is exact at every point
+itself, and where points share the signs of their weights. Newton's method; each step
+is a small quadratic program.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from fastadmm.coordinator.root import increasing_root
+from fastadmm.coordinator.weights_program import solve_weights_program
+from fastadmm.engine import Engine, row_ranges
+from fastadmm.problem import Problem
+
+__all__ = ["HullModel", "HullPoint", "minimise_over_hull"]
+
+Array = np.ndarray
+
+_MAX_STEPS = 5
+
+#: Multiplications that the systems of one step may take; cut short, it is a descent direction still.
+_WORK = 1e9
+
+#: Decreases below this share of the value are lost in its rounding.
+_ROUNDING = 1e-13
+
+#: Of a step beyond the hull: weights move at most this much, for nothing bounds them.
+_MAX_MOVE = 30.0
+
+
+@dataclass
+class HullPoint:
+    """A combination of points.
+
+    Attributes
+    ----------
+    coefficients : ndarray of shape (K,)
+    intercept : float
+    total : ndarray of shape (N,)
+        ``coefficients @ messages``.
+    """
+
+    coefficients: Array
+    intercept: float
+    total: Array
+
+
+@dataclass(frozen=True)
+class HullModel:
+    """What is minimised besides the loss, ``linear @ c + c @ square @ c / 2``, and over which weights.
+
+    Attributes
+    ----------
+    messages : ndarray of shape (K, N)
+    linear : ndarray of shape (K,)
+    square : ndarray of shape (K, K)
+        Positive semidefinite.
+    lower : ndarray of shape (K,)
+        0, or minus infinity where a weight may be negative.
+    owner : ndarray of int, shape (K,)
+        Party of each point; the weights of a party sum to one.
+    """
+
+    messages: Array
+    linear: Array
+    square: Array
+    lower: Array
+    owner: Array
+
+    def penalty(self, c: Array) -> float:
+        """The model of the regularisers at coefficients of shape (K,)."""
+        return float(self.linear @ c) + 0.5 * float(c @ self.square @ c)
+
+
+def minimise_over_hull(
+    problem: Problem, model: HullModel, point: HullPoint, tolerance: float, engine: Engine
+) -> HullPoint:
+    """Newton's method from a point; never returns one with a larger value of the model.
+
+    Parameters
+    ----------
+    problem : Problem
+        Whose loss is used.
+    model : HullModel
+    point : HullPoint
+        Start, feasible; its ``total`` must belong to its coefficients.
+    tolerance : float
+        Stop when a step promises less than this. Summed scaling.
+    engine : Engine
+
+    Returns
+    -------
+    HullPoint
+    """
+    loss, y, weight = problem.loss, problem.y, problem.weight
+    k = len(model.owner)
+    extra = 1 if problem.fit_intercept else 0
+    gradient, curvature = np.empty(len(y)), np.empty(len(y))
+    limit = int(min(3 * k + 10, max(20.0, _WORK / k**3)))
+    owner = np.append(model.owner, [-1] * extra)
+    lower = np.append(model.lower, [-math.inf] * extra)
+    c, b, total = point.coefficients, point.intercept, point.total
+
+    def value(total: Array, c: Array, b: float) -> float:
+        return loss.evaluate(problem.offset + b + total, y, weight, gradient, engine) + model.penalty(c)
+
+    current = value(total, c, b)
+    for _ in range(_MAX_STEPS):
+        loss.curvature(problem.offset + b + total, y, weight, curvature, engine)
+        slope, hessian = _system(model.messages, gradient, curvature, extra, engine)
+        slope[:k] += model.linear + model.square @ c
+        hessian[:k, :k] += model.square
+        if extra:
+            # Saturated losses have no curvature left; keep the system definite.
+            flat = not hessian[-1, -1] > 0.0
+            hessian[-1, -1] += (1.0 if flat else 1e-14) * problem.total_weight
+        step = solve_weights_program(hessian, slope, np.append(c, [b] * extra), lower, owner, limit)
+        size = float(np.abs(step[:k]).max(initial=0.0))
+        if not math.isfinite(size):
+            break
+        if size > _MAX_MOVE:
+            step *= _MAX_MOVE / size
+        decrease = -float(slope @ step)
+        if not decrease > 0.0:
+            break
+        move, rise = step[:k] @ model.messages, (step[-1] if extra else 0.0)
+        trial = total + move, c + step[:k], b + rise
+        following = value(*trial)
+        at_rounding = decrease <= _ROUNDING * abs(current) and following <= current * (1.0 + _ROUNDING)
+        if at_rounding:
+            total, c, b = trial  # the value cannot tell any more, the gradient can
+            break
+        if not following <= current - 1e-4 * decrease:
+            length = _line_minimiser(problem, model, (total, c, b), (move, step[:k], rise), engine)
+            trial = total + length * move, c + length * step[:k], b + length * rise
+            following = value(*trial)
+        if not following < current:
+            break
+        (total, c, b), current = trial, following
+        if 0.5 * decrease <= tolerance:
+            break
+    return HullPoint(c, b, total)
+
+
+def _line_minimiser(
+    problem: Problem,
+    model: HullModel,
+    start: tuple[Array, Array, float],
+    direction: tuple[Array, Array, float],
+    engine: Engine,
+) -> float:
+    """Length between 0 and 1 of least objective along a direction of descent."""
+    (total, c, b), (move, step, rise) = start, direction
+    base, along = problem.offset + b + total, move + rise
+    linear = float(model.linear @ step) + float(c @ model.square @ step)
+    square = float(step @ model.square @ step)
+    gradient, curvature = np.empty_like(base), np.empty_like(base)
+
+    def derivatives(length: float) -> tuple[float, float]:
+        z = base + length * along
+        problem.loss.evaluate(z, problem.y, problem.weight, gradient, engine)
+        problem.loss.curvature(z, problem.y, problem.weight, curvature, engine)
+        first = float(gradient @ along) + linear + length * square
+        second = float(curvature @ (along * along)) + square
+        # Overflow, or infinity minus infinity: too far.
+        return (first, second) if math.isfinite(first) else (math.inf, 0.0)
+
+    high = 1.0
+    while derivatives(high)[0] > 0.0 and derivatives(0.1 * high)[0] > 0.0 and high > 1e-30:
+        high *= 0.1
+    return min(max(increasing_root(derivatives, 0.5 * high, 1e-6 * high), 0.0), high)
+
+
+def _system(
+    messages: Array, gradient: Array, curvature: Array, extra: int, engine: Engine
+) -> tuple[Array, Array]:
+    """Gradient and Hessian of the loss in the coefficients (and, last, the intercept)."""
+    k = len(messages)
+
+    def piece(rows: tuple[int, int]) -> tuple[Array, Array]:
+        part, g, h = (a[..., rows[0] : rows[1]] for a in (messages, gradient, curvature))
+        slope, hessian = np.empty(k + extra), np.empty((k + extra, k + extra))
+        weighted = part * h
+        slope[:k], hessian[:k, :k] = part @ g, weighted @ part.T
+        if extra:
+            slope[k], hessian[k, k] = g.sum(), h.sum()
+            hessian[k, :k] = hessian[:k, k] = weighted.sum(axis=1)
+        return slope, hessian
+
+    parts = engine.map(piece, row_ranges(messages.shape[1]))
+    slope, hessian = np.zeros(k + extra), np.zeros((k + extra, k + extra))
+    for more_slope, more_hessian in parts:
+        slope += more_slope
+        hessian += more_hessian
+    return slope, 0.5 * (hessian + hessian.T)

@@ -1,0 +1,114 @@
+"""What the coordinator knows of the parties' points: messages and scalars, never weights."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from fastadmm.hull_party import PointScalars
+
+__all__ = ["Points"]
+
+Array = np.ndarray
+
+
+class Points:
+    """All points of all parties, oldest first.
+
+    Parameters
+    ----------
+    n_samples : int
+
+    Attributes
+    ----------
+    owner : ndarray of int, shape (K,)
+        Whose point it is.
+    norms : ndarray of shape (K,)
+        Homogeneous part of the regulariser at each point.
+    products : ndarray of shape (K, K)
+        Inner products of points of one party; 0 between parties.
+    faces : ndarray of bool, shape (K, K)
+        Whether point k lies on the closed face of point j, in row j.
+    """
+
+    def __init__(self, n_samples: int) -> None:
+        self._store = np.empty((0, n_samples))
+        self.owner = np.empty(0, dtype=np.int64)
+        self.norms = np.empty(0)
+        self.products = np.empty((0, 0))
+        self.faces = np.empty((0, 0), dtype=bool)
+
+    def __len__(self) -> int:
+        return len(self.owner)
+
+    @property
+    def messages(self) -> Array:
+        """V of shape (K, N)."""
+        return self._store[: len(self.owner)]
+
+    def of(self, m: int) -> Array:
+        """Numbers of the points of party m, in the party's own order."""
+        return np.flatnonzero(self.owner == m)
+
+    def add(self, m: int, message: Array, scalars: PointScalars) -> None:
+        """Append a point of party m."""
+        mine, k = self.of(m), len(self)
+        products, faces = np.zeros((k + 1, k + 1)), np.zeros((k + 1, k + 1), dtype=bool)
+        products[:k, :k], faces[:k, :k] = self.products, self.faces
+        products[k, mine] = products[mine, k] = scalars.products[:-1]
+        products[k, k], faces[k, k] = scalars.products[-1], True
+        faces[k, mine], faces[mine, k] = scalars.extends, scalars.extended
+        self.products, self.faces = products, faces
+        if k == len(self._store):
+            grown = np.empty((max(16, 2 * k), self._store.shape[1]))
+            grown[:k] = self._store
+            self._store = grown
+        self._store[k] = message
+        self.owner = np.append(self.owner, m)
+        self.norms = np.append(self.norms, scalars.norm)
+
+    def forget(self, numbers: Array) -> Array:
+        """Drop points; returns which stay, a bool array of shape (K,)."""
+        stay = np.ones(len(self), dtype=bool)
+        stay[numbers] = False
+        for to, at in enumerate(np.flatnonzero(stay)):
+            if to != at:
+                self._store[to] = self._store[at]
+        self.owner, self.norms = self.owner[stay], self.norms[stay]
+        self.products, self.faces = self.products[np.ix_(stay, stay)], self.faces[np.ix_(stay, stay)]
+        return stay
+
+    def merge(self, a: int, b: int, pair: Array) -> None:
+        """Put the combination of two points of a party, weights of shape (2,), in the place of the first."""
+        both = [a, b]
+        self._store[a] = pair @ self._store[both]
+        self.norms[a] = pair @ self.norms[both]  # a bound, by convexity
+        square = float(pair @ self.products[np.ix_(both, both)] @ pair)
+        row = pair @ self.products[both]
+        self.products[a] = self.products[:, a] = row
+        self.products[a, a] = square
+        self.faces[a] |= self.faces[b]
+        self.faces[:, a] &= self.faces[:, b]
+        self.faces[a, a] = True
+
+    def export(self) -> dict[str, Any]:
+        """Everything a resumed run needs."""
+        return {
+            "messages": self.messages,
+            "owner": self.owner,
+            "norms": self.norms,
+            "products": self.products,
+            "faces": self.faces.astype(np.int64),
+        }
+
+    def restore(self, saved: dict[str, Any]) -> None:
+        """Inverse of :meth:`export`; raises ValueError where shapes do not fit."""
+        messages = np.array(saved["messages"], dtype=np.float64)
+        owner = np.array(saved["owner"], dtype=np.int64)
+        k = len(owner)
+        if messages.shape != (k, self._store.shape[1]) or saved["products"].shape != (k, k):
+            raise ValueError("messages")
+        self._store, self.owner = messages, owner
+        self.norms, self.products = np.array(saved["norms"]), np.array(saved["products"])
+        self.faces = np.array(saved["faces"]) > 0
