@@ -381,6 +381,9 @@ def check_limit(plan: Plan, given: bool, free: int | None, place: str) -> None:
 
 def _state_bytes(scheme: str, m: int, n: int, history: int, n_threads: int) -> tuple[int, int]:
     work = 8 * (_WORK_VECTORS + m) * n
+    if scheme == PROXIMAL:
+        # The store doubles when it is full; a party may hold four points too many within a round.
+        return work + 8 * n * 2 * m * (points_per_party(m) + 4), 0
     if scheme == SUBSPACE:
         columns = m * (history + 1)
         # The span's Newton system weights a piece of all messages in each thread.
@@ -392,9 +395,6 @@ def _state_bytes(scheme: str, m: int, n: int, history: int, n_threads: int) -> t
 
 def _metric_bytes(shapes: list[tuple[int, int]], solvers: list[str], together: int) -> int:
     """Factors of the parties, which are made again in each metric, by so many parties at once."""
-    if scheme == PROXIMAL:
-        # The store doubles when it is full; a party may hold four points too many within a round.
-        return 8 * n * 2 * m * (points_per_party(m) + 4), 0
     sides = sorted(({"gram": d, "kernel": n}.get(s, 0) for (n, d), s in zip(shapes, solvers)), reverse=True)
     # The kernel side is kept beside its factor; a Gram matrix is summed from up to four parts.
     return 16 * sum(side * side for side in sides) + 5 * 8 * sum(side * side for side in sides[:together])
