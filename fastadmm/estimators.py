@@ -163,15 +163,15 @@ class _SharingModel(BaseEstimator):
         settings = Privacy() if self.privacy is None else self.privacy
         if not isinstance(settings, Privacy):
             raise ConfigError(f"privacy: {settings!r} is not a fastadmm.Privacy")
-        self.clips_rows_ = settings.mode != "none"
+        self.clips_rows_ = settings.mode == "message"
         if settings.mode == "none":
             self.privacy_ = no_privacy(problem.names)
             return solve(problem, options, monitor)
-        if settings.mode != "message":
-            raise ConfigError(f"privacy: mode {settings.mode!r} is not available here yet")
+        from fastadmm.privacy.fusion import FusionSolver
         from fastadmm.privacy.message import MessageSolver
 
-        solver: Any = MessageSolver(problem, options, settings)
+        kind: Any = FusionSolver if settings.mode == "fusion" else MessageSolver
+        solver: Any = kind(problem, options, settings)
         try:
             result = run_rounds(solver, monitor)
             self.privacy_ = solver.statement()

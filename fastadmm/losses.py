@@ -34,7 +34,7 @@ Array = np.ndarray
 
 @dataclass(frozen=True)
 class Logistic(Loss):
-    r""":math:`\log(1 + e^z) - y z`, with targets in [0, 1]."""
+    r""":math:`\log(1 + e^z) - y z`, targets in [0, 1], or any for ``make_problem(soft_targets=True)``."""
 
     name: ClassVar[str] = "logistic"
     task: ClassVar[str] = "classification"

@@ -20,6 +20,7 @@ from fastadmm.errors import ConfigError, InputError
 from fastadmm.losses import Loss, get_loss
 from fastadmm.penalty import check_compatible, is_ridge
 from fastadmm.regularizers import ElasticNet, Regularizer, SquaredL2, get_regularizer
+from fastadmm.targets import check_unbiased_targets
 
 __all__ = ["Problem", "TestSet", "make_problem"]
 
@@ -162,6 +163,7 @@ def make_problem(
     regularizer_parameters: Mapping[str, Any] | None = None,
     constraint: str | Constraint | None = None,
     n_classes: int | None = None,
+    soft_targets: bool = False,
 ) -> Problem:
     r"""Check the parts of a problem and put them together.
 
@@ -195,6 +197,9 @@ def make_problem(
         ``"nonnegative"``, ``"box:-1,1"`` or ``"ball:2.5"``, for every party.
     n_classes : int, optional
         C of the multinomial loss; default one more than the largest class number.
+    soft_targets : bool
+        Let targets of the logistic loss lie outside [0, 1], as the unbiased targets of
+        randomised labels do; the loss stays convex, but may be negative.
 
     Returns
     -------
@@ -248,7 +253,10 @@ def make_problem(
     else:
         n_outputs = 1
         shift = np.zeros(n) if offset is None else _vector(offset, "offset", n, "y")
-        model_loss.check_targets(target, weight, bool(fit_intercept))
+        if soft_targets and model_loss.name == "logistic":
+            check_unbiased_targets(target, weight, bool(fit_intercept))
+        else:
+            model_loss.check_targets(target, weight, bool(fit_intercept))
     return Problem(
         checked,
         labels,

@@ -11,6 +11,7 @@ __all__ = [
     "check_counts",
     "check_labels",
     "check_soft_labels",
+    "check_unbiased_targets",
     "weighted_quantile",
 ]
 
@@ -18,6 +19,29 @@ Array = np.ndarray
 
 #: Most classes of a multinomial model: one linear predictor each.
 MAX_CLASSES = 1000
+
+
+def check_unbiased_targets(y: Array, weight: Array, fit_intercept: bool) -> None:
+    """Require soft targets with a weighted mean between 0 and 1, else no intercept is best.
+
+    Single ones may lie outside [0, 1], as the unbiased targets of randomised labels do
+    (:func:`fastadmm.privacy.label_response.soft_targets`).
+
+    Parameters
+    ----------
+    y, weight : ndarray of shape (N,)
+    fit_intercept : bool
+
+    Raises
+    ------
+    InputError
+    """
+    mean = float((weight * y).sum() / weight.sum())
+    if fit_intercept and not 0.0 < mean < 1.0:
+        raise InputError(
+            f"y: the mean {mean:.3g} of the soft targets is not between 0 and 1, so no intercept is best; "
+            "they are too few for their randomisation"
+        )
 
 
 def check_soft_labels(y: Array, weight: Array) -> None:

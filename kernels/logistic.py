@@ -1,4 +1,4 @@
-r"""Logistic loss :math:`\ell(z) = \log(1 + e^z) - q z` with target q (1 or 0, or soft).
+r"""Logistic loss :math:`\ell(z) = \log(1 + e^z) - q z` with target q (1 or 0, or soft: any real number).
 
 For labels y in {-1, 1} and ``q = (1 + y) / 2`` this is ``log(1 + exp(-y z))``.
 All differences ``sigmoid(z) - q`` are formed on the side of zero where nothing
@@ -44,7 +44,7 @@ def logistic_evaluate(z, target, weight, gradient, start, stop):
     Parameters
     ----------
     z, target, weight : ndarray of shape (N,)
-        Linear predictor, targets in [0, 1], sample weights.
+        Linear predictor, targets (1, 0 or any real number), sample weights.
     gradient : ndarray of shape (N,)
         Output: ``weight * (sigmoid(z) - target)``.
     start, stop : int
@@ -213,7 +213,7 @@ def logistic_conjugate(u, target, weight, start, stop):
     Parameters
     ----------
     u, target, weight : ndarray of shape (N,)
-        Dual vector, targets in [0, 1], sample weights.
+        Dual vector, targets (1, 0 or any real number), sample weights.
     start, stop : int
         Row range.
 

@@ -104,6 +104,19 @@ def train(
     label_epsilon: Annotated[
         float | None, typer.Option(help="Randomised response on the labels.", rich_help_panel=PRIVACY)
     ] = None,
+    label_party: Annotated[
+        str | None,
+        typer.Option(
+            help="Party that holds the labels (fusion). [default: the first]", rich_help_panel=PRIVACY
+        ),
+    ] = None,
+    row_norm: Annotated[
+        float | None,
+        typer.Option(
+            help="Public bound to which rows are shortened (fusion); unset: found with noise.",
+            rich_help_panel=PRIVACY,
+        ),
+    ] = None,
     private_rounds: Annotated[
         int | None,
         typer.Option(help="Messages of each party, fixed and charged. [default: 1]", rich_help_panel=PRIVACY),
@@ -199,6 +212,8 @@ def train(
         "delta": delta,
         "adjacency": adjacency,
         "label_epsilon": label_epsilon,
+        "label_party": label_party,
+        "row_norm": row_norm,
         "rounds": private_rounds,
         "ball": ball,
         "target_clip": target_clip,

@@ -252,11 +252,14 @@ class LowerBound:
         absolute : float
             Upper bound on ``F - F*``.
         relative : float
-            Upper bound on ``(F - F*) / F*``: the absolute gap over the lower
-            bound on ``F*``; infinite while that bound is not positive.
+            Upper bound on ``(F - F*) / |F*|``: the absolute gap over the lower
+            bound on ``F*``, infinite while that bound is not positive; over
+            ``|F|`` where F itself is negative, as soft targets outside [0, 1] allow.
         """
         self.value = max(self.value, bound)  # NaN never wins
         absolute = max(objective - self.value, 0.0)
         if self.value > 0.0:
             return absolute, absolute / self.value
+        if objective < 0.0:
+            return absolute, absolute / abs(objective)
         return absolute, 0.0 if absolute == 0.0 else math.inf

@@ -11,9 +11,10 @@ from fastadmm.problem import Problem, TestSet, make_problem
 from fastadmm.solver import SolverOptions, solve
 
 if TYPE_CHECKING:
+    from fastadmm.privacy.fusion import FusionSolver
     from fastadmm.privacy.message import MessageSolver
 
-__all__ = ["Comparison", "LateFusion", "compare_with_nothing", "late_fusion", "mean_loss"]
+__all__ = ["Comparison", "LateFusion", "compare_fusion", "compare_with_nothing", "late_fusion", "mean_loss"]
 
 _NOT_COVERED = "measured with exact local models: outside the guarantee, not to be published"
 
@@ -78,6 +79,7 @@ def late_fusion(problem: Problem, n_threads: int | None = None) -> LateFusion:
         "fit_intercept": problem.fit_intercept,
         "sample_weight": problem.weight,
         "offset": problem.offset,
+        "soft_targets": True,  # as randomised labels are
     }
     for block in problem.blocks:
         result = solve(make_problem([block], problem.y, **common), options)
@@ -153,5 +155,33 @@ def compare_with_nothing(solver: MessageSolver, weights: list[np.ndarray], inter
             f"sending nothing was better: test loss {min(others):.4f} against {own:.4f} with private "
             f"messages (noise sd {solver.level.sigma:.3g} on scores of at most {solver.settings.ball:.3g}); "
             "use mode 'fusion', or more epsilon"
+        )
+    return Comparison(losses, lines, warnings)
+
+
+def compare_fusion(solver: FusionSolver) -> Comparison:
+    """Set a fusion result beside the label holder alone and beside its released models without symbols.
+
+    Parameters
+    ----------
+    solver : FusionSolver
+        Finished.
+
+    Returns
+    -------
+    Comparison
+        The figures belong to the label holder: they depend on its features.
+    """
+    with solver.engine.limited():
+        losses = solver.test_losses()
+    if not losses:
+        return Comparison({}, ["not compared with sending nothing: no test data (give --test)"])
+    lines = [f"test loss: {', '.join(f'{name} {loss:.4f}' for name, loss in losses.items())}"]
+    fused, *others = losses.values()
+    warnings = []
+    if not fused < min(others):
+        warnings.append(
+            f"fusion did not help here: test loss {fused:.4f} against {min(others):.4f} without symbols; "
+            "use more epsilon, more records or the better baseline"
         )
     return Comparison(losses, lines, warnings)

@@ -19,9 +19,10 @@ from typing import IO, Any
 
 from fastadmm.errors import FormatError, PrivacyBudgetError
 from fastadmm.privacy.accounting import compose_gdp, epsilon_of, zcdp_epsilon, zcdp_of
+from fastadmm.privacy.settings import Privacy
 from fastadmm.store.atomic import shown, storage_errors
 
-__all__ = ["Charge", "Ledger", "Spent"]
+__all__ = ["Charge", "Ledger", "Spent", "other_runs"]
 
 _FORMAT = "fastadmm-privacy-ledger"
 _VERSION = "1.0"
@@ -299,3 +300,27 @@ def _charge_of(values: dict[str, Any]) -> Charge:
     if not all(0.0 <= cost < math.inf for cost in costs.values()):
         raise ValueError("costs must be finite and not negative")
     return Charge(**texts, gdp=costs["gdp"], pure=costs["pure"], rho=costs["rho"])
+
+
+def other_runs(ledger: Ledger, data: Sequence[str], settings: Privacy) -> str:
+    """What a ledger has charged to the same data in other runs, in words; empty for none.
+
+    Parameters
+    ----------
+    ledger : Ledger
+    data : sequence of str
+        Identifier of each party's data.
+    settings : Privacy
+
+    Returns
+    -------
+    str
+    """
+    worst = max((ledger.spent(name) for name in data), key=lambda s: s.runs, default=None)
+    if worst is None or worst.runs <= 1:
+        return ""
+    epsilon = worst.epsilon(settings.delta)
+    return (
+        f"{worst.runs - 1} other run(s) in this ledger; all together epsilon {epsilon:.4g} at delta "
+        f"{settings.delta:g}, of {settings.budget:.4g} allowed"
+    )

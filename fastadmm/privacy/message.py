@@ -24,13 +24,15 @@ from fastadmm.engine import Engine
 from fastadmm.errors import ConfigError
 from fastadmm.history import RoundRecord, Status
 from fastadmm.privacy.accounting import noise_multiplier, zcdp_budget, zcdp_of
-from fastadmm.privacy.ledger import Charge, Ledger
+from fastadmm.privacy.ledger import Charge, Ledger, other_runs
 from fastadmm.privacy.noise import GridMessage, calibrate
 from fastadmm.privacy.outbox import Outbox
 from fastadmm.privacy.party import MessageParty, clipped_block
+from fastadmm.privacy.public_labels import check_label_loss, publish_labels
 from fastadmm.privacy.sensitivity import message_sensitivity
 from fastadmm.privacy.settings import Privacy
 from fastadmm.privacy.statement import PartyGuarantee, PrivacyStatement, state
+from fastadmm.privacy.stored import Store
 from fastadmm.problem import Problem
 from fastadmm.solver import SolverOptions
 
@@ -158,6 +160,7 @@ class MessageSolver:
         unproved: dict[str, str] | None = None,
     ) -> None:
         check_message_mode(problem, options)
+        check_label_loss(problem.loss.name, settings)
         settings.check_samples(problem.n_samples)
         if settings.label_epsilon is not None:
             # Claiming it without drawing it would be worse than not having it.
@@ -207,6 +210,10 @@ class MessageSolver:
             return
         begin = time.perf_counter()
         with self.engine.limited():
+            if self.settings.label_epsilon is not None:
+                store = Store(self.outbox.directory)
+                made = (self.settings, self.ledger, store, self.run, "the label holder", self.engine)
+                self.problem = replace(self.problem, y=publish_labels(self.problem.y, *made).target)
             self.engine.map(lambda party: party.prepare(), self.parties)
             self._coordinate()
             self.start_intercept = self.intercept
@@ -367,7 +374,7 @@ class MessageSolver:
             for party in self.parties
         ]
         seen = who_sees_messages(len(parties), s.rounds)
-        return state(s, parties, seen, _NOT_COVERED, self._tuning())
+        return state(s, parties, seen, _NOT_COVERED, other_runs(self.ledger, self.data, s))
 
     def mechanism(self) -> dict[str, float]:
         """The numbers behind the statement, for audits: mu, exact and rounded sensitivity, sigma, grid."""
@@ -378,16 +385,6 @@ class MessageSolver:
             "sigma": self.level.sigma,
             "grid": self.level.grid,
         }
-
-    def _tuning(self) -> str:
-        worst = max((self.ledger.spent(data) for data in self.data), key=lambda s: s.runs, default=None)
-        if worst is None or worst.runs <= 1:
-            return ""
-        epsilon = worst.epsilon(self.settings.delta)
-        return (
-            f"{worst.runs - 1} other run(s) in this ledger; all together epsilon {epsilon:.4g} at delta "
-            f"{self.settings.delta:g}, of {self.settings.budget:.4g} allowed"
-        )
 
     def close(self) -> None:
         """Stop the threads."""

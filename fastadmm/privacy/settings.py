@@ -70,13 +70,15 @@ class Privacy:
     slack : float
         Certified solver error per round, added to the sensitivity (``message``; theorem T6).
     model_share : float
-        Share of epsilon for the released local model (``fusion``), at most ``model_epsilon_max``.
+        Share of epsilon for a party's Gaussian releases (local model, moments, row norm), at most
+        ``model_epsilon_max``; the rest goes to one randomised symbol per record (``fusion``).
     model_epsilon_max : float
-        Largest epsilon that the local model takes (``fusion``).
-    moment_epsilon : float
-        Epsilon of the released mean square of the clipped scores (``fusion``).
-    score_center, score_clip : float
-        c and b: scores are clipped to [c - b, c + b] before they become a bit (``fusion``).
+        Largest epsilon that is not given to the symbols (``fusion``).
+    row_norm : float or None
+        R: longer rows are shortened to it in training; public. None: found with
+        noise and charged (``fusion``).
+    label_party : str or None
+        The party that holds the labels; None: the first (``fusion``).
     """
 
     mode: str = "none"
@@ -97,11 +99,10 @@ class Privacy:
     shrink: bool = True
     slack: float = 1e-6
     # fusion
-    model_share: float = 0.2
-    model_epsilon_max: float = 0.5
-    moment_epsilon: float = 0.05
-    score_center: float = -1.2
-    score_clip: float = 2.0
+    model_share: float = 0.4
+    model_epsilon_max: float = 1.0
+    row_norm: float | None = None
+    label_party: str | None = None
 
     def __post_init__(self) -> None:
         _choice("mode", self.mode, MODES)
@@ -127,9 +128,11 @@ class Privacy:
         _number("message_center", self.message_center)
         _number("slack", self.slack, above=0.0)
         _number("model_share", self.model_share, above=0.0, below=1.0)
-        for name in ("model_epsilon_max", "moment_epsilon", "score_clip"):
-            _number(name, getattr(self, name), above=0.0)
-        _number("score_center", self.score_center)
+        _number("model_epsilon_max", self.model_epsilon_max, above=0.0)
+        if self.row_norm is not None:
+            _number("row_norm", self.row_norm, above=0.0)
+        if self.label_party is not None and not isinstance(self.label_party, str):
+            raise ConfigError(f"label_party: {self.label_party!r} is not the name of a party")
         self._check_together()
 
     def _check_together(self) -> None:

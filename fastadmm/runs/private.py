@@ -10,11 +10,13 @@ from typing import Any
 import numpy as np
 
 from fastadmm.errors import ConfigError, FormatError
-from fastadmm.privacy.baseline import Comparison, compare_with_nothing
+from fastadmm.privacy.baseline import Comparison, compare_fusion, compare_with_nothing
+from fastadmm.privacy.fusion import FusionSolver
 from fastadmm.privacy.ledger import Ledger
 from fastadmm.privacy.message import MessageSolver
 from fastadmm.privacy.outbox import Outbox
 from fastadmm.privacy.statement import PrivacyStatement, no_privacy
+from fastadmm.privacy.stored import Store
 from fastadmm.problem import Problem
 from fastadmm.runs.config import RunConfig, solver_options
 from fastadmm.solver import Solver
@@ -62,7 +64,7 @@ def make_solver(config: RunConfig, problem: Problem, partition: Partition, run: 
 
     Returns
     -------
-    Solver or MessageSolver
+    Solver, MessageSolver or FusionSolver
 
     Raises
     ------
@@ -74,18 +76,14 @@ def make_solver(config: RunConfig, problem: Problem, partition: Partition, run: 
         if config.ledger is not None:
             raise ConfigError("key 'ledger': a run without privacy charges nothing; leave it out")
         return Solver(problem, options)
-    if settings.mode != "message":
-        raise ConfigError(f"key 'privacy': mode {settings.mode!r} is not available for training runs yet")
-    return MessageSolver(
-        problem,
-        options,
-        settings,
-        Ledger(Path(config.ledger) if config.ledger is not None else run / LEDGER),
-        Outbox(run / _MESSAGES),
-        run_id,
-        [party.content_digest for party in partition.parties],
-        unproved_parties(config, partition),
-    )
+    ledger = Ledger(Path(config.ledger) if config.ledger is not None else run / LEDGER)
+    data = [party.content_digest for party in partition.parties]
+    unproved = unproved_parties(config, partition)
+    if settings.mode == "fusion":
+        store = Store(run / _MESSAGES)
+        return FusionSolver(problem, options, settings, ledger, store, run_id, data, unproved)
+    outbox = Outbox(run / _MESSAGES)
+    return MessageSolver(problem, options, settings, ledger, outbox, run_id, data, unproved)
 
 
 def unproved_parties(config: RunConfig, partition: Partition) -> dict[str, str]:
@@ -174,4 +172,6 @@ def compare(solver: Any, weights: list[np.ndarray], intercept: float) -> Compari
     """
     if isinstance(solver, Solver):
         return None
+    if isinstance(solver, FusionSolver):
+        return compare_fusion(solver)
     return compare_with_nothing(solver, weights, intercept)

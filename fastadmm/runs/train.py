@@ -23,6 +23,8 @@ from fastadmm.engine import Engine
 from fastadmm.errors import ConfigError, FormatError, InputError, StorageError
 from fastadmm.history import RoundRecord, Status
 from fastadmm.losses import Loss, parse_loss
+from fastadmm.privacy.fusion import FusionSolver
+from fastadmm.privacy.message import MessageSolver
 from fastadmm.problem import Problem, TestSet, make_problem
 from fastadmm.runs.checkpoint import checkpoints, restore_checkpoint, write_checkpoint
 from fastadmm.runs.config import (
@@ -475,7 +477,7 @@ def _run(
         display.note(f"{name}: x-update '{update}' ({why})")
     problem = solver.problem
     reason = (
-        f"{config.privacy.rounds} private round(s)"
+        f"{1 if solver.method.name == 'fusion' else config.privacy.rounds} private round(s)"
         if private
         else solver.options.resolved_scheme(
             problem.loss.smooth, problem.is_ridge, problem.convex, problem.suits_hulls
@@ -534,6 +536,10 @@ def _run(
 def _model(partition: Partition, solver: Any, result: SolveResult) -> Model:
     last = result.history[-1]
     labels = partition.labels
+    weights, scales = result.weights, [1.0] * len(result.weights)
+    if isinstance(solver, FusionSolver):  # what a party holds is what it released
+        weights, scales = solver.local_weights(), solver.scales
+    clipped = isinstance(solver, MessageSolver)
     return Model(
         loss=solver.problem.loss.name,
         # Least squares on classes predicts a real number, no probability.
@@ -542,8 +548,8 @@ def _model(partition: Partition, solver: Any, result: SolveResult) -> Model:
         intercept=result.intercept,
         classes=labels.classes if labels is not None else None,
         parties=[
-            PartyModel(p.name, w, list(p.feature_names), p.transform, not isinstance(solver, Solver))
-            for p, w in zip(partition.parties, result.weights)
+            PartyModel(p.name, w, list(p.feature_names), p.transform, clipped, scale)
+            for p, w, scale in zip(partition.parties, weights, scales)
         ],
         certificate={
             "status": str(result.status),

@@ -2,7 +2,8 @@
 
 The layout is normative in ``docs/file-format.md``: ``model.toml`` names the
 files; ``<party>.h5`` can be handed to that party alone; ``coordinator.h5``
-holds the intercept and the class names.
+holds the intercept, the class names and, of a fusion model, what each party's
+score counts.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import os
 import tomllib
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -38,9 +39,10 @@ __all__ = ["Model", "PartyModel", "open_model", "write_model"]
 FORMAT = "fastadmm-model"
 VERSION = "1.0"
 
-#: Of models with one weight vector per class; the others are still written as 1.0.
-CLASS_VERSION = "1.1"
-_VERSIONS = (VERSION, CLASS_VERSION)
+#: Of models with one weight vector per class, or with scales of the parties' scores; the others are
+#: still written as 1.0.
+LATER_VERSION = "1.1"
+_VERSIONS = (VERSION, LATER_VERSION)
 MANIFEST = "model.toml"
 COORDINATOR = "coordinator.h5"
 
@@ -62,6 +64,9 @@ class PartyModel:
         What the training data went through; new raw data get the same.
     clipped : bool
         Whether rows were clipped to norm 1 after that, as private training does.
+    scale : float
+        What this party's score counts in the joint predictor; kept by the
+        coordinator, because it depends on the label holder's data.
     """
 
     name: str
@@ -69,6 +74,7 @@ class PartyModel:
     feature_names: list[str]
     transform: Transform
     clipped: bool = False
+    scale: float = 1.0
 
     def contribution(self, party: PartyData) -> np.ndarray:
         """This party's summand of the linear predictor, read row block by row block.
@@ -175,7 +181,7 @@ class Model:
             # The same for every class of a multinomial model, it changes none of their shares.
             z += partition.labels.offset if z.ndim == 1 else partition.labels.offset[:, np.newaxis]
         for model, party in zip(self.parties, partition.parties):
-            z += model.contribution(party)
+            z += model.scale * model.contribution(party)
         return z
 
 
@@ -201,7 +207,8 @@ def write_model(path: str | os.PathLike[str], model: Model, *, force: bool = Fal
     """
     import tomli_w
 
-    version = CLASS_VERSION if np.ndim(model.intercept) else VERSION
+    scaled = any(party.scale != 1.0 for party in model.parties)
+    version = LATER_VERSION if scaled or np.ndim(model.intercept) else VERSION
     with atomic_directory(path, force=force, marker=MANIFEST) as directory:
         for party in model.parties:
             with create_h5(directory / f"{party.name}.h5", "fastadmm-party-model", version) as file:
@@ -222,6 +229,8 @@ def write_model(path: str | os.PathLike[str], model: Model, *, force: bool = Fal
                 file.attrs["privacy"] = model.privacy.one_line()
             if model.classes is not None:
                 write_strings(file, "classes", list(model.classes))
+            if scaled:
+                write_array(file, "scales", np.array([party.scale for party in model.parties]))
         manifest: dict[str, Any] = {
             "format": FORMAT,
             "version": version,
@@ -303,6 +312,11 @@ def open_model(path: str | os.PathLike[str]) -> Model:
         else:
             intercept = float(read_attribute(file, "intercept", float))
         names = read_strings(file, "classes") if "classes" in file else None
+        scales = read_array(file, "scales", ndim=1, kind="f") if "scales" in file else np.ones(len(parties))
+    if len(scales) != len(parties) or not np.isfinite(scales).all():
+        raise FormatError(
+            f"{shown(directory / COORDINATOR)}: key 'scales' must hold {len(parties)} finite numbers"
+        )
     if not np.isfinite(intercept).all():
         raise FormatError(f"{shown(directory / COORDINATOR)}: attribute 'intercept' is {intercept}")
     if vector:
@@ -319,7 +333,7 @@ def open_model(path: str | os.PathLike[str]) -> Model:
         lam=float(_get(manifest, values, "lambda", float)),
         intercept=intercept,
         classes=tuple(names) if names is not None else None,
-        parties=parties,
+        parties=[replace(party, scale=float(scale)) for party, scale in zip(parties, scales)],
         certificate=certificate,
         penalty={key: values[key] for key in _PENALTY_KEYS if key in values},
         privacy=(

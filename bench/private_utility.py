@@ -1,0 +1,299 @@
+"""What mode "fusion" is worth at each epsilon: table, picture and JSON of docs/fusion.md.
+
+    python -P bench/private_utility.py [--redraw]
+
+Writes ``bench/private_utility.json`` (what was measured), the block between
+``<!-- numbers:begin -->`` and ``<!-- numbers:end -->`` of ``docs/fusion.md``
+(made from that file alone, which a test checks) and ``docs/img/fusion.svg``.
+Noise is drawn from the operating system, so that a second run differs within
+the printed deviations. Nothing is tuned on the test rows: every data set runs
+with the defaults and lambda = 1e-4.
+
+The data (see ``CASES``) are in the directory that the environment variable
+``FASTADMM_DATA`` names, or in ``../shared/data`` beside the repository.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGE = ROOT / "docs" / "fusion.md"
+MEASURED = ROOT / "bench" / "private_utility.json"
+PICTURE = ROOT / "docs" / "img" / "fusion.svg"
+BEGIN, END = "<!-- numbers:begin -->", "<!-- numbers:end -->"
+
+LAMBDA, DELTA = 1e-4, 1e-5
+EPSILONS = (0.5, 1.0, 2.0, 4.0, 8.0)
+RUNS = 10
+BASELINES = ("pooled", "alone", "late_exact")
+
+
+@dataclass(frozen=True)
+class Case:
+    """A data set split between parties; the first holds the labels.
+
+    Attributes
+    ----------
+    title : str
+    source : str
+        File.
+    widths : tuple of int
+        Columns of each party.
+    epsilons : tuple of float
+    label_epsilons : tuple of float or None
+        None: labels are not protected.
+    runs : int
+    """
+
+    title: str
+    source: str
+    widths: tuple[int, ...]
+    epsilons: tuple[float, ...] = EPSILONS
+    label_epsilons: tuple[float | None, ...] = (None, 1.0)
+    runs: int = RUNS
+
+
+CASES = {
+    "a9a": Case("a9a, 66 + 57 columns", "a9a.bz2", (66, 57)),
+    "a9a_4": Case("a9a, 40 + 26 + 29 + 28", "a9a.bz2", (40, 26, 29, 28)),
+    "credit": Case("default of credit, 13 + 10", "fate/default_credit_hetero_guest.csv", (13, 10)),
+    "mnist": Case("MNIST 4/9, upper + lower half", "mnist_4v9.npz", (392, 392), runs=5),
+    "imdb": Case("IMDB, odd + even words", "imdb_counts_train.npz", (37426, 37425), (1.0, 8.0), (None,), 5),
+}
+
+
+# --- data ------------------------------------------------------------------------------------------
+
+
+def find_data() -> Path:
+    """Directory that holds the files; ends the program with one line where there is none."""
+    named = os.environ.get("FASTADMM_DATA")
+    path = Path(named) if named else ROOT.parent / "shared" / "data"
+    missing = [case.source for case in CASES.values() if not (path / case.source).is_file()]
+    if missing:
+        sys.exit(f"bench/private_utility.py: {', '.join(missing)} not found; set FASTADMM_DATA")
+    return path
+
+
+def load(name: str, data: Path) -> tuple[Any, np.ndarray, Any, np.ndarray]:
+    """Features and labels 0/1 of training and test rows; row by row, so that no scaling needs a charge."""
+    if name.startswith("a9a"):
+        from sklearn.datasets import load_svmlight_file
+
+        sets = [load_svmlight_file(str(data / f), n_features=123) for f in ("a9a.bz2", "a9a.t.bz2")]
+        return sets[0][0], (sets[0][1] > 0) * 1.0, sets[1][0], (sets[1][1] > 0) * 1.0
+    if name == "credit":
+        # Published in standardised form: its constants count as public. Every fifth record is for testing.
+        tables = [
+            np.loadtxt(data / "fate" / f"default_credit_hetero_{who}.csv", delimiter=",", skiprows=1)
+            for who in ("guest", "host")
+        ]
+        guest, host = (table[np.argsort(table[:, 0])] for table in tables)
+        X, y = np.column_stack([guest[:, 2:], host[:, 1:]]), guest[:, 1]
+        order = np.random.default_rng(0).permutation(len(y))
+        held = np.zeros(len(y), dtype=bool)
+        held[order[: len(y) // 5]] = True
+        return X[~held], y[~held], X[held], y[held]
+    if name == "mnist":
+        found = np.load(data / "mnist_4v9.npz")
+        scale = [found[key].reshape(len(found[key]), -1) / 255.0 for key in ("X", "Xt")]
+        return scale[0], (found["y"] > 0) * 1.0, scale[1], (found["yt"] > 0) * 1.0
+    sets = []
+    for part in ("train", "test"):
+        found = np.load(data / f"imdb_counts_{part}.npz")
+        counts = sp.csr_array((found["data"], found["indices"], found["indptr"]), shape=tuple(found["shape"]))
+        words = sp.csr_array((np.log1p(counts.data), counts.indices, counts.indptr), shape=counts.shape)
+        columns = np.concatenate([np.arange(0, words.shape[1], 2), np.arange(1, words.shape[1], 2)])
+        sets.append((words[:, columns], (found["y"] > 0) * 1.0))
+    return sets[0][0], sets[0][1], sets[1][0], sets[1][1]
+
+
+def split(X: Any, widths: tuple[int, ...]) -> list[Any]:
+    """Consecutive blocks of columns."""
+    from fastadmm.blocks import as_block
+
+    edges = np.cumsum((0, *widths))
+    return [as_block(X[:, a:b]) for a, b in itertools.pairwise(edges)]
+
+
+# --- measuring -------------------------------------------------------------------------------------
+
+
+def measure(data: Path) -> dict[str, Any]:
+    """All cases: baselines, and mean, deviation and mean accuracy over fresh runs."""
+    return {
+        "lambda": LAMBDA,
+        "delta": DELTA,
+        "cases": {name: measure_case(name, case, data) for name, case in CASES.items()},
+    }
+
+
+def measure_case(name: str, case: Case, data: Path) -> dict[str, Any]:
+    """One case; see :func:`measure`."""
+    from fastadmm import Privacy, SolverOptions, make_problem
+    from fastadmm.privacy.baseline import late_fusion, mean_loss
+    from fastadmm.privacy.fusion import FusionSolver
+    from fastadmm.problem import TestSet
+    from fastadmm.solver import solve
+
+    X, y, Xt, yt = load(name, data)
+    test = TestSet(split(Xt, case.widths), yt, np.ones(len(yt)), np.zeros(len(yt)))
+    problem = make_problem(split(X, case.widths), y, lam=LAMBDA, test=test)
+    result = solve(problem, SolverOptions(gap=1e-4))
+    late = late_fusion(problem)
+    runs = []
+    alone = 0.0
+    for epsilon in case.epsilons:
+        for label_epsilon in case.label_epsilons:
+            losses, lates = [], []
+            for _ in range(case.runs):
+                settings = Privacy(mode="fusion", epsilon=epsilon, delta=DELTA, label_epsilon=label_epsilon)
+                solver = FusionSolver(problem, SolverOptions(), settings)
+                solver.round()
+                fused, alone, zero = solver.test_losses().values()
+                losses.append(fused)
+                lates.append(zero)
+                solver.close()
+            runs.append(
+                {
+                    "epsilon": epsilon,
+                    "label_epsilon": label_epsilon,
+                    "runs": case.runs,
+                    "fusion": round(float(np.mean(losses)), 5),
+                    "deviation": round(float(np.std(losses, ddof=1)), 5),
+                    "late_released": round(float(np.mean(lates)), 5),
+                }
+            )
+            print(name, runs[-1], flush=True)
+    with solver.engine.limited():
+        pooled = mean_loss(problem, test, result.weights, result.intercept, solver.engine)
+        exact = mean_loss(problem, test, late.weights, late.intercept, solver.engine)
+    return {
+        "title": case.title,
+        "n_train": len(y),
+        "n_test": len(yt),
+        "pooled": round(pooled, 5),
+        "alone": round(alone, 5),
+        "late_exact": round(exact, 5),
+        "runs": runs,
+    }
+
+
+# --- showing ---------------------------------------------------------------------------------------
+
+
+def block(measured: dict[str, Any]) -> str:
+    """The page's tables."""
+    lines = [BEGIN, ""]
+    for case in measured["cases"].values():
+        lines += [
+            f"**{case['title']}** ({case['n_train']} records, {case['n_test']} for testing). "
+            "Without privacy: "
+            f"all columns together {case['pooled']:.4f}, label holder alone {case['alone']:.4f}, "
+            f"exact local models added up {case['late_exact']:.4f}.",
+            "",
+            "| ε | label ε | fusion | ± one run | released models added up | verdict |",
+            "|---|---|---|---|---|---|",
+        ]
+        for run in case["runs"]:
+            label = "–" if run["label_epsilon"] is None else f"{run['label_epsilon']:g}"
+            lines.append(
+                f"| {run['epsilon']:g} | {label} | {run['fusion']:.4f} | {run['deviation']:.4f} "
+                f"| {run['late_released']:.4f} | {verdict(case, run)} |"
+            )
+        lines.append("")
+    count = sorted({run["runs"] for case in measured["cases"].values() for run in case["runs"]})
+    lines += [
+        f"Test log loss, mean of {' or '.join(map(str, count))} runs with fresh noise, "
+        f"δ = {measured['delta']:g}, λ = {measured['lambda']:g}, replace-one, ε per party.",
+        "",
+        END,
+    ]
+    return "\n".join(lines)
+
+
+def verdict(case: dict[str, Any], run: dict[str, Any]) -> str:
+    """Whether fusion beat what needs no symbols."""
+    others = {"label holder alone": case["alone"], "released models added up": run["late_released"]}
+    name = min(others, key=lambda key: others[key])
+    if run["fusion"] < others[name]:
+        return "wins"
+    return f"loses to {name}"
+
+
+def replace_block(page: str, new: str) -> str:
+    """The page with its measured block replaced."""
+    head, _, rest = page.partition(BEGIN)
+    _, _, tail = rest.partition(END)
+    return head + new + tail
+
+
+def draw(measured: dict[str, Any]) -> None:
+    """Loss against epsilon for each case with several."""
+    import matplotlib as mpl
+    from matplotlib.figure import Figure
+
+    mpl.use("svg")
+    cases = measured["cases"]
+    names = [name for name in cases if len({run["epsilon"] for run in cases[name]["runs"]}) > 2]
+    with mpl.rc_context({"svg.hashsalt": "fastadmm", "svg.fonttype": "path", "font.size": 9}):
+        figure = Figure(figsize=(8.4, 2.3 * ((len(names) + 1) // 2)), layout="constrained")
+        for k, name in enumerate(names):
+            case = cases[name]
+            axes = figure.add_subplot((len(names) + 1) // 2, 2, k + 1)
+            for label, color in ((None, "#0072b2"), (1.0, "#d55e00")):
+                runs = [run for run in case["runs"] if run["label_epsilon"] == label]
+                if runs:
+                    axes.errorbar(
+                        [run["epsilon"] for run in runs],
+                        [run["fusion"] for run in runs],
+                        [run["deviation"] for run in runs],
+                        color=color,
+                        marker="o",
+                        markersize=3,
+                        capsize=2,
+                        label="fusion" if label is None else "fusion, labels private too (ε = 1)",
+                    )
+            for key, style, text in (
+                ("pooled", "-", "all columns, no privacy"),
+                ("late_exact", ":", "exact local models added up"),
+                ("alone", "--", "label holder alone"),
+            ):
+                axes.axhline(case[key], color="0.4", linestyle=style, linewidth=1, label=text)
+            axes.set_xscale("log", base=2)
+            axes.set_xticks(EPSILONS, [f"{e:g}" for e in EPSILONS])
+            low = min(case["pooled"], *(run["fusion"] for run in case["runs"]))
+            high = max(case["alone"], *(run["fusion"] for run in case["runs"]))
+            axes.set_ylim(low - 0.05 * (high - low), high + 0.08 * (high - low))
+            axes.set_title(case["title"], fontsize=9)
+            axes.set_xlabel("ε per party")
+            axes.set_ylabel("test log loss")
+            if k == 0:
+                axes.legend(fontsize=6.5, frameon=False)
+        figure.savefig(PICTURE, format="svg", metadata={"Date": None, "Creator": None})
+    # Matplotlib ends some lines with a blank.
+    text = PICTURE.read_text(encoding="utf-8")
+    PICTURE.write_text("\n".join(line.rstrip() for line in text.split("\n")), encoding="utf-8")
+
+
+def main() -> None:
+    """Measure unless told to redraw, then write page and picture."""
+    if "--redraw" not in sys.argv[1:]:
+        MEASURED.write_text(json.dumps(measure(find_data()), indent=1) + "\n", encoding="utf-8")
+    measured = json.loads(MEASURED.read_text(encoding="utf-8"))
+    PAGE.write_text(replace_block(PAGE.read_text(encoding="utf-8"), block(measured)), encoding="utf-8")
+    draw(measured)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,406 @@
+r"""Mode "fusion": locally private models and one randomised symbol per record, fused by the label holder.
+
+One round. The label holder publishes the labels (or randomised ones); every other party sends one
+:class:`~fastadmm.privacy.fusion_party.FusionMessage`; the label holder fits
+(:mod:`fastadmm.privacy.fusion_fit`). Nothing about the label holder's own features leaves it: its weights,
+the intercept and the scales stay there, and so do predictions until it gives them out. Theorems, proofs and
+measurements are in ``docs/fusion.md``.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Sequence
+
+import numpy as np
+
+from fastadmm.engine import Engine
+from fastadmm.errors import ConfigError
+from fastadmm.history import RoundRecord, Status
+from fastadmm.privacy.budget import split_budget
+from fastadmm.privacy.descent import STEPS
+from fastadmm.privacy.fusion_fit import FusionFit, fit_scores
+from fastadmm.privacy.fusion_party import FusionMessage, make_message
+from fastadmm.privacy.ledger import Charge, Ledger, other_runs
+from fastadmm.privacy.noise import NoiseSource
+from fastadmm.privacy.public_labels import PublicLabels, publish_labels
+from fastadmm.privacy.row_norm import NORM_QUERIES
+from fastadmm.privacy.settings import Privacy
+from fastadmm.privacy.statement import PartyGuarantee, PrivacyStatement, state
+from fastadmm.privacy.stored import Store, digest_of
+from fastadmm.problem import Problem, TestSet, make_problem
+from fastadmm.solver import SolverOptions, solve
+
+__all__ = ["FusionSolver", "check_fusion_mode", "who_sees_fusion"]
+
+Array = np.ndarray
+
+_NOT_COVERED = (
+    "the label holder's weights, the intercept, the scales and predictions: they depend on its features and "
+    "on true labels and stay with it",
+    "features of the records that are predicted, and test figures",
+    "rounding of sums in double precision, before noise is added",
+)
+
+
+_WEIGHTS = (
+    "local models of the other parties are released and covered; the label holder's weights, the intercept "
+    "and the scales stay with it (epsilon = infinity)"
+)
+
+
+def check_fusion_mode(problem: Problem, options: SolverOptions, settings: Privacy) -> int:
+    """Refuse what the theorems do not cover, in one line, before anything is computed.
+
+    Parameters
+    ----------
+    problem : Problem
+    options : SolverOptions
+    settings : Privacy
+
+    Returns
+    -------
+    int
+        Index of the label holder among the parties.
+
+    Raises
+    ------
+    ConfigError
+    """
+    if problem.loss.name != "logistic":
+        raise ConfigError(
+            f"privacy: mode 'fusion' is for two classes and the logistic loss, not for {problem.loss.name}"
+        )
+    if not np.isin(problem.y, (0.0, 1.0)).all():
+        raise ConfigError("privacy: mode 'fusion' needs labels of two classes, not soft targets")
+    if problem.n_parties < 2:
+        raise ConfigError("privacy: mode 'fusion' needs two parties or more; one party sends nothing anyway")
+    if not problem.is_ridge:
+        raise ConfigError("privacy: mode 'fusion' has regularizer l2; leave out regularizer and constraint")
+    if not problem.fit_intercept:
+        raise ConfigError("privacy: mode 'fusion' fits an intercept; leave out --no-intercept")
+    if options.scheme != "auto":
+        raise ConfigError(f"scheme: privacy mode 'fusion' has one round of its own, not {options.scheme!r}")
+    if (problem.weight != 1.0).any() or problem.offset.any():
+        raise ConfigError("privacy: mode 'fusion' takes neither sample weights nor offsets; remove them")
+    if settings.sampler == "discrete":
+        raise ConfigError("sampler: 'discrete' is for mode 'message'; fusion takes 'grid'")
+    if settings.adjacency != "replace_one":
+        raise ConfigError("adjacency: mode 'fusion' is proved for 'replace_one', which covers 'zero_out'")
+    settings.check_samples(problem.n_samples)
+    if settings.label_party is None:
+        return 0
+    if settings.label_party not in problem.names:
+        raise ConfigError(
+            f"label_party: no party is called {settings.label_party!r}; "
+            f"choose among {', '.join(problem.names)}"
+        )
+    return problem.names.index(settings.label_party)
+
+
+def who_sees_fusion(settings: Privacy, holder: str) -> dict[str, str]:
+    """Who sees what in mode "fusion".
+
+    Parameters
+    ----------
+    settings : Privacy
+    holder : str
+        Name of the label holder.
+
+    Returns
+    -------
+    dict of str to str
+    """
+    labels = "all labels" if settings.label_epsilon is None else "every label after randomised response"
+    return {
+        f"label holder ({holder})": "record ids and order, N; of each other party: row norm, local model, "
+        "moments of its scores, one randomised symbol per record",
+        "other parties": f"record ids and order, N, {labels}; nothing about other parties' features",
+        "outsiders": "nothing, until the label holder gives out a model or predictions",
+    }
+
+
+class FusionSolver:
+    """A fusion run; the same face as :class:`fastadmm.solver.Solver`, with one round.
+
+    Parameters
+    ----------
+    problem : Problem
+        Two classes, logistic loss, squared l2; ``lam`` is the label holder's.
+    options : SolverOptions
+        Only ``n_threads`` applies.
+    settings : Privacy
+        Mode "fusion".
+    ledger : Ledger, optional
+        Charged before each release; in memory without one.
+    store : Store, optional
+        Where releases are kept, so that a resumed run does not draw them again.
+    run : str
+        Identifier of the run in the ledger.
+    data : sequence of str, optional
+        Identifier of each party's data in the ledger; names without one.
+    unproved : mapping of str to str, optional
+        Parties whose data were prepared in a way that nothing is proved for, and why.
+
+    Raises
+    ------
+    ConfigError
+        If theorems do not cover the problem, or delta is not below 1/N.
+    """
+
+    name = "fusion"
+
+    def __init__(
+        self,
+        problem: Problem,
+        options: SolverOptions,
+        settings: Privacy,
+        ledger: Ledger | None = None,
+        store: Store | None = None,
+        run: str = "run",
+        data: Sequence[str] | None = None,
+        unproved: dict[str, str] | None = None,
+    ) -> None:
+        self.holder = check_fusion_mode(problem, options, settings)
+        self.problem, self.options, self.settings = problem, options, settings
+        self.ledger, self.store = ledger or Ledger(), store or Store()
+        self.run, self.data = run, list(data or problem.names)
+        self.unproved = dict(unproved or {})
+        self.engine = Engine(options.n_threads)
+        self.budget = split_budget(
+            settings.epsilon,
+            settings.delta,
+            settings.model_share,
+            settings.model_epsilon_max,
+            settings.row_norm is not None,
+        )
+        self.others = [m for m in range(problem.n_parties) if m != self.holder]
+        self.messages: dict[int, FusionMessage] = {}
+        self.own: tuple[Array, float] | None = None
+        self.labels: PublicLabels | None = None
+        self.fit: FusionFit | None = None
+        self.n_rounds, self.seconds = 0, 0.0
+        self.last_record: RoundRecord | None = None
+
+    def round(self) -> RoundRecord:
+        """The one round: labels out, messages in, fit."""
+        if self.fit is not None:
+            raise ConfigError("privacy: mode 'fusion' has one round, and it is done")
+        begin = time.perf_counter()
+        problem, names = self.problem, self.problem.names
+        with self.engine.limited():
+            self.labels = publish_labels(
+                problem.y, self.settings, self.ledger, self.store, self.run, names[self.holder], self.engine
+            )
+            for m in self.others:
+                self.messages[m] = self._receive(m, self.labels)
+        block = problem.blocks[self.holder]
+        self.own = self._own_fit()
+        with self.engine.limited():
+            self.fit = fit_scores(
+                block,
+                problem.y,
+                self.labels.classes,
+                self.own,
+                problem.regularization,
+                [self.messages[m] for m in self.others],
+                self.engine,
+            )
+        self.n_rounds = 1
+        self.seconds += time.perf_counter() - begin
+        self.last_record = self._record()
+        return self.last_record
+
+    def _receive(self, m: int, labels: PublicLabels) -> FusionMessage:
+        """Party m's message: one that was stored is used again, never drawn again."""
+        name, settings = self.problem.names[m], self.settings
+        question = digest_of(labels.target, labels.classes, self.budget, settings.row_norm, self.data[m])
+        stored = self.store.find(name, question)
+        if stored is not None:
+            return stored
+        if settings.sampler != "insecure_test":
+            # Before anything is drawn. Killed before the message is stored, the run draws again: the
+            # first one never left this process.
+            common = (self.run, self.data[m], name)
+            charges = [
+                Charge(*common, "row norm, local model, moments", gdp=self.budget.gdp),
+                Charge(*common, "one symbol per record", pure=self.budget.symbol),
+            ]
+            self.ledger.charge_all(charges, settings.budget, settings.delta)
+        noise = NoiseSource(settings.sampler, settings.seed, m)
+        message = make_message(
+            self.problem.blocks[m],
+            labels.target,
+            labels.classes,
+            self.budget,
+            noise,
+            self.engine,
+            settings.row_norm,
+        )
+        self.store.keep(name, question, message)
+        return message
+
+    def _own_fit(self) -> tuple[Array, float]:
+        """The label holder by itself, on true labels."""
+        problem = self.problem
+        alone = make_problem([problem.blocks[self.holder]], problem.y, lam=problem.lam)
+        result = solve(alone, SolverOptions(gap=1e-6, max_rounds=500, n_threads=self.options.n_threads))
+        return result.weights[0], result.intercept
+
+    def _record(self) -> RoundRecord:
+        """What the label holder can say: the loss of its last fit; a certificate would need clean scores."""
+        test = None
+        if self.problem.test is not None:
+            test = {"log_loss": self._test_loss(self.problem.test, self.party_weights(), self.intercept)}
+        return RoundRecord(
+            round=1,
+            seconds=self.seconds,
+            objective=self._finished().loss,
+            gap=math.inf,
+            gap_absolute=math.inf,
+            primal_residual=math.inf,
+            dual_residual=math.inf,
+            augmented_lagrangian=math.inf,
+            lyapunov=math.inf,
+            penalty=None,
+            weight_norms=[float(np.linalg.norm(w)) for w in self.party_weights()],
+            test=test,
+        )
+
+    def _finished(self) -> FusionFit:
+        if self.fit is None:
+            raise ConfigError("privacy: the fusion round has not been made yet")
+        return self.fit
+
+    # --- the model -------------------------------------------------------------------------------------
+
+    @property
+    def scales(self) -> list[float]:
+        """What each party's own score counts: 1 for the label holder."""
+        scales = [1.0] * self.problem.n_parties
+        for m, scale in zip(self.others, self._finished().scales):
+            scales[m] = float(scale)
+        return scales
+
+    def local_weights(self) -> list[Array]:
+        """What each party holds: its released local model, or the label holder's joint weights."""
+        weights = [self._finished().weights] * self.problem.n_parties
+        for m in self.others:
+            weights[m] = self.messages[m].model.weights
+        return weights
+
+    def party_weights(self) -> list[Array]:
+        """Weights of the joint predictor, of shape (d_m,) per party: local weights times scales."""
+        return [scale * w for scale, w in zip(self.scales, self.local_weights())]
+
+    @property
+    def intercept(self) -> float:
+        """Intercept of the joint predictor."""
+        return self._finished().intercept
+
+    # --- what sending nothing gives --------------------------------------------------------------------
+
+    def baselines(self) -> dict[str, tuple[list[Array], float]]:
+        """Weights and intercept of the label holder alone, and of the released models added up."""
+        if self.own is None or self.labels is None:
+            raise ConfigError("privacy: the fusion round has not been made yet")
+        w, b = self.own
+        prior = float(self.problem.y.mean())
+        base = math.log(prior / (1.0 - prior))
+        alone = [np.zeros(block.shape[1]) for block in self.problem.blocks]
+        alone[self.holder] = w
+        late = [x.copy() for x in alone]
+        intercept = b
+        for m in self.others:
+            late[m] = self.messages[m].model.weights
+            intercept += self.messages[m].model.intercept - base
+        return {
+            "label holder alone": (alone, b),
+            "late fusion of the released models (no symbols)": (late, intercept),
+        }
+
+    def test_losses(self) -> dict[str, float]:
+        """Mean test loss of the result and of its baselines; empty without a test set."""
+        test = self.problem.test
+        if test is None:
+            return {}
+        models = {"fusion": (self.party_weights(), self.intercept), **self.baselines()}
+        return {name: self._test_loss(test, w, b) for name, (w, b) in models.items()}
+
+    def _test_loss(self, test: TestSet, weights: Sequence[Array], intercept: float) -> float:
+        z = test.offset + intercept
+        for block, x in zip(test.blocks, weights):
+            z = z + block.product(x, self.engine)
+        total = self.problem.loss.evaluate(z, test.y, test.weight, np.empty_like(z), self.engine)
+        return total / float(test.weight.sum())
+
+    # --- what a run's record asks ----------------------------------------------------------------------
+
+    @property
+    def method(self) -> FusionSolver:
+        """Itself: what a run's record asks for a name and for the parties' updates."""
+        return self
+
+    def stop_reason(self, record: RoundRecord) -> Status | None:
+        """One round, no more and no fewer."""
+        return Status.COMPLETED if self.n_rounds else None
+
+    def describe(self, status: Status, record: RoundRecord) -> str:
+        """One sentence on why the run stopped."""
+        return "the fusion round is done; no certificate: a duality gap would have to read exact scores"
+
+    def party_notes(self) -> list[tuple[str, str, str]]:
+        """Name of each party, of its part, and how its budget is split."""
+        budget = self.budget
+        split = (
+            f"mu {budget.gdp:.4g} for row norm, {STEPS}-step local model and moments, "
+            f"epsilon {budget.symbol:.4g} for one symbol per record"
+        )
+        return [
+            (name, "own columns", "label holder: fits, sends nothing about its features")
+            if m == self.holder
+            else (name, "local model and symbols", split)
+            for m, name in enumerate(self.problem.names)
+        ]
+
+    def statement(self) -> PrivacyStatement:
+        """What the run guarantees."""
+        s, budget = self.settings, self.budget
+        parties = []
+        for m, name in enumerate(self.problem.names):
+            if m == self.holder:
+                parties.append(PartyGuarantee(name, "sends nothing about its features", gdp=0.0))
+                continue
+            message = self.messages.get(m)
+            parties.append(
+                PartyGuarantee(
+                    name=name,
+                    mechanism="private gradient descent, moments, one randomised symbol per record",
+                    theorem="F5",
+                    sensitivity=None if message is None else message.model.sensitivity,
+                    sigma=None if message is None else message.model.sigma,
+                    rounds=STEPS + 2 + (NORM_QUERIES if s.row_norm is None else 0),
+                    gdp=budget.gdp,
+                    pure=(budget.symbol,),
+                    reason=self.unproved.get(name, ""),
+                )
+            )
+        labels = () if s.label_epsilon is not None else ("labels: every party learns all of them",)
+        seen = who_sees_fusion(s, self.problem.names[self.holder])
+        tuning = other_runs(self.ledger, self.data, s)
+        return state(s, parties, seen, (*labels, *_NOT_COVERED), tuning, _WEIGHTS)
+
+    def mechanism(self) -> dict[str, float]:
+        """The numbers behind the statement, for audits: each part of a party's budget."""
+        b = self.budget
+        return {
+            "norm_gdp": b.norm,
+            "model_gdp": b.model,
+            "moments_gdp": b.moments,
+            "symbol_epsilon": b.symbol,
+        }
+
+    def close(self) -> None:
+        """Stop the threads."""
+        self.engine.close()

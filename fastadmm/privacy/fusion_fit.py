@@ -1,0 +1,265 @@
+r"""The label holder's part of ``mode="fusion"``: joint weights from its own columns and noisy scores.
+
+What it holds: its columns :math:`D_1`, the labels, and per record the noisy scores of the other parties.
+The model of the clean scores is
+
+.. math:: S \mid D_1, Y \sim N(c_0 + G^\top D_1 + c_1 Y,\ T)
+
+in which the log-odds of Y given :math:`D_1` and S are linear, by Bayes' rule:
+
+.. math:: \log\frac{P(Y=1 \mid D_1, S)}{P(Y=0 \mid D_1, S)} = D_1 w_1 + b_1
+          + \alpha^\top\bigl(S - c_0 - G^\top D_1 - \tfrac12 c_1\bigr), \qquad \alpha = T^{-1} c_1 .
+
+:math:`w_1, b_1` are the label holder's own logistic fit; G comes from a ridge regression within classes
+whose penalty the evidence chooses (nothing learned means G = 0: naive Bayes, late fusion); the class means
+come from released moments and from the symbols, weighted by their precision. A last logistic fit, over the
+posterior of S given :math:`D_1` and the symbols, lets the data correct :math:`w_1`, b and (held near the
+value above) :math:`\alpha`. See ``docs/fusion.md#the-label-holders-fit``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.optimize import minimize
+from scipy.special import expit, ndtr
+
+from fastadmm.blocks import FeatureBlock
+from fastadmm.engine import Engine
+from fastadmm.privacy.evidence_ridge import ClassDesign
+from fastadmm.privacy.fusion_party import FusionMessage
+from fastadmm.privacy.moments import SCORE_RANGE
+
+__all__ = ["FusionFit", "fit_scores"]
+
+Array = np.ndarray
+
+#: Precision with which alpha is held near T^-1 c1; scores are log-odds, so alpha is of order 1.
+_ALPHA_PRECISION = 50.0
+
+#: What alpha is before anything is known: between "adds nothing", 0, and "independent evidence", 1.
+_ALPHA_MEAN, _ALPHA_DEVIATION = 0.5, 0.5
+
+#: Correlation of two parties' scores given label and D_1, before anything is known.
+_CORRELATION_MEAN, _CORRELATION_DEVIATION = 0.2, 0.2
+
+#: Scores are log-odds: beyond this a scale is an accident of noise.
+_LARGEST_ALPHA = 1.5
+
+#: Smallest share of a score's variance within classes that is left unexplained.
+_LEAST_RESIDUAL = 0.2
+
+
+@dataclass(frozen=True)
+class FusionFit:
+    """The joint model, linear in the label holder's columns and the parties' clean scores.
+
+    Attributes
+    ----------
+    weights : ndarray of shape (d_1,)
+        For the label holder's columns.
+    intercept : float
+    scales : ndarray of shape (M - 1,)
+        alpha: what each party's score counts.
+    loss : float
+        Mean logistic loss of the last fit on the training records, over the posterior.
+    penalties : list of float
+        Ridge penalty that the evidence chose for each party.
+    """
+
+    weights: Array
+    intercept: float
+    scales: Array
+    loss: float
+    penalties: list[float]
+
+
+@dataclass(frozen=True)
+class _ScoreModel:
+    """c0, G, c1, T and the noise's variance; O are the noisy scores."""
+
+    c0: Array
+    c1: Array
+    coefficients: Array
+    projected: Array
+    residual: Array
+    noise: Array
+    noisy: Array
+    penalties: list[float]
+    relative_error: Array
+
+    def alpha(self) -> Array:
+        """T^-1 c1, drawn to what is known beforehand as far as c1 and T are uncertain."""
+        found = np.linalg.solve(self.residual, self.c1)
+        variance = (found * self.relative_error) ** 2
+        known = _ALPHA_DEVIATION**2
+        mean = (found * known + _ALPHA_MEAN * variance) / (known + variance)
+        return np.clip(mean, -_LARGEST_ALPHA, _LARGEST_ALPHA)
+
+
+def fit_scores(
+    block: FeatureBlock,
+    y: Array,
+    public_class: Array,
+    own: tuple[Array, float],
+    ridge: float,
+    messages: Sequence[FusionMessage],
+    engine: Engine,
+) -> FusionFit:
+    """Fit the joint model.
+
+    Parameters
+    ----------
+    block : FeatureBlock of shape (N, d_1)
+        The label holder's columns.
+    y : ndarray of shape (N,)
+        True labels: they stay with the label holder, and so does the result.
+    public_class : ndarray of shape (N,)
+        What the parties saw: labels or randomised labels.
+    own : tuple of (ndarray of shape (d_1,), float)
+        Weights and intercept of the label holder's own logistic fit.
+    ridge : float
+        lambda N: penalty on its weights, summed scaling.
+    messages : sequence of FusionMessage
+    engine : Engine
+
+    Returns
+    -------
+    FusionFit
+    """
+    design = ClassDesign(block, y, engine)
+    model = _score_model(design, y, public_class, messages)
+    linear = block.product(own[0], engine) + own[1]
+    mean, covariance = _posterior(model, expit(linear))
+    alpha = model.alpha()
+    centred = mean - model.c0 - model.projected - 0.5 * model.c1
+    w, b, scales, loss = _last_fit(block, y, centred, covariance, own, alpha, ridge, engine)
+    shift = float(scales @ (model.c0 + 0.5 * model.c1))
+    intercepts = np.array([m.model.intercept for m in messages])
+    return FusionFit(
+        w - model.coefficients @ scales,
+        float(b - shift + scales @ intercepts),
+        scales,
+        loss,
+        model.penalties,
+    )
+
+
+def _score_model(
+    design: ClassDesign, y: Array, public_class: Array, messages: Sequence[FusionMessage]
+) -> _ScoreModel:
+    n, parties = len(y), len(messages)
+    share = design.count / n
+    noisy, projected = np.empty((n, parties)), np.empty((n, parties))
+    c0, c1, noise = np.empty(parties), np.empty(parties), np.empty(parties)
+    columns, penalties = [], []
+    residual, relative_error = np.zeros((parties, parties)), np.empty(parties)
+    for j, message in enumerate(messages):
+        center, variance = message.moments.overall
+        # A Gaussian score cut at +-clip correlates with the uncut one as if scaled by this (Bussgang 1952).
+        gain = 2.0 * float(ndtr(message.channel.clip / math.sqrt(variance))) - 1.0
+        noisy[:, j] = center + (message.values - message.channel.center) / gain
+        noise[j] = max(float(noisy[:, j].var()) - variance, 1e-3 * variance)
+        means, error = _class_means(message, noisy[:, j], y, public_class)
+        slopes, penalty, explained = design.regress(noisy[:, j])
+        columns.append(slopes)
+        penalties.append(penalty)
+        projected[:, j] = design.block.product(slopes, design.engine)
+        c0[j] = means[0] - design.class_means[0] @ slopes
+        c1[j] = means[1] - design.class_means[1] @ slopes - c0[j]
+        within = max(variance - share[0] * share[1] * (means[1] - means[0]) ** 2, 0.1 * variance)
+        residual[j, j] = max(within - explained, _LEAST_RESIDUAL * within)
+        square_error = SCORE_RANGE**2 * message.moments.sigma * math.sqrt(2.0) / n
+        relative_error[j] = math.hypot(error / max(abs(c1[j]), 1e-12), square_error / residual[j, j])
+    rest = noisy - c0 - projected - np.outer(y, c1)
+    rest -= rest.mean(axis=0)
+    for j in range(parties):
+        for k in range(j):
+            product = float(rest[:, j] @ rest[:, k]) / n
+            error = float(rest[:, j].var() * rest[:, k].var()) / n
+            # Believed as far as it stands out of its noise; parties that predict one label tend to agree.
+            scale = math.sqrt(residual[j, j] * residual[k, k])
+            known = (_CORRELATION_DEVIATION * scale) ** 2
+            product = (product * known + _CORRELATION_MEAN * scale * error) / (known + error)
+            limit = 0.9 * scale / max(parties - 1, 1)
+            residual[j, k] = residual[k, j] = min(max(product, -limit), limit)
+    coefficients = np.column_stack(columns)
+    return _ScoreModel(c0, c1, coefficients, projected, residual, noise, noisy, penalties, relative_error)
+
+
+def _class_means(message: FusionMessage, noisy: Array, y: Array, public_class: Array) -> tuple[Array, float]:
+    """Mean score of each true class by precision of its sources, and the error of their difference.
+
+    The moments are by public class; with randomised labels each mixes the true classes in proportions
+    that the label holder knows.
+    """
+    moments = message.moments
+    rows, targets, precisions = [], [], []
+    for k in range(2):
+        members = (public_class > 0.5) == bool(k)
+        if members.any():
+            share = float(y[members].mean())
+            rows.append([1.0 - share, share])
+            targets.append(moments.mean[k])
+            precisions.append((moments.count[k] / (SCORE_RANGE * moments.sigma)) ** 2)
+        members = (y > 0.5) == bool(k)
+        rows.append([1.0 - k, float(k)])
+        targets.append(float(noisy[members].mean()))
+        precisions.append(members.sum() / max(float(noisy[members].var()), 1e-12))
+    A, t, w = np.array(rows), np.array(targets), np.array(precisions)
+    covariance = np.linalg.inv((A * w[:, None]).T @ A)
+    difference = np.array([-1.0, 1.0])
+    return covariance @ ((A * w[:, None]).T @ t), float(np.sqrt(difference @ covariance @ difference))
+
+
+def _posterior(model: _ScoreModel, probability: Array) -> tuple[Array, Array]:
+    """Mean (N, M-1) and covariance (N, M-1, M-1) of the clean scores given D_1 and the symbols."""
+    p = probability[:, None, None]
+    prior = model.residual[None] + p * (1.0 - p) * np.outer(model.c1, model.c1)[None]
+    mean = model.c0 + model.projected + probability[:, None] * model.c1
+    inverse = np.linalg.inv(prior + np.diag(model.noise)[None])
+    gain = prior @ inverse
+    innovation = (model.noisy - mean)[:, :, None]
+    return mean + (gain @ innovation)[:, :, 0], prior - gain @ prior
+
+
+def _last_fit(
+    block: FeatureBlock,
+    y: Array,
+    centred: Array,
+    covariance: Array,
+    own: tuple[Array, float],
+    alpha: Array,
+    ridge: float,
+    engine: Engine,
+) -> tuple[Array, float, Array, float]:
+    r"""Logistic fit over the posterior, with :math:`E\,\sigma(u) \approx \sigma(u/\sqrt{1 + \pi v/8})`."""
+    d = len(own[0])
+
+    def objective(theta: Array) -> tuple[float, Array]:
+        w, b, a = theta[:d], theta[d], theta[d + 1 :]
+        spread = covariance @ a
+        u = block.product(w, engine) + b + centred @ a
+        s = 1.0 / np.sqrt(1.0 + math.pi / 8.0 * (spread @ a))
+        z = u * s
+        r = expit(z) - y
+        value = float(np.logaddexp(0.0, z).sum() - y @ z)
+        value += 0.5 * ridge * float(w @ w) + 0.5 * _ALPHA_PRECISION * float((a - alpha) @ (a - alpha))
+        scaled = r * s
+        slope_a = centred.T @ scaled - math.pi / 8.0 * (spread.T @ (r * u * s**3))
+        gradient = np.concatenate(
+            [
+                block.transposed_product(scaled, engine) + ridge * w,
+                [scaled.sum()],
+                slope_a + _ALPHA_PRECISION * (a - alpha),
+            ]
+        )
+        return value / len(y), gradient / len(y)
+
+    start = np.concatenate([own[0], [own[1]], alpha])
+    found = minimize(objective, start, jac=True, method="L-BFGS-B", options={"maxiter": 300, "gtol": 1e-7})
+    theta = found.x
+    return theta[:d], float(theta[d]), theta[d + 1 :], float(found.fun)

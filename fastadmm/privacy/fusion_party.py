@@ -1,0 +1,114 @@
+r"""A party's part of ``mode="fusion"``: everything it ever sends, made in one go.
+
+Row norm, local model, moments, one symbol per record: each uses the data only through a mechanism with a
+theorem, and the releases before it. What they cost together is :class:`~fastadmm.privacy.budget.FusionBudget`
+(theorem ``docs/fusion.md#f5-the-budget``).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from fastadmm.blocks import FeatureBlock
+from fastadmm.engine import Engine
+from fastadmm.errors import InputError
+from fastadmm.privacy.budget import FusionBudget
+from fastadmm.privacy.descent import STEPS, LocalModel, private_descent
+from fastadmm.privacy.levels import Channel, choose_channel
+from fastadmm.privacy.moments import ScoreMoments, release_moments
+from fastadmm.privacy.noise import NoiseSource
+from fastadmm.privacy.row_norm import NORM_QUERIES, find_row_norm, row_norms
+
+__all__ = ["FusionMessage", "make_message"]
+
+Array = np.ndarray
+
+
+@dataclass(frozen=True)
+class FusionMessage:
+    """All that a party sends.
+
+    Attributes
+    ----------
+    row_norm : float
+        R.
+    model : LocalModel
+    moments : ScoreMoments
+    channel : Channel
+        Public consequence of the above.
+    levels : ndarray of uint8, shape (N,)
+        One symbol per record.
+    """
+
+    row_norm: float
+    model: LocalModel
+    moments: ScoreMoments
+    channel: Channel
+    levels: Array
+
+    @property
+    def values(self) -> Array:
+        """Unbiased noisy scores of shape (N,)."""
+        return self.channel.values(self.levels)
+
+
+def make_message(
+    block: FeatureBlock,
+    target: Array,
+    public_class: Array,
+    budget: FusionBudget,
+    noise: NoiseSource,
+    engine: Engine,
+    row_norm: float | None = None,
+) -> FusionMessage:
+    """Compute a party's message.
+
+    Parameters
+    ----------
+    block : FeatureBlock of shape (N, d)
+        Private.
+    target : ndarray of shape (N,)
+        Public: labels or soft targets.
+    public_class : ndarray of shape (N,)
+        Public: labels, or randomised labels.
+    budget : FusionBudget
+    noise : NoiseSource
+        A fresh one: the message is drawn once and stored.
+    engine : Engine
+    row_norm : float, optional
+        A public R; by default it is found and charged.
+
+    Returns
+    -------
+    FusionMessage
+
+    Raises
+    ------
+    InputError
+        If a row's norm overflows.
+
+    Notes
+    -----
+    Guarantee: ``docs/fusion.md#f5-the-budget``.
+    """
+    norms = row_norms(block, engine)
+    if not np.isfinite(norms).all():
+        row = int(np.flatnonzero(~np.isfinite(norms))[0])
+        raise InputError(f"row {row}: its norm overflows; rescale the features")
+    if row_norm is None:
+        row_norm = find_row_norm(norms, budget.norm, noise, 0, engine)
+    first = NORM_QUERIES
+    model = private_descent(block, norms, row_norm, target, budget.model, noise, first, engine)
+    # The same for every record of the same features: nothing else of the data enters.
+    score = block.product(model.weights, engine) + model.intercept
+    if not np.isfinite(score).all():
+        raise InputError("scores overflow; rescale the features")
+    moments = release_moments(
+        score, public_class, model.intercept, budget.moments, noise, first + STEPS, engine
+    )
+    mean, variance = moments.overall
+    channel = choose_channel(budget.symbol, mean, float(np.sqrt(variance)))
+    levels = channel.release(score, noise, first + STEPS + 1, engine)
+    return FusionMessage(row_norm, model, moments, channel, levels)

@@ -1,0 +1,111 @@
+"""What the parties are told of the labels: the labels, or randomised ones, drawn once and charged."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from fastadmm.engine import Engine
+from fastadmm.errors import ConfigError
+from fastadmm.privacy.label_response import randomise_labels, soft_targets
+from fastadmm.privacy.ledger import Charge, Ledger
+from fastadmm.privacy.noise import NoiseSource
+from fastadmm.privacy.settings import Privacy
+from fastadmm.privacy.stored import Store, digest_of
+
+__all__ = ["PublicLabels", "check_label_loss", "publish_labels"]
+
+#: Part of the nonce of randomised labels, where parties have their number.
+_LABELS = 2**32 - 1
+
+
+@dataclass(frozen=True)
+class PublicLabels:
+    """What leaves the label holder.
+
+    Attributes
+    ----------
+    classes : ndarray of shape (N,)
+        0 and 1.
+    target : ndarray of shape (N,)
+        The same, or unbiased soft targets where the classes are randomised.
+    """
+
+    classes: np.ndarray
+    target: np.ndarray
+
+
+def check_label_loss(loss: str, settings: Privacy) -> None:
+    """Refuse randomised labels where soft targets do not keep the mean of the loss.
+
+    Parameters
+    ----------
+    loss : str
+    settings : Privacy
+
+    Raises
+    ------
+    ConfigError
+    """
+    if settings.label_epsilon is not None and loss not in ("logistic", "squared"):
+        raise ConfigError(
+            f"label_epsilon: randomised labels go with the logistic or the squared loss, not with {loss}"
+        )
+
+
+def publish_labels(
+    y: np.ndarray, settings: Privacy, ledger: Ledger, store: Store, run: str, holder: str, engine: Engine
+) -> PublicLabels:
+    """Randomise the labels if that is asked for: once, charged first, stored before they are used.
+
+    Parameters
+    ----------
+    y : ndarray of shape (N,)
+        Labels 0 and 1.
+    settings : Privacy
+    ledger : Ledger
+    store : Store
+    run : str
+        Identifier of the run in the ledger.
+    holder : str
+        Name of the label holder.
+    engine : Engine
+
+    Returns
+    -------
+    PublicLabels
+
+    Raises
+    ------
+    ConfigError
+        If targets are not 0 and 1, or of the randomised labels one class is left.
+
+    Notes
+    -----
+    Theorem: ``docs/fusion.md#f6-labels``.
+    """
+    epsilon = settings.label_epsilon
+    if epsilon is None:
+        return PublicLabels(y, y)
+    if not np.isin(y, (0.0, 1.0)).all():
+        raise ConfigError("label_epsilon: randomised response needs labels of two classes, not other targets")
+    question = digest_of(len(y), epsilon)
+    labels = store.find_labels(question)
+    if labels is None:
+        if settings.sampler != "insecure_test":
+            runs = 1.0 if settings.total_epsilon is None else settings.total_epsilon / settings.epsilon
+            cost = Charge(run, f"labels of {holder}", holder, "randomised labels", pure=epsilon)
+            ledger.charge(cost, epsilon * runs, settings.delta)
+        noise = NoiseSource(settings.sampler, settings.seed, _LABELS)
+        labels = randomise_labels(y, epsilon, noise, 0, engine)
+        store.keep_labels(question, labels)
+    classes = labels.astype(np.float64)
+    target = soft_targets(classes, epsilon)
+    if not 0.0 < float(target.mean()) < 1.0 or math.isinf(float(target.max())):
+        raise ConfigError(
+            f"label_epsilon: {epsilon:g} is too small for {len(y)} labels: their estimated mean "
+            f"{target.mean():.3g} is not between 0 and 1"
+        )
+    return PublicLabels(classes, target)

@@ -1,0 +1,349 @@
+"""Mode "fusion" end to end: fit, statement, ledger, files, resume, estimator and one-line errors."""
+
+from __future__ import annotations
+
+import json
+import math
+import shutil
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from fastadmm import ADMMSharingClassifier, Privacy, SolverOptions, make_problem
+from fastadmm.blocks import as_block
+from fastadmm.engine import Engine
+from fastadmm.errors import ConfigError, ExitCode, FormatError
+from fastadmm.history import Status
+from fastadmm.privacy.accounting import epsilon_of
+from fastadmm.privacy.evidence_ridge import ClassDesign
+from fastadmm.privacy.fusion import FusionSolver
+from fastadmm.privacy.message import MessageSolver
+from fastadmm.privacy.stored import Store
+from fastadmm.problem import TestSet
+from fastadmm.runs.predict import predict_partition
+from fastadmm.solver import run_rounds
+from fastadmm.store.model import open_model
+from scipy.special import expit
+
+from run_tools import run, run_process, write_blocks
+
+OPTIONS = SolverOptions(n_threads=1)
+
+
+def data(n=3000, seed=0, sparse=False, parties=2):
+    """Blocks whose features are correlated across parties, and labels; every feature matters."""
+    rng = np.random.default_rng(seed)
+    common = rng.normal(size=(n, 1))
+    blocks = [(rng.normal(size=(n, 4)) + 0.7 * common) / 3 for _ in range(parties)]
+    z = sum(block @ np.array([2.0, -1.0, 1.5, 1.0]) for block in blocks) - 0.8
+    y = (rng.random(n) < expit(1.5 * z)).astype(float)
+    return [sp.csr_array(b) for b in blocks] if sparse else blocks, y
+
+
+def problem(n=3000, n_test=4000, parties=2, **options):
+    blocks, y = data(n + n_test, parties=parties)
+    test = TestSet([as_block(b[n:]) for b in blocks], y[n:], np.ones(n_test), np.zeros(n_test))
+    return make_problem([b[:n] for b in blocks], y[:n], lam=1e-3, test=test, **options)
+
+
+def settings(**changes):
+    return Privacy(**{"mode": "fusion", "epsilon": 4.0, "delta": 1e-5, **changes})
+
+
+# --- the result
+
+
+@pytest.mark.parametrize("parties", [2, 4])
+def test_fusion_beats_its_baselines_and_comes_near_the_joint_model(parties):
+    given = problem(n=12_000, parties=parties)
+    solver = FusionSolver(given, OPTIONS, settings(epsilon=4.0))
+    result = run_rounds(solver)
+    assert result.status is Status.COMPLETED
+    losses = solver.test_losses()
+    fused, *others = losses.values()
+    assert fused < min(others)
+    pooled = ADMMSharingClassifier(alpha=1e-3).fit(np.hstack([b.matrix for b in given.blocks]), given.y)
+    z = np.hstack([b.matrix for b in given.test.blocks]) @ pooled.coef_[0] + pooled.intercept_
+    best = float(np.mean(np.logaddexp(0, z) - given.test.y * z))
+    assert fused - best < 0.5 * (losses["label holder alone"] - best)
+
+
+def test_joint_weights_are_local_weights_times_scales():
+    solver = FusionSolver(problem(), OPTIONS, settings())
+    run_rounds(solver)
+    joint, local = solver.party_weights(), solver.local_weights()
+    np.testing.assert_array_equal(joint[1], solver.scales[1] * local[1])
+    np.testing.assert_array_equal(local[1], solver.messages[1].model.weights)
+    assert solver.scales[0] == 1.0
+
+
+def test_the_label_holder_may_be_another_party_and_gets_no_message():
+    given = problem()
+    solver = FusionSolver(given, OPTIONS, settings(label_party=given.names[1]))
+    run_rounds(solver)
+    assert set(solver.messages) == {0}
+    assert [p.epsilon for p in solver.statement().parties] == pytest.approx([4.0, 0.0])
+
+
+def test_parties_learn_nothing_of_the_label_holders_features():
+    # The same labels and other features of the label holder: with one seed every message is the same.
+    blocks, y = data()
+    sent = []
+    for first in (blocks[0], np.ones_like(blocks[0]) + blocks[0][::-1]):
+        given = make_problem([first, blocks[1]], y, lam=1e-3)
+        solver = FusionSolver(given, OPTIONS, settings(sampler="insecure_test", seed=1))
+        solver.round()
+        sent.append(solver.messages[1])
+    np.testing.assert_array_equal(sent[0].levels, sent[1].levels)
+    np.testing.assert_array_equal(sent[0].model.weights, sent[1].model.weights)
+
+
+def test_with_private_labels_parties_see_only_randomised_ones():
+    blocks, y = data()
+    solver = FusionSolver(make_problem(blocks, y, lam=1e-3), OPTIONS, settings(label_epsilon=1.0))
+    solver.round()
+    shown = solver.labels
+    assert 0.22 < (shown.classes != y).mean() < 0.32
+    assert sorted(set(shown.target.round(3))) == [-0.582, 1.582]
+    statement = solver.statement()
+    assert statement.label_epsilon == 1.0
+    assert statement.epsilon < statement.person_epsilon <= 5.0
+    assert "every party learns all" not in " ".join(statement.not_covered)
+
+
+def test_fresh_randomness_every_time_and_the_same_only_in_insecure_tests():
+    given = problem()
+    weights = []
+    for chosen in (settings(), settings(), *[settings(sampler="insecure_test", seed=3)] * 2):
+        solver = FusionSolver(given, OPTIONS, chosen)
+        solver.round()
+        weights.append(solver.messages[1].model.weights)
+    assert not np.array_equal(weights[0], weights[1])
+    np.testing.assert_array_equal(weights[2], weights[3])
+    assert math.isinf(solver.statement().epsilon)
+    with pytest.raises(ConfigError, match="never seeded"):
+        settings(seed=3)
+
+
+def test_statement_says_what_the_ledger_holds():
+    solver = FusionSolver(problem(parties=3), OPTIONS, settings(epsilon=1.0))
+    solver.round()
+    statement = solver.statement()
+    for m in (1, 2):
+        spent = solver.ledger.spent(solver.data[m])
+        party = statement.parties[m]
+        assert party.gdp == pytest.approx(spent.gdp, rel=1e-12)
+        assert party.pure == spent.pure
+        assert party.epsilon == pytest.approx(spent.epsilon(1e-5), rel=1e-9)
+        assert party.epsilon <= 1.0 + 1e-9
+    joint = epsilon_of(math.hypot(*(p.gdp for p in statement.parties)), 1e-5, statement.parties[1].pure * 2)
+    assert statement.joint_epsilon == pytest.approx(joint)
+    assert any("every party learns all of them" in text for text in statement.not_covered)
+    assert "nothing about other parties" in statement.seen["other parties"]
+
+
+# --- the regression within classes
+
+
+@pytest.mark.parametrize("wrap", [np.asarray, sp.csr_array])
+def test_evidence_ridge_is_the_ridge_of_its_penalty(wrap):
+    blocks, y = data(800)
+    X = blocks[0]
+    rng = np.random.default_rng(1)
+    values = X @ np.array([1.0, 2, 0, 0]) + y + rng.normal(size=800)
+    with Engine(1) as engine:
+        slopes, penalty, explained = ClassDesign(as_block(wrap(X)), y, engine).regress(values)
+    classes = np.column_stack([1 - y, y])
+    centred, target = (v - classes @ np.linalg.lstsq(classes, v, rcond=None)[0] for v in (X, values))
+    expected = np.linalg.solve(centred.T @ centred + penalty * np.eye(4), centred.T @ target)
+    np.testing.assert_allclose(slopes, expected, rtol=1e-8)
+    assert explained == pytest.approx(float(((centred @ slopes) ** 2).mean()), rel=1e-8)
+
+    def evidence(lam):
+        covariance = np.eye(800) + centred @ centred.T / lam
+        _, logdet = np.linalg.slogdet(covariance)
+        return 798 * math.log(target @ np.linalg.solve(covariance, target)) + logdet
+
+    assert evidence(penalty) <= min(evidence(penalty * 2), evidence(penalty / 2))
+
+
+def test_evidence_ridge_of_noise_learns_nothing():
+    blocks, y = data(2000)
+    values = np.random.default_rng(2).normal(size=2000) * 30
+    with Engine(1) as engine:
+        slopes, _, _ = ClassDesign(as_block(blocks[0]), y, engine).regress(values)
+    assert np.linalg.norm(slopes) < 3.0
+
+
+def test_wide_blocks_go_through_leading_directions():
+    rng = np.random.default_rng(3)
+    X = sp.random_array((400, 1600), density=0.02, rng=rng).tocsr()
+    y = (rng.random(400) < 0.5).astype(float)
+    values = X @ rng.normal(size=1600) + y
+    with Engine(1) as engine:
+        slopes, _, explained = ClassDesign(as_block(X), y, engine).regress(values)
+    assert slopes.shape == (1600,)
+    assert np.corrcoef(X @ slopes, values)[0, 1] > 0.8
+    assert explained > 0
+
+
+# --- stored releases
+
+
+def test_a_stored_message_is_used_again_and_another_question_refused(tmp_path):
+    given, directory = problem(), tmp_path / "messages"
+    first = FusionSolver(given, OPTIONS, settings(label_epsilon=1.0), store=Store(directory))
+    first.round()
+    again = FusionSolver(given, OPTIONS, settings(label_epsilon=1.0), store=Store(directory))
+    again.round()
+    np.testing.assert_array_equal(first.party_weights()[0], again.party_weights()[0])
+    np.testing.assert_array_equal(first.messages[1].levels, again.messages[1].levels)
+    assert again.messages[1].channel == first.messages[1].channel
+    assert again.ledger.charges == []  # nothing new was released
+    other = FusionSolver(given, OPTIONS, settings(epsilon=2.0, label_epsilon=1.0), store=Store(directory))
+    with pytest.raises(FormatError, match="other labels or settings"):
+        other.round()
+    (directory / f"fusion-{given.names[1]}.npz").write_bytes(b"PK broken")
+    with pytest.raises(FormatError, match="not a released message"):
+        FusionSolver(given, OPTIONS, settings(label_epsilon=1.0), store=Store(directory)).round()
+
+
+# --- command line
+
+
+@pytest.fixture(scope="module")
+def parts(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("fusion")
+    blocks, y = data(2500, sparse=True)
+    write_blocks(folder / "train.parts", [b[:2000] for b in blocks], y[:2000])
+    write_blocks(folder / "test.parts", [b[2000:] for b in blocks], y[2000:])
+    return folder
+
+
+def train(parts, out, *options):
+    return run("train", parts / "train.parts", "--privacy", "fusion", "--epsilon", 4, *options, "-o", out)
+
+
+def test_command_line_end_to_end(parts, tmp_path, capsys):
+    out = tmp_path / "run"
+    assert train(parts, out, "--label-epsilon", 2, "--test", parts / "test.parts") == 0
+    shown = capsys.readouterr().out
+    assert "label holder alone" in shown
+    assert "no symbols" in shown
+    assert "epsilon = 4 at delta = 1e-05" in shown
+    assert "label epsilon = 2" in shown
+    result = json.loads((out / "result.json").read_text())
+    assert result["status"] == "completed"
+    assert result["comparison"]["test_loss"]["fusion"] == pytest.approx(result["test"]["log_loss"])
+    for command in (["evaluate", out, parts / "test.parts"], ["inspect", out], ["report", out]):
+        assert run(*command) == 0
+    evaluated = json.loads((out / "evaluation.json").read_text())
+    assert evaluated["metrics"]["log_loss"] == pytest.approx(result["test"]["log_loss"])
+    # A party's file holds what it released; the scale stays with the coordinator.
+    model = open_model(out)
+    assert model.parties[0].scale == 1.0
+    assert model.parties[1].scale != 1.0
+    with np.load(out / "messages" / "fusion-party-2.npz") as released:
+        np.testing.assert_array_equal(model.parties[1].weights, released["weights"])
+    score = predict_partition(out, parts / "test.parts").score
+    assert np.isfinite(score).all()
+    assert len((out / "privacy-ledger.jsonl").read_text().splitlines()) == 4
+
+
+def test_a_lost_result_is_made_again_without_a_new_release(parts, tmp_path):
+    out = tmp_path / "run"
+    assert train(parts, out, "--label-epsilon", 2) == 0
+    ledger, weights = (out / "privacy-ledger.jsonl").read_text(), open_model(out).parties[0].weights
+    shutil.rmtree(out / "model")
+    (out / "result.json").unlink()
+    (out / "rounds.jsonl").unlink()
+    assert run("resume", out) == 0
+    assert (out / "privacy-ledger.jsonl").read_text() == ledger
+    np.testing.assert_array_equal(open_model(out).parties[0].weights, weights)
+
+
+def test_toml_and_estimator_say_the_same_thing(parts, tmp_path):
+    config = tmp_path / "run.toml"
+    config.write_text(
+        f'data = "{parts / "train.parts"}"\n[privacy]\nmode = "fusion"\nepsilon = 1.0\nrow_norm = 1.5\n'
+    )
+    assert run("train", "--config", config, "-o", tmp_path / "run", "--quiet") == 0
+    statement = json.loads((tmp_path / "run" / "privacy.json").read_text())["statement"]
+    blocks, y = data(2500)
+    model = ADMMSharingClassifier(privacy=settings(epsilon=1.0, row_norm=1.5)).fit(blocks, y)
+    assert model.privacy_.epsilon == pytest.approx(statement["epsilon"]) == pytest.approx(1.0)
+    assert model.privacy_.parties[1].rounds == statement["parties"][1]["rounds"] == 42
+    assert model.score(blocks, y) > 0.6
+    assert not model.clips_rows_
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--delta", "1e-3"], "is not below 1/N"),
+        (["--loss", "hinge"], "two classes and the logistic loss"),
+        (["--label-party", "bob"], "no party is called 'bob'"),
+        (["--regularizer", "l1"], "has regularizer l2"),
+        (["--no-intercept"], "fits an intercept"),
+        (["--scheme", "sharing"], "one round of its own"),
+        (["--adjacency", "zero_out"], "proved for 'replace_one'"),
+        (["--row-norm", "-1"], "row_norm"),
+        (["--label-epsilon", "0"], "label_epsilon"),
+    ],
+)
+def test_mistakes_are_one_line_and_leave_nothing(parts, tmp_path, capsys, options, message):
+    assert train(parts, tmp_path / "run", "--quiet", *options) == int(ExitCode.CONFIG)
+    error = capsys.readouterr().err.strip()
+    assert message in error
+    assert "\n" not in error
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_data_that_fusion_is_not_for(tmp_path, capsys):
+    blocks, y = data(300)
+    write_blocks(tmp_path / "regression", blocks, y + 0.5, task="regression")
+    write_blocks(tmp_path / "weighted", blocks, y, sample_weight=np.arange(1.0, 301.0))
+    write_blocks(tmp_path / "one", blocks[:1], y)
+    for name, message in (
+        ("regression", "two classes and the logistic loss"),
+        ("weighted", "neither sample weights nor offsets"),
+        ("one", "two parties or more"),
+    ):
+        code = run(
+            "train", tmp_path / name, "--privacy", "fusion", "--epsilon", 1, "--quiet", "-o", tmp_path / "r"
+        )
+        assert code == int(ExitCode.CONFIG)
+        assert message in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_a_killed_run_never_releases_twice(parts, tmp_path):
+    code, _, _ = run_process(
+        "train", parts / "train.parts", "--privacy", "fusion", "--epsilon", 1, "-o", tmp_path / "run"
+    )
+    assert code == 0
+    before = (tmp_path / "run" / "messages" / "fusion-party-2.npz").read_bytes()
+    (tmp_path / "run" / "result.json").unlink()
+    code, _, _ = run_process("resume", tmp_path / "run")
+    assert code == 0
+    assert (tmp_path / "run" / "messages" / "fusion-party-2.npz").read_bytes() == before
+
+
+# --- randomised labels in mode "message"
+
+
+def test_message_mode_trains_on_randomised_labels():
+    blocks, y = data(2000)
+    given = make_problem(blocks, y, lam=1e-2)
+    chosen = Privacy(mode="message", epsilon=8.0, label_epsilon=1.0)
+    solver = MessageSolver(given, OPTIONS, chosen)
+    run_rounds(solver)
+    assert set(solver.problem.y.round(3)) == {-0.582, 1.582}
+    assert 0.22 < ((solver.problem.y > 0.5) != (y > 0.5)).mean() < 0.32
+    labels = [c for c in solver.ledger.charges if c.release == "randomised labels"]
+    assert [c.pure for c in labels] == [1.0]
+    assert solver.statement().label_epsilon == 1.0
+    with pytest.raises(ConfigError, match="logistic or the squared loss"):
+        MessageSolver(make_problem(blocks, y, loss="squared_hinge"), OPTIONS, chosen)
+    with pytest.raises(ConfigError, match="labels of two classes"):
+        MessageSolver(make_problem(blocks, y + 0.25, loss="squared"), OPTIONS, chosen).round()
