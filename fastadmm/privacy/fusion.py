@@ -250,7 +250,7 @@ class FusionSolver:
 
     def _record(self) -> RoundRecord:
         """What the label holder can say: the loss of its last fit; a certificate would need clean scores."""
-        test = None
+        test: dict[str, float | None] | None = None
         if self.problem.test is not None:
             test = {"log_loss": self._test_loss(self.problem.test, self.party_weights(), self.intercept)}
         return RoundRecord(

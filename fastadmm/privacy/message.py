@@ -162,12 +162,6 @@ class MessageSolver:
         check_message_mode(problem, options)
         check_label_loss(problem.loss.name, settings)
         settings.check_samples(problem.n_samples)
-        if settings.label_epsilon is not None:
-            # Claiming it without drawing it would be worse than not having it.
-            raise ConfigError(
-                "label_epsilon: mode 'message' does not randomise labels; leave it out: "
-                "labels are not protected"
-            )
         self.problem = clipped_problem(problem)
         self.options, self.settings = options, settings
         self.ledger, self.outbox = ledger or Ledger(), outbox or Outbox()

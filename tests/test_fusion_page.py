@@ -1,0 +1,109 @@
+"""docs/fusion.md: its numbers are the measured ones, its theorems and the functions name each other."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import inspect
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+TEXT = (ROOT / "docs" / "fusion.md").read_text(encoding="utf-8")
+MEASURED = json.loads((ROOT / "bench" / "private_utility.json").read_text(encoding="utf-8"))
+
+MODULES = (
+    "budget",
+    "descent",
+    "evidence_ridge",
+    "fusion",
+    "fusion_fit",
+    "fusion_party",
+    "label_response",
+    "levels",
+    "moments",
+    "public_labels",
+    "row_norm",
+)
+
+
+def anchors():
+    headings = re.findall(r"^#{2,4} (.+)$", TEXT, flags=re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.strip().lower()).replace(" ", "-") for heading in headings}
+
+
+def resolve(name):
+    module, _, rest = name.removeprefix("fastadmm.privacy.").partition(".")
+    member = importlib.import_module(f"fastadmm.privacy.{module}")
+    for part in rest.split("."):
+        member = getattr(member, part)
+    return member
+
+
+def test_page_equals_what_the_script_makes_of_the_measurements():
+    path = ROOT / "bench" / "private_utility.py"
+    spec = importlib.util.spec_from_file_location("bench_private_utility", path)
+    script = importlib.util.module_from_spec(spec)
+    import sys
+
+    sys.modules[spec.name] = script  # dataclasses look their module up
+    spec.loader.exec_module(script)
+    assert script.replace_block(TEXT, script.block(MEASURED)) == TEXT
+    assert set(MEASURED["cases"]) == set(script.CASES)
+
+
+def runs(case, label=None):
+    found = MEASURED["cases"][case]["runs"]
+    return {run["epsilon"]: run["fusion"] for run in found if run["label_epsilon"] == label}
+
+
+def test_measured_utility_is_what_was_asked_for():
+    assert runs("a9a")[1.0] <= 0.3270
+    assert runs("a9a")[4.0] <= 0.3250
+    assert runs("a9a", 1.0)[1.0] <= 0.3280
+    assert runs("a9a_4")[2.0] <= 0.334
+    assert all(run["runs"] >= 5 for case in MEASURED["cases"].values() for run in case["runs"])
+
+
+def test_functions_and_theorems_name_each_other():
+    known = anchors()
+    named = {}
+    for module in MODULES:
+        loaded = importlib.import_module(f"fastadmm.privacy.{module}")
+        source = inspect.getsource(loaded)
+        for anchor in re.findall(r"docs/fusion\.md#([\w-]+)", source):
+            named.setdefault(anchor, set()).add(module)
+    assert set(named) <= known
+    implemented = [
+        name
+        for names in re.findall(r"\*Implemented by:\*((?:[\s,]*`[\w.]+`)+)", TEXT)
+        for name in re.findall(r"`([\w.]+)`", names)
+    ]
+    assert len(implemented) >= 10
+    for name in implemented:
+        assert inspect.getdoc(resolve(name)), name
+
+
+@pytest.mark.parametrize("q", [0.0, 1.0, 1.58, -0.58, 0.3])
+def test_the_bound_of_f1_in_the_page_is_the_functions(q):
+    from fastadmm.privacy.descent import CONSTANT, gradient_sensitivity
+
+    expected = max(2 * abs(q), 2 * abs(1 - q), np.hypot(abs(q) + abs(1 - q), CONSTANT))
+    assert gradient_sensitivity(np.array([q, q])) == pytest.approx(expected)
+
+
+def test_defaults_of_the_page_are_the_codes():
+    from fastadmm.privacy import descent, moments, row_norm
+    from fastadmm.privacy.settings import Privacy
+
+    assert f"T = {descent.STEPS} steps" in TEXT
+    assert f"κ = {descent.CONSTANT:g}," in TEXT
+    assert moments.SCORE_RANGE == 4.0
+    assert row_norm.NORM_QUERIES == 9
+    fields = Privacy(mode="fusion", epsilon=1.0)
+    assert (fields.model_share, fields.model_epsilon_max) == (0.4, 1.0)
+    assert "ε_s = ε − min(0.4 ε, 1)" in TEXT
