@@ -316,9 +316,13 @@ def test_delta_is_checked_against_the_records():
         solver(SETTINGS.with_(delta=0.01))
 
 
-def test_a_label_budget_is_not_claimed_without_randomised_labels():
-    with pytest.raises(ConfigError, match="does not randomise labels"):
-        solver(SETTINGS.with_(label_epsilon=1.0))
+def test_a_label_budget_is_claimed_with_randomised_labels_only():
+    private = solver(SETTINGS.with_(label_epsilon=1.0))
+    true = private.problem.y
+    run_rounds(private)
+    assert set(private.problem.y.round(3)) == {-0.582, 1.582}
+    assert ((private.problem.y > 0.5) != (true > 0.5)).any()
+    assert private.statement().label_epsilon == 1.0
 
 
 # --- estimator
