@@ -107,7 +107,7 @@ def repeat_insecurely(
     rounds: int,
     theta_max: float,
     mechanism: str,
-    scales: Sequence[float],
+    scales: Sequence[float | np.ndarray],
     weights: Sequence[float],
     repetitions: int,
     seed: int,
@@ -121,7 +121,7 @@ def repeat_insecurely(
     method, step, rounds, theta_max
         As in :class:`fastadmm.owners.learner.Learner`.
     mechanism : {"laplace", "gaussian"}
-    scales : sequence of float
+    scales : sequence of float or ndarray of shape (R,)
         Of each owner's noise on its mean answer: b of Laplace, sigma of Gaussian noise.
     weights : sequence of float
         Of the owners.
@@ -146,7 +146,7 @@ def repeat_insecurely(
     for k in range(1, rounds + (method not in PRINTED)):
         gradient = population.gradient(thetas) + population.lam * thetas
         for scale, weight in zip(scales, weights, strict=True):
-            if scale > 0:
+            if np.any(scale):
                 draw = generator.laplace if mechanism == "laplace" else generator.normal
                 gradient += weight * draw(0.0, scale, size=(p, repetitions))
         share = average_weight(method, k, rounds)

@@ -1,0 +1,97 @@
+"""The measured numbers of owners of rows: what they must hold, and that the pages show them."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+@pytest.fixture(scope="module")
+def script() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("bench_owners", ROOT / "bench" / "owners.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="module")
+def measured() -> dict:
+    return json.loads((ROOT / "bench" / "owners.json").read_text(encoding="utf-8"))
+
+
+def test_pages_show_the_measured_numbers(script, measured):
+    page = (ROOT / "docs" / "owners.md").read_text(encoding="utf-8")
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert script.render(measured, page, readme) == (page, readme), "run: python -P bench/owners.py --redraw"
+
+
+def test_slopes_are_what_theory_says_where_noise_dominates(measured):
+    slopes = [
+        value
+        for problem in measured["problems"].values()
+        for key in ("slopes_epsilon", "slopes_n")
+        for value in problem[key].values()
+    ]
+    assert len(slopes) >= 12
+    for value, low, high in slopes:
+        assert -2.2 <= value <= -1.8
+        assert low <= value <= high
+
+
+def test_forecast_is_within_fifteen_percent(measured):
+    found = measured["forecast"]
+    assert {(f["mechanism"], f["rounds"]) for f in found} == {
+        (m, T) for m in ("laplace", "gaussian") for T in (10, 40)
+    }
+    for f in found:
+        assert abs(f["ratio"] - 1) <= 0.15
+        assert f["measured"] <= f["bound"]
+
+
+def test_speed_is_above_the_bandwidth_floor(measured):
+    speed = measured["speed"]
+    assert (speed["rows"], speed["rounds"], speed["repetitions"]) == (750_000, 100, 100)
+    assert speed["floor_seconds"] / speed["seconds"]["squared, bounded features"] >= 0.7
+
+
+def test_slopes_of_a_small_run(script):
+    """The measurement itself, small: Algorithm 2 on 3 x 200 rows, slope -2 in epsilon and in n."""
+    X, y = script.synthetic_regression(1800)
+    grid = [0.03, 0.1, 0.3]
+    psi = {}
+    for n in (200, 400, 600):
+        population = script.people(X[: 3 * n], y[: 3 * n], "squared")
+        optimum = script.best_objective(population)
+        psi[n] = script.fitness(population, optimum, [n] * 3, [[e] * 3 for e in grid], 0.3, 1.0, 100)
+    value, low, high = script.slope(np.array(grid), psi[200])
+    assert -2.2 <= value <= -1.8
+    assert low <= -1.95
+    assert high >= -2.05
+    value, _, _ = script.slope(np.array([200, 400, 600]), np.stack([psi[n][0] for n in (200, 400, 600)]))
+    assert -2.2 <= value <= -1.8
+
+
+def test_recipe_of_the_loans(script, shared_data):
+    X, y = script.lending(shared_data / "owners")
+    assert X.shape == (9000, 11)
+    assert np.isfinite(X).all()
+    assert y.std() == pytest.approx(1.0, abs=0.1)
+    assert (X[:, -1] == 1.0).all()
+
+
+def test_svm_optimum_is_certified(script, shared_data):
+    X, y = script.fraud(shared_data / "owners")
+    optimum = script.best_objective(script.people(X, y, "hinge"))
+    cvxpy = pytest.importorskip("cvxpy")
+    theta = cvxpy.Variable(X.shape[1])
+    value = cvxpy.sum(cvxpy.pos(1 - cvxpy.multiply(y, X @ theta))) / len(y) + 0.5 * cvxpy.sum_squares(theta)
+    assert optimum == pytest.approx(cvxpy.Problem(cvxpy.Minimize(value)).solve(solver="CLARABEL"), rel=1e-5)
