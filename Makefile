@@ -15,7 +15,7 @@ MATH_THREADS := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
 export PYTHONSAFEPATH := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help test test-slow bench rounds readme demo lint types format venv clean
+.PHONY: help test test-slow bench rounds owners readme demo lint types format venv clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -34,6 +34,9 @@ bench: venv ## timings with pytest-benchmark
 
 rounds: venv ## rounds of every scheme over data sets (ten minutes; FASTADMM_DATA)
 	$(BIN)/python bench/rounds.py
+
+owners: venv ## figures and tables of owners of rows (ten minutes; FASTADMM_DATA)
+	$(BIN)/python bench/owners.py
 
 readme: venv ## measure the README's numbers, draw its picture (a minute; FASTADMM_DATA)
 	$(BIN)/python bench/readme.py

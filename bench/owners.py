@@ -653,52 +653,42 @@ def _draw_loss(measured: dict[str, Any], names: tuple[str, str], path: Path, fir
     from matplotlib.colors import LogNorm
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(10.4, 13.2), layout="constrained")
-    grid = figure.subplots(6, 4)
+    figure = Figure(figsize=(13.0, 9.6), layout="constrained")
+    grid = figure.subplots(4, 5)
     for block, name in enumerate(names):
         found = measured["problems"][name]
-        top = grid[3 * block : 3 * block + 3]
-        curves = found["curves"]
+        top, bottom = grid[2 * block : 2 * block + 2]
+        curves, sizes, epsilons = found["curves"], found["sizes"], found["epsilons"]
         quartiles = np.array(curves["quartiles"])
-        for k, (axes, epsilon) in enumerate(zip(top[0], curves["epsilons"])):
+        for k, (axes, epsilon) in enumerate(zip(top[:3], curves["epsilons"])):
             rounds = np.arange(2, quartiles.shape[1] + 2)
             axes.vlines(rounds, quartiles[0, :, k], quartiles[2, :, k], color=COLOURS[3], linewidth=1.2)
             axes.plot(rounds, quartiles[1, :, k], color="black", linewidth=0.9)
             axes.set_yscale("log")
-            axes.set_title(f"{name}: ψ over k, ε = {epsilon:g} (fig. {first})")
+            axes.set_title(f"{name}\nψ over k, ε = {epsilon:g} (fig. {first})")
         means = np.array(found["means"])
-        _surface(
-            top[0, 3], found["epsilons"], found["sizes"], means, LogNorm, f"ψ over ε and n (fig. {first + 1})"
-        )
-        for k, n in enumerate(found["sizes"]):
-            top[1, 0].loglog(
-                found["epsilons"], means[k], "o-", color=COLOURS[k], markersize=3, label=f"n = {n}"
-            )
-        for k, epsilon in enumerate(found["epsilons"]):
-            top[1, 1].loglog(
-                found["sizes"], means[:, k], "o-", color=COLOURS[k], markersize=3, label=f"ε = {epsilon:g}"
-            )
-        top[1, 0].set_title(f"ψ against ε (fig. {first + 2})")
-        # The paper's SVM section has its two line plots as figures 9 and 10.
-        top[1, 1].set_title(f"ψ against n (fig. {first + 3})")
-        for axes in top[1, :2]:
-            axes.legend(frameon=False, fontsize=6.5)
+        title = f"{name}\nψ over ε and n (fig. {first + 1})"
+        _surface(top[3], epsilons, sizes, means, LogNorm, title)
+        for k, n in enumerate(sizes):
+            top[4].loglog(epsilons, means[k], "o-", color=COLOURS[k], markersize=3, label=f"n = {n}")
+        for k, epsilon in enumerate(epsilons):
+            label = f"ε = {epsilon:g}"
+            bottom[0].loglog(sizes, means[:, k], "o-", color=COLOURS[k], markersize=3, label=label)
+        top[4].set_title(f"{name}\nψ against ε (fig. {first + 2})")
+        bottom[0].set_title(f"{name}\nψ against n (fig. {first + 3})")
+        bottom[0].set_xticks(sizes, labels=[str(n) for n in sizes])
+        bottom[0].set_xticks([], minor=True)
+        top[4].legend(frameon=False, fontsize=6.5)
+        bottom[0].legend(frameon=False, fontsize=6.5)
         scenarios = found["scenarios"]
         low = min(np.min(s["means"]) for s in scenarios)
         high = max(np.max(s["means"]) for s in scenarios)
-        for axes, scenario in zip([*top[1, 2:], *top[2, :2]], scenarios):
-            title = f"others n = {scenario['others']}, ε = {scenario['budget']:g} (fig. {first + 4})"
-            _surface(
-                axes,
-                found["epsilons"],
-                found["sizes"],
-                np.array(scenario["means"]),
-                LogNorm,
-                title,
-                (low, high),
+        for axes, scenario in zip(bottom[1:], scenarios):
+            title = (
+                f"{name}, owners 2 and 3:\n{scenario['others']} rows, ε = {scenario['budget']:g} "
+                f"(fig. {first + 4})"
             )
-        for axes in top[2, 2:]:
-            axes.set_axis_off()
+            _surface(axes, epsilons, sizes, np.array(scenario["means"]), LogNorm, title, (low, high))
     for axes in grid.ravel():
         axes.spines[["top", "right"]].set_visible(False)
     figure.savefig(path, format="svg", metadata={"Date": None, "Creator": None})
@@ -708,19 +698,25 @@ def _surface(
     axes: Any, x: list[float], y: list[int], values: np.ndarray, norm: Any, title: str, ends: Any = None
 ) -> None:
     low, high = ends or (values.min(), values.max())
-    image = axes.pcolormesh(
+    scale = norm(max(low, 1e-12), high)
+    axes.pcolormesh(
         np.arange(len(x) + 1), np.arange(len(y) + 1), np.maximum(values, 1e-12), cmap="cividis",
-        norm=norm(max(low, 1e-12), high),
+        norm=scale,
     )  # fmt: skip
     for i in range(len(y)):
         for j in range(len(x)):
             axes.text(
-                j + 0.5, i + 0.5, f"{values[i, j]:.1g}", ha="center", va="center", fontsize=5.5, color="white"
+                j + 0.5,
+                i + 0.5,
+                f"{values[i, j]:.1g}",
+                ha="center",
+                va="center",
+                fontsize=5.5,
+                color="black" if scale(max(values[i, j], 1e-12)) > 0.6 else "white",
             )
     axes.set_xticks(np.arange(len(x)) + 0.5, labels=[f"{e:g}" for e in x])
     axes.set_yticks(np.arange(len(y)) + 0.5, labels=[str(n) for n in y])
     axes.set_title(title)
-    del image
 
 
 def _draw_forecast(measured: dict[str, Any], path: Path) -> None:
@@ -756,6 +752,15 @@ def _draw_forecast(measured: dict[str, Any], path: Path) -> None:
     figure.savefig(path, format="svg", metadata={"Date": None, "Creator": None})
 
 
+def _short(value: Any) -> Any:
+    """Six significant digits of every number."""
+    if isinstance(value, float):
+        return float(f"{value:.6g}")
+    if isinstance(value, list):
+        return [_short(item) for item in value]
+    return {key: _short(item) for key, item in value.items()} if isinstance(value, dict) else value
+
+
 def main() -> None:
     """Measure what is asked for, then write pages and pictures."""
     measured = json.loads(MEASURED.read_text(encoding="utf-8")) if MEASURED.exists() else {}
@@ -774,7 +779,7 @@ def main() -> None:
                 print(name, f"{time.monotonic() - begin:.0f} s", flush=True)
         if not asked or "speed" in asked:
             measured["speed"] = measure_speed()
-        MEASURED.write_text(json.dumps(measured, indent=1) + "\n", encoding="utf-8")
+        MEASURED.write_text(json.dumps(_short(measured)) + "\n", encoding="utf-8")
     page, readme = render(measured, PAGE.read_text(encoding="utf-8"), README.read_text(encoding="utf-8"))
     PAGE.write_text(page, encoding="utf-8")
     README.write_text(readme, encoding="utf-8")
