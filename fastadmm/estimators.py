@@ -172,6 +172,8 @@ class _SharingModel(BaseEstimator):
 
         kind: Any = FusionSolver if settings.mode == "fusion" else MessageSolver
         solver: Any = kind(problem, options, settings)
+        if isinstance(solver, MessageSolver) and solver.advice():
+            warnings.warn(solver.advice(), UserWarning, stacklevel=3)
         try:
             result = run_rounds(solver, monitor)
             self.privacy_ = solver.statement()

@@ -339,6 +339,8 @@ def test_estimator():
     scores = sum(clip_rows(b) @ c for b, c in zip(blocks, model.party_coefs_)) + model.intercept_
     np.testing.assert_allclose(model.decision_function(X), scores)
     np.testing.assert_allclose(model.decision_function(blocks), scores)
+    with pytest.warns(UserWarning, match="messages carry noise of standard deviation"):
+        ADMMSharingClassifier(parties=[4, 3], privacy=Privacy(mode="message", epsilon=1.0)).fit(X, y)
     plain = ADMMSharingClassifier(parties=[4, 3]).fit(X, y)
     assert plain.privacy_.epsilon == math.inf
     with pytest.raises(ConfigError, match=r"not a fastadmm\.Privacy"):
@@ -391,6 +393,7 @@ def test_run_from_the_command_line(data, tmp_path, capsys):
     assert all(party.clipped for party in model.parties)
     with h5py.File(out / "model" / "party-1.h5") as file:
         assert file.attrs["privacy"].startswith("weights: epsilon = infinity")
+        assert file.attrs["encoding-version"] == "1.1"  # readers of 1.0 would not clip rows
     assert run("inspect", out) == ExitCode.OK
     text = capsys.readouterr().out
     assert "epsilon per party" in text

@@ -114,8 +114,9 @@ def who_sees_messages(n_parties: int, rounds: int) -> dict[str, str]:
     """
     others = "the other party's noisy messages" if n_parties == 2 else "the sum of the noisy messages"
     return {
-        "coordinator": f"record ids and order, N, labels, {rounds} noisy message(s) of every party, z, u",
-        "other parties": f"public targets: from them all labels and {others}",
+        "coordinator": "record ids and order, N, labels (randomised where label_epsilon is set), "
+        f"{rounds} noisy message(s) of every party, z, u",
+        "other parties": f"public targets: from them all labels, as the coordinator sees them, and {others}",
         "outsiders": "nothing, until a model or predictions are given out",
     }
 
@@ -369,6 +370,18 @@ class MessageSolver:
         ]
         seen = who_sees_messages(len(parties), s.rounds)
         return state(s, parties, seen, _NOT_COVERED, other_runs(self.ledger, self.data, s))
+
+    def advice(self) -> str:
+        """A warning where messages will be mostly noise, known before any data are read; else empty."""
+        s = self.settings
+        size = s.ball if s.message_clip is None else min(s.ball, s.message_clip)
+        if self.level.sigma <= size:
+            return ""
+        return (
+            f"at N = {self.problem.n_samples} and epsilon = {s.epsilon:g} messages carry noise of standard "
+            f"deviation {self.level.sigma:.3g} on entries of at most {size:g}; adding up models trained "
+            "apart, with nothing sent, was better in our measurements (docs/privacy.md)"
+        )
 
     def mechanism(self) -> dict[str, float]:
         """The numbers behind the statement, for audits: mu, exact and rounded sensitivity, sigma, grid."""

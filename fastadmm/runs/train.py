@@ -473,6 +473,8 @@ def _run(
 ) -> dict[str, Any]:
     private = not isinstance(solver, Solver)  # its state is its stored messages, so it needs no checkpoint
     display.note(write_statement(run, solver, run_id).one_line())
+    if isinstance(solver, MessageSolver) and solver.advice():
+        display.note(f"warning: {solver.advice()}")
     for name, update, why in solver.method.party_notes():
         display.note(f"{name}: x-update '{update}' ({why})")
     problem = solver.problem

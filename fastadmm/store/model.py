@@ -39,8 +39,8 @@ __all__ = ["Model", "PartyModel", "open_model", "write_model"]
 FORMAT = "fastadmm-model"
 VERSION = "1.0"
 
-#: Of models with one weight vector per class, or with scales of the parties' scores; the others are
-#: still written as 1.0.
+#: Of models with one weight vector per class, with scales of the parties' scores, or for clipped rows:
+#: readers of 1.0 would predict wrongly and have to refuse them. The others are still written as 1.0.
 LATER_VERSION = "1.1"
 _VERSIONS = (VERSION, LATER_VERSION)
 MANIFEST = "model.toml"
@@ -208,7 +208,8 @@ def write_model(path: str | os.PathLike[str], model: Model, *, force: bool = Fal
     import tomli_w
 
     scaled = any(party.scale != 1.0 for party in model.parties)
-    version = LATER_VERSION if scaled or np.ndim(model.intercept) else VERSION
+    clipped = any(party.clipped for party in model.parties)
+    version = LATER_VERSION if scaled or clipped or np.ndim(model.intercept) else VERSION
     with atomic_directory(path, force=force, marker=MANIFEST) as directory:
         for party in model.parties:
             with create_h5(directory / f"{party.name}.h5", "fastadmm-party-model", version) as file:
