@@ -323,6 +323,8 @@ def test_a_label_budget_is_claimed_with_randomised_labels_only():
     assert set(private.problem.y.round(3)) == {-0.582, 1.582}
     assert ((private.problem.y > 0.5) != (true > 0.5)).any()
     assert private.statement().label_epsilon == 1.0
+    assert "labels" not in private.statement().not_covered
+    assert "labels" in solver().statement().not_covered
 
 
 # --- estimator

@@ -42,10 +42,9 @@ __all__ = ["MessageSolver", "check_message_mode", "clipped_problem", "who_sees_m
 #: be right: larger ones keep z at zero, smaller ones overshoot. Measured on a9a, bench/private_messages.py.
 DEFAULT_PENALTY = 0.2
 
-_NOT_COVERED = (
+_MODELS_NOT_COVERED = (
     "the local models x_m, predictions made with them and any figure measured with them (T7: message noise "
-    "does not cover them)",
-    "labels",
+    "does not cover them)"
 )
 
 
@@ -369,7 +368,9 @@ class MessageSolver:
             for party in self.parties
         ]
         seen = who_sees_messages(len(parties), s.rounds)
-        return state(s, parties, seen, _NOT_COVERED, other_runs(self.ledger, self.data, s))
+        labels = () if s.label_epsilon is not None else ("labels",)
+        other = other_runs(self.ledger, self.data, s)
+        return state(s, parties, seen, (_MODELS_NOT_COVERED, *labels), other)
 
     def advice(self) -> str:
         """A warning where messages will be mostly noise, known before any data are read; else empty."""
