@@ -235,7 +235,7 @@ def test_no_neighbour_moves_an_answer_by_more_than_the_bound(loss, text, euclide
 
     def owner(X, y):
         return Owner(
-            "a", Rows(X, y), loss=LOSSES[loss], bound=bound, intercept=True, epsilon=1.0, rounds=3,
+            "a", Rows(X, y), loss=LOSSES[loss], bound=bound, intercept=True, epsilon=math.inf, rounds=3,
             delta=1e-3, mechanism="gaussian" if euclidean else "laplace",
         )  # fmt: skip
 

@@ -248,6 +248,7 @@ def test_weights_and_learner(tmp_path):
         make_setup(settings_of(path, **{**PRIVATE, "learner": "b", "weights": "budget"}), data, Engine(1))
 
 
+@pytest.mark.slow  # dp-accounting takes seconds to import
 def test_batches_are_accounted(tmp_path):
     pytest.importorskip("dp_accounting")
     path, _ = write_owners(tmp_path / "o", sizes=(2000, 2000))
@@ -316,7 +317,11 @@ def test_labels_that_are_not_classes(tmp_path, capsys):
 
 def test_query_outside_the_box_is_refused(tmp_path):
     path, _ = write_owners(tmp_path / "o")
-    setup = make_setup(settings_of(path, **{**PRIVATE, "theta_max": 1.0}), open_owners(path), Engine(1))
+    setup = make_setup(
+        settings_of(path, **{**PRIVATE, "bound": "features:1", "theta_max": 1.0}),
+        open_owners(path),
+        Engine(1),
+    )
     with pytest.raises(InputError, match="leaves the box"):
         setup.owners[0].answer(np.full(setup.n_parameters, 2.0))
     with pytest.raises(InputError, match="finite numbers"):

@@ -177,7 +177,7 @@ class Owner:
         Parameters
         ----------
         theta : ndarray of shape (p,)
-            The learner's parameters. They come from outside: what leaves the box is refused.
+            The learner's parameters. They come from outside, so they are checked.
 
         Returns
         -------
@@ -186,12 +186,13 @@ class Owner:
         Raises
         ------
         InputError
-            A query of another shape, not finite, or outside the box.
+            A query of another shape, not finite, or outside a box that the bound rests on.
         """
         theta = np.ascontiguousarray(theta, dtype=np.float64)
         if theta.shape != (self.n_parameters,) or not np.isfinite(theta).all():
             raise InputError(f"{self.name}: a query must be {self.n_parameters} finite numbers")
-        if np.abs(theta).max() > self.bound.theta_max * (1.0 + 1e-12):
+        boxed = self.bound.kind == "features"  # clipped gradients are bounded wherever they are asked for
+        if boxed and np.abs(theta).max() > self.bound.theta_max * (1.0 + 1e-12):
             raise InputError(
                 f"{self.name}: the query leaves the box of {self.bound.theta_max:g} that the bound rests on"
             )
