@@ -25,7 +25,7 @@ from fastadmm.solver import run_rounds
 from fastadmm.store.model import open_model
 from scipy.special import expit
 
-from run_tools import run, run_process, write_blocks
+from run_tools import run, write_blocks
 
 OPTIONS = SolverOptions(n_threads=1)
 
@@ -316,17 +316,31 @@ def test_data_that_fusion_is_not_for(tmp_path, capsys):
         assert message in capsys.readouterr().err
 
 
-@pytest.mark.slow
-def test_a_killed_run_never_releases_twice(parts, tmp_path):
-    code, _, _ = run_process(
-        "train", parts / "train.parts", "--privacy", "fusion", "--epsilon", 1, "-o", tmp_path / "run"
-    )
-    assert code == 0
-    before = (tmp_path / "run" / "messages" / "fusion-party-2.npz").read_bytes()
-    (tmp_path / "run" / "result.json").unlink()
-    code, _, _ = run_process("resume", tmp_path / "run")
-    assert code == 0
-    assert (tmp_path / "run" / "messages" / "fusion-party-2.npz").read_bytes() == before
+class Killed(BaseException):
+    """Nobody catches it: like a kill, it leaves things as they are."""
+
+
+@pytest.mark.parametrize(("place", "stored"), [("fit_scores", True), ("make_message", False)])
+def test_a_killed_run_releases_and_charges_once(parts, tmp_path, monkeypatch, place, stored):
+    out, message = tmp_path / "run", tmp_path / "run" / "messages" / "fusion-party-2.npz"
+
+    def die(*_):
+        raise Killed
+
+    with monkeypatch.context() as patched:
+        patched.setattr(f"fastadmm.privacy.fusion.{place}", die)
+        with pytest.raises(Killed):
+            train(parts, out, "--label-epsilon", 2)
+    assert message.exists() == stored
+    released = {path.name: path.read_bytes() for path in (out / "messages").iterdir()}
+    assert "labels.npz" in released
+    ledger = (out / "privacy-ledger.jsonl").read_text()
+    assert len(ledger.splitlines()) == 4  # charged before anything is drawn
+    assert run("resume", out) == 0
+    assert (out / "privacy-ledger.jsonl").read_text() == ledger
+    for name, content in released.items():
+        assert (out / "messages" / name).read_bytes() == content
+    assert open_model(out).parties[1].scale != 1.0
 
 
 # --- randomised labels in mode "message"

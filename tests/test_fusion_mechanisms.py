@@ -376,8 +376,8 @@ def test_whole_message_survives_the_game_and_a_planted_error_does_not():
 @pytest.mark.slow
 @pytest.mark.parametrize("epsilon", [1.0, 4.0])
 def test_whole_message_survives_a_long_game(epsilon):
-    kept = game(split_budget(epsilon, 1e-5, 0.4, 1.0, True), 12_000, epsilon)
+    kept = game(split_budget(epsilon, 1e-5, 0.4, 1.0, True), 4_000, epsilon)
     assert kept.epsilon_clopper_pearson <= epsilon
     assert kept.epsilon_clopper_pearson > 0.15 * epsilon  # the attacker is not blind
-    broken = game(FusionBudget(3.0 * epsilon, 0.0, 0.1, 0.1), 12_000, epsilon)
+    broken = game(FusionBudget(3.0 * epsilon, 0.0, 0.1, 0.1), 4_000, epsilon)
     assert broken.epsilon_clopper_pearson > epsilon
