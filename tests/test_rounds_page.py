@@ -9,8 +9,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 
 
-def load_script():
-    spec = importlib.util.spec_from_file_location("bench_rounds", ROOT / "bench" / "rounds.py")
+def load_script(name="rounds"):
+    spec = importlib.util.spec_from_file_location(f"bench_{name}", ROOT / "bench" / f"{name}.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
@@ -31,3 +31,11 @@ def test_what_the_page_says_in_words_is_true():
     assert 0.6 < reached < 0.75
     # the certificate never comes before the accuracy it certifies
     assert all(c["certified"][k] >= c["rounds"]["subspace"][k] for c in cases for k in range(3))
+
+
+def test_what_a_round_costs_equals_what_the_script_makes_of_the_measurements():
+    script = load_script("split")
+    measured = json.loads((ROOT / "bench" / "split.json").read_text(encoding="utf-8"))
+    page = (ROOT / "docs" / "convergence.md").read_text(encoding="utf-8")
+    assert script.replace_block(page, script.block(measured)) == page
+    assert all(case["vectors"] <= 64 for case in measured)
