@@ -33,7 +33,7 @@ _MAX_STEPS = 60
 _CONTRACTION = 0.1
 
 #: With so few messages the Hessian of the very point costs no more than a pass.
-_FEW_MESSAGES = 8
+_FEW_MESSAGES = 10
 
 
 @dataclass
@@ -107,7 +107,7 @@ def minimise_over_span(
     if fresh:
         hessian.refresh(messages, span.curvature(point), engine)
     here = span.start(point, hessian)
-    solve = span_solver(span.regularised(hessian.matrix))
+    solve = _Secant(span_solver(span.regularised(hessian.matrix)))
     for _ in range(_MAX_STEPS):
         step = -solve(here.slope)
         decrease = -float(here.slope @ step)
@@ -117,18 +117,20 @@ def minimise_over_span(
         if not trial.value <= here.value - 1e-4 * decrease:
             if not fresh and decrease > 1e-15 * abs(here.value):
                 hessian.refresh(messages, span.curvature(here.point), engine)
-                solve, fresh = span_solver(span.regularised(hessian.matrix)), True
+                solve, fresh = _Secant(span_solver(span.regularised(hessian.matrix))), True
                 continue
-            trial = span.advance(here, step * span.best_length(here, step))
+            step = step * span.best_length(here, step)
+            trial = span.advance(here, step)
         if not trial.value < here.value:
             break
+        solve.learn(step, trial.slope - here.slope)
         left = float(trial.slope @ solve(trial.slope))
         here, fresh = trial, False
         if span.gap_share(here) <= tolerance:
             break
         if not left <= _CONTRACTION * decrease:
             hessian.refresh(messages, span.curvature(here.point), engine)
-            solve, fresh = span_solver(span.regularised(hessian.matrix)), True
+            solve, fresh = _Secant(span_solver(span.regularised(hessian.matrix))), True
     return here.point
 
 
@@ -236,6 +238,30 @@ class _Span:
         while derivatives(high)[0] > 0.0 and derivatives(0.1 * high)[0] > 0.0 and high > 1e-30:
             high *= 0.1
         return min(max(increasing_root(derivatives, 0.5 * high, 1e-6 * high), 0.0), high)
+
+
+class _Secant:
+    """Inverse of a Hessian, corrected by what the steps taken with it showed (BFGS, two-loop form)."""
+
+    def __init__(self, solve: Callable[[np.ndarray], np.ndarray]) -> None:
+        self.solve = solve
+        self.pairs: list[tuple[np.ndarray, np.ndarray, float]] = []
+
+    def learn(self, step: np.ndarray, change: np.ndarray) -> None:
+        """Take in a step and the change of the slope along it."""
+        product = float(step @ change)
+        if product > 0.0:
+            self.pairs.append((step, change, product))
+
+    def __call__(self, slope: np.ndarray) -> np.ndarray:
+        q, shares = slope.copy(), []
+        for step, change, product in reversed(self.pairs):
+            shares.append(float(step @ q) / product)
+            q -= shares[-1] * change
+        r = self.solve(q)
+        for (step, change, product), share in zip(self.pairs, reversed(shares)):
+            r += (share - float(change @ r) / product) * step
+        return r
 
 
 def span_solver(hessian: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
