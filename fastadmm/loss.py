@@ -188,7 +188,19 @@ class Loss(ABC):
     def evaluate_rows(
         self, z: Array, y: Array, weight: Array, gradient: Array, begin: int, end: int
     ) -> float:
-        """:meth:`evaluate` on the samples ``begin ... end`` alone; arrays of shape (N,)."""
+        """Summed loss of a range of samples; writes their gradient.
+
+        Parameters
+        ----------
+        z, y, weight, gradient : ndarray of shape (N,)
+            As for :meth:`evaluate`.
+        begin, end : int
+            The range.
+
+        Returns
+        -------
+        float
+        """
         return float(self.kernels().evaluate(z, y, weight, *self.kernel_arguments(), gradient, begin, end))
 
     def curvature(self, z: Array, y: Array, weight: Array, out: Array, engine: Engine) -> Array:
@@ -198,7 +210,15 @@ class Loss(ABC):
         return out
 
     def curvature_rows(self, z: Array, y: Array, weight: Array, out: Array) -> None:
-        """:meth:`curvature` without an engine: for a caller that has cut the samples itself."""
+        """Write the weighted second derivative of samples that the caller has cut out.
+
+        Parameters
+        ----------
+        z, y, weight : ndarray of shape (n,)
+            Linear predictor, targets and weights of these samples.
+        out : ndarray of shape (n,)
+            Output.
+        """
         self.kernels().curvature(z, y, weight, *self.kernel_arguments(), out, 0, len(z))
 
     def prox(
