@@ -20,17 +20,25 @@ __all__ = ["DirectionParty", "choose_metric_solver"]
 #: Largest Gram side that is refactorised in every new metric; above it the party sends gradients.
 MAX_GRAM_SIDE = 1024
 
+#: The same for dense blocks, whose Gram matrix costs side / 2 passes over the data.
+MAX_DENSE_GRAM_SIDE = 512
+
+#: From this share of stored entries on a block counts as dense.
+_DENSE = 0.25
+
 #: A remainder this small relative to the direction holds nothing new but rounding.
 _NOTHING_NEW = 1e-9
 
 
-def choose_metric_solver(shape: tuple[int, int]) -> tuple[str, str]:
+def choose_metric_solver(shape: tuple[int, int], density: float = 0.0) -> tuple[str, str]:
     """Which matrix a party factorises in each curvature metric, and why.
 
     Parameters
     ----------
     shape : tuple of int
         (N, d_m).
+    density : float
+        Share of stored entries.
 
     Returns
     -------
@@ -40,9 +48,10 @@ def choose_metric_solver(shape: tuple[int, int]) -> tuple[str, str]:
         One clause for the log.
     """
     n, d = shape
-    if d <= min(n, MAX_GRAM_SIDE):
+    side = MAX_GRAM_SIDE if density < _DENSE else MAX_DENSE_GRAM_SIDE
+    if d <= min(n, side):
         return "gram", f"{d} columns: Newton directions from the {d} x {d} Gram matrix"
-    if n < d and n <= MAX_GRAM_SIDE:
+    if n < d and n <= side:
         return "kernel", f"more columns than rows: Newton directions from the {n} x {n} kernel matrix"
     return "gradient", f"{n} x {d} is too large to refactorise: gradient directions"
 
@@ -70,7 +79,7 @@ class DirectionParty:
     def __init__(self, name: str, block: FeatureBlock, regularization: float, engine: Engine) -> None:
         self.name, self.block, self.regularization, self.engine = name, block, regularization, engine
         self.directions = np.zeros((0, block.shape[1]))
-        self.kind, self.reason = choose_metric_solver(block.shape)
+        self.kind, self.reason = choose_metric_solver(block.shape, block.density)
         self._kernel: np.ndarray | None = None
         self._factor: tuple[np.ndarray, bool] | None = None
 

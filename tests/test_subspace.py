@@ -158,7 +158,7 @@ def test_kernel_side_and_gram_side_send_the_same_directions(monkeypatch):
     problem = make_problem(wide, y, lam=1e-2)
     kernel = start(problem)
     assert [party.kind for party in kernel.parties] == ["kernel", "kernel"]
-    monkeypatch.setattr(direction_party, "choose_metric_solver", lambda shape: ("gram", "forced"))
+    monkeypatch.setattr(direction_party, "choose_metric_solver", lambda *shape: ("gram", "forced"))
     gram = start(problem)
     for _ in range(6):
         a, b = kernel.round(), gram.round()
@@ -167,7 +167,7 @@ def test_kernel_side_and_gram_side_send_the_same_directions(monkeypatch):
 
 
 def test_gradients_alone_converge_too(monkeypatch):
-    monkeypatch.setattr(direction_party, "choose_metric_solver", lambda shape: ("gradient", "forced"))
+    monkeypatch.setattr(direction_party, "choose_metric_solver", lambda *shape: ("gradient", "forced"))
     _, problem = build()
     result = solve(problem, SolverOptions(scheme="subspace", gap=1e-8, max_rounds=200))
     assert result.status is Status.CONVERGED
@@ -196,6 +196,11 @@ def test_choice_by_shape(shape, kind):
     name, reason = choose_metric_solver(shape)
     assert name == kind
     assert kind[:4] in reason.lower()
+
+
+def test_a_dense_gram_matrix_is_made_only_where_it_is_cheap():
+    assert choose_metric_solver((6000, 1000), density=1.0)[0] == "gradient"
+    assert choose_metric_solver((6000, 500), density=1.0)[0] == "gram"
 
 
 def test_number_of_directions():

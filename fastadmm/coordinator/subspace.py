@@ -34,7 +34,7 @@ __all__ = ["SubspaceCoordinator", "SubspaceMethod", "directions_per_party"]
 _CURVATURE_FLOOR = 1e-6
 
 #: Parties refactorise when the curvature has moved this far from the metric (root mean square of logarithms).
-_METRIC_DRIFT = 0.2
+_METRIC_DRIFT = 0.5
 
 #: In the span the gap is closed to this share of what it was at the start of the round.
 _SPAN_ACCURACY = 1e-4

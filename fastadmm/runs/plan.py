@@ -266,7 +266,8 @@ def make_plan(
     )
     shapes = [(n_samples, p.n_features) for p in parties]
     if scheme == SUBSPACE:
-        solvers = [choose_metric_solver(shape)[0] for shape in shapes]
+        densities = [1.0 if p.nnz is None else p.nnz / max(1, n_samples * p.n_features) for p in parties]
+        solvers = [choose_metric_solver(*block)[0] for block in zip(shapes, densities)]
         passes = [3 if s == "kernel" else 2 for s in solvers]
         matrices = _metric_bytes(shapes, solvers, min(n_threads, m))
         most, least = directions_per_party(m), _LEAST_DIRECTIONS
