@@ -32,7 +32,7 @@ __all__ = ["LowerBound", "PrimalValue", "dual_bound", "make_feasible", "primal_v
 _FEASIBILITY = 1e-9
 
 #: The sum that Newton's method for the intercept reaches where nothing prevents it.
-_TIGHT_FEASIBILITY = 1e-12
+_TIGHT_FEASIBILITY = 1e-10
 
 #: Steps from an intercept that is nearly right.
 _NEARBY_STEPS = 3

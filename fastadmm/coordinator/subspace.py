@@ -36,6 +36,9 @@ _CURVATURE_FLOOR = 1e-6
 #: Parties refactorise when the curvature has moved this far from the metric (root mean square of logarithms).
 _METRIC_DRIFT = 0.5
 
+#: Address space reserved for messages at once; what is not written to takes no memory.
+_RESERVED_BYTES = 1 << 31
+
 #: In the span the gap is closed to this share of what it was at the start of the round.
 _SPAN_ACCURACY = 1e-4
 
@@ -204,23 +207,34 @@ class SubspaceCoordinator:
     def _append(self, m: int, message: np.ndarray) -> None:
         k = len(self.owner)
         if k == len(self._store):
-            shape = (k + 1, self.problem.n_samples)
-            try:
-                # In place, where the system can move pages instead of values: never held twice.
-                self._store.resize(shape)
-            except ValueError:  # somebody still looks at the messages
-                grown = np.empty(shape)
-                grown[:k] = self._store
-                self._store = grown
+            self._grow(k)
         self._store[k] = message
         self.owner = np.append(self.owner, m)
         self.point.coefficients = np.append(self.point.coefficients, 0.0)
 
+    def _grow(self, k: int) -> None:
+        """Make room behind k messages; pages that nothing is written to take no memory."""
+        n, parties = self.problem.n_samples, self.problem.n_parties
+        if k == 0:
+            most = (self._most_per_party(parties) + 1) * parties
+            self._store = np.empty((min(most, max(parties, _RESERVED_BYTES // (8 * n))), n))
+            return
+        shape = (k + parties, n)
+        try:
+            # In place, where the system can move pages instead of values: never held twice.
+            self._store.resize(shape)
+        except ValueError:  # somebody still looks at the messages
+            grown = np.empty(shape)
+            grown[:k] = self._store
+            self._store = grown
+
+    def _most_per_party(self, parties: int) -> int:
+        limit = directions_per_party(parties)
+        return limit if self.most_directions is None else min(limit, max(2, self.most_directions))
+
     def _compress(self, parties: Sequence[DirectionParty]) -> None:
         """Merge the two oldest directions of every party that has too many."""
-        limit = directions_per_party(len(parties))
-        if self.most_directions is not None:
-            limit = min(limit, max(2, self.most_directions))
+        limit = self._most_per_party(len(parties))
         for m, party in enumerate(parties):
             rows = np.flatnonzero(self.owner == m)
             if len(rows) <= limit:
