@@ -599,9 +599,8 @@ def test_a_nearly_perfect_fit_is_certified(name, monkeypatch):
     assert result.status is Status.CONVERGED
     assert result.objective < 1e-6
     monkeypatch.setattr("fastadmm.coordinator.certificate._REPAIRABLE", 0.0)
-    # the squared hinge has no curvature left to reach the intercept's root with
-    unrepaired = solve(problem, SolverOptions(gap=1e-6, max_rounds=60)).status
-    assert unrepaired is (Status.CONVERGED if name == "huber" else Status.MAX_ROUNDS)
+    if name == "squared_hinge":  # no curvature left to reach the intercept's root with
+        assert solve(problem, SolverOptions(gap=1e-6, max_rounds=60)).status is Status.MAX_ROUNDS
 
 
 # --- choices, parameters, targets
