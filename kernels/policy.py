@@ -9,8 +9,8 @@
     compilation stays short (Numba's own parallel target multiplies it), and
     caching is safe.
 ``cache=True``
-    Compiled once per machine. A read-only installation falls back to Numba's
-    user-wide cache directory.
+    Compiled once per machine and version of the sources, in the directory that
+    :mod:`fastadmm.kernels.cache` chooses, also for a read-only installation.
 
 ``fastmath`` is never given here: it would allow reassociation upstream of
 privacy noise, and reductions that differ between machines.
@@ -18,19 +18,35 @@ privacy noise, and reductions that differ between machines.
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+import numba
+from fastadmm.kernels import compilation
+from fastadmm.kernels.cache import cache_directory
 from numba import njit
+from numba.core import event
 
 __all__ = ["inline", "kernel"]
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
+#: Numba takes the directory from its configuration, which is the process's.
+_CONFIGURATION = threading.Lock()
+
 
 def kernel(function: _Function) -> _Function:
     """Compile a kernel that is called from Python."""
-    compiled: Any = njit(cache=True, nogil=True, error_model="numpy")(function)
+    directory = cache_directory(function.__module__.rpartition(".")[2])
+    with _CONFIGURATION:
+        before = numba.config.CACHE_DIR
+        numba.config.CACHE_DIR = str(directory or "")
+        try:
+            compiled: Any = njit(cache=directory is not None, nogil=True, error_model="numpy")(function)
+        finally:
+            numba.config.CACHE_DIR = before
     return compiled
 
 
@@ -38,3 +54,32 @@ def inline(function: _Function) -> _Function:
     """Compile a scalar function that kernels call; always inlined, since a call stops vectorisation."""
     compiled: Any = njit(error_model="numpy", forceinline=True)(function)
     return compiled
+
+
+class _Listener(event.Listener):
+    """Passes on the beginning and end of every compilation of a kernel, not of what it inlines."""
+
+    def __init__(self) -> None:
+        # Numba compiles under one lock: these need none.
+        self.depth, self.begin = 0, 0.0
+
+    @staticmethod
+    def _name(happened: event.Event) -> str:
+        function = happened.data["dispatcher"].py_func
+        return f"{function.__module__}.{function.__name__}"
+
+    def on_start(self, happened: event.Event) -> None:
+        self.depth += 1
+        if self.depth == 1:
+            self.begin = time.perf_counter()
+            if self._name(happened).startswith("fastadmm.kernels."):
+                compilation.begun(self._name(happened).removeprefix("fastadmm.kernels."))
+
+    def on_end(self, happened: event.Event) -> None:
+        self.depth -= 1
+        if self.depth == 0 and self._name(happened).startswith("fastadmm.kernels."):
+            name = self._name(happened).removeprefix("fastadmm.kernels.")
+            compilation.done(name, time.perf_counter() - self.begin)
+
+
+event.register("numba:compile", _Listener())

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import AbstractContextManager, nullcontext
 
 import typer
 
@@ -45,6 +46,7 @@ COMMANDS: tuple[str, ...] = (
     "forecast",
     "privacy",
     "audit",
+    "warmup",
 )
 
 #: Groups of commands; they follow the commands in ``--help``.
@@ -57,7 +59,8 @@ def main(argv: list[str] | None = None) -> None:
     if argv is None:
         argv = sys.argv[1:]
     try:
-        code = app(args=argv or ["--help"], standalone_mode=False)
+        with _announcing_compilation(argv):
+            code = app(args=argv or ["--help"], standalone_mode=False)
         sys.stdout.flush()
     except FastadmmError as error:
         print(f"fastadmm: error: {_one_line(error)}", file=sys.stderr)
@@ -84,6 +87,23 @@ def main(argv: list[str] | None = None) -> None:
         print(f"fastadmm: error: {_one_line(error.format_message())}; see 'fastadmm --help'", file=sys.stderr)
         sys.exit(int(ExitCode.USAGE))
     sys.exit(int(code) if isinstance(code, int) else 0)
+
+
+def _announcing_compilation(argv: list[str]) -> AbstractContextManager[None]:
+    """Say once, when the first kernel is compiled and not loaded, why nothing seems to happen."""
+    if not argv or argv[0] == "warmup" or {"--json", "--quiet", "-q"} & set(argv):
+        return nullcontext()
+    from fastadmm.kernels.compilation import watching
+
+    said = False
+
+    def say(name: str, seconds: float | None) -> None:
+        nonlocal said
+        if not said:
+            said = True
+            print("fastadmm: compiling kernels, once (a few seconds)", file=sys.stderr, flush=True)
+
+    return watching(say)
 
 
 def _one_line(error: object) -> str:

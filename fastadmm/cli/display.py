@@ -88,7 +88,7 @@ class ProgressDisplay:
                 console=self.console,
                 transient=True,
             )
-            self._task = self._progress.add_task("preparing (factorising, compiling kernels once)", total=1.0)
+            self._task = self._progress.add_task("preparing (factorising)", total=1.0)
             self._progress.start()
 
     def round(self, record: RoundRecord) -> None:

@@ -487,8 +487,7 @@ def _run(
     )
     display.note(
         f"scheme '{solver.method.name}' ({reason}), "
-        f"{solver.engine.n_threads} thread(s), lambda {config.lambda_:g}; "
-        "compiling kernels on first use"
+        f"{solver.engine.n_threads} thread(s), lambda {config.lambda_:g}"
     )
     last_saved = time.monotonic()
 

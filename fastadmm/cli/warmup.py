@@ -1,0 +1,35 @@
+"""``fastadmm warmup``: compile the kernels now, not in the first run."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from fastadmm.cli.app import app
+
+
+@app.command()
+def warmup(
+    everything: Annotated[
+        bool, typer.Option("--all", help="Every loss, scheme, regulariser, and owners of rows.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+) -> None:
+    """Compile the kernels that `train` needs by default, so that the first run does not wait for them."""
+    import json
+
+    from fastadmm.runs.warmup import warm_up
+
+    def say(name: str, seconds: float) -> None:
+        typer.echo(f"{name:36} {seconds:6.2f} s")
+
+    result = warm_up(everything, say=None if as_json else say)
+    if as_json:
+        print(json.dumps(result, indent=2))
+        return
+    seconds, n = sum(k["seconds"] for k in result["compiled"]), len(result["compiled"])
+    place = (
+        f"kept in {result['directory']}" if result["directory"] else "not kept: no place can be written to"
+    )
+    typer.echo(f"{n} kernels compiled in {seconds:.1f} s, {place}" if n else f"nothing to compile; {place}")

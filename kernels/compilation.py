@@ -1,0 +1,41 @@
+"""Who wants to know when a kernel is compiled; imports nothing, so that asking costs nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+__all__ = ["begun", "done", "watching"]
+
+#: Called with a kernel's name: before it is compiled (seconds None), and after, with the seconds it took.
+Observer = Callable[[str, float | None], None]
+
+_observers: list[Observer] = []
+
+
+@contextmanager
+def watching(observer: Observer) -> Iterator[None]:
+    """Tell an observer of every kernel that is compiled meanwhile, in whatever thread; not of those loaded.
+
+    Parameters
+    ----------
+    observer : callable
+        Takes the kernel's name (``module.function``) and None before, the seconds after.
+    """
+    _observers.append(observer)
+    try:
+        yield
+    finally:
+        _observers.remove(observer)
+
+
+def begun(name: str) -> None:
+    """Say that the compilation of a kernel begins."""
+    for observer in tuple(_observers):
+        observer(name, None)
+
+
+def done(name: str, seconds: float) -> None:
+    """Say that the compilation of a kernel took so many seconds."""
+    for observer in tuple(_observers):
+        observer(name, seconds)

@@ -1,0 +1,215 @@
+"""Start-up: nothing is compiled at import, kernels are kept wherever one may write, and warmup makes them."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from fastadmm.data_tools.synthetic import make_vertical_classification
+from fastadmm.kernels.cache import source_digest, user_cache
+from fastadmm.kernels.compilation import begun, done, watching
+
+from run_tools import run_process, write_blocks
+
+ROOT = Path(__file__).resolve().parents[1]
+MESSAGE = "compiling kernels, once"
+
+#: Compiles one small kernel of a copied installation, or loads it; prints what was compiled, and a value.
+ONE_KERNEL = """
+import numpy as np
+from fastadmm.kernels.cache import cache_base
+from fastadmm.kernels.compilation import watching
+compiled = []
+with watching(lambda name, seconds: seconds is not None and compiled.append(name)):
+    from fastadmm.kernels.squared import squared_evaluate
+    from fastadmm.kernels.residual import residual_curvature
+    z = np.ones(2)
+    value = squared_evaluate(z, np.zeros(2), z, np.empty(2), 0, 2)
+    residual_curvature(z, z, z, 1.0, -1.0, 1.0, np.empty(2), 0, 2)
+print(cache_base(), *compiled, value, sep="|")
+"""
+
+
+def environment(**changes: str | None) -> dict[str, str]:
+    """This process's environment with changes; None removes."""
+    merged: dict[str, str | None] = {**os.environ, **changes}
+    return {key: value for key, value in merged.items() if value is not None}
+
+
+def program(text: str, **changes: str | None) -> str:
+    """Output of a program in a process of its own."""
+    command = [sys.executable, "-P", "-c", text]
+    done = subprocess.run(command, env=environment(**changes), capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+@pytest.fixture
+def installation(tmp_path: Path) -> Path:
+    """A copy of the package, without compiled kernels, as an installer puts it together."""
+    site = tmp_path / "site"
+    ignore = shutil.ignore_patterns("__pycache__")
+    shutil.copytree(ROOT / "fastadmm", site / "fastadmm", ignore=ignore)
+    shutil.copytree(ROOT / "kernels", site / "fastadmm" / "kernels", ignore=ignore)
+    return site
+
+
+def one_kernel(site: Path, **changes: str | None) -> tuple[str, list[str], float]:
+    """Place of the cache, kernels that were compiled, and the value of one."""
+    # Numba finds kernels by the package's path alone; nothing else of this environment may be found first.
+    blocker = "import sys; sys.meta_path[:] = [f for f in sys.meta_path if 'ditable' not in repr(f)]\n"
+    changes = {"PYTHONPATH": str(site), "NUMBA_CACHE_DIR": None, "XDG_CACHE_HOME": None, **changes}
+    place, *compiled, value = program(blocker + ONE_KERNEL, **changes).split("|")
+    return place, compiled, float(value)
+
+
+BOTH = ["squared.squared_evaluate", "residual.residual_curvature"]
+
+
+def test_a_read_only_installation_keeps_them_with_the_user(installation: Path, tmp_path: Path) -> None:
+    # A file where the directory would be cannot be written into, not even by root.
+    (installation / "fastadmm" / "kernels" / "__pycache__").write_text("")
+    home = tmp_path / "home"
+    home.mkdir()
+    place, compiled, _ = one_kernel(installation, HOME=str(home))
+    assert Path(place) == home / ".cache" / "fastadmm" / "numba"
+    assert compiled == BOTH
+    assert list(home.rglob("*.nbi"))
+    assert one_kernel(installation, HOME=str(home))[1] == []
+    elsewhere = tmp_path / "elsewhere"
+    place, compiled, _ = one_kernel(installation, HOME=str(home), NUMBA_CACHE_DIR=str(elsewhere))
+    assert (Path(place), compiled) == (elsewhere / "fastadmm", BOTH)
+
+
+def test_without_any_place_to_write_to_they_are_compiled_all_the_same(
+    installation: Path, tmp_path: Path
+) -> None:
+    (installation / "fastadmm" / "kernels" / "__pycache__").write_text("")
+    (tmp_path / "home").write_text("")
+    place, compiled, value = one_kernel(installation, HOME=str(tmp_path / "home"))
+    assert (place, compiled, value) == ("None", BOTH, 1.0)
+
+
+def test_an_edit_of_an_inlined_function_recompiles_its_users_alone(installation: Path) -> None:
+    kernels = installation / "fastadmm" / "kernels"
+    (kernels / "squared.py").write_text(
+        "from fastadmm.kernels.factor import half\n"
+        + (kernels / "squared.py").read_text().replace("from __future__ import annotations", ""),
+    )
+    text = (kernels / "squared.py").read_text()
+    assert "0.5" in text
+    (kernels / "squared.py").write_text(text.replace("0.5", "half()"))
+    factor = "from fastadmm.kernels.policy import inline\n\n@inline\ndef half():\n    return {}\n"
+    (kernels / "factor.py").write_text(factor.format(0.5))
+    place, compiled, value = one_kernel(installation)
+    assert Path(place) == kernels / "__pycache__" / "numba"
+    assert (compiled, value) == (BOTH, 1.0)
+    assert one_kernel(installation)[1:] == ([], 1.0)
+    (kernels / "factor.py").write_text(factor.format(0.25))
+    assert one_kernel(installation)[1:] == (BOTH[:1], 0.5)
+
+
+def test_digests_follow_imports() -> None:
+    assert source_digest("logistic") != source_digest("exponential")
+    assert len({source_digest(path.stem) for path in (ROOT / "kernels").glob("*.py")}) > 10
+    assert source_digest("logistic") == source_digest("logistic")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="XDG is Linux's")
+def test_user_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    assert user_cache() == tmp_path / ".cache"
+    monkeypatch.setenv("XDG_CACHE_HOME", "relative")
+    assert user_cache() == tmp_path / ".cache"
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "x"))
+    assert user_cache() == tmp_path / "x"
+
+
+def test_observers_come_and_go() -> None:
+    seen: list[tuple[str, float | None]] = []
+    with watching(lambda name, seconds: seen.append((name, seconds))):
+        begun("a")
+        done("a", 1.0)
+    begun("b")
+    assert seen == [("a", None), ("a", 1.0)]
+
+
+def test_importing_compiles_nothing(tmp_path: Path) -> None:
+    """Every module of the package, in a process with an empty cache."""
+    text = """
+import importlib, pkgutil, sys
+from fastadmm.kernels.compilation import watching
+compiled, modules = [], 0
+with watching(lambda name, seconds: compiled.append(name)):
+    import fastadmm, fastadmm.kernels, fastadmm.data_tools
+    for package in (fastadmm, fastadmm.kernels, fastadmm.data_tools):
+        for found in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
+            importlib.import_module(found.name)
+            modules += 1
+assert "numba" in sys.modules
+print(modules, compiled)
+"""
+    modules, compiled = program(text, NUMBA_CACHE_DIR=str(tmp_path)).split(" ", 1)
+    assert compiled == "[]"
+    assert int(modules) > 80
+    assert not list(tmp_path.rglob("*.nbi"))
+
+
+def test_import_is_light() -> None:
+    """The package alone imports no library at all that computes."""
+    heavy = {"numpy", "numba", "scipy", "sklearn", "pandas", "h5py", "matplotlib"}
+    assert program(f"import sys, fastadmm; print(sorted({heavy!r} & set(sys.modules)))") == "[]"
+
+
+def test_warmup_and_message(tmp_path: Path) -> None:
+    """Warmup compiles what train needs; a run that has to compile says so once, and not to machines."""
+    env = environment(NUMBA_CACHE_DIR=str(tmp_path / "cache"))
+    blocks, y, _ = make_vertical_classification(300, (4, 6), density=0.5)
+    mixed = write_blocks(tmp_path / "mixed.parts", [blocks[0].toarray(), blocks[1]], y)
+
+    def train(data: Path, *options: object) -> str:
+        out = tmp_path / "run"
+        arguments = ("train", data, "--test", data, "--out", out, "--force", "--lambda", "0.1", *options)
+        code, _, err = run_process(*arguments, env=env)
+        assert code == 0, err
+        return err
+
+    code, out, err = run_process("warmup", env=env)
+    assert (code, err) == (0, "")
+    assert "logistic.logistic_evaluate" in out
+    assert f"kept in {tmp_path / 'cache'}" in out
+    code, out, _ = run_process("warmup", "--json", env=env)
+    assert (code, json.loads(out)["compiled"]) == (0, [])
+    assert MESSAGE not in train(mixed)
+    # The squared loss's proximal operator is not on the default path, and quick to compile.
+    squared = ("--loss", "squared", "--scheme", "sharing")
+    err = train(mixed, *squared)
+    assert err.count(MESSAGE) == 1
+    assert f"fastadmm: {MESSAGE}" in err
+    assert MESSAGE not in train(mixed, "--loss", "squared_hinge", "--json")
+
+
+@pytest.mark.slow
+def test_warmup_all_leaves_no_kernel_out(tmp_path: Path) -> None:
+    env = environment(NUMBA_CACHE_DIR=str(tmp_path))
+    command = [sys.executable, "-P", "-c", "from fastadmm.cli.app import main; main()"]
+    command += ["warmup", "--all", "--json"]
+    finished = subprocess.run(command, env=env, capture_output=True, text=True, check=True)
+    compiled = {entry["kernel"] for entry in json.loads(finished.stdout)["compiled"]}
+    text = """
+import importlib, pkgutil
+import fastadmm.kernels
+for found in pkgutil.iter_modules(fastadmm.kernels.__path__):
+    module = importlib.import_module("fastadmm.kernels." + found.name)
+    for name, value in vars(module).items():
+        if hasattr(value, "py_func") and value.py_func.__module__ == module.__name__:
+            if value.targetoptions.get("nogil"):
+                print(f"{found.name}.{name}")
+"""
+    assert compiled == set(program(text).split())
