@@ -24,8 +24,8 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 import numba
-from fastadmm.kernels import compilation
 from fastadmm.kernels.cache import cache_directory
+from fastadmm.kernels.compilation import begun, done
 from numba import njit
 from numba.core import event
 
@@ -73,13 +73,13 @@ class _Listener(event.Listener):
         if self.depth == 1:
             self.begin = time.perf_counter()
             if self._name(happened).startswith("fastadmm.kernels."):
-                compilation.begun(self._name(happened).removeprefix("fastadmm.kernels."))
+                begun(self._name(happened).removeprefix("fastadmm.kernels."))
 
     def on_end(self, happened: event.Event) -> None:
         self.depth -= 1
         if self.depth == 0 and self._name(happened).startswith("fastadmm.kernels."):
             name = self._name(happened).removeprefix("fastadmm.kernels.")
-            compilation.done(name, time.perf_counter() - self.begin)
+            done(name, time.perf_counter() - self.begin)
 
 
 event.register("numba:compile", _Listener())

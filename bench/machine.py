@@ -1,0 +1,44 @@
+"""What timings were taken on: no names, no paths."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import readme
+
+__all__ = ["describe_machine", "revision"]
+
+
+def describe_machine() -> dict[str, Any]:
+    """Processor, cores, memory and versions, also of the peers that are installed."""
+    found = readme.describe_machine()
+    peers = {"SciPy": "scipy", "LIBLINEAR": "liblinear-official", "snapml": "snapml"}
+    for name, package in peers.items():
+        try:
+            found["versions"][name] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            found["versions"][name] = None
+    information = Path("/proc/meminfo")
+    if information.exists():
+        kilobytes = int(information.read_text().split("MemTotal:")[1].split()[0])
+        found["memory_gb"] = round(kilobytes / 1e6)
+    return found
+
+
+def revision() -> str | None:
+    """Commit of the sources, with ``+`` where they were changed since; None outside a repository."""
+    try:
+        commit = _git("rev-parse", "--short=12", "HEAD")
+        changed = _git("status", "--porcelain", "--", "../fastadmm", "../kernels", "../data_tools")
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    return commit + ("+" if changed else "")
+
+
+def _git(*arguments: str) -> str:
+    command = ["git", *arguments]
+    done = subprocess.run(command, cwd=Path(__file__).parent, capture_output=True, text=True, check=True)
+    return done.stdout.strip()
