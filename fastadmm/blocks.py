@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -98,6 +98,30 @@ class FeatureBlock(ABC):
     def column_squares(self, engine: Engine) -> Array:
         """Diagonal of the Gram matrix, of shape (d,)."""
 
+    def walk(self, ranges: Sequence[Rows]) -> Generator[tuple[Rows, Any], None, None]:
+        """Tiles of the given consecutive ranges of rows; each is valid until the next is asked for."""
+        raise NotImplementedError
+
+    def cost(self, rows: Rows) -> Array:
+        """Bytes of a tile from the first row up to each border between rows, of shape (stop - start + 1,)."""
+        raise NotImplementedError
+
+    def tile_product(self, tile: Any, x: Array, out: Array) -> None:
+        """Write a tile's rows of ``D x`` to ``out`` of shape (rows,)."""
+        raise NotImplementedError
+
+    def empty_images(self) -> Array:
+        """Zero sums for :meth:`add_images`."""
+        raise NotImplementedError
+
+    def add_images(self, tile: Any, vectors: Array, out: Array) -> None:
+        """Add a tile's share of the images of three vectors, of shape (3, rows)."""
+        raise NotImplementedError
+
+    def split_images(self, sums: Array) -> Array:
+        """Images of shape (3, d), each contiguous, from complete sums."""
+        raise NotImplementedError
+
     def _gram_pieces(self) -> list[tuple[int, int]]:
         d = self.shape[1]
         return row_ranges(self.shape[0], max(1, min(4, _GRAM_BUDGET // max(8 * d * d, 1))))
@@ -122,6 +146,25 @@ class DenseBlock(FeatureBlock):
         """Rows ``rows`` in order, as matrices of whole tiles; each is valid until the next is asked for."""
         for start, stop in dense_tiles(rows, self.shape[1]):
             yield (start, stop), self.matrix[start:stop]
+
+    def walk(self, ranges: Sequence[Rows]) -> Generator[tuple[Rows, Array], None, None]:
+        for start, stop in ranges:
+            yield (start, stop), self.matrix[start:stop]
+
+    def cost(self, rows: Rows) -> Array:
+        return 8 * self.shape[1] * np.arange(rows[1] - rows[0] + 1)
+
+    def tile_product(self, tile: Array, x: Array, out: Array) -> None:
+        np.dot(tile, x, out=out)
+
+    def empty_images(self) -> Array:
+        return np.zeros((3, self.shape[1]))
+
+    def add_images(self, tile: Array, vectors: Array, out: Array) -> None:
+        out += vectors @ tile
+
+    def split_images(self, sums: Array) -> Array:
+        return sums
 
     def product(self, x: Array, engine: Engine) -> Array:
         out = np.empty(self.shape[0])
@@ -219,6 +262,30 @@ class CSRBlock(FeatureBlock):
         """Rows ``rows`` in order, as (indptr, indices, data) of whole tiles; each valid until the next."""
         for start, stop in csr_tiles(rows, self.indptr):
             yield (start, stop), (self.indptr[start : stop + 1], self.indices, self.data)
+
+    def walk(self, ranges: Sequence[Rows]) -> Generator[tuple[Rows, tuple[Array, Array, Array]], None, None]:
+        for start, stop in ranges:
+            yield (start, stop), (self.indptr[start : stop + 1], self.indices, self.data)
+
+    def cost(self, rows: Rows) -> Array:
+        own = self.indptr[rows[0] : rows[1] + 1]
+        return 12 * (own - own[0]) + 8 * np.arange(len(own))
+
+    def tile_product(self, tile: tuple[Array, Array, Array], x: Array, out: Array) -> None:
+        from fastadmm.kernels.csr import csr_product
+
+        csr_product(*tile, x, out, 0, len(out))
+
+    def empty_images(self) -> Array:
+        return np.zeros((self.shape[1], 3))
+
+    def add_images(self, tile: tuple[Array, Array, Array], vectors: Array, out: Array) -> None:
+        from fastadmm.kernels.sweep import csr_accumulate_images
+
+        csr_accumulate_images(*tile, vectors, out, 0, vectors.shape[1])
+
+    def split_images(self, sums: Array) -> Array:
+        return np.ascontiguousarray(sums.T)
 
     def product(self, x: Array, engine: Engine) -> Array:
         from fastadmm.kernels.csr import csr_product

@@ -17,6 +17,7 @@ from fastadmm.constraints import AllSpace, Constraint
 from fastadmm.engine import Engine
 from fastadmm.penalty import PartyPenalty
 from fastadmm.regularizers import Regularizer, SquaredL2
+from fastadmm.target_images import TargetImages
 from fastadmm.xupdate.choose import choose_penalised
 
 __all__ = ["Certificate", "Party"]
@@ -64,6 +65,8 @@ class Party:
         x_m, the last answer; zero at the start.
     reason : str
         Why this x-update was chosen.
+    target_images : TargetImages or None
+        Where rounds read the data once, see :mod:`fastadmm.coordinator.sweep`.
     """
 
     def __init__(
@@ -87,6 +90,7 @@ class Party:
         self._dual = np.zeros(block.shape[1])
         self.weights = np.zeros(block.shape[1])
         self._target_image: np.ndarray | None = None
+        self.target_images: TargetImages | None = None
 
     def look_ahead(self, vectors: Sequence[np.ndarray], target: np.ndarray | None) -> None:
         """Make in one pass what the rest of a round and the next x-update need of the block.
@@ -144,6 +148,28 @@ class Party:
         self.weights = self.update.solve(w, self.regularization / scaled_penalty, self.weights, self.engine)
         self.block.know([])
         return self.block.product(self.weights, self.engine)
+
+    def update_weights(self, w: np.ndarray | None, scaled_penalty: float) -> np.ndarray:
+        """The x-update without its message, from the image of the target where that is known.
+
+        Parameters
+        ----------
+        w : ndarray of shape (N,) or None
+            Public target; needed where the image is not known.
+        scaled_penalty : float
+            As in :meth:`step`.
+
+        Returns
+        -------
+        ndarray of shape (d,)
+        """
+        image = self.target_images.current if self.target_images is not None else None
+        if w is None:
+            w = np.empty(0)  # stands for the target: only its image is looked at
+        self.block.know([] if image is None else [(w, image)])
+        self.weights = self.update.solve(w, self.regularization / scaled_penalty, self.weights, self.engine)
+        self.block.know([])
+        return self.weights
 
     def certify(self, gradient: np.ndarray, pull: np.ndarray) -> Certificate:
         r"""This party's share of the duality gap and of V^t, for squared l2 without a set.

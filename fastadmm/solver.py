@@ -408,10 +408,10 @@ def _make_method(problem: Problem, options: SolverOptions, engine: Engine) -> Me
             problem, engine, lambda: _make_admm(problem, options, engine, get_scheme("sharing"))
         )
     if name == SUBSPACE and not problem.convex:
-        return DescentSubspaceMethod(problem, engine)
+        return DescentSubspaceMethod(problem, engine, options.history)
     if name == SUBSPACE:
         if problem.loss.vector:
-            return MultinomialMethod(problem, engine)
+            return MultinomialMethod(problem, engine, options.history)
         return (
             SubspaceMethod(problem, engine, options.history)
             if problem.loss.smooth

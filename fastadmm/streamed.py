@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, TypeVar
 
@@ -23,6 +23,9 @@ from fastadmm.tiles import TILE_BYTES, TILE_ENTRIES, Rows, csr_tiles, dense_tile
 __all__ = ["BufferPool", "StreamedCSR", "StreamedDense", "buffer_bytes", "load_block", "stream_block"]
 
 _Tile = TypeVar("_Tile")
+
+#: Row pointers, indices and values of some rows.
+_SparseTile = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 #: Page-aligned buffers spare the system a partial page at both ends.
 _ALIGNMENT = 4096
@@ -84,7 +87,7 @@ class _Stream:
 
     def ahead(
         self, ranges: Iterator[Rows], size: int, read: Callable[[Rows, np.ndarray], _Tile]
-    ) -> Iterator[tuple[Rows, _Tile]]:
+    ) -> Generator[tuple[Rows, _Tile], None, None]:
         """Read ranges in turn, each into one of two buffers while the one before is in use.
 
         Parameters
@@ -152,7 +155,15 @@ class StreamedDense(DenseBlock):
 
     def tiles(self, rows: Rows) -> Iterator[tuple[Rows, np.ndarray]]:
         d = self.shape[1]
-        size = _buffer_size(_dense_values(d), self._dtype.itemsize)
+        return self._read(dense_tiles(rows, d), _dense_values(d))
+
+    def walk(self, ranges: Sequence[Rows]) -> Generator[tuple[Rows, np.ndarray], None, None]:
+        return self._read(iter(ranges), max(stop - start for start, stop in ranges) * self.shape[1])
+
+    def _read(self, ranges: Iterator[Rows], largest: int) -> Generator[tuple[Rows, np.ndarray], None, None]:
+        """Tiles of given ranges, of at most so many values each."""
+        d = self.shape[1]
+        size = _buffer_size(largest, self._dtype.itemsize)
 
         def read(part: Rows, buffer: np.ndarray) -> np.ndarray:
             count = (part[1] - part[0]) * d
@@ -160,7 +171,7 @@ class StreamedDense(DenseBlock):
             self.stream.reader.read_into("X", *part, stored)
             return _as_float64(stored, buffer, _aligned(stored.nbytes)).reshape(-1, d)
 
-        return self.stream.ahead(dense_tiles(rows, d), size, read)
+        return self.stream.ahead(ranges, size, read)
 
 
 class StreamedCSR(CSRBlock):
@@ -187,12 +198,20 @@ class StreamedCSR(CSRBlock):
     def to_scipy(self) -> Any:
         raise TypeError("a streamed block is never whole in memory")
 
-    def tiles(self, rows: Rows) -> Iterator[tuple[Rows, tuple[np.ndarray, np.ndarray, np.ndarray]]]:
+    def tiles(self, rows: Rows) -> Iterator[tuple[Rows, _SparseTile]]:
+        return self._read(csr_tiles(rows, self.indptr), self._longest)
+
+    def walk(self, ranges: Sequence[Rows]) -> Generator[tuple[Rows, _SparseTile], None, None]:
+        largest = max(int(self.indptr[stop] - self.indptr[start]) for start, stop in ranges)
+        return self._read(iter(ranges), largest)
+
+    def _read(self, ranges: Iterator[Rows], largest: int) -> Generator[tuple[Rows, _SparseTile], None, None]:
+        """Tiles of given ranges, of at most so many entries each."""
         indptr, reader = self.indptr, self.stream.reader
         types = [reader.dtypes["X/data"], reader.dtypes["X/indices"]]
-        size = _buffer_size(self._longest, types[0].itemsize, types[1].itemsize)
+        size = _buffer_size(largest, types[0].itemsize, types[1].itemsize)
 
-        def read(part: Rows, buffer: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        def read(part: Rows, buffer: np.ndarray) -> _SparseTile:
             own = indptr[part[0] : part[1] + 1]
             first, last = int(own[0]), int(own[-1])
             count = last - first
@@ -203,7 +222,7 @@ class StreamedCSR(CSRBlock):
             data = _as_float64(stored, buffer, _aligned(indices.nbytes) + _aligned(stored.nbytes))
             return own - first, unsigned_indices(indices, self.shape[1]), data
 
-        return self.stream.ahead(csr_tiles(rows, indptr), size, read)
+        return self.stream.ahead(ranges, size, read)
 
 
 def _as_float64(stored: np.ndarray, buffer: np.ndarray, place: int) -> np.ndarray:

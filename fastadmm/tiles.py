@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-__all__ = ["TILE_BYTES", "TILE_ENTRIES", "Rows", "csr_tiles", "dense_tiles"]
+__all__ = ["TILE_BYTES", "TILE_ENTRIES", "Rows", "common_tiles", "csr_tiles", "dense_tiles"]
 
 #: A half-open range of rows.
 Rows = tuple[int, int]
@@ -64,3 +64,29 @@ def csr_tiles(rows: Rows, indptr: np.ndarray) -> Iterator[Rows]:
         stop = min(max(fitting, start + 1), start + TILE_BYTES // 8, end)
         yield start, stop
         start = stop
+
+
+def common_tiles(rows: Rows, cost: np.ndarray) -> list[Rows]:
+    """Cut a range of rows for a sweep over several matrices at once.
+
+    Parameters
+    ----------
+    rows : (int, int)
+        Half-open range.
+    cost : ndarray of int, shape (stop - start + 1,)
+        Bytes of all matrices from the first row up to each border between rows.
+
+    Returns
+    -------
+    list of (int, int)
+        Consecutive ranges of at most :data:`TILE_BYTES` together, or one row.
+    """
+    start, end = rows
+    ranges: list[Rows] = []
+    while start < end:
+        reach = cost[start - rows[0]] + TILE_BYTES
+        fitting = int(np.searchsorted(cost, reach, side="right")) - 1
+        stop = min(max(rows[0] + fitting, start + 1), end)
+        ranges.append((start, stop))
+        start = stop
+    return ranges

@@ -425,6 +425,17 @@ def test_merging_the_oldest_directions_keeps_model_and_descent(monkeypatch):
     np.testing.assert_allclose(solver.coordinator.point.total, total.ravel(), atol=1e-9)
 
 
+@pytest.mark.parametrize("history", [1, 3])
+def test_history_is_obeyed(history):
+    X, y = load_digits(return_X_y=True)
+    problem = make_problem(np.array_split(X / 16.0, 2, axis=1), y, loss="multinomial", lam=1e-3)
+    solver = Solver(problem, SolverOptions(gap=0.0, history=history))
+    values = [solver.round().objective for _ in range(9)]
+    assert solver.coordinator.messages.shape[1] == 2 * max(2, history)
+    assert solver.coordinator._store.shape[1] == 2 * (max(2, history) + 1)
+    assert all(b <= a * (1 + 1e-14) for a, b in pairwise(values))
+
+
 def test_directions_fit_the_memory():
     assert class_directions_per_party(2, 1000, 10) == 64
     assert class_directions_per_party(2, 60000, 10) * 60000 * 10 * 8 * 2 <= 2**30

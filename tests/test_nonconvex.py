@@ -514,6 +514,19 @@ def test_subspace_never_gets_worse(seed, case):
             before = record.objective
 
 
+def test_history_is_obeyed():
+    X, y = problem_data("tukey")
+    problem = make_problem(np.array_split(X, 2, axis=1), y, loss="tukey", lam=1e-2)
+    solver = Solver(problem, SolverOptions(n_threads=1, history=3))
+    before = math.inf
+    for _ in range(12):
+        record = solver.round()
+        if not solver.method.starting:
+            assert record.objective <= before * (1 + 1e-14)
+            before = record.objective
+    assert len(solver.coordinator.messages) == 6
+
+
 def test_few_rounds_against_many():
     """Measured: a handful of rounds in ``subspace``, hundreds in ``sharing``, for the same model."""
     X, y = problem_data("tukey")

@@ -210,7 +210,7 @@ def test_tiles_cover_every_row_once():
     ("options", "passes"),
     [
         ({"scheme": "sharing"}, 2),
-        ({"scheme": "sharing", "intercept": False}, 2),
+        ({"scheme": "sharing", "intercept": False}, 1),
         ({"scheme": "jacobi", "penalty": 1.0}, 2),
         ({"scheme": "sharing", "x_update": "kernel"}, 3),
         ({"scheme": "gauss-seidel"}, 3),
@@ -234,7 +234,12 @@ def test_passes_of_a_round(monkeypatch, options, passes):
             read.append(self)
             return plain(self, rows)
 
+        def walk(self, ranges, plain=kind.walk):
+            read.append(self)
+            return plain(self, ranges)
+
         monkeypatch.setattr(kind, "tiles", tiles)
+        monkeypatch.setattr(kind, "walk", walk)
 
     def run() -> list[np.ndarray]:
         solver = Solver(problem, SolverOptions(**options, n_threads=1))
@@ -250,7 +255,7 @@ def test_passes_of_a_round(monkeypatch, options, passes):
     together = run()
     # Later rounds: without set-up, metrics and extrapolations that were taken back.
     assert min(counts[2:]) == [passes, passes]
-    if options["scheme"] != "subspace":
+    if options["scheme"] != "subspace" and passes > 1:
         monkeypatch.setattr(AdmmMethod, "_look_ahead", lambda self, vectors: None)
         for a, b in zip(together, run(), strict=True):
             np.testing.assert_array_equal(a, b)

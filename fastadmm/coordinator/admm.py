@@ -20,9 +20,11 @@ from fastadmm.coordinator.stationarity import (
     model_measure,
     start_point,
 )
+from fastadmm.coordinator.sweep import Sweep, suits_sweep
 from fastadmm.engine import Engine
 from fastadmm.party import Party
 from fastadmm.problem import Problem
+from fastadmm.target_images import TargetImages
 
 __all__ = ["AdmmMethod"]
 
@@ -62,6 +64,10 @@ class AdmmMethod(Method):
         self.progress = Progress()
         self.parties = self._make_parties(x_update)
         self.coordinator = Coordinator(problem, scheme, penalty, engine, memory, adaptive)
+        if suits_sweep(problem, scheme, self.parties):
+            self.coordinator.sweep = Sweep(problem, scheme, self.parties, engine)
+            for party in self.parties:
+                party.target_images = TargetImages(party.block.shape[1], memory)
         self._intercept: Any = 0.0
         #: The state and penalty that the parties have looked ahead to.
         self._ahead: tuple[SharedState, float] | None = None
@@ -103,8 +109,12 @@ class AdmmMethod(Method):
             for party in self.parties:
                 party.forget_target()
         outcome = self.coordinator.round(self.parties)
-        start = self._intercept if problem.convex else self.coordinator.intercept
-        primal = self._primal(outcome.total, start)
+        if (swept := outcome.swept) is not None:
+            known = (swept.loss, swept.gradient)
+            primal = primal_value(problem, outcome.total, 0.0, self.engine, known)
+        else:
+            start = self._intercept if problem.convex else self.coordinator.intercept
+            primal = self._primal(outcome.total, start)
         self._intercept = primal.intercept
         if not problem.convex:
             return self._measure_descent(outcome, primal)
@@ -112,7 +122,8 @@ class AdmmMethod(Method):
         dual = primal.gradient if problem.loss.smooth else self.coordinator.last.u
         regulariser = sum(p.penalty_value() for p in self.parties)
         objective = primal.loss + regulariser
-        self._look_ahead([dual if problem.is_ridge else self.coordinator.last.u, outcome.pull])
+        if swept is None:
+            self._look_ahead([dual if problem.is_ridge else self.coordinator.last.u, outcome.pull])
         if problem.is_ridge:
             certificates = self.engine.map(lambda p: p.certify(dual, outcome.pull), self.parties)
             stationarity, gaps = sum(c.stationarity for c in certificates), sum(c.gap for c in certificates)
@@ -195,7 +206,10 @@ class AdmmMethod(Method):
         return saved if self.problem.convex else {**saved, "reference": self.progress.reference}
 
     def export_parties(self) -> list[dict[str, np.ndarray]]:
-        return [{"weights": party.weights} for party in self.parties]
+        return [
+            {"weights": p.weights, **(p.target_images.export() if p.target_images is not None else {})}
+            for p in self.parties
+        ]
 
     def restore(self, saved: dict[str, Any], parties: list[dict[str, np.ndarray]]) -> None:
         self.coordinator.restore(saved)
@@ -207,3 +221,5 @@ class AdmmMethod(Method):
             if weights.shape != party.weights.shape:
                 raise ValueError("weights")
             party.weights = weights
+            if party.target_images is not None:
+                party.target_images.restore(state)

@@ -13,10 +13,12 @@ from fastadmm.coordinator.anderson import Anderson
 from fastadmm.coordinator.penalty_rule import PenaltyRule
 from fastadmm.coordinator.schemes import Scheme, collect_messages
 from fastadmm.coordinator.state import SharedState
+from fastadmm.coordinator.sweep import Sweep, Swept
 from fastadmm.coordinator.z_update import update_z_u
 from fastadmm.engine import Engine
 from fastadmm.party import Party
 from fastadmm.problem import Problem
+from fastadmm.target_images import Turn
 
 __all__ = ["Coordinator", "RoundOutcome", "acceleration_memory"]
 
@@ -66,6 +68,8 @@ class RoundOutcome:
         ``<u, S - z>`` and ``|S - z|^2``.
     accelerated : bool
         Whether the round started from an extrapolated state.
+    swept : Swept or None
+        What a round in one read knows beside.
     """
 
     total: np.ndarray
@@ -74,6 +78,7 @@ class RoundOutcome:
     dual_residual: float
     lagrangian_terms: tuple[float, float]
     accelerated: bool
+    swept: Swept | None = None
 
 
 class Coordinator:
@@ -101,6 +106,8 @@ class Coordinator:
         The last result that the safeguard accepted: where to go back to.
     intercept : float
         b of the last z-update.
+    sweep : Sweep or None
+        Runs the rounds in one read of the data, where that is possible.
     """
 
     def __init__(
@@ -118,6 +125,8 @@ class Coordinator:
         self.state = SharedState(m, n)
         self.reached = self.last = self.state
         self.intercept: Any = 0.0
+        self.sweep: Sweep | None = None
+        self._turn: Turn | None = Turn()
         self.anderson: Anderson | None = None
         self.extrapolated = False
         self.n_extrapolations = 0
@@ -140,12 +149,18 @@ class Coordinator:
         """Run one round: x-updates, z- and u-update, and the choice of the next state."""
         problem, state, r = self.problem, self.state, self.penalty
         new = state.empty_like()
-        collect_messages(self.scheme, parties, state, r, self.engine, new.messages)
-        total = new.total()
-        new.z[:] = state.z  # warm start of the z-update
-        self.intercept = update_z_u(problem, total, state.u, r, new.z, new.u, self.intercept, self.engine)
-        mismatch = total - new.z
-        pull = new.u + r * mismatch
+        swept = None
+        if self.sweep is not None:
+            swept = self.sweep.run(state, new, r)
+            total, pull = swept.total, swept.pull
+            mismatch = total - new.z
+        else:
+            collect_messages(self.scheme, parties, state, r, self.engine, new.messages)
+            total = new.total()
+            new.z[:] = state.z  # warm start of the z-update
+            self.intercept = update_z_u(problem, total, state.u, r, new.z, new.u, self.intercept, self.engine)
+            mismatch = total - new.z
+            pull = new.u + r * mismatch
         outcome = RoundOutcome(
             total,
             pull,
@@ -153,11 +168,20 @@ class Coordinator:
             self._dual_residual(state, new),
             (float(new.u @ mismatch), float(mismatch @ mismatch)),
             self.extrapolated,
+            swept,
         )
         self.last = new
         self._advance(new)
         if self.rule is not None:
             self._adapt(self.rule, outcome)
+        if swept is not None:
+            for party, image in zip(parties, swept.images):
+                if party.target_images is None:
+                    continue
+                if self._turn is None:
+                    party.target_images.forget()
+                else:
+                    party.target_images.follow(self._turn, image)
         return outcome
 
     def _adapt(self, rule: PenaltyRule, outcome: RoundOutcome) -> None:
@@ -171,6 +195,7 @@ class Coordinator:
         if factor == 1.0:
             return
         self.penalty *= factor
+        self._turn = None  # targets depend on the penalty
         self.state, self.extrapolated = self.reached, False
         self.n_extrapolations, self.first_residual, self.best_residual = 0, math.nan, math.inf
         if self.anderson is not None:
@@ -196,6 +221,7 @@ class Coordinator:
 
     def _advance(self, new: SharedState) -> None:
         """Choose where the next round starts: the new state, or one extrapolated from it."""
+        self._turn = Turn()
         if self.anderson is None:
             self.state = self.reached = new
             return
@@ -208,10 +234,12 @@ class Coordinator:
             self.state = self.reached
             self.anderson.reset()
             self.extrapolated = False
+            self._turn = Turn(taken_back=True)
             return
         self.best_residual = min(self.best_residual, norm)
         self.reached = new
         vector = self.anderson.extrapolate(new.vector, residual)
+        self._turn = Turn(slot=self.anderson.slot, weights=self.anderson.weights)
         self.extrapolated = vector is not None
         if vector is None:
             self.state = new

@@ -169,6 +169,8 @@ class DescentSubspaceMethod(SubspaceMethod):
     ----------
     problem : Problem
     engine : Engine
+    directions : int, optional
+        As in :class:`fastadmm.coordinator.subspace.SubspaceMethod`.
 
     Attributes
     ----------
@@ -176,9 +178,9 @@ class DescentSubspaceMethod(SubspaceMethod):
         Whether rounds still minimise the convex loss.
     """
 
-    def __init__(self, problem: Problem, engine: Engine) -> None:
-        super().__init__(problem, engine)
-        self.coordinator = DescentCoordinator(problem, engine)
+    def __init__(self, problem: Problem, engine: Engine, directions: int | None = None) -> None:
+        super().__init__(problem, engine, directions)
+        self.coordinator = DescentCoordinator(problem, engine, directions)
         self.progress = Progress()
         self._set_starting(True)
 

@@ -72,6 +72,8 @@ class MultinomialCoordinator:
     problem : Problem
         With the multinomial loss.
     engine : Engine
+    directions : int, optional
+        Most directions a party keeps; :func:`class_directions_per_party` by default.
 
     Attributes
     ----------
@@ -87,8 +89,9 @@ class MultinomialCoordinator:
         Mean curvature over the classes that the parties have factorised.
     """
 
-    def __init__(self, problem: Problem, engine: Engine) -> None:
+    def __init__(self, problem: Problem, engine: Engine, directions: int | None = None) -> None:
         self.problem, self.engine = problem, engine
+        self.most_directions = directions
         classes = problem.n_outputs
         self._store = np.empty((classes, 0, problem.n_samples))
         self.owner = np.empty(0, dtype=np.int64)
@@ -187,11 +190,19 @@ class MultinomialCoordinator:
         self.n_factorisations += 1
         return True
 
+    def _limit(self, n_parties: int) -> int:
+        """Most directions per party."""
+        problem = self.problem
+        limit = class_directions_per_party(n_parties, problem.n_samples, problem.n_outputs)
+        return limit if self.most_directions is None else min(limit, max(2, self.most_directions))
+
     def _append(self, m: int, message: Array) -> None:
         k = len(self.owner)
         if k == self._store.shape[1]:
-            limit = len(self.point.coefficients)
-            grown = np.empty((limit, max(8, k + max(2, k // 4)), self.problem.n_samples))
+            # For all that there can be, at once: memory is taken when it is written to, and nothing is moved.
+            parties = self.problem.n_parties
+            most = parties * (self._limit(parties) + 1)
+            grown = np.empty((len(self.point.coefficients), max(k + 1, most), self.problem.n_samples))
             grown[:, :k] = self._store
             self._store = grown
         self._store[:, k] = message
@@ -201,7 +212,7 @@ class MultinomialCoordinator:
     def _compress(self, parties: Sequence[ClassDirectionParty]) -> None:
         """Merge the two oldest directions of every party that has too many, class by class."""
         problem = self.problem
-        limit = class_directions_per_party(len(parties), problem.n_samples, problem.n_outputs)
+        limit = self._limit(len(parties))
         for m, party in enumerate(parties):
             columns = np.flatnonzero(self.owner == m)
             if len(columns) <= limit:
@@ -229,19 +240,21 @@ class MultinomialMethod(Method):
     ----------
     problem : Problem
     engine : Engine
+    directions : int, optional
+        Most directions a party keeps; :func:`class_directions_per_party` by default.
     """
 
     name = "subspace"
     convergent = True
 
-    def __init__(self, problem: Problem, engine: Engine) -> None:
+    def __init__(self, problem: Problem, engine: Engine, directions: int | None = None) -> None:
         multinomial_of(problem)
         self.problem, self.engine = problem, engine
         self.parties = [
             ClassDirectionParty(name, block, problem.regularization, engine, problem.n_outputs)
             for name, block in zip(problem.names, problem.blocks)
         ]
-        self.coordinator = MultinomialCoordinator(problem, engine)
+        self.coordinator = MultinomialCoordinator(problem, engine, directions)
 
     def prepare(self) -> float:
         for party in self.parties:

@@ -14,6 +14,7 @@ from fastadmm.coordinator.multinomial import class_directions_per_party
 from fastadmm.coordinator.proximal import points_per_party
 from fastadmm.coordinator.schemes import get_scheme
 from fastadmm.coordinator.subspace import directions_per_party
+from fastadmm.coordinator.sweep import MOST_PARTIES
 from fastadmm.direction_party import choose_metric_solver
 from fastadmm.engine import MAX_PIECES
 from fastadmm.errors import ConfigError, InputError
@@ -265,14 +266,16 @@ def make_plan(
         convex and regularizer.separable and n_outputs == 1 and m <= MOST_HULLS,
     )
     shapes = [(n_samples, p.n_features) for p in parties]
+    sweeps = False
     if scheme == SUBSPACE:
         densities = [1.0 if p.nnz is None else p.nnz / max(1, n_samples * p.n_features) for p in parties]
         solvers = [choose_metric_solver(*block)[0] for block in zip(shapes, densities)]
         passes = [3 if s == "kernel" else 2 for s in solvers]
         matrices = _metric_bytes(shapes, solvers, min(n_threads, m))
         most, least = directions_per_party(m), _LEAST_DIRECTIONS
-        if n_outputs > 1:  # decided by shape alone
-            most = least = class_directions_per_party(m, n_samples, n_outputs)
+        if n_outputs > 1:
+            most = class_directions_per_party(m, n_samples, n_outputs)
+            least = min(least, most)
     elif scheme == PROXIMAL:
         solvers = [update_name(*shape, config.x_update, ridge) for shape in shapes]
         passes = [5 + (2 * _CG_STEPS if s == "proximal" else 0) for s in solvers]
@@ -283,15 +286,20 @@ def make_plan(
         # One for the messages; one for the certificate together with the next x-update, where parties work
         # in parallel and from D'w; see fastadmm.party.Party.look_ahead.
         parallel = get_scheme(scheme).parallel
+        at_once = parallel and convex and not config.intercept and n_outputs == 1 and m <= MOST_PARTIES
+        if at_once and config.privacy.mode == "none" and set(solvers) == {"gram"}:
+            sweeps = True  # one read does everything, see fastadmm.coordinator.sweep
         passes = [
-            2 + (not parallel or s == "kernel") + (2 * _CG_STEPS if s in ("cg", "proximal") else 0)
+            1
+            if sweeps
+            else 2 + (not parallel or s == "kernel") + (2 * _CG_STEPS if s in ("cg", "proximal") else 0)
             for s in solvers
         ]
         matrices = sum(preparation_bytes(*shape, config.x_update, ridge) for shape in shapes)
         asked = get_scheme(scheme)
         accelerate = asked.accelerated if config.acceleration == "auto" else config.acceleration == "anderson"
         most, least = (acceleration_memory(m, n_samples * n_outputs) if accelerate and convex else 0), 0
-    if config.history is not None and scheme != PROXIMAL and (scheme != SUBSPACE or n_outputs == 1):
+    if config.history is not None and scheme != PROXIMAL:
         most = least = min(most, config.history)
     blocks = [*parties, *test]
     held = [_memory_bytes(p) for p in blocks]
@@ -316,7 +324,9 @@ def make_plan(
         if limit is None or fixed.total <= limit:
             streamed[:] = [False] * len(blocks)
             return fixed
-        buffers = max(buffer_bytes(p, n_threads) for p in blocks)
+        # A sweep reads all parties at once.
+        together = sum if sweeps else max
+        buffers = together(buffer_bytes(p, n_threads) for p in blocks)
         data = sum(_pointer_bytes(p) for p in blocks)
         fixed = replace(fixed, buffers=buffers, data=data)
         streamed[:] = [True] * len(blocks)

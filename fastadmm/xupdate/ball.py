@@ -26,6 +26,7 @@ class GramBall(PenalisedUpdate):
     """
 
     name: ClassVar[str] = "ball"
+    by_image: ClassVar[bool] = True
 
     def prepare(self, engine: Engine) -> None:
         values, self._vectors = scipy.linalg.eigh(

@@ -106,6 +106,7 @@ class GramProximalGradient(ProximalGradient):
     """The same with the Gram matrix, so that a step costs d x d whatever N is; solved more exactly."""
 
     name: ClassVar[str] = "gram-proximal"
+    by_image: ClassVar[bool] = True
     reduction: ClassVar[float] = 1e-9
     max_steps: ClassVar[int] = 1000
 

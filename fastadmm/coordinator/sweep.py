@@ -1,0 +1,179 @@
+r"""A round of ADMM in one read of the data: tiles of all parties pass once, and everything is done there.
+
+Possible where nothing but the x-updates couples rows: parties that answer side
+by side from :math:`D_m^\top w_m` alone, and no intercept, whose equation in the
+z-update sums over all rows. Then per tile, while it is in the cache: messages,
+z- and u-update, loss and gradient, next targets, and the images of all three
+vectors that the certificate and the next x-update ask for. Targets of
+extrapolated states come from stored images (:mod:`fastadmm.target_images`).
+
+Tiles are cut for all parties together and depend on the data alone. So results
+are the same for any number of threads and wherever the data are, and differ
+from a round in two passes by rounding: sums run over other tiles.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import ExitStack, closing
+from dataclasses import dataclass
+
+import numpy as np
+
+from fastadmm.blocks import CSRBlock, DenseBlock
+from fastadmm.coordinator.schemes import Scheme, correction
+from fastadmm.coordinator.state import SharedState
+from fastadmm.engine import Engine, row_ranges
+from fastadmm.party import Party
+from fastadmm.problem import Problem
+from fastadmm.tiles import Rows, common_tiles
+
+__all__ = ["MOST_PARTIES", "Sweep", "Swept", "suits_sweep"]
+
+Array = np.ndarray
+
+#: With more parties, a party's share of a tile is too small to be worth its calls.
+MOST_PARTIES = 8
+
+#: Bytes per row that a tile needs beside the data: vectors of one number per sample, and of one per party.
+_VECTORS, _PARTY_VECTORS = 10 * 8, 5 * 8
+
+
+@dataclass(frozen=True)
+class Swept:
+    """What a sweep left behind, beside messages, z and u.
+
+    Attributes
+    ----------
+    total : ndarray of shape (N,)
+        S, the sum of the new messages.
+    pull : ndarray of shape (N,)
+        ``u + r (S - z)``.
+    loss : float
+        Summed loss at S.
+    gradient : ndarray of shape (N,)
+        Its gradient.
+    images : list of ndarray of shape (d,)
+        Of each party's target at the new state.
+    """
+
+    total: Array
+    pull: Array
+    loss: float
+    gradient: Array
+    images: list[Array]
+
+
+def suits_sweep(problem: Problem, scheme: Scheme, parties: Sequence[Party]) -> bool:
+    """Whether rounds can be made in one read.
+
+    Parameters
+    ----------
+    problem : Problem
+    scheme : Scheme
+    parties : sequence of Party
+    """
+    return (
+        scheme.parallel
+        and problem.convex
+        and not problem.fit_intercept
+        and not problem.loss.vector
+        and len(parties) <= MOST_PARTIES
+        and all(type(p) is Party and p.update.by_image for p in parties)
+        and all(isinstance(p.block, (DenseBlock, CSRBlock)) for p in parties)
+    )
+
+
+class Sweep:
+    """Runs rounds in one read.
+
+    Parameters
+    ----------
+    problem : Problem
+    scheme : Scheme
+    parties : sequence of Party
+        That :func:`suits_sweep` has accepted.
+    engine : Engine
+    """
+
+    def __init__(self, problem: Problem, scheme: Scheme, parties: Sequence[Party], engine: Engine) -> None:
+        self.problem, self.scheme, self.parties, self.engine = problem, scheme, parties, engine
+        per_row = _VECTORS + _PARTY_VECTORS * len(parties)
+        self._pieces: list[list[Rows]] = []
+        for rows in row_ranges(problem.n_samples):
+            cost = per_row * np.arange(rows[1] - rows[0] + 1)
+            for party in parties:
+                cost = cost + party.block.cost(rows)
+            self._pieces.append(common_tiles(rows, cost))
+
+    def run(self, state: SharedState, new: SharedState, penalty: float) -> Swept:
+        """One x-update of every party, the z- and u-update, and all images.
+
+        Parameters
+        ----------
+        state : SharedState
+            Where the round starts; not changed.
+        new : SharedState
+            Written.
+        penalty : float
+            r, summed scaling.
+
+        Returns
+        -------
+        Swept
+        """
+        problem, parties, tau = self.problem, self.parties, self.scheme.tau(len(self.parties))
+        weights = self._x_updates(state, penalty, tau)
+        n = problem.n_samples
+        centre, predictor, shift = np.empty(n), np.empty(n), problem.offset
+        total, pull, gradient = np.empty(n), np.empty(n), np.empty(n)
+        kernels, extra = problem.loss.kernels(), problem.loss.kernel_arguments()
+        # What the certificate takes its dual point from; see fastadmm.coordinator.admm.
+        dual = gradient if problem.loss.smooth and problem.is_ridge else new.u
+        y, s = problem.y, problem.weight
+        # Also compiles before threads ask for it.
+        from fastadmm.kernels.sweep import sweep_centres, sweep_targets
+
+        def piece(ranges: list[Rows]) -> tuple[float, list[Array]]:
+            loss, sums = 0.0, [party.block.empty_images() for party in parties]
+            vectors = np.empty((len(parties), 3, max(stop - start for start, stop in ranges)))
+            with ExitStack() as stack:
+                walks = [stack.enter_context(closing(party.block.walk(ranges))) for party in parties]
+                for pieces in zip(*walks):
+                    rows = start, stop = pieces[0][0]
+                    tiles = [tile for _, tile in pieces]
+                    for party, x, tile, message in zip(parties, weights, tiles, new.messages):
+                        party.block.tile_product(tile, x, message[start:stop])
+                    sweep_centres(
+                        new.messages, state.u, state.z, shift, penalty, total, centre, predictor, new.z, *rows
+                    )
+                    kernels.prox(centre, shift, y, s, *extra, penalty, new.z, new.u, *rows)
+                    loss += kernels.evaluate(predictor, y, s, *extra, gradient, *rows)
+                    sweep_targets(new.messages, total, new.z, new.u, dual, penalty, tau, pull, vectors, *rows)
+                    for party, tile, own, out in zip(parties, tiles, vectors, sums):
+                        party.block.add_images(tile, own[:, : stop - start], out)
+            return loss, sums
+
+        parts = self.engine.map(piece, self._pieces)
+        value = float(sum(part[0] for part in parts))
+        targets = []
+        for m, party in enumerate(parties):
+            sums = parts[0][1][m]
+            for part in parts[1:]:
+                sums += part[1][m]
+            first, second, target = party.block.split_images(sums)
+            party.block.know([(dual, first), (pull, second)])
+            targets.append(target.copy())
+        return Swept(total, pull, value, gradient, targets)
+
+    def _x_updates(self, state: SharedState, penalty: float, tau: float) -> list[Array]:
+        """New weights of every party: from a known image, or from one more read."""
+        common = None
+        if any(party.target_images is None or party.target_images.current is None for party in self.parties):
+            common = correction(self.scheme, len(self.parties), state, penalty)
+
+        def work(m: int) -> Array:
+            target = None if common is None else state.messages[m] - common
+            return self.parties[m].update_weights(target, tau * penalty)
+
+        return self.engine.map(work, range(len(self.parties)))
