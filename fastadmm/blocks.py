@@ -114,8 +114,8 @@ class FeatureBlock(ABC):
         """Zero sums for :meth:`add_images`."""
         raise NotImplementedError
 
-    def add_images(self, tile: Any, vectors: Array, out: Array) -> None:
-        """Add a tile's share of the images of three vectors, of shape (3, rows)."""
+    def add_images(self, tile: Any, vectors: Array, rows: int, out: Array) -> None:
+        """Add a tile's share of the images of three vectors, of shape (3, at least rows), to their sums."""
         raise NotImplementedError
 
     def split_images(self, sums: Array) -> Array:
@@ -160,8 +160,8 @@ class DenseBlock(FeatureBlock):
     def empty_images(self) -> Array:
         return np.zeros((3, self.shape[1]))
 
-    def add_images(self, tile: Array, vectors: Array, out: Array) -> None:
-        out += vectors @ tile
+    def add_images(self, tile: Array, vectors: Array, rows: int, out: Array) -> None:
+        out += vectors[:, :rows] @ tile
 
     def split_images(self, sums: Array) -> Array:
         return sums
@@ -279,10 +279,10 @@ class CSRBlock(FeatureBlock):
     def empty_images(self) -> Array:
         return np.zeros((self.shape[1], 3))
 
-    def add_images(self, tile: tuple[Array, Array, Array], vectors: Array, out: Array) -> None:
+    def add_images(self, tile: tuple[Array, Array, Array], vectors: Array, rows: int, out: Array) -> None:
         from fastadmm.kernels.sweep import csr_accumulate_images
 
-        csr_accumulate_images(*tile, vectors, out, 0, vectors.shape[1])
+        csr_accumulate_images(*tile, vectors, out, 0, rows)
 
     def split_images(self, sums: Array) -> Array:
         return np.ascontiguousarray(sums.T)

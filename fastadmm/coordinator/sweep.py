@@ -151,7 +151,7 @@ class Sweep:
                     loss += kernels.evaluate(predictor, y, s, *extra, gradient, *rows)
                     sweep_targets(new.messages, total, new.z, new.u, dual, penalty, tau, pull, vectors, *rows)
                     for party, tile, own, out in zip(parties, tiles, vectors, sums):
-                        party.block.add_images(tile, own[:, : stop - start], out)
+                        party.block.add_images(tile, own, stop - start, out)
             return loss, sums
 
         parts = self.engine.map(piece, self._pieces)

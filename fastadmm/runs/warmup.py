@@ -107,6 +107,7 @@ def _settings() -> Iterator[dict[str, Any]]:
     yield {"kind": "classification", "constraint": "nonnegative"}
     yield {"kind": "classification", "constraint": "ball:1"}
     yield {"kind": "classification", "x_update": "cg", "scheme": "sharing"}
+    yield {"kind": "classification", "scheme": "sharing", "intercept": False}  # rounds in one read
     yield {
         "kind": "classification",
         "privacy": {"mode": "message", "epsilon": 5.0, "public_scaling": True},
