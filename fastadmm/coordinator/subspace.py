@@ -40,7 +40,7 @@ _METRIC_DRIFT = 0.5
 _RESERVED_BYTES = 1 << 31
 
 #: In the span the gap is closed to this share of what it was at the start of the round.
-_SPAN_ACCURACY = 1e-4
+_SPAN_ACCURACY = 1e-3
 
 
 def directions_per_party(n_parties: int) -> int:
