@@ -235,6 +235,8 @@ class Solver:
         with self.engine.limited():
             measured = self.method.round()
             weights = self.method.weights()
+            # In here: of long vectors, a BLAS with threads of its own would take milliseconds to wake them.
+            norms = [float(np.linalg.norm(x)) for x in weights]
             test = self._test_metrics(weights)
         objective = measured.objective / w
         absolute, relative = self.bound.update(objective, measured.lower_bound / w)
@@ -255,7 +257,7 @@ class Solver:
             augmented_lagrangian=measured.augmented_lagrangian / w,
             lyapunov=measured.lyapunov,
             penalty=measured.penalty,
-            weight_norms=[float(np.linalg.norm(x)) for x in weights],
+            weight_norms=norms,
             accelerated=measured.accelerated,
             test=test,
             stationarity=measured.stationarity,
