@@ -26,11 +26,15 @@ app = typer.Typer(
 def _register() -> None:
     # Importing a command's module registers it; the modules import nothing heavy at the top.
     from importlib import import_module
+    from keyword import iskeyword
 
     for name in (*COMMANDS, *GROUPS):
-        import_module(f"fastadmm.cli.{name}")
+        import_module(f"fastadmm.cli.{name}_" if iskeyword(name) else f"fastadmm.cli.{name}")
     # A module that was imported earlier registered earlier; the order of the help is ours.
-    app.registered_commands.sort(key=lambda command: COMMANDS.index(command.callback.__name__))  # type: ignore[union-attr]
+    order = {name: place for place, name in enumerate(COMMANDS)}
+    app.registered_commands.sort(
+        key=lambda command: order[command.name or command.callback.__name__]  # type: ignore[union-attr]
+    )
 
 
 #: Order of the commands in ``--help``.
@@ -41,7 +45,11 @@ COMMANDS: tuple[str, ...] = (
     "train",
     "resume",
     "predict",
+    "combine",
     "evaluate",
+    "export",
+    "import",
+    "card",
     "report",
     "forecast",
     "privacy",

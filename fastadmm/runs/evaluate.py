@@ -42,8 +42,9 @@ def evaluate_partition(model: Path, data: Path) -> dict[str, Any]:
     )
 
     predictions = predict_partition(model, data, require_labels=True)
-    labels, trained = predictions.partition.labels, predictions.model
-    if labels is None:
+    partition, trained = predictions.partition, predictions.model
+    labels = partition.labels if partition is not None else None
+    if partition is None or labels is None:
         raise InputError(f"{shown(data)}: no labels: evaluation needs them")
     if (labels.classes is None) != (trained.classes is None):
         asked = "regression" if trained.classes is None else "classification"
@@ -65,7 +66,7 @@ def evaluate_partition(model: Path, data: Path) -> dict[str, Any]:
         del metrics["log_loss"]
     document = {
         "data": Path(data).resolve().name,
-        "n_samples": predictions.partition.n_samples,
+        "n_samples": partition.n_samples,
         "metrics": metrics,
     }
     if (Path(model) / "run.toml").exists():

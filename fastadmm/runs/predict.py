@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import csv
-from dataclasses import dataclass
+import itertools
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TextIO
 
 import numpy as np
 
 from fastadmm.losses import get_loss
-from fastadmm.store.model import Model, open_model
+from fastadmm.store.model import Model, SharedPart, open_model
 from fastadmm.store.partition import Partition, open_partition
 
-__all__ = ["Predictions", "predict_partition", "write_predictions"]
+__all__ = ["Predictions", "make_predictions", "predict_partition", "write_predictions"]
 
 
 @dataclass(frozen=True)
@@ -32,16 +34,20 @@ class Predictions:
         class of a multinomial model.
     label : list of str or None
         Predicted class in the original labels.
-    model : Model
-    partition : Partition
+    model : Model or SharedPart
+    partition : Partition or None
+        None for predictions that were combined from the parties' contributions.
+    missing : dict of str to str
+        Absent parties, and the fallback that stands for each.
     """
 
     ids: np.ndarray
     score: np.ndarray
     mean: np.ndarray
     label: list[str] | None
-    model: Model
-    partition: Partition
+    model: Model | SharedPart
+    partition: Partition | None
+    missing: dict[str, str] = field(default_factory=dict)
 
 
 def predict_partition(model: Path, data: Path, *, require_labels: bool = False) -> Predictions:
@@ -68,47 +74,77 @@ def predict_partition(model: Path, data: Path, *, require_labels: bool = False) 
     trained = open_model(model)
     partition = open_partition(data, require_labels=require_labels)
     z = trained.linear_predictor(partition)
+    mean, labels = _interpret(trained, z)
+    return Predictions(partition.parties[0].ids(), z, mean, labels, trained, partition)
+
+
+def make_predictions(
+    shared: SharedPart, ids: np.ndarray, z: np.ndarray, missing: dict[str, str]
+) -> Predictions:
+    """Predictions from scores that were added up elsewhere.
+
+    Parameters
+    ----------
+    shared : SharedPart
+    ids : ndarray of shape (N,)
+    z : ndarray of shape (N,) or (N, C)
+    missing : dict of str to str
+        Absent parties and their fallback.
+
+    Returns
+    -------
+    Predictions
+    """
+    mean, labels = _interpret(shared, z)
+    return Predictions(ids, z, mean, labels, shared, None, missing)
+
+
+def _interpret(trained: Model | SharedPart, z: np.ndarray) -> tuple[np.ndarray, list[str] | None]:
+    """Means and class labels of scores."""
     labels = None
     if trained.task == "classification" and trained.classes is not None:
         if z.ndim == 2:
             labels = [trained.classes[c] for c in np.argmax(z, axis=1).tolist()]
         else:
             labels = [trained.classes[1] if positive else trained.classes[0] for positive in (z > 0).tolist()]
-    mean = get_loss(trained.loss).predict_mean(z)
-    return Predictions(partition.parties[0].ids(), z, mean, labels, trained, partition)
+    return get_loss(trained.loss).predict_mean(z), labels
 
 
 def write_predictions(file: TextIO, predictions: Predictions) -> None:
     """Write predictions as CSV: ``id,score,probability,label`` or ``id,prediction``.
 
     A hinge loss has no probabilities, and no column of them. A multinomial model
-    has a column for each class: ``id,probability_A,probability_B,...,label``.
+    has a column for each class: ``id,probability_A,probability_B,...,label``. Where parties
+    were absent, a last column ``missing`` says who, and what stood for them.
 
     Parameters
     ----------
     file : text file
     predictions : Predictions
     """
+    header, columns = _columns(predictions)
+    if predictions.missing:
+        # In every row, so that it cannot get lost when lines are cut out or put together.
+        note = ";".join(f"{name}={fallback}" for name, fallback in predictions.missing.items())
+        header, columns = [*header, "missing"], [*columns, itertools.repeat(note)]
     writer = csv.writer(file, lineterminator="\n")
-    ids = predictions.ids.tolist()
+    writer.writerow(["id", *header])
+    writer.writerows(zip(predictions.ids.tolist(), *columns))
+
+
+def _columns(predictions: Predictions) -> tuple[list[str], list[Iterable[str]]]:
+    """Names and cells of what stands beside the ids."""
     if predictions.label is None:
-        writer.writerow(["id", "prediction"])
-        writer.writerows(zip(ids, map(repr, predictions.mean.tolist())))
-        return
+        return ["prediction"], [map(repr, predictions.mean.tolist())]
     if predictions.score.ndim == 2:
         names = predictions.model.classes or ()
-        writer.writerow(["id", *(f"probability_{name}" for name in names), "label"])
-        writer.writerows(
-            [row, *map(repr, shares), label]
-            for row, shares, label in zip(ids, predictions.mean.tolist(), predictions.label)
-        )
-        return
+        shares = [map(repr, column) for column in predictions.mean.T.tolist()]
+        return [*(f"probability_{name}" for name in names), "label"], [*shares, predictions.label]
     scores = map(repr, predictions.score.tolist())
-    loss = get_loss(predictions.model.loss)
-    if loss.task == "classification" and not loss.probabilistic:
-        writer.writerow(["id", "score", "label"])
-        writer.writerows(zip(ids, scores, predictions.label))
-        return
-    writer.writerow(["id", "score", "probability", "label"])
-    probabilities = map(repr, predictions.mean.tolist())
-    writer.writerows(zip(ids, scores, probabilities, predictions.label))
+    if not get_loss(predictions.model.loss).probabilistic:
+        return ["score", "label"], [scores, predictions.label]
+    return ["score", "probability", "label"], [
+        scores,
+        map(repr, predictions.mean.tolist()),
+        predictions.label,
+    ]

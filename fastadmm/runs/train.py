@@ -47,7 +47,16 @@ from fastadmm.store.model import MANIFEST, Model, PartyModel, check_same_columns
 from fastadmm.store.partition import Partition, open_partition
 from fastadmm.streamed import load_block
 
-__all__ = ["Display", "Silent", "load_problem", "plan_run", "resume_run", "start_run", "stop_on_signal"]
+__all__ = [
+    "Display",
+    "Silent",
+    "load_problem",
+    "mean_contribution",
+    "plan_run",
+    "resume_run",
+    "start_run",
+    "stop_on_signal",
+]
 
 #: All that a run directory holds; one with anything else in it is never replaced.
 _OWN_FILES = (
@@ -562,7 +571,30 @@ def _model(partition: Partition, solver: Any, result: SolveResult) -> Model:
         },
         penalty=solver.problem.describe_penalty(),
         privacy=statement_of(solver),
+        means=(
+            np.array([mean_contribution(b, w, solver.engine) for b, w in zip(solver.problem.blocks, weights)])
+            if isinstance(solver, Solver)
+            else None
+        ),
     )
+
+
+def mean_contribution(block: FeatureBlock, weights: np.ndarray, engine: Engine) -> np.ndarray:
+    """Mean of a party's contribution over its rows, in one pass.
+
+    Parameters
+    ----------
+    block : FeatureBlock of shape (N, d)
+    weights : ndarray of shape (d,) or (d, C)
+    engine : Engine
+
+    Returns
+    -------
+    ndarray of shape () or (C,)
+    """
+    n = block.shape[0]
+    with engine.limited():
+        return (block.transposed_product(np.ones(n), engine) / n) @ weights
 
 
 def _result_document(solver: Any, result: SolveResult) -> dict[str, Any]:

@@ -3,11 +3,14 @@
 The layout is normative in ``docs/file-format.md``: ``model.toml`` names the
 files; ``<party>.h5`` can be handed to that party alone; ``coordinator.h5``
 holds the intercept, the class names and, of a fusion model, what each party's
-score counts.
+score counts. Manifest and ``coordinator.h5`` together are the *shared part*;
+its digest is the model's id, which every file carries.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 import tomllib
 from collections.abc import Sequence
@@ -34,7 +37,17 @@ from fastadmm.store.partition import Partition
 from fastadmm.store.party_file import PartyData, check_party_name
 from fastadmm.store.transform import Transform
 
-__all__ = ["Model", "PartyModel", "open_model", "write_model"]
+__all__ = [
+    "Model",
+    "PartyModel",
+    "SharedPart",
+    "open_model",
+    "open_party_model",
+    "open_shared_part",
+    "write_model",
+    "write_party_model",
+    "write_shared_part",
+]
 
 FORMAT = "fastadmm-model"
 VERSION = "1.0"
@@ -43,6 +56,7 @@ VERSION = "1.0"
 #: readers of 1.0 would predict wrongly and have to refuse them. The others are still written as 1.0.
 LATER_VERSION = "1.1"
 _VERSIONS = (VERSION, LATER_VERSION)
+PARTY_MODEL = "fastadmm-party-model"
 MANIFEST = "model.toml"
 COORDINATOR = "coordinator.h5"
 
@@ -147,6 +161,9 @@ class Model:
         ``regularizer``, ``constraint`` and ``l1_ratio``, where known; for reading only.
     privacy : PrivacyStatement or None
         What training guaranteed; None for a model older than statements.
+    means : ndarray of shape (M,) or (M, C), or None
+        Mean of each party's contribution over the training rows, for ``combine --fallback mean``;
+        None where it is not known, or would tell what privacy hides.
     """
 
     loss: str
@@ -158,6 +175,31 @@ class Model:
     certificate: dict[str, Any]
     penalty: dict[str, Any] = field(default_factory=dict)
     privacy: PrivacyStatement | None = None
+    means: np.ndarray | None = None
+
+    @property
+    def shared(self) -> SharedPart:
+        """All of it but the parties' own files."""
+        return SharedPart(
+            loss=self.loss,
+            task=self.task,
+            lam=self.lam,
+            intercept=self.intercept,
+            classes=self.classes,
+            names=[party.name for party in self.parties],
+            n_features=[len(party.weights) for party in self.parties],
+            scales=[party.scale for party in self.parties],
+            clipped=any(party.clipped for party in self.parties),
+            certificate=self.certificate,
+            penalty=self.penalty,
+            privacy=self.privacy,
+            means=self.means,
+        )
+
+    @property
+    def model_id(self) -> str:
+        """``sha256:<hex>`` of the shared part; see :attr:`SharedPart.model_id`."""
+        return self.shared.model_id
 
     def linear_predictor(self, partition: Partition) -> np.ndarray:
         """Scores z: offset, intercept and every party's contribution.
@@ -176,12 +218,112 @@ class Model:
                 f"{shown(partition.path)}: parties {', '.join(have)}, but the model has {', '.join(want)}; "
                 "convert with --like the training partition"
             )
-        z = np.full((partition.n_samples, *np.shape(self.intercept)), self.intercept)
-        if partition.labels is not None and partition.labels.offset is not None:
+        offset = partition.labels.offset if partition.labels is not None else None
+        contributions = [model.contribution(party) for model, party in zip(self.parties, partition.parties)]
+        return self.shared.combine(contributions, offset)
+
+
+@dataclass(frozen=True)
+class SharedPart:
+    """What the coordinator keeps of a model: everything but the parties' weights.
+
+    Attributes
+    ----------
+    loss, task, lam, intercept, classes, certificate, penalty, privacy, means
+        As of :class:`Model`.
+    names : list of str
+        The parties, in order.
+    n_features : list of int
+        Columns of each.
+    scales : list of float
+        What each party's score counts.
+    clipped : bool
+        Whether weights are for clipped rows.
+    """
+
+    loss: str
+    task: str
+    lam: float
+    intercept: Any
+    classes: tuple[str, ...] | None
+    names: list[str]
+    n_features: list[int]
+    scales: list[float]
+    clipped: bool
+    certificate: dict[str, Any]
+    penalty: dict[str, Any] = field(default_factory=dict)
+    privacy: PrivacyStatement | None = None
+    means: np.ndarray | None = None
+
+    @property
+    def version(self) -> str:
+        """Format version of the files."""
+        later = any(scale != 1.0 for scale in self.scales) or self.clipped or np.ndim(self.intercept)
+        return LATER_VERSION if later else VERSION
+
+    @property
+    def model_id(self) -> str:
+        """``sha256:<hex>`` over loss, parties, intercept, classes, scales and certificate.
+
+        Intercept and objective have all their digits in it: models of different
+        data or settings have different ids, and the coordinator can say the id
+        without anybody's weights.
+        """
+        document = {
+            "loss": self.loss,
+            "task": self.task,
+            "lambda": float(self.lam).hex(),
+            "intercept": [float(b).hex() for b in np.atleast_1d(self.intercept)],
+            "classes": None if self.classes is None else list(self.classes),
+            "parties": [[name, int(d)] for name, d in zip(self.names, self.n_features)],
+            "scales": [float(scale).hex() for scale in self.scales],
+            "certificate": {
+                key: value.hex() if isinstance(value, float) else value
+                for key, value in self.certificate.items()
+                if isinstance(value, (str, int, float))
+            },
+        }
+        text = json.dumps(document, sort_keys=True, separators=(",", ":"))
+        return "sha256:" + hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+    def manifest(self) -> dict[str, Any]:
+        """Content of ``model.toml``."""
+        return {
+            "format": FORMAT,
+            "version": self.version,
+            "id": self.model_id,
+            "task": self.task,
+            "loss": self.loss,
+            "lambda": float(self.lam),
+            **{key: self.penalty[key] for key in _PENALTY_KEYS if key in self.penalty},
+            "certificate": {k: v for k, v in self.certificate.items() if v is not None},
+            **({"privacy": _without_none(self.privacy.to_json())} if self.privacy is not None else {}),
+            "coordinator": {"file": COORDINATOR},
+            "party": [
+                {"name": name, "file": f"{name}.h5", "n_features": int(d)}
+                for name, d in zip(self.names, self.n_features)
+            ],
+        }
+
+    def combine(self, contributions: list[np.ndarray], offset: np.ndarray | None) -> np.ndarray:
+        """Scores z: intercept, offset and every party's contribution, added in the parties' order.
+
+        Parameters
+        ----------
+        contributions : list of ndarray of shape (N,) or (N, C)
+            ``D_m x_m`` of each party.
+        offset : ndarray of shape (N,) or None
+
+        Returns
+        -------
+        ndarray of shape (N,) or (N, C)
+        """
+        z = np.full((len(contributions[0]), *np.shape(self.intercept)), self.intercept)
+        if offset is not None:
             # The same for every class of a multinomial model, it changes none of their shares.
-            z += partition.labels.offset if z.ndim == 1 else partition.labels.offset[:, np.newaxis]
-        for model, party in zip(self.parties, partition.parties):
-            z += model.scale * model.contribution(party)
+            z += offset if z.ndim == 1 else offset[:, np.newaxis]
+        for scale, contribution in zip(self.scales, contributions):
+            z += scale * contribution
         return z
 
 
@@ -205,50 +347,80 @@ def write_model(path: str | os.PathLike[str], model: Model, *, force: bool = Fal
     StorageError
         If it cannot be written, or exists and ``force`` is false.
     """
-    import tomli_w
-
-    scaled = any(party.scale != 1.0 for party in model.parties)
-    clipped = any(party.clipped for party in model.parties)
-    version = LATER_VERSION if scaled or clipped or np.ndim(model.intercept) else VERSION
+    shared = model.shared
     with atomic_directory(path, force=force, marker=MANIFEST) as directory:
         for party in model.parties:
-            with create_h5(directory / f"{party.name}.h5", "fastadmm-party-model", version) as file:
-                file.attrs["name"] = party.name
-                file.attrs["rows"] = "clipped" if party.clipped else "as they are"
-                if model.privacy is not None:
-                    file.attrs["privacy"] = model.privacy.weights_line()
-                write_array(file, "weights", np.asarray(party.weights, dtype=np.float64))
-                write_strings(file.require_group("var"), "names", party.feature_names)
-                party.transform.to_group(file.create_group("transform"))
-        with create_h5(directory / COORDINATOR, "fastadmm-coordinator-model", version) as file:
-            if np.ndim(model.intercept):
-                write_array(file, "intercepts", np.asarray(model.intercept, dtype=np.float64))
-            else:
-                file.attrs["intercept"] = float(model.intercept)
-            file.attrs["loss"] = model.loss
-            if model.privacy is not None:
-                file.attrs["privacy"] = model.privacy.one_line()
-            if model.classes is not None:
-                write_strings(file, "classes", list(model.classes))
-            if scaled:
-                write_array(file, "scales", np.array([party.scale for party in model.parties]))
-        manifest: dict[str, Any] = {
-            "format": FORMAT,
-            "version": version,
-            "task": model.task,
-            "loss": model.loss,
-            "lambda": float(model.lam),
-            **{key: model.penalty[key] for key in _PENALTY_KEYS if key in model.penalty},
-            "certificate": {k: v for k, v in model.certificate.items() if v is not None},
-            **({"privacy": _without_none(model.privacy.to_json())} if model.privacy is not None else {}),
-            "coordinator": {"file": COORDINATOR},
-            "party": [
-                {"name": p.name, "file": f"{p.name}.h5", "n_features": len(p.weights)} for p in model.parties
-            ],
-        }
-        with atomic_file(directory / MANIFEST) as temporary:
-            temporary.write_text(tomli_w.dumps(manifest), encoding="utf-8")
+            write_party_model(
+                directory / f"{party.name}.h5",
+                party,
+                version=shared.version,
+                model_id=shared.model_id,
+                privacy_line=model.privacy.weights_line() if model.privacy is not None else None,
+            )
+        write_shared_part(directory, shared)
     return Path(path)
+
+
+def write_party_model(
+    path: str | os.PathLike[str],
+    party: PartyModel,
+    *,
+    version: str,
+    model_id: str,
+    privacy_line: str | None,
+    force: bool = True,
+) -> None:
+    """Write one party's file of a model.
+
+    Parameters
+    ----------
+    path : path
+    party : PartyModel
+    version, model_id : str
+        Of the whole model.
+    privacy_line : str or None
+        What holds for the weights.
+    force : bool
+        Whether an existing file may be replaced.
+    """
+    with create_h5(path, PARTY_MODEL, version, force=force) as file:
+        file.attrs["name"] = party.name
+        file.attrs["model-id"] = model_id
+        file.attrs["rows"] = "clipped" if party.clipped else "as they are"
+        if privacy_line is not None:
+            file.attrs["privacy"] = privacy_line
+        write_array(file, "weights", np.asarray(party.weights, dtype=np.float64))
+        write_strings(file.require_group("var"), "names", party.feature_names)
+        party.transform.to_group(file.create_group("transform"))
+
+
+def write_shared_part(directory: Path, shared: SharedPart) -> None:
+    """Write manifest and ``coordinator.h5`` into an existing directory.
+
+    Parameters
+    ----------
+    directory : Path
+    shared : SharedPart
+    """
+    import tomli_w
+
+    with create_h5(directory / COORDINATOR, "fastadmm-coordinator-model", shared.version) as file:
+        file.attrs["model-id"] = shared.model_id
+        if np.ndim(shared.intercept):
+            write_array(file, "intercepts", np.asarray(shared.intercept, dtype=np.float64))
+        else:
+            file.attrs["intercept"] = float(shared.intercept)
+        file.attrs["loss"] = shared.loss
+        if shared.privacy is not None:
+            file.attrs["privacy"] = shared.privacy.one_line()
+        if shared.classes is not None:
+            write_strings(file, "classes", list(shared.classes))
+        if any(scale != 1.0 for scale in shared.scales):
+            write_array(file, "scales", np.array(shared.scales))
+        if shared.means is not None:
+            write_array(file, "means", np.asarray(shared.means, dtype=np.float64))
+    with atomic_file(directory / MANIFEST) as temporary:
+        temporary.write_text(tomli_w.dumps(shared.manifest()), encoding="utf-8")
 
 
 def open_model(path: str | os.PathLike[str]) -> Model:
@@ -262,6 +434,48 @@ def open_model(path: str | os.PathLike[str]) -> Model:
     Returns
     -------
     Model
+
+    Raises
+    ------
+    StorageError
+        If there is no model.
+    FormatError
+        If a file is damaged, or of another kind or version; names file and key.
+    """
+    shared, directory = open_shared_part(path)
+    vector = LOSSES[shared.loss].vector
+    parties = [
+        _open_party(directory, shared, name, d, vector) for name, d in zip(shared.names, shared.n_features)
+    ]
+    if vector:
+        _check_class_count(directory, len(shared.intercept), list(shared.classes or ()), parties)
+    return Model(
+        loss=shared.loss,
+        task=shared.task,
+        lam=shared.lam,
+        intercept=shared.intercept,
+        classes=shared.classes,
+        parties=[replace(party, scale=scale) for party, scale in zip(parties, shared.scales)],
+        certificate=shared.certificate,
+        penalty=shared.penalty,
+        privacy=shared.privacy,
+        means=shared.means,
+    )
+
+
+def open_shared_part(path: str | os.PathLike[str]) -> tuple[SharedPart, Path]:
+    """Open a model's manifest and ``coordinator.h5``; no party's file needs to be there.
+
+    Parameters
+    ----------
+    path : path
+        A model directory, or a run directory with a ``model`` folder.
+
+    Returns
+    -------
+    shared : SharedPart
+    directory : Path
+        Of the model itself.
 
     Raises
     ------
@@ -290,51 +504,50 @@ def open_model(path: str | os.PathLike[str]) -> Model:
     if values.get("format") != FORMAT:
         raise FormatError(f"{shown(manifest)}: key 'format' is {values.get('format')!r}, expected {FORMAT!r}")
     check_version(manifest, _get(manifest, values, "version", str), _VERSIONS, "key 'version'")
-    entries = _get(manifest, values, "party", list)
-    if not entries:
-        raise FormatError(f"{shown(manifest)}: key 'party' is empty")
+    names, n_features = _party_entries(manifest, values)
     loss, task = _get(manifest, values, "loss", str), _get(manifest, values, "task", str)
     if loss not in LOSSES:
         raise FormatError(f"{shown(manifest)}: key 'loss': unknown loss {loss!r}; upgrade fastadmm")
     if task != LOSSES[loss].task:
         raise FormatError(f"{shown(manifest)}: key 'task': {task!r} does not go with loss {loss!r}")
     vector = LOSSES[loss].vector
-    parties = [_open_party(directory, manifest, entry, vector) for entry in entries]
-    for k, party in enumerate(parties):
-        if party.name in [other.name for other in parties[:k]]:
-            raise FormatError(f"{shown(manifest)}: key 'party': {party.name!r} occurs twice")
     certificate = values.get("certificate", {})
     if not isinstance(certificate, dict):
         raise FormatError(f"{shown(manifest)}: key 'certificate' must be a table")
+    place = shown(directory / COORDINATOR)
     intercept: Any
     with read_h5(directory / COORDINATOR, "fastadmm-coordinator-model", _VERSIONS) as file:
         if vector:
             intercept = np.asarray(read_array(file, "intercepts", ndim=1, kind="f"), dtype=np.float64)
         else:
             intercept = float(read_attribute(file, "intercept", float))
-        names = read_strings(file, "classes") if "classes" in file else None
-        scales = read_array(file, "scales", ndim=1, kind="f") if "scales" in file else np.ones(len(parties))
-    if len(scales) != len(parties) or not np.isfinite(scales).all():
-        raise FormatError(
-            f"{shown(directory / COORDINATOR)}: key 'scales' must hold {len(parties)} finite numbers"
-        )
+        classes = read_strings(file, "classes") if "classes" in file else None
+        scales = read_array(file, "scales", ndim=1, kind="f") if "scales" in file else np.ones(len(names))
+        means = read_array(file, "means", kind="f") if "means" in file else None
+    if len(scales) != len(names) or not np.isfinite(scales).all():
+        raise FormatError(f"{place}: key 'scales' must hold {len(names)} finite numbers")
+    if means is not None and (
+        means.shape != (len(names), *np.shape(intercept)) or not np.isfinite(means).all()
+    ):
+        raise FormatError(f"{place}: key 'means' must hold finite numbers for {len(names)} parties")
     if not np.isfinite(intercept).all():
-        raise FormatError(f"{shown(directory / COORDINATOR)}: attribute 'intercept' is {intercept}")
+        raise FormatError(f"{place}: attribute 'intercept' is {intercept}")
     if vector:
-        _check_class_count(directory, len(intercept), names, parties)
-    elif names is not None and len(names) != 2:
-        raise FormatError(
-            f"{shown(directory / COORDINATOR)}: key 'classes' holds {len(names)} names, expected 2"
-        )
-    if names is None and task == "classification":
-        raise FormatError(f"{shown(directory / COORDINATOR)}: key 'classes' is missing")
-    return Model(
+        _check_class_count(directory, len(intercept), classes, [])
+    elif classes is not None and len(classes) != 2:
+        raise FormatError(f"{place}: key 'classes' holds {len(classes)} names, expected 2")
+    if classes is None and task == "classification":
+        raise FormatError(f"{place}: key 'classes' is missing")
+    return SharedPart(
         loss=loss,
         task=task,
         lam=float(_get(manifest, values, "lambda", float)),
         intercept=intercept,
-        classes=tuple(names) if names is not None else None,
-        parties=[replace(party, scale=float(scale)) for party, scale in zip(parties, scales)],
+        classes=tuple(classes) if classes is not None else None,
+        names=names,
+        n_features=n_features,
+        scales=[float(scale) for scale in scales],
+        clipped=False,
         certificate=certificate,
         penalty={key: values[key] for key in _PENALTY_KEYS if key in values},
         privacy=(
@@ -342,7 +555,25 @@ def open_model(path: str | os.PathLike[str]) -> Model:
             if "privacy" in values
             else None
         ),
-    )
+        means=means,
+    ), directory
+
+
+def _party_entries(manifest: Path, values: dict[str, Any]) -> tuple[list[str], list[int]]:
+    entries = _get(manifest, values, "party", list)
+    if not entries:
+        raise FormatError(f"{shown(manifest)}: key 'party' is empty")
+    names: list[str] = []
+    widths: list[int] = []
+    for entry in entries:
+        if not isinstance(entry, dict):
+            raise FormatError(f"{shown(manifest)}: key 'party' must hold tables")
+        name = check_party_name(_get(manifest, entry, "name", str), shown(manifest), FormatError)
+        if name in names:
+            raise FormatError(f"{shown(manifest)}: key 'party': {name!r} occurs twice")
+        names.append(name)
+        widths.append(_get(manifest, entry, "n_features", int))
+    return names, widths
 
 
 def _without_none(value: Any) -> Any:
@@ -380,28 +611,72 @@ def _check_class_count(
             )
 
 
-def _open_party(directory: Path, manifest: Path, entry: Any, vector: bool) -> PartyModel:
-    if not isinstance(entry, dict):
-        raise FormatError(f"{shown(manifest)}: key 'party' must hold tables")
-    name = check_party_name(_get(manifest, entry, "name", str), shown(manifest), FormatError)
+def _open_party(directory: Path, shared: SharedPart, name: str, n_features: int, vector: bool) -> PartyModel:
     path = directory / f"{name}.h5"
-    with read_h5(path, "fastadmm-party-model", _VERSIONS) as file:
-        if read_attribute(file, "name", str) != name:
-            raise FormatError(
-                f"{shown(path)}: attribute 'name' is not {name!r}: the file belongs to another party"
+    with storage_errors(path, "read"):
+        if not path.exists():
+            raise StorageError(
+                f"{shown(path)}: the weights of {name} are not here; 'fastadmm import' adds them, and "
+                "'fastadmm combine' predicts without them"
             )
-        weights = np.asarray(read_array(file, "weights", ndim=2 if vector else 1, kind="f"), dtype=np.float64)
+    party, model_id = open_party_model(path)
+    if party.name != name:
+        raise FormatError(
+            f"{shown(path)}: attribute 'name' is not {name!r}: the file belongs to another party"
+        )
+    if party.weights.ndim != (2 if vector else 1):
+        raise FormatError(
+            f"{shown(path)}: key 'weights': has {party.weights.ndim} dimensions instead of "
+            f"{2 if vector else 1}"
+        )
+    if n_features != len(party.weights):
+        raise FormatError(
+            f"{shown(path)}: {len(party.weights)} weights, {n_features} features in {MANIFEST}; "
+            "they must agree"
+        )
+    if model_id not in (None, shared.model_id):
+        raise FormatError(f"{shown(path)}: attribute 'model-id': the file belongs to another model")
+    return party
+
+
+def open_party_model(path: str | os.PathLike[str]) -> tuple[PartyModel, str | None]:
+    """Open one party's file of a model.
+
+    Parameters
+    ----------
+    path : path
+
+    Returns
+    -------
+    party : PartyModel
+    model_id : str or None
+        Of the model that it belongs to; None in a file older than ids.
+
+    Raises
+    ------
+    StorageError
+        If it cannot be read.
+    FormatError
+        If it is damaged, or of another kind or version.
+    """
+    with read_h5(path, PARTY_MODEL, _VERSIONS) as file:
+        name = check_party_name(
+            read_attribute(file, "name", str), f"{shown(path)}: attribute 'name'", FormatError
+        )
+        weights = np.asarray(read_array(file, "weights", kind="f"), dtype=np.float64)
         names = read_strings(require_group(file, "var"), "names")
         transform = Transform.from_group(require_group(file, "transform"))
         clipped = str(file.attrs.get("rows", "")) == "clipped"
+        model_id = read_attribute(file, "model-id", str) if "model-id" in file.attrs else None
+    if weights.ndim not in (1, 2):
+        raise FormatError(f"{shown(path)}: key 'weights': has {weights.ndim} dimensions instead of 1 or 2")
     if not np.isfinite(weights).all():
         raise FormatError(f"{shown(path)}: key 'weights' holds NaN or infinity")
-    if len(names) != len(weights) or _get(manifest, entry, "n_features", int) != len(weights):
+    if len(names) != len(weights):
         raise FormatError(
-            f"{shown(path)}: {len(weights)} weights, {len(names)} feature names, "
-            f"{entry['n_features']} features in {MANIFEST}; they must agree"
+            f"{shown(path)}: {len(weights)} weights, {len(names)} feature names; they must agree"
         )
-    return PartyModel(name, weights, names, transform, clipped)
+    return PartyModel(name, weights, names, transform, clipped), model_id
 
 
 def check_same_columns(parties: Sequence[PartyData], reference: Sequence[PartyData], place: str) -> None:

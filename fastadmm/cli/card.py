@@ -1,0 +1,36 @@
+"""``fastadmm card``: the model card."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fastadmm.cli.app import app
+
+
+@app.command()
+def card(
+    model: Annotated[Path, typer.Argument(readable=False, help="Run directory or model directory.")],
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", "-o", readable=False, help="File to write; unset: standard output."),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="JSON in place of Markdown.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
+) -> None:
+    """Say what a model is, what proves it, on which data, how it predicts and what it keeps private."""
+    import json
+
+    from fastadmm.runs.card import card_text, model_card
+    from fastadmm.store.atomic import atomic_file
+
+    found = model_card(model)
+    text = json.dumps(found, indent=2, ensure_ascii=False) + "\n" if as_json else card_text(found)
+    if out is None:
+        print(text, end="")
+        return
+    with atomic_file(out, force=force) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+    print(f"model card in {out}")

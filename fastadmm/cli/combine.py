@@ -1,0 +1,50 @@
+"""``fastadmm combine``: the parties' contributions become predictions."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fastadmm.cli.app import app
+
+
+@app.command()
+def combine(
+    contributions: Annotated[
+        list[Path], typer.Argument(readable=False, help="Files that 'fastadmm predict --partial' wrote.")
+    ],
+    model: Annotated[
+        Path,
+        typer.Option("--model", "-m", readable=False, help="Run or model directory; no weights are read."),
+    ],
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", "-o", readable=False, help="CSV file to write; unset: standard output."),
+    ] = None,
+    labels: Annotated[
+        Path | None,
+        typer.Option(readable=False, help="Label file of the same rows, whose offset is added."),
+    ] = None,
+    allow_missing: Annotated[
+        list[str] | None, typer.Option(metavar="PARTY", help="Party that may be absent; repeat for more.")
+    ] = None,
+    fallback: Annotated[
+        str | None,
+        typer.Option(help="What stands for an absent party: zero, or mean of its training contributions."),
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
+) -> None:
+    """Add the parties' contributions, the intercept and the offset up to predictions."""
+    import sys
+
+    from fastadmm.cli.predict import write_csv
+    from fastadmm.runs.combine import combine_contributions
+
+    predictions = combine_contributions(
+        model, contributions, labels=labels, allow_missing=allow_missing or (), fallback=fallback
+    )
+    for name, stand_in in predictions.missing.items():
+        print(f"fastadmm: warning: no contribution of {name}: {stand_in} stands for it", file=sys.stderr)
+    write_csv(predictions, out, force)

@@ -1,0 +1,33 @@
+"""``fastadmm export``: one party's part of a model, or the whole, for other programs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fastadmm.cli.app import app
+
+
+@app.command()
+def export(
+    model: Annotated[Path, typer.Argument(readable=False, help="Run directory or model directory.")],
+    out: Annotated[
+        Path,
+        typer.Option("--out", "-o", readable=False, help="File; its end chooses: .h5, .json, .skops, .onnx."),
+    ],
+    party: Annotated[
+        str | None, typer.Option(help="Only this party's part; unset: the whole model, where all agree.")
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
+) -> None:
+    """Write one party's part (HDF5, JSON, skops), or the whole model (JSON, skops, ONNX)."""
+    from fastadmm.runs.export import export_model, export_party
+
+    if party is None:
+        export_model(model, out, force=force)
+        print(f"whole model in {out}")
+    else:
+        export_party(model, party, out, force=force)
+        print(f"part of {party} in {out}")

@@ -1,0 +1,160 @@
+"""The model card: what a model is, what proves it, on which data, how it predicts, what it keeps private."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fastadmm.errors import FormatError
+from fastadmm.store.atomic import shown, storage_errors
+from fastadmm.store.model import open_shared_part
+
+__all__ = ["card_text", "model_card"]
+
+
+def model_card(model: Path) -> dict[str, Any]:
+    """Collect the card of a model; only its shared part is read.
+
+    Parameters
+    ----------
+    model : Path
+        Run directory, which also gives digests of the data and metrics, or model directory.
+
+    Returns
+    -------
+    dict
+        ``model``, ``parties``, ``certificate``, ``data``, ``metrics``, ``privacy``; None where not known.
+
+    Raises
+    ------
+    FastadmmError
+        If there is no model, or a file is damaged.
+    """
+    shared, directory = open_shared_part(model)
+    # The model of a run may be named itself: then the run is around it.
+    run = next((d for d in (Path(model), directory.parent) if _has(d / "run.toml", d / "model")), None)
+    run = run if run is not None and _same(run / "model", directory) else None
+    return {
+        "model": {
+            "id": shared.model_id,
+            "kind": "generalised linear model over vertically split features",
+            "loss": shared.loss,
+            "task": shared.task,
+            "classes": None if shared.classes is None else list(shared.classes),
+            "lambda": shared.lam,
+            **shared.penalty,
+            "intercept": np.asarray(shared.intercept).tolist(),
+        },
+        "parties": [
+            {"name": name, "n_features": d, "scale": scale}
+            for name, d, scale in zip(shared.names, shared.n_features, shared.scales)
+        ],
+        "certificate": shared.certificate,
+        "data": None if run is None else _data(run / "run.toml"),
+        "metrics": None if run is None else _metrics(run / "evaluation.json"),
+        "privacy": None if shared.privacy is None else shared.privacy.to_json(),
+        "privacy_line": None if shared.privacy is None else shared.privacy.one_line(),
+    }
+
+
+def _has(*paths: Path) -> bool:
+    with storage_errors(paths[0], "read"):
+        return all(path.exists() for path in paths)
+
+
+def _same(one: Path, other: Path) -> bool:
+    with storage_errors(one, "read"):
+        return one.samefile(other)
+
+
+def _data(path: Path) -> dict[str, Any] | None:
+    with storage_errors(path, "read"):
+        try:
+            provenance = tomllib.loads(path.read_text(encoding="utf-8")).get("provenance")
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            raise FormatError(f"{shown(path)}: not TOML: {error}") from None
+    return provenance if isinstance(provenance, dict) else None
+
+
+def _metrics(path: Path) -> dict[str, Any] | None:
+    if not _has(path):
+        return None
+    with storage_errors(path, "read"):
+        try:
+            document = json.loads(path.read_text(encoding="utf-8"))
+        except (ValueError, UnicodeDecodeError, RecursionError) as error:
+            raise FormatError(f"{shown(path)}: not JSON: {error}; evaluate again") from None
+    if not isinstance(document, dict) or not isinstance(document.get("metrics"), dict):
+        raise FormatError(f"{shown(path)}: key 'metrics' is missing; evaluate again")
+    return document
+
+
+def card_text(card: dict[str, Any]) -> str:
+    """The card as Markdown.
+
+    Parameters
+    ----------
+    card : dict
+        From :func:`model_card`.
+
+    Returns
+    -------
+    str
+    """
+    lines = ["# Model card", ""]
+    lines += _table({key: value for key, value in card["model"].items() if value is not None})
+    lines += ["## Parties", "", "| party | features | counts |", "|---|---|---|"]
+    lines += [f"| {p['name']} | {p['n_features']} | {p['scale']:g} |" for p in card["parties"]]
+    lines += ["", "## Certificate", ""]
+    lines += _table(card["certificate"]) if card["certificate"] else ["Not recorded.", ""]
+    lines += ["## Data", ""]
+    lines += (
+        _table(_flat(card["data"]))
+        if card["data"]
+        else ["Not recorded here; the run directory has digests.", ""]
+    )
+    lines += ["## Metrics", ""]
+    if card["metrics"]:
+        numbers = {k: v for k, v in card["metrics"]["metrics"].items() if isinstance(v, (int, float))}
+        lines += [f"On {_cell(card['metrics'].get('data'))}, {card['metrics'].get('n_samples')} rows:", ""]
+        lines += _table(numbers)
+    else:
+        lines += ["Not evaluated; 'fastadmm evaluate RUN DATA.parts' keeps the result for this card.", ""]
+    lines += ["## Privacy", ""]
+    if card["privacy"] is None:
+        return "\n".join([*lines, "Not recorded: nothing is claimed.", ""])
+    from fastadmm.privacy.statement import PrivacyStatement
+
+    statement = PrivacyStatement.from_json(card["privacy"])
+    return "\n".join([*lines, statement.one_line(), "", *_table(dict(statement.table()))])
+
+
+def _flat(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for key, value in values.items():
+        if isinstance(value, dict):
+            flat |= _flat(value, f"{prefix}{key} ")
+        else:
+            flat[f"{prefix}{key}"] = value
+    return flat
+
+
+def _table(values: dict[str, Any]) -> list[str]:
+    return [
+        "| | |",
+        "|---|---|",
+        *(f"| {_cell(key)} | {_cell(value)} |" for key, value in values.items()),
+        "",
+    ]
+
+
+def _cell(value: Any) -> str:
+    """A value that cannot break a table's line."""
+    if isinstance(value, (list, tuple)):
+        return ", ".join(map(_cell, value))
+    text = str(value)
+    return (text if text.isprintable() else ascii(text)).replace("|", "\\|")

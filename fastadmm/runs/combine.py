@@ -1,0 +1,217 @@
+"""Predictions without everybody at once: each party's contribution to a file, the sum later."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from fastadmm.errors import ConfigError, FormatError, InputError
+from fastadmm.runs.predict import Predictions, make_predictions
+from fastadmm.store.atomic import shown, storage_errors
+from fastadmm.store.contribution import Contribution, open_contribution, write_contribution
+from fastadmm.store.label_file import open_labels
+from fastadmm.store.model import PartyModel, SharedPart, open_party_model, open_shared_part
+from fastadmm.store.party_file import PartyData, open_party
+
+__all__ = ["FALLBACKS", "combine_contributions", "partial_predict"]
+
+#: What an absent party's summand may be replaced by.
+FALLBACKS = ("zero", "mean")
+
+
+def partial_predict(model: Path, party_file: Path, out: Path, *, force: bool = False) -> tuple[str, int]:
+    """Write one party's contribution to the scores of its rows.
+
+    Parameters
+    ----------
+    model : Path
+        The party's own model file, or a model or run directory with it.
+    party_file : Path
+        Its features, raw or transformed like the training data.
+    out : Path
+        Contribution file to write.
+    force : bool
+        Whether an existing file may be replaced.
+
+    Returns
+    -------
+    name : str
+        The party.
+    n_samples : int
+
+    Raises
+    ------
+    FastadmmError
+        If model and features are damaged or do not fit each other.
+    """
+    party = open_party(party_file)
+    weights, model_id = _weights_of(model, party)
+    values = weights.contribution(party)
+    if not np.isfinite(values).all():
+        row = int(np.flatnonzero(~np.isfinite(values.reshape(len(values), -1)).all(axis=1))[0])
+        raise InputError(f"{shown(party_file)}: row {row + 1}: the contribution is not finite")
+    write_contribution(out, name=party.name, model_id=model_id, values=values, ids=party.ids(), force=force)
+    return party.name, party.n_samples
+
+
+def _weights_of(model: Path, party: PartyData) -> tuple[PartyModel, str]:
+    with storage_errors(model, "read"):
+        is_directory = model.is_dir()
+    if is_directory:
+        # The other parties' files need not be here, and are not read.
+        shared, directory = open_shared_part(model)
+        if party.name not in shared.names:
+            raise InputError(
+                f"{shown(party.path)}: the party is {party.name}, but the model has {', '.join(shared.names)}"
+            )
+        path, wanted = directory / f"{party.name}.h5", shared.model_id
+    else:
+        path, wanted = model, None
+    weights, model_id = open_party_model(path)
+    if weights.name != party.name:
+        raise InputError(
+            f"{shown(party.path)}: the party is {party.name}, but {shown(path)} holds the weights of "
+            f"{weights.name}"
+        )
+    if wanted is not None and model_id not in (None, wanted):
+        raise FormatError(f"{shown(path)}: attribute 'model-id': the file belongs to another model")
+    identity = model_id or wanted
+    if identity is None:
+        raise FormatError(
+            f"{shown(path)}: attribute 'model-id' is missing: an old file; predict from the model directory"
+        )
+    return weights, identity
+
+
+def combine_contributions(
+    model: Path,
+    paths: Sequence[Path],
+    *,
+    labels: Path | None = None,
+    allow_missing: Sequence[str] = (),
+    fallback: str | None = None,
+) -> Predictions:
+    """Add the parties' contributions up to predictions.
+
+    Parameters
+    ----------
+    model : Path
+        Model or run directory; only its shared part is read.
+    paths : sequence of Path
+        Contribution files, in any order.
+    labels : Path, optional
+        Label file of the same rows whose ``offset`` is added.
+    allow_missing : sequence of str
+        Parties that may be absent.
+    fallback : {"zero", "mean"}, optional
+        What stands for an absent party: nothing, or its mean over the training rows.
+
+    Returns
+    -------
+    Predictions
+        ``missing`` says who was absent.
+
+    Raises
+    ------
+    InputError
+        A party twice, of another model or other rows, or absent without permission.
+    ConfigError
+        Options that do not go together.
+    """
+    shared, directory = open_shared_part(model)
+    _check_fallback(shared, directory, allow_missing, fallback)
+    given: dict[str, Contribution] = {}
+    first: Contribution | None = None
+    for path in paths:
+        contribution = open_contribution(path)
+        _check(contribution, shared, directory, given, first)
+        first = first or contribution
+        given[contribution.name] = contribution
+    if first is None:
+        raise InputError("combine: no contribution; write them with 'fastadmm predict --partial'")
+    missing = [name for name in shared.names if name not in given]
+    refused = [name for name in missing if name not in allow_missing]
+    if refused:
+        raise InputError(
+            f"combine: no contribution of {', '.join(refused)}; the sum would be another model's. "
+            f"Get it, or state what stands for it: --allow-missing {refused[0]} --fallback zero"
+        )
+    n = len(first.values)
+    values = [
+        given[name].values if name in given else _stand_in(shared, m, n, fallback)
+        for m, name in enumerate(shared.names)
+    ]
+    z = shared.combine(values, _offset(labels, first))
+    return make_predictions(shared, first.ids(), z, {name: str(fallback) for name in missing})
+
+
+def _check_fallback(
+    shared: SharedPart, directory: Path, allow_missing: Sequence[str], fallback: str | None
+) -> None:
+    for name in allow_missing:
+        if name not in shared.names:
+            raise ConfigError(f"--allow-missing {name}: the model has {', '.join(shared.names)}")
+    if bool(allow_missing) != (fallback is not None):
+        raise ConfigError(
+            "--allow-missing and --fallback go together: who may be absent, and what stands for it"
+        )
+    if fallback is not None and fallback not in FALLBACKS:
+        raise ConfigError(f"--fallback {fallback}: choose {' or '.join(FALLBACKS)}")
+    if fallback == "mean" and shared.means is None:
+        raise ConfigError(
+            f"--fallback mean: {shown(directory)} does not hold the parties' means (an older or a private "
+            "model); choose zero"
+        )
+
+
+def _check(
+    contribution: Contribution,
+    shared: SharedPart,
+    directory: Path,
+    given: dict[str, Contribution],
+    first: Contribution | None,
+) -> None:
+    place = shown(contribution.path)
+    if contribution.model_id != shared.model_id:
+        raise InputError(f"{place}: made with another model than {shown(directory)} (model ids differ)")
+    if contribution.name not in shared.names:
+        raise InputError(f"{place}: of {contribution.name}, but the model has {', '.join(shared.names)}")
+    if contribution.name in given:
+        raise InputError(
+            f"{place}: a second contribution of {contribution.name}, after "
+            f"{shown(given[contribution.name].path)}"
+        )
+    if contribution.values.shape[1:] != np.shape(shared.intercept):
+        raise FormatError(f"{place}: key 'contribution' does not have one column per class of the model")
+    if first is not None and len(contribution.values) != len(first.values):
+        raise InputError(
+            f"{place}: {len(contribution.values)} rows, but {shown(first.path)} has {len(first.values)}; "
+            "align the rows first"
+        )
+    if first is not None and contribution.row_digest != first.row_digest:
+        raise InputError(
+            f"{place}: other rows, or another order, than {shown(first.path)} (row digests differ); "
+            "align the rows first"
+        )
+
+
+def _stand_in(shared: SharedPart, m: int, n: int, fallback: str | None) -> np.ndarray:
+    shape = (n, *np.shape(shared.intercept))
+    if fallback == "mean" and shared.means is not None:
+        return np.broadcast_to(shared.means[m], shape)
+    return np.zeros(shape)
+
+
+def _offset(path: Path | None, first: Contribution) -> np.ndarray | None:
+    if path is None:
+        return None
+    labels = open_labels(path)
+    if labels.offset is None:
+        raise InputError(f"{shown(path)}: key 'offset': there is none; leave --labels out")
+    if labels.row_digest != first.row_digest:
+        raise InputError(
+            f"{shown(path)}: other rows, or another order, than {shown(first.path)} (row digests differ)"
+        )
+    return labels.offset

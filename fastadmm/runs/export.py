@@ -1,0 +1,295 @@
+"""Parts of a model that leave the building, and come back to the same bytes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fastadmm.errors import ConfigError, FormatError, InputError, StorageError
+from fastadmm.store.atomic import atomic_file, shown, storage_errors
+from fastadmm.store.h5file import read_h5
+from fastadmm.store.model import (
+    Model,
+    PartyModel,
+    open_model,
+    open_party_model,
+    open_shared_part,
+    write_party_model,
+)
+from fastadmm.store.transform import Transform
+
+__all__ = ["FORMATS", "export_model", "export_party", "import_party"]
+
+#: Formats by the name's end.
+FORMATS = {".h5": "h5", ".json": "json", ".skops": "skops", ".onnx": "onnx"}
+
+_PARTY_JSON = "fastadmm-party-model-json"
+_MODEL_JSON = "fastadmm-model-json"
+
+
+def _format_of(out: Path, place: str) -> str:
+    try:
+        return FORMATS[out.suffix.lower()]
+    except KeyError:
+        raise ConfigError(f"{place}: {shown(out)}: end the name with {', '.join(FORMATS)}") from None
+
+
+def export_party(model: Path, party: str, out: Path, *, force: bool = False) -> str:
+    """Write one party's part of a model alone.
+
+    Parameters
+    ----------
+    model : Path
+        Model or run directory; no other party's file is read.
+    party : str
+    out : Path
+        ``.h5``: the file itself, byte for byte. ``.json``: the same for people
+        and other programs. ``.skops``: a scikit-learn pipeline whose prediction
+        is the party's contribution.
+    force : bool
+        Whether an existing file may be replaced.
+
+    Returns
+    -------
+    str
+        The format.
+
+    Raises
+    ------
+    InputError
+        If the model has no such party.
+    ConfigError
+        If the format does not suit, or its package is missing.
+    """
+    kind = _format_of(out, "export")
+    shared, directory = open_shared_part(model)
+    if party not in shared.names:
+        raise InputError(f"--party {party}: the model has {', '.join(shared.names)}")
+    path = directory / f"{party}.h5"
+    weights, model_id = open_party_model(path)
+    if kind == "h5":
+        if model_id is None:
+            raise FormatError(f"{shown(path)}: attribute 'model-id' is missing: an old file; train again")
+        with storage_errors(path, "read"):
+            content = path.read_bytes()
+        with atomic_file(out, force=force) as temporary:
+            temporary.write_bytes(content)
+    elif kind == "json":
+        _write_json(out, _party_document(path, weights, model_id or shared.model_id), force)
+    elif kind == "skops":
+        from fastadmm.runs.to_sklearn import party_pipeline, write_skops
+
+        write_skops(out, party_pipeline(weights), force=force)
+    else:
+        raise ConfigError("export --party: onnx is for the whole model; choose .h5, .json or .skops")
+    return kind
+
+
+def _party_document(path: Path, party: PartyModel, model_id: str) -> dict[str, Any]:
+    with read_h5(path) as file:
+        version, privacy = str(file.attrs["encoding-version"]), file.attrs.get("privacy")
+    return {
+        "format": _PARTY_JSON,
+        "version": version,
+        "name": party.name,
+        "model_id": model_id,
+        "rows": "clipped" if party.clipped else "as they are",
+        "privacy": privacy,
+        "feature_names": party.feature_names,
+        "weights": party.weights.tolist(),
+        "transform": _transform_document(party.transform),
+    }
+
+
+def _transform_document(transform: Transform) -> dict[str, Any]:
+    return {
+        "normalize": transform.normalize,
+        "center": None if transform.center is None else transform.center.tolist(),
+        "scale": None if transform.scale is None else transform.scale.tolist(),
+    }
+
+
+def export_model(model: Path, out: Path, *, force: bool = False) -> str:
+    """Write the whole model, weights of all parties together.
+
+    Parameters
+    ----------
+    model : Path
+        Model or run directory with every party's file.
+    out : Path
+        ``.json``, ``.skops`` (a scikit-learn pipeline) or ``.onnx``.
+    force : bool
+        Whether an existing file may be replaced.
+
+    Returns
+    -------
+    str
+        The format.
+
+    Raises
+    ------
+    ConfigError
+        If the format does not suit, or its package is missing.
+    """
+    kind = _format_of(out, "export")
+    if kind == "h5":
+        raise ConfigError(
+            "export: .h5 is one party's file: name it with --party; all together: .json, .skops, .onnx"
+        )
+    trained = open_model(model)
+    if kind == "json":
+        _write_json(out, _model_document(trained), force)
+    else:
+        from fastadmm.runs.to_sklearn import pooled_pipeline, write_onnx, write_skops
+
+        pipeline = pooled_pipeline(trained)
+        if kind == "skops":
+            write_skops(out, pipeline, force=force)
+        else:
+            write_onnx(out, pipeline, force=force)
+    return kind
+
+
+def _model_document(model: Model) -> dict[str, Any]:
+    return {
+        "format": _MODEL_JSON,
+        "version": model.shared.version,
+        "model_id": model.model_id,
+        "loss": model.loss,
+        "task": model.task,
+        "lambda": model.lam,
+        "classes": model.classes,
+        "intercept": np.asarray(model.intercept).tolist(),
+        "certificate": model.certificate,
+        "privacy": model.privacy.to_json() if model.privacy is not None else None,
+        "parties": [
+            {
+                "name": party.name,
+                "scale": party.scale,
+                "rows": "clipped" if party.clipped else "as they are",
+                "feature_names": party.feature_names,
+                "weights": party.weights.tolist(),
+                "transform": _transform_document(party.transform),
+            }
+            for party in model.parties
+        ],
+    }
+
+
+def _write_json(out: Path, document: dict[str, Any], force: bool) -> None:
+    with atomic_file(out, force=force) as temporary:
+        temporary.write_text(
+            json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False) + "\n", encoding="utf-8"
+        )
+
+
+def import_party(file: Path, model: Path, *, force: bool = False) -> str:
+    """Put a party's exported part back into a model directory.
+
+    Parameters
+    ----------
+    file : Path
+        ``.h5`` or ``.json`` from :func:`export_party`.
+    model : Path
+        Directory with the shared part of the same model.
+    force : bool
+        Whether the party's file there may be replaced by another.
+
+    Returns
+    -------
+    str
+        The party's name.
+
+    Raises
+    ------
+    InputError
+        If it belongs to another model, or does not fit.
+    StorageError
+        If another file of this party is there already.
+    """
+    shared, directory = open_shared_part(model)
+    place = shown(file)
+    document = _read_json(file) if file.suffix.lower() == ".json" else None
+    if document is None:
+        party, model_id = open_party_model(file)
+    else:
+        party, model_id = _party_of(document, place), document["model_id"]
+    if model_id != shared.model_id:
+        raise InputError(f"{place}: part of another model than {shown(directory)} (model ids differ)")
+    if party.name not in shared.names:
+        raise InputError(f"{place}: of {party.name}, but the model has {', '.join(shared.names)}")
+    width = shared.n_features[shared.names.index(party.name)]
+    if len(party.weights) != width or party.weights.shape[1:] != np.shape(shared.intercept):
+        raise InputError(
+            f"{place}: weights of shape {party.weights.shape}, but the model has {width} features"
+        )
+    target = directory / f"{party.name}.h5"
+    with storage_errors(target):
+        there = target.exists()
+        same = there and document is None and target.read_bytes() == file.read_bytes()
+    if same:
+        return party.name
+    if there and not force:
+        raise StorageError(f"{shown(target)}: exists already and is another file; pass --force to replace it")
+    if document is None:
+        with atomic_file(target) as temporary:
+            temporary.write_bytes(file.read_bytes())
+    else:
+        write_party_model(
+            target,
+            party,
+            version=document["version"],
+            model_id=document["model_id"],
+            privacy_line=document["privacy"],
+        )
+    return party.name
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    with storage_errors(path, "read"):
+        try:
+            document = json.loads(path.read_text(encoding="utf-8"))
+        except (ValueError, UnicodeDecodeError, RecursionError) as error:
+            raise FormatError(f"{shown(path)}: not JSON: {error}") from None
+    if not isinstance(document, dict) or document.get("format") != _PARTY_JSON:
+        raise FormatError(f"{shown(path)}: key 'format' is not {_PARTY_JSON!r}; export it with --party")
+    if document.get("version") not in ("1.0", "1.1"):
+        raise FormatError(f"{shown(path)}: key 'version' is {document.get('version')!r}; upgrade fastadmm")
+    for key, kinds in (
+        ("name", (str,)),
+        ("model_id", (str,)),
+        ("rows", (str,)),
+        ("privacy", (str, type(None))),
+        ("feature_names", (list,)),
+        ("weights", (list,)),
+        ("transform", (dict,)),
+    ):
+        if not isinstance(document.get(key), kinds) or (key not in document):
+            raise FormatError(f"{shown(path)}: key {key!r} is missing or of the wrong type")
+    return document
+
+
+def _party_of(document: dict[str, Any], place: str) -> PartyModel:
+    from fastadmm.store.party_file import check_party_name
+
+    name = check_party_name(document["name"], f"{place}: key 'name'", FormatError)
+    try:
+        weights = np.array(document["weights"], dtype=np.float64)
+    except (TypeError, ValueError):
+        raise FormatError(f"{place}: key 'weights': not numbers") from None
+    names = document["feature_names"]
+    if weights.ndim not in (1, 2) or len(weights) != len(names) or not np.isfinite(weights).all():
+        raise FormatError(f"{place}: key 'weights': not one finite weight per feature name")
+    if not all(isinstance(text, str) for text in names):
+        raise FormatError(f"{place}: key 'feature_names': not texts")
+    given = document["transform"]
+    try:
+        transform = Transform(str(given.get("normalize")), given.get("center"), given.get("scale"))
+    except InputError as error:
+        raise FormatError(f"{place}: key 'transform': {error}") from None
+    if transform.n_features not in (None, len(weights)):
+        raise FormatError(f"{place}: key 'transform': fitted on {transform.n_features} columns")
+    return PartyModel(name, weights, names, transform, document["rows"] == "clipped")

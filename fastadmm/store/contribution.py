@@ -1,0 +1,118 @@
+"""One party's contribution to predictions, in a file: its summand of every row's score, and nothing else."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from fastadmm.errors import FormatError
+from fastadmm.store.atomic import shown
+from fastadmm.store.elements import read_array, read_attribute, write_array
+from fastadmm.store.h5file import create_h5, read_h5
+from fastadmm.store.ids import IdWriter, read_ids, verified_digest
+from fastadmm.store.party_file import check_party_name
+
+__all__ = ["CONTRIBUTION", "Contribution", "open_contribution", "write_contribution"]
+
+CONTRIBUTION = "fastadmm-contribution"
+
+
+@dataclass(frozen=True)
+class Contribution:
+    """What one party adds to the scores of N rows.
+
+    Attributes
+    ----------
+    path : pathlib.Path
+    name : str
+        The party.
+    model_id : str
+        Of the model whose weights these are.
+    values : ndarray of shape (N,) or (N, C)
+        ``D_m x_m``; a fusion model's scale is not in it.
+    row_digest : str
+        Of the row ids, verified.
+    """
+
+    path: Path
+    name: str
+    model_id: str
+    values: np.ndarray
+    row_digest: str
+
+    def ids(self) -> np.ndarray:
+        """Row ids, of shape (N,): int64, or object holding str."""
+        with read_h5(self.path, CONTRIBUTION) as file:
+            return read_ids(file, len(self.values))
+
+
+def write_contribution(
+    path: str | os.PathLike[str],
+    *,
+    name: str,
+    model_id: str,
+    values: np.ndarray,
+    ids: np.ndarray,
+    force: bool = False,
+) -> None:
+    """Write a contribution file.
+
+    Parameters
+    ----------
+    path : path
+    name : str
+        The party.
+    model_id : str
+    values : ndarray of shape (N,) or (N, C)
+    ids : ndarray of shape (N,)
+        Row ids.
+    force : bool
+        Whether an existing file may be replaced.
+    """
+    with create_h5(path, CONTRIBUTION, force=force) as file:
+        file.attrs["name"] = name
+        file.attrs["model-id"] = model_id
+        file.attrs["n_samples"] = np.int64(len(values))
+        write_array(file, "contribution", np.asarray(values, dtype=np.float64))
+        writer = IdWriter(file, path)
+        writer.append(writer.prepare(ids, len(values)), len(values))
+        file.attrs["row-digest"] = writer.close()
+
+
+def open_contribution(path: str | os.PathLike[str]) -> Contribution:
+    """Read a contribution file and check it.
+
+    Parameters
+    ----------
+    path : path
+
+    Returns
+    -------
+    Contribution
+
+    Raises
+    ------
+    StorageError
+        If it cannot be read.
+    FormatError
+        If it is no contribution, or damaged.
+    """
+    with read_h5(path, CONTRIBUTION) as file:
+        name = check_party_name(
+            read_attribute(file, "name", str), f"{shown(path)}: attribute 'name'", FormatError
+        )
+        model_id = read_attribute(file, "model-id", str)
+        n = read_attribute(file, "n_samples", int)
+        if n < 1:
+            raise FormatError(f"{shown(path)}: attribute 'n_samples' is {n}, not positive")
+        values = np.asarray(read_array(file, "contribution", length=n, kind="f"), dtype=np.float64)
+        digest = verified_digest(file, n)
+    if values.ndim not in (1, 2):
+        raise FormatError(f"{shown(path)}: key 'contribution' has {values.ndim} dimensions, not 1 or 2")
+    if not np.isfinite(values).all():
+        row = int(np.flatnonzero(~np.isfinite(values.reshape(n, -1)).all(axis=1))[0])
+        raise FormatError(f"{shown(path)}: key 'contribution': row {row + 1} is not finite")
+    return Contribution(Path(path), name, model_id, values, digest)

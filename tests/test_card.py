@@ -1,0 +1,47 @@
+"""The model card says what the files say."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from fastadmm.runs.evaluate import evaluate_partition
+from fastadmm.store import open_partition
+from fastadmm.store.model import open_model
+
+from run_tools import run, write_problem
+
+
+def test_card(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    write_problem(tmp_path / "d.parts", 80, (3, 2))
+    assert run("train", tmp_path / "d.parts", "-o", tmp_path / "run", "-q") == 0
+    capsys.readouterr()
+    assert run("card", tmp_path / "run") == 0
+    assert "Not evaluated" in capsys.readouterr().out
+    metrics = evaluate_partition(tmp_path / "run", tmp_path / "d.parts")["metrics"]
+    model, partition = open_model(tmp_path / "run"), open_partition(tmp_path / "d.parts")
+    for path in (tmp_path / "run", tmp_path / "run" / "model"):
+        assert run("card", path, "--json") == 0
+        card = json.loads(capsys.readouterr().out)
+        assert card["model"]["id"] == model.model_id
+        assert card["certificate"] == model.certificate
+        assert card["metrics"]["metrics"]["auc"] == metrics["auc"]
+        assert card["data"]["row_digest"] == partition.row_digest
+        assert card["data"]["content"]["party-1"] == partition.parties[0].content_digest
+        assert card["privacy"] == model.privacy.to_json()
+    assert run("card", tmp_path / "run", "-o", tmp_path / "card.md") == 0
+    text = (tmp_path / "card.md").read_text()
+    assert model.model_id in text
+    assert str(metrics["auc"]) in text
+    assert partition.row_digest in text
+    assert "epsilon = infinity" in text
+
+    shutil.copytree(tmp_path / "run" / "model", tmp_path / "alone")
+    assert run("card", tmp_path / "alone") == 0
+    assert "Not recorded here" in capsys.readouterr().out
+    (tmp_path / "run" / "evaluation.json").write_text("{")
+    assert run("card", tmp_path / "run", "-o", tmp_path / "two.md") == 4
+    assert "evaluate again" in capsys.readouterr().err
+    assert not (tmp_path / "two.md").exists()

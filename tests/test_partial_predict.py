@@ -1,0 +1,170 @@
+"""Predictions from the parties' contributions are those of the whole model; misfits are refused."""
+
+from __future__ import annotations
+
+import csv
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from fastadmm.data_tools.synthetic import make_vertical_classification
+from fastadmm.runs.combine import combine_contributions, partial_predict
+from fastadmm.runs.config import make_config
+from fastadmm.runs.predict import predict_partition
+from fastadmm.runs.train import start_run
+from fastadmm.store import create_partition
+from fastadmm.store.model import Model, open_model, write_model
+
+from run_tools import run, write_blocks, write_problem
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """train.parts, test.parts (with an offset), other.parts (same parties, other rows), run/."""
+    folder = tmp_path_factory.mktemp("partial")
+    blocks, y, _ = make_vertical_classification(120, (3, 2, 4))
+    offset = np.linspace(-1.0, 1.0, 120)
+    write_blocks(folder / "train.parts", blocks, y)
+    write_blocks(folder / "test.parts", blocks, y, offset=offset)
+    write_blocks(folder / "other.parts", [b[:100] for b in blocks], y[:100])
+    with create_partition(folder / "turned.parts", task="classification") as writer:
+        for block in blocks:
+            writer.party(n_features=block.shape[1], kind="dense").append(block, ids=np.arange(120)[::-1])
+        writer.labels(classes=("no", "yes")).append(y, ids=np.arange(120)[::-1])
+    start_run(make_config({"data": str(folder / "train.parts"), "lambda": 1e-2}), folder / "run")
+    for m in (1, 2, 3):
+        partial_predict(folder / "run", folder / "test.parts" / f"party-{m}.h5", folder / f"c{m}.h5")
+    return folder
+
+
+def parts(folder: Path) -> list[Path]:
+    return [folder / f"c{m}.h5" for m in (1, 2, 3)]
+
+
+def test_the_sum_is_the_prediction_to_the_bit(folder: Path) -> None:
+    whole = predict_partition(folder / "run", folder / "test.parts")
+    got = combine_contributions(
+        folder / "run", parts(folder)[::-1], labels=folder / "test.parts" / "labels.h5"
+    )
+    assert np.array_equal(got.score, whole.score)
+    assert np.array_equal(got.mean, whole.mean)
+    assert got.label == whole.label
+    assert np.array_equal(got.ids, whole.ids)
+
+
+def test_commands(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    # The coordinator has the shared part alone, each party its own file alone.
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    for name in ("model.toml", "coordinator.h5"):
+        shutil.copy(folder / "run" / "model" / name, shared / name)
+    for m in (1, 2, 3):
+        assert run("export", folder / "run", "--party", f"party-{m}", "-o", tmp_path / f"own{m}.h5") == 0
+        features = folder / "train.parts" / f"party-{m}.h5"
+        assert run("predict", "--partial", tmp_path / f"own{m}.h5", features, "-o", tmp_path / f"{m}.h5") == 0
+    files = [tmp_path / f"{m}.h5" for m in (1, 2, 3)]
+    assert run("combine", *files, "--model", shared, "-o", tmp_path / "combined.csv") == 0
+    assert run("predict", folder / "run", folder / "train.parts", "-o", tmp_path / "whole.csv") == 0
+    assert (tmp_path / "combined.csv").read_bytes() == (tmp_path / "whole.csv").read_bytes()
+    assert "120 predictions" in capsys.readouterr().out
+
+
+def test_absent_parties(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    two = parts(folder)[:2]
+    assert run("combine", *two, "-m", folder / "run", "-o", tmp_path / "p.csv") == 3
+    err = capsys.readouterr().err
+    assert "no contribution of party-3" in err
+    assert err.count("\n") == 1
+    assert not list(tmp_path.iterdir())
+    shared, whole = open_model(folder / "run"), predict_partition(folder / "run", folder / "train.parts")
+    third = (
+        whole.score
+        - combine_contributions(folder / "run", two, allow_missing=["party-3"], fallback="zero").score
+    )
+    mean = combine_contributions(folder / "run", two, allow_missing=["party-3"], fallback="mean")
+    zero = combine_contributions(folder / "run", two, allow_missing=["party-3"], fallback="zero")
+    assert shared.means is not None
+    assert abs(shared.means[2] - third.mean()) <= 1e-12
+    assert np.abs(mean.score - zero.score - third.mean()).max() <= 1e-12
+    allowed = ["--allow-missing", "party-3", "--fallback", "mean"]
+    assert run("combine", *two, "-m", folder / "run", "-o", tmp_path / "p.csv", *allowed) == 0
+    assert "mean stands for it" in capsys.readouterr().err
+    with open(tmp_path / "p.csv", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    assert {row["missing"] for row in rows} == {"party-3=mean"}
+    assert [float(row["score"]) for row in rows] == mean.score.tolist()
+
+
+def test_misfits_are_one_line(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    one, two, three = parts(folder)
+    for name, rows in (("short", "other"), ("turned", "turned")):
+        partial_predict(folder / "run", folder / f"{rows}.parts" / "party-3.h5", tmp_path / f"{name}.h5")
+    again = tmp_path / "again"
+    start_run(make_config({"data": str(folder / "train.parts"), "lambda": 2e-2}), again)
+    partial_predict(again, folder / "test.parts" / "party-3.h5", tmp_path / "foreign.h5")
+    combine = ["combine", "-m", folder / "run", "-o", tmp_path / "p.csv"]
+    own = ["predict", "--partial", folder / "run" / "model" / "party-1.h5"]
+    cases = [
+        ([*combine, one, two, two], 3, "a second contribution of party-2"),
+        ([*combine, one, two, tmp_path / "short.h5"], 3, "100 rows, but"),
+        ([*combine, one, two, tmp_path / "turned.h5"], 3, "another order"),
+        ([*combine, one, two, tmp_path / "foreign.h5"], 3, "made with another model"),
+        ([*combine, one, two, folder / "test.parts" / "party-3.h5"], 4, "fastadmm-contribution"),
+        ([*combine, one, two, three, "--allow-missing", "nobody", "--fallback", "zero"], 5, "the model has"),
+        ([*combine, one, two, "--allow-missing", "party-3"], 5, "go together"),
+        ([*combine, one, two, "--allow-missing", "party-3", "--fallback", "one"], 5, "zero or mean"),
+        ([*combine, one, two, three, "--labels", folder / "train.parts" / "labels.h5"], 3, "there is none"),
+        (["predict", "--partial", folder / "run", folder / "test.parts" / "party-1.h5"], 5, "-o FILE.h5"),
+        (
+            [*own, folder / "test.parts" / "party-2.h5", "-o", tmp_path / "p.csv"],
+            3,
+            "holds the weights of party-1",
+        ),
+    ]
+    for arguments, code, text in cases:
+        capsys.readouterr()
+        assert run(*arguments) == code, arguments
+        err = capsys.readouterr().err
+        assert text in err
+        assert err.count("\n") == 1
+        assert not (tmp_path / "p.csv").exists()
+
+
+def test_a_party_file_of_another_model_is_refused(folder: Path, tmp_path: Path) -> None:
+    start_run(make_config({"data": str(folder / "train.parts"), "lambda": 3e-2}), tmp_path / "b")
+    shutil.copytree(folder / "run" / "model", tmp_path / "mixed")
+    shutil.copy(tmp_path / "b" / "model" / "party-2.h5", tmp_path / "mixed" / "party-2.h5")
+    assert run("predict", tmp_path / "mixed", folder / "train.parts") == 4
+    (tmp_path / "mixed" / "party-2.h5").unlink()
+    assert run("predict", tmp_path / "mixed", folder / "train.parts") == 6
+
+
+@pytest.mark.parametrize("kind", ["multinomial", "scales"])
+def test_other_models(tmp_path: Path, kind: str) -> None:
+    rng = np.random.default_rng(3)
+    if kind == "multinomial":
+        X, y = rng.normal(size=(90, 5)), rng.integers(0, 3, 90).astype(float)
+        with create_partition(tmp_path / "d.parts", task="classification") as writer:
+            writer.party(n_features=3, kind="dense").append(X[:, :3])
+            writer.party(n_features=2, kind="dense").append(X[:, 3:])
+            writer.labels(classes=("a", "b", "c")).append(y)
+        start_run(make_config({"data": str(tmp_path / "d.parts"), "lambda": 1e-2}), tmp_path / "run")
+    else:
+        write_problem(tmp_path / "d.parts", 90, (3, 2))
+        start_run(make_config({"data": str(tmp_path / "d.parts")}), tmp_path / "plain")
+        plain = open_model(tmp_path / "plain")
+        scaled = [type(p)(**{**vars(p), "scale": s}) for p, s in zip(plain.parties, (0.25, 1.75))]
+        write_model(tmp_path / "run", Model(**{**vars(plain), "parties": scaled}))
+    for m in (1, 2):
+        partial_predict(tmp_path / "run", tmp_path / "d.parts" / f"party-{m}.h5", tmp_path / f"{m}.h5")
+    files = [tmp_path / "1.h5", tmp_path / "2.h5"]
+    got, whole = (
+        combine_contributions(tmp_path / "run", files),
+        predict_partition(tmp_path / "run", tmp_path / "d.parts"),
+    )
+    assert np.array_equal(got.score, whole.score)
+    assert got.label == whole.label
+    absent = combine_contributions(tmp_path / "run", files[:1], allow_missing=["party-2"], fallback="mean")
+    # On the training rows the mean stands for the party on average.
+    assert np.abs((whole.score - absent.score).mean(axis=0)).max() <= 1e-12
