@@ -1,17 +1,18 @@
 """Measure training on partitions larger than memory, and write the block in ``docs/streaming.md``.
 
-    python -P bench/streaming.py [--megabytes 640] [--quick] [--write]
+    python bench/streaming.py prepare --folder FOLDER [--megabytes 1200]
+    python bench/streaming.py base|reading|CASE ... --folder FOLDER [--write]
 
-Makes synthetic partitions (dense and sparse) in a temporary directory, then, each
+Makes synthetic partitions (dense and sparse) in a folder, then, each
 in a process of its own so that its peak memory is its own:
 
 * a run on a few rows with an empty compiler cache: what the program itself takes;
-* streamed runs under a limit of about a quarter of the partition, beside reading the same
+* streamed runs (the cases) under a limit of less than half of the partition, beside reading the same
   files raw, as often as a round reads them, in the same process and cache state;
 * ways to read a chunked file.
 
-With ``--write`` the numbers go to ``bench/streaming.json`` and into ``docs/streaming.md``
-between ``<!-- numbers:begin -->`` and ``<!-- numbers:end -->``.
+Without a name all of them. With ``--write`` the numbers replace those in ``bench/streaming.json``
+and the block ``numbers`` of ``docs/streaming.md``.
 """
 
 from __future__ import annotations
@@ -30,11 +31,25 @@ from typing import Any
 
 import numpy as np
 
-ROOT = Path(__file__).resolve().parents[1]
-PAGE, MEASURED = ROOT / "docs" / "streaming.md", ROOT / "bench" / "streaming.json"
-BEGIN, END = "<!-- numbers:begin -->", "<!-- numbers:end -->"
-ROUNDS = 6
+from page import replace_block
+
+MEASURED = Path(__file__).with_suffix(".json")
+MARK = "numbers"
+ROUNDS = 8
 MB = 10**6
+
+#: Data, scheme, intercept, history, and the limit as a share of the data.
+CASES: dict[str, tuple[str, str, str, str, float]] = {
+    "sparse-subspace": ("wide", "subspace", "yes", "8", 0.33),
+    "dense-subspace": ("dense", "subspace", "yes", "8", 0.33),
+    "sparse-sharing": ("sparse", "sharing", "yes", "4", 0.5),
+    "dense-sharing": ("dense", "sharing", "yes", "4", 0.4),
+    "sparse-one-read": ("sparse", "sharing", "no", "4", 0.5),
+    "dense-one-read": ("dense", "sharing", "no", "4", 0.4),
+}
+
+#: Columns of a party, and entries of a row.
+SHAPES = {"dense": (400, 400), "sparse": (1000, 200), "wide": (20000, 300)}
 
 
 # --- data ------------------------------------------------------------------------------------------
@@ -46,12 +61,12 @@ def make_partition(path: Path, kind: str, megabytes: int, n_parties: int = 2) ->
     from fastadmm.store import create_partition
 
     rng = np.random.default_rng(0)
-    d, per_row = (400, 400) if kind == "dense" else (20000, 300)
+    d, per_row = SHAPES[kind]
     row_bytes = per_row * (8 if kind == "dense" else 12)
     n = megabytes * MB // (row_bytes * n_parties)
     x = rng.normal(size=(n_parties, d)) / np.sqrt(per_row)
     with create_partition(path, task="classification") as writer:
-        parties = [writer.party(n_features=d, kind="csr" if kind == "sparse" else kind) for _ in x]
+        parties = [writer.party(n_features=d, kind="dense" if kind == "dense" else "csr") for _ in x]
         labels = writer.labels(classes=("no", "yes"))
         for start in range(0, n, 5000):
             k = min(5000, n - start)
@@ -73,7 +88,7 @@ def make_partition(path: Path, kind: str, megabytes: int, n_parties: int = 2) ->
 
 def in_process(name: str, *arguments: object, **environment: str) -> Any:
     """Result of a function of this file, run in a process of its own."""
-    command = [sys.executable, "-P", __file__, "--child", name, json.dumps([str(a) for a in arguments])]
+    command = [sys.executable, __file__, "--child", name, json.dumps([str(a) for a in arguments])]
     done = subprocess.run(
         command, env={**os.environ, **environment}, stdout=subprocess.PIPE, text=True, check=True
     )
@@ -145,7 +160,7 @@ def base() -> dict[str, Any]:
     from fastadmm.runs.train import start_run
 
     with tempfile.TemporaryDirectory() as folder:
-        make_partition(Path(folder) / "a.parts", "sparse", 1)
+        make_partition(Path(folder) / "a.parts", "wide", 1)
         config = make_config({"data": f"{folder}/a.parts", "rounds": 20, "gap": 1e-3})
         start_run(config, Path(folder) / "run")
     return {"peak": peak_memory()}
@@ -217,27 +232,30 @@ CHILDREN = {"run_streamed": run_streamed, "base": base, "reading": reading}
 # --- all of it ---------------------------------------------------------------------------------------
 
 
-def measure(megabytes: int, quick: bool) -> dict[str, Any]:
-    """Everything, as plain values."""
+def measure(names: list[str], folder: Path) -> dict[str, Any]:
+    """Those of the given names, as plain values, beside the older numbers of the others."""
     from fastadmm.tiles import TILE_BYTES
 
-    found: dict[str, Any] = {"cores": os.cpu_count(), "tile_bytes": TILE_BYTES}
-    with tempfile.TemporaryDirectory() as folder:
-        found["base"] = in_process("base", NUMBA_CACHE_DIR=str(Path(folder) / "cache"))
-        found["runs"] = []
-        for kind in ("sparse", "dense"):
-            path = Path(folder) / f"{kind}.parts"
-            make_partition(path, kind, megabytes)
-            read_raw(path)
-            if kind == "dense":
-                found["reading"] = in_process("reading", path)
-            limit = str(megabytes * MB // 4)
-            cases = [("subspace", "yes"), ("sharing", "yes")]
-            for scheme, intercept in cases[: 1 if quick else None]:
-                in_memory = in_process("run_streamed", path, "", scheme, intercept, "8")
-                run = in_process("run_streamed", path, limit, scheme, intercept, "8")
-                found["runs"].append({"kind": kind, **run, "round_in_memory": in_memory["round"]})
-                print(found["runs"][-1], file=sys.stderr)
+    found: dict[str, Any] = json.loads(MEASURED.read_text(encoding="utf-8"))
+    found |= {"cores": os.cpu_count(), "tile_bytes": TILE_BYTES}
+    for name in names:
+        if name == "base":
+            with tempfile.TemporaryDirectory() as cache:
+                found["base"] = in_process("base", NUMBA_CACHE_DIR=cache)
+            continue
+        if name == "reading":
+            found["reading"] = in_process("reading", folder / "dense.parts")
+            continue
+        kind, scheme, intercept, history, share = CASES[name]
+        path = folder / f"{kind}.parts"
+        read_raw(path)
+        size = sum(f.stat().st_size for f in path.glob("party-*.h5"))
+        limit = str(int(share * size) // MB * MB)
+        in_memory = in_process("run_streamed", path, "", scheme, intercept, history)
+        run = in_process("run_streamed", path, limit, scheme, intercept, history)
+        found["runs"][name] = {"kind": kind, **run, "round_in_memory": in_memory["round"]}
+        print(name, found["runs"][name], file=sys.stderr)
+    found["runs"] = {name: found["runs"][name] for name in CASES if name in found["runs"]}
     return found
 
 
@@ -245,18 +263,20 @@ def render(found: dict[str, Any]) -> str:
     """What the page shows of the measured numbers."""
     lines = [
         f"On {found['cores']} cores, files in the page cache, in one run, with tiles of "
-        f"{found['tile_bytes'] // 2**20} MB. The program alone takes "
+        f"{found['tile_bytes'] / 2**20:g} MB. The program alone takes "
         f"{found['base']['peak'] / 2**20:.0f} MB (peak of a run on a few rows, everything compiled afresh).",
         "",
         "| blocks | scheme | files | limit | planned | peak | round in memory | round streamed | raw reads "
         "| streamed / raw |",
         "|---|---|---:|---:|---:|---:|---:|---:|---:|---:|",
     ]
-    for run in found["runs"]:
+    for run in found["runs"].values():
         raw, once = run["passes"] * run["raw"], run["raw"]
+        blocks = run["kind"].replace("wide", "sparse")
+        scheme = f"`{run['scheme']}`" + ("" if run["intercept"] else ", no intercept")
         sizes = [run[key] / MB for key in ("file_bytes", "limit", "planned", "peak")]
         lines.append(
-            f"| {run['kind']} | `{run['scheme']}` | "
+            f"| {blocks} | {scheme} | "
             + " | ".join(f"{size:.0f} MB" for size in sizes)
             + f" | {run['round_in_memory']:.2f} s | {run['round']:.2f} s | {run['passes']} × {once:.2f} s "
             f"| {run['round'] / raw:.2f} |"
@@ -275,21 +295,28 @@ def render(found: dict[str, Any]) -> str:
 def main() -> None:
     """Command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--megabytes", type=int, default=1600)
-    parser.add_argument("--quick", action="store_true")
+    parser.add_argument(
+        "names", nargs="*", metavar="NAME", help="prepare, base, reading, " + ", ".join(CASES)
+    )
+    parser.add_argument("--folder", type=Path)
+    parser.add_argument("--megabytes", type=int, default=1200)
     parser.add_argument("--write", action="store_true")
     parser.add_argument("--child", nargs=2, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.child:
         print(json.dumps(CHILDREN[options.child[0]](*json.loads(options.child[1]))))
         return
-    found = measure(options.megabytes, options.quick)
+    if options.folder is None:
+        parser.error("--folder: needed")
+    if options.names == ["prepare"]:
+        for kind in SHAPES:
+            make_partition(options.folder / f"{kind}.parts", kind, options.megabytes)
+        return
+    found = measure(options.names or ["base", "reading", *CASES], options.folder)
     print(json.dumps(found, indent=2))
     if options.write:
         MEASURED.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
-        before, _, rest = PAGE.read_text(encoding="utf-8").partition(BEGIN)
-        after = rest.partition(END)[2]
-        PAGE.write_text(f"{before}{BEGIN}\n{render(found)}{END}{after}", encoding="utf-8")
+        replace_block(MARK, render(found))
 
 
 if __name__ == "__main__":

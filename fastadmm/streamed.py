@@ -11,6 +11,7 @@ import os
 import threading
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import numpy as np
@@ -68,8 +69,40 @@ class BufferPool:
 _POOL = BufferPool()
 
 
+class _Consumers:
+    """The threads that compute on tiles at this moment."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._walks: dict[int, int] = {}
+        self._cores = (
+            len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        )
+
+    @contextmanager
+    def one_more(self) -> Iterator[None]:
+        """Count the calling thread while it walks."""
+        thread = threading.get_ident()
+        with self._lock:
+            self._walks[thread] = self._walks.get(thread, 0) + 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._walks[thread] -= 1
+                if self._walks[thread] == 0:
+                    del self._walks[thread]
+
+    def fill_the_cores(self) -> bool:
+        """Whether there is one for every core."""
+        return len(self._walks) >= self._cores
+
+
+_CONSUMERS = _Consumers()
+
+
 class _Stream:
-    """What both kinds of block share: an open file, and a thread that reads ahead."""
+    """What both kinds of block share: an open file, and reading it ahead."""
 
     def __init__(self, party: PartyData, keys: tuple[str, ...], pool: BufferPool | None = None) -> None:
         self.reader = RowReader(party.path, keys, PARTY_TYPE, PARTY_VERSIONS)
@@ -86,9 +119,19 @@ class _Stream:
             return self._thread
 
     def ahead(
-        self, ranges: Iterator[Rows], size: int, read: Callable[[Rows, np.ndarray], _Tile]
+        self,
+        ranges: Iterator[Rows],
+        size: int,
+        read: Callable[[Rows, np.ndarray], _Tile],
+        advise: Callable[[Rows], None],
     ) -> Generator[tuple[Rows, _Tile], None, None]:
-        """Read ranges in turn, each into one of two buffers while the one before is in use.
+        """Read ranges in turn, each ahead of its use.
+
+        Where a core is idle, a thread reads into one of two buffers while the
+        other is in use. Where as many threads compute as there are cores, one
+        more would only take turns with them: each reads its own tiles when it
+        needs them, and has told the system one tile before, which reads from
+        the disk without a thread.
 
         Parameters
         ----------
@@ -97,6 +140,8 @@ class _Stream:
             Bytes of a buffer.
         read : callable
             Reads a range into a buffer and returns the tile in it.
+        advise : callable
+            Tells the system that a range will be read.
 
         Yields
         ------
@@ -105,28 +150,31 @@ class _Stream:
             Valid until the next one is asked for.
         """
         self.reader.check_unchanged()
-        submit = self._executor().submit
-        buffers = [self._pool.take(size), self._pool.take(size)]
+        direct = self.reader.direct
+        buffers = [self._pool.take(size)]
         pending: Future[_Tile] | None = None
-        try:
-            rows = next(ranges, None)
-            turn = 0
-            if rows is not None:
-                pending = submit(read, rows, buffers[turn])
-            while rows is not None and pending is not None:
-                tile = pending.result()
-                pending = None
-                following = next(ranges, None)
-                turn = 1 - turn
-                if following is not None:
-                    pending = submit(read, following, buffers[turn])
-                yield rows, tile
-                rows = following
-        finally:
-            if pending is not None and not pending.cancel():
-                pending.exception()  # the thread still writes to the buffer
-            for buffer in buffers:
-                self._pool.give(buffer)
+        turn = 0
+        with _CONSUMERS.one_more():
+            try:
+                rows = next(ranges, None)
+                while rows is not None:
+                    tile = read(rows, buffers[turn]) if pending is None else pending.result()
+                    pending = None
+                    following = next(ranges, None)
+                    if following is not None and direct and _CONSUMERS.fill_the_cores():
+                        advise(following)
+                    elif following is not None:
+                        if len(buffers) == 1:
+                            buffers.append(self._pool.take(size))
+                        turn = 1 - turn
+                        pending = self._executor().submit(read, following, buffers[turn])
+                    yield rows, tile
+                    rows = following
+            finally:
+                if pending is not None and not pending.cancel():
+                    pending.exception()  # the thread still writes to the buffer
+                for buffer in buffers:
+                    self._pool.give(buffer)
 
     def close(self) -> None:
         """Close the file and stop the thread."""
@@ -171,7 +219,10 @@ class StreamedDense(DenseBlock):
             self.stream.reader.read_into("X", *part, stored)
             return _as_float64(stored, buffer, _aligned(stored.nbytes)).reshape(-1, d)
 
-        return self.stream.ahead(ranges, size, read)
+        def advise(part: Rows) -> None:
+            self.stream.reader.advise("X", *part)
+
+        return self.stream.ahead(ranges, size, read, advise)
 
 
 class StreamedCSR(CSRBlock):
@@ -222,7 +273,12 @@ class StreamedCSR(CSRBlock):
             data = _as_float64(stored, buffer, _aligned(indices.nbytes) + _aligned(stored.nbytes))
             return own - first, unsigned_indices(indices, self.shape[1]), data
 
-        return self.stream.ahead(ranges, size, read)
+        def advise(part: Rows) -> None:
+            first, last = int(indptr[part[0]]), int(indptr[part[1]])
+            reader.advise("X/indices", first, last)
+            reader.advise("X/data", first, last)
+
+        return self.stream.ahead(ranges, size, read, advise)
 
 
 def _as_float64(stored: np.ndarray, buffer: np.ndarray, place: int) -> np.ndarray:

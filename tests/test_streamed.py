@@ -14,9 +14,10 @@ import h5py
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from fastadmm import streamed
 from fastadmm.blocks import CSRBlock, DenseBlock, as_block
 from fastadmm.coordinator.admm import AdmmMethod
-from fastadmm.engine import Engine
+from fastadmm.engine import Engine, row_ranges
 from fastadmm.errors import ConfigError, FormatError, InputError, StorageError
 from fastadmm.problem import make_problem
 from fastadmm.solver import Solver, SolverOptions
@@ -147,6 +148,46 @@ def test_buffers_are_two_for_each_thread(tmp_path):
             block.product(np.ones(D), engine)
     assert 0 < pool.nbytes <= buffer_bytes(party, 3) + 6 * 4096
     block.stream.close()
+
+
+@pytest.mark.parametrize("cores", [1, 100], ids=["every thread reads its own", "a thread reads ahead"])
+@pytest.mark.parametrize("kind", ["dense", "csr"])
+def test_who_reads_changes_nothing(tmp_path, monkeypatch, kind, cores):
+    values = matrix(kind)
+    block = stream_block(open_party(write(tmp_path / "p.h5", values)))
+    monkeypatch.setattr(streamed._CONSUMERS, "_cores", cores)
+    advised, read = [], []
+    reader = block.stream.reader
+    advise, read_into = reader.advise, reader.read_into
+    monkeypatch.setattr(reader, "advise", lambda *a: (advised.append(a), advise(*a)))
+    monkeypatch.setattr(reader, "read_into", lambda *a: (read.append(a[:3]), read_into(*a)))
+    v = np.random.default_rng(0).normal(size=N)
+    with Engine(2) as engine:
+        np.testing.assert_array_equal(
+            block.transposed_product(v, engine), as_block(values).transposed_product(v, engine)
+        )
+    assert len(read) > 10
+    # All but the first tile of each piece of rows.
+    assert set(advised) <= set(read)
+    assert len(advised) == (0 if cores == 100 else len(read) - len(row_ranges(N)) * (1 + (kind == "csr")))
+    assert streamed._CONSUMERS._walks == {}
+    block.stream.close()
+
+
+@pytest.mark.parametrize("contiguous", [False, True])
+def test_advice_is_about_the_bytes_that_are_read(tmp_path, monkeypatch, contiguous):
+    path = write(tmp_path / "p.h5", matrix("dense"))
+    rechunk(path, {"X": {} if contiguous else {"chunks": (100, D)}})
+    reader = RowReader(path, ("X",), "fastadmm-party", ("1.0",))
+    told, read = [], []
+    monkeypatch.setattr("os.posix_fadvise", lambda _, place, size, advice: told.append((place, size)))
+    monkeypatch.setattr(reader, "_read", lambda _, view, place: read.append((place, len(view))))
+    for start, stop in [(0, 40), (90, 310), (5, 5), (N - 130, N)]:
+        reader.advise("X", start, stop)
+        reader.read_into("X", start, stop, np.empty((stop - start, D)))
+    assert told == read
+    assert len(told) >= 3
+    reader.close()
 
 
 def test_truncated_in_the_middle_of_a_run(tmp_path):
@@ -300,10 +341,17 @@ def test_missing_compression_package(tmp_path, monkeypatch):
     assert not (tmp_path / "q.h5").exists()
 
 
-def test_the_page_shows_what_was_measured():
-    path = Path(__file__).parents[1] / "bench" / "streaming.py"
-    spec = importlib.util.spec_from_file_location("bench_streaming", path)
-    bench = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(bench)
-    shown = bench.PAGE.read_text(encoding="utf-8").partition(bench.BEGIN)[2].partition(bench.END)[0]
-    assert shown == "\n" + bench.render(json.loads(bench.MEASURED.read_text(encoding="utf-8")))
+@pytest.mark.parametrize("name", ["streaming", "sweep", "compression"])
+def test_the_page_shows_what_was_measured(monkeypatch, name):
+    folder = Path(__file__).parents[1] / "bench"
+    monkeypatch.syspath_prepend(folder)
+
+    def load(module):
+        spec = importlib.util.spec_from_file_location(module, folder / f"{module}.py")
+        loaded = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(loaded)
+        return loaded
+
+    bench = load(name)
+    measured = json.loads(bench.MEASURED.read_text(encoding="utf-8"))
+    assert load("page").block(bench.MARK) == "\n" + bench.render(measured)

@@ -122,8 +122,23 @@ class Sweep:
         -------
         Swept
         """
+        return self.read(self._x_updates(state, penalty), state, new, penalty)
+
+    def read(self, weights: list[Array], state: SharedState, new: SharedState, penalty: float) -> Swept:
+        """The part of :meth:`run` that reads the data, for given new weights of the parties.
+
+        Parameters
+        ----------
+        weights : list of ndarray of shape (d,)
+        state, new : SharedState
+        penalty : float
+            As in :meth:`run`.
+
+        Returns
+        -------
+        Swept
+        """
         problem, parties, tau = self.problem, self.parties, self.scheme.tau(len(self.parties))
-        weights = self._x_updates(state, penalty, tau)
         n = problem.n_samples
         centre, predictor, shift = np.empty(n), np.empty(n), problem.offset
         total, pull, gradient = np.empty(n), np.empty(n), np.empty(n)
@@ -131,7 +146,6 @@ class Sweep:
         # What the certificate takes its dual point from; see fastadmm.coordinator.admm.
         dual = gradient if problem.loss.smooth and problem.is_ridge else new.u
         y, s = problem.y, problem.weight
-        # Also compiles before threads ask for it.
         from fastadmm.kernels.sweep import sweep_centres, sweep_targets
 
         def piece(ranges: list[Rows]) -> tuple[float, list[Array]]:
@@ -166,9 +180,9 @@ class Sweep:
             targets.append(target.copy())
         return Swept(total, pull, value, gradient, targets)
 
-    def _x_updates(self, state: SharedState, penalty: float, tau: float) -> list[Array]:
+    def _x_updates(self, state: SharedState, penalty: float) -> list[Array]:
         """New weights of every party: from a known image, or from one more read."""
-        common = None
+        common, tau = None, self.scheme.tau(len(self.parties))
         if any(party.target_images is None or party.target_images.current is None for party in self.parties):
             common = correction(self.scheme, len(self.parties), state, penalty)
 

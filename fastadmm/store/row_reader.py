@@ -12,7 +12,7 @@ that shrinks kill the process: see ``docs/streaming.md``.
 from __future__ import annotations
 
 import os
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -136,6 +136,31 @@ class RowReader:
                 place = int(offsets[chunk]) + inside * row_bytes
                 self._read(key, view[done : done + length], place)
                 done, row = done + length, until
+
+    def advise(self, key: str, start: int, stop: int) -> None:
+        """Tell the system that rows will be read, so that it fetches them meanwhile; only if :attr:`direct`.
+
+        Parameters
+        ----------
+        key : str
+        start, stop : int
+            Range of rows.
+        """
+        places = self._places[key]
+        if start == stop or places is None or not hasattr(os, "posix_fadvise"):
+            return
+        offsets, chunk_rows = places
+        row_bytes = self.dtypes[key].itemsize * self.row_items[key]
+        for chunk in range(start // chunk_rows, (stop - 1) // chunk_rows + 1):
+            first = max(start - chunk * chunk_rows, 0)
+            last = min(stop - chunk * chunk_rows, chunk_rows)
+            with suppress(OSError):  # advice only
+                os.posix_fadvise(
+                    self._descriptor,
+                    int(offsets[chunk]) + first * row_bytes,
+                    (last - first) * row_bytes,
+                    os.POSIX_FADV_WILLNEED,
+                )
 
     def _read(self, key: str, view: memoryview, place: int) -> None:
         done = 0
