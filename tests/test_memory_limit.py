@@ -159,6 +159,17 @@ def test_history_adapts_and_is_written_down(folder: Path, tmp_path: Path) -> Non
     assert not any(record["accelerated"] for record in logged(tmp_path / "plain"))
 
 
+def test_history_of_classes_adapts_too(folder: Path) -> None:
+    config = configuration(folder, loss="multinomial")
+    parties = open_partition(config.data).parties
+    free = make_plan(parties, [], N, config, n_outputs=10, n_threads=2)
+    tight = make_plan(parties, [], N, config, n_outputs=10, limit=BASE_BYTES, n_threads=2)
+    given = make_plan(parties, [], N, replace(config, history=5), n_outputs=10, n_threads=2)
+    assert (free.history, tight.history, given.history) == (64, 8, 5)
+    assert tight.reduced
+    assert given.state < tight.state < free.state
+
+
 def test_a_limit_too_small_for_the_coordinator(folder: Path, tmp_path: Path, capsys) -> None:
     assert run("train", folder / "a.parts", "--memory", "100MB", "--out", tmp_path / "run") == 5
     err = capsys.readouterr().err
