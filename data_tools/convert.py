@@ -36,7 +36,7 @@ from scipy import sparse
 if TYPE_CHECKING:
     from fastadmm.store import Partition, Transform
 
-__all__ = ["Progress", "check_format_options", "convert"]
+__all__ = ["Progress", "check_format_options", "check_out", "convert"]
 
 #: ``progress(stage, done, total)`` with stage "reading" or "writing" and bytes of the source on disk.
 Progress = Callable[[str, int, int], None]
@@ -166,7 +166,7 @@ def convert(
             raise ConfigError(
                 f"{given[0]} and --like: the partition given by --like decides; leave {given[0]} out"
             )
-    _check_out(out, force)
+    check_out(out, force)
     model = _Like.open(like) if like is not None else None
     file = SourceFile(source)
     kind = guess_format(file) if format == "auto" else format
@@ -263,8 +263,16 @@ def _check_split(
         equal_widths(parties, max(parties, 1))
 
 
-def _check_out(out: str | Path, force: bool) -> None:
-    """Refuse early what the store would refuse after hours of reading."""
+def check_out(out: str | Path, force: bool) -> None:
+    """Refuse early what the store would refuse after hours of reading.
+
+    Parameters
+    ----------
+    out : path
+        Partition directory to make.
+    force : bool
+        Whether an existing one may be replaced.
+    """
     with storage_errors(out):
         if not force and os.path.lexists(out) and not (os.path.isdir(out) and not os.listdir(out)):
             raise StorageError(f"{shown(out)}: exists already; choose another name or pass --force")

@@ -17,16 +17,97 @@ from fastadmm.data_tools.opening import SourceFile
 from fastadmm.data_tools.suggest import nearest
 from fastadmm.errors import InputError
 
-__all__ = ["CsvSource"]
+__all__ = ["MISSING", "CsvFile", "CsvSource", "is_number", "is_text"]
 
 #: float64 values per block of the row-by-row reader: 1 << 18 is 2 MB.
 SLOW_VALUES = 1 << 18
 
 #: Cells that mean "no value" as a label; as a feature, nothing but a number is accepted anyway.
-_MISSING = {"", "nan", "na", "n/a", "null"}
+MISSING = {"", "nan", "na", "n/a", "null"}
 
 
-class CsvSource:
+class CsvFile:
+    """The text of a CSV table: its column names and its rows of cells.
+
+    Parameters
+    ----------
+    source : SourceFile
+        Plain or compressed (gzip, bzip2, xz), UTF-8.
+    drop : sequence of str
+        Columns that will be left out; only these may have no name.
+    header : bool
+        Whether the first line holds the names; otherwise they are ``c1``, ``c2``, ...
+    separator : str
+        One character between cells.
+
+    Attributes
+    ----------
+    columns : list of str
+        All columns in the order of the file.
+
+    Raises
+    ------
+    InputError
+        Empty file, repeated or empty names.
+    """
+
+    def __init__(
+        self, source: SourceFile, *, drop: Sequence[str] = (), header: bool = True, separator: str = ","
+    ) -> None:
+        self.source = source
+        self.path = source.shown
+        self.header = header
+        self.separator = separator
+        self._header_end = 0  # lines taken by the header
+        self.columns = self._read_columns(drop)
+
+    def _read_columns(self, drop: Sequence[str]) -> list[str]:
+        first = next(self.rows(), None)
+        if first is None:
+            raise InputError(f"{self.path}: file is empty, only blank lines")
+        line, cells = first
+        if not all(is_text(cell) for cell in cells):
+            raise InputError(f"{self.path}: line {line}: not UTF-8 text: convert the file to UTF-8")
+        if self.header:
+            self._header_end = line
+        else:
+            return [f"c{i}" for i in range(1, len(cells) + 1)]
+        if all(is_number(cell) for cell in cells):
+            raise InputError(
+                f"{self.path}: line 1 holds only numbers, no column names: pass --no-header (they are then "
+                "named c1, c2, ...)"
+            )
+        # A nameless column is nearly always a row number: it can only be dropped, by its position.
+        names = [cell.strip() or f"c{i}" for i, cell in enumerate(cells, start=1)]
+        for i, (name, cell) in enumerate(zip(names, cells), start=1):
+            if names.index(name) != i - 1:
+                raise InputError(
+                    f"{self.path}: line 1: column name {name!r} appears twice, in columns "
+                    f"{names.index(name) + 1} and {i}"
+                )
+            if not cell.strip() and name not in drop:
+                raise InputError(
+                    f"{self.path}: line 1: column {i} has no name: name it, or pass --drop {name}"
+                )
+        return names
+
+    def rows(self, on_read: OnRead | None = None) -> Iterator[tuple[int, list[str]]]:
+        """Every non-blank row with the line it ends on, by the standard library."""
+        with self.source.open(on_read) as stream:
+            # Bytes that are not UTF-8 are no fault in columns that are dropped.
+            text = io.TextIOWrapper(stream, encoding="utf-8-sig", errors="surrogateescape", newline="")
+            reader = csv.reader(text, delimiter=self.separator, strict=True)
+            line = 0
+            try:
+                for cells in reader:
+                    line = reader.line_num
+                    if cells:
+                        yield line, cells
+            except csv.Error as error:
+                raise InputError(f"{self.path}: line {line + 1}: {error}") from None
+
+
+class CsvSource(CsvFile):
     """A CSV table with one label column; every other column is a numeric feature or dropped.
 
     Parameters
@@ -71,13 +152,8 @@ class CsvSource:
         block_bytes: int | None = None,
         features: Sequence[str] | None = None,
     ) -> None:
-        self.source = source
-        self.path = source.shown
-        self.header = header
-        self.separator = separator
+        super().__init__(source, drop=drop, header=header, separator=separator)
         self.block_bytes = block_bytes
-        self._header_end = 0  # lines taken by the header
-        self.columns = self._read_columns(drop)
         for name in drop:
             if name not in self.columns:
                 raise InputError(f"{self.path}: no column {name!r} to drop{nearest(name, self.columns)}")
@@ -99,51 +175,6 @@ class CsvSource:
         if not self.feature_names:
             raise InputError(f"{self.path}: no feature column besides the label {label!r}")
         self.n_features: int | None = len(self.feature_names)
-
-    def _read_columns(self, drop: Sequence[str]) -> list[str]:
-        first = next(self._rows(), None)
-        if first is None:
-            raise InputError(f"{self.path}: file is empty, only blank lines")
-        line, cells = first
-        if not all(_is_text(cell) for cell in cells):
-            raise InputError(f"{self.path}: line {line}: not UTF-8 text: convert the file to UTF-8")
-        if self.header:
-            self._header_end = line
-        else:
-            return [f"c{i}" for i in range(1, len(cells) + 1)]
-        if all(_is_number(cell) for cell in cells):
-            raise InputError(
-                f"{self.path}: line 1 holds only numbers, no column names: pass --no-header (they are then "
-                "named c1, c2, ...)"
-            )
-        # A nameless column is nearly always a row number: it can only be dropped, by its position.
-        names = [cell.strip() or f"c{i}" for i, cell in enumerate(cells, start=1)]
-        for i, (name, cell) in enumerate(zip(names, cells), start=1):
-            if names.index(name) != i - 1:
-                raise InputError(
-                    f"{self.path}: line 1: column name {name!r} appears twice, in columns "
-                    f"{names.index(name) + 1} and {i}"
-                )
-            if not cell.strip() and name not in drop:
-                raise InputError(
-                    f"{self.path}: line 1: column {i} has no name: name it, or pass --drop {name}"
-                )
-        return names
-
-    def _rows(self, on_read: OnRead | None = None) -> Iterator[tuple[int, list[str]]]:
-        """Every non-blank row with the line it ends on, by the standard library."""
-        with self.source.open(on_read) as stream:
-            # Bytes that are not UTF-8 are no fault in columns that are dropped.
-            text = io.TextIOWrapper(stream, encoding="utf-8-sig", errors="surrogateescape", newline="")
-            reader = csv.reader(text, delimiter=self.separator, strict=True)
-            line = 0
-            try:
-                for cells in reader:
-                    line = reader.line_num
-                    if cells:
-                        yield line, cells
-            except csv.Error as error:
-                raise InputError(f"{self.path}: line {line + 1}: {error}") from None
 
     def blocks(self, on_read: OnRead | None = None) -> Iterator[Block]:
         """Stream the rows.
@@ -242,9 +273,9 @@ class CsvSource:
         except ValueError:
             texts = np.array([str(cell).strip() for cell in cells], dtype=object)
             distinct = set(texts)
-            if any(_is_number(text) and not np.isfinite(float(text)) for text in distinct):
+            if any(is_number(text) and not np.isfinite(float(text)) for text in distinct):
                 return None
-            return None if any(text.lower() in _MISSING for text in distinct) else texts
+            return None if any(text.lower() in MISSING for text in distinct) else texts
         return values if np.isfinite(values).all() else None
 
     def _read_slowly(self, start: int, on_read: OnRead | None) -> Iterator[Block]:
@@ -257,7 +288,7 @@ class CsvSource:
         values: list[list[float]] = []
         labels: list[str] = []
         row = start
-        for number, (line, cells) in enumerate(self._rows(on_read), start=-1 if self.header else 0):
+        for number, (line, cells) in enumerate(self.rows(on_read), start=-1 if self.header else 0):
             if number < start:
                 continue
             values.append(self._check_row(line, cells, positions, label))
@@ -287,7 +318,7 @@ class CsvSource:
                 raise InputError(
                     f"{where}, column {name!r}: empty cell: fill in missing values, or --drop the column"
                 )
-            if not _is_number(cell):
+            if not is_number(cell):
                 raise InputError(
                     f"{where}, column {name!r}: {_show(cell)} is not a number: encode it or --drop the column"
                 )
@@ -296,27 +327,29 @@ class CsvSource:
                 raise InputError(f"{where}, column {name!r}: {_show(cell)} is not finite")
             values.append(value)
         cell = cells[label].strip()
-        if not _is_text(cell):
+        if not is_text(cell):
             raise InputError(f"{where}, label column {self.label!r}: {_show(cell)} is not UTF-8 text")
-        if cell.lower() in _MISSING:
+        if cell.lower() in MISSING:
             raise InputError(f"{where}, label column {self.label!r}: missing label {_show(cell)}")
-        if _is_number(cell) and not np.isfinite(float(cell)):
+        if is_number(cell) and not np.isfinite(float(cell)):
             raise InputError(f"{where}, label column {self.label!r}: {_show(cell)} is not finite")
         return values
 
     def where(self, row: int) -> str:
         """Name the line of a zero-based data row."""
-        for number, (line, _) in enumerate(self._rows()):
+        for number, (line, _) in enumerate(self.rows()):
             if number == row + (1 if self.header else 0):
                 return f"line {line}"
         return f"row {row + 1}"
 
 
-def _is_text(cell: str) -> bool:
+def is_text(cell: str) -> bool:
+    """Whether a cell read with ``surrogateescape`` was UTF-8."""
     return not any("\udc80" <= character <= "\udcff" for character in cell)
 
 
-def _is_number(cell: str) -> bool:
+def is_number(cell: str) -> bool:
+    """Whether a cell reads as a number, also an infinite one or NaN."""
     if "_" in cell:  # float("1_000") is Python, not CSV
         return False
     try:

@@ -37,7 +37,7 @@ _FOREIGN: tuple[tuple[bytes, str], ...] = (
         "a single .npy array; save features and labels together with numpy.savez(file, X=..., y=...)",
     ),
     (b"\x28\xb5\x2f\xfd", "compressed with zstd; decompress it first (zstd -d)"),
-    (b"PAR1", "a Parquet file; convert reads LIBSVM text, CSV and NPZ"),
+    (b"PAR1", "a Parquet file; give one per party, with ids: convert --guest FILE --host FILE --id NAME"),
     (b"7z\xbc\xaf\x27\x1c", "a 7z archive; unpack it first"),
 )
 
@@ -49,6 +49,8 @@ class SourceFile:
     ----------
     path : str or Path
         A regular, readable file.
+    parquet : bool
+        Whether the reader takes Parquet files.
 
     Attributes
     ----------
@@ -71,7 +73,7 @@ class SourceFile:
         The file is empty, or is of a kind that cannot be converted.
     """
 
-    def __init__(self, path: str | Path) -> None:
+    def __init__(self, path: str | Path, *, parquet: bool = False) -> None:
         self.path = Path(path)
         self.name = self.path.name
         self.shown = shown(path)
@@ -98,7 +100,7 @@ class SourceFile:
             if self.magic.startswith(magic):
                 self.compression, self._decompress = name, function
         for magic, what in _FOREIGN:
-            if self.magic.startswith(magic):
+            if self.magic.startswith(magic) and not (parquet and magic == b"PAR1"):
                 raise InputError(f"{self.shown}: is {what}")
 
     @property

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import csv
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TypeAlias
 
 import numpy as np
 from scipy import sparse
 
-__all__ = ["make_vertical_classification", "make_vertical_regression"]
+__all__ = ["make_vertical_classification", "make_vertical_regression", "write_tables"]
 
 Block: TypeAlias = np.ndarray | sparse.csr_array
 
@@ -122,3 +124,50 @@ def _scores(
     spread = float(np.std(z))
     factor = signal / spread if spread > 0 else 1.0
     return z * factor, [x * factor for x in weights]
+
+
+def write_tables(directory: str | Path, n_samples: int = 1500, seed: int = 0) -> list[Path]:
+    """Write the tutorial's tables: a bank with labels, and a shop, each with ids of its own.
+
+    Parameters
+    ----------
+    directory : path
+        Existing directory for ``bank.csv``, ``shop.csv``, ``new-bank.csv`` and ``new-shop.csv``; the last two
+        hold 400 more customers. Rows are in random order, a twentieth of each table is not in the other, some
+        incomes are missing, and one city occurs in the new rows only.
+    n_samples : int
+        Customers in the first two tables.
+    seed : int
+
+    Returns
+    -------
+    list of pathlib.Path
+        The files.
+    """
+    rng = np.random.default_rng(seed)
+    total = n_samples + 400
+    ids = rng.permutation(10 * total)[:total]
+    age, income = rng.integers(18, 80, total), rng.lognormal(10.0, 0.5, total)
+    city = rng.choice(["Lyon", "Porto", "Turin"], total, p=[0.5, 0.3, 0.2])
+    city[total - 1] = "Ghent"
+    orders, late = rng.poisson(6.0, total), rng.poisson(1.5, total)
+    segment = rng.choice(["new", "regular", "gold"], total)
+    z = 0.03 * (45 - age) - np.log(income / 22000) + 0.9 * (late - 1.5) - 0.15 * (orders - 6)
+    z += (city == "Porto") * 0.5 - (segment == "gold") * 1.0
+    default = np.where(rng.random(total) < 1 / (1 + np.exp(-z)), "yes", "no")
+    shown = np.where(rng.random(total) < 0.04, "", np.round(income).astype(int).astype(str))
+    bank = {"id": ids, "default": default, "age": age, "income": shown, "city": city}
+    shop = {"id": ids, "orders": orders, "late_payments": late, "segment": segment}
+    written = []
+    for prefix, first, last in (("", 0, n_samples), ("new-", n_samples, total)):
+        for name, table in (("bank", bank), ("shop", shop)):
+            rows = first + rng.permutation(last - first)
+            # The last row, with the new city, is in both.
+            kept = rows[(rng.random(len(rows)) > 0.05) | (rows == total - 1)]
+            path = Path(directory) / f"{prefix}{name}.csv"
+            with open(path, "w", encoding="utf-8", newline="") as file:
+                writer = csv.writer(file, lineterminator="\n")
+                writer.writerow(table)
+                writer.writerows(zip(*(values[kept].tolist() for values in table.values())))
+            written.append(path)
+    return written

@@ -58,7 +58,7 @@ COMMANDS: tuple[str, ...] = (
 )
 
 #: Groups of commands; they follow the commands in ``--help``.
-GROUPS: tuple[str, ...] = ("owners",)
+GROUPS: tuple[str, ...] = ("align", "owners")
 
 
 def main(argv: list[str] | None = None) -> None:

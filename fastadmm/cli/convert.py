@@ -56,6 +56,31 @@ class Format(StrEnum):
     npz = "npz"
 
 
+class Missing(StrEnum):
+    """Values of --missing."""
+
+    refuse = "refuse"
+    mean = "mean"
+    median = "median"
+    most_frequent = "most-frequent"
+    indicator = "indicator"
+
+
+class Unseen(StrEnum):
+    """Values of --unseen."""
+
+    zeros = "zeros"
+    refuse = "refuse"
+
+
+class Duplicates(StrEnum):
+    """Values of --duplicates."""
+
+    refuse = "refuse"
+    first = "first"
+    drop = "drop"
+
+
 class Compression(StrEnum):
     """Values of --compression."""
 
@@ -65,7 +90,8 @@ class Compression(StrEnum):
     blosc2 = "blosc2"
 
 
-_SPLIT, _VALUES, _LIBSVM, _CSV, _NPZ = (
+_TABLES, _SPLIT, _VALUES, _LIBSVM, _CSV, _NPZ = (
+    "One table per party, with ids",
     "Split between parties",
     "Values and labels",
     "LIBSVM sources",
@@ -77,15 +103,16 @@ _SPLIT, _VALUES, _LIBSVM, _CSV, _NPZ = (
 @app.command()
 def convert(
     source: Annotated[
-        Path,
+        Path | None,
         typer.Argument(
-            metavar="SOURCE",
+            metavar="[SOURCE]",
+            show_default=False,
             readable=False,
-            help="LIBSVM text, CSV (.csv, .data) or NPZ; also .gz, .bz2, .xz.",
+            help="LIBSVM text, CSV (.csv, .data) or NPZ; also .gz, .bz2, .xz. Or --guest and --host.",
         ),
-    ],
+    ] = None,
     out: Annotated[
-        Path,
+        Path | None,
         typer.Option(
             "-o",
             "--out",
@@ -94,7 +121,66 @@ def convert(
             readable=False,
             help="Partition directory to make.",
         ),
-    ],
+    ] = None,
+    guest: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            readable=False,
+            help="CSV or Parquet table of the label holder.",
+            rich_help_panel=_TABLES,
+        ),
+    ] = None,
+    host: Annotated[
+        list[Path] | None,
+        typer.Option(
+            metavar="FILE",
+            readable=False,
+            help="Table of another party; may be repeated.",
+            rich_help_panel=_TABLES,
+        ),
+    ] = None,
+    id: Annotated[
+        str | None, typer.Option("--id", metavar="NAME", help="Id column.", rich_help_panel=_TABLES)
+    ] = None,
+    align: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            readable=False,
+            help="Rows and order that 'fastadmm align' found (default: join here).",
+            rich_help_panel=_TABLES,
+        ),
+    ] = None,
+    missing: Annotated[
+        Missing | None,
+        typer.Option(help="Missing values (default: refuse).", rich_help_panel=_TABLES),
+    ] = None,
+    categorical: Annotated[
+        str,
+        typer.Option(
+            metavar="A,B", help="Columns whose numbers are codes of categories.", rich_help_panel=_TABLES
+        ),
+    ] = "",
+    unseen: Annotated[
+        Unseen,
+        typer.Option(help="Categories that --like does not know.", rich_help_panel=_TABLES),
+    ] = Unseen.zeros,
+    duplicates: Annotated[
+        Duplicates,
+        typer.Option(
+            help="Ids that a table repeats: refuse, keep the first row, or drop all its rows.",
+            rich_help_panel=_TABLES,
+        ),
+    ] = Duplicates.refuse,
+    prefix: Annotated[
+        bool,
+        typer.Option("--prefix", help="Feature names begin with the party's name.", rich_help_panel=_TABLES),
+    ] = False,
+    dry_run: Annotated[
+        bool,
+        typer.Option("--dry-run", help="Show types and joined rows; write nothing.", rich_help_panel=_TABLES),
+    ] = False,
     columns: Annotated[
         str | None,
         typer.Option(
@@ -112,7 +198,7 @@ def convert(
         typer.Option(
             metavar="OTHER.parts",
             readable=False,
-            help="Take columns, scaling, dtype and classes from this partition (for test sets).",
+            help="Take columns, scaling, dtype and classes from this partition or, for tables, run.",
             rich_help_panel=_SPLIT,
         ),
     ] = None,
@@ -168,7 +254,8 @@ def convert(
         bool, typer.Option("--zero-based", help="Indices count from 0.", rich_help_panel=_LIBSVM)
     ] = False,
     label: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Label column.", rich_help_panel=_CSV)
+        str | None,
+        typer.Option(metavar="NAME", help="Label column; of tables, the guest's.", rich_help_panel=_CSV),
     ] = None,
     drop: Annotated[
         str, typer.Option(metavar="A,B", help="Columns to leave out.", rich_help_panel=_CSV)
@@ -191,7 +278,42 @@ def convert(
     force: Annotated[bool, typer.Option("--force", help="Replace an existing partition.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")] = False,
 ) -> None:
-    """Make a partition (one file per party, one for labels) from a data file."""
+    """Make a partition (one file per party, one for labels) from a data file, or from one table per party."""
+    from fastadmm.errors import ConfigError
+
+    names_of = {
+        "--guest": guest, "--host": host, "--id": id, "--align": align, "--missing": missing,
+        "--categorical": categorical or None, "--unseen": None if unseen is Unseen.zeros else unseen,
+        "--duplicates": None if duplicates is Duplicates.refuse else duplicates, "--prefix": prefix or None,
+        "--dry-run": dry_run or None,
+    }  # fmt: skip
+    separator = "\t" if separator == "\\t" else separator
+    dropped = _list(drop)
+    if guest is not None or host:
+        foreign = {
+            "SOURCE": source, "--columns": columns, "--parties": parties, "--features": features,
+            "--zero-based": zero_based or None, "--no-header": no_header or None, "--x-key": x_key,
+            "--y-key": y_key, "--format": None if format is Format.auto else format,
+        }  # fmt: skip
+        if given := [option for option, value in foreign.items() if value is not None]:
+            raise ConfigError(f"{given[0]} does not go with --guest and --host, one table per party")
+        if id is None:
+            raise ConfigError("--id: which column holds the ids, in every table?")
+        _convert_tables(
+            guest, host or [], out, dry_run, force, as_json,
+            id=id, label=label, alignment=align, like=like, names=names, drop=dropped,
+            categorical=_list(categorical), missing=_text(missing), unseen=unseen.value,
+            duplicates=duplicates.value, prefix=prefix, standardize=standardize, normalize=_text(normalize),
+            dtype=_text(dtype), task=_text(task), storage=_text(storage), separator=separator,
+            compression=compression.value,
+        )  # fmt: skip
+        return
+    if given := [option for option, value in names_of.items() if value is not None]:
+        raise ConfigError(f"{given[0]} is for tables with ids: give them with --guest and --host")
+    if source is None:
+        raise typer.BadParameter("give a data file, or tables with --guest and --host", param_hint="SOURCE")
+    if out is None:
+        raise typer.BadParameter("give the partition to make", param_hint="--out")
     from fastadmm.data_tools.convert import convert as run
 
     with progress_bar() as progress:
@@ -211,8 +333,8 @@ def convert(
             features=features,
             zero_based=zero_based,
             header=not no_header,
-            separator="\t" if separator == "\\t" else separator,
-            drop=[name.strip() for name in drop.split(",") if name.strip()],
+            separator=separator,
+            drop=dropped,
             x_key=x_key,
             y_key=y_key,
             format=format.value,
@@ -227,6 +349,66 @@ def convert(
         typer.echo(json.dumps(summary))
     else:
         _show(summary)
+
+
+def _list(names: str) -> list[str]:
+    return [name.strip() for name in names.split(",") if name.strip()]
+
+
+def _convert_tables(
+    guest: Path | None,
+    hosts: list[Path],
+    out: Path | None,
+    dry_run: bool,
+    force: bool,
+    as_json: bool,
+    **options: Any,
+) -> None:
+    from fastadmm.data_tools.convert import check_out
+    from fastadmm.data_tools.convert_tables import TableOptions, plan_tables, write_plan
+
+    if not dry_run:
+        if out is None:
+            raise typer.BadParameter("give the partition to make, or --dry-run", param_hint="--out")
+        check_out(out, force)
+    plan = plan_tables(guest, hosts, TableOptions(**options))
+    described: dict[str, Any] = {
+        "row_digest": plan.alignment.digest,
+        "report": plan.report,
+        "columns": plan.columns,
+    }
+    if not dry_run:
+        assert out is not None
+        partition = write_plan(plan, out, force=force, compression=options["compression"])
+        described = _summary(partition) | described
+    else:
+        described |= {"n_samples": len(plan.alignment.ids), "task": plan.task}
+    if as_json:
+        import json
+
+        typer.echo(json.dumps(described))
+        return
+    typer.echo("\n".join(plan.report))
+    if not dry_run:
+        _show(described)
+        return
+    for name, columns in plan.columns.items():
+        typer.echo(f"{name}: {len(columns)} columns, {sum(c['features'] for c in columns)} features")
+        for record in columns:
+            typer.echo(f"  {_column_line(record)}")
+    typer.echo(f"nothing written: {len(plan.alignment.ids)} rows, {plan.task}")
+
+
+def _column_line(record: dict[str, Any]) -> str:
+    line = f"{record['column']}: {record['type']}"
+    if "levels" in record:
+        levels = record["levels"]
+        line += f" {', '.join(levels[:8])}" + (f", ... ({len(levels)})" if len(levels) > 8 else "")
+    if record["missing"]:
+        line += f"; {record['missing']} missing"
+        if "filled_with" in record:
+            line += f", filled with {record['filled_with']}"
+    return line
 
 
 def _text(choice: StrEnum | None) -> str | None:
@@ -257,9 +439,8 @@ def progress_bar() -> Iterator[Progress | None]:
 
 def _summary(partition: Partition) -> dict[str, Any]:
     labels = partition.labels
-    assert labels is not None
     classes = None
-    if labels.classes is not None:
+    if labels is not None and labels.classes is not None:
         counts = [int((labels.y == c).sum()) for c in range(len(labels.classes))]
         classes = dict(zip(labels.classes, counts))
     return {

@@ -10,6 +10,7 @@ import numpy as np
 
 from fastadmm.errors import ConfigError, FormatError, InputError, StorageError
 from fastadmm.store.atomic import atomic_file, shown, storage_errors
+from fastadmm.store.encoder import Encoder
 from fastadmm.store.h5file import read_h5
 from fastadmm.store.model import (
     Model,
@@ -101,6 +102,7 @@ def _party_document(path: Path, party: PartyModel, model_id: str) -> dict[str, A
         "feature_names": party.feature_names,
         "weights": party.weights.tolist(),
         "transform": _transform_document(party.transform),
+        **({"encoder": party.encoder.to_json()} if party.encoder is not None else {}),
     }
 
 
@@ -173,6 +175,7 @@ def _model_document(model: Model) -> dict[str, Any]:
                 "feature_names": party.feature_names,
                 "weights": party.weights.tolist(),
                 "transform": _transform_document(party.transform),
+                **({"encoder": party.encoder.to_json()} if party.encoder is not None else {}),
             }
             for party in model.parties
         ],
@@ -292,4 +295,9 @@ def _party_of(document: dict[str, Any], place: str) -> PartyModel:
         raise FormatError(f"{place}: key 'transform': {error}") from None
     if transform.n_features not in (None, len(weights)):
         raise FormatError(f"{place}: key 'transform': fitted on {transform.n_features} columns")
-    return PartyModel(name, weights, names, transform, document["rows"] == "clipped")
+    encoder = None
+    if document.get("encoder") is not None:
+        encoder = Encoder.from_json(document["encoder"], f"{place}: key 'encoder'")
+        if encoder.feature_names != names:
+            raise FormatError(f"{place}: keys 'encoder' and 'feature_names' do not agree; damaged or edited")
+    return PartyModel(name, weights, names, transform, document["rows"] == "clipped", encoder=encoder)

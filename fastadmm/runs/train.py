@@ -558,7 +558,7 @@ def _model(partition: Partition, solver: Any, result: SolveResult) -> Model:
         intercept=result.intercept,
         classes=labels.classes if labels is not None else None,
         parties=[
-            PartyModel(p.name, w, list(p.feature_names), p.transform, clipped, scale)
+            PartyModel(p.name, w, list(p.feature_names), p.transform, clipped, scale, p.encoder)
             for p, w, scale in zip(partition.parties, weights, scales)
         ],
         certificate={

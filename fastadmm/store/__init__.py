@@ -21,6 +21,7 @@ _HOME = {
         "write_csr",
         "write_strings",
     ),
+    "encoder": ("ColumnEncoding", "Encoder"),
     "h5file": ("create_h5", "read_h5"),
     "label_file": ("LabelData", "LabelWriter", "open_labels"),
     "partition": ("Partition", "PartitionWriter", "create_partition", "open_partition"),

@@ -32,6 +32,7 @@ from fastadmm.store.elements import (
     write_array,
     write_strings,
 )
+from fastadmm.store.encoder import Encoder
 from fastadmm.store.h5file import check_version, create_h5, read_h5
 from fastadmm.store.partition import Partition
 from fastadmm.store.party_file import PartyData, check_party_name
@@ -81,6 +82,8 @@ class PartyModel:
     scale : float
         What this party's score counts in the joint predictor; kept by the
         coordinator, because it depends on the label holder's data.
+    encoder : Encoder or None
+        How columns of a table became the features, before the transform; new tables get the same.
     """
 
     name: str
@@ -89,6 +92,7 @@ class PartyModel:
     transform: Transform
     clipped: bool = False
     scale: float = 1.0
+    encoder: Encoder | None = None
 
     def contribution(self, party: PartyData) -> np.ndarray:
         """This party's summand of the linear predictor, read row block by row block.
@@ -392,6 +396,8 @@ def write_party_model(
         write_array(file, "weights", np.asarray(party.weights, dtype=np.float64))
         write_strings(file.require_group("var"), "names", party.feature_names)
         party.transform.to_group(file.create_group("transform"))
+        if party.encoder is not None:
+            party.encoder.to_group(file.create_group("encoder"))
 
 
 def write_shared_part(directory: Path, shared: SharedPart) -> None:
@@ -668,6 +674,7 @@ def open_party_model(path: str | os.PathLike[str]) -> tuple[PartyModel, str | No
         transform = Transform.from_group(require_group(file, "transform"))
         clipped = str(file.attrs.get("rows", "")) == "clipped"
         model_id = read_attribute(file, "model-id", str) if "model-id" in file.attrs else None
+        encoder = Encoder.from_group(require_group(file, "encoder")) if "encoder" in file else None
     if weights.ndim not in (1, 2):
         raise FormatError(f"{shown(path)}: key 'weights': has {weights.ndim} dimensions instead of 1 or 2")
     if not np.isfinite(weights).all():
@@ -676,7 +683,9 @@ def open_party_model(path: str | os.PathLike[str]) -> tuple[PartyModel, str | No
         raise FormatError(
             f"{shown(path)}: {len(weights)} weights, {len(names)} feature names; they must agree"
         )
-    return PartyModel(name, weights, names, transform, clipped), model_id
+    if encoder is not None and encoder.feature_names != names:
+        raise FormatError(f"{shown(path)}: keys 'encoder' and 'var/names' do not agree; damaged or edited")
+    return PartyModel(name, weights, names, transform, clipped, encoder=encoder), model_id
 
 
 def check_same_columns(parties: Sequence[PartyData], reference: Sequence[PartyData], place: str) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 
 from fastadmm.errors import FormatError, InputError, StorageError
 from fastadmm.store.atomic import atomic_directory, shown, storage_errors
+from fastadmm.store.encoder import Encoder
 from fastadmm.store.h5file import check_version
 from fastadmm.store.label_file import TASKS, LabelData, LabelWriter, open_labels
 from fastadmm.store.party_file import PartyData, PartyWriter, check_party_name, open_party
@@ -82,6 +83,7 @@ class PartitionWriter:
         feature_names: Iterable[str] | None = None,
         transform: Transform | None = None,
         compression: str = "none",
+        encoder: Encoder | None = None,
     ) -> PartyWriter:
         """Begin the next party's file ``<name>.h5``; see :class:`PartyWriter` for the parameters.
 
@@ -89,7 +91,7 @@ class PartitionWriter:
         ----------
         name : str or None
             Default ``party-<k>``, k = 1, 2, … in the order of the calls.
-        n_features, kind, dtype, feature_names, transform, compression
+        n_features, kind, dtype, feature_names, transform, compression, encoder
             As in :class:`PartyWriter`.
 
         Returns
@@ -115,6 +117,7 @@ class PartitionWriter:
             feature_names=feature_names,
             transform=transform,
             compression=compression,
+            encoder=encoder,
             public_path=self._public / f"{name}.h5",
         )
         self._parties.append(writer)

@@ -36,6 +36,7 @@ from fastadmm.store.elements import (
     require_group,
     write_strings,
 )
+from fastadmm.store.encoder import Encoder
 from fastadmm.store.h5file import h5_errors, open_output, read_h5
 from fastadmm.store.ids import IdWriter, read_ids, verified_digest
 from fastadmm.store.transform import Transform
@@ -47,11 +48,12 @@ if TYPE_CHECKING:
 __all__ = ["PARTY_TYPE", "PARTY_VERSIONS", "PartyData", "PartyWriter", "check_party_name", "open_party"]
 
 PARTY_TYPE = "fastadmm-party"
-PARTY_VERSIONS = ("1.0",)
+#: 1.1: with an encoder, which a reader of 1.0 would refuse; files without one are still written as 1.0.
+PARTY_VERSIONS = ("1.0", "1.1")
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _LABEL_KEYS = frozenset({"y", "label", "labels", "target", "sample_weight", "offset"})
-_ROOT_KEYS = {"": {"X", "obs", "var", "transform"}, "obs": {"ids"}, "var": {"names"}}
+_ROOT_KEYS = {"": {"X", "obs", "var", "transform", "encoder"}, "obs": {"ids"}, "var": {"names"}}
 _STREAM_BYTES = 8 << 20
 
 
@@ -98,6 +100,8 @@ class PartyWriter:
         What messages name, where `path` lies in a temporary directory.
     compression : str
         One of :data:`fastadmm.store.compression.COMPRESSIONS`.
+    encoder : Encoder or None
+        How columns of a table became these features, before the transform; recorded only.
 
     Raises
     ------
@@ -122,6 +126,7 @@ class PartyWriter:
         force: bool = False,
         public_path: str | os.PathLike[str] | None = None,
         compression: str = "none",
+        encoder: Encoder | None = None,
     ) -> None:
         compression_options(compression)  # before any file is made
         self._compression = compression
@@ -142,6 +147,7 @@ class PartyWriter:
         self._seen = 0  # largest column seen + 1
         self._names: list[str] | None = None
         self._transform = Transform()
+        self._encoder = encoder
         if n_features is not None:
             self._n_features = self._width(n_features)
         if feature_names is not None:
@@ -154,7 +160,9 @@ class PartyWriter:
         self.content_digest = ""
         self._stack = ExitStack()
         self._file, self._sink = self._stack.enter_context(
-            open_output(path, PARTY_TYPE, PARTY_VERSIONS[-1], force=force, public_path=public_path)
+            open_output(
+                path, PARTY_TYPE, PARTY_VERSIONS[encoder is not None], force=force, public_path=public_path
+            )
         )
         self._file.attrs["name"] = self.name
         self._ids = IdWriter(self._file, self._shown)
@@ -380,6 +388,8 @@ class PartyWriter:
         encode(self._file.create_group("var"), "dict")
         write_strings(self._file["var"], "names", names)
         self._transform.to_group(self._file.create_group("transform"))
+        if self._encoder is not None:
+            self._encoder.to_group(self._file.create_group("encoder"))
         self._file.attrs["n_samples"] = np.int64(self.n_samples)
         self._file.attrs["row-digest"] = self.row_digest
         self._file.attrs["content-digest"] = self.content_digest
@@ -423,6 +433,8 @@ class PartyData:
         Stored entries of a CSR block; None for dense.
     transform : Transform
         What the stored rows have gone through.
+    encoder : Encoder or None
+        How columns of a table became the features, before the transform; None: they are the columns.
     row_digest, content_digest : str
         Of the row ids (verified when opened) and of the block with its names (see :meth:`verify`).
     """
@@ -463,6 +475,12 @@ class PartyData:
                 )
             if self.kind == "csr" and self.transform.center is not None:
                 raise FormatError(f"{shown(path)}: key 'transform/center': not allowed for a sparse block")
+            self.encoder = Encoder.from_group(require_group(file, "encoder")) if "encoder" in file else None
+            if self.encoder is not None and len(self.encoder.feature_names) != self.n_features:
+                raise FormatError(
+                    f"{shown(path)}: key 'encoder': makes {len(self.encoder.feature_names)} features, but "
+                    f"'X' has {self.n_features} columns"
+                )
             self.content_digest = read_attribute(file, "content-digest", str)
             self.row_digest = verified_digest(file, self.n_samples)
 

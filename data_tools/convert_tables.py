@@ -1,0 +1,521 @@
+"""From one table per party, with ids, to a partition."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from fastadmm.data_tools.alignment import Alignment, TableIds, align, read_alignment, rows_of, table_ids
+from fastadmm.data_tools.convert import check_out
+from fastadmm.data_tools.encoding import describe, encode_table, fit_encoder
+from fastadmm.data_tools.labels import LabelCollector, Labels
+from fastadmm.data_tools.scaling import ColumnStatistics, fit_transform_of
+from fastadmm.data_tools.split import PartyColumns, parse_names
+from fastadmm.data_tools.suggest import nearest
+from fastadmm.data_tools.tables import Column, Table, read_table
+from fastadmm.errors import ConfigError, InputError
+from fastadmm.store.atomic import shown
+from fastadmm.store.compression import compression_options
+
+if TYPE_CHECKING:
+    from fastadmm.store import Encoder, Partition, Transform
+
+__all__ = ["TableOptions", "TablePlan", "convert_tables", "plan_tables", "write_plan"]
+
+
+@dataclass(frozen=True)
+class TableOptions:
+    """How tables become a partition; the defaults are those of the command line.
+
+    Attributes
+    ----------
+    id : str
+        Name of the id column, the same in every table.
+    label : str or None
+        Label column of the guest's table; None: no labels (for prediction).
+    alignment : path or None
+        Written by ``fastadmm align``; None: the tables are joined by id here.
+    like : path or None
+        Partition or trained model whose parties, encoders, transforms, task and classes are taken over.
+    names : str or None
+        Names of the parties, guest first.
+    drop, categorical : sequence of str
+        Columns left out; columns whose numbers are codes of categories.
+    missing : str or None
+        What is done with missing values (:data:`fastadmm.store.encoder.MISSING_POLICIES`); default "refuse".
+    unseen : {"zeros", "refuse"}
+        What is done with categories that ``like`` does not know.
+    duplicates : {"refuse", "first", "drop"}
+        What is done with ids that occur more than once in a table.
+    prefix : bool
+        Feature names begin with the name of the party: for tables that use the same names.
+    standardize : bool
+        Subtract the mean of each feature (dense storage) and divide by its standard deviation.
+    normalize : {"none", "l2"} or None
+        "l2": then scale each row of each party to norm 1.
+    dtype : {"float64", "float32"} or None
+        Type of the stored features.
+    task : {"auto", "classification", "regression"} or None
+        What the labels are.
+    storage : {"auto", "dense", "csr"} or None
+        How features are stored; "auto" is dense.
+    separator : str
+        Between CSV cells.
+    compression : str
+        Of the stored blocks.
+    """
+
+    id: str
+    label: str | None = None
+    alignment: str | Path | None = None
+    like: str | Path | None = None
+    names: str | None = None
+    drop: Sequence[str] = ()
+    categorical: Sequence[str] = ()
+    missing: str | None = None
+    unseen: str = "zeros"
+    duplicates: str = "refuse"
+    prefix: bool = False
+    standardize: bool = False
+    normalize: str | None = None
+    dtype: str | None = None
+    task: str | None = None
+    storage: str | None = None
+    separator: str = ","
+    compression: str = "none"
+
+
+@dataclass(frozen=True)
+class _Party:
+    name: str
+    table: Table
+    rows: np.ndarray
+    encoder: Encoder
+    X: np.ndarray
+    transform: Transform
+    kind: str
+    dtype: str
+
+
+@dataclass(frozen=True)
+class TablePlan:
+    """Everything a partition needs, nothing of it written.
+
+    Attributes
+    ----------
+    alignment : Alignment
+        Ids of the rows, in order.
+    parties : list
+        Encoded features of each party.
+    labels : Labels or None
+    task : {"classification", "regression"}
+    report : list of str
+        What a user should know: joined rows, filled and unseen cells, unused columns.
+    columns : dict of str to list of dict
+        What each party's columns were taken for.
+    source : str
+        Name of the first table.
+    """
+
+    alignment: Alignment
+    parties: list[_Party]
+    labels: Labels | None
+    task: str
+    report: list[str]
+    columns: dict[str, list[dict[str, object]]]
+    source: str
+
+
+@dataclass(frozen=True)
+class _Like:
+    """What is taken over from a partition or from a model."""
+
+    names: list[str]
+    encoders: list[Encoder]
+    transforms: list[Transform]
+    kinds: list[str]
+    dtypes: list[str]
+    task: str
+    classes: tuple[str, ...] | None
+    path: str = field(default="")
+
+    @classmethod
+    def open(cls, path: str | Path) -> _Like:
+        from fastadmm.store import open_partition
+        from fastadmm.store.model import MANIFEST, open_model
+
+        parties: Sequence[Any]
+        if (Path(path) / MANIFEST).exists() or (Path(path) / "model").is_dir():
+            model = open_model(path)
+            parties, task, classes = model.parties, model.task, model.classes
+        else:
+            partition = open_partition(path, require_labels=False)
+            parties, task = partition.parties, partition.task
+            classes = partition.labels.classes if partition.labels is not None else None
+        for party in parties:
+            if party.encoder is None:
+                raise ConfigError(
+                    f"{shown(path)}: party {party.name!r} was not converted from a table with ids, so "
+                    "there is nothing to replay: convert its training table with --guest and --host"
+                )
+        return cls(
+            [party.name for party in parties],
+            [party.encoder for party in parties],
+            [party.transform for party in parties],
+            [getattr(party, "kind", "dense") for party in parties],
+            [str(getattr(party, "dtype", "float64")) for party in parties],
+            task,
+            classes,
+            shown(path),
+        )
+
+
+def convert_tables(
+    guest: str | Path | None,
+    hosts: Sequence[str | Path],
+    out: str | Path,
+    *,
+    force: bool = False,
+    **options: Any,
+) -> Partition:
+    """Convert one table per party into a partition.
+
+    Parameters
+    ----------
+    guest : path or None
+        CSV or Parquet table of the label holder; None where a host converts its own table alone.
+    hosts : sequence of path
+        Tables of the other parties.
+    out : path
+        Partition directory to make.
+    force : bool
+        Replace an existing partition.
+    **options
+        Fields of :class:`TableOptions`.
+
+    Returns
+    -------
+    Partition
+        The new partition, opened.
+
+    Raises
+    ------
+    ConfigError
+        Options that do not go together.
+    InputError
+        Faults in the data; the message names file and place.
+    StorageError
+        A path cannot be read or written.
+    """
+    chosen = TableOptions(**options)
+    check_out(out, force)
+    plan = plan_tables(guest, hosts, chosen)
+    return write_plan(plan, out, force=force, compression=chosen.compression)
+
+
+def plan_tables(guest: str | Path | None, hosts: Sequence[str | Path], options: TableOptions) -> TablePlan:
+    """Read, align and encode tables without writing anything.
+
+    Parameters
+    ----------
+    guest : path or None
+        Table of the label holder.
+    hosts : sequence of path
+        Tables of the other parties.
+    options : TableOptions
+
+    Returns
+    -------
+    TablePlan
+
+    Raises
+    ------
+    FastadmmError
+        As :func:`convert_tables`.
+    """
+    _check_options(guest, hosts, options)
+    like = _Like.open(options.like) if options.like is not None else None
+    known = read_alignment(options.alignment) if options.alignment is not None else None
+    tables = _read(guest, hosts, options, like)
+    if options.label is not None:
+        tables[0].require(options.label, "label column")
+        for table in tables[1:]:
+            if options.label in table.names:
+                raise InputError(
+                    f"{table.path}: holds the label column {options.label!r}, but labels belong to the guest "
+                    "alone: remove or rename it there"
+                )
+    ids = [table_ids(table, options.id, options.duplicates) for table in tables]
+    alignment, report = _align(ids, known)
+    rows = [rows_of(own, alignment) for own in ids]
+    report = report + _unused(tables, options, like)
+
+    parties = _encode(tables, rows, options, like, report, guest is not None)
+    labels = None
+    if options.label is not None:
+        labels = _labels(tables[0], options.label, rows[0], options, like)
+    elif like is None and guest is not None:
+        raise ConfigError("--label: which of the guest's columns is the label?")
+    task = labels.task if labels is not None else like.task if like is not None else options.task
+    if task not in {"classification", "regression"}:
+        raise ConfigError("--task: without labels, say --task classification or --task regression")
+    return TablePlan(
+        alignment=alignment,
+        parties=parties,
+        labels=labels,
+        task=task,
+        report=report,
+        columns={p.name: describe(p.table, p.encoder, p.rows) for p in parties},
+        source=Path(guest if guest is not None else hosts[0]).name,
+    )
+
+
+def write_plan(
+    plan: TablePlan, out: str | Path, *, force: bool = False, compression: str = "none"
+) -> Partition:
+    """Write a planned partition.
+
+    Parameters
+    ----------
+    plan : TablePlan
+    out : path
+        Partition directory to make.
+    force : bool
+        Replace an existing partition.
+    compression : str
+        Of the stored blocks.
+
+    Returns
+    -------
+    Partition
+        The new partition, opened.
+    """
+    from fastadmm.store import create_partition, open_partition
+
+    ids = plan.alignment.ids
+    with create_partition(out, task=plan.task, source=plan.source, force=force) as partition:
+        for party in plan.parties:
+            writer = partition.party(
+                party.name,
+                n_features=party.X.shape[1],
+                kind=party.kind,
+                dtype=party.dtype,
+                feature_names=party.encoder.feature_names,
+                transform=party.transform,
+                compression=compression,
+                encoder=party.encoder,
+            )
+            step = max(1, (1 << 20) // party.X.shape[1])
+            for start in range(0, len(ids), step):
+                writer.append(_stored(party, start, start + step), ids[start : start + step])
+        if plan.labels is not None:
+            target = partition.labels(classes=plan.labels.classes)
+            for start in range(0, len(ids), 1 << 18):
+                target.append(plan.labels.y[start : start + (1 << 18)], ids=ids[start : start + (1 << 18)])
+    return open_partition(out, require_labels=False)
+
+
+def _stored(party: _Party, start: int, stop: int) -> Any:
+    from scipy.sparse import csr_array
+
+    block = party.X[start:stop]
+    with np.errstate(over="ignore", invalid="ignore"):  # the store names the cell that does not fit
+        return party.transform.apply(csr_array(block) if party.kind == "csr" else block)
+
+
+def _check_options(guest: str | Path | None, hosts: Sequence[str | Path], options: TableOptions) -> None:
+    compression_options(options.compression)
+    if guest is None and not hosts:
+        raise ConfigError("--guest and --host: give the table of at least one party")
+    if guest is None and options.label is not None:
+        raise ConfigError("--label: labels belong to the guest: give its table with --guest")
+    for option, values in (
+        ("--task", (options.task, "auto", "classification", "regression")),
+        ("--storage", (options.storage, "auto", "dense", "csr")),
+        ("--dtype", (options.dtype, "float64", "float32")),
+        ("--normalize", (options.normalize, "none", "l2")),
+    ):
+        if values[0] is not None and values[0] not in values[1:]:
+            raise ConfigError(f"{option} {values[0]!r}: choose one of {', '.join(filter(None, values[1:]))}")
+    if options.id in options.drop or options.label in options.drop:
+        raise ConfigError("--drop: the id and the label column cannot be dropped")
+    if options.id == options.label:
+        raise ConfigError(f"--id and --label: both are {options.id!r}")
+    if both := [name for name in options.categorical if name in {*options.drop, options.id, options.label}]:
+        raise ConfigError(f"--categorical: {both[0]!r} is no feature column")
+    if options.like is None:
+        return
+    fixed = {
+        "--names": options.names, "--categorical": tuple(options.categorical) or None,
+        "--missing": options.missing,
+        "--prefix": options.prefix or None, "--standardize": options.standardize or None,
+        "--normalize": options.normalize, "--dtype": options.dtype, "--task": options.task,
+        "--storage": options.storage,
+    }  # fmt: skip
+    if given := [option for option, value in fixed.items() if value is not None]:
+        raise ConfigError(
+            f"{given[0]} and --like: the partition or model given by --like decides; leave {given[0]} out"
+        )
+
+
+def _read(
+    guest: str | Path | None, hosts: Sequence[str | Path], options: TableOptions, like: _Like | None
+) -> list[Table]:
+    paths = [*([guest] if guest is not None else []), *hosts]
+    resolved = [Path(path).resolve() for path in paths]
+    for i, path in enumerate(resolved):
+        if path in resolved[:i]:
+            raise InputError(f"{shown(paths[i])}: given twice; every party has its own table")
+    text = {options.id, *options.categorical}
+    if like is not None:
+        for encoder in like.encoders:
+            text |= {column.name for column in encoder.columns if column.levels is not None}
+    tables = [
+        read_table(path, separator=options.separator, text=sorted(text), drop=options.drop) for path in paths
+    ]
+    everywhere = [name for table in tables for name in table.names]
+    for name in options.categorical:
+        if name not in everywhere:
+            raise InputError(f"--categorical: no table has a column {name!r}{nearest(name, everywhere)}")
+    return tables
+
+
+def _align(ids: list[TableIds], known: Alignment | None) -> tuple[Alignment, list[str]]:
+    if known is None:
+        return align(ids)
+    unused = [f"{own.path}: {own.n_rows} rows, {len(known.ids)} in the alignment" for own in ids]
+    return known, unused
+
+
+def _feature_columns(table: Table, options: TableOptions) -> list[str]:
+    return [name for name in table.names if name not in {options.id, options.label}]
+
+
+def _unused(tables: list[Table], options: TableOptions, like: _Like | None) -> list[str]:
+    if like is None:
+        return []
+    used = {column.name for encoder in like.encoders for column in encoder.columns}
+    lines = []
+    for table in tables:
+        if rest := [name for name in _feature_columns(table, options) if name not in used]:
+            lines.append(
+                f"{table.path}: columns that training did not have, left out: {', '.join(rest[:10])}"
+                + (f" and {len(rest) - 10} more" if len(rest) > 10 else "")
+            )
+    return lines
+
+
+def _encode(
+    tables: list[Table],
+    rows: list[np.ndarray],
+    options: TableOptions,
+    like: _Like | None,
+    report: list[str],
+    has_guest: bool,
+) -> list[_Party]:
+    if like is not None:
+        return _replay(tables, rows, options, like, report, has_guest)
+    given = [(table, own, _feature_columns(table, options)) for table, own in zip(tables, rows)]
+    roles = (["guest"] if has_guest else []) + [
+        "host" if len(tables) - has_guest == 1 else f"host-{k}" for k in range(1, len(tables) - has_guest + 1)
+    ]
+    if has_guest and not given[0][2] and len(given) > 1:
+        given, roles = given[1:], roles[1:]  # a guest that brings labels only is no party
+    for table, _, columns in given:
+        if not columns:
+            raise InputError(f"{table.path}: no feature column besides the id and the label")
+    names = parse_names(options.names, len(given)) if options.names is not None else roles
+    if not options.prefix:
+        _refuse_overlap([(table, columns) for table, _, columns in given])
+    parties = []
+    for name, (table, own, columns) in zip(names, given):
+        encoder = fit_encoder(
+            table,
+            columns,
+            own,
+            missing=options.missing or "refuse",
+            categorical=options.categorical,
+            prefix=f"{name}." if options.prefix else "",
+        )
+        X, done = encode_table(table, encoder, own)
+        report += done.lines(table.path)
+        statistics = None
+        if options.standardize:
+            statistics = ColumnStatistics()
+            statistics.update(X)
+        kind = "csr" if options.storage == "csr" else "dense"
+        whole = PartyColumns(name, slice(0, X.shape[1]), X.shape[1])
+        with np.errstate(over="ignore", invalid="ignore"):
+            transform = fit_transform_of(whole, kind, statistics, options.normalize or "none")
+        parties.append(_Party(name, table, own, encoder, X, transform, kind, options.dtype or "float64"))
+    return parties
+
+
+def _replay(
+    tables: list[Table],
+    rows: list[np.ndarray],
+    options: TableOptions,
+    like: _Like,
+    report: list[str],
+    has_guest: bool,
+) -> list[_Party]:
+    # A guest without features at training brings labels only; it is no party, then or now.
+    if has_guest and len(tables) == len(like.names) + 1:
+        tables, rows = tables[1:], rows[1:]
+    if len(tables) != len(like.names):
+        raise InputError(
+            f"{like.path}: has {len(like.names)} parties ({', '.join(like.names)}), but there are "
+            f"{len(tables)} tables: give them in the same order, guest first"
+        )
+    parties = []
+    for i, (table, own) in enumerate(zip(tables, rows)):
+        X, done = encode_table(table, like.encoders[i], own, unseen=options.unseen)
+        report += done.lines(table.path)
+        parties.append(
+            _Party(
+                like.names[i],
+                table,
+                own,
+                like.encoders[i],
+                X,
+                like.transforms[i],
+                like.kinds[i],
+                like.dtypes[i],
+            )
+        )
+    return parties
+
+
+def _refuse_overlap(given: list[tuple[Table, list[str]]]) -> None:
+    owner: dict[str, Table] = {}
+    for table, columns in given:
+        shared = [name for name in columns if name in owner]
+        if shared:
+            shown_names = ", ".join(shared[:5]) + (f" and {len(shared) - 5} more" if len(shared) > 5 else "")
+            raise InputError(
+                f"{table.path}: columns {shown_names} are also in {owner[shared[0]].path}: if they are "
+                "different features, pass --prefix; if not, leave them out of one table"
+            )
+        owner |= dict.fromkeys(columns, table)
+
+
+def _labels(table: Table, name: str, rows: np.ndarray, options: TableOptions, like: _Like | None) -> Labels:
+    column = table.columns[name]
+    if (absent := column.missing[rows]).any():
+        at = int(rows[np.flatnonzero(absent)[0]])
+        raise InputError(
+            f"{table.path}: {table.where(at)}, label column {name!r}: missing label ({int(absent.sum())} of "
+            f"{len(rows)} rows): remove these rows"
+        )
+    collector = LabelCollector(table.path)
+    collector.append(_label_values(column)[rows])
+    return collector.finish(
+        like.task if like is not None else options.task or "auto", like.classes if like is not None else None
+    )
+
+
+def _label_values(column: Column) -> np.ndarray:
+    return column.values if column.kind == "number" else column.as_text()

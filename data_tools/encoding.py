@@ -1,0 +1,296 @@
+"""Columns of a table to features: fitted on the training table, replayed on every other."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from fastadmm.data_tools.csv_table import is_number
+from fastadmm.data_tools.tables import Column, Table
+from fastadmm.errors import ConfigError, InputError
+from fastadmm.store.encoder import MISSING_POLICIES, ColumnEncoding, Encoder
+
+__all__ = ["MAX_LEVELS", "UNSEEN", "EncodingReport", "describe", "encode_table", "fit_encoder"]
+
+#: More categories than this are an id or free text, unless --categorical names the column.
+MAX_LEVELS = 100
+
+#: What is done with categories that the training table does not have.
+UNSEEN = ("zeros", "refuse")
+
+
+@dataclass
+class EncodingReport:
+    """What happened while a table was encoded.
+
+    Attributes
+    ----------
+    filled : dict of str to int
+        Missing cells per column that a fitted value stands in for.
+    unseen : dict of str to int
+        Cells per column whose category the training table does not have.
+    examples : dict of str to str
+        One such category per column.
+    """
+
+    filled: dict[str, int] = field(default_factory=dict)
+    unseen: dict[str, int] = field(default_factory=dict)
+    examples: dict[str, str] = field(default_factory=dict)
+
+    def lines(self, path: str) -> list[str]:
+        """One line per column with unseen categories or filled cells.
+
+        Parameters
+        ----------
+        path : str
+            The table.
+
+        Returns
+        -------
+        list of str
+        """
+        return [
+            f"{path}: column {name!r}: {count} cells with unseen categories, such as "
+            f"{self.examples[name]!r}: all zeros"
+            for name, count in self.unseen.items()
+        ] + [f"{path}: column {name!r}: {count} missing cells filled" for name, count in self.filled.items()]
+
+
+def fit_encoder(
+    table: Table,
+    columns: Sequence[str],
+    rows: np.ndarray,
+    *,
+    missing: str = "refuse",
+    categorical: Sequence[str] = (),
+    prefix: str = "",
+) -> Encoder:
+    """Infer the type of each column and fit what stands in for missing values.
+
+    Parameters
+    ----------
+    table : Table
+        One party's table.
+    columns : sequence of str
+        Its feature columns.
+    rows : ndarray
+        Numbers of the rows that train.
+    missing : {"refuse", "mean", "median", "most-frequent", "indicator"}
+        What is done with missing cells. With "mean" and "median", the most frequent category stands in for a
+        missing one. "indicator": numbers get the mean, categories all zeros, and one more feature marks the
+        missing cells.
+    categorical : sequence of str
+        Columns whose numbers are codes of categories.
+    prefix : str
+        Stands before every feature name.
+
+    Returns
+    -------
+    Encoder
+
+    Raises
+    ------
+    InputError
+        A missing cell that is refused, a column without any value, of numbers and text, or with too many
+        categories; names file, line and column.
+    ConfigError
+        Unknown `missing`.
+    """
+    if missing not in MISSING_POLICIES:
+        raise ConfigError(f"--missing {missing!r}: choose one of {', '.join(MISSING_POLICIES)}")
+    encodings = [
+        _fit_column(table, name, table.columns[name], rows, missing, name in categorical) for name in columns
+    ]
+    encoder = Encoder(tuple(encodings), missing, prefix)
+    names = encoder.feature_names
+    if len(set(names)) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise InputError(f"{table.path}: two features would be named {twice!r}: rename a column")
+    return encoder
+
+
+def _fit_column(
+    table: Table, name: str, column: Column, rows: np.ndarray, missing: str, categorical: bool
+) -> ColumnEncoding:
+    place = f"{table.path}: column {name!r}"
+    absent = column.missing[rows]
+    if absent.all():
+        raise InputError(f"{place}: no value in any row that is used: leave it out with --drop {name}")
+    if absent.any() and missing == "refuse":
+        at = int(rows[np.flatnonzero(absent)[0]])
+        count = int(absent.sum())
+        raise InputError(
+            f"{table.path}: {table.where(at)}, column {name!r}: missing value ({count} of {len(rows)} rows): "
+            "choose --missing mean, median, most-frequent or indicator, or leave the column out with --drop"
+        )
+    indicator = bool(missing == "indicator" and absent.any())
+    if not categorical:
+        _refuse_mixed(table, name, column)
+        if column.kind == "number":
+            present = column.values[rows][~absent]
+            return ColumnEncoding(name, None, _fill(present, missing), -1, indicator)
+    cells = column.as_text()[rows]
+    levels, counts = np.unique(cells[~absent].astype(str), return_counts=True)
+    if len(levels) > MAX_LEVELS and not categorical:
+        raise InputError(
+            f"{place}: {len(levels)} different texts ({', '.join(levels[:3].tolist())}, ...), more than "
+            f"{MAX_LEVELS}: leave it out with --drop {name}, or keep it with --categorical {name}"
+        )
+    fill = int(np.argmax(counts)) if missing in {"mean", "median", "most-frequent"} else -1
+    return ColumnEncoding(name, tuple(levels.tolist()), 0.0, fill, indicator)
+
+
+def _refuse_mixed(table: Table, name: str, column: Column) -> None:
+    if column.kind != "mixed":
+        return
+    at = next(i for i, cell in enumerate(column.values) if cell and not is_number(cell))
+    raise InputError(
+        f"{table.path}: {table.where(at)}, column {name!r}: {column.values[at][:40]!a} is not a number, "
+        f"as other cells of the column are: correct it, or pass --categorical {name}"
+    )
+
+
+def _fill(present: np.ndarray, missing: str) -> float:
+    if missing == "refuse":
+        return 0.0  # never used
+    if missing == "median":
+        return float(np.median(present))
+    if missing == "most-frequent":
+        values, counts = np.unique(present, return_counts=True)
+        return float(values[np.argmax(counts)])  # of equally frequent ones the smallest
+    return float(present.mean())
+
+
+def encode_table(
+    table: Table, encoder: Encoder, rows: np.ndarray, *, unseen: str = "zeros"
+) -> tuple[np.ndarray, EncodingReport]:
+    """Make the features of a table.
+
+    Parameters
+    ----------
+    table : Table
+        Read with the encoder's categories as text.
+    encoder : Encoder
+        Fitted on this table or on the one of training.
+    rows : ndarray
+        ``(N,)`` numbers of the rows, in the order wanted.
+    unseen : {"zeros", "refuse"}
+        What is done with categories that the encoder does not know: all their features are zero, or an error.
+
+    Returns
+    -------
+    X : ndarray
+        ``(N, d)`` float64, finite.
+    report : EncodingReport
+        Cells that were filled or unseen.
+
+    Raises
+    ------
+    InputError
+        A column is not there or is of another type; a missing cell or unseen category that is refused.
+    ConfigError
+        Unknown `unseen`.
+    """
+    if unseen not in UNSEEN:
+        raise ConfigError(f"--unseen {unseen!r}: choose one of {', '.join(UNSEEN)}")
+    report = EncodingReport()
+    X = np.zeros((len(rows), len(encoder.feature_names)))
+    at = 0
+    for encoding in encoder.columns:
+        column = table.require(encoding.name, "feature column")
+        absent = column.missing[rows]
+        if absent.any():
+            if encoder.missing == "refuse":
+                row = int(rows[np.flatnonzero(absent)[0]])
+                raise InputError(
+                    f"{table.path}: {table.where(row)}, column {encoding.name!r}: missing value, and the "
+                    "training table was converted with --missing refuse"
+                )
+            report.filled[encoding.name] = int(absent.sum())
+        width = 1 if encoding.levels is None else len(encoding.levels)
+        if encoding.levels is None:
+            X[:, at] = _numbers(table, encoding, column)[rows]
+            X[absent, at] = encoding.fill
+        else:
+            codes = _codes(table, encoding, column, rows, unseen, report)
+            codes[absent] = encoding.fill_level
+            known = np.flatnonzero(codes >= 0)
+            X[known, at + codes[known]] = 1.0
+        at += width
+        if encoding.indicator:
+            X[:, at] = absent
+            at += 1
+    return X, report
+
+
+def _numbers(table: Table, encoding: ColumnEncoding, column: Column) -> np.ndarray:
+    if column.kind == "number":
+        return column.values
+    _refuse_mixed(table, encoding.name, column)
+    at = next((i for i, cell in enumerate(column.values) if cell), 0)
+    raise InputError(
+        f"{table.path}: {table.where(at)}, column {encoding.name!r}: {column.values[at][:40]!a} is not a "
+        "number, as the training table has there"
+    )
+
+
+def _codes(
+    table: Table,
+    encoding: ColumnEncoding,
+    column: Column,
+    rows: np.ndarray,
+    unseen: str,
+    report: EncodingReport,
+) -> np.ndarray:
+    assert encoding.levels is not None
+    number = {level: i for i, level in enumerate(encoding.levels)}
+    cells = column.as_text()[rows].tolist()
+    codes = np.array([number.get(cell, -1) for cell in cells], dtype=np.int64)
+    unknown = [i for i, (cell, code) in enumerate(zip(cells, codes.tolist())) if code < 0 and cell]
+    if unknown:
+        first = cells[unknown[0]]
+        if unseen == "refuse":
+            raise InputError(
+                f"{table.path}: {table.where(int(rows[unknown[0]]))}, column {encoding.name!r}: category "
+                f"{first!r} is not in the training table ({len(unknown)} such cells): correct it, or pass "
+                "--unseen zeros"
+            )
+        report.unseen[encoding.name] = len(unknown)
+        report.examples[encoding.name] = first
+    return codes
+
+
+def describe(table: Table, encoder: Encoder, rows: np.ndarray) -> list[dict[str, object]]:
+    """What each column of a table is taken for, for people to look at.
+
+    Parameters
+    ----------
+    table : Table
+    encoder : Encoder
+    rows : ndarray
+        Numbers of the rows that are used.
+
+    Returns
+    -------
+    list of dict
+        ``column``, ``type``, ``features``, ``missing`` (cells) and ``filled_with`` or ``levels``.
+    """
+    result: list[dict[str, object]] = []
+    for encoding in encoder.columns:
+        absent = int(table.columns[encoding.name].missing[rows].sum())
+        record: dict[str, object] = {
+            "column": encoding.name,
+            "type": "number" if encoding.levels is None else "category",
+            "features": len(encoding.feature_names),
+            "missing": absent,
+        }
+        if encoding.levels is not None:
+            record["levels"] = list(encoding.levels)
+        if absent and encoder.missing != "refuse":
+            filled: object = encoding.fill
+            if encoding.levels is not None:
+                filled = encoding.levels[encoding.fill_level] if encoding.fill_level >= 0 else "all zeros"
+            record["filled_with"] = filled
+        result.append(record)
+    return result

@@ -1,0 +1,143 @@
+"""``fastadmm align``: which rows of the parties' tables are the same samples."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from fastadmm.cli.app import app
+from fastadmm.cli.convert import Duplicates
+
+if TYPE_CHECKING:
+    from fastadmm.data_tools.alignment import Alignment, TableIds
+
+group = typer.Typer(
+    help="Join the parties' tables by id: on one machine, or privately by exchanged files.",
+    invoke_without_command=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.add_typer(group, name="align")
+
+_Table = Annotated[Path, typer.Argument(metavar="TABLE", readable=False, help="CSV or Parquet table.")]
+_Id = Annotated[str, typer.Option("--id", metavar="NAME", help="Id column.")]
+_Repeated = Annotated[
+    Duplicates,
+    typer.Option(help="Ids that a table repeats: refuse, keep the first row, or drop all its rows."),
+]
+_Separator = Annotated[str, typer.Option(metavar="CHAR", help="Character between CSV cells.")]
+_Force = Annotated[bool, typer.Option("--force", help="Replace existing files.")]
+_Out = Annotated[Path, typer.Option("-o", "--out", metavar="FILE", readable=False, help="File to make.")]
+
+
+@group.callback()
+def align(
+    context: typer.Context,
+    guest: Annotated[
+        Path | None, typer.Option(metavar="FILE", readable=False, help="Table of the label holder.")
+    ] = None,
+    host: Annotated[
+        list[Path] | None,
+        typer.Option(metavar="FILE", readable=False, help="Table of another party; may be repeated."),
+    ] = None,
+    id: Annotated[str | None, typer.Option("--id", metavar="NAME", help="Id column.")] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "-o", "--out", metavar="FILE", readable=False, help="Alignment to make, for convert --align."
+        ),
+    ] = None,
+    duplicates: _Repeated = Duplicates.refuse,
+    separator: _Separator = ",",
+    force: _Force = False,
+) -> None:
+    """Join the parties' tables by id, in one order that all later steps check."""
+    from fastadmm.errors import ConfigError
+
+    if context.invoked_subcommand is not None:
+        if guest or host or id or out:
+            raise ConfigError(f"options of 'align' itself do not go with {context.invoked_subcommand}")
+        return
+    if guest is None or not host:
+        raise ConfigError("--guest and --host: give the tables of all parties")
+    if id is None:
+        raise ConfigError("--id: which column holds the ids, in every table?")
+    from fastadmm.data_tools.alignment import align as run
+
+    tables = [_ids(path, id, duplicates, separator) for path in (guest, *host)]
+    alignment, report = run(tables)
+    _finish(alignment, report, out, force)
+
+
+@group.command("psi-request")
+def request(
+    table: _Table,
+    id: _Id,
+    out: _Out,
+    secret: Annotated[Path, typer.Option(metavar="FILE", readable=False, help="Key to make; it stays here.")],
+    duplicates: _Repeated = Duplicates.refuse,
+    separator: _Separator = ",",
+    force: _Force = False,
+) -> None:
+    """Guest, first step: blind the ids; send the request to every host."""
+    from fastadmm.data_tools.psi import psi_request
+
+    count = psi_request(_ids(table, id, duplicates, separator), out, secret, force=force)
+    typer.echo(f"{out}: {count} blinded ids, to be sent to the hosts; {secret} stays here")
+
+
+@group.command("psi-respond")
+def respond(
+    table: _Table,
+    id: _Id,
+    out: _Out,
+    request: Annotated[Path, typer.Option(metavar="FILE", readable=False, help="The guest's request.")],
+    duplicates: _Repeated = Duplicates.refuse,
+    separator: _Separator = ",",
+    force: _Force = False,
+) -> None:
+    """Host: answer the guest's request; send the response back."""
+    from fastadmm.data_tools.psi import psi_respond
+
+    ids = _ids(table, id, duplicates, separator)
+    count = psi_respond(ids, request, out, force=force)
+    typer.echo(f"{out}: {len(ids.row)} blinded ids, and {count} of the guest's, to be sent to the guest")
+
+
+@group.command("psi-finish")
+def finish(
+    table: _Table,
+    id: _Id,
+    out: _Out,
+    secret: Annotated[Path, typer.Option(metavar="FILE", readable=False, help="Key of the request.")],
+    response: Annotated[
+        list[Path], typer.Option(metavar="FILE", readable=False, help="A host's response; may be repeated.")
+    ],
+    duplicates: _Repeated = Duplicates.refuse,
+    separator: _Separator = ",",
+    force: _Force = False,
+) -> None:
+    """Guest, last step: find the common ids; give the alignment to every host."""
+    from fastadmm.data_tools.psi import psi_finish
+
+    ids = _ids(table, id, duplicates, separator)
+    alignment, report = psi_finish(ids, secret, response)
+    _finish(alignment, report, out, force)
+
+
+def _ids(path: Path, name: str, duplicates: Duplicates, separator: str) -> TableIds:
+    from fastadmm.data_tools.alignment import table_ids
+    from fastadmm.data_tools.tables import read_ids
+
+    return table_ids(read_ids(path, name, separator=separator), name, duplicates.value)
+
+
+def _finish(alignment: Alignment, report: list[str], out: Path | None, force: bool) -> None:
+    from fastadmm.data_tools.alignment import write_alignment
+
+    if out is not None:
+        write_alignment(out, alignment, force=force)
+    typer.echo("\n".join(report))
+    written = f"{out}: " if out is not None else ""
+    typer.echo(f"{written}{len(alignment.ids)} rows, {alignment.digest}")

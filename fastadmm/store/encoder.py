@@ -1,0 +1,202 @@
+"""How one party's table columns became features, stored in that party's own file."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fastadmm.errors import FormatError
+from fastadmm.store.atomic import shown
+from fastadmm.store.digest import strings_digest
+from fastadmm.store.elements import (
+    encode,
+    read_array,
+    read_attribute,
+    read_strings,
+    write_array,
+    write_strings,
+)
+from fastadmm.store.h5file import check_version
+
+if TYPE_CHECKING:
+    import h5py
+
+__all__ = ["MISSING_POLICIES", "ColumnEncoding", "Encoder"]
+
+_TYPE, _VERSION = "fastadmm-encoder", "1.0"
+
+#: What is done with missing values.
+MISSING_POLICIES = ("refuse", "mean", "median", "most-frequent", "indicator")
+
+
+@dataclass(frozen=True)
+class ColumnEncoding:
+    """One column of a table and the features that are made of it.
+
+    Attributes
+    ----------
+    name : str
+        Column of the table.
+    levels : tuple of str or None
+        Categories, one feature each, 1 where the cell is that category; None for a column of numbers.
+    fill : float
+        What stands in for a missing number.
+    fill_level : int
+        Number of the category that stands in for a missing one; -1: none, all features are zero.
+    indicator : bool
+        Whether one more feature is 1 where the cell is missing.
+    """
+
+    name: str
+    levels: tuple[str, ...] | None = None
+    fill: float = 0.0
+    fill_level: int = -1
+    indicator: bool = False
+
+    @property
+    def feature_names(self) -> list[str]:
+        """``name``, or ``name=level`` for every category; then ``name:missing``."""
+        names = [self.name] if self.levels is None else [f"{self.name}={level}" for level in self.levels]
+        return names + ([f"{self.name}:missing"] if self.indicator else [])
+
+
+@dataclass(frozen=True)
+class Encoder:
+    """Turns a table of one party into features; fitted once, on the training table.
+
+    Attributes
+    ----------
+    columns : tuple of ColumnEncoding
+        In the order of the features.
+    missing : {"refuse", "mean", "median", "most-frequent", "indicator"}
+        What is done with missing values; the values that stand in for them are with the columns.
+    prefix : str
+        Stands before every feature name.
+    """
+
+    columns: tuple[ColumnEncoding, ...]
+    missing: str = "refuse"
+    prefix: str = ""
+
+    @property
+    def feature_names(self) -> list[str]:
+        """Names of all features, in order."""
+        return [self.prefix + name for column in self.columns for name in column.feature_names]
+
+    def digest(self) -> str:
+        """Return ``sha256:<hex>``; equal exactly if the encoders are equal."""
+        texts = [_TYPE, _VERSION, self.missing, self.prefix]
+        for column in self.columns:
+            texts += [column.name, "number" if column.levels is None else str(len(column.levels))]
+            texts += [*(column.levels or ()), str(column.fill_level), str(int(column.indicator))]
+            texts.append(np.float64(column.fill).astype("<f8").tobytes().hex())
+        return "sha256:" + hashlib.sha256(strings_digest(texts).encode()).hexdigest()
+
+    def to_group(self, h5group: h5py.Group) -> None:
+        """Write the encoder into an empty HDF5 group."""
+        encode(h5group, _TYPE, _VERSION)
+        h5group.attrs["missing"] = self.missing
+        h5group.attrs["prefix"] = self.prefix
+        h5group.attrs["digest"] = self.digest()
+        write_strings(h5group, "columns", [column.name for column in self.columns])
+        # One list for all columns; -1 marks a column of numbers, which has none.
+        counts = [-1 if column.levels is None else len(column.levels) for column in self.columns]
+        write_array(h5group, "level_counts", np.array(counts, dtype=np.int64))
+        write_strings(h5group, "levels", [level for column in self.columns for level in column.levels or ()])
+        write_array(h5group, "fill", np.array([column.fill for column in self.columns], dtype=np.float64))
+        levels = np.array([column.fill_level for column in self.columns], dtype=np.int64)
+        write_array(h5group, "fill_level", levels)
+        write_array(h5group, "indicator", np.array([int(c.indicator) for c in self.columns], dtype=np.int64))
+
+    @classmethod
+    def from_group(cls, h5group: h5py.Group) -> Encoder:
+        """Read an encoder that :meth:`to_group` wrote.
+
+        Parameters
+        ----------
+        h5group : h5py.Group
+            The group ``encoder`` of a party's file.
+
+        Returns
+        -------
+        Encoder
+
+        Raises
+        ------
+        FormatError
+            Incomplete, damaged (digest), of another kind or of a newer version.
+        """
+        key = h5group.name.strip("/")
+        place = f"{shown(h5group.file.filename)}: key {key!r}"
+        found = read_attribute(h5group, "encoding-type", str)
+        if found != _TYPE:
+            raise FormatError(f"{place}: is encoded as {found!r}, but {_TYPE!r} is needed")
+        version = read_attribute(h5group, "encoding-version", str)
+        check_version(h5group.file.filename, version, (_VERSION,), f"key {key!r}")
+        names = read_strings(h5group, "columns")
+        n = len(names)
+        counts = read_array(h5group, "level_counts", ndim=1, length=n, kind="i").tolist()
+        levels = read_strings(h5group, "levels")
+        if min(counts, default=0) < -1 or sum(max(count, 0) for count in counts) != len(levels):
+            raise FormatError(f"{place}: keys 'levels' and 'level_counts' do not agree; damaged or edited")
+        fill = read_array(h5group, "fill", ndim=1, length=n, kind="f").tolist()
+        fill_level = read_array(h5group, "fill_level", ndim=1, length=n, kind="i").tolist()
+        indicator = read_array(h5group, "indicator", ndim=1, length=n, kind="i").tolist()
+        columns, at = [], 0
+        for i, name in enumerate(names):
+            own = _own(levels, at, counts[i])
+            at += max(counts[i], 0)
+            columns.append(ColumnEncoding(name, own, fill[i], fill_level[i], bool(indicator[i])))
+        encoder = cls(
+            tuple(columns), read_attribute(h5group, "missing", str), read_attribute(h5group, "prefix", str)
+        )
+        if encoder.digest() != read_attribute(h5group, "digest", str):
+            raise FormatError(f"{place}: does not agree with its digest; damaged or edited")
+        return encoder
+
+    def to_json(self) -> dict[str, Any]:
+        """The encoder as plain values, with its digest."""
+        return asdict(self) | {"digest": self.digest()}
+
+    @classmethod
+    def from_json(cls, document: Any, place: str) -> Encoder:
+        """Read what :meth:`to_json` gave.
+
+        Parameters
+        ----------
+        document : dict
+            Parsed from JSON.
+        place : str
+            File and key, for messages.
+
+        Returns
+        -------
+        Encoder
+
+        Raises
+        ------
+        FormatError
+            Incomplete, or damaged (digest).
+        """
+        try:
+            columns = tuple(
+                ColumnEncoding(
+                    **{**entry, "levels": None if entry["levels"] is None else tuple(entry["levels"])}
+                )
+                for entry in document["columns"]
+            )
+            encoder = cls(columns, document["missing"], document["prefix"])
+            agree = encoder.digest() == document["digest"]
+        except (AttributeError, KeyError, TypeError, ValueError, OverflowError):
+            raise FormatError(f"{place}: not an encoder of table columns; export it again") from None
+        if not agree:
+            raise FormatError(f"{place}: does not agree with its digest; damaged or edited")
+        return encoder
+
+
+def _own(levels: Sequence[str], start: int, count: int) -> tuple[str, ...] | None:
+    return None if count < 0 else tuple(levels[start : start + count])

@@ -1,0 +1,299 @@
+"""Tables with ids: types, categories, missing values, replay on new tables, and every mistake in one line."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from fastadmm.data_tools.convert_tables import convert_tables
+from fastadmm.data_tools.synthetic import write_tables
+from fastadmm.errors import ConfigError, FastadmmError, FormatError, InputError
+from fastadmm.store import Encoder, open_partition
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from run_tools import run
+
+BANK = "id,y,age,city\n7,yes,30,Rome\n3,no,40,Oslo\n5,yes,50,Rome\n9,no,20,Bern\n"
+SHOP = "id,orders\n9,1\n7,2\n4,9\n3,4\n"
+
+
+@pytest.fixture
+def pair(tmp_path: Path) -> tuple[Path, Path]:
+    (tmp_path / "bank.csv").write_text(BANK)
+    (tmp_path / "shop.csv").write_text(SHOP)
+    return tmp_path / "bank.csv", tmp_path / "shop.csv"
+
+
+def convert(bank: Path, shop: Path, out: str = "p", **options: Any) -> Any:
+    return convert_tables(bank, [shop], bank.parent / out, **{"id": "id", "label": "y", **options})
+
+
+def test_rows_are_joined_by_id_in_numeric_order(pair: tuple[Path, Path]) -> None:
+    partition = convert(*pair)
+    guest, host = partition.parties
+    np.testing.assert_array_equal(guest.ids(), [3, 7, 9])
+    assert guest.feature_names == ["age", "city=Bern", "city=Oslo", "city=Rome"]
+    np.testing.assert_array_equal(guest.load(), [[40, 0, 1, 0], [30, 0, 0, 1], [20, 1, 0, 0]])
+    np.testing.assert_array_equal(host.load(), [[4], [2], [1]])
+    np.testing.assert_array_equal(partition.labels.y, [0, 1, 0])
+    assert partition.labels.classes == ("no", "yes")
+
+
+def test_order_of_rows_does_not_matter(pair: tuple[Path, Path]) -> None:
+    first = convert(*pair)
+    lines = BANK.splitlines()
+    pair[0].write_text("\n".join([lines[0], *lines[:0:-1]]) + "\n")
+    second = convert(*pair, out="q")
+    assert first.row_digest == second.row_digest
+    for one, other in zip(first.parties, second.parties):
+        assert one.path.read_bytes() == other.path.read_bytes()
+
+
+def test_ids_that_are_text_are_sorted_by_code_point(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("id,y,u\nb,1,1\n007,0,2\na,0,3\nä,1,4\n")
+    (tmp_path / "b.csv").write_text("id,v\na,1\nä,2\n007,3\n7,4\nb,5\n")
+    partition = convert(tmp_path / "a.csv", tmp_path / "b.csv")
+    assert partition.parties[1].ids().tolist() == ["007", "a", "b", "ä"]
+
+
+@pytest.mark.parametrize(
+    ("missing", "number", "category"),
+    [("mean", 3.0, [1, 0]), ("median", 2.0, [1, 0]), ("most-frequent", 1.0, [1, 0])],
+)
+def test_missing_values_are_filled(tmp_path: Path, missing: str, number: float, category: list[int]) -> None:
+    (tmp_path / "a.csv").write_text("id,y,u,c\n1,0,1,a\n2,1,1,a\n3,0,3,b\n4,1,7,a\n5,0,NA,\n")
+    (tmp_path / "b.csv").write_text("id,v\n1,1\n2,2\n3,3\n4,4\n5,5\n")
+    partition = convert(tmp_path / "a.csv", tmp_path / "b.csv", missing=missing)
+    np.testing.assert_array_equal(partition.parties[0].load()[4], [number, *category])
+
+
+def test_missing_values_get_an_indicator(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("id,y,u,c,w\n1,0,1,a,5\n2,1,3,b,5\n3,0,,n/a,6\n")
+    (tmp_path / "b.csv").write_text("id,v\n1,1\n2,2\n3,3\n")
+    guest = convert(tmp_path / "a.csv", tmp_path / "b.csv", missing="indicator").parties[0]
+    assert guest.feature_names == ["u", "u:missing", "c=a", "c=b", "c:missing", "w"]
+    np.testing.assert_array_equal(guest.load(), [[1, 0, 1, 0, 0, 5], [3, 0, 0, 1, 0, 5], [2, 1, 0, 0, 1, 6]])
+
+
+def test_numbers_can_be_categories(pair: tuple[Path, Path]) -> None:
+    pair[1].write_text("id,zone\n9,1\n7,2.0\n4,9\n3,+1\n")
+    assert convert(*pair, categorical=["zone"]).parties[1].feature_names == ["zone=1", "zone=2"]
+
+
+def test_statistics_come_from_joined_rows_alone(pair: tuple[Path, Path]) -> None:
+    # Row 5 of the bank (age 50) is in no other table: neither mean nor median may see it.
+    guest = convert(*pair, standardize=True).parties[0]
+    assert guest.transform.center is not None
+    assert guest.transform.center[0] == pytest.approx(30.0)
+
+
+@pytest.mark.parametrize("storage", ["dense", "csr"])
+def test_replay_on_new_tables(
+    pair: tuple[Path, Path], tmp_path: Path, storage: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trained = convert(*pair, missing="median", standardize=True, storage=storage)
+    (tmp_path / "new-bank.csv").write_text("city,id,colour,age\nParis,2,red,60\nOslo,1,blue,\n")
+    (tmp_path / "new-shop.csv").write_text("id,orders\n1,5\n2,6\n")
+    assert not run(
+        "convert", "--like", tmp_path / "p", "--guest", tmp_path / "new-bank.csv",
+        "--host", tmp_path / "new-shop.csv", "--id", "id", "-o", tmp_path / "n",
+    )  # fmt: skip
+    out = capsys.readouterr().out
+    assert "'city': 1 cells with unseen categories, such as 'Paris': all zeros" in out
+    assert "'age': 1 missing cells filled" in out
+    assert "left out: colour" in out
+    new = open_partition(tmp_path / "n", require_labels=False)
+    guest, old = new.parties[0], trained.parties[0]
+    assert guest.transform.digest() == old.transform.digest()
+    assert guest.encoder == old.encoder
+    raw = np.array([[30.0, 0, 1, 0], [60.0, 0, 0, 0]])  # ids 1 and 2
+    block = guest.load()
+    np.testing.assert_allclose(block if storage == "dense" else block.toarray(), old.transform.apply(raw))
+    assert new.labels is None
+    with pytest.raises(InputError, match=r"line 2, column 'city': category 'Paris' is not in the training"):
+        convert_tables(
+            tmp_path / "new-bank.csv", [tmp_path / "new-shop.csv"], tmp_path / "m",
+            id="id", like=tmp_path / "p", unseen="refuse",
+        )  # fmt: skip
+
+
+def test_guest_with_labels_only_is_no_party(pair: tuple[Path, Path]) -> None:
+    partition = convert(*pair, drop=["age", "city"])
+    assert [party.name for party in partition.parties] == ["host"]
+    again = convert(*pair, out="q", like=partition.path)
+    assert [party.name for party in again.parties] == ["host"]
+    np.testing.assert_array_equal(again.labels.y, partition.labels.y)
+
+
+def test_parquet_gives_what_csv_gives(pair: tuple[Path, Path], tmp_path: Path) -> None:
+    pd, pa = pytest.importorskip("pandas"), pytest.importorskip("pyarrow")
+    pq = pytest.importorskip("pyarrow.parquet")
+    frame = pd.read_csv(pair[0])
+    pq.write_table(pa.Table.from_pydict({c: frame[c].tolist() for c in frame}), tmp_path / "bank.parquet")
+    convert(*pair)
+    convert(tmp_path / "bank.parquet", pair[1], out="q")
+    for name in ("guest.h5", "host.h5", "labels.h5"):
+        assert (tmp_path / "p" / name).read_bytes() == (tmp_path / "q" / name).read_bytes()
+
+
+def test_damaged_parquet_is_one_line(pair: tuple[Path, Path], tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow")
+    (tmp_path / "bad.parquet").write_bytes(b"PAR1" + b"\x00" * 50 + b"PAR1")
+    with pytest.raises(InputError, match=r"bad\.parquet: a damaged Parquet file"):
+        convert(tmp_path / "bad.parquet", pair[1])
+
+
+def test_parquet_without_its_package(pair: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    pair[1].write_bytes(b"PAR1 and so on")
+    monkeypatch.setitem(__import__("sys").modules, "pyarrow", None)
+    with pytest.raises(ConfigError, match=r"pip install 'fastadmm\[parquet\]'"):
+        convert(*pair)
+
+
+MISTAKES: list[tuple[str, str, dict[str, Any], str]] = [
+    (BANK, SHOP, {"id": "key"}, r"bank\.csv: no id column 'key'; there are: id, y, age, city"),
+    (BANK, "key,orders\n1,2\n", {}, r"shop\.csv: no id column 'id'"),
+    (BANK + "3,no,1,Oslo\n", SHOP, {}, r"1 ids occur more than once \(1 rows too many\), first '3' in line 3"),
+    (BANK + ",no,1,Oslo\n", SHOP, {}, r"bank\.csv: line 6, id column 'id': no id"),
+    (BANK, "id,orders\n1,2\n2,3\n", {}, r"no id is in all tables \(.*'7', '3', '5'; .*'1', '2'\)"),
+    (BANK + "1,no,1\n", SHOP, {}, r"bank\.csv: line 6: 3 cells, but there are 4 columns"),
+    ("", SHOP, {}, r"bank\.csv: file is empty"),
+    ("id,y,age,city\n", SHOP, {}, r"bank\.csv: no data rows, only the header"),
+    (BANK, SHOP, {"label": "target"}, r"bank\.csv: no label column 'target'"),
+    (BANK, "id,orders,y\n7,1,1\n3,1,0\n", {}, r"shop\.csv: holds the label column 'y'"),
+    (BANK.replace("yes,30", ",30"), SHOP, {}, r"bank\.csv: line 2, label column 'y': missing label"),
+    (BANK, SHOP, {"task": "regression"}, r"label 'no' is not a number|label 'yes' is not a number"),
+    (BANK, "id,age\n7,1\n3,2\n9,3\n", {}, r"shop\.csv: columns age are also in .*bank\.csv.*--prefix"),
+    (BANK.replace("30,", "inf,"), SHOP, {}, r"line 2, column 'age': 'inf' is not finite"),
+    (BANK.replace("30,", "3O,"), SHOP, {}, r"line 2, column 'age': '3O' is not a number, as other cells"),
+    (BANK.replace("30,", ","), SHOP, {}, r"line 2, column 'age': missing value \(1 of 3 rows\): choose"),
+    (BANK, SHOP, {"missing": "mode"}, r"--missing 'mode': choose one of refuse, mean, median"),
+    (BANK, SHOP, {"duplicates": "last"}, r"--duplicates 'last'"),
+    (BANK, SHOP, {"categorical": ["ag"]}, r"--categorical: no table has a column 'ag'; did you mean 'age'"),
+    (BANK, SHOP, {"label": "id"}, r"--id and --label: both are 'id'"),
+    (BANK, SHOP, {"label": None}, r"--label: which of the guest's columns"),
+    (BANK, SHOP, {"names": "a"}, r"--names 'a': 1 names for 2 parties"),
+    (BANK, SHOP, {"drop": ["orders"]}, r"shop\.csv: no feature column besides the id"),
+    ("id,y,age,age\n1,0,1,1\n", SHOP, {}, r"column name 'age' appears twice"),
+    ('id,y,age\n1,0,"1\n', SHOP, {}, r"bank\.csv: line 2"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("bank", "shop", "options", "message"), MISTAKES)
+def test_mistakes_are_one_line_and_leave_nothing(
+    pair: tuple[Path, Path], bank: str, shop: str, options: dict[str, Any], message: str
+) -> None:
+    pair[0].write_text(bank)
+    pair[1].write_text(shop)
+    before = sorted(os.listdir(pair[0].parent))
+    with pytest.raises(FastadmmError, match=message) as caught:
+        convert(*pair, **options)
+    assert "\n" not in str(caught.value)
+    assert sorted(os.listdir(pair[0].parent)) == before
+
+
+@pytest.mark.parametrize("encoding", ["latin-1", "utf-16"])
+def test_wrong_encoding(pair: tuple[Path, Path], encoding: str) -> None:
+    pair[0].write_bytes(BANK.replace("Rome", "Zürich").encode(encoding))
+    with pytest.raises(InputError, match="not UTF-8 text: convert the file to UTF-8"):
+        convert(*pair)
+
+
+def test_too_many_categories(pair: tuple[Path, Path]) -> None:
+    pair[0].write_text("id,y,note\n" + "".join(f"{i},{i % 2},note {i}\n" for i in range(150)))
+    pair[1].write_text("id,orders\n" + "".join(f"{i},{i}\n" for i in range(150)))
+    with pytest.raises(
+        InputError, match=r"column 'note': 150 different texts .*--drop note.*--categorical note"
+    ):
+        convert(*pair)
+    assert convert(*pair, categorical=["note"]).parties[0].n_features == 150
+
+
+def test_duplicates_by_choice(pair: tuple[Path, Path]) -> None:
+    pair[0].write_text(BANK + "3,no,99,Oslo\n")
+    np.testing.assert_array_equal(convert(*pair, duplicates="first").parties[0].load()[:, 0], [40, 30, 20])
+    np.testing.assert_array_equal(convert(*pair, duplicates="drop", out="q").parties[0].ids(), [7, 9])
+
+
+def test_options_that_do_not_go_together(
+    pair: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tables = ["--guest", pair[0], "--host", pair[1]]
+    for extra, word in (
+        (["--parties", "2", "--id", "id", *tables], "--parties does not go with --guest"),
+        (["--missing", "mean", pair[0]], "--missing is for tables with ids"),
+        (tables, "--id: which column"),
+        (["--like", tmp_path / "p", "--missing", "mean", "--id", "id", *tables], "--missing and --like"),
+    ):
+        assert run("convert", "-o", tmp_path / "x", *extra) == 5
+        err = capsys.readouterr().err
+        assert word in err
+        assert err.count("\n") == 1
+
+
+def test_dry_run_shows_types_and_writes_nothing(
+    pair: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert not run(
+        "convert", "--guest", pair[0], "--host", pair[1], "--id", "id", "--label", "y", "--dry-run"
+    )
+    out = capsys.readouterr().out
+    assert "  age: number\n  city: category Bern, Oslo, Rome\n" in out
+    assert "4 rows, 3 joined, 1 ids are not in every table ('5')" in out
+    assert sorted(os.listdir(tmp_path)) == ["bank.csv", "shop.csv"]
+
+
+def test_encoder_survives_and_is_guarded(pair: tuple[Path, Path]) -> None:
+    import h5py
+
+    party = convert(*pair, missing="indicator").parties[0]
+    with h5py.File(party.path, "r+") as file:
+        assert Encoder.from_group(file["encoder"]) == party.encoder
+        file["encoder"].attrs["missing"] = "mean"
+    with pytest.raises(FormatError, match="key 'encoder': does not agree with its digest"):
+        open_partition(pair[0].parent / "p")
+
+
+def test_tutorial_tables_are_reproducible(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
+    for one, other in zip(write_tables(tmp_path / "a"), write_tables(tmp_path / "b")):
+        assert one.read_bytes() == other.read_bytes()
+
+
+@given(data=st.data())
+@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_mutated_tables_never_surprise(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
+    # A partition that opens, or one line; never a traceback, never something half-written.
+    directory = tmp_path_factory.getbasetemp() / "mutated"
+    directory.mkdir(exist_ok=True)
+    texts = [BANK.encode(), SHOP.encode()]
+    for _ in range(data.draw(st.integers(1, 4))):
+        which = data.draw(st.integers(0, 1))
+        raw = texts[which]
+        start = data.draw(st.integers(0, len(raw)))
+        stop = data.draw(st.integers(start, min(len(raw), start + 6)))
+        piece = data.draw(
+            st.sampled_from([b"", b",", b"\n", b'"', b"\r", b"\x00", b"\xff", b"NA", b"1e400", b"-", b"7"])
+            | st.binary(max_size=5)
+        )  # fmt: skip
+        texts[which] = raw[:start] + piece + raw[stop:]
+    for name, raw in zip(("bank.csv", "shop.csv"), texts):
+        (directory / name).write_bytes(raw)
+    missing = data.draw(st.sampled_from(["refuse", "mean", "median", "most-frequent", "indicator"]))
+    duplicates = data.draw(st.sampled_from(["refuse", "first", "drop"]))
+    options = {"missing": missing, "duplicates": duplicates, "standardize": data.draw(st.booleans())}
+    try:
+        partition = convert(directory / "bank.csv", directory / "shop.csv", force=True, **options)
+    except FastadmmError as error:
+        message = str(error)
+    else:
+        message = "none"
+        assert all(np.isfinite(party.load()).all() for party in partition.parties)
+    assert message
+    assert "\n" not in message
+    assert set(os.listdir(directory)) <= {"bank.csv", "shop.csv", "p"}
