@@ -16,9 +16,9 @@ from fastadmm.blocks import as_block
 from fastadmm.engine import Engine
 from fastadmm.kernels.randomised_level import randomised_levels
 from fastadmm.privacy.accounting import delta_of, log_delta_of
-from fastadmm.privacy.audit import distinguish
 from fastadmm.privacy.budget import FusionBudget, split_budget
 from fastadmm.privacy.descent import CONSTANT, gradient_sensitivity, private_descent
+from fastadmm.privacy.fusion_game import play_fusion, play_labels
 from fastadmm.privacy.fusion_party import make_message
 from fastadmm.privacy.label_response import flip_probability, randomise_labels, soft_targets
 from fastadmm.privacy.levels import _CLIPS, _LEVELS, MAX_EPSILON, Channel, choose_channel, keep_probability
@@ -340,30 +340,10 @@ def test_label_response_has_bounded_ratio_and_unbiased_targets(epsilon):
 # --- the whole message against an attacker
 
 
-def game(budget, trials, claim, delta=1e-5):
-    """Worst neighbours: in a party with one column all rows are zero, but one record's is 1 or -1."""
-    n = 12
-    y = np.zeros(n)
-    y[0] = 1.0
-    worlds = []
-    for world, value in enumerate((-1.0, 1.0)):
-        X = np.zeros((n, 1))
-        X[0, 0] = value
-        seen = []
-        for trial in range(trials):
-            noise = source(trial * 2 + world)
-            m = make_message(as_block(X), y, y, budget, noise, ENGINE, row_norm=1.0)
-            p = m.channel.probabilities(np.array([-1.0, 1.0]) * m.model.weights[0] + m.model.intercept)
-            ratio = math.log(p[1, m.levels[0]] / p[0, m.levels[0]])
-            sums = m.moments.mean[1], m.moments.square[1], m.moments.mean[1] * np.sign(m.model.weights[0])
-            seen.append([ratio, m.model.weights[0], m.model.intercept, *sums])
-        worlds.append(np.array(seen))
-    # A linear attacker, trained on half of the runs and judged on the other half.
-    half = trials // 2
-    low, high = (w[:half] for w in worlds)
-    spread = np.cov(np.vstack([low - low.mean(0), high - high.mean(0)]).T) + 1e-9 * np.eye(low.shape[1])
-    direction = np.linalg.solve(spread, high.mean(0) - low.mean(0))
-    return distinguish(worlds[0][half:] @ direction, worlds[1][half:] @ direction, claim, delta)
+def game(budget, trials, claim):
+    """The audit's game, with noise that is the same in every run of the tests."""
+    keys = itertools.count()
+    return play_fusion(budget, claim, 1e-5, trials, source=lambda: source(next(keys)))
 
 
 def test_whole_message_survives_the_game_and_a_planted_error_does_not():
@@ -380,4 +360,15 @@ def test_whole_message_survives_a_long_game(epsilon):
     assert kept.epsilon_clopper_pearson <= epsilon
     assert kept.epsilon_clopper_pearson > 0.15 * epsilon  # the attacker is not blind
     broken = game(FusionBudget(3.0 * epsilon, 0.0, 0.1, 0.1), 4_000, epsilon)
+    assert broken.epsilon_clopper_pearson > epsilon
+
+
+@pytest.mark.parametrize("epsilon", [0.5, 1.0, 3.0])
+def test_labels_survive_their_game_and_a_planted_error_does_not(epsilon):
+    keys = itertools.count()
+    kept, broken = (
+        play_labels(used, epsilon, 20_000, source=lambda: source(next(keys)))
+        for used in (epsilon, 1.5 * epsilon)
+    )
+    assert 0.8 * epsilon < kept.epsilon_clopper_pearson <= epsilon  # the attacker is not blind
     assert broken.epsilon_clopper_pearson > epsilon

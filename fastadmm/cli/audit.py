@@ -23,7 +23,12 @@ def audit(
     target_clip: Annotated[float | None, typer.Option(help="Bound on targets. [default: the ball]")] = None,
     message_clip: Annotated[float, typer.Option(help="Bound on message entries.")] = 2.0,
     adjacency: Annotated[str, typer.Option(help="replace_one or zero_out.")] = "replace_one",
-    trials: Annotated[int, typer.Option(min=1000, help="Runs of each world in the game.")] = 100_000,
+    trials: Annotated[
+        int | None,
+        typer.Option(
+            min=1000, help="Runs of each world in the game. [default: 100000; of whole fusion messages 2000]"
+        ),
+    ] = None,
     canaries: Annotated[
         bool, typer.Option("--canaries", help="Also train once on the run's data with every record a canary.")
     ] = False,
