@@ -27,10 +27,12 @@ test-slow: venv ## the tests marked slow: large data, many parties
 	$(MATH_THREADS) $(BIN)/pytest -n $(JOBS) -m slow
 
 # addopts switches benchmarks off for the tests, so it is replaced here.
-bench: venv ## timings with pytest-benchmark
+bench: venv ## timings beside peers: JSON, docs/performance.md (quarter of an hour; FASTADMM_DATA)
 	$(BIN)/pytest bench -o addopts="-ra --import-mode=importlib" -o python_files="bench_*.py" \
-	    -o python_functions="bench_*" --benchmark-only --benchmark-columns=median,iqr,rounds
-	$(MATH_THREADS) $(BIN)/python bench/kernel_ratios.py
+	    -o python_functions="bench_*" --benchmark-only --benchmark-columns=median,iqr,rounds \
+	    --benchmark-json=bench/benchmarks.json
+	-$(PIP) install liblinear-official snapml
+	$(BIN)/python bench/performance.py
 
 rounds: venv ## rounds of every scheme over data sets (ten minutes; FASTADMM_DATA)
 	$(BIN)/python bench/rounds.py

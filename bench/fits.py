@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 import time
 from collections.abc import Callable, Iterator
@@ -20,6 +21,9 @@ GAP = 1e-6
 
 #: A peer whose only probe took this much longer than the best probe is not run again.
 CONTENDER = 2.0
+
+#: A peer is given up while it is tuned where a fit takes this much longer than the fastest known.
+SLOW = 5.0
 
 #: Repetitions; fewer where one fit of ours and of the contenders takes longer than ``LONG`` seconds.
 REPEATS, FEW_REPEATS, LONG = 7, 3, 8.0
@@ -40,7 +44,7 @@ def cases(
         One data set.
     """
     if quick:
-        yield datasets.synthetic(20_000), 1e-4, 0.5
+        yield datasets.synthetic(20_000), 1e-4, 10.0
         return
     wanted: dict[str, tuple[Callable[[], datasets.Dataset], tuple[float, ...], float]] = {
         "a9a": (lambda: datasets.a9a(data), (1e-3, 1e-4, 1e-5), 2.0),
@@ -73,8 +77,9 @@ def measure_case(
     tuned: dict[str, Tuned | None] = {}
     for name in PEERS:
         if available(name):
-            tuned[name] = tune(name, X, y, lam, optimum, GAP, budget, 1e-9)
-    probes = {name: t.seconds for name, t in tuned.items() if t is not None and t.fit is not None}
+            slow = SLOW * max(0.1, min(_probes(tuned).values(), default=math.inf))
+            tuned[name] = tune(name, X, y, lam, optimum, GAP, budget, slow)
+    probes = _probes(tuned)
     best = min(probes.values())
     jobs: dict[str, Callable[[], Any]] = {"fastadmm": ours}
     jobs |= {name: tuned[name].fit for name, t in probes.items() if t <= CONTENDER * best}  # type: ignore[union-attr, misc]
@@ -119,6 +124,11 @@ def measure_case(
     }
     say(summary(case))
     return case
+
+
+def _probes(tuned: dict[str, Tuned | None]) -> dict[str, float]:
+    """Seconds of the peers that reached the target."""
+    return {name: t.seconds for name, t in tuned.items() if t is not None and t.fit is not None}
 
 
 def _own_curve(exact: Any, optimum: float, seconds: float, result: Any) -> list[list[float]]:

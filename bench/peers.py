@@ -26,8 +26,11 @@ Fit = Callable[[float, int], np.ndarray]
 #: Tolerances that are tried, from loose to tight.
 TOLERANCES = tuple(10.0 ** (-k / 2) for k in range(1, 21))
 
+#: The curve of a peer goes on to this suboptimality, if time allows.
+_FURTHER = 1e-9
+
 #: Widest data that ``newton-cholesky`` is asked to factorise, and the largest dense copy it is given.
-WIDEST_HESSIAN, DENSE_BYTES = 5000, 10**9
+WIDEST_HESSIAN, DENSE_BYTES = 2000, 10**9
 
 
 def objective(X: Any, y: np.ndarray, lam: float, x: np.ndarray) -> float:
@@ -155,7 +158,7 @@ class Tuned(NamedTuple):
 
 
 def tune(
-    name: str, X: Any, y: np.ndarray, lam: float, optimum: float, target: float, budget: float, further: float
+    name: str, X: Any, y: np.ndarray, lam: float, optimum: float, target: float, budget: float, slow: float
 ) -> Tuned | None:
     """The loosest tolerance of the grid with a relative suboptimality of at most ``target``.
 
@@ -170,8 +173,8 @@ def tune(
     target : float
     budget : float
         Seconds that all probes together may take, about.
-    further : float
-        The curve goes on to this suboptimality if time allows.
+    slow : float
+        Seconds of one fit above which a peer is given up: others are known to be faster.
 
     Returns
     -------
@@ -192,7 +195,7 @@ def tune(
             curve.append((seconds, value))
             if found is None and value <= target:
                 found = (tolerance, seconds)
-            if value <= further or spent > budget or (found is not None and spent > budget / 2):
+            if value <= _FURTHER or spent > budget or (seconds > slow and (found or len(curve) > 1)):
                 break
     if found is None:
         return Tuned(None, None, spent, curve)

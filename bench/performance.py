@@ -272,7 +272,6 @@ def startup(data: Path | None, quick: bool) -> Any:
 
 def conversion(data: Path | None, quick: bool) -> Any:
     """Reading LIBSVM text: ``convert`` beside scikit-learn's reader; and the peak memory of a run on it."""
-    import resource
 
     from fastadmm.data_tools.convert import convert
     from sklearn.datasets import dump_svmlight_file, load_svmlight_file
@@ -291,12 +290,13 @@ def conversion(data: Path | None, quick: bool) -> Any:
             lambda: load_svmlight_file(str(source), n_features=dataset.X.shape[1]), repeats
         )
         train = (
-            "import resource, sys, pathlib\n"
+            "import sys, pathlib\n"
+            "from fastadmm.runs.memory import peak_memory\n"
             "from fastadmm.runs.config import make_config\n"
             "from fastadmm.runs.train import start_run\n"
             "config = make_config({'data': sys.argv[1], 'rounds': 8, 'gap': 0})\n"
             "start_run(config, pathlib.Path(sys.argv[2]))\n"
-            "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)\n"
+            "print(peak_memory())\n"
         )
         command = [sys.executable, "-P", "-c", train, f"{folder}/data.parts", f"{folder}/run"]
         peak = subprocess.run(command, capture_output=True, text=True, check=True).stdout
@@ -307,7 +307,6 @@ def conversion(data: Path | None, quick: bool) -> Any:
             "peer_seconds": theirs,
             "peak": int(peak),
             "data_bytes": int(dataset.X.nnz) * 12,
-            "this_process": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
         }
 
 

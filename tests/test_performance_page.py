@@ -1,0 +1,131 @@
+"""The performance page is made from the measured numbers; comparing two files finds what became slower."""
+
+from __future__ import annotations
+
+import copy
+import importlib
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+MEASURED = ROOT / "bench" / "performance.json"
+
+
+def load(name: str):
+    """A script of bench/, whose neighbours it imports."""
+    sys.path.insert(0, str(ROOT / "bench"))
+    try:
+        return importlib.import_module(name)
+    finally:
+        sys.path.remove(str(ROOT / "bench"))
+
+
+@pytest.fixture(scope="module")
+def measured() -> dict:
+    return json.loads(MEASURED.read_text(encoding="utf-8"))
+
+
+def test_page_equals_what_the_script_makes_of_the_measurements(measured: dict) -> None:
+    script = load("performance_page")
+    page = (ROOT / "docs" / "performance.md").read_text(encoding="utf-8")
+    assert script.replace_blocks(page, script.render(measured)) == page
+    assert (ROOT / "docs" / "img" / "performance.svg").read_text(encoding="utf-8").startswith("<?xml")
+
+
+def test_sections_say_what_they_were_measured_on(measured: dict) -> None:
+    sections = measured["sections"]
+    assert {"startup", "kernels", "roofline", "rounds", "a9a"} <= set(sections)
+    assert set(sections) <= set(load("performance").SECTIONS)
+    for section in sections.values():
+        assert {"revision", "reference", "seed", "machine", "found"} <= section.keys()
+        assert section["reference"] > 0
+    # Neither names nor paths.
+    assert "/" not in json.dumps([section["machine"] for section in sections.values()])
+
+
+def test_fits_reach_what_the_page_says(measured: dict) -> None:
+    """Ours is certified and truly there; a peer's chosen tolerance is the loosest that got there."""
+    sections = measured["sections"]
+    cases = [c for name in load("performance").FITS if name in sections for c in sections[name]["found"]]
+    assert len(cases) >= 3
+    for case in cases:
+        assert case["gap"] <= 1e-6
+        assert -1e-9 <= case["suboptimality"] <= case["gap"] + 1e-10
+        assert case["repeats"] >= 3
+        for tuned in case["tuned"].values():
+            if tuned is None:
+                continue
+            values = [value for _, value in tuned["curve"]]
+            reached = [value <= 1e-6 for value in values]
+            assert any(reached) == (tuned["tolerance"] is not None)
+            if any(reached):
+                first = 10.0 ** (-(reached.index(True) + 1) / 2)
+                assert tuned["tolerance"] == pytest.approx(first)
+
+
+def compare(*arguments: object) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-P", ROOT / "bench" / "compare.py", *arguments]
+    return subprocess.run([str(c) for c in command], capture_output=True, text=True, check=False)
+
+
+def test_compare_finds_a_planted_regression(measured: dict, tmp_path: Path) -> None:
+    old, new = tmp_path / "old.json", tmp_path / "new.json"
+    old.write_text(json.dumps(measured))
+    slower = copy.deepcopy(measured)
+    for section in slower["sections"].values():
+        section["reference"] *= 2.0  # a machine half as fast: every time below doubles too, but for one
+    sections = slower["sections"]
+    sections["rounds"]["found"]["seconds"] = {
+        scheme: 2.0 * value * (1.5 if scheme == "sharing" else 1.0)
+        for scheme, value in measured["sections"]["rounds"]["found"]["seconds"].items()
+    }
+    for kernel in sections["kernels"]["found"]:
+        kernel["seconds"] *= 2.0
+    new.write_text(json.dumps(slower))
+    assert compare(old, old).returncode == 0
+    done = compare(old, new)
+    assert done.returncode == 1
+    flagged = [line for line in done.stdout.splitlines() if "REGRESSION" in line]
+    assert len(flagged) == 1
+    assert flagged[0].split() == ["1.50", "REGRESSION", "round", "sharing"]
+    assert compare(old, new, "--limit", 1.6).returncode == 0
+
+
+def test_compare_reads_what_pytest_benchmark_writes(tmp_path: Path) -> None:
+    def document(seconds: float, reference: float) -> str:
+        rows = {"bench/a.py::bench_x": seconds, "bench/r.py::bench_reference": reference}
+        return json.dumps({"benchmarks": [{"fullname": k, "stats": {"median": v}} for k, v in rows.items()]})
+
+    old, new = tmp_path / "old.json", tmp_path / "new.json"
+    old.write_text(document(1.0, 0.1))
+    new.write_text(document(1.0, 0.05))
+    assert compare(old, new).returncode == 1
+    assert compare(new, old).returncode == 0
+    new.write_text('{"benchmarks": [{"fullname": "bench_y", "stats": {"median": 1}}]}')
+    assert "no timing of the reference" in compare(old, new).stderr
+    assert compare(old, tmp_path / "absent").returncode == 2
+
+
+def test_quick_run(tmp_path: Path) -> None:
+    """The scripts themselves, on small problems: fits with every installed peer, rounds, bandwidth."""
+    out = tmp_path / "quick.json"
+    before = (ROOT / "docs" / "performance.md").read_bytes()
+    command = [sys.executable, "-P", ROOT / "bench" / "performance.py", "--quick", "--out", out]
+    subprocess.run([*map(str, command), "synthetic", "rounds", "roofline"], check=True, capture_output=True)
+    found = json.loads(out.read_text())["sections"]
+    assert set(found) == {"synthetic", "rounds", "roofline"}
+    case = found["synthetic"]["found"][0]
+    assert case["gap"] <= 1e-6
+    assert case["tuned"]["scikit-learn lbfgs"]["tolerance"] is not None
+    assert found["rounds"]["found"]["prototype"] > 100 * found["rounds"]["found"]["seconds"]["jacobi"]
+    script = load("performance_page")
+    blocks = script.render({"sections": found})
+    absent = {name for name, block in blocks.items() if block == script.ABSENT}
+    assert absent == {"kernels", "scaling", "startup", "conversion"}
+    script.draw({"sections": found}, tmp_path / "picture.svg")
+    assert (tmp_path / "picture.svg").stat().st_size > 5000
+    assert (ROOT / "docs" / "performance.md").read_bytes() == before
