@@ -125,7 +125,7 @@ class TablePlan:
     labels: Labels | None
     task: str
     report: list[str]
-    columns: dict[str, list[dict[str, object]]]
+    columns: dict[str, list[dict[str, Any]]]
     source: str
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from fastadmm.data_tools.csv_table import is_number
@@ -261,7 +262,7 @@ def _codes(
     return codes
 
 
-def describe(table: Table, encoder: Encoder, rows: np.ndarray) -> list[dict[str, object]]:
+def describe(table: Table, encoder: Encoder, rows: np.ndarray) -> list[dict[str, Any]]:
     """What each column of a table is taken for, for people to look at.
 
     Parameters
@@ -276,10 +277,10 @@ def describe(table: Table, encoder: Encoder, rows: np.ndarray) -> list[dict[str,
     list of dict
         ``column``, ``type``, ``features``, ``missing`` (cells) and ``filled_with`` or ``levels``.
     """
-    result: list[dict[str, object]] = []
+    result: list[dict[str, Any]] = []
     for encoding in encoder.columns:
         absent = int(table.columns[encoding.name].missing[rows].sum())
-        record: dict[str, object] = {
+        record: dict[str, Any] = {
             "column": encoding.name,
             "type": "number" if encoding.levels is None else "category",
             "features": len(encoding.feature_names),

@@ -126,6 +126,23 @@ def finish(
     _finish(alignment, report, out, force)
 
 
+@group.command("merge")
+def merge(
+    sources: Annotated[
+        list[Path],
+        typer.Argument(metavar="PARTITION...", readable=False, help="Partitions of the same rows."),
+    ],
+    out: _Out,
+    force: _Force = False,
+) -> None:
+    """Put partitions that parties made of their own tables, on one alignment, into one."""
+    from fastadmm.store import merge_partitions
+
+    partition = merge_partitions(sources, out, force=force)
+    parties = ", ".join(party.name for party in partition.parties)
+    typer.echo(f"{out}: {partition.n_samples} rows, parties {parties}, {partition.row_digest}")
+
+
 def _ids(path: Path, name: str, duplicates: Duplicates, separator: str) -> TableIds:
     from fastadmm.data_tools.alignment import table_ids
     from fastadmm.data_tools.tables import read_ids

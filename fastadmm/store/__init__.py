@@ -24,7 +24,7 @@ _HOME = {
     "encoder": ("ColumnEncoding", "Encoder"),
     "h5file": ("create_h5", "read_h5"),
     "label_file": ("LabelData", "LabelWriter", "open_labels"),
-    "partition": ("Partition", "PartitionWriter", "create_partition", "open_partition"),
+    "partition": ("Partition", "PartitionWriter", "create_partition", "merge_partitions", "open_partition"),
     "party_file": ("PartyData", "PartyWriter", "open_party"),
     "transform": ("Transform",),
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import tomllib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -18,7 +19,15 @@ from fastadmm.store.label_file import TASKS, LabelData, LabelWriter, open_labels
 from fastadmm.store.party_file import PartyData, PartyWriter, check_party_name, open_party
 from fastadmm.store.transform import Transform
 
-__all__ = ["MANIFEST", "Partition", "PartitionWriter", "create_partition", "open_partition", "read_manifest"]
+__all__ = [
+    "MANIFEST",
+    "Partition",
+    "PartitionWriter",
+    "create_partition",
+    "merge_partitions",
+    "open_partition",
+    "read_manifest",
+]
 
 MANIFEST = "partition.toml"
 FORMAT = "fastadmm-partition"
@@ -171,24 +180,14 @@ class PartitionWriter:
         self._write_manifest(first)
 
     def _write_manifest(self, first: PartyWriter) -> None:
-        import tomli_w
-
-        manifest: dict[str, Any] = {
-            "format": FORMAT,
-            "version": VERSIONS[-1],
-            "n_samples": first.n_samples,
-            "row_digest": first.row_digest,
-            "task": self._task,
-        }
-        text = tomli_w.dumps(manifest)
-        for p in self._parties:
-            entry = {"name": p.name, "file": p.path.name, "n_features": p.n_features, "kind": p.kind}
-            text += "\n[[party]]\n" + tomli_w.dumps(entry)
-        if self._labels is not None:
-            text += "\n" + tomli_w.dumps({"labels": {"file": _LABELS_FILE}})
-        if self._source is not None:
-            text += "\n" + tomli_w.dumps({"source": {"name": self._source}})
-        (self._directory / MANIFEST).write_text(text, encoding="utf-8")
+        entries = [
+            {"name": p.name, "file": p.path.name, "n_features": p.n_features, "kind": p.kind}
+            for p in self._parties
+        ]
+        _write_manifest(
+            self._directory, first.n_samples, first.row_digest, self._task, entries, self._labels is not None,
+            self._source,
+        )  # fmt: skip
 
     def _abort(self) -> None:
         for writer in self._writers():
@@ -249,6 +248,105 @@ def create_partition(
         except BaseException:
             writer._abort()
             raise
+
+
+def _write_manifest(
+    directory: Path,
+    n_samples: int,
+    digest: str,
+    task: str,
+    entries: list[dict[str, Any]],
+    has_labels: bool,
+    source: str | None,
+) -> None:
+    import tomli_w
+
+    manifest: dict[str, Any] = {
+        "format": FORMAT,
+        "version": VERSIONS[-1],
+        "n_samples": n_samples,
+        "row_digest": digest,
+        "task": task,
+    }
+    text = tomli_w.dumps(manifest)
+    for entry in entries:
+        text += "\n[[party]]\n" + tomli_w.dumps(entry)
+    if has_labels:
+        text += "\n" + tomli_w.dumps({"labels": {"file": _LABELS_FILE}})
+    if source is not None:
+        text += "\n" + tomli_w.dumps({"source": {"name": source}})
+    (directory / MANIFEST).write_text(text, encoding="utf-8")
+
+
+def merge_partitions(
+    sources: Sequence[str | os.PathLike[str]], path: str | os.PathLike[str], *, force: bool = False
+) -> Partition:
+    """Put the parties of several partitions of the same rows into one.
+
+    Parameters
+    ----------
+    sources : sequence of path
+        Partitions, in the order of their parties; one at most has labels.
+    path : path
+        The directory to make.
+    force : bool
+        Whether an existing partition may be replaced.
+
+    Returns
+    -------
+    Partition
+        The new partition, opened; files are copied byte for byte.
+
+    Raises
+    ------
+    InputError
+        Other rows or another order, a name twice, a party twice, two label files, different tasks.
+    FormatError, StorageError
+        As :func:`open_partition`, and where `path` cannot be written.
+    """
+    parts = [open_partition(source, require_labels=False) for source in sources]
+    if not parts:
+        raise InputError(f"{shown(path)}: no partition to merge")
+    first, entries, files = parts[0], [], []
+    names: dict[str, Path] = {}
+    labels: LabelData | None = None
+    for part in parts:
+        _same_rows(
+            part.path / MANIFEST, part.n_samples, part.row_digest, first.n_samples, first.row_digest,
+            shown(first.path),
+        )  # fmt: skip
+        if part.task != first.task:
+            raise InputError(f"{shown(part.path)}: is a {part.task}, but {shown(first.path)} a {first.task}")
+        if part.labels is not None:
+            if labels is not None:
+                raise InputError(f"{shown(part.path)}: has labels, and so has {shown(labels.path)}; one may")
+            labels = part.labels
+        for party in part.parties:
+            if (other := names.get(party.name.casefold())) is not None:
+                raise InputError(
+                    f"{shown(party.path)}: party {party.name!r} is also in {shown(other)}; convert one again "
+                    "with --names"
+                )
+            names[party.name.casefold()] = part.path
+            entry = {"name": party.name, "file": f"{party.name}.h5", "n_features": party.n_features}
+            entries.append(entry | {"kind": party.kind})
+            files.append((party.path, f"{party.name}.h5"))
+    _refuse_copies([(party.path, party.content_digest) for part in parts for party in part.parties])
+    if labels is not None:
+        files.append((labels.path, _LABELS_FILE))
+    with atomic_directory(path, force=force, marker=MANIFEST, only=(MANIFEST, "*.h5")) as directory:
+        for file, name in files:
+            shutil.copyfile(file, directory / name)
+        _write_manifest(
+            directory,
+            first.n_samples,
+            first.row_digest,
+            first.task,
+            entries,
+            labels is not None,
+            first.source,
+        )
+    return open_partition(path, require_labels=False)
 
 
 # --- checks shared by writing and reading ------------------------------------------------------------------

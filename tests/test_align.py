@@ -1,0 +1,259 @@
+"""Alignment: the same rows and digest on one machine and by private set intersection; the data of FATE."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from fastadmm.data_tools import psi
+from fastadmm.data_tools.alignment import align, canonical_order, read_alignment, table_ids, write_alignment
+from fastadmm.data_tools.convert_tables import convert_tables
+from fastadmm.data_tools.synthetic import write_tables
+from fastadmm.data_tools.tables import read_ids
+from fastadmm.errors import ConfigError, FastadmmError, FormatError, InputError
+from fastadmm.runs.evaluate import evaluate_partition
+from fastadmm.runs.export import export_party, import_party
+from fastadmm.store import merge_partitions, open_partition
+from fastadmm.store.digest import row_digest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from run_tools import run
+
+
+@pytest.fixture
+def bank(tmp_path: Path) -> Path:
+    write_tables(tmp_path, n_samples=120)
+    return tmp_path
+
+
+def ids_of(path: Path, duplicates: str = "refuse"):
+    return table_ids(read_ids(path, "id"), "id", duplicates)
+
+
+@given(st.sets(st.integers(-(10**18) + 1, 10**18 - 1), min_size=1), st.randoms())
+@settings(max_examples=50, deadline=None)
+def test_canonical_order_of_numbers(ids: set[int], random) -> None:
+    shuffled = [str(i) for i in ids]
+    random.shuffle(shuffled)
+    found = canonical_order(shuffled)
+    assert found.ids.tolist() == sorted(ids)
+    assert found.digest == row_digest(np.array(sorted(ids), dtype=np.int64))
+
+
+def test_alignment_file_round_trip_and_damage(tmp_path: Path) -> None:
+    path = tmp_path / "rows.json"
+    for ids in (["10", "9", "-3"], ["b", "a", "007"]):
+        write_alignment(path, canonical_order(ids), force=True)
+        assert read_alignment(path).ids.tolist() == canonical_order(ids).ids.tolist()
+    record = json.loads(path.read_text())
+    for change, message in (
+        ({"ids": ["a", "007", "b"]}, "do not agree"),
+        ({"ids": ["a", "a"]}, "key 'ids'"),
+        ({"ids": [1, True]}, "key 'ids'"),
+        ({"ids": 7}, "key 'ids'"),
+        ({"ids": ["\ud800"]}, "do not agree|key 'ids'"),
+        ({"version": "9"}, "version '9'"),
+        ({"format": "x"}, "not an alignment"),
+    ):
+        path.write_text(json.dumps(record | change))
+        with pytest.raises(FormatError, match=message):
+            read_alignment(path)
+    path.write_bytes(b"\xff\x00")
+    with pytest.raises(FormatError, match="not an alignment"):
+        read_alignment(path)
+
+
+def test_private_and_trusted_give_the_same_bytes(bank: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("private_set_intersection")
+    d = bank
+    guest, host = d / "bank.csv", d / "shop.csv"
+    assert not run("align", "--guest", guest, "--host", host, "--id", "id", "-o", d / "trusted.json")
+    assert not run("align", "psi-request", guest, "--id", "id", "-o", d / "q", "--secret", d / "key")
+    assert not run("align", "psi-respond", host, "--id", "id", "--request", d / "q", "-o", d / "r")
+    assert not run(
+        "align", "psi-finish", guest, "--id", "id", "--secret", d / "key", "--response", d / "r",
+        "-o", d / "private.json",
+    )  # fmt: skip
+    assert (d / "trusted.json").read_bytes() == (d / "private.json").read_bytes()
+    assert os.stat(d / "key").st_mode & 0o077 == 0
+    # What is sent are points of a curve, blinded by a key of this request alone.
+    library = pytest.importorskip("private_set_intersection.python")
+    psi.psi_request(ids_of(guest), d / "q2", d / "key2")
+    sent = []
+    for name in ("q", "q2"):
+        message = library.Request()
+        message.ParseFromString((d / name).read_bytes().partition(b"\n")[2])
+        assert {len(element) for element in message.encrypted_elements} == {33}
+        sent.append(set(message.encrypted_elements))
+    assert len(sent[0]) == len(ids_of(guest).row)
+    assert not sent[0] & sent[1]
+
+    options = {"id": "id", "missing": "median", "alignment": d / "private.json", "standardize": True}
+    convert_tables(guest, [], d / "g.parts", label="default", **options)
+    convert_tables(None, [host], d / "h.parts", task="classification", **options)
+    merged = merge_partitions([d / "g.parts", d / "h.parts"], d / "merged.parts")
+    whole = convert_tables(
+        guest, [host], d / "whole.parts", label="default", **{**options, "alignment": None}
+    )
+    assert merged.row_digest == whole.row_digest == read_alignment(d / "trusted.json").digest
+    for file in os.listdir(d / "whole.parts"):
+        assert (d / "whole.parts" / file).read_bytes() == (d / "merged.parts" / file).read_bytes()
+    capsys.readouterr()
+
+
+def test_several_hosts_by_private_intersection(bank: Path) -> None:
+    pytest.importorskip("private_set_intersection")
+    d = bank
+    (d / "third.csv").write_text(
+        "id,w\n" + "".join(f"{i},1\n" for i in sorted(ids_of(d / "bank.csv").row)[:30])
+    )
+    tables = [ids_of(d / name) for name in ("bank.csv", "shop.csv", "third.csv")]
+    psi.psi_request(tables[0], d / "q", d / "key")
+    for k in (1, 2):
+        psi.psi_respond(tables[k], d / "q", d / f"r{k}")
+    found, _ = psi.psi_finish(tables[0], d / "key", [d / "r1", d / "r2"])
+    assert found.ids.tolist() == align(tables)[0].ids.tolist()
+
+
+def test_mistakes_of_private_intersection(bank: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("private_set_intersection")
+    d = bank
+    guest, host = ids_of(d / "bank.csv"), ids_of(d / "shop.csv")
+    psi.psi_request(guest, d / "q", d / "key")
+    psi.psi_respond(host, d / "q", d / "r")
+    psi.psi_request(guest, d / "q2", d / "key2")
+
+    def refused(kind: type[FastadmmError], message: str, call, *arguments: object) -> None:
+        before = sorted(os.listdir(d))
+        with pytest.raises(kind, match=message) as caught:
+            call(*arguments)
+        assert "\n" not in str(caught.value)
+        assert sorted(os.listdir(d)) == before
+
+    refused(InputError, "answers another request", psi.psi_finish, guest, d / "key2", [d / "r"])
+    refused(InputError, "ids are not those of the request", psi.psi_finish, host, d / "key", [d / "r"])
+    refused(InputError, "given twice", psi.psi_finish, guest, d / "key", [d / "r", d / "r"])
+    refused(FormatError, "is a request, but a response", psi.psi_finish, guest, d / "key", [d / "q"])
+    refused(FormatError, "not a file of", psi.psi_respond, host, d / "shop.csv", d / "x")
+    raw = (d / "q").read_bytes()
+    (d / "q").write_bytes(raw[:-9])
+    refused(FormatError, "damaged or cut short", psi.psi_respond, host, d / "q", d / "x")
+    head, _, body = raw.partition(b"\n")
+    garbage = json.loads(head) | {"sha256": psi._hash(b"\x01" * len(body))}
+    (d / "q").write_bytes(json.dumps(garbage).encode() + b"\n" + b"\x01" * len(body))
+    refused(FormatError, "damaged or cut short", psi.psi_respond, host, d / "q", d / "x")
+    alone = canonical_order(["nobody"])
+    write_alignment(d / "alone.json", alone)
+    with pytest.raises(InputError, match=r"1 ids of the alignment are not in it \('nobody'\)"):
+        convert_tables(
+            d / "bank.csv", [], d / "p", id="id", label="default", missing="mean", alignment=d / "alone.json"
+        )
+    monkeypatch.setitem(__import__("sys").modules, "private_set_intersection.python", None)
+    refused(ConfigError, r"pip install 'fastadmm\[psi\]'", psi.psi_respond, host, d / "q2", d / "x")
+
+
+def test_merge_refuses_what_does_not_belong_together(bank: Path) -> None:
+    d = bank
+    options = {"id": "id", "missing": "median"}
+    convert_tables(d / "bank.csv", [], d / "g", label="default", **options)
+    convert_tables(None, [d / "shop.csv"], d / "h", task="classification", **options)
+    for sources, message in (
+        ([d / "g", d / "h"], "align the files by id and convert again"),
+        ([d / "g", d / "g"], "has labels, and so has"),
+        ([d / "h", d / "h"], "party 'host' is also in"),
+    ):
+        with pytest.raises(InputError, match=message):
+            merge_partitions(sources, d / "m")
+        assert not (d / "m").exists()
+
+
+def test_export_keeps_the_encoder(bank: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    d = bank
+    options = {"id": "id", "missing": "indicator", "standardize": True}
+    convert_tables(d / "bank.csv", [d / "shop.csv"], d / "p", label="default", **options)
+    assert not run("train", d / "p", "--out", d / "run", "--lambda", "0.01")
+    file = d / "run" / "model" / "guest.h5"
+    before = file.read_bytes()
+    export_party(d / "run", "guest", d / "guest.json")
+    file.unlink()
+    import_party(d / "guest.json", d / "run")
+    assert file.read_bytes() == before
+    # The model alone replays what the partition would.
+    new = {"id": "id", "label": "default"}
+    convert_tables(d / "new-bank.csv", [d / "new-shop.csv"], d / "one", like=d / "p", **new)
+    convert_tables(d / "new-bank.csv", [d / "new-shop.csv"], d / "two", like=d / "run", **new)
+    for name in ("guest.h5", "host.h5", "labels.h5"):
+        assert (d / "one" / name).read_bytes() == (d / "two" / name).read_bytes()
+    capsys.readouterr()
+
+
+def test_fate_breast_repeated_and_sample_ids(shared_data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    fate = shared_data / "fate"
+    host = fate / "breast_hetero_host.csv"
+    for name in ("repeated_id", "sample_id"):
+        guest = fate / f"breast_hetero_guest_{name}.csv"
+        with pytest.raises(InputError, match=r"ids occur more than once \(1570 rows too many\), first '133'"):
+            ids_of(guest)
+        found, report = align([ids_of(guest, "first"), ids_of(host)])
+        assert len(found.ids) == 569
+        assert re.search(
+            r"2139 rows, 569 joined, \d+ ids occur more than once \(1570 rows left out\)", report[0]
+        )
+    sampled = fate / "breast_hetero_host_sample_id.csv"
+    _, report = align([ids_of(fate / "breast_hetero_guest.csv"), ids_of(sampled)])
+    assert "569 rows, 299 joined, 270 ids are not in every table" in report[0]
+    assert run("align", "--guest", guest, "--host", sampled, "--id", "mock_id") == 3
+    assert "no id column 'mock_id'" in capsys.readouterr().err
+
+
+def test_fate_default_credit_agrees_with_sklearn_on_the_joined_table(
+    shared_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import pandas as pd
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.metrics import roc_auc_score
+
+    frames = [
+        pd.read_csv(shared_data / "fate" / f"default_credit_hetero_{who}.csv") for who in ("guest", "host")
+    ]
+    # Test customers: a fifth, by id. The rows of the host are put into another order.
+    for frame, who in zip(frames, ("guest", "host")):
+        held = frame["id"] % 5 == 0
+        order = frame.sample(frac=1.0, random_state=1) if who == "host" else frame
+        order[~held[order.index]].to_csv(tmp_path / f"{who}.csv", index=False)
+        order[held[order.index]].to_csv(tmp_path / f"new-{who}.csv", index=False)
+    lam, d = 1e-3, tmp_path
+    both = ["--guest", d / "guest.csv", "--host", d / "host.csv", "--id", "id"]
+    new = ["--guest", d / "new-guest.csv", "--host", d / "new-host.csv", "--id", "id", "--label", "y"]
+    assert not run("align", *both, "-o", d / "rows.json")
+    assert not run("convert", *both, "--label", "y", "--align", d / "rows.json", "--prefix", "-o", d / "p")
+    assert not run("train", d / "p", "--lambda", lam, "--gap", 1e-10, "--out", d / "run")
+    assert not run("convert", "--like", d / "p", *new, "-o", d / "n")
+    alone = ["--guest", d / "guest.csv", "--id", "id", "--label", "y", "--align", d / "rows.json"]
+    assert not run("convert", *alone, "-o", d / "a")
+    assert not run("train", d / "a", "--lambda", lam, "--gap", 1e-10, "--out", d / "alone")
+    assert not run("convert", "--like", d / "a", *new[:2], "--id", "id", "--label", "y", "-o", d / "na")
+    capsys.readouterr()
+
+    joined = frames[0].merge(frames[1], on="id", suffixes=("_guest", "_host"))
+    train, test = joined[joined["id"] % 5 != 0], joined[joined["id"] % 5 == 0]
+    X, y = train.drop(columns=["id", "y"]).to_numpy(), train["y"].to_numpy()
+    model = LogisticRegression(C=1 / (lam * len(y)), tol=1e-10, max_iter=10000).fit(X, y)
+    from fastadmm.store.model import open_model
+
+    ours = open_model(d / "run")
+    weights = np.concatenate([party.weights for party in ours.parties])
+    np.testing.assert_allclose(weights, model.coef_[0], atol=1e-4)
+    assert ours.intercept == pytest.approx(model.intercept_[0], abs=1e-4)
+
+    joint = evaluate_partition(d / "run", d / "n")["metrics"]["auc"]
+    single = evaluate_partition(d / "alone", d / "na")["metrics"]["auc"]
+    expected = roc_auc_score(test["y"], model.decision_function(test.drop(columns=["id", "y"]).to_numpy()))
+    assert joint == pytest.approx(expected, abs=1e-4)
+    assert joint > single + 0.01
+    assert open_partition(d / "p").n_samples == len(train)
