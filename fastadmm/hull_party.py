@@ -30,7 +30,7 @@ __all__ = ["Answer", "DualShare", "HullParty", "PointScalars"]
 
 Array = np.ndarray
 
-#: A new point this close to an old one, relative to their size, adds nothing.
+#: A new point this close to an old one in every weight, relative to it, adds nothing; columns may differ in scale.
 _NOTHING_NEW = 1e-12
 
 #: Kinks reported on the way to a proposal; beyond the last one the way is not known.
@@ -51,12 +51,15 @@ class PointScalars:
         Whether an older point lies on the face of the new one, and the new
         one on that of the older: on one face h is linear along lines, up to
         its square, as long as no weight crosses its kink or bound.
+    together : ndarray of bool, shape (K,)
+        Whether both lie on some common face.
     """
 
     norm: float
     products: Array
     extends: Array
     extended: Array
+    together: Array
 
 
 @dataclass(frozen=True)
@@ -88,7 +91,7 @@ class LinePoint:
     ----------
     at : float
         Position, 0 at the model and 1 at the proposal.
-    norm, extends, extended
+    norm, extends, extended, together
         As in :class:`PointScalars`.
     """
 
@@ -96,6 +99,7 @@ class LinePoint:
     norm: float
     extends: Array
     extended: Array
+    together: Array
 
 
 @dataclass(frozen=True)
@@ -115,6 +119,8 @@ class Answer:
     dual : DualShare
     multiplier : float
         Of the ball, at the new point; 0 inside it.
+    exact : ndarray of shape (N,) or None
+        Message of the model, where the coordinator asked for it.
     """
 
     settled: PointScalars | None
@@ -123,6 +129,7 @@ class Answer:
     scalars: PointScalars | None
     dual: DualShare
     multiplier: float
+    exact: Array | None = None
 
 
 class HullParty:
@@ -171,7 +178,7 @@ class HullParty:
         none = np.zeros(0, dtype=bool)
         norm = self.penalty.regularizer.norm(start)
         return self.block.product(start, self.engine), PointScalars(
-            norm, np.array([start @ start]), none, none
+            norm, np.array([start @ start]), none, none, none
         )
 
     def set_metric(self, curvature: Array) -> None:
@@ -181,7 +188,9 @@ class HullParty:
         self._solver.prepare(self.engine)
         self._root = weighted.root
 
-    def respond(self, gradient: Array, model: Array, proposal: Array, extrapolated: bool) -> Answer:
+    def respond(
+        self, gradient: Array, model: Array, proposal: Array, extrapolated: bool, exact: bool = False
+    ) -> Answer:
         """Answer a loss gradient.
 
         Parameters
@@ -194,6 +203,8 @@ class HullParty:
             Those that give y, where the gradient was taken; y may leave the set.
         extrapolated : bool
             Whether y is another model than the current one.
+        exact : bool
+            Whether to send the message of the current model too, which rounding has changed.
 
         Returns
         -------
@@ -201,7 +212,8 @@ class HullParty:
         """
         y = proposal @ self.points
         x = self.weights(model)
-        settled = self._keep(x)
+        settled = self._keep(x, anyway=exact)
+        known = self.block.product(x, self.engine) if exact else None
         line = self._line(x, y) if extrapolated else []
         slope = self.block.transposed_product(gradient, self.engine)
         dual = self._dual(slope, y)
@@ -212,9 +224,10 @@ class HullParty:
         x = self._solver.solve(target, self.regularization, start, self.engine)
         scalars = self._keep(x)
         if scalars is None:
-            return Answer(settled, line, None, None, dual, 0.0)
+            return Answer(settled, line, None, None, dual, 0.0, known)
         message = self.block.product(x, self.engine)
-        return Answer(settled, line, message, scalars, dual, self._multiplier(x, slope, message, y))
+        multiplier = self._multiplier(x, slope, message, y)
+        return Answer(settled, line, message, scalars, dual, multiplier, known)
 
     def _line(self, x: Array, y: Array) -> list[LinePoint]:
         """Where the way from x to y meets kinks and bounds, as far as it stays in the set."""
@@ -222,8 +235,7 @@ class HullParty:
         found = []
         for at in self.penalty.kinks_between(x, y)[:_MAX_KINKS]:
             point = self.penalty.on_the_way(x, y, at)
-            extends, extended = self._faces(point)
-            found.append(LinePoint(at, self.penalty.regularizer.norm(point), extends, extended))
+            found.append(LinePoint(at, self.penalty.regularizer.norm(point), *self._faces(point)))
         return found
 
     def keep_line(self, at: float) -> None:
@@ -231,18 +243,18 @@ class HullParty:
         point = self.penalty.on_the_way(*self._ends, at)
         self.points = np.vstack([self.points, point])
 
-    def _faces(self, x: Array) -> tuple[Array, Array]:
-        on_face = self.penalty.on_face
+    def _faces(self, x: Array) -> tuple[Array, Array, Array]:
+        on_face, together = self.penalty.on_face, self.penalty.on_common_face
         return (
             np.array([on_face(x, p) for p in self.points], dtype=bool),
             np.array([on_face(p, x) for p in self.points], dtype=bool),
+            np.array([together(p, x) for p in self.points], dtype=bool),
         )
 
-    def _keep(self, x: Array) -> PointScalars | None:
+    def _keep(self, x: Array, anyway: bool = False) -> PointScalars | None:
         """Make x, of shape (d,), a point and describe it; None where it is one already."""
-        distance = np.linalg.norm(self.points - x, axis=1)
-        size = float(np.linalg.norm(x))
-        if not np.isfinite(size) or (distance <= _NOTHING_NEW * size).any():
+        same = np.abs(self.points - x) <= _NOTHING_NEW * np.abs(x)
+        if not np.isfinite(x).all() or (same.all(axis=1).any() and not anyway):
             return None
         scalars = self._scalars(x)
         self.points = np.vstack([self.points, x])

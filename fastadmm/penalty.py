@@ -139,6 +139,18 @@ class PartyPenalty:
             return True
         return self.regularizer.same_piece(x, other)
 
+    def on_common_face(self, x: Array, other: Array) -> bool:
+        r"""Whether :math:`\Omega` is linear between two points of the set: no weight changes its sign.
+
+        Parameters
+        ----------
+        x, other : ndarray of shape (d,)
+            In the set.
+        """
+        if self.regularizer.shares[0] == 0.0 or not self.regularizer.separable:
+            return True
+        return not (x * other < 0.0).any()
+
     def kinks_between(self, x: Array, y: Array) -> list[float]:
         r"""Places t in (0, 1] on the way x + t (y - x) that cut :math:`\Omega` into (nearly) linear pieces.
 

@@ -31,13 +31,16 @@ Array = np.ndarray
 _MAX_STEPS = 5
 
 #: Multiplications that the systems of one step may take; cut short, it is a descent direction still.
-_WORK = 1e9
+_WORK = 2e8
 
 #: Decreases below this share of the value are lost in its rounding.
 _ROUNDING = 1e-13
 
 #: Of a step beyond the hull: weights move at most this much, for nothing bounds them.
 _MAX_MOVE = 30.0
+
+#: Shares of the diagonal added to a step's system in turn, until its weights stay within that.
+_RIDGES = (1e-13, 1e-9)
 
 
 @dataclass
@@ -112,6 +115,7 @@ def minimise_over_hull(
     owner = np.append(model.owner, [-1] * extra)
     lower = np.append(model.lower, [-math.inf] * extra)
     c, b, total = point.coefficients, point.intercept, point.total
+    base = _bases(c, model.owner)
 
     def value(total: Array, c: Array, b: float) -> float:
         return loss.evaluate(problem.offset + b + total, y, weight, gradient, engine) + model.penalty(c)
@@ -119,15 +123,21 @@ def minimise_over_hull(
     current = value(total, c, b)
     for _ in range(_MAX_STEPS):
         loss.curvature(problem.offset + b + total, y, weight, curvature, engine)
-        slope, hessian = _system(model.messages, gradient, curvature, extra, engine)
-        slope[:k] += model.linear + model.square @ c
-        hessian[:k, :k] += model.square
+        slope, hessian = _system(model.messages, base, gradient, curvature, extra, engine)
+        own = model.linear + model.square @ c
+        slope[:k] += own - own[base]
+        hessian[:k, :k] += _differences(model.square, base)
         if extra:
             # Saturated losses have no curvature left; keep the system definite.
             flat = not hessian[-1, -1] > 0.0
             hessian[-1, -1] += (1.0 if flat else 1e-14) * problem.total_weight
-        step = solve_weights_program(hessian, slope, np.append(c, [b] * extra), lower, owner, limit)
-        size = float(np.abs(step[:k]).max(initial=0.0))
+        for ridge in _RIDGES:
+            step = solve_weights_program(
+                hessian, slope, np.append(c, [b] * extra), lower, owner, limit, ridge
+            )
+            size = float(np.abs(step[:k]).max(initial=0.0))
+            if size <= _MAX_MOVE:
+                break
         if not math.isfinite(size):
             break
         if size > _MAX_MOVE:
@@ -135,7 +145,7 @@ def minimise_over_hull(
         decrease = -float(slope @ step)
         if not decrease > 0.0:
             break
-        move, rise = step[:k] @ model.messages, (step[-1] if extra else 0.0)
+        move, rise = _move(model.messages, base, step[:k], engine), (step[-1] if extra else 0.0)
         trial = total + move, c + step[:k], b + rise
         following = value(*trial)
         at_rounding = decrease <= _ROUNDING * abs(current) and following <= current * (1.0 + _ROUNDING)
@@ -183,14 +193,44 @@ def _line_minimiser(
     return min(max(increasing_root(derivatives, 0.5 * high, 1e-6 * high), 0.0), high)
 
 
+def _bases(c: Array, owner: Array) -> Array:
+    """For each point the one of its party with the largest weight.
+
+    Weights of a party sum to one, so that only differences of points count. They are taken before
+    products are, because those of points that lie close together differ in their last digits only.
+    """
+    base = np.empty(len(owner), dtype=np.int64)
+    for m in np.unique(owner):
+        mine = np.flatnonzero(owner == m)
+        base[mine] = mine[np.argmax(c[mine])]
+    return base
+
+
+def _differences(square: Array, base: Array) -> Array:
+    """A quadratic form of points as that of their differences to their bases."""
+    rows = square - square[base]
+    return rows - rows[:, base]
+
+
+def _move(messages: Array, base: Array, step: Array, engine: Engine) -> Array:
+    """``step @ messages`` for steps that sum to zero over a party."""
+
+    def piece(rows: tuple[int, int]) -> Array:
+        part = messages[:, rows[0] : rows[1]]
+        return step @ (part - part[base])
+
+    return np.concatenate(engine.map(piece, row_ranges(messages.shape[1])))
+
+
 def _system(
-    messages: Array, gradient: Array, curvature: Array, extra: int, engine: Engine
+    messages: Array, base: Array, gradient: Array, curvature: Array, extra: int, engine: Engine
 ) -> tuple[Array, Array]:
     """Gradient and Hessian of the loss in the coefficients (and, last, the intercept)."""
     k = len(messages)
 
     def piece(rows: tuple[int, int]) -> tuple[Array, Array]:
         part, g, h = (a[..., rows[0] : rows[1]] for a in (messages, gradient, curvature))
+        part = part - part[base]
         slope, hessian = np.empty(k + extra), np.empty((k + extra, k + extra))
         weighted = part * h
         slope[:k], hessian[:k, :k] = part @ g, weighted @ part.T

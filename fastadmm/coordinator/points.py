@@ -30,14 +30,21 @@ class Points:
         Inner products of points of one party; 0 between parties.
     faces : ndarray of bool, shape (K, K)
         Whether point k lies on the closed face of point j, in row j.
+    together : ndarray of bool, shape (K, K)
+        Whether both lie on a common face.
+    growth : ndarray of shape (K,)
+        Bound of the rounding in a message, in units of that of a product with the block: 1 for
+        what a party computed, more for combinations of messages.
     """
 
     def __init__(self, n_samples: int) -> None:
         self._store = np.empty((0, n_samples))
         self.owner = np.empty(0, dtype=np.int64)
         self.norms = np.empty(0)
+        self.growth = np.empty(0)
         self.products = np.empty((0, 0))
         self.faces = np.empty((0, 0), dtype=bool)
+        self.together = np.empty((0, 0), dtype=bool)
 
     def __len__(self) -> int:
         return len(self.owner)
@@ -51,7 +58,7 @@ class Points:
         """Numbers of the points of party m, in the party's own order."""
         return np.flatnonzero(self.owner == m)
 
-    def add(self, m: int, message: Array, scalars: PointScalars) -> None:
+    def add(self, m: int, message: Array, scalars: PointScalars, growth: float = 1.0) -> None:
         """Append a point of party m."""
         mine, k = self.of(m), len(self)
         products, faces = np.zeros((k + 1, k + 1)), np.zeros((k + 1, k + 1), dtype=bool)
@@ -60,6 +67,10 @@ class Points:
         products[k, k], faces[k, k] = scalars.products[-1], True
         faces[k, mine], faces[mine, k] = scalars.extends, scalars.extended
         self.products, self.faces = products, faces
+        together = np.zeros((k + 1, k + 1), dtype=bool)
+        together[:k, :k], together[k, k] = self.together, True
+        together[k, mine] = together[mine, k] = scalars.together
+        self.together = together
         if k == len(self._store):
             grown = np.empty((max(16, 2 * k), self._store.shape[1]))
             grown[:k] = self._store
@@ -67,6 +78,7 @@ class Points:
         self._store[k] = message
         self.owner = np.append(self.owner, m)
         self.norms = np.append(self.norms, scalars.norm)
+        self.growth = np.append(self.growth, growth)
 
     def forget(self, numbers: Array) -> Array:
         """Drop points; returns which stay, a bool array of shape (K,)."""
@@ -75,8 +87,9 @@ class Points:
         for to, at in enumerate(np.flatnonzero(stay)):
             if to != at:
                 self._store[to] = self._store[at]
-        self.owner, self.norms = self.owner[stay], self.norms[stay]
+        self.owner, self.norms, self.growth = self.owner[stay], self.norms[stay], self.growth[stay]
         self.products, self.faces = self.products[np.ix_(stay, stay)], self.faces[np.ix_(stay, stay)]
+        self.together = self.together[np.ix_(stay, stay)]
         return stay
 
     def merge(self, a: int, b: int, pair: Array) -> None:
@@ -84,6 +97,7 @@ class Points:
         both = [a, b]
         self._store[a] = pair @ self._store[both]
         self.norms[a] = pair @ self.norms[both]  # a bound, by convexity
+        self.growth[a] = self.growth[both].max()
         square = float(pair @ self.products[np.ix_(both, both)] @ pair)
         row = pair @ self.products[both]
         self.products[a] = self.products[:, a] = row
@@ -91,6 +105,9 @@ class Points:
         self.faces[a] |= self.faces[b]
         self.faces[:, a] &= self.faces[:, b]
         self.faces[a, a] = True
+        self.together[a] &= self.together[b]
+        self.together[:, a] = self.together[a]
+        self.together[a, a] = True
 
     def export(self) -> dict[str, Any]:
         """Everything a resumed run needs."""
@@ -98,8 +115,10 @@ class Points:
             "messages": self.messages,
             "owner": self.owner,
             "norms": self.norms,
+            "growth": self.growth,
             "products": self.products,
             "faces": self.faces.astype(np.int64),
+            "together": self.together.astype(np.int64),
         }
 
     def restore(self, saved: dict[str, Any]) -> None:
@@ -110,5 +129,6 @@ class Points:
         if messages.shape != (k, self._store.shape[1]) or saved["products"].shape != (k, k):
             raise ValueError("messages")
         self._store, self.owner = messages, owner
+        self.growth = np.array(saved["growth"])
         self.norms, self.products = np.array(saved["norms"]), np.array(saved["products"])
-        self.faces = np.array(saved["faces"]) > 0
+        self.faces, self.together = np.array(saved["faces"]) > 0, np.array(saved["together"]) > 0

@@ -62,6 +62,10 @@ _KEPT_PROMISE = 0.1
 
 _ROUNDING = 1e-12
 
+#: Rounding in messages (:attr:`Points.growth`): parties send the model's own above the first, no proposal
+#: goes beyond the second.
+_RENEWED, _MOST_GROWTH = 1e2, 1e4
+
 #: A proposal that was good up to here only is damped; from there on the damping is relaxed.
 _SHORT, _FULL = 0.5, 0.9
 
@@ -73,6 +77,9 @@ _PATIENCE, _PROGRESS = 20, 0.9
 
 #: The width of the smoothing follows the gap (both in the loss's unit), as in ``subspace``.
 _WIDTH_OF_GAP = 0.3
+
+#: Where there is no certificate the width falls by this factor a round.
+_WIDTH_UNCERTIFIED = 0.7
 
 
 def points_per_party(n_parties: int) -> int:
@@ -151,12 +158,28 @@ class ProximalCoordinator:
         if beyond:
             # A sphere is as curved as its multiplier says.
             sphere = self.multipliers[points.owner]
-            linear = linear - 0.5 * sphere * np.diag(points.products)
             linear = linear - self.damping * (points.products @ c)
             curvature = curvature + sphere + self.damping
-            lower[points.faces[c > _ON_FACE].any(axis=0)] = -math.inf
+            lower[self._on_one_face(c)] = -math.inf
         square = curvature[:, None] * points.products
         return HullModel(points.messages, linear, square, lower, points.owner)
+
+    def _on_one_face(self, c: Array) -> Array:
+        """Points of each party on one common face, that of the model where its points have one.
+
+        Between points of several faces the norm is below what is linear in the weights, and weights
+        of any sign would promise what no party can keep: the points with the largest weights decide.
+        """
+        points = self.points
+        found = np.zeros(len(points), dtype=bool)
+        for m in range(self.problem.n_parties):
+            mine = points.of(m)
+            chosen: list[int] = []
+            for k in mine[np.argsort(-c[mine], kind="stable")]:
+                if c[k] > _ON_FACE and points.together[k, chosen].all():
+                    chosen.append(int(k))
+            found[points.faces[chosen].any(axis=0)] = True
+        return found
 
     def _value(self, point: HullPoint, hull: HullModel) -> float:
         problem = self.problem
@@ -187,8 +210,11 @@ class ProximalCoordinator:
             (old.coefficients[mine], proposal.coefficients[mine])
             for mine in (self.points.of(m) for m in range(len(parties)))
         ]
+        growth = [self._growth(old.coefficients, m) for m in range(len(parties))]
         answers = self.engine.map(
-            lambda m: parties[m].respond(primal.gradient, *ends[m], proposal is not old),
+            lambda m: parties[m].respond(
+                primal.gradient, *ends[m], proposal is not old, growth[m] > _RENEWED
+            ),
             range(len(parties)),
         )
         before = self._value(old, self._hull(False))
@@ -197,16 +223,22 @@ class ProximalCoordinator:
             self.multipliers[m] = answer.multiplier
             if answer.settled is not None:
                 mine = self.points.of(m)
-                self.points.add(m, ends[m][0] @ self.points.messages[mine], answer.settled)
+                if answer.exact is not None:
+                    self.points.add(m, answer.exact, answer.settled)
+                else:
+                    message = ends[m][0] @ self.points.messages[mine]
+                    self.points.add(m, message, answer.settled, growth[m])
                 c[mine] = 0.0
                 c = np.append(c, 1.0)
         for m, answer in enumerate(answers):
             if answer.message is not None and answer.scalars is not None:
                 self.points.add(m, answer.message, answer.scalars)
-        self.model = HullPoint(self._padded(c), old.intercept, old.total)
-        if proposal is not old:
-            self._add_best_on_the_way(parties, answers, ends, proposal)
+        c = self._padded(c)
+        renewed = any(answer.exact is not None for answer in answers)
+        self.model = HullPoint(c, old.intercept, c @ self.points.messages if renewed else old.total)
         tolerance = _ACCURACY * min(self.gap, _LARGEST_GAP * abs(before))
+        if proposal is not old:
+            self._add_best_on_the_way(parties, answers, ends, proposal, tolerance)
         hull = self._hull(False)
         self.model = minimise_over_hull(self.problem, hull, self.model, tolerance, self.engine)
         gained = before - self._value(self.model, hull)
@@ -215,6 +247,26 @@ class ProximalCoordinator:
         counts = self.promised > _ROUNDING * abs(before)
         self.propose(plain=counts and gained < _KEPT_PROMISE * self.promised)
         return [answer.dual for answer in answers]
+
+    def _growth(self, coefficients: Array, m: int) -> float:
+        """Rounding in party m's message at coefficients of shape (K,), see :attr:`Points.growth`."""
+        mine = self.points.of(m)
+        mine = mine[mine < len(coefficients)]
+        return float(np.abs(coefficients[mine]) @ self.points.growth[mine])
+
+    def _within_growth(self, found: HullPoint) -> HullPoint:
+        """As far on the way from the model as rounding in the messages allows."""
+        c, step = self.model.coefficients, found.coefficients - self.model.coefficients
+        length = 1.0
+        for m in range(self.problem.n_parties):
+            start, more = self._growth(c, m), self._growth(step, m)
+            if start + more > _MOST_GROWTH:
+                length = min(length, max(_MOST_GROWTH - start, 0.0) / more)
+        if length == 1.0:
+            return found
+        rise = found.intercept - self.model.intercept
+        total = self.model.total + length * (found.total - self.model.total)
+        return HullPoint(c + length * step, self.model.intercept + length * rise, total)
 
     def _padded(self, coefficients: Array) -> Array:
         return np.append(coefficients, np.zeros(len(self.points) - len(coefficients)))
@@ -229,6 +281,7 @@ class ProximalCoordinator:
                 self.gap, _LARGEST_GAP * abs(self._value(self.model, self._hull(False)))
             )
             found = minimise_over_hull(self.problem, hull, self.model, tolerance, self.engine)
+            found = self._within_growth(found)
             step = found.coefficients - self.model.coefficients
             length = float(step @ self.points.products @ step)
             if length > 0.0:
@@ -244,6 +297,7 @@ class ProximalCoordinator:
         answers: Sequence[Answer],
         ends: Sequence[tuple[Array, Array]],
         proposal: HullPoint,
+        tolerance: float,
     ) -> None:
         """Line search towards the proposal; the kinks on both sides of the best place become points."""
         points, tracks = self.points, []
@@ -259,7 +313,7 @@ class ProximalCoordinator:
             square = (float(x @ gram @ x), 2.0 * float(x @ gram @ step), float(step @ gram @ step))
             tracks.append(Track(positions, norms, square, *self.shares[m]))
         best = best_position(self.problem, self.model, proposal, tracks, self.engine)
-        if best < _SHORT and self.promised > _ACCURACY * self.gap:
+        if best < _SHORT and self.promised > tolerance:
             # With this damping the way would have ended at about twice the best place.
             c = self._padded(proposal.coefficients)
             length = max(self.length, _SHORTEST * float(c @ self.points.products @ c))
@@ -282,9 +336,10 @@ class ProximalCoordinator:
                     np.append(row, c @ row),
                     np.append(place.extends, unknown),
                     np.append(place.extended, unknown),
+                    np.append(place.together, unknown),
                 )
                 parties[m].keep_line(place.at)
-                points.add(m, c @ points.messages[mine], scalars)
+                points.add(m, c @ points.messages[mine], scalars, float(np.abs(c) @ points.growth[mine]))
         self.model.coefficients = self._padded(self.model.coefficients)
 
     def _compress(self, parties: Sequence[HullParty]) -> None:
@@ -455,7 +510,7 @@ class ProximalMethod(Method):
         gap = measured.objective - self.bound
         if gap < _PROGRESS * self.best_gap:
             self.best_gap, self.n_waiting = gap, 0
-        else:
+        elif math.isfinite(gap):  # where nothing can be certified sharing does not know better
             self.n_waiting += 1
         return measured
 
@@ -472,6 +527,8 @@ class ProximalMethod(Method):
         coordinator.gap = max(objective - self.bound, 0.0)
         if not problem.loss.smooth:
             width = _WIDTH_OF_GAP * coordinator.gap / problem.total_weight
+            if math.isinf(width):  # nothing is ever certified here
+                width = _WIDTH_UNCERTIFIED * self.width
             if 0.0 < width < self.width:
                 self._set_width(width)
                 coordinator.propose()

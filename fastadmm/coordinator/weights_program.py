@@ -22,7 +22,7 @@ _TOLERANCE = 1e-12
 
 
 def solve_weights_program(
-    hessian: Array, slope: Array, weights: Array, lower: Array, owner: Array, max_steps: int
+    hessian: Array, slope: Array, weights: Array, lower: Array, owner: Array, max_steps: int, ridge: float = 1e-13
 ) -> Array:
     """Minimise from a feasible point.
 
@@ -40,6 +40,8 @@ def solve_weights_program(
         Group of each weight; -1 for one that belongs to none and is free.
     max_steps : int
         Most systems solved.
+    ridge : float
+        Added to each system, relative to its diagonal; more where it takes more to factorise it.
 
     Returns
     -------
@@ -52,7 +54,7 @@ def solve_weights_program(
     n_groups = int(owner.max(initial=-1)) + 1
     limit = _TOLERANCE * float(np.abs(slope).max(initial=0.0))
     for turn in range(max_steps):
-        move = _equality_step(hessian, residual, weights + step, free, owner, n_groups)
+        move = _equality_step(hessian, residual, weights + step, free, owner, n_groups, ridge)
         room = np.full(len(step), np.inf)
         down = (move < 0.0) & np.isfinite(lower)
         room[down] = (lower[down] - weights[down] - step[down]) / move[down]
@@ -93,7 +95,7 @@ def _violators(residual: Array, free: Array, owner: Array, n_groups: int, limit:
 
 
 def _equality_step(
-    hessian: Array, residual: Array, point: Array, free: Array, owner: Array, n_groups: int
+    hessian: Array, residual: Array, point: Array, free: Array, owner: Array, n_groups: int, ridge: float
 ) -> Array:
     """Newton step of the free weights, with the largest of each group taken up by its sum."""
     k = len(residual)
@@ -114,13 +116,13 @@ def _equality_step(
     system[:, has] -= rows[:, from_[has]]
     right = residual[at]
     right[has] -= residual[from_[has]]
-    part = _descent(0.5 * (system + system.T), right)
+    part = _descent(0.5 * (system + system.T), right, ridge)
     move[at] = part
     np.subtract.at(move, from_[has], part[has])
     return move
 
 
-def _descent(system: Array, slope: Array) -> Array:
+def _descent(system: Array, slope: Array, ridge: float) -> Array:
     """Newton step of a system that is positive semidefinite up to rounding and scale."""
     size = np.sqrt(np.maximum(np.diag(system), 0.0))
     largest = float(size.max())
@@ -129,7 +131,6 @@ def _descent(system: Array, slope: Array) -> Array:
     size = np.maximum(size, 1e-12 * largest)
     scaled = system / np.outer(size, size)
     diagonal = np.diag_indices(len(slope))
-    ridge = 1e-13
     while ridge < 1.0:
         scaled[diagonal] = 1.0 + ridge
         try:

@@ -10,9 +10,12 @@ import scipy.linalg
 from fastadmm.engine import Engine
 from fastadmm.xupdate.base import PenalisedUpdate
 
-__all__ = ["GramBall", "ball_solution"]
+__all__ = ["GramBall", "ball_solution", "scaled_ball_solution"]
 
 _MAX_STEPS = 100
+
+#: Squared column norms further apart than this: small columns would drown in the eigenvalues' rounding.
+_SPREAD = 1e8
 
 
 class GramBall(PenalisedUpdate):
@@ -29,15 +32,25 @@ class GramBall(PenalisedUpdate):
     by_image: ClassVar[bool] = True
 
     def prepare(self, engine: Engine) -> None:
-        values, self._vectors = scipy.linalg.eigh(
-            self.block.gram(engine), overwrite_a=True, check_finite=False
-        )
+        gram = self.block.gram(engine)
+        squares = np.diag(gram).copy()
+        squares[squares == 0.0] = squares.max() or 1.0
+        self._size = np.sqrt(squares)
+        self._scaled: np.ndarray | None = None
+        if squares.max() > _SPREAD * squares.min():
+            self._scaled = gram / self._size / self._size[:, None]
+            return
+        values, self._vectors = scipy.linalg.eigh(gram, overwrite_a=True, check_finite=False)
         # Rounding can make a zero eigenvalue slightly negative.
         self._values = np.maximum(values, 0.0)
 
     def solve(self, w: np.ndarray, mu: float, start: np.ndarray, engine: Engine) -> np.ndarray:
-        right = self._vectors.T @ self.block.transposed_product(w, engine)
         second = mu * self.regularizer.shares[1]
+        right = self.block.transposed_product(w, engine)
+        if self._scaled is not None:
+            x = scaled_ball_solution(self._scaled, self._size, second, right, self.constraint.radius)
+            return self.constraint.project(x)
+        right = self._vectors.T @ right
         x = self._vectors @ ball_solution(self._values + second, right, self.constraint.radius)
         return self.constraint.project(x)  # the last digit
 
@@ -83,4 +96,61 @@ def ball_solution(values: np.ndarray, right: np.ndarray, radius: float) -> np.nd
         if abs(following - nu) <= 1e-15 * nu:
             break
         nu = following
+    return x
+
+
+def scaled_ball_solution(
+    scaled: np.ndarray, size: np.ndarray, ridge: float, right: np.ndarray, radius: float
+) -> np.ndarray:
+    r"""Minimise :math:`\tfrac12 x^\top (G + c I) x - \langle p, x\rangle` over :math:`\|x\| \le B`.
+
+    Columns are brought to one size first; each step of the secular equation factorises.
+
+    Parameters
+    ----------
+    scaled : ndarray of shape (d, d)
+        G with each row and column divided by its size.
+    size : ndarray of shape (d,)
+        Positive.
+    ridge : float
+        c, not negative.
+    right : ndarray of shape (d,)
+        p.
+    radius : float
+        B.
+
+    Returns
+    -------
+    ndarray of shape (d,)
+    """
+    diagonal, inverse = np.diag_indices(len(size)), 1.0 / size
+    start = np.diag(scaled) + 1e-14 * len(size)  # collinear columns: enough to factorise
+
+    def at(nu: float) -> tuple[np.ndarray, float]:
+        """The minimiser with a multiplier, and the slope of its squared norm over -2."""
+        matrix = scaled.copy()
+        matrix[diagonal] = start + (ridge + nu) * inverse * inverse
+        factor = scipy.linalg.cholesky(matrix, lower=True, overwrite_a=True, check_finite=False)
+        x = inverse * scipy.linalg.cho_solve((factor, True), inverse * right, check_finite=False)
+        half = scipy.linalg.solve_triangular(factor, inverse * x, lower=True, check_finite=False)
+        return x, float(half @ half)
+
+    x, slope = at(0.0)
+    norm = float(np.linalg.norm(x))
+    low, high, nu = 0.0, float(np.linalg.norm(right)) / radius, 0.0
+    for _ in range(_MAX_STEPS):
+        if nu == 0.0 and norm <= radius:
+            break
+        if norm > radius:
+            low = nu
+        else:
+            high = nu
+        following = nu + (norm / radius - 1.0) * norm * norm / slope
+        if not low < following < high:
+            following = 0.5 * (low + high)
+        if abs(following - nu) <= 1e-15 * nu:
+            break
+        nu = following
+        x, slope = at(nu)
+        norm = float(np.linalg.norm(x))
     return x
