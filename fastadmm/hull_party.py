@@ -13,7 +13,7 @@ coordinator refers to points by their coefficients and never sees weights.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -26,11 +26,11 @@ from fastadmm.weighted_block import WeightedBlock
 from fastadmm.xupdate.base import XUpdate
 from fastadmm.xupdate.choose import choose_penalised
 
-__all__ = ["Answer", "DualShare", "HullParty", "PointScalars"]
+__all__ = ["Answer", "Bend", "DualShare", "HullParty", "PointScalars"]
 
 Array = np.ndarray
 
-#: A new point this close to an old one in every weight, relative to it, adds nothing; columns may differ in scale.
+#: A new point this close to an old one in every weight, relative to its size, adds nothing.
 _NOTHING_NEW = 1e-12
 
 #: Kinks reported on the way to a proposal; beyond the last one the way is not known.
@@ -103,6 +103,24 @@ class LinePoint:
 
 
 @dataclass(frozen=True)
+class Bend:
+    r"""Second-order model of a norm at the party's current weights, over its points.
+
+    Attributes
+    ----------
+    on_face : ndarray of bool, shape (K,)
+        Points on the face of the weights, on which the norm is smooth there.
+    slope : ndarray of shape (K,)
+    curvature : ndarray of shape (K, K)
+        As of :meth:`fastadmm.regularizers.Regularizer.bending`.
+    """
+
+    on_face: Array
+    slope: Array
+    curvature: Array
+
+
+@dataclass(frozen=True)
 class Answer:
     """What a party sends back.
 
@@ -121,6 +139,10 @@ class Answer:
         Of the ball, at the new point; 0 inside it.
     exact : ndarray of shape (N,) or None
         Message of the model, where the coordinator asked for it.
+    bend : Bend or None
+        Where the norm is not linear on faces: its shape at the model.
+    turns : list of LinePoint
+        On the way from the model to the new point, where the signs of weights begin to change.
     """
 
     settled: PointScalars | None
@@ -130,6 +152,8 @@ class Answer:
     dual: DualShare
     multiplier: float
     exact: Array | None = None
+    bend: Bend | None = None
+    turns: list[LinePoint] = field(default_factory=list)
 
 
 class HullParty:
@@ -166,7 +190,7 @@ class HullParty:
         self.points = constraint.project(np.zeros((1, block.shape[1])))
         self._solver: XUpdate | None = None
         self._root = np.ones(0)
-        self._ends = self.points[0], self.points[0]
+        self._ends = self._turn = self.points[0], self.points[0]
 
     def prepare(self) -> None:
         """Refuse values whose squares overflow; raises InputError."""
@@ -211,7 +235,7 @@ class HullParty:
         Answer
         """
         y = proposal @ self.points
-        x = self.weights(model)
+        x = current = self.weights(model)
         settled = self._keep(x, anyway=exact)
         known = self.block.product(x, self.engine) if exact else None
         line = self._line(x, y) if extrapolated else []
@@ -224,10 +248,18 @@ class HullParty:
         x = self._solver.solve(target, self.regularization, start, self.engine)
         scalars = self._keep(x)
         if scalars is None:
-            return Answer(settled, line, None, None, dual, 0.0, known)
+            return Answer(settled, line, None, None, dual, 0.0, known, self._bend(current))
         message = self.block.product(x, self.engine)
         multiplier = self._multiplier(x, slope, message, y)
-        return Answer(settled, line, message, scalars, dual, multiplier, known)
+        self._turn = current, x
+        turns = self._turns(current, x)
+        return Answer(settled, line, message, scalars, dual, multiplier, known, self._bend(current), turns)
+
+    def _bend(self, x: Array) -> Bend | None:
+        if self.penalty.regularizer.separable:
+            return None
+        on_face = np.array([self.penalty.on_face(x, p) for p in self.points], dtype=bool)
+        return Bend(on_face, *self.penalty.regularizer.bending(x, self.points))
 
     def _line(self, x: Array, y: Array) -> list[LinePoint]:
         """Where the way from x to y meets kinks and bounds, as far as it stays in the set."""
@@ -237,6 +269,22 @@ class HullParty:
             point = self.penalty.on_the_way(x, y, at)
             found.append(LinePoint(at, self.penalty.regularizer.norm(point), *self._faces(point)))
         return found
+
+    def _turns(self, x: Array, new: Array) -> list[LinePoint]:
+        """Up to where the signs of x are kept on the way to a new point, if they are not to its end."""
+        if not self.penalty.regularizer.separable or self.penalty.on_common_face(x, new):
+            return []
+        kinks = self.penalty.kinks_between(x, new)[:-1]
+        found = []
+        middle = len(kinks) // 2
+        for at in dict.fromkeys(kinks[:1] + kinks[middle : middle + 1]):
+            point = self.penalty.on_the_way(x, new, at)
+            found.append(LinePoint(at, self.penalty.regularizer.norm(point), *self._faces(point)))
+        return found
+
+    def keep_turn(self, at: float) -> None:
+        """The same for the way to the last answer."""
+        self.points = np.vstack([self.points, self.penalty.on_the_way(*self._turn, at)])
 
     def keep_line(self, at: float) -> None:
         """Make the place on the last way that a :class:`LinePoint` reported a point."""
@@ -253,7 +301,8 @@ class HullParty:
 
     def _keep(self, x: Array, anyway: bool = False) -> PointScalars | None:
         """Make x, of shape (d,), a point and describe it; None where it is one already."""
-        same = np.abs(self.points - x) <= _NOTHING_NEW * np.abs(x)
+        size = np.maximum(np.abs(x), np.abs(self.points).max(axis=0))
+        same = np.abs(self.points - x) <= _NOTHING_NEW * size
         if not np.isfinite(x).all() or (same.all(axis=1).any() and not anyway):
             return None
         scalars = self._scalars(x)

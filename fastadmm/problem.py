@@ -129,9 +129,9 @@ class Problem:
 
     @property
     def suits_hulls(self) -> bool:
-        """Whether it is what ``proximal`` is for: convex, a sum over columns, few parties."""
-        sums = self.convex and all(r.separable for r in self.party_regularizers)
-        return sums and not self.loss.vector and self.n_parties <= MOST_HULLS
+        """Whether it is what ``proximal`` is for: convex, one predictor per sample, not too many parties."""
+        suited = self.loss.smooth or all(r.separable for r in self.party_regularizers)
+        return self.convex and suited and not self.loss.vector and self.n_parties <= MOST_HULLS
 
     def describe_penalty(self) -> dict[str, Any]:
         """Names of regulariser and constraint, as configurations write them."""

@@ -102,6 +102,23 @@ class Regularizer(ABC):
         """
         return bool((x * other > 0.0)[other != 0.0].all())
 
+    def bending(self, x: Array, points: Array) -> tuple[Array, Array]:
+        r"""Slope and curvature of :math:`\Omega` at x between points of its face, where it is smooth.
+
+        Parameters
+        ----------
+        x : ndarray of shape (d,)
+        points : ndarray of shape (K, d)
+
+        Returns
+        -------
+        slope : ndarray of shape (K,)
+            :math:`\langle\nabla\Omega(x), p_k\rangle`.
+        curvature : ndarray of shape (K, K)
+            :math:`\langle p_j, \nabla^2\Omega(x)\, p_k\rangle`; 0 for the l1 norm.
+        """
+        return points @ np.sign(x), np.zeros((len(points), len(points)))
+
     def value(self, x: Array) -> float:
         """R(x) for x of shape (d,)."""
         first, second = self.shares
@@ -271,6 +288,16 @@ class GroupLasso(Regularizer):
 
     def same_piece(self, x: Array, other: Array) -> bool:
         return not other[self._norms(x)[self._labels] == 0.0].any()
+
+    def bending(self, x: Array, points: Array) -> tuple[Array, Array]:
+        norms = self._norms(x)
+        inverse = np.divide(1.0, norms, out=np.zeros_like(norms), where=norms > 0.0)
+        unit = x * inverse[self._labels]
+        parts = np.stack([(points[:, g] * unit[g]).sum(axis=1) for g in self.members], axis=1)
+        scale = np.sqrt(self.factors * inverse)
+        # <p_j, p_k> / |x_g| less what lies along x_g, each group times its factor
+        across = (points - parts[:, self._labels] * unit) * scale[self._labels]
+        return parts @ self.factors, across @ across.T
 
     def shrink(self, v: Array, threshold: float) -> Array:
         norms = self._norms(v)

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from fastadmm.hull_party import PointScalars
+from fastadmm.hull_party import Bend, PointScalars
 
 __all__ = ["Points"]
 
@@ -32,6 +32,11 @@ class Points:
         Whether point k lies on the closed face of point j, in row j.
     together : ndarray of bool, shape (K, K)
         Whether both lie on a common face.
+    bent : ndarray of bool, shape (K,)
+        Where a norm is not linear on faces: points for which slope and curvature hold.
+    slopes : ndarray of shape (K,)
+    curvatures : ndarray of shape (K, K)
+        Of that norm, see :class:`fastadmm.hull_party.Bend`.
     growth : ndarray of shape (K,)
         Bound of the rounding in a message, in units of that of a product with the block: 1 for
         what a party computed, more for combinations of messages.
@@ -42,6 +47,7 @@ class Points:
         self.owner = np.empty(0, dtype=np.int64)
         self.norms = np.empty(0)
         self.growth = np.empty(0)
+        self.bent, self.slopes, self.curvatures = np.empty(0, dtype=bool), np.empty(0), np.empty((0, 0))
         self.products = np.empty((0, 0))
         self.faces = np.empty((0, 0), dtype=bool)
         self.together = np.empty((0, 0), dtype=bool)
@@ -79,6 +85,24 @@ class Points:
         self.owner = np.append(self.owner, m)
         self.norms = np.append(self.norms, scalars.norm)
         self.growth = np.append(self.growth, growth)
+        self.bent, self.slopes = np.append(self.bent, False), np.append(self.slopes, 0.0)
+        self.curvatures = np.pad(self.curvatures, (0, 1))
+
+    def bend(self, m: int, bend: Bend) -> None:
+        """Take in the shape of party m's norm over all its points."""
+        mine = self.of(m)
+        self.bent[mine], self.slopes[mine] = bend.on_face, bend.slope
+        self.curvatures[np.ix_(mine, mine)] = bend.curvature
+
+    def bend_last(self, c: Array) -> None:
+        """The same for the point added last, the combination of its party's earlier ones, shape (K - 1,)."""
+        k = len(self) - 1
+        mine = self.of(int(self.owner[k]))[:-1]
+        row = self.curvatures[np.ix_(mine, mine)] @ c
+        self.slopes[k] = self.slopes[mine] @ c
+        self.curvatures[k, mine] = self.curvatures[mine, k] = row
+        self.curvatures[k, k] = c @ row
+        self.bent[k] = self.bent[mine][c != 0.0].all()
 
     def forget(self, numbers: Array) -> Array:
         """Drop points; returns which stay, a bool array of shape (K,)."""
@@ -90,6 +114,8 @@ class Points:
         self.owner, self.norms, self.growth = self.owner[stay], self.norms[stay], self.growth[stay]
         self.products, self.faces = self.products[np.ix_(stay, stay)], self.faces[np.ix_(stay, stay)]
         self.together = self.together[np.ix_(stay, stay)]
+        self.bent, self.slopes = self.bent[stay], self.slopes[stay]
+        self.curvatures = self.curvatures[np.ix_(stay, stay)]
         return stay
 
     def merge(self, a: int, b: int, pair: Array) -> None:
@@ -105,6 +131,12 @@ class Points:
         self.faces[a] |= self.faces[b]
         self.faces[:, a] &= self.faces[:, b]
         self.faces[a, a] = True
+        self.bent[a] &= self.bent[b]
+        self.slopes[a] = pair @ self.slopes[both]
+        bending = float(pair @ self.curvatures[np.ix_(both, both)] @ pair)
+        bends = pair @ self.curvatures[both]
+        self.curvatures[a] = self.curvatures[:, a] = bends
+        self.curvatures[a, a] = bending
         self.together[a] &= self.together[b]
         self.together[:, a] = self.together[a]
         self.together[a, a] = True
@@ -116,6 +148,9 @@ class Points:
             "owner": self.owner,
             "norms": self.norms,
             "growth": self.growth,
+            "bent": self.bent.astype(np.int64),
+            "slopes": self.slopes,
+            "curvatures": self.curvatures,
             "products": self.products,
             "faces": self.faces.astype(np.int64),
             "together": self.together.astype(np.int64),
@@ -130,5 +165,7 @@ class Points:
             raise ValueError("messages")
         self._store, self.owner = messages, owner
         self.growth = np.array(saved["growth"])
+        self.bent = np.array(saved["bent"]) > 0
+        self.slopes, self.curvatures = np.array(saved["slopes"]), np.array(saved["curvatures"])
         self.norms, self.products = np.array(saved["norms"]), np.array(saved["products"])
         self.faces, self.together = np.array(saved["faces"]) > 0, np.array(saved["together"]) > 0

@@ -112,6 +112,7 @@ class ProximalCoordinator:
     def __init__(self, problem: Problem, engine: Engine) -> None:
         self.problem, self.engine = problem, engine
         self.points = Points(problem.n_samples)
+        self._ways: dict[int, tuple[Array, int]] = {}
         self.model = self.proposal = HullPoint(np.empty(0), 0.0, np.zeros(problem.n_samples))
         self.multipliers = np.zeros(problem.n_parties)
         self.metric: Array | None = None
@@ -120,6 +121,7 @@ class ProximalCoordinator:
         self.promised = self.length = self.damping = 0.0
         self.n_rounds = self.n_factorisations = 0
         strength = problem.regularization
+        self.bends = not all(r.separable for r in problem.party_regularizers)
         self.shares = strength * np.array([r.shares for r in problem.party_regularizers])
 
     def start(self, parties: Sequence[HullParty]) -> PrimalValue:
@@ -160,8 +162,12 @@ class ProximalCoordinator:
             sphere = self.multipliers[points.owner]
             linear = linear - self.damping * (points.products @ c)
             curvature = curvature + sphere + self.damping
-            lower[self._on_one_face(c)] = -math.inf
+            lower[points.bent if self.bends else self._on_one_face(c)] = -math.inf
         square = curvature[:, None] * points.products
+        if beyond and self.bends:
+            bent = points.bent
+            linear[bent] += first[bent] * (points.slopes - points.norms)[bent]
+            square += first[:, None] * np.where(np.outer(bent, bent), points.curvatures, 0.0)
         return HullModel(points.messages, linear, square, lower, points.owner)
 
     def _on_one_face(self, c: Array) -> Array:
@@ -230,15 +236,21 @@ class ProximalCoordinator:
                     self.points.add(m, message, answer.settled, growth[m])
                 c[mine] = 0.0
                 c = np.append(c, 1.0)
+        c, self._ways = self._padded(c), {}
         for m, answer in enumerate(answers):
             if answer.message is not None and answer.scalars is not None:
                 self.points.add(m, answer.message, answer.scalars)
+                if answer.turns:
+                    self._ways[m] = (c[self.points.of(m)[:-1]], len(self.points) - 1)
+            if answer.bend is not None:
+                self.points.bend(m, answer.bend)
         c = self._padded(c)
         renewed = any(answer.exact is not None for answer in answers)
         self.model = HullPoint(c, old.intercept, c @ self.points.messages if renewed else old.total)
         tolerance = _ACCURACY * min(self.gap, _LARGEST_GAP * abs(before))
         if proposal is not old:
             self._add_best_on_the_way(parties, answers, ends, proposal, tolerance)
+        self._add_turns(parties, answers)
         hull = self._hull(False)
         self.model = minimise_over_hull(self.problem, hull, self.model, tolerance, self.engine)
         gained = before - self._value(self.model, hull)
@@ -340,6 +352,28 @@ class ProximalCoordinator:
                 )
                 parties[m].keep_line(place.at)
                 points.add(m, c @ points.messages[mine], scalars, float(np.abs(c) @ points.growth[mine]))
+                points.bend_last(c)
+        self.model.coefficients = self._padded(self.model.coefficients)
+
+    def _add_turns(self, parties: Sequence[HullParty], answers: Sequence[Answer]) -> None:
+        """Points on the ways from the old model to the answers, from scalars alone."""
+        points = self.points
+        for m, (start, end) in self._ways.items():
+            for place in answers[m].turns:
+                mine = points.of(m)
+                c = np.zeros(len(mine))
+                c[np.searchsorted(mine, end)] = place.at
+                c[: len(start)] += (1.0 - place.at) * start
+                row = points.products[np.ix_(mine, mine)] @ c
+                unknown = np.zeros(len(mine) - len(place.extends), dtype=bool)
+                scalars = PointScalars(
+                    place.norm,
+                    np.append(row, c @ row),
+                    *(np.append(a, unknown) for a in (place.extends, place.extended, place.together)),
+                )
+                parties[m].keep_turn(place.at)
+                points.add(m, c @ points.messages[mine], scalars, float(np.abs(c) @ points.growth[mine]))
+                points.bend_last(c)
         self.model.coefficients = self._padded(self.model.coefficients)
 
     def _compress(self, parties: Sequence[HullParty]) -> None:

@@ -22,7 +22,13 @@ _TOLERANCE = 1e-12
 
 
 def solve_weights_program(
-    hessian: Array, slope: Array, weights: Array, lower: Array, owner: Array, max_steps: int, ridge: float = 1e-13
+    hessian: Array,
+    slope: Array,
+    weights: Array,
+    lower: Array,
+    owner: Array,
+    max_steps: int,
+    ridge: float = 1e-13,
 ) -> Array:
     """Minimise from a feasible point.
 
