@@ -263,7 +263,7 @@ def make_plan(
         smooth,
         ridge,
         convex,
-        convex and regularizer.separable and n_outputs == 1 and m <= MOST_HULLS,
+        convex and (smooth or regularizer.separable) and n_outputs == 1 and m <= MOST_HULLS,
     )
     shapes = [(n_samples, p.n_features) for p in parties]
     sweeps = False
