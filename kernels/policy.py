@@ -35,18 +35,19 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 #: Numba takes the directory from its configuration, which is the process's.
 _CONFIGURATION = threading.Lock()
+_SETTINGS: Any = numba.config
 
 
 def kernel(function: _Function) -> _Function:
     """Compile a kernel that is called from Python."""
     directory = cache_directory(function.__module__.rpartition(".")[2])
     with _CONFIGURATION:
-        before = numba.config.CACHE_DIR
-        numba.config.CACHE_DIR = str(directory or "")
+        before = _SETTINGS.CACHE_DIR
+        _SETTINGS.CACHE_DIR = str(directory or "")
         try:
             compiled: Any = njit(cache=directory is not None, nogil=True, error_model="numpy")(function)
         finally:
-            numba.config.CACHE_DIR = before
+            _SETTINGS.CACHE_DIR = before
     return compiled
 
 

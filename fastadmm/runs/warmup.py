@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from fastadmm.losses import LOSSES
+from fastadmm.losses import LOSSES, Multinomial
 from fastadmm.runs.config import make_config
 from fastadmm.runs.train import plan_run, start_run
 from fastadmm.store import create_partition
@@ -101,8 +101,8 @@ def _settings() -> Iterator[dict[str, Any]]:
         "counts": "poisson",
         "regression": "squared",
     }
-    for kind, loss in terms.items():
-        yield {"kind": kind, "loss": loss, "regularizer": "l1"}
+    for kind, name in terms.items():
+        yield {"kind": kind, "loss": name, "regularizer": "l1"}
     yield {"kind": "classification", "regularizer": "group_lasso"}
     yield {"kind": "classification", "constraint": "nonnegative"}
     yield {"kind": "classification", "constraint": "ball:1"}
@@ -183,5 +183,5 @@ def _rest() -> None:
     three = np.ones(3)
     bounded_conjugate(three, three, three, 0, 1.0, 0, 3)
     classes = np.ones((2, 3))
-    LOSSES["multinomial"].action(classes, three, classes, Engine(1))  # a second step in the span
+    Multinomial().action(classes, three, classes, Engine(1))  # a second step in the span
     owner_batch_slopes(np.zeros((2, 3)), np.ones(3), np.ones(3), 0, 1.0)
