@@ -31,11 +31,11 @@ __all__ = ["LowerBound", "PrimalValue", "dual_bound", "make_feasible", "primal_v
 #: Largest sum of the gradient, relative to its absolute sum, that counts as zero.
 _FEASIBILITY = 1e-9
 
-#: The sum that Newton's method for the intercept reaches where nothing prevents it.
-_TIGHT_FEASIBILITY = 1e-10
-
 #: Steps from an intercept that is nearly right.
-_NEARBY_STEPS = 3
+_NEARBY_STEPS = 5
+
+#: A gradient's sum, relative to its absolute sum, from which a step hardly changes the slope.
+_SHORT_STEP = 1e-4
 
 #: Up to this relative sum a gradient is repaired: rounding in z, where the losses nearly vanish.
 _REPAIRABLE = 1e-3
@@ -99,7 +99,10 @@ def primal_value(
         nonlocal value
         value = loss.evaluate(base + b, y, weight, gradient, engine)
         slope = loss.curvature(base + b, y, weight, np.empty_like(total), engine).sum()
-        return float(gradient.sum()), float(slope)
+        excess = float(gradient.sum())
+        # Rounding of the sum itself: there is no better intercept.
+        at_root = abs(excess) <= 1e-14 * float(np.abs(gradient).sum())
+        return 0.0 if at_root else excess, float(slope)
 
     if not problem.convex:
         # The intercept is one variable of a descent, not minimised out, and no gradient proves anything.
@@ -128,14 +131,16 @@ def _from_nearby(
         return PrimalValue(value, gradient, 0.0, loss.smooth)
     if not loss.smooth:
         return None
+    slope = 0.0
     for attempt in range(_NEARBY_STEPS + 1):
-        excess = float(gradient.sum())
-        if abs(excess) <= _TIGHT_FEASIBILITY * float(np.abs(gradient).sum()):
+        excess, size = float(gradient.sum()), float(np.abs(gradient).sum())
+        if abs(excess) <= _FEASIBILITY * size:
             return PrimalValue(value, gradient, intercept, True)
         if attempt == _NEARBY_STEPS:
             break
-        z = base + intercept
-        slope = float(loss.curvature(z, problem.y, problem.weight, np.empty_like(z), engine).sum())
+        if attempt == 0 or abs(excess) > _SHORT_STEP * size:  # one slope serves several short steps
+            z = base + intercept
+            slope = float(loss.curvature(z, problem.y, problem.weight, np.empty_like(z), engine).sum())
         if not slope > 0.0:
             break
         intercept -= excess / slope

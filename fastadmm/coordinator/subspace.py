@@ -22,6 +22,7 @@ from fastadmm.blocks import check_scale
 from fastadmm.coordinator.certificate import PrimalValue, dual_bound, make_feasible, primal_value
 from fastadmm.coordinator.direction_choice import DirectionChoice
 from fastadmm.coordinator.method import Measured, Method
+from fastadmm.coordinator.metric_watch import MetricWatch
 from fastadmm.coordinator.span import SpanPoint, minimise_over_span
 from fastadmm.coordinator.span_hessian import SpanHessian
 from fastadmm.direction_party import DirectionParty
@@ -48,10 +49,10 @@ def directions_per_party(n_parties: int) -> int:
     return max(8, min(64, 512 // n_parties))
 
 
-def _drift_excess(h: np.ndarray, metric: np.ndarray) -> float:
-    """Weighted squares of log(h / metric), above what is allowed where positive."""
-    drift = np.log(h / metric)
-    return float((drift * drift - _METRIC_DRIFT**2) @ (h + metric))
+def _drift(h: np.ndarray, metric: np.ndarray) -> np.ndarray:
+    """Sums of the weighted squares of log(h / metric), and of the weights."""
+    drift, importance = np.log(h / metric), h + metric
+    return np.array([(drift * drift) @ importance, importance.sum()])
 
 
 class SubspaceCoordinator:
@@ -86,6 +87,7 @@ class SubspaceCoordinator:
         self.owner = np.empty(0, dtype=np.int64)
         self.point = SpanPoint(np.empty(0), 0.0, np.zeros(n))
         self.metric: np.ndarray | None = None
+        self.watch = MetricWatch()
         self.hessian = SpanHessian(problem.fit_intercept)
         self.n_factorisations = 0
         self.directions = DirectionChoice()
@@ -124,6 +126,7 @@ class SubspaceCoordinator:
     def set_problem(self, problem: Problem) -> None:
         """Go on with another loss: what is known of the current point is forgotten."""
         self.problem = problem
+        self.watch = MetricWatch()
         self.point.loss, self.point.gradient = math.nan, None
 
     def adopt(self, messages: np.ndarray, owner: np.ndarray) -> None:
@@ -153,10 +156,10 @@ class SubspaceCoordinator:
             :math:`\|\rho_m\|^2` of each party at the point where the round *started*.
         """
         primal = self.primal if self.primal is not None else self.start()
-        if self._metric_is_stale():
+        newton, before = self.directions.newton(), primal.loss + self.regulariser()
+        if not self.watch.may_wait(before) and self._metric_is_stale(before):
             metric = self.metric
             self.engine.map(lambda party: party.set_metric(metric), parties)  # type: ignore[arg-type]
-        newton, before = self.directions.newton(), primal.loss + self.regulariser()
         answers = self.engine.map(
             lambda m: parties[m].respond(primal.gradient, self.coefficients(m), newton), range(len(parties))
         )
@@ -177,24 +180,27 @@ class SubspaceCoordinator:
             self.problem, self.messages, self.point, tolerance, self.engine, self.hessian
         )
 
-    def _metric_is_stale(self) -> bool:
+    def _metric_is_stale(self, objective: float) -> bool:
         """Move the metric to the current curvature if it has drifted; True if it was moved."""
         problem, point = self.problem, self.point
         h = np.empty(problem.n_samples)
-        mean = self._sum_over_rows(lambda rows: self._curvature(point, h, rows)) / len(h)
+        mean = float(self._sum_over_rows(lambda rows: self._curvature(point, h, rows))) / len(h)
         if not mean > 0.0:  # every sample on a flat piece of its loss
             mean = problem.loss.penalty_unit(problem.y, problem.weight, problem.offset, problem.lam)
         floor, metric = _CURVATURE_FLOOR * mean, self.metric
         np.maximum(h, floor, out=h)
         if metric is not None:
-            excess = self._sum_over_rows(lambda rows: _drift_excess(h[rows], metric[rows]))
-            if excess <= 0.0:
+            squares, importance = self._sum_over_rows(lambda rows: _drift(h[rows], metric[rows]))
+            share = math.sqrt(squares / importance) / _METRIC_DRIFT
+            if share <= 1.0:
+                self.watch.measured(objective, share)
                 return False
+        self.watch.moved(objective)
         self.metric = h
         self.n_factorisations += 1
         return True
 
-    def _sum_over_rows(self, function: Callable[[slice], float]) -> float:
+    def _sum_over_rows(self, function: Callable[[slice], Any]) -> Any:
         return sum(self.engine.map(lambda rows: function(slice(*rows)), row_ranges(self.problem.n_samples)))
 
     def _curvature(self, point: SpanPoint, h: np.ndarray, rows: slice) -> float:
@@ -333,6 +339,7 @@ class SubspaceMethod(Method):
         }
         if coordinator.metric is not None:
             saved["metric"] = coordinator.metric
+            saved["metric_watch"] = coordinator.watch.export()
         if coordinator.hessian.reference is not None:
             saved["span_hessian"] = coordinator.hessian.matrix
             saved["span_reference"] = coordinator.hessian.reference
@@ -371,5 +378,6 @@ class SubspaceMethod(Method):
         if "metric" in saved:
             metric = np.array(saved["metric"])
             coordinator.metric = metric
+            coordinator.watch.restore(saved["metric_watch"])
             self.engine.map(lambda party: party.set_metric(metric), self.parties)
         coordinator.restart()
