@@ -31,6 +31,9 @@ __all__ = ["LowerBound", "PrimalValue", "dual_bound", "make_feasible", "primal_v
 #: Largest sum of the gradient, relative to its absolute sum, that counts as zero.
 _FEASIBILITY = 1e-9
 
+#: The sum that Newton's method for the intercept reaches where nothing prevents it.
+_TIGHT_FEASIBILITY = 1e-12
+
 #: Steps from an intercept that is nearly right.
 _NEARBY_STEPS = 5
 
@@ -134,7 +137,7 @@ def _from_nearby(
     slope = 0.0
     for attempt in range(_NEARBY_STEPS + 1):
         excess, size = float(gradient.sum()), float(np.abs(gradient).sum())
-        if abs(excess) <= _FEASIBILITY * size:
+        if abs(excess) <= _TIGHT_FEASIBILITY * size:
             return PrimalValue(value, gradient, intercept, True)
         if attempt == _NEARBY_STEPS:
             break
