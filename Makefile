@@ -15,7 +15,7 @@ MATH_THREADS := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
 export PYTHONSAFEPATH := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help test test-slow bench rounds owners readme demo lint types format venv clean
+.PHONY: help test test-slow bench rounds paper-a owners readme demo lint types format venv clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -36,6 +36,9 @@ bench: venv ## timings beside peers: JSON, docs/performance.md (quarter of an ho
 
 rounds: venv ## rounds of every scheme over data sets (ten minutes; FASTADMM_DATA)
 	$(BIN)/python bench/rounds.py
+
+paper-a: venv ## the paper's experiments again (eight minutes; FASTADMM_DATA)
+	$(MATH_THREADS) $(BIN)/python bench/paper_a.py
 
 owners: venv ## figures and tables of owners of rows (ten minutes; FASTADMM_DATA)
 	$(BIN)/python bench/owners.py
