@@ -445,11 +445,14 @@ def _encode(
         statistics = None
         if options.standardize:
             statistics = ColumnStatistics()
-            statistics.update(X)
+            with np.errstate(over="ignore", invalid="ignore"):  # the transform refuses what is not finite
+                statistics.update(X)
         kind = "csr" if options.storage == "csr" else "dense"
         whole = PartyColumns(name, slice(0, X.shape[1]), X.shape[1])
-        with np.errstate(over="ignore", invalid="ignore"):
+        try:
             transform = fit_transform_of(whole, kind, statistics, options.normalize or "none")
+        except InputError as error:
+            raise InputError(f"{table.path}: values too large to standardise: {error}") from None
         parties.append(_Party(name, table, own, encoder, X, transform, kind, options.dtype or "float64"))
     return parties
 

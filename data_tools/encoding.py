@@ -156,11 +156,14 @@ def _fill(present: np.ndarray, missing: str) -> float:
     if missing == "refuse":
         return 0.0  # never used
     if missing == "median":
-        return float(np.median(present))
+        with np.errstate(over="ignore"):  # an infinite one is refused when it is written
+            return float(np.median(present))
     if missing == "most-frequent":
         values, counts = np.unique(present, return_counts=True)
         return float(values[np.argmax(counts)])  # of equally frequent ones the smallest
-    return float(present.mean())
+    with np.errstate(over="ignore"):  # of numbers near the largest; then half of them at a time
+        mean = present.mean()
+    return float(mean if np.isfinite(mean) else 2 * (present / (2 * len(present))).sum())
 
 
 def encode_table(

@@ -258,6 +258,17 @@ def test_encoder_survives_and_is_guarded(pair: tuple[Path, Path]) -> None:
         open_partition(pair[0].parent / "p")
 
 
+def test_numbers_near_the_largest(pair: tuple[Path, Path]) -> None:
+    pair[0].write_text("id,y,age\n7,1,1e308\n3,0,1.7e308\n9,0,NA\n")
+    filled = convert(*pair, missing="mean").parties[0].load()
+    np.testing.assert_allclose(filled[:, 0], [1.7e308, 1e308, 1.35e308])
+    with pytest.raises(InputError, match=r"bank\.csv: values too large to standardise"):
+        convert(*pair, missing="mean", standardize=True, out="q")
+    with pytest.raises(InputError, match="does not fit float32"):
+        convert(*pair, missing="mean", dtype="float32", out="q")
+    assert not (pair[0].parent / "q").exists()
+
+
 def test_tutorial_tables_are_reproducible(tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
     (tmp_path / "b").mkdir()
