@@ -113,6 +113,10 @@ def _settings() -> Iterator[dict[str, Any]]:
         "privacy": {"mode": "message", "epsilon": 5.0, "public_scaling": True},
         "lambda": 0.1,
     }
+    yield {
+        "kind": "classification",
+        "privacy": {"mode": "fusion", "epsilon": 8.0, "delta": 1e-5, "public_scaling": True},
+    }
 
 
 def _train(folder: Path, data: Path, test: Path | None = None, **settings: Any) -> None:
