@@ -65,6 +65,8 @@ class Party:
         x_m, the last answer; zero at the start.
     reason : str
         Why this x-update was chosen.
+    dual : ndarray of shape (d,)
+        Image of the vector last given to :meth:`dual_scale`.
     target_images : TargetImages or None
         Where rounds read the data once, see :mod:`fastadmm.coordinator.sweep`.
     """
@@ -87,7 +89,7 @@ class Party:
         self.update, self.reason = choose_penalised(
             block, self.penalty.regularizer, self.penalty.constraint, x_update
         )
-        self._dual = np.zeros(block.shape[1])
+        self.dual = np.zeros(block.shape[1])
         self.weights = np.zeros(block.shape[1])
         self._target_image: np.ndarray | None = None
         self.target_images: TargetImages | None = None
@@ -220,12 +222,12 @@ class Party:
         u : ndarray of shape (N,)
             Dual vector; its image is kept for :meth:`dual_value`.
         """
-        self._dual = -self.block.transposed_product(u, self.engine)
-        return self.penalty.largest_scale(self._dual)
+        self.dual = -self.block.transposed_product(u, self.engine)
+        return self.penalty.largest_scale(self.dual)
 
     def dual_value(self, scale: float) -> float:
         r""":math:`h_m^*(-\alpha D_m^\top u)` at a scale that every party allows, for the last u."""
-        return self.penalty.conjugate(scale * self._dual)
+        return self.penalty.conjugate(scale * self.dual)
 
     def penalty_value(self) -> float:
         r"""Regulariser :math:`\lambda W R_m(x_m)`, summed scaling."""

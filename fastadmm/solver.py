@@ -179,6 +179,10 @@ class Solver:
     ----------
     problem : Problem
     options : SolverOptions
+    engine : Engine, optional
+        Of its own by default.
+    make_method : callable, optional
+        Makes the method in place of the one that the options choose.
 
     Attributes
     ----------
@@ -188,11 +192,17 @@ class Solver:
         Exact minimiser of the intercept at the current weights.
     """
 
-    def __init__(self, problem: Problem, options: SolverOptions | None = None) -> None:
+    def __init__(
+        self,
+        problem: Problem,
+        options: SolverOptions | None = None,
+        engine: Engine | None = None,
+        make_method: Callable[[Problem, SolverOptions, Engine], Method] | None = None,
+    ) -> None:
         self.problem = problem
         self.options = options or SolverOptions()
-        self.engine = Engine(self.options.n_threads)
-        self.method = _make_method(problem, self.options, self.engine)
+        self.engine = engine or Engine(self.options.n_threads)
+        self.method = (make_method or _make_method)(problem, self.options, self.engine)
         self.bound = LowerBound()
         self.divergence = DivergenceDetector(math.inf, self.method.convergent)
         self.n_rounds = 0
@@ -234,10 +244,9 @@ class Solver:
         w = self.problem.total_weight
         with self.engine.limited():
             measured = self.method.round()
-            weights = self.method.weights()
             # In here: of long vectors, a BLAS with threads of its own would take milliseconds to wake them.
-            norms = [float(np.linalg.norm(x)) for x in weights]
-            test = self._test_metrics(weights)
+            norms = self.method.weight_norms()
+            test = None if self.problem.test is None else self._test_metrics(self.method.weights())
         objective = measured.objective / w
         absolute, relative = self.bound.update(objective, measured.lower_bound / w)
         self.n_rounds += 1
@@ -423,6 +432,27 @@ def _make_method(problem: Problem, options: SolverOptions, engine: Engine) -> Me
 
 
 def _make_admm(problem: Problem, options: SolverOptions, engine: Engine, scheme: Scheme) -> AdmmMethod:
+    method = MultinomialAdmmMethod if problem.loss.vector else AdmmMethod
+    return method(problem, scheme, *admm_settings(problem, options, scheme, engine))
+
+
+def admm_settings(
+    problem: Problem, options: SolverOptions, scheme: Scheme, engine: Engine
+) -> tuple[float, int, str, Engine, bool]:
+    """What an ADMM method takes beside problem and scheme.
+
+    Parameters
+    ----------
+    problem : Problem
+    options : SolverOptions
+    scheme : Scheme
+    engine : Engine
+
+    Returns
+    -------
+    tuple
+        Penalty, memory, x_update, engine, adaptive: see :class:`fastadmm.coordinator.admm.AdmmMethod`.
+    """
     if options.penalty is not None:
         penalty = options.penalty
     elif not problem.convex:
@@ -437,8 +467,7 @@ def _make_admm(problem: Problem, options: SolverOptions, engine: Engine, scheme:
     if options.history is not None:
         memory = min(memory, options.history)
     adaptive = options.penalty is None and scheme.convergent and not problem.is_ridge and problem.convex
-    method = MultinomialAdmmMethod if problem.loss.vector else AdmmMethod
-    return method(problem, scheme, penalty, memory, options.x_update, engine, adaptive)
+    return penalty, memory, options.x_update, engine, adaptive
 
 
 def solve(

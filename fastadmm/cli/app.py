@@ -58,7 +58,7 @@ COMMANDS: tuple[str, ...] = (
 )
 
 #: Groups of commands; they follow the commands in ``--help``.
-GROUPS: tuple[str, ...] = ("align", "owners")
+GROUPS: tuple[str, ...] = ("align", "owners", "party", "coordinator")
 
 
 def main(argv: list[str] | None = None) -> None:

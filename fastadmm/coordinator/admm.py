@@ -216,6 +216,9 @@ class AdmmMethod(Method):
         self._intercept = float(saved["exact_intercept"])
         if "reference" in saved:
             self.progress.reference = float(saved["reference"])
+        self._restore_parties(parties)
+
+    def _restore_parties(self, parties: list[dict[str, np.ndarray]]) -> None:
         for party, state in zip(self.parties, parties, strict=True):
             weights = np.array(state["weights"], dtype=np.float64)
             if weights.shape != party.weights.shape:

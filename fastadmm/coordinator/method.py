@@ -76,6 +76,10 @@ class Method(ABC):
     def weights(self) -> list[np.ndarray]:
         """x_m of shape (d_m,) per party; of a multinomial model of shape (d_m, C)."""
 
+    def weight_norms(self) -> list[float]:
+        """Euclidean norm of every x_m."""
+        return [float(np.linalg.norm(x)) for x in self.weights()]
+
     @abstractmethod
     def party_notes(self) -> list[tuple[str, str, str]]:
         """Name of each party, of its update, and why it was chosen."""

@@ -278,11 +278,15 @@ class SubspaceMethod(Method):
 
     def __init__(self, problem: Problem, engine: Engine, directions: int | None = None) -> None:
         self.problem, self.engine = problem, engine
-        self.parties = [
-            DirectionParty(name, block, problem.regularization, engine)
+        self.parties = self._make_parties()
+        self.coordinator = SubspaceCoordinator(problem, engine, directions)
+
+    def _make_parties(self) -> Sequence[DirectionParty]:
+        problem = self.problem
+        return [
+            DirectionParty(name, block, problem.regularization, self.engine)
             for name, block in zip(problem.names, problem.blocks)
         ]
-        self.coordinator = SubspaceCoordinator(problem, engine, directions)
 
     def prepare(self) -> float:
         for party in self.parties:
@@ -322,6 +326,10 @@ class SubspaceMethod(Method):
     def weights(self) -> list[np.ndarray]:
         return [party.weights(self.coordinator.coefficients(m)) for m, party in enumerate(self.parties)]
 
+    def weight_norms(self) -> list[float]:
+        # Directions are orthonormal: the coordinator knows the norms without the weights.
+        return [float(np.linalg.norm(self.coordinator.coefficients(m))) for m in range(len(self.parties))]
+
     def party_notes(self) -> list[tuple[str, str, str]]:
         return [(p.name, p.kind, p.reason) for p in self.parties]
 
@@ -358,11 +366,7 @@ class SubspaceMethod(Method):
         owner = np.array(saved["owner"], dtype=np.int64)
         if messages.shape != (len(owner), n) or saved["total"].shape != (n,):
             raise ValueError("messages")
-        for m, (party, state) in enumerate(zip(self.parties, parties, strict=True)):
-            directions = np.array(state["directions"], dtype=np.float64)
-            if directions.shape != (int((owner == m).sum()), party.block.shape[1]):
-                raise ValueError("directions")
-            party.directions = directions
+        self._restore_directions(owner, parties)
         coordinator.adopt(messages, owner)
         coordinator.point = SpanPoint(
             np.array(saved["coefficients"]),
@@ -379,5 +383,15 @@ class SubspaceMethod(Method):
             metric = np.array(saved["metric"])
             coordinator.metric = metric
             coordinator.watch.restore(saved["metric_watch"])
-            self.engine.map(lambda party: party.set_metric(metric), self.parties)
+            self._restore_metric(metric)
         coordinator.restart()
+
+    def _restore_directions(self, owner: np.ndarray, parties: list[dict[str, np.ndarray]]) -> None:
+        for m, (party, state) in enumerate(zip(self.parties, parties, strict=True)):
+            directions = np.array(state["directions"], dtype=np.float64)
+            if directions.shape != (int((owner == m).sum()), party.block.shape[1]):
+                raise ValueError("directions")
+            party.directions = directions
+
+    def _restore_metric(self, metric: np.ndarray) -> None:
+        self.engine.map(lambda party: party.set_metric(metric), self.parties)

@@ -18,7 +18,7 @@ from fastadmm.store.atomic import atomic_directory, shown, storage_errors
 from fastadmm.store.elements import read_array, read_attribute, require_group, write_array
 from fastadmm.store.h5file import create_h5, read_h5
 
-__all__ = ["latest_checkpoint", "restore_checkpoint", "write_checkpoint"]
+__all__ = ["latest_checkpoint", "read_tree", "restore_checkpoint", "write_checkpoint", "write_tree"]
 
 _COORDINATOR = "coordinator.h5"
 
@@ -52,12 +52,12 @@ def write_checkpoint(directory: Path, solver: Solver) -> Path:
         return target
     with atomic_directory(target) as temporary:
         with create_h5(temporary / _COORDINATOR, "fastadmm-checkpoint") as file:
-            _write_tree(file, solver.export())
+            write_tree(file, solver.export())
         for name, arrays in zip(solver.problem.names, solver.export_parties()):
             with create_h5(temporary / f"{name}.h5", "fastadmm-party-checkpoint") as file:
                 file.attrs["name"] = name
                 file.attrs["round"] = solver.n_rounds
-                _write_tree(file, dict(arrays))
+                write_tree(file, dict(arrays))
     for old in checkpoints(directory)[:-_KEEP]:
         shutil.rmtree(old, ignore_errors=True)
     return target
@@ -90,7 +90,7 @@ def restore_checkpoint(path: Path, solver: Solver) -> None:
         If a file is damaged or does not belong to this problem.
     """
     with read_h5(path / _COORDINATOR, "fastadmm-checkpoint") as file:
-        saved = _read_tree(file)
+        saved = read_tree(file)
         n_rounds = read_attribute(file, "n_rounds", int)
     parties = []
     for name in solver.problem.names:
@@ -99,7 +99,7 @@ def restore_checkpoint(path: Path, solver: Solver) -> None:
                 raise FormatError(
                     f"{shown(path / name)}.h5: attribute 'round' differs from the coordinator's"
                 )
-            tree = _read_tree(file)
+            tree = read_tree(file)
             parties.append({key: value for key, value in tree.items() if isinstance(value, np.ndarray)})
     try:
         solver.restore(saved, parties)
@@ -108,17 +108,34 @@ def restore_checkpoint(path: Path, solver: Solver) -> None:
         raise FormatError(f"{shown(path)}: {error}: missing, or not of this problem's shape") from None
 
 
-def _write_tree(group: Any, tree: dict[str, Any]) -> None:
+def write_tree(group: Any, tree: dict[str, Any]) -> None:
+    """Write nested dictionaries of arrays and scalars into an HDF5 group.
+
+    Parameters
+    ----------
+    group : h5py.Group
+    tree : dict
+    """
     for key, value in tree.items():
         if isinstance(value, dict):
-            _write_tree(group.create_group(key), value)
+            write_tree(group.create_group(key), value)
         elif isinstance(value, np.ndarray):
             write_array(group, key, value)
         else:
             group.attrs[key] = value
 
 
-def _read_tree(group: Any) -> dict[str, Any]:
+def read_tree(group: Any) -> dict[str, Any]:
+    """Inverse of :func:`write_tree`.
+
+    Parameters
+    ----------
+    group : h5py.Group
+
+    Returns
+    -------
+    dict
+    """
     tree: dict[str, Any] = {
         key: value.item() if hasattr(value, "item") else value
         for key, value in group.attrs.items()
@@ -126,5 +143,5 @@ def _read_tree(group: Any) -> dict[str, Any]:
     }
     for key, member in group.items():
         is_group = not hasattr(member, "shape")
-        tree[key] = _read_tree(require_group(group, key)) if is_group else read_array(group, key)
+        tree[key] = read_tree(require_group(group, key)) if is_group else read_array(group, key)
     return tree

@@ -50,9 +50,14 @@ from fastadmm.streamed import load_block
 __all__ = [
     "Display",
     "Silent",
+    "certificate_of",
+    "choose_loss",
+    "finished_result",
+    "labels_digest",
     "load_problem",
     "mean_contribution",
     "plan_run",
+    "result_document",
     "resume_run",
     "start_run",
     "stop_on_signal",
@@ -196,7 +201,7 @@ def resume_run(
             f"{shown(run)}: the rounds of a private run were fixed and charged beforehand: no new limit; "
             "start a new run with a shared --ledger"
         )
-    finished = _finished_result(run)
+    finished = finished_result(run)
     if finished is not None and not changes.keys() & {"gap", "stationarity", "rounds", "time"}:
         if finished["status"] in (Status.CONVERGED, Status.STATIONARY, Status.COMPLETED):
             if (run / "model" / MANIFEST).exists():
@@ -306,7 +311,7 @@ def _check(config: RunConfig, display: Display, *, timed: bool = False) -> _Chec
         test_partition = open_partition(config.test)
         check_same_columns(test_partition.parties, partition.parties, shown(config.test))
         _check_same_labels(test_partition, partition, config.test)
-    loss = _choose_loss(config, partition.task, partition.labels)
+    loss = choose_loss(config, partition.task, partition.labels)
     n_outputs = len(partition.labels.classes) if loss.vector and partition.labels.classes is not None else 1
     free = available_memory()
     if config.memory is not None:
@@ -382,8 +387,19 @@ def load_problem(config: RunConfig, display: Display) -> Problem:
     return _load(config, _check(config, display))[2]
 
 
-def _choose_loss(config: RunConfig, task: str, labels: LabelData) -> Loss:
-    """The loss asked for, or the one for this kind of labels; refused where they do not go together."""
+def choose_loss(config: RunConfig, task: str, labels: LabelData) -> Loss:
+    """The loss asked for, or the one for this kind of labels; refused where they do not go together.
+
+    Parameters
+    ----------
+    config : RunConfig
+    task : str
+    labels : LabelData
+
+    Returns
+    -------
+    Loss
+    """
     n_classes = len(labels.classes) if labels.classes is not None else 0
     if config.loss == "auto":
         usual = "multinomial" if n_classes > 2 else "logistic"
@@ -428,11 +444,21 @@ def _provenance(partition: Partition) -> dict[str, Any]:
         "content": {p.name: p.content_digest for p in partition.parties},
     }
     if partition.labels is not None:
-        provenance["labels"] = _labels_digest(partition.labels)
+        provenance["labels"] = labels_digest(partition.labels)
     return provenance
 
 
-def _labels_digest(labels: LabelData) -> str:
+def labels_digest(labels: LabelData) -> str:
+    """Digest of targets, weights, offset and class names.
+
+    Parameters
+    ----------
+    labels : LabelData
+
+    Returns
+    -------
+    str
+    """
     # No secret leaks here: the run directory belongs to the coordinator, who holds the labels.
     digest = hashlib.sha256(repr(labels.classes).encode())
     for values in (labels.y, labels.sample_weight, labels.offset):
@@ -461,7 +487,17 @@ def _remove_leftovers(run: Path) -> None:
             leftover.unlink(missing_ok=True)
 
 
-def _finished_result(run: Path) -> dict[str, Any] | None:
+def finished_result(run: Path) -> dict[str, Any] | None:
+    """Content of ``result.json``; None where there is none yet.
+
+    Parameters
+    ----------
+    run : Path
+
+    Returns
+    -------
+    dict or None
+    """
     path = run / "result.json"
     if not path.exists():
         return None
@@ -535,7 +571,7 @@ def _run(
         shutil.rmtree(run / "model", ignore_errors=True)
     elif result.status is not Status.INTERRUPTED:
         write_model(run / "model", _model(partition, solver, result), force=True)
-    document = _result_document(solver, result)
+    document = result_document(solver, result)
     document["privacy"] = write_statement(run, solver, run_id).to_json()
     if comparison is not None:
         document["comparison"] = comparison.to_json()
@@ -543,8 +579,29 @@ def _run(
     return document
 
 
-def _model(partition: Partition, solver: Any, result: SolveResult) -> Model:
+def certificate_of(result: SolveResult) -> dict[str, Any]:
+    """What proves a model, as its manifest keeps it.
+
+    Parameters
+    ----------
+    result : SolveResult
+
+    Returns
+    -------
+    dict
+    """
     last = result.history[-1]
+    return {
+        "status": str(result.status),
+        "objective": last.objective,
+        "gap": last.to_json()["gap"],
+        "gap_absolute": last.to_json()["gap_absolute"],
+        "stationarity": last.stationarity,
+        "rounds": last.round,
+    }
+
+
+def _model(partition: Partition, solver: Any, result: SolveResult) -> Model:
     labels = partition.labels
     weights, scales = result.weights, [1.0] * len(result.weights)
     if isinstance(solver, FusionSolver):  # what a party holds is what it released
@@ -561,14 +618,7 @@ def _model(partition: Partition, solver: Any, result: SolveResult) -> Model:
             PartyModel(p.name, w, list(p.feature_names), p.transform, clipped, scale, p.encoder)
             for p, w, scale in zip(partition.parties, weights, scales)
         ],
-        certificate={
-            "status": str(result.status),
-            "objective": last.objective,
-            "gap": last.to_json()["gap"],
-            "gap_absolute": last.to_json()["gap_absolute"],
-            "stationarity": last.stationarity,
-            "rounds": last.round,
-        },
+        certificate=certificate_of(result),
         penalty=solver.problem.describe_penalty(),
         privacy=statement_of(solver),
         means=(
@@ -597,7 +647,18 @@ def mean_contribution(block: FeatureBlock, weights: np.ndarray, engine: Engine) 
         return (block.transposed_product(np.ones(n), engine) / n) @ weights
 
 
-def _result_document(solver: Any, result: SolveResult) -> dict[str, Any]:
+def result_document(solver: Any, result: SolveResult) -> dict[str, Any]:
+    """What ``result.json`` says of the solution.
+
+    Parameters
+    ----------
+    solver : Solver, MessageSolver or FusionSolver
+    result : SolveResult
+
+    Returns
+    -------
+    dict
+    """
     last = result.history[-1].to_json()
     problem = solver.problem
     return {

@@ -1,0 +1,55 @@
+"""``fastadmm party``: a party's side of a training run over exchanged files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fastadmm.cli.app import app
+
+group = typer.Typer(
+    help="A party's side of training over exchanged files.",
+    no_args_is_help=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.add_typer(group, name="party")
+
+
+@group.callback()
+def party() -> None:
+    """A party's side of training over exchanged files (docs/rounds-by-files.md)."""
+
+
+@group.command()
+def step(
+    request: Annotated[
+        Path, typer.Option("--in", metavar="REQUEST.h5", readable=False, help="File from the coordinator.")
+    ],
+    out: Annotated[
+        Path, typer.Option("--out", "-o", metavar="MESSAGE.h5", readable=False, help="Answer to write.")
+    ],
+    data: Annotated[
+        Path, typer.Option(metavar="PARTY.h5", readable=False, help="The party's features; they stay here.")
+    ],
+    state: Annotated[
+        Path,
+        typer.Option(
+            metavar="DIR",
+            readable=False,
+            help="What the party remembers; made by the first step; one per run.",
+        ),
+    ],
+    threads: Annotated[
+        int | None, typer.Option(min=1, help="Threads; the message does not depend on it.")
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace another file at --out.")] = False,
+) -> None:
+    """Answer one request; the same request again gives the same file."""
+    from fastadmm.rounds.party_step import party_step
+
+    done = party_step(data, state, request, out, force=force, threads=threads)
+    print(f"request {done.number} answered{' before: the same message' if done.repeated else ''} in {out}")
+    if done.model is not None:
+        print(f"the run is over; own part of the model in {done.model}")

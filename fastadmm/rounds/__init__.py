@@ -1,0 +1,1 @@
+"""Training over exchanged files: no open port, nobody online at the same time."""

@@ -1,0 +1,577 @@
+"""The coordinator's side: messages come in as files, requests go out as files, all state is one directory."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fastadmm.choice import SUBSPACE
+from fastadmm.coordinator.schemes import SCHEMES, get_scheme
+from fastadmm.engine import Engine
+from fastadmm.errors import ConfigError, FormatError, InputError, StorageError
+from fastadmm.history import Status
+from fastadmm.privacy.statement import no_privacy
+from fastadmm.problem import Problem, make_problem
+from fastadmm.rounds.exchange import (
+    Call,
+    Message,
+    Request,
+    file_digest,
+    open_message,
+    write_request,
+)
+from fastadmm.rounds.remote import (
+    AskingEngine,
+    RemoteAdmm,
+    RemoteAdmmMethod,
+    RemoteBlock,
+    RemoteDirections,
+    RemoteParty,
+    RemoteSubspaceMethod,
+    Waiting,
+)
+from fastadmm.runs.checkpoint import read_tree, write_tree
+from fastadmm.runs.config import RunConfig, make_config, penalty_arguments, read_config, solver_options
+from fastadmm.runs.lock import run_lock
+from fastadmm.runs.private import new_run_id
+from fastadmm.runs.round_log import RoundLog
+from fastadmm.runs.train import (
+    certificate_of,
+    choose_loss,
+    finished_result,
+    labels_digest,
+    result_document,
+)
+from fastadmm.solver import Solver, SolveResult, SolverOptions, admm_settings
+from fastadmm.store.atomic import atomic_directory, atomic_file, shown, storage_errors
+from fastadmm.store.elements import read_attribute, require_group
+from fastadmm.store.h5file import create_h5, read_h5
+from fastadmm.store.label_file import LabelData, open_labels
+from fastadmm.store.model import MANIFEST, SharedPart, write_shared_part
+from fastadmm.store.party_file import check_party_name
+
+__all__ = ["StepResult", "coordinator_start", "coordinator_step"]
+
+_CONFIG = "run.toml"
+_CHECKPOINT, _CHECKPOINT_TYPE = "checkpoint.h5", "fastadmm-rounds-checkpoint"
+_WAITING = "waiting.json"
+
+
+@dataclass(frozen=True)
+class StepResult:
+    """Where a run stands after a step.
+
+    Attributes
+    ----------
+    requests : list of Path
+        Requests that have not been answered, one file per party.
+    n_rounds : int
+        Rounds done.
+    notes : list of str
+        What the step has to say.
+    document : dict or None
+        Content of ``result.json`` once the run is over.
+    """
+
+    requests: list[Path]
+    n_rounds: int
+    notes: list[str]
+    document: dict[str, Any] | None
+
+
+def coordinator_start(
+    labels: Path, parties: Sequence[str], out: Path, values: dict[str, Any], place: str = "command line"
+) -> StepResult:
+    """Open a run: check the labels and settings, and write the first requests.
+
+    Parameters
+    ----------
+    labels : Path
+        Label file.
+    parties : sequence of str
+        Names of the parties, in the order of the model.
+    out : Path
+        Directory to create.
+    values : dict
+        Configuration keys as of ``fastadmm train``.
+    place : str
+        What messages call their source.
+
+    Returns
+    -------
+    StepResult
+
+    Raises
+    ------
+    FastadmmError
+        If something does not fit; nothing is left behind.
+    """
+    if not parties:
+        raise ConfigError("coordinator start: name the parties with --party")
+    names = [check_party_name(name, "--party") for name in parties]
+    for k, name in enumerate(names):
+        if name.casefold() in [other.casefold() for other in names[:k]]:
+            raise ConfigError(f"--party {name}: named twice")
+    config = make_config({**values, "data": str(labels)}, place)
+    _check_config(config)
+    run = new_run_id()
+    problem, data = _problem(config, names, None)
+    _family(problem, config)
+    with atomic_directory(out, marker=_CONFIG) as directory:
+        _write_config(directory / _CONFIG, out, config, names, run, data)
+    with run_lock(out):
+        return _Coordinator(out).advance()
+
+
+def coordinator_step(run: Path, messages: Sequence[Path] = ()) -> StepResult:
+    """Take messages in and go on as far as they allow.
+
+    Parameters
+    ----------
+    run : Path
+        Directory from :func:`coordinator_start`.
+    messages : sequence of Path
+        Message files, in any order and number; one that was taken before changes nothing.
+
+    Returns
+    -------
+    StepResult
+
+    Raises
+    ------
+    FastadmmError
+        If a message is damaged, of another run, or does not answer the current request; none is taken then.
+    """
+    with storage_errors(run, "read"):
+        if not (run / _CONFIG).exists():
+            raise StorageError(f"{shown(run)}: no {_CONFIG}: begin with 'fastadmm coordinator start'")
+    with run_lock(run):
+        coordinator = _Coordinator(run)
+        coordinator.advance()
+        taken = coordinator.take(messages)
+        result = coordinator.advance()
+        return replace(result, notes=[*taken, *result.notes])
+
+
+def _check_config(config: RunConfig) -> None:
+    for key, given in (
+        ("test", config.test is not None),
+        ("ledger", config.ledger is not None),
+        ("memory", config.memory is not None),
+        ("privacy", config.privacy.mode != "none"),
+    ):
+        if given:
+            raise ConfigError(f"key {key!r}: a round by files has none; leave it out")
+
+
+def _write_config(
+    path: Path, run_path: Path, config: RunConfig, names: list[str], run: str, labels: LabelData
+) -> None:
+    import os
+
+    import tomli_w
+
+    document = {
+        **config.to_toml(),
+        "data": os.path.relpath(os.path.realpath(config.data), os.path.realpath(run_path)),
+        "rounds_by_files": {"run": run, "parties": names, "labels": labels_digest(labels)},
+    }
+    with atomic_file(path) as temporary:
+        temporary.write_text(tomli_w.dumps(document), encoding="utf-8")
+
+
+def _problem(config: RunConfig, names: list[str], widths: list[int] | None) -> tuple[Problem, LabelData]:
+    """The problem over blocks that are elsewhere; one column each while their widths are unknown."""
+    labels = open_labels(Path(config.data))
+    loss = choose_loss(config, labels.task, labels)
+    if loss.vector:
+        raise ConfigError(f"key 'loss': a round by files trains one score per row, not {loss.name}")
+    blocks = [RemoteBlock((labels.n_samples, d)) for d in widths or [1] * len(names)]
+    problem = make_problem(
+        blocks,
+        labels.y,
+        loss=loss.name,
+        loss_parameters=loss.parameters,
+        lam=config.lambda_,
+        **penalty_arguments(config),
+        fit_intercept=config.intercept,
+        sample_weight=labels.sample_weight,
+        offset=labels.offset,
+        names=names,
+    )
+    if not problem.convex:
+        raise ConfigError("key 'loss': a round by files trains convex problems only")
+    return problem, labels
+
+
+def _family(problem: Problem, config: RunConfig) -> str:
+    """Name of the scheme, which must be one that runs by files."""
+    options = solver_options(config)
+    name, _ = options.resolved_scheme(
+        problem.loss.smooth, problem.is_ridge, problem.convex, problem.suits_hulls
+    )
+    if name in SCHEMES or (name == SUBSPACE and problem.loss.smooth):
+        return name
+    raise ConfigError(
+        f"key 'scheme': this loss and regularizer would run {name!r}, which does not go by files; "
+        "choose scheme 'sharing'"
+    )
+
+
+class _Coordinator:
+    """One run directory."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        values = read_config(path / _CONFIG)
+        own = values.pop("rounds_by_files", None)
+        if not isinstance(own, dict) or not {"run", "parties", "labels"} <= own.keys():
+            raise FormatError(f"{shown(path / _CONFIG)}: table 'rounds_by_files' is missing or damaged")
+        self.run, self.names = str(own["run"]), [str(name) for name in own["parties"]]
+        self.config = make_config(values, shown(path / _CONFIG))
+        self.labels_digest = own["labels"]
+        self.notes: list[str] = []
+
+    # --- messages in --------------------------------------------------------------------------------------
+
+    def take(self, paths: Sequence[Path]) -> list[str]:
+        """Check all messages, then keep copies of the new ones."""
+        number, digests = self._awaited()
+        new: dict[str, Path] = {}
+        notes = []
+        for path in paths:
+            message = open_message(path)
+            self._check(path, message, number, digests)
+            kept = self._answer_path(message.number, message.party)
+            if message.number < number or kept.exists():
+                if kept.exists() and file_digest(kept) != message.digest:
+                    raise InputError(
+                        f"{shown(path)}: another message of {message.party} than the one taken before"
+                    )
+                notes.append(f"{shown(path)}: taken already")
+                continue
+            if message.party in new and file_digest(new[message.party]) != message.digest:
+                raise InputError(f"{shown(path)}: a second message of {message.party}, and another one")
+            new[message.party] = path
+        for name, path in new.items():
+            kept = self._answer_path(number, name)
+            with storage_errors(kept):
+                kept.parent.mkdir(parents=True, exist_ok=True)
+                content = path.read_bytes()
+            with atomic_file(kept) as temporary:
+                temporary.write_bytes(content)
+        return notes
+
+    def _check(self, path: Path, message: Message, number: int, digests: dict[str, str]) -> None:
+        place = shown(path)
+        if message.run != self.run:
+            raise InputError(f"{place}: a message of another run than {shown(self.path)}")
+        if message.party not in self.names:
+            raise InputError(f"{place}: of {message.party}, but the parties are {', '.join(self.names)}")
+        if message.number > number:
+            raise InputError(f"{place}: answers request {message.number}, but the last one was {number}")
+        if message.number == number and message.party not in digests:
+            raise InputError(f"{place}: nothing was asked of {message.party} in exchange {number}")
+        if message.number == number and message.request != digests[message.party]:
+            raise InputError(f"{place}: answers another request {number} than ours; the request was changed")
+
+    def _awaited(self) -> tuple[int, dict[str, str]]:
+        """Number of the current exchange, and the digest of each party's request in it."""
+        path = self.path / _WAITING
+        with storage_errors(path, "read"):
+            if not path.exists():
+                return -1, {}
+            try:
+                document = json.loads(path.read_text(encoding="utf-8"))
+                return int(document["exchange"]), dict(document["requests"])
+            except (ValueError, KeyError, TypeError) as error:
+                raise FormatError(f"{shown(path)}: not our record: {error}; delete it") from None
+
+    def _answer_path(self, number: int, name: str) -> Path:
+        return self.path / "answers" / f"{number:06d}" / f"{name}.h5"
+
+    def _answers(self, name: str, first: int) -> list[dict[str, Any]]:
+        """This party's answers to exchange ``first`` and later, in order."""
+        found = []
+        for directory in sorted((self.path / "answers").glob("[0-9]*")):
+            path = directory / f"{name}.h5"
+            if int(directory.name) >= first and path.exists():
+                found.append(open_message(path).answer)
+        return found
+
+    # --- going on -----------------------------------------------------------------------------------------
+
+    def advance(self) -> StepResult:
+        """Go on until an answer is missing, and write the requests for it; free to repeat."""
+        finished = finished_result(self.path)
+        if finished is not None:
+            return StepResult([], int(finished["rounds"]), self.notes, finished)
+        number, digests = self._awaited()
+        missing = [name for name in digests if not self._answer_path(number, name).exists()]
+        if missing:
+            rounds = self._n_rounds()
+            self.notes = [f"waiting for {', '.join(missing)} (exchange {number})"]
+            return StepResult(
+                [self._request_path(number, name) for name in missing], rounds, self.notes, None
+            )
+        self.notes = []
+        hello = {name: self._hello(name) for name in self.names}
+        if any(answer is None for answer in hello.values()):
+            return self._open()
+        return self._rounds({name: answer for name, answer in hello.items() if answer is not None})
+
+    def _n_rounds(self) -> int:
+        path = self.path / _CHECKPOINT
+        if not path.exists():
+            return 0
+        with read_h5(path, _CHECKPOINT_TYPE) as file:
+            return read_attribute(file, "n_rounds", int)
+
+    def _hello(self, name: str) -> dict[str, Any] | None:
+        path = self._answer_path(0, name)
+        if not path.exists():
+            return None
+        answer = open_message(path).answer
+        n_features = answer.get("n_features")
+        if not isinstance(n_features, int) or n_features < 1 or not isinstance(answer.get("kind"), str):
+            raise FormatError(f"{shown(path)}: key 'answer': not what opens a run")
+        return answer
+
+    def _open(self) -> StepResult:
+        """Exchange 0: what the run is about."""
+        problem, labels = _problem(self.config, self.names, None)
+        self._check_labels(labels)
+        family = "subspace" if _family(problem, self.config) == SUBSPACE else "admm"
+        requests = {}
+        for m, name in enumerate(self.names):
+            start = {
+                "family": family,
+                "regularization": float(problem.regularization),
+                "x_update": self.config.x_update,
+                "regularizer": self.config.regularizer,
+                "l1_ratio": -1.0 if self.config.l1_ratio is None else float(self.config.l1_ratio),
+                "constraint": self.config.constraint,
+                "n_samples": labels.n_samples,
+                "row_digest": labels.row_digest,
+                "position": m,
+            }
+            requests[name] = Request(self.run, name, 0, -1, [("start", start)])
+        return self._wait(0, requests, 0)
+
+    def _check_labels(self, labels: LabelData) -> None:
+        if labels_digest(labels) != self.labels_digest:
+            raise InputError(
+                f"{shown(labels.path)}: not the labels that {shown(self.path)} began with (digests differ)"
+            )
+
+    def _rounds(self, hello: dict[str, dict[str, Any]]) -> StepResult:
+        widths = [int(hello[name]["n_features"]) for name in self.names]
+        problem, labels = _problem(self.config, self.names, widths)
+        self._check_labels(labels)
+        while True:
+            state = self._checkpoint()
+            parties = self._parties(problem, hello, state)
+            solver = self._solver(problem, parties, state)
+            try:
+                with RoundLog(self.path / "rounds.jsonl", solver.n_rounds) as log:
+                    record = solver.last_record
+                    status = solver.stop_reason(record) if record is not None else None
+                    if record is not None and status is not None:
+                        return self._finish(
+                            solver,
+                            parties,
+                            SolveResult(
+                                [], solver.intercept, status, solver.describe(status, record), [record]
+                            ),
+                            labels,
+                        )
+                    record = solver.round()
+                    if any(party.answers for party in parties):
+                        raise FormatError(f"{shown(self.path / 'answers')}: more answers than were asked for")
+                    log.append(record)
+                    log.sync()
+                self._save(solver, parties)
+            except Waiting:
+                return self._ask(parties, state, solver.n_rounds)
+            finally:
+                solver.close()
+
+    def _parties(
+        self, problem: Problem, hello: dict[str, dict[str, Any]], state: dict[str, Any] | None
+    ) -> list[Any]:
+        first = 1 if state is None else int(state["first"])
+        kind = RemoteDirections if _family(problem, self.config) == SUBSPACE else RemoteAdmm
+        return [
+            kind(
+                name,
+                problem.n_samples,
+                str(hello[name]["kind"]),
+                str(hello[name].get("reason", "")),
+                self._answers(name, first),
+                [] if state is None else state["queues"][name],
+            )
+            for name in self.names
+        ]
+
+    def _solver(self, problem: Problem, parties: list[Any], state: dict[str, Any] | None) -> Solver:
+        options = solver_options(self.config)
+
+        def make_method(problem: Problem, options: SolverOptions, engine: Engine) -> Any:
+            name = _family(problem, self.config)
+            if name == SUBSPACE:
+                return RemoteSubspaceMethod(problem, engine, options.history, parties)
+            scheme = get_scheme(name)
+            return RemoteAdmmMethod(
+                parties, problem, scheme, *admm_settings(problem, options, scheme, engine)
+            )
+
+        solver = Solver(problem, options, AskingEngine(options.n_threads), make_method)
+        if state is not None:
+            try:
+                solver.restore(state["solver"], [])
+            except (KeyError, ValueError, TypeError, AttributeError, IndexError) as error:
+                solver.close()
+                raise FormatError(
+                    f"{shown(self.path / _CHECKPOINT)}: {error}: missing, or not of this problem's shape"
+                ) from None
+        return solver
+
+    # --- the state between rounds -------------------------------------------------------------------------
+
+    def _save(self, solver: Solver, parties: list[RemoteParty]) -> None:
+        """The state after a round; its answers are then done with."""
+        number, _ = self._awaited()
+        with create_h5(self.path / _CHECKPOINT, _CHECKPOINT_TYPE) as file:
+            file.attrs["n_rounds"], file.attrs["first"] = solver.n_rounds, number + 1
+            write_tree(file.create_group("solver"), solver.export())
+            queues = file.create_group("queues")
+            for party in parties:
+                group = queues.create_group(party.name)
+                group.attrs["previous"] = self._previous(party.name, number)
+                for k, (name, arguments) in enumerate(party.queue):
+                    call = group.create_group(f"{k:04d}")
+                    call.attrs["call"] = name
+                    write_tree(call.create_group("arguments"), arguments)
+        for directory in (self.path / "answers").glob("[0-9]*"):
+            if 0 < int(directory.name) < number:  # the last one stays, to recognise its messages again
+                shutil.rmtree(directory, ignore_errors=True)
+
+    def _checkpoint(self) -> dict[str, Any] | None:
+        path = self.path / _CHECKPOINT
+        if not path.exists():
+            return None
+        with read_h5(path, _CHECKPOINT_TYPE) as file:
+            queues: dict[str, list[Call]] = {}
+            previous: dict[str, int] = {}
+            for name in self.names:
+                group = require_group(require_group(file, "queues"), name)
+                previous[name] = read_attribute(group, "previous", int)
+                calls = [require_group(group, key) for key in sorted(group)]
+                queues[name] = [
+                    (read_attribute(call, "call", str), read_tree(require_group(call, "arguments")))
+                    for call in calls
+                ]
+            return {
+                "first": read_attribute(file, "first", int),
+                "solver": read_tree(require_group(file, "solver")),
+                "queues": queues,
+                "previous": previous,
+            }
+
+    def _previous(self, name: str, number: int, known: dict[str, int] | None = None) -> int:
+        """The last exchange up to ``number`` that this party has answered."""
+        answered = [
+            int(directory.name)
+            for directory in (self.path / "answers").glob("[0-9]*")
+            if int(directory.name) <= number and (directory / f"{name}.h5").exists()
+        ]
+        return max([*answered, (known or {}).get(name, -1)])
+
+    # --- requests out -------------------------------------------------------------------------------------
+
+    def _request_path(self, number: int, name: str) -> Path:
+        return self.path / "requests" / f"{name}-{number:06d}.h5"
+
+    def _ask(self, parties: list[RemoteParty], state: dict[str, Any] | None, n_rounds: int) -> StepResult:
+        number = self._awaited()[0] + 1
+        known = None if state is None else state["previous"]
+        requests = {
+            party.name: Request(
+                self.run, party.name, number, self._previous(party.name, number - 1, known), party.queue
+            )
+            for party in parties
+            if party.asking
+        }
+        return self._wait(number, requests, n_rounds)
+
+    def _wait(self, number: int, requests: dict[str, Request], n_rounds: int) -> StepResult:
+        """Write the requests, then the record that they are out."""
+        directory = self.path / "requests"
+        with storage_errors(directory):
+            directory.mkdir(exist_ok=True)
+        paths = {name: self._request_path(number, name) for name in requests}
+        for name, request in requests.items():
+            write_request(paths[name], request)
+        digests = {name: file_digest(path) for name, path in paths.items()}
+        with atomic_file(self.path / _WAITING) as temporary:
+            text = json.dumps({"exchange": number, "requests": digests}, indent=2)
+            temporary.write_text(text + "\n", encoding="utf-8")
+        for old in directory.glob("*.h5"):
+            if old not in paths.values():
+                old.unlink(missing_ok=True)
+        note = f"exchange {number}: requests for {', '.join(requests)} in {directory}"
+        return StepResult(list(paths.values()), n_rounds, [note], None)
+
+    # --- the end ------------------------------------------------------------------------------------------
+
+    def _finish(
+        self, solver: Solver, parties: list[Any], result: SolveResult, labels: LabelData
+    ) -> StepResult:
+        statement = no_privacy(self.names)
+        if result.status is not Status.DIVERGED:
+            shared = _shared(solver, result, labels)
+            means: list[float] = []
+            waiting = False
+            for m, party in enumerate(parties):
+                arguments = {
+                    **solver.method.final_arguments(m),  # type: ignore[attr-defined]
+                    "model_id": shared.model_id,
+                    "version": shared.version,
+                    "privacy": statement.weights_line(),
+                }
+                try:
+                    means.append(party.finish(arguments))
+                except Waiting:
+                    waiting = True
+            if waiting:
+                raise Waiting
+            with atomic_directory(self.path / "model", force=True, marker=MANIFEST) as directory:
+                write_shared_part(directory, replace(shared, means=np.array(means)))
+        document = {**result_document(solver, result), "privacy": statement.to_json()}
+        with atomic_file(self.path / "result.json") as temporary:
+            temporary.write_text(json.dumps(document, indent=2, allow_nan=False) + "\n", encoding="utf-8")
+        return StepResult([], solver.n_rounds, [], document)
+
+
+def _shared(solver: Solver, result: SolveResult, labels: LabelData) -> SharedPart:
+    problem = solver.problem
+    return SharedPart(
+        loss=problem.loss.name,
+        task=problem.loss.task,
+        lam=problem.lam,
+        intercept=result.intercept,
+        classes=labels.classes,
+        names=problem.names,
+        n_features=[int(block.shape[1]) for block in problem.blocks],
+        scales=[1.0] * len(problem.names),
+        clipped=False,
+        certificate=certificate_of(result),
+        penalty=problem.describe_penalty(),
+        privacy=no_privacy(problem.names),
+    )

@@ -1,0 +1,268 @@
+"""Parties that are elsewhere: every call becomes part of a request, its answer comes from a message.
+
+A method runs on these as on parties in the process. A call whose answer has not
+arrived raises :class:`Waiting`; the round is then begun again when it has, from
+the same state and with the answers so far, so that it takes the same course.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TypeVar
+
+import numpy as np
+
+from fastadmm.blocks import FeatureBlock
+from fastadmm.coordinator.admm import AdmmMethod
+from fastadmm.coordinator.subspace import SubspaceMethod
+from fastadmm.engine import Engine
+from fastadmm.errors import FormatError
+from fastadmm.party import Certificate
+from fastadmm.problem import Problem
+from fastadmm.rounds.exchange import Call
+
+__all__ = [
+    "AskingEngine",
+    "RemoteAdmm",
+    "RemoteAdmmMethod",
+    "RemoteBlock",
+    "RemoteDirections",
+    "RemoteParty",
+    "RemoteSubspaceMethod",
+    "Waiting",
+]
+
+_T = TypeVar("_T")
+_R = TypeVar("_R")
+
+
+class Waiting(Exception):
+    """An answer has not arrived yet."""
+
+
+class AskingEngine(Engine):
+    """An engine whose map asks all parties before it waits for any."""
+
+    def map(self, function: Callable[[_T], _R], items: Iterable[_T]) -> list[_R]:
+        """As :meth:`Engine.map`; raises :class:`Waiting` after every item has had its turn."""
+
+        def ask(item: _T) -> Any:
+            try:
+                return function(item)
+            except Waiting as waiting:
+                return waiting
+
+        results = super().map(ask, items)
+        for result in results:
+            if isinstance(result, Waiting):
+                raise result
+        return results
+
+
+class RemoteBlock(FeatureBlock):
+    """The shape of a block that is elsewhere; it has no products.
+
+    Parameters
+    ----------
+    shape : tuple of int
+        (N, d).
+    """
+
+    def __init__(self, shape: tuple[int, int]) -> None:
+        self.shape, self.nbytes, self.density = shape, 0, 1.0
+
+    def _elsewhere(self, *arguments: Any, **options: Any) -> Any:
+        raise AssertionError("the coordinator holds no features")
+
+    product = transposed_products = matrix_product = gram = kernel_gram = column_squares = _elsewhere
+
+
+class RemoteParty:
+    """One party elsewhere.
+
+    Parameters
+    ----------
+    name : str
+    n_samples : int
+    kind, reason : str
+        What the party said of its updates.
+    answers : list of dict
+        Answers to the exchanges of this round so far.
+    queue : list of Call
+        Calls from the round before, which nobody had to answer.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        n_samples: int,
+        kind: str,
+        reason: str,
+        answers: Sequence[dict[str, Any]] = (),
+        queue: Sequence[Call] = (),
+    ) -> None:
+        self.name, self.n_samples, self.kind, self.reason = name, n_samples, kind, reason
+        self.answers, self.queue = list(answers), list(queue)
+        self.asking = False
+
+    def tell(self, call: str, **arguments: Any) -> None:
+        """A call without an answer: it travels with the next request."""
+        self.queue.append((call, arguments))
+
+    def ask(self, call: str, **arguments: Any) -> dict[str, Any]:
+        """A call with an answer."""
+        if self.answers:
+            self.queue.clear()
+            return self.answers.pop(0)
+        self.queue.append((call, arguments))
+        self.asking = True
+        raise Waiting
+
+    def vector(self, answer: dict[str, Any], key: str) -> np.ndarray:
+        """An answer's N numbers."""
+        value = answer.get(key)
+        if not isinstance(value, np.ndarray) or value.shape != (self.n_samples,) or value.dtype != np.float64:
+            raise FormatError(f"message of {self.name}: key 'answer/{key}' is not {self.n_samples} numbers")
+        return value
+
+    def number(self, answer: dict[str, Any], key: str) -> float:
+        """An answer's single number."""
+        value = answer.get(key)
+        if not isinstance(value, float):
+            raise FormatError(f"message of {self.name}: attribute {key!r} of 'answer' is not a number")
+        return value
+
+    def finish(self, arguments: dict[str, Any]) -> float:
+        """Let the party write its model; the mean of its contribution."""
+        return self.number(self.ask("finish", **arguments), "mean")
+
+
+class RemoteDirections(RemoteParty):
+    """A :class:`fastadmm.direction_party.DirectionParty` elsewhere."""
+
+    def set_metric(self, curvature: np.ndarray) -> None:
+        """See there."""
+        self.tell("set_metric", curvature=curvature)
+
+    def respond(
+        self, gradient: np.ndarray, coefficients: np.ndarray, newton: bool
+    ) -> tuple[np.ndarray | None, float]:
+        """See there."""
+        answer = self.ask("respond", gradient=gradient, coefficients=coefficients, newton=bool(newton))
+        message = self.vector(answer, "message") if "message" in answer else None
+        return message, self.number(answer, "squared_residual")
+
+    def merge_oldest(self, coefficients: np.ndarray) -> None:
+        """See there."""
+        self.tell("merge_oldest", coefficients=coefficients)
+
+
+class RemoteAdmm(RemoteParty):
+    """A :class:`fastadmm.party.Party` elsewhere."""
+
+    penalty = weight_norm = 0.0
+
+    def forget_target(self) -> None:
+        """The party elsewhere looks nowhere ahead."""
+
+    def prepare(self) -> None:
+        """The party elsewhere does so by itself."""
+
+    def step(self, w: np.ndarray, scaled_penalty: float) -> np.ndarray:
+        """See there; the answer brings the regulariser's value and the norm of the weights with it."""
+        answer = self.ask("step", w=w, scaled_penalty=float(scaled_penalty))
+        self.penalty = self.number(answer, "penalty")
+        self.weight_norm = self.number(answer, "norm")
+        return self.vector(answer, "message")
+
+    def penalty_value(self) -> float:
+        """See there."""
+        return self.penalty
+
+    def certify(self, gradient: np.ndarray, pull: np.ndarray) -> Certificate:
+        """See there."""
+        answer = self.ask("certify", gradient=gradient, pull=pull)
+        return Certificate(self.number(answer, "gap"), self.number(answer, "stationarity"))
+
+    def stationarity(self, pull: np.ndarray) -> float:
+        """See there."""
+        return self.number(self.ask("stationarity", pull=pull), "value")
+
+    def dual_scale(self, u: np.ndarray) -> float:
+        """See there."""
+        return self.number(self.ask("dual_scale", u=u), "value")
+
+    def dual_value(self, scale: float) -> float:
+        """See there."""
+        return self.number(self.ask("dual_value", scale=float(scale)), "value")
+
+
+class RemoteSubspaceMethod(SubspaceMethod):
+    """``subspace`` with parties elsewhere.
+
+    Parameters
+    ----------
+    problem : Problem
+    engine : Engine
+    directions : int or None
+    parties : list of RemoteDirections
+    """
+
+    def __init__(
+        self, problem: Problem, engine: Engine, directions: int | None, parties: list[RemoteDirections]
+    ) -> None:
+        self._remote = parties
+        super().__init__(problem, engine, directions)
+
+    def _make_parties(self) -> Any:
+        return self._remote
+
+    def prepare(self) -> float:
+        return self.coordinator.start().loss
+
+    def final_arguments(self, m: int) -> dict[str, Any]:
+        """What party m needs to know its weights."""
+        return {"coefficients": self.coordinator.coefficients(m)}
+
+    def export_parties(self) -> list[dict[str, np.ndarray]]:
+        return []
+
+    def _restore_directions(self, owner: np.ndarray, parties: list[dict[str, np.ndarray]]) -> None:
+        pass  # every party keeps its own
+
+    def _restore_metric(self, metric: np.ndarray) -> None:
+        pass
+
+
+class RemoteAdmmMethod(AdmmMethod):
+    """``sharing``, ``jacobi`` or ``gauss-seidel`` with parties elsewhere.
+
+    Parameters
+    ----------
+    parties : list of RemoteAdmm
+    *settings
+        As of :class:`fastadmm.coordinator.admm.AdmmMethod`.
+    """
+
+    def __init__(self, parties: list[RemoteAdmm], *settings: Any) -> None:
+        self._remote = parties
+        super().__init__(*settings)
+
+    def _make_parties(self, x_update: str) -> Any:
+        return self._remote
+
+    def party_notes(self) -> list[tuple[str, str, str]]:
+        return [(p.name, p.kind, p.reason) for p in self._remote]
+
+    def weight_norms(self) -> list[float]:
+        return [party.weight_norm for party in self._remote]
+
+    def final_arguments(self, m: int) -> dict[str, Any]:
+        """What party m needs to know its weights: nothing, they are its last answer."""
+        return {}
+
+    def export_parties(self) -> list[dict[str, np.ndarray]]:
+        return []
+
+    def _restore_parties(self, parties: list[dict[str, np.ndarray]]) -> None:
+        pass  # every party keeps its own

@@ -1,0 +1,285 @@
+"""Training over exchanged files is training in one process, to the last bit; mistakes are refused."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+from fastadmm.data_tools.synthetic import make_vertical_classification, make_vertical_regression
+from fastadmm.rounds.coordinator_step import coordinator_start, coordinator_step
+from fastadmm.rounds.party_step import party_step
+from fastadmm.runs.config import make_config
+from fastadmm.runs.train import start_run
+
+from run_tools import logged, model_digests, result_of, run, write_blocks
+
+NAMES = ("party-1", "party-2", "party-3")
+
+
+def data_of(folder: Path, kind: str = "classification", **labels: object) -> Path:
+    if kind == "regression":
+        blocks, y, _ = make_vertical_regression(90, (3, 2, 4))
+        return write_blocks(folder / "d.parts", blocks, y, task=kind)
+    blocks, y, _ = make_vertical_classification(90, (3, 2, 4))
+    return write_blocks(folder / "d.parts", blocks, y, **labels)
+
+
+def separate(data: Path, folder: Path) -> None:
+    """Every participant gets a directory with nothing but what is its own."""
+    for name in (*NAMES, "labels"):
+        (folder / name).mkdir(parents=True)
+        shutil.copy(data / f"{name}.h5", folder / name / f"{name}.h5")
+
+
+def begin(folder: Path, **values: object) -> Path:
+    coordinator_start(folder / "labels" / "labels.h5", NAMES, folder / "labels" / "run", values)
+    return folder / "labels" / "run"
+
+
+def answer(folder: Path, request: Path, threads: int = 1) -> Path:
+    name = request.name.rsplit("-", 1)[0]
+    home = folder / name
+    out = home / f"answer-{request.name}"
+    party_step(home / f"{name}.h5", home / "state", request, out, threads=threads)
+    return out
+
+
+def train(folder: Path, twice: bool = False) -> tuple[Path, int]:
+    """Exchange files until there is a result; the number of exchanges."""
+    directory, exchanges = folder / "labels" / "run", 0
+    while True:
+        result = coordinator_step(directory)
+        if result.document is not None:
+            return directory, exchanges
+        messages = []
+        for request in result.requests:
+            messages.append(answer(folder, request))
+            if twice:  # the same file, also where the first one got lost
+                first = messages[-1].read_bytes()
+                messages[-1].unlink()
+                assert answer(folder, request, threads=2).read_bytes() == first
+        if twice:  # one after the other, the first one once more
+            for message in messages:
+                coordinator_step(directory, [message])
+                before = {p.name: p.read_bytes() for p in (directory / "requests").iterdir()}
+                coordinator_step(directory, [message])
+                assert {p.name: p.read_bytes() for p in (directory / "requests").iterdir()} == before
+        else:
+            coordinator_step(directory, messages)
+        exchanges += 1
+
+
+def assert_like_in_process(folder: Path, directory: Path, reference: Path) -> None:
+    wanted = model_digests(reference)
+    for name in NAMES:
+        target = directory / "model" / f"{name}.h5"
+        assert not target.exists()
+        assert run("import", folder / name / "state" / f"{name}.h5", directory) == 0
+    assert model_digests(directory) == wanted
+    assert logged(directory) == logged(reference)
+    one, other = result_of(directory), result_of(reference)
+    assert {**one, "seconds": 0} == {**other, "seconds": 0}
+
+
+CASES = [
+    pytest.param({"lambda": 1e-3}, "classification", id="subspace"),
+    pytest.param({"lambda": 1e-5, "history": 2, "rounds": 6}, "classification", id="directions are merged"),
+    pytest.param({"scheme": "sharing", "lambda": 1e-2, "rounds": 5}, "classification", id="sharing"),
+    pytest.param(
+        {"scheme": "gauss-seidel", "lambda": 1e-1, "rounds": 2}, "classification", id="one after the other"
+    ),
+    pytest.param(
+        {"scheme": "sharing", "regularizer": "elastic_net", "lambda": 1e-2, "rounds": 3},
+        "classification",
+        id="elastic net",
+    ),
+    pytest.param({"loss": "squared"}, "regression", marks=pytest.mark.slow, id="squared"),
+    pytest.param(
+        {"loss": "huber", "lambda": 1e-2, "intercept": False},
+        "regression",
+        marks=pytest.mark.slow,
+        id="huber",
+    ),
+    pytest.param(
+        {"scheme": "sharing", "lambda": 1e-2},
+        "classification",
+        marks=pytest.mark.slow,
+        id="sharing to the end",
+    ),
+    pytest.param(
+        {"scheme": "sharing", "lambda": 1e-2, "x_update": "cg", "rounds": 12},
+        "classification",
+        marks=pytest.mark.slow,
+        id="conjugate gradients",
+    ),
+    pytest.param(
+        {"scheme": "sharing", "loss": "hinge", "constraint": "box:-1,1", "rounds": 4},
+        "classification",
+        marks=pytest.mark.slow,
+        id="hinge in a box",
+    ),
+]
+
+
+@pytest.mark.parametrize(("values", "kind"), CASES)
+def test_equal_to_the_bit(tmp_path: Path, values: dict, kind: str) -> None:
+    data = data_of(tmp_path, kind)
+    start_run(make_config({"data": str(data), **values}), tmp_path / "reference")
+    separate(data, tmp_path / "world")
+    begin(tmp_path / "world", **values)
+    directory, _ = train(tmp_path / "world")
+    assert_like_in_process(tmp_path / "world", directory, tmp_path / "reference")
+
+
+@pytest.mark.parametrize("scheme", ["subspace", "sharing"])
+def test_repeated_steps_give_the_same_files(tmp_path: Path, scheme: str) -> None:
+    values = {"scheme": scheme, "lambda": 1e-2, "rounds": 3}
+    data = data_of(tmp_path, sample_weight=np.linspace(0.5, 2.0, 90), offset=np.linspace(-1, 1, 90))
+    start_run(make_config({"data": str(data), **values}), tmp_path / "reference")
+    separate(data, tmp_path / "world")
+    begin(tmp_path / "world", **values)
+    directory, _ = train(tmp_path / "world", twice=True)
+    assert_like_in_process(tmp_path / "world", directory, tmp_path / "reference")
+
+
+def test_a_coordinator_that_lost_its_last_writes_makes_them_again(tmp_path: Path) -> None:
+    data = data_of(tmp_path)
+    separate(data, tmp_path)
+    directory = begin(tmp_path, **{"lambda": 1e-3})
+    for _ in range(3):
+        result = coordinator_step(directory)
+        coordinator_step(directory, [answer(tmp_path, request) for request in result.requests])
+    before = {p.name: p.read_bytes() for p in (directory / "requests").iterdir()}
+    number = json.loads((directory / "waiting.json").read_text())["exchange"]
+    # As if killed between the checkpoint and the requests that follow from it.
+    shutil.rmtree(directory / "requests")
+    digests = {path.stem: "sha256:0" for path in (directory / "answers" / f"{number - 1:06d}").iterdir()}
+    (directory / "waiting.json").write_text(json.dumps({"exchange": number - 1, "requests": digests}))
+    assert sorted(p.name for p in coordinator_step(directory).requests) == sorted(before)
+    assert {p.name: p.read_bytes() for p in (directory / "requests").iterdir()} == before
+
+
+def test_only_what_the_scheme_sends_passes(tmp_path: Path) -> None:
+    data = data_of(tmp_path)
+    separate(data, tmp_path)
+    directory = begin(tmp_path, **{"lambda": 1e-3})
+    calls, answers = set(), set()
+    with h5py.File(data / "party-1.h5") as file:
+        features = file["X"][:] if isinstance(file["X"], h5py.Dataset) else file["X/data"][:]
+    while (result := coordinator_step(directory)).document is None:
+        messages = [answer(tmp_path, request) for request in result.requests]
+        for request in result.requests:
+            with h5py.File(request) as file:
+                for group in file["calls"].values():
+                    calls.add(group.attrs["call"])
+                    assert all(
+                        values.shape in {(90,)} or values.size < 90 for values in group["arguments"].values()
+                    )
+        for message in messages:
+            with h5py.File(message) as file:
+                answers |= {*file["answer"], *(k for k in file["answer"].attrs)}
+        coordinator_step(directory, messages)
+    assert calls <= {"start", "set_metric", "respond", "merge_oldest", "finish"}
+    assert answers <= {"n_features", "kind", "reason", "message", "squared_residual", "mean"}
+    # Nothing of the coordinator's holds a column of features.
+    column = np.ascontiguousarray(features[:, 0] if features.ndim == 2 else features[:8]).tobytes()
+    assert not any(column in path.read_bytes() for path in directory.rglob("*") if path.is_file())
+
+
+def test_mistakes_are_one_line(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    data = data_of(tmp_path)
+    separate(data, tmp_path)
+    directory = begin(tmp_path, **{"lambda": 1e-3})
+    requests = {r.name.rsplit("-", 1)[0]: r for r in coordinator_step(directory).requests}
+    home, own = tmp_path / "party-1", tmp_path / "party-1" / "party-1.h5"
+    first = tmp_path / "first.h5"
+    shutil.copy(requests["party-1"], first)
+    messages = [answer(tmp_path, request) for request in requests.values()]
+
+    other = tmp_path / "other"
+    separate(data, other)
+    foreign = begin(other, **{"lambda": 1e-3})
+    foreign_request = next(r for r in coordinator_step(foreign).requests if "party-1" in r.name)
+    foreign_message = answer(other, foreign_request)
+
+    step = ["party", "step", "--data", own, "--out", tmp_path / "m.h5"]
+    coordinator = ["coordinator", "step", directory]
+    start = ["coordinator", "start", tmp_path / "labels" / "labels.h5", "-o", tmp_path / "new"]
+    short = write_blocks(tmp_path / "short.parts", [np.ones((9, 2)) * 0.1], np.arange(9) % 2.0)
+
+    def refused(code: int, text: str, *arguments: object) -> None:
+        capsys.readouterr()
+        assert run(*arguments) == code, arguments
+        err = capsys.readouterr().err
+        assert text in err
+        assert err.count("\n") == 1
+        assert not (tmp_path / "m.h5").exists()
+        assert not (tmp_path / "new").exists()
+
+    refused(3, "for party-2, but", *step, "--state", home / "state", "--in", requests["party-2"])
+    refused(3, "of another run", *step, "--state", home / "state", "--in", foreign_request)
+    refused(4, "fastadmm-request", *step, "--state", home / "state", "--in", own)
+    refused(3, "align the rows", "party", "step", "--data", short / "party-1.h5", "--state", tmp_path / "s",
+            "--in", first, "--out", tmp_path / "m.h5")  # fmt: skip
+    refused(3, "another run", *coordinator, foreign_message)
+    refused(4, "fastadmm-message", *coordinator, first)
+    refused(6, "coordinator start", "coordinator", "step", tmp_path / "nothing")
+    refused(5, "named twice", *start, "--party", "a", "--party", "A")
+    refused(5, "sharing", *start, "--party", "a", "--loss", "hinge")
+    refused(5, "sharing", *start, "--party", "a", "--regularizer", "l1")
+    refused(5, "convex", *start, "--party", "a", "--loss", "sigmoid")
+    refused(5, "loss", *start, "--party", "a", "--loss", "multinomial")
+
+    assert coordinator_step(directory, messages[:2]).notes[-1].startswith("waiting for party-3")
+    result = coordinator_step(directory, messages)
+    later = next(r for r in result.requests if "party-1" in r.name)
+    refused(6, "state", *step, "--state", tmp_path / "fresh", "--in", later)
+    with h5py.File(later) as file, h5py.File(tmp_path / "bad.h5", "w") as copy:
+        for key, value in file.attrs.items():
+            copy.attrs[key] = value
+        file.copy("calls", copy)
+        copy["calls"][sorted(copy["calls"])[-1]].attrs["call"] = "weights"
+    refused(4, "unknown here", *step, "--state", home / "state", "--in", tmp_path / "bad.h5")
+    answer(tmp_path, later)
+    refused(3, "answered already", *step, "--state", home / "state", "--in", first)
+    shutil.copy(data / "party-2.h5", tmp_path / "p.h5")
+    with h5py.File(tmp_path / "p.h5", "a") as file:
+        file.attrs["name"] = "party-1"
+    refused(3, "not the data", "party", "step", "--data", tmp_path / "p.h5", "--state", home / "state",
+            "--in", later, "--out", tmp_path / "m.h5")  # fmt: skip
+    labels = tmp_path / "labels" / "labels.h5"
+    write_blocks(tmp_path / "e.parts", [np.ones((90, 1))], (np.arange(90) % 2).astype(float))
+    shutil.copy(tmp_path / "e.parts" / "labels.h5", labels)
+    refused(3, "not the labels", *coordinator, *[answer(tmp_path, r) for r in result.requests])
+
+
+def test_commands(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    data = data_of(tmp_path)
+    separate(data, tmp_path)
+    directory = tmp_path / "run"
+    parties = [part for name in NAMES for part in ("--party", name)]
+    options = ["--lambda", "1e-2", "--rounds", "2"]
+    assert (
+        run("coordinator", "start", tmp_path / "labels" / "labels.h5", *parties, "-o", directory, *options)
+        == 0
+    )
+    assert "requests for party-1, party-2, party-3" in capsys.readouterr().out
+    for _ in range(20):
+        code = run("coordinator", "step", directory)
+        if (directory / "result.json").exists():
+            break
+        assert code == 0
+        for request in sorted((directory / "requests").iterdir()):
+            name = request.name.rsplit("-", 1)[0]
+            out = tmp_path / f"{name}-{request.name}"
+            home = tmp_path / name
+            step = ["party", "step", "--data", home / f"{name}.h5", "--state", home / "s"]
+            assert run(*step, "--in", request, "--out", out) == 0
+            assert run("coordinator", "step", directory, out) in (0, 7)
+    assert code == 7  # two rounds are too few to be certified
+    assert (directory / "model" / "model.toml").exists()
+    assert "own part of the model" in capsys.readouterr().out
