@@ -17,14 +17,20 @@ from fastadmm.runs.train import start_run
 
 from run_tools import logged, model_digests, result_of, run, write_blocks
 
-NAMES = ("party-1", "party-2", "party-3")
+NAMES = ("party-1", "party-2")
+
+
+@pytest.fixture(autouse=True)
+def _no_fsync(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Hundreds of small files: what survives a power failure is tested elsewhere.
+    monkeypatch.setattr("fastadmm.store.atomic._fsync", lambda path: None)
 
 
 def data_of(folder: Path, kind: str = "classification", **labels: object) -> Path:
     if kind == "regression":
-        blocks, y, _ = make_vertical_regression(90, (3, 2, 4))
+        blocks, y, _ = make_vertical_regression(90, (3, 4))
         return write_blocks(folder / "d.parts", blocks, y, task=kind)
-    blocks, y, _ = make_vertical_classification(90, (3, 2, 4))
+    blocks, y, _ = make_vertical_classification(90, (3, 4))
     return write_blocks(folder / "d.parts", blocks, y, **labels)
 
 
@@ -86,17 +92,19 @@ def assert_like_in_process(folder: Path, directory: Path, reference: Path) -> No
 
 
 CASES = [
-    pytest.param({"lambda": 1e-3}, "classification", id="subspace"),
-    pytest.param({"lambda": 1e-5, "history": 2, "rounds": 6}, "classification", id="directions are merged"),
-    pytest.param({"scheme": "sharing", "lambda": 1e-2, "rounds": 5}, "classification", id="sharing"),
+    pytest.param({"lambda": 1e-3, "rounds": 3}, "classification", id="subspace"),
+    pytest.param({"lambda": 1e-5, "history": 2, "rounds": 4}, "classification", id="directions are merged"),
+    pytest.param({"scheme": "sharing", "lambda": 1e-2, "rounds": 3}, "classification", id="sharing"),
     pytest.param(
         {"scheme": "gauss-seidel", "lambda": 1e-1, "rounds": 2}, "classification", id="one after the other"
     ),
     pytest.param(
         {"scheme": "sharing", "regularizer": "elastic_net", "lambda": 1e-2, "rounds": 3},
         "classification",
+        marks=pytest.mark.slow,
         id="elastic net",
     ),
+    pytest.param({"lambda": 1e-5}, "classification", marks=pytest.mark.slow, id="subspace to the end"),
     pytest.param({"loss": "squared"}, "regression", marks=pytest.mark.slow, id="squared"),
     pytest.param(
         {"loss": "huber", "lambda": 1e-2, "intercept": False},
@@ -137,7 +145,7 @@ def test_equal_to_the_bit(tmp_path: Path, values: dict, kind: str) -> None:
 
 @pytest.mark.parametrize("scheme", ["subspace", "sharing"])
 def test_repeated_steps_give_the_same_files(tmp_path: Path, scheme: str) -> None:
-    values = {"scheme": scheme, "lambda": 1e-2, "rounds": 3}
+    values = {"scheme": scheme, "lambda": 1e-2, "rounds": 2}
     data = data_of(tmp_path, sample_weight=np.linspace(0.5, 2.0, 90), offset=np.linspace(-1, 1, 90))
     start_run(make_config({"data": str(data), **values}), tmp_path / "reference")
     separate(data, tmp_path / "world")
@@ -166,7 +174,7 @@ def test_a_coordinator_that_lost_its_last_writes_makes_them_again(tmp_path: Path
 def test_only_what_the_scheme_sends_passes(tmp_path: Path) -> None:
     data = data_of(tmp_path)
     separate(data, tmp_path)
-    directory = begin(tmp_path, **{"lambda": 1e-3})
+    directory = begin(tmp_path, **{"lambda": 1e-3, "rounds": 3})
     calls, answers = set(), set()
     with h5py.File(data / "party-1.h5") as file:
         features = file["X"][:] if isinstance(file["X"], h5py.Dataset) else file["X/data"][:]
@@ -234,7 +242,7 @@ def test_mistakes_are_one_line(tmp_path: Path, capsys: pytest.CaptureFixture) ->
     refused(5, "convex", *start, "--party", "a", "--loss", "sigmoid")
     refused(5, "loss", *start, "--party", "a", "--loss", "multinomial")
 
-    assert coordinator_step(directory, messages[:2]).notes[-1].startswith("waiting for party-3")
+    assert coordinator_step(directory, messages[:1]).notes[-1].startswith("waiting for party-2")
     result = coordinator_step(directory, messages)
     later = next(r for r in result.requests if "party-1" in r.name)
     refused(6, "state", *step, "--state", tmp_path / "fresh", "--in", later)
@@ -262,12 +270,12 @@ def test_commands(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     separate(data, tmp_path)
     directory = tmp_path / "run"
     parties = [part for name in NAMES for part in ("--party", name)]
-    options = ["--lambda", "1e-2", "--rounds", "2"]
+    options = ["--lambda", "1e-2", "--rounds", "1"]
     assert (
         run("coordinator", "start", tmp_path / "labels" / "labels.h5", *parties, "-o", directory, *options)
         == 0
     )
-    assert "requests for party-1, party-2, party-3" in capsys.readouterr().out
+    assert "requests for party-1, party-2" in capsys.readouterr().out
     for _ in range(20):
         code = run("coordinator", "step", directory)
         if (directory / "result.json").exists():
@@ -280,6 +288,6 @@ def test_commands(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
             step = ["party", "step", "--data", home / f"{name}.h5", "--state", home / "s"]
             assert run(*step, "--in", request, "--out", out) == 0
             assert run("coordinator", "step", directory, out) in (0, 7)
-    assert code == 7  # two rounds are too few to be certified
+    assert code == 7  # one round is too little to be certified
     assert (directory / "model" / "model.toml").exists()
     assert "own part of the model" in capsys.readouterr().out
