@@ -72,6 +72,7 @@ class RemoteBlock(FeatureBlock):
         self.shape, self.nbytes, self.density = shape, 0, 1.0
 
     def _elsewhere(self, *arguments: Any, **options: Any) -> Any:
+        """Not here: the coordinator holds no features."""
         raise AssertionError("the coordinator holds no features")
 
     product = transposed_products = matrix_product = gram = kernel_gram = column_squares = _elsewhere
@@ -147,7 +148,7 @@ class RemoteDirections(RemoteParty):
     def respond(
         self, gradient: np.ndarray, coefficients: np.ndarray, newton: bool
     ) -> tuple[np.ndarray | None, float]:
-        """See there."""
+        """Arguments and results as of the party itself."""
         answer = self.ask("respond", gradient=gradient, coefficients=coefficients, newton=bool(newton))
         message = self.vector(answer, "message") if "message" in answer else None
         return message, self.number(answer, "squared_residual")
