@@ -347,7 +347,8 @@ class _Server:
     ) -> dict[str, Any]:
         data = self.data
         weights = self.party.weights if coefficients is None else self.party.weights(self._own(coefficients))
-        model = PartyModel(data.name, weights, list(data.feature_names), data.transform)
+        names = list(data.feature_names)
+        model = PartyModel(data.name, weights, names, data.transform, encoder=data.encoder)
         path = self.state / f"{data.name}.h5"
         write_party_model(path, model, version=version, model_id=model_id, privacy_line=privacy)
         return {"mean": float(mean_contribution(self.party.block, weights, self.engine))}
