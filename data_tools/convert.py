@@ -287,7 +287,20 @@ def check_format_options(
     kind: str, label: str | None, drop: Sequence[str], header: bool, separator: str, zero_based: bool,
     x_key: str | None, y_key: str | None,
 ) -> None:  # fmt: skip
-    """Refuse options that would have no effect."""
+    """Refuse options that would have no effect.
+
+    Parameters
+    ----------
+    kind : {"libsvm", "csv", "npz"}
+        Format of the source.
+    label, drop, header, separator, zero_based, x_key, y_key
+        As for :func:`convert`.
+
+    Raises
+    ------
+    ConfigError
+        Naming the option and the format it belongs to.
+    """
     owners = {
         "--label": ("csv", label is not None),
         "--drop": ("csv", bool(drop)),

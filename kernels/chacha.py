@@ -80,7 +80,17 @@ def _twenty_rounds(s):
 
 @inline
 def chacha_group(key, nonce, counter, words):
-    """Sixteen consecutive blocks of the keystream, for kernels; see :func:`chacha_blocks`."""
+    """Write sixteen consecutive blocks of the keystream, for kernels; see :func:`chacha_blocks`.
+
+    Parameters
+    ----------
+    key : ndarray of uint32, shape (8,)
+    nonce : ndarray of uint32, shape (3,)
+    counter : int
+        Number of the first block.
+    words : ndarray of uint32, shape (16, 16)
+        Output: words of a block by blocks.
+    """
     k0, k1, k2, k3, k4, k5, k6, k7 = key[0], key[1], key[2], key[3], key[4], key[5], key[6], key[7]
     n0, n1, n2 = nonce[0], nonce[1], nonce[2]
     for lane in range(LANES):

@@ -320,7 +320,7 @@ CASES = [
     case("missing chunks", edit(D, missing_chunks), F, D, "'X'", "chunks are missing"),
     case("huge shape", edit(D, huge_shape), F, D, "'X'", "chunks are missing"),
     # root of a party's file
-    case("newer party", attr(D, "/", "encoding-version", "1.1"), F, D, "encoding-version", "upgrade"),
+    case("newer party", attr(D, "/", "encoding-version", "1.2"), F, D, "encoding-version", "upgrade"),
     case("party type absent", drop_attr(D, "/", "encoding-type"), F, D, "encoding-type"),
     case("party type number", attr(D, "/", "encoding-type", 3), F, D, "encoding-type"),
     case("party version absent", drop_attr(D, "/", "encoding-version"), F, D, "encoding-version"),
