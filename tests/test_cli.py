@@ -241,7 +241,7 @@ def test_help_is_light() -> None:
 
 
 def test_help_is_fast() -> None:
-    """Under 0.3 s: in processor time, because others may use the machine, and against Python alone."""
+    """Processor time against that of the command line's own library: machines differ, and slow down."""
 
     def seconds(program: str, *arguments: str) -> float:
         times = []
@@ -253,7 +253,7 @@ def test_help_is_fast() -> None:
         return min(times)
 
     program = "from fastadmm.cli.app import main; main()"
-    assert seconds(program, "--help") - seconds("pass") <= 0.3
+    assert seconds(program, "--help") <= 3.0 * seconds("import typer.rich_utils, rich.markdown")
 
 
 # --- usage ------------------------------------------------------------------------------------------------
