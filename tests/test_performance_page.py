@@ -110,6 +110,7 @@ def test_compare_reads_what_pytest_benchmark_writes(tmp_path: Path) -> None:
     assert compare(old, tmp_path / "absent").returncode == 2
 
 
+@pytest.mark.slow
 def test_quick_run(tmp_path: Path) -> None:
     """The scripts themselves, on small problems: fits with every installed peer, rounds, bandwidth."""
     out = tmp_path / "quick.json"

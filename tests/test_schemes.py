@@ -150,6 +150,7 @@ def test_a_scheme_that_converges_is_not_called_divergent(scheme):
     assert result.status is Status.CONVERGED
 
 
+@pytest.mark.slow
 def test_jacobi_diverges_on_the_gisette_like_data(shared_data):
     with np.load(shared_data / "gisette_like.npz") as data:
         matrix, y = data["X_train"] / 1000.0, (data["y_train"] > 0).astype(float)
