@@ -4,9 +4,9 @@ r"""Minimise the true objective over the span of all messages so far.
 
 Rows of V are messages :math:`D_m d` of orthonormal directions d, so the
 regulariser of the weights is that of the coefficients. Newton's method, with a
-Hessian that is kept while its steps contract (the *chord* method: each step is
-then one pass over V, not K): whether they do is measured at every step, and
-where a step does not decrease the objective enough even with the Hessian of
+Hessian that is kept while its steps contract (the *chord* method, corrected by
+secants: each step is then one pass over V, not K): whether they do is measured
+at every step, and where a step does not decrease the objective enough even with the Hessian of
 its own point (losses with flat pieces, exponentials), the minimiser along its
 direction is found instead, by the root of the derivative.
 """

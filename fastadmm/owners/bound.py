@@ -73,10 +73,6 @@ class Bound:
             return math.inf
         return self.xi * (1.0 - (n_parameters + 8) * 2.0**-52)
 
-    def row_euclidean(self) -> float:
-        """A bound on the l2 norm of ``[x, 1]``; the l1 norm is never smaller than the l2 norm."""
-        return self.row_norm
-
     def describe(self) -> str:
         """One sentence for people."""
         norm = "l2" if self.euclidean else "l1"
