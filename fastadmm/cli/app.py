@@ -51,6 +51,7 @@ COMMANDS: tuple[str, ...] = (
     "import",
     "card",
     "report",
+    "compare",
     "forecast",
     "privacy",
     "audit",

@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
+from fastadmm.reports.compare_page import write_comparison
+from fastadmm.reports.comparison import RunComparison, compare_runs
 from fastadmm.reports.html import write_report
 from fastadmm.reports.records import History, RunRecords, read_records
 
-__all__ = ["History", "RunRecords", "read_records", "write_report"]
+__all__ = [
+    "History",
+    "RunComparison",
+    "RunRecords",
+    "compare_runs",
+    "read_records",
+    "write_comparison",
+    "write_report",
+]

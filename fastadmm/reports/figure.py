@@ -11,13 +11,16 @@ import io
 import math
 import re
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from itertools import pairwise
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from fastadmm.errors import ConfigError
+from fastadmm.store.atomic import atomic_file, shown
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -25,6 +28,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 INSTALL_HINT = 'the report needs matplotlib and jinja2: pip install "fastadmm[report]"'
+
+#: Endings of pictures in files of their own.
+FILE_SUFFIXES = (".svg", ".png", ".pdf")
 
 #: Points per line in a figure; more cannot be seen and make the page heavy.
 MAX_POINTS = 2000
@@ -230,19 +236,11 @@ def render(key: str, draw: Callable[[Figure], None], *, wide: bool = False, heig
     ConfigError
         Matplotlib is not installed.
     """
-    try:
-        import matplotlib
+    with _drawing():
         from matplotlib.figure import Figure
         from matplotlib.layout_engine import ConstrainedLayoutEngine
-    except ImportError as error:
-        raise ConfigError(INSTALL_HINT) from error
-    # rc_context restores the settings of the program that called us. ``Figure`` without pyplot
-    # keeps no registry of open figures and needs no display.
-    with warnings.catch_warnings(), matplotlib.rc_context():
-        # The browser has the glyphs that matplotlib's own font lacks.
-        warnings.filterwarnings("ignore", message="Glyph .* missing from font", category=UserWarning)
-        matplotlib.rcdefaults()
-        matplotlib.rcParams.update(STYLE)
+
+        # ``Figure`` without pyplot keeps no registry of open figures and needs no display.
         figure = Figure(
             figsize=(10.6 if wide else 5.2, height), layout=ConstrainedLayoutEngine(w_pad=0.06, wspace=0.06)
         )
@@ -255,6 +253,68 @@ def render(key: str, draw: Callable[[Figure], None], *, wide: bool = False, heig
             transparent=True,
         )
     return _inline(text.getvalue(), key)
+
+
+def write_figure(
+    path: Path, draw: Callable[[Figure], None], *, width: float = 10.0, height: float = 6.0
+) -> Path:
+    """Draw a figure into a file of its own, on white.
+
+    Parameters
+    ----------
+    path : Path
+        Ends in .svg, .png or .pdf; replaced, never left half-written.
+    draw : callable
+        Receives the empty matplotlib figure and fills it.
+    width, height : float
+        In inches.
+
+    Returns
+    -------
+    Path
+
+    Raises
+    ------
+    ConfigError
+        Another ending, or matplotlib is not installed.
+    StorageError
+        The file cannot be written.
+    """
+    suffix = path.suffix.lower()
+    if suffix not in FILE_SUFFIXES:
+        raise ConfigError(f"{shown(path)}: a plot ends in {', '.join(FILE_SUFFIXES)}")
+    with _drawing() as matplotlib:
+        from matplotlib.figure import Figure
+
+        # Letters as outlines: a picture in a file has no page that brings the font.
+        matplotlib.rcParams["svg.fonttype"] = "path"
+        figure = Figure(figsize=(width, height), layout="constrained", facecolor="white")
+        draw(figure)
+        nothing = {".svg": ("Date", "Creator"), ".pdf": ("CreationDate", "Creator", "Producer")}
+        with atomic_file(path) as temporary:
+            figure.savefig(
+                temporary,
+                format=suffix[1:],
+                dpi=160,
+                facecolor="white",
+                metadata=dict.fromkeys(nothing.get(suffix, ("Software",))),
+            )
+    return path
+
+
+@contextmanager
+def _drawing() -> Iterator[Any]:
+    """Our style within, the settings of the program that called us afterwards."""
+    try:
+        import matplotlib
+    except ImportError as error:
+        raise ConfigError(INSTALL_HINT) from error
+    with warnings.catch_warnings(), matplotlib.rc_context():
+        # A browser has the glyphs that matplotlib's own font lacks; a file shows a box.
+        warnings.filterwarnings("ignore", message="Glyph .* missing from font", category=UserWarning)
+        matplotlib.rcdefaults()
+        matplotlib.rcParams.update(STYLE)
+        yield matplotlib
 
 
 def _inline(svg: str, key: str) -> str:

@@ -22,7 +22,7 @@ from fastadmm.store.atomic import atomic_file, shown
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["write_report"]
+__all__ = ["write_page", "write_report"]
 
 #: Rounds in the table at the end of the page.
 LAST_ROUNDS = 10
@@ -58,13 +58,29 @@ def write_report(run_dir: str | Path, out: str | Path | None = None) -> Path:
     if target.suffix.lower() not in (".html", ".htm"):
         # Also keeps `-o RUN/rounds.jsonl` from destroying the run.
         raise ConfigError(f"{shown(target)}: a report is an HTML page; choose a name that ends in .html")
-    page = _render(read_records(run_dir))
-    with atomic_file(target) as temporary:
-        temporary.write_text(page, encoding="utf-8", newline="\n")
+    write_page(target, "report.html.j2", _context(read_records(run_dir)))
     return target
 
 
-def _render(records: RunRecords) -> str:
+def write_page(target: Path, template: str, context: dict[str, Any]) -> None:
+    """Fill a template of this package into a page.
+
+    Parameters
+    ----------
+    target : Path
+        Replaced, never left half-written.
+    template : str
+        File name of the template.
+    context : dict
+        Its variables; every text among them is escaped.
+
+    Raises
+    ------
+    ConfigError
+        Jinja is not installed.
+    StorageError
+        The page cannot be written.
+    """
     try:
         import jinja2
     except ImportError as error:
@@ -77,8 +93,9 @@ def _render(records: RunRecords) -> str:
         lstrip_blocks=True,
     )
     # A file may hold half a surrogate pair (JSON's \ud800), which has no UTF-8.
-    page = environment.get_template("report.html.j2").render(_context(records))
-    return page.encode("utf-8", "replace").decode("utf-8")
+    page = environment.get_template(template).render(context).encode("utf-8", "replace").decode("utf-8")
+    with atomic_file(target) as temporary:
+        temporary.write_text(page, encoding="utf-8", newline="\n")
 
 
 def _context(records: RunRecords) -> dict[str, Any]:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from fastadmm.reports.records import History
 
-__all__ = ["Plot", "calibration_plot", "history_plots", "metric_label"]
+__all__ = ["Plot", "calibration_plot", "history_plots", "metric_label", "safe_label"]
 
 #: Parties with a line and a bar of their own; the ones with the largest weights are shown.
 MAX_PARTIES = 12
@@ -330,7 +330,7 @@ def _weights(history: History, party_names: Sequence[str]) -> Plot | None:
     final = norms[present[-1]]
     largest = np.argsort(-np.nan_to_num(final, nan=-1.0), kind="stable")[:MAX_PARTIES]
     shown = np.sort(largest)  # parties stay in their own order
-    names = [_label(party_names[m]) for m in shown]
+    names = [safe_label(party_names[m]) for m in shown]
     style = [
         {
             "color": SERIES_COLOURS[k % len(SERIES_COLOURS)],
@@ -421,11 +421,22 @@ def metric_label(name: str) -> str:
     str
     """
     known = {"auc": "AUC", "rmse": "RMSE", "mae": "MAE", "r2": "R²", "brier": "Brier score"}
-    return known.get(name) or _label(name.replace("_", " "), 40)
+    return known.get(name) or safe_label(name.replace("_", " "), 40)
 
 
-def _label(name: str, limit: int = 22) -> str:
-    """A name that is safe and short enough for a figure."""
+def safe_label(name: str, limit: int = 22) -> str:
+    """Return a name that is safe and short enough for a figure.
+
+    Parameters
+    ----------
+    name : str
+    limit : int
+        Most characters.
+
+    Returns
+    -------
+    str
+    """
     clean = "".join(
         c if unicodedata.category(c) not in ("Cc", "Cs") else "\N{REPLACEMENT CHARACTER}" for c in name
     )

@@ -123,6 +123,8 @@ def read_records(run_dir: str | Path) -> RunRecords:
         raise StorageError(
             f"{shown(path)}: no such run directory; pass the directory that `fastadmm train -o` wrote"
         )
+    if (path / "owners-run.toml").exists():
+        raise StorageError(f"{shown(path)}: a run of `fastadmm owners train`, which has other records")
     known = [path / name for name in ("run.toml", "rounds.jsonl", "result.json")]
     if not any(file.exists() for file in known):
         raise StorageError(

@@ -1,0 +1,182 @@
+"""A comparison of runs as rows of text, and as page, picture, table or document."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fastadmm.errors import ConfigError
+from fastadmm.reports.compare_plot import MAX_RUNS, curve_kinds, draw_comparison, picture_height
+from fastadmm.reports.figure import FILE_SUFFIXES, render, write_figure
+from fastadmm.reports.html import write_page
+from fastadmm.reports.numbers import NONE, format_duration, format_number, round_up
+from fastadmm.reports.plots import Plot, metric_label
+from fastadmm.store.atomic import atomic_file, shown
+
+if TYPE_CHECKING:
+    from fastadmm.reports.comparison import ComparedRun, RunComparison
+
+__all__ = ["comparison_rows", "write_comparison"]
+
+_STATUS = {
+    "converged": "certified",
+    "max_rounds": "round limit",
+    "time_limit": "time limit",
+}
+
+
+def comparison_rows(comparison: RunComparison) -> list[tuple[str, list[tuple[str, list[str]]]]]:
+    """Headed groups of rows: a label and one text per run.
+
+    Parameters
+    ----------
+    comparison : RunComparison
+
+    Returns
+    -------
+    list of (str, list of (str, list of str))
+        "Result", "Metrics" and "Settings that differ"; groups without rows are left out.
+    """
+    runs = comparison.runs
+
+    def row(label: str, texts: list[str]) -> tuple[str, list[str]]:
+        return label, texts
+
+    def gap(run: ComparedRun) -> str:
+        return format_number(run.gap if run.gap is None else round_up(run.gap), 3)
+
+    result = [
+        row("status", [_STATUS.get(run.status, run.status) for run in runs]),
+        row("data", [run.data or NONE for run in runs]),
+        row("rounds", [format_number(run.rounds) for run in runs]),
+        row("time", [format_duration(run.seconds) for run in runs]),
+        row("objective", [format_number(run.objective, 7, zeros=True) for run in runs]),
+        row("relative gap", [gap(run) for run in runs]),
+        row("stationarity", [format_number(run.stationarity, 3) for run in runs]),
+        row("ε spent", [_epsilon(run) for run in runs]),
+    ]
+    optional = ("stationarity", "relative gap", "ε spent")
+    result = [r for r in result if r[0] not in optional or any(text != NONE for text in r[1])]
+    tested, evaluated = comparison.metric_names()
+    metrics = [
+        row(f"test {metric_label(name)}", [_metric(run.test.get(name)) for run in runs]) for name in tested
+    ]
+    if evaluated:
+        metrics.append(row("evaluated on", [run.evaluated_on or NONE for run in runs]))
+    metrics += [
+        row(f"evaluated {metric_label(name)}", [_metric(run.evaluation.get(name)) for run in runs])
+        for name in evaluated
+    ]
+    settings = [
+        row(name, [_setting(run.settings.get(name)) for run in runs]) for name in comparison.differing
+    ]
+    groups = [("Result", result), ("Metrics", metrics), ("Settings that differ", settings)]
+    return [(title, rows) for title, rows in groups if rows]
+
+
+def write_comparison(comparison: RunComparison, out: str | Path) -> Path:
+    """Write a comparison; the ending of the name says as what.
+
+    Parameters
+    ----------
+    comparison : RunComparison
+        From :func:`fastadmm.reports.compare_runs`.
+    out : path
+        ``.html`` or ``.htm`` (page with tables and picture), ``.png``, ``.svg`` or ``.pdf`` (picture),
+        ``.csv`` (one line per run), ``.json`` (everything but the curves). An existing file is
+        replaced, never left half-written.
+
+    Returns
+    -------
+    Path
+
+    Raises
+    ------
+    ConfigError
+        Another ending, or matplotlib or Jinja are not installed.
+    StorageError
+        The file cannot be written.
+    """
+    path = Path(out)
+    suffix = path.suffix.lower()
+    if suffix in (".html", ".htm"):
+        write_page(path, "compare.html.j2", _context(comparison))
+    elif suffix in FILE_SUFFIXES:
+        write_figure(
+            path, lambda figure: draw_comparison(figure, comparison), height=picture_height(comparison)
+        )
+    elif suffix in (".csv", ".json"):
+        text = (
+            comparison.to_csv()
+            if suffix == ".csv"
+            else json.dumps(comparison.to_json(), indent=2, allow_nan=False) + "\n"
+        )
+        with atomic_file(path) as temporary:
+            temporary.write_text(text, encoding="utf-8", newline="\n")
+    else:
+        endings = ", ".join((".html", ".csv", ".json", *FILE_SUFFIXES))
+        raise ConfigError(f"{shown(path)}: a comparison ends in {endings}")
+    return path
+
+
+def _context(comparison: RunComparison) -> dict[str, Any]:
+    names = [run.name for run in comparison.runs]
+    title = ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
+    plot = Plot(
+        key="comparison",
+        title="Gap and objective",
+        caption="Logarithmic scale where the values span decades. "
+        + (
+            "All runs minimise the same function of the same data, so the objective is drawn as its "
+            "distance from the best lower bound that any of them proved."
+            if comparison.lower_bound is not None
+            else "The objectives are not of one problem: see the notes above."
+            if not comparison.same_problem
+            else ""
+        )
+        + (f" The first {MAX_RUNS} of {len(names)} runs are drawn." if len(names) > MAX_RUNS else ""),
+        alt="; ".join(
+            f"{run.name}: gap {format_number(run.gap, 3)} after {format_number(run.rounds)} rounds and "
+            f"{format_duration(run.seconds)}, objective {format_number(run.objective, 7)}"
+            for run in comparison.runs
+        ),
+        svg=render(
+            "comparison",
+            lambda figure: draw_comparison(figure, comparison),
+            wide=True,
+            height=picture_height(comparison) if curve_kinds(comparison) else 1.0,
+        ),
+        wide=True,
+    )
+    return {
+        "title": title,
+        "n_runs": len(names),
+        "notes": comparison.notes,
+        "sections": [
+            {"title": title, "header": ["", *names], "rows": [[label, *texts] for label, texts in rows]}
+            for title, rows in comparison_rows(comparison)
+        ],
+        "plot": plot,
+    }
+
+
+def _epsilon(run: ComparedRun) -> str:
+    if run.epsilon is None:
+        return NONE
+    if run.epsilon == math.inf:
+        return "∞"
+    return f"{format_number(run.epsilon)} (δ {format_number(run.delta)})"
+
+
+def _metric(value: float | None) -> str:
+    return format_number(value, 5, zeros=True)
+
+
+def _setting(value: Any) -> str:
+    if value is None:
+        return NONE
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return f"{value:g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,390 @@
+"""Several runs side by side: what was asked for, what came out, and what may be compared.
+
+Two objectives mean the same only where the runs minimise the same function of the same data, and
+two test metrics only where they were measured on the same samples. The comparison says where that
+does not hold.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fastadmm.errors import ConfigError
+from fastadmm.reports.records import RunRecords, read_records
+from fastadmm.store.atomic import shown
+
+if TYPE_CHECKING:
+    from fastadmm.reports.records import History
+
+__all__ = ["ComparedRun", "RunComparison", "compare_runs"]
+
+#: Settings of what is minimised; all others only say how.
+OBJECTIVE_KEYS = ("loss", "lambda", "regularizer", "l1_ratio", "constraint", "intercept")
+
+#: Settings that hold paths; their last part is what a reader knows.
+_PATHS = ("data", "test", "ledger")
+
+_NO_PRIVACY = {"privacy.mode": "none"}
+
+#: Letter of what a run does not record.
+_UNKNOWN = "?"
+
+
+@dataclass(frozen=True)
+class ComparedRun:
+    """One run of a comparison.
+
+    Attributes
+    ----------
+    name : str
+        Unique among the runs compared: the directory's name, with as many of its parents as it takes.
+    path : Path
+    status : str
+        As in ``result.json``; ``"not finished"`` without one.
+    settings : dict
+        The flat configuration, without provenance.
+    rounds : int or None
+    seconds : float or None
+    objective, gap, stationarity : float or None
+        Of the final model, else of the last logged round.
+    epsilon : float or None
+        What a party's releases cost at ``delta``: infinite where nothing is guaranteed, None where
+        privacy was not asked for.
+    delta : float or None
+    test : dict of str to float
+        Metrics of the last logged round on the run's test partition.
+    evaluation : dict of str to float
+        Metrics of ``fastadmm evaluate``.
+    evaluated_on : str
+        Name of the partition that was evaluated; empty for none.
+    data, labels, rows, test_data : str
+        Letters: runs with one letter have it in common (features, labels, row ids, test partition). "?"
+        where the run does not say.
+    history : History
+    """
+
+    name: str
+    path: Path
+    status: str
+    settings: dict[str, Any]
+    rounds: int | None
+    seconds: float | None
+    objective: float | None
+    gap: float | None
+    stationarity: float | None
+    epsilon: float | None
+    delta: float | None
+    test: dict[str, float]
+    evaluation: dict[str, float]
+    evaluated_on: str
+    data: str
+    labels: str
+    rows: str
+    test_data: str
+    history: History
+
+    def to_json(self) -> dict[str, Any]:
+        """The run as plain values; what is infinite is written ``"inf"``."""
+        names = ("name", "status", "rounds", "seconds", "objective", "gap", "stationarity", "delta")
+        return {
+            **{name: getattr(self, name) for name in names},
+            "epsilon": "inf" if self.epsilon == math.inf else self.epsilon,
+            "path": str(self.path),
+            "settings": self.settings,
+            "test": self.test,
+            "evaluation": self.evaluation,
+            "evaluated_on": self.evaluated_on,
+            "same": {"data": self.data, "rows": self.rows, "labels": self.labels, "test": self.test_data},
+        }
+
+
+@dataclass(frozen=True)
+class RunComparison:
+    """Several runs and what distinguishes them.
+
+    Attributes
+    ----------
+    runs : list of ComparedRun
+        In the order given.
+    differing : list of str
+        Settings that are not the same in all runs, in the order of the configuration.
+    notes : list of str
+        What may not be compared, and why: whole sentences.
+    same_problem : bool
+        Whether all runs minimise the same function of the same data.
+    lower_bound : float or None
+        Where they do: the largest objective that is proved to be out of reach, from all rounds of all runs.
+    """
+
+    runs: list[ComparedRun]
+    differing: list[str]
+    notes: list[str] = field(default_factory=list)
+    same_problem: bool = False
+    lower_bound: float | None = None
+
+    def metric_names(self) -> tuple[list[str], list[str]]:
+        """Names of test metrics and of evaluated metrics that at least one run has."""
+        tested = dict.fromkeys(name for run in self.runs for name in run.test)
+        evaluated = dict.fromkeys(name for run in self.runs for name in run.evaluation)
+        return list(tested), list(evaluated)
+
+    def to_json(self) -> dict[str, Any]:
+        """The whole comparison as plain values, without the curves."""
+        return {
+            "runs": [run.to_json() for run in self.runs],
+            "differing": self.differing,
+            "notes": self.notes,
+            "same_problem": self.same_problem,
+            "lower_bound": self.lower_bound,
+        }
+
+    def to_csv(self) -> str:
+        """One line per run: results, metrics and the settings that differ."""
+        tested, evaluated = self.metric_names()
+        plain = ("name", "status", "rounds", "seconds", "objective", "gap", "stationarity", "epsilon")
+        plain += ("delta", "data")
+        text = io.StringIO()
+        writer = csv.writer(text, lineterminator="\n")
+        header = [*plain, *(f"test_{name}" for name in tested), *(f"evaluation_{name}" for name in evaluated)]
+        writer.writerow([*header, *(f"setting_{name}" for name in self.differing)])
+        for run in self.runs:
+            cells: list[Any] = [getattr(run, name) for name in plain]
+            cells += [run.test.get(name) for name in tested]
+            cells += [run.evaluation.get(name) for name in evaluated]
+            cells += [run.settings.get(name) for name in self.differing]
+            writer.writerow(["" if cell is None else cell for cell in cells])
+        return text.getvalue()
+
+
+def compare_runs(paths: Sequence[str | Path]) -> RunComparison:
+    """Read several runs and find out what they have in common.
+
+    Parameters
+    ----------
+    paths : sequence of path
+        Run directories written by ``fastadmm train``, finished or not; at least two.
+
+    Returns
+    -------
+    RunComparison
+
+    Raises
+    ------
+    ConfigError
+        Fewer than two runs, or one of them twice.
+    StorageError
+        A directory does not exist or is not a run.
+    FormatError
+        A file of a run is damaged.
+    """
+    directories = [Path(path) for path in paths]
+    if len(directories) < 2:
+        raise ConfigError("compare: give at least two run directories")
+    resolved = [path.resolve() for path in directories]
+    for k, path in enumerate(resolved):
+        if path in resolved[:k]:
+            raise ConfigError(f"compare: {shown(directories[k])} is given twice")
+    records = [read_records(path) for path in directories]
+    letters = {
+        key: _letters([_provenance(record, key) for record in records])
+        for key in ("content", "row_digest", "labels", "test")
+    }
+    runs = [
+        _compared(record, name, {key: letters[key][k] for key in letters})
+        for k, (record, name) in enumerate(zip(records, _names(resolved)))
+    ]
+    differing = _differing(runs)
+    same_data = all(_one([getattr(run, key) for run in runs]) for key in ("data", "rows", "labels"))
+    same_problem = same_data and not set(OBJECTIVE_KEYS) & set(differing)
+    return RunComparison(
+        runs,
+        differing,
+        _notes(runs, records, differing, same_data),
+        same_problem,
+        _lower_bound(runs) if same_problem else None,
+    )
+
+
+def _compared(records: RunRecords, name: str, letters: dict[str, str]) -> ComparedRun:
+    result, history = records.result or {}, records.history
+
+    def number(key: str) -> float | None:
+        value = result.get(key) if records.result is not None else None
+        if records.result is None and len(history):
+            value = float(history.series[key][-1])
+        return value if value is not None and math.isfinite(value) else None
+
+    rounds = result.get("rounds")
+    if rounds is None and len(history):
+        rounds = int(history.round[-1])
+    privacy = records.privacy
+    private = privacy is not None and privacy.mode != "none"
+    evaluation = records.evaluation or {}
+    return ComparedRun(
+        name=name,
+        path=records.path,
+        status=str(result.get("status") or "not finished"),
+        settings={**_flat(records.config), **(_NO_PRIVACY if not private else {})},
+        rounds=rounds,
+        seconds=number("seconds"),
+        objective=number("objective"),
+        gap=number("gap"),
+        stationarity=number("stationarity"),
+        epsilon=privacy.epsilon if privacy is not None and private else None,
+        delta=privacy.delta if privacy is not None and private else None,
+        test={key: float(column[-1]) for key, column in history.test.items() if np.isfinite(column[-1])},
+        evaluation={
+            key: float(value)
+            for key, value in evaluation.get("metrics", {}).items()
+            if isinstance(value, int | float) and not isinstance(value, bool)
+        },
+        evaluated_on=str(evaluation.get("data") or ""),
+        data=letters["content"],
+        rows=letters["row_digest"],
+        labels=letters["labels"],
+        test_data=letters["test"],
+        history=history,
+    )
+
+
+def _flat(config: dict[str, Any]) -> dict[str, Any]:
+    """Settings by name, tables joined by dots; paths by their last part."""
+    flat: dict[str, Any] = {}
+    for key, value in config.items():
+        if key == "provenance":
+            continue
+        if isinstance(value, dict):
+            flat |= {f"{key}.{inner}": item for inner, item in _flat(value).items()}
+        elif key in _PATHS and isinstance(value, str):
+            flat[key] = Path(value).name
+        else:
+            flat[key] = value
+    return flat
+
+
+def _names(paths: list[Path]) -> list[str]:
+    """Shortest ends of the paths that tell them apart."""
+    for depth in range(1, max(len(path.parts) for path in paths) + 1):
+        names = ["/".join(path.parts[-depth:]) for path in paths]
+        if len(set(names)) == len(names):
+            return names
+    return [str(path) for path in paths]
+
+
+def _provenance(records: RunRecords, key: str) -> Any:
+    provenance = records.config.get("provenance")
+    value = provenance.get(key) if isinstance(provenance, dict) else None
+    # A run without a test partition has none to differ from.
+    return "none" if key == "test" and value is None and provenance is not None else value
+
+
+def _letters(values: list[Any]) -> list[str]:
+    """A letter for every distinct value; "?" for what is not known."""
+    known: list[Any] = []
+    letters = []
+    for value in values:
+        if value is None:
+            letters.append(_UNKNOWN)
+        elif value == "none":
+            letters.append("")
+        else:
+            if value not in known:
+                known.append(value)
+            letters.append(_letter(known.index(value)))
+    return letters
+
+
+def _letter(k: int) -> str:
+    return chr(65 + k) if k < 26 else f"{_letter(k // 26 - 1)}{chr(65 + k % 26)}"
+
+
+def _one(letters: list[str]) -> bool:
+    return len(set(letters)) == 1 and letters[0] != _UNKNOWN
+
+
+def _differing(runs: list[ComparedRun]) -> list[str]:
+    keys = dict.fromkeys(key for run in runs for key in run.settings)
+    private = [run for run in runs if run.settings["privacy.mode"] != "none"]
+
+    def differs(key: str) -> bool:
+        # A run without privacy has no noise to set; that its settings are unset says nothing more.
+        only = key.startswith("privacy.") and key not in ("privacy.mode", "privacy.epsilon", "privacy.delta")
+        among = [run.settings.get(key) for run in (private if only else runs)]
+        return any(value != among[0] for value in among[1:])
+
+    return [key for key in keys if differs(key)]
+
+
+def _groups(runs: list[ComparedRun], attribute: str) -> str:
+    """Which runs share a letter, in words: ``A: one, two; B: three``."""
+    letters = dict.fromkeys(getattr(run, attribute) for run in runs)
+    return "; ".join(
+        f"{letter or 'none'}: {', '.join(run.name for run in runs if getattr(run, attribute) == letter)}"
+        for letter in letters
+    )
+
+
+def _notes(
+    runs: list[ComparedRun], records: list[RunRecords], differing: list[str], same_data: bool
+) -> list[str]:
+    notes = []
+    unknown = [run.name for run in runs if _UNKNOWN in (run.data, run.rows, run.labels)]
+    if unknown:
+        notes.append(f"Data unknown: {', '.join(unknown)} do not record digests of their data.")
+    elif not same_data:
+        if not _one([run.rows for run in runs]):
+            what = "The runs were trained on different rows (digests differ)"
+            groups = _groups(runs, "rows")
+        elif not _one([run.labels for run in runs]):
+            what = "The runs were trained on the same rows with different labels or weights (digests differ)"
+            groups = _groups(runs, "labels")
+        else:
+            what = (
+                "The runs were trained on the same rows and labels with different features, "
+                "scaling or parties (digests differ)"
+            )
+            groups = _groups(runs, "data")
+        notes.append(f"{what}: {groups}.")
+    objective = [key for key in differing if key in OBJECTIVE_KEYS]
+    if not same_data:
+        notes.append("Objectives are not comparable: they are of different data.")
+    elif objective:
+        verb = "differs" if len(objective) == 1 else "differ"
+        notes.append(f"Objectives are not comparable: {', '.join(objective)} {verb}.")
+    if len({run.test_data for run in runs if run.test}) > 1:
+        notes.append(
+            "Test metrics are not comparable: the test partitions differ (digests differ): "
+            f"{_groups(runs, 'test_data')}."
+        )
+    evaluated = {run.evaluated_on for run in runs if run.evaluation}
+    if len(evaluated) > 1:
+        notes.append(f"The runs were evaluated on different partitions: {', '.join(sorted(evaluated))}.")
+    machines = [_machine(record) for record in records]
+    changed = [key for key in machines[0] if any(m[key] != machines[0][key] for m in machines[1:])]
+    if changed:
+        notes.append(f"Seconds are not comparable: other {', '.join(changed)}.")
+    open_runs = [run.name for run in runs if run.status == "not finished"]
+    if open_runs:
+        notes.append(f"Not finished: {', '.join(open_runs)}; the last logged round is shown.")
+    return notes
+
+
+def _machine(records: RunRecords) -> dict[str, Any]:
+    keys = ("processor", "threads", "fastadmm")
+    return {key: records.environment.get(key) for key in keys}
+
+
+def _lower_bound(runs: list[ComparedRun]) -> float | None:
+    """Best proved lower bound of the objective, over all rounds of all runs."""
+    bounds = [run.history.series["objective"] - run.history.series["gap_absolute"] for run in runs]
+    values = np.concatenate(bounds)
+    values = values[np.isfinite(values)]
+    return float(values.max()) if values.size else None

@@ -1,0 +1,207 @@
+"""Several runs side by side: every number is the runs' own, and what may not be compared is named."""
+
+from __future__ import annotations
+
+import csv
+import json
+import shutil
+import xml.etree.ElementTree as ET
+from pathlib import Path
+
+import numpy as np
+import pytest
+from fastadmm.data_tools.synthetic import make_vertical_classification
+from fastadmm.errors import ConfigError, FormatError, StorageError
+from fastadmm.reports import compare_runs, write_comparison
+from fastadmm.runs.config import make_config
+from fastadmm.runs.evaluate import evaluate_partition
+from fastadmm.runs.train import start_run
+
+from run_tools import result_of, run, write_blocks, write_problem
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory) -> Path:
+    """Runs that differ in one thing each."""
+    home = tmp_path_factory.mktemp("compare")
+    write_problem(home / "a.parts")
+    write_problem(home / "b.parts", seed=5)
+    blocks, y, _ = make_vertical_classification(300, (4, 6, 3))
+    write_blocks(home / "split.parts", [blocks[0], np.hstack(blocks[1:])], y)
+    write_blocks(home / "flipped.parts", blocks, 1.0 - y)
+    write_problem(home / "t.parts", n=80, seed=9)
+    for name, data, options in (
+        ("one", "a", {"test": str(home / "t.parts")}),
+        ("sharing", "a", {"test": str(home / "t.parts"), "scheme": "sharing"}),
+        ("lambda", "a", {"lambda": 1e-2}),
+        ("other", "b", {}),
+        ("split", "split", {}),
+        ("flipped", "flipped", {}),
+    ):
+        start_run(make_config({"data": str(home / f"{data}.parts"), **options}), home / name)
+    evaluate_partition(home / "one", home / "t.parts")
+    return home
+
+
+def test_numbers_are_the_runs_own(place: Path) -> None:
+    comparison = compare_runs([place / "one", place / "sharing"])
+    assert [r.name for r in comparison.runs] == ["one", "sharing"]
+    for compared in comparison.runs:
+        result = result_of(compared.path)
+        for key in ("rounds", "seconds", "objective", "gap", "status"):
+            assert getattr(compared, key) == result[key], key
+        assert compared.test == result["test"]
+        assert compared.epsilon is None
+    assert comparison.differing == ["scheme"]
+    assert comparison.same_problem
+    # Both certified the same optimum: no objective lies below the common bound.
+    assert comparison.lower_bound is not None
+    for compared in comparison.runs:
+        assert 0 <= compared.objective - comparison.lower_bound <= 2e-6 * compared.objective
+    evaluated = json.loads((place / "one" / "evaluation.json").read_text())["metrics"]
+    assert comparison.runs[0].evaluation["auc"] == evaluated["auc"]
+    assert comparison.runs[1].evaluation == {}
+    assert comparison.notes == []
+
+
+@pytest.mark.parametrize(
+    ("other", "said"),
+    [
+        ("lambda", "Objectives are not comparable: lambda differs."),
+        ("other", "trained on different rows"),
+        ("split", "same rows and labels with different features, scaling or parties"),
+        ("flipped", "same rows with different labels"),
+    ],
+)
+def test_what_may_not_be_compared_is_named(place: Path, other: str, said: str) -> None:
+    comparison = compare_runs([place / "one", place / other])
+    if other == "other":  # rows are digests of ids, which number the rows here: only the features differ
+        said = "same rows"
+    assert any(said in note for note in comparison.notes), comparison.notes
+    assert not comparison.same_problem
+    assert comparison.lower_bound is None
+    letters = [r.data for r in comparison.runs]
+    assert (letters[0] == letters[1]) == (other in ("lambda", "flipped"))
+
+
+def test_every_kind_of_file(place: Path, tmp_path: Path) -> None:
+    comparison = compare_runs([place / "one", place / "sharing", place / "lambda"])
+    for suffix in ("html", "png", "svg", "pdf", "json", "csv"):
+        target = write_comparison(comparison, tmp_path / f"c.{suffix}")
+        first = target.read_bytes()
+        assert first == write_comparison(comparison, target).read_bytes(), "the same runs, the same bytes"
+    page = (tmp_path / "c.html").read_text(encoding="utf-8")
+    assert "Objectives are not comparable: lambda differs." in page
+    assert "sharing" in page
+    assert page.count("<svg") == 1
+    assert "<script" not in page
+    assert (tmp_path / "c.png").read_bytes().startswith(b"\x89PNG")
+    assert ET.parse(tmp_path / "c.svg").getroot().tag.endswith("svg")
+    with open(tmp_path / "c.csv", encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["name"] for row in rows] == ["one", "sharing", "lambda"]
+    assert float(rows[1]["objective"]) == result_of(place / "sharing")["objective"]
+    assert [row["setting_lambda"] for row in rows] == ["0.0001", "0.0001", "0.01"]
+    assert rows[2]["test_auc"] == ""
+    document = json.loads((tmp_path / "c.json").read_text())
+    assert [r["gap"] for r in document["runs"]] == [r.gap for r in comparison.runs]
+
+
+def test_curves_are_the_logs(place: Path) -> None:
+    from fastadmm.reports.compare_plot import draw_comparison
+    from matplotlib.figure import Figure
+
+    comparison = compare_runs([place / "one", place / "sharing"])
+    figure = Figure()
+    draw_comparison(figure, comparison)
+    assert [ax.get_title() for ax in figure.axes] == [
+        "Relative gap against rounds",
+        "Relative gap against seconds",
+        "Objective above the best proved bound against rounds",
+        "Objective above the best proved bound against seconds",
+    ]
+    for k, compared in enumerate(comparison.runs):
+        records = [json.loads(row) for row in (compared.path / "rounds.jsonl").read_text().splitlines()]
+        gaps = [r["gap"] or np.nan for r in records]
+        np.testing.assert_array_equal(figure.axes[0].lines[k].get_ydata(), gaps)
+        np.testing.assert_array_equal(figure.axes[1].lines[k].get_xdata(), [r["seconds"] for r in records])
+        above = [r["objective"] - comparison.lower_bound for r in records]
+        np.testing.assert_array_equal(
+            figure.axes[2].lines[k].get_ydata(), [a if a > 0 else np.nan for a in above]
+        )
+
+
+def test_unfinished_and_bare_runs(place: Path, tmp_path: Path) -> None:
+    half = tmp_path / "half"
+    shutil.copytree(place / "one", half)
+    (half / "result.json").unlink()
+    lines = (half / "rounds.jsonl").read_text().splitlines(keepends=True)
+    (half / "rounds.jsonl").write_text("".join(lines[:3]))
+    bare = tmp_path / "bare"
+    bare.mkdir()
+    (bare / "run.toml").write_text("lambda = 1e-4\n")
+    comparison = compare_runs([place / "one", half, bare])
+    assert [r.status for r in comparison.runs] == ["converged", "not finished", "not finished"]
+    assert comparison.runs[1].rounds == 3
+    assert comparison.runs[1].objective == json.loads(lines[2])["objective"]
+    assert comparison.runs[2].rounds is None
+    assert any("Data unknown: bare" in note for note in comparison.notes)
+    write_comparison(comparison, tmp_path / "c.html")
+    write_comparison(compare_runs([bare, half]), tmp_path / "c.png")
+
+
+def test_names_tell_runs_apart(place: Path, tmp_path: Path) -> None:
+    for where in ("x", "y"):
+        shutil.copytree(place / "one", tmp_path / where / "run")
+    comparison = compare_runs([tmp_path / "x" / "run", tmp_path / "y" / "run"])
+    assert [r.name for r in comparison.runs] == ["x/run", "y/run"]
+
+
+def test_private_runs_show_what_they_spent(place: Path, tmp_path: Path) -> None:
+    private = tmp_path / "private"
+    settings = {"mode": "fusion", "epsilon": 1.0, "row_norm": 1.0}
+    start_run(make_config({"data": str(place / "a.parts"), "privacy": settings}), private)
+    comparison = compare_runs([place / "one", private])
+    statement = json.loads((private / "privacy.json").read_text())["statement"]
+    assert comparison.runs[1].epsilon == float(statement["epsilon"])
+    assert 0 < comparison.runs[1].epsilon <= 1.0 + 1e-9
+    assert comparison.runs[0].epsilon is None
+    assert "privacy.mode" in comparison.differing
+    assert "privacy.row_norm" not in comparison.differing  # a run without privacy has none to differ
+
+
+def test_refused_in_one_line(place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(ConfigError, match="at least two"):
+        compare_runs([place / "one"])
+    with pytest.raises(ConfigError, match="given twice"):
+        compare_runs([place / "one", place / "sharing" / ".." / "one"])
+    with pytest.raises(StorageError, match="no such run directory"):
+        compare_runs([place / "one", tmp_path / "nothing"])
+    with pytest.raises(StorageError, match="not a run directory"):
+        compare_runs([place / "one", place / "a.parts"])
+    damaged = tmp_path / "damaged"
+    shutil.copytree(place / "one", damaged)
+    (damaged / "rounds.jsonl").write_text('{"round": "x"}\n')
+    with pytest.raises(FormatError, match="line 1"):
+        compare_runs([place / "one", damaged])
+    target = tmp_path / "c.xls"
+    assert run("compare", place / "one", place / "sharing", "-o", target) == 5
+    err = capsys.readouterr().err
+    assert err.count("\n") == 1
+    assert ".html, .csv, .json, .svg" in err
+    assert not target.exists()
+    owners = tmp_path / "owners"
+    owners.mkdir()
+    (owners / "owners-run.toml").write_text("")
+    assert run("compare", place / "one", owners) == 6
+
+
+def test_command(place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    target = tmp_path / "c.csv"
+    assert run("compare", place / "one", place / "sharing", place / "lambda", "-o", target) == 0
+    out = capsys.readouterr().out
+    for text in ("certified", "scheme", "relative gap", "test AUC", "lambda differs"):
+        assert text in out.replace("\n", " ")
+    assert target.exists()
+    assert run("compare", place / "one", place / "sharing", "--json") == 0
+    assert json.loads(capsys.readouterr().out)["differing"] == ["scheme"]
