@@ -18,8 +18,11 @@ if TYPE_CHECKING:
 
     from numpy.typing import ArrayLike, NDArray
 
+    from fastadmm.losses import Loss
+
 __all__ = [
     "classification_metrics",
+    "evaluation_metrics",
     "multiclass_metrics",
     "quick_class_metrics",
     "quick_metrics",
@@ -180,6 +183,52 @@ def regression_metrics(
         "mae": float(mean_absolute_error(y_, pred_, sample_weight=weight)),
         "r2": float(r2_score(y_, pred_, sample_weight=weight)) if y_.size > 1 else None,
     }
+
+
+def evaluation_metrics(
+    loss: Loss,
+    y: ArrayLike,
+    z: ArrayLike,
+    sample_weight: ArrayLike | None = None,
+    classes: Sequence[str] = (),
+) -> dict[str, Any]:
+    """Metrics of a model's linear predictor: the ones that suit its loss.
+
+    Parameters
+    ----------
+    loss : Loss
+        Of the model.
+    y : array_like, shape (N,)
+        True targets: 0 and 1, class numbers, or real values.
+    z : array_like, shape (N,) or (N, C)
+        Linear predictor with offset and intercept.
+    sample_weight : array_like, shape (N,), optional
+        Non-negative weights, not all zero; default 1.
+    classes : sequence of str
+        Names of the classes of a multinomial model; their numbers by default.
+
+    Returns
+    -------
+    dict
+        Of :func:`regression_metrics`, :func:`multiclass_metrics` or :func:`classification_metrics`; for a
+        loss without probabilities (the hinge losses) ``accuracy`` and ``auc`` alone.
+
+    Raises
+    ------
+    InputError
+        As those functions.
+    """
+    scores = np.asarray(z, dtype=np.float64)
+    if loss.task != "classification":
+        return regression_metrics(y, loss.predict_mean(scores), sample_weight)
+    if loss.vector:
+        names = classes or [str(c) for c in range(scores.shape[1])]
+        return multiclass_metrics(y, loss.predict_mean(scores), names, sample_weight)
+    if loss.probabilistic:
+        return classification_metrics(y, loss.predict_mean(scores), sample_weight)
+    metrics = quick_metrics(loss.task, y, scores, sample_weight)
+    del metrics["log_loss"]
+    return metrics
 
 
 def quick_metrics(

@@ -52,6 +52,7 @@ COMMANDS: tuple[str, ...] = (
     "card",
     "report",
     "compare",
+    "worth",
     "forecast",
     "privacy",
     "audit",

@@ -149,8 +149,18 @@ class RunComparison:
     def to_csv(self) -> str:
         """One line per run: results, metrics and the settings that differ."""
         tested, evaluated = self.metric_names()
-        plain = ("name", "status", "rounds", "seconds", "objective", "gap", "stationarity", "epsilon")
-        plain += ("delta", "data")
+        plain = [
+            "name",
+            "status",
+            "rounds",
+            "seconds",
+            "objective",
+            "gap",
+            "stationarity",
+            "epsilon",
+            "delta",
+            "data",
+        ]
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
         header = [*plain, *(f"test_{name}" for name in tested), *(f"evaluation_{name}" for name in evaluated)]

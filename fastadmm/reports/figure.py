@@ -255,6 +255,29 @@ def render(key: str, draw: Callable[[Figure], None], *, wide: bool = False, heig
     return _inline(text.getvalue(), key)
 
 
+def check_picture(path: Path) -> str:
+    """Refuse a name that is none of a picture.
+
+    Parameters
+    ----------
+    path : Path
+
+    Returns
+    -------
+    str
+        Its ending, in small letters.
+
+    Raises
+    ------
+    ConfigError
+        It ends in nothing of :data:`FILE_SUFFIXES`.
+    """
+    suffix = path.suffix.lower()
+    if suffix not in FILE_SUFFIXES:
+        raise ConfigError(f"{shown(path)}: a plot ends in {', '.join(FILE_SUFFIXES)}")
+    return suffix
+
+
 def write_figure(
     path: Path, draw: Callable[[Figure], None], *, width: float = 10.0, height: float = 6.0
 ) -> Path:
@@ -280,9 +303,7 @@ def write_figure(
     StorageError
         The file cannot be written.
     """
-    suffix = path.suffix.lower()
-    if suffix not in FILE_SUFFIXES:
-        raise ConfigError(f"{shown(path)}: a plot ends in {', '.join(FILE_SUFFIXES)}")
+    suffix = check_picture(path)
     with _drawing() as matplotlib:
         from matplotlib.figure import Figure
 

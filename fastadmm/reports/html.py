@@ -116,9 +116,39 @@ def _context(records: RunRecords) -> dict[str, Any]:
         "n_rounds_logged": len(records.history),
         "evaluation": evaluation,
         "calibration": calibration_plot(calibration) if calibration else None,
+        "worth": _worth(records),
         "privacy": _privacy(records),
         "config": _groups(records.config),
         "environment": _groups(records.environment),
+    }
+
+
+def _worth(records: RunRecords) -> dict[str, Any] | None:
+    """What each party adds; None where it was not measured."""
+    worth = records.worth
+    if worth is None:
+        return None
+    from fastadmm.worth.plot import worth_plot
+
+    def number(value: float | None) -> str:
+        return format_number(value, 5, zeros=True)
+
+    pooled = (worth.pooled or {}).get("metrics", {}).get(worth.metric)
+    return {
+        "plot": worth_plot(worth),
+        "header": ["party", "alone", "without it", "adds alone", "Shapley value", "adds last"],
+        "rows": [
+            [
+                row["name"] + (" (labels)" if row["label_party"] else ""),
+                *(number(row[key]) for key in ("alone", "without", "adds_alone", "shapley", "adds_last")),
+            ]
+            for row in worth.table()
+        ],
+        "line": f"Test {metric_label(worth.metric)} of nobody (intercept only): {number(worth.of(0))}; "
+        f"of all: {number(worth.of(worth.everyone))}"
+        + ("" if pooled is None else f"; of scikit-learn on all columns in one place: {number(pooled)}")
+        + "."
+        + (f" {worth.reason}." if worth.reason else ""),
     }
 
 

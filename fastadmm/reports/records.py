@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from fastadmm.privacy.statement import PrivacyStatement
+    from fastadmm.worth.coalitions import Worth
 
 __all__ = ["SERIES", "History", "RunRecords", "read_records", "read_rounds"]
 
@@ -88,6 +89,8 @@ class RunRecords:
         Contents of ``evaluation.json``; ``None`` where the run was not evaluated.
     privacy : PrivacyStatement or None
         From ``privacy.json``; ``None`` for a run older than statements.
+    worth : Worth or None
+        From ``worth.json``; ``None`` where ``fastadmm worth`` was not run.
     """
 
     path: Path
@@ -97,6 +100,7 @@ class RunRecords:
     environment: dict[str, Any]
     evaluation: dict[str, Any] | None
     privacy: PrivacyStatement | None = None
+    worth: Worth | None = None
 
 
 def read_records(run_dir: str | Path) -> RunRecords:
@@ -138,6 +142,7 @@ def read_records(run_dir: str | Path) -> RunRecords:
         environment=_read_json(path / "environment.json") or {},
         evaluation=_read_evaluation(path / "evaluation.json"),
         privacy=_read_privacy(path / "privacy.json"),
+        worth=_read_worth(path / "worth.json"),
     )
 
 
@@ -302,6 +307,15 @@ def _read_privacy(path: Path) -> PrivacyStatement | None:
 
     document = _read_json(path)
     return None if document is None else PrivacyStatement.from_json(document.get("statement"), shown(path))
+
+
+def _read_worth(path: Path) -> Worth | None:
+    if not path.exists():
+        return None
+    from fastadmm.worth.run import read_worth
+
+    found = read_worth(path)
+    return None if found is None else found[0]
 
 
 def _check_metrics(metrics: Any, where: str) -> None:

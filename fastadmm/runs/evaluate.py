@@ -34,12 +34,7 @@ def evaluate_partition(model: Path, data: Path) -> dict[str, Any]:
         If the partition's classes are not the model's.
     """
     from fastadmm.losses import get_loss
-    from fastadmm.metrics import (
-        classification_metrics,
-        multiclass_metrics,
-        quick_metrics,
-        regression_metrics,
-    )
+    from fastadmm.metrics import evaluation_metrics
 
     predictions = predict_partition(model, data, require_labels=True)
     partition, trained = predictions.partition, predictions.model
@@ -54,16 +49,9 @@ def evaluate_partition(model: Path, data: Path) -> dict[str, Any]:
             f"{shown(data)}: classes {labels.classes}, but the model knows {trained.classes}; "
             "convert with --like the training partition"
         )
-    if trained.task != "classification":
-        metrics = regression_metrics(labels.y, predictions.mean, labels.sample_weight)
-    elif get_loss(trained.loss).vector:
-        metrics = multiclass_metrics(labels.y, predictions.mean, trained.classes or (), labels.sample_weight)
-    elif get_loss(trained.loss).probabilistic:
-        metrics = classification_metrics(labels.y, predictions.mean, labels.sample_weight)
-    else:
-        # A hinge loss predicts no probability: only what the score alone says.
-        metrics = quick_metrics(trained.task, labels.y, predictions.score, labels.sample_weight)
-        del metrics["log_loss"]
+    metrics = evaluation_metrics(
+        get_loss(trained.loss), labels.y, predictions.score, labels.sample_weight, trained.classes
+    )
     document = {
         "data": Path(data).resolve().name,
         "n_samples": partition.n_samples,

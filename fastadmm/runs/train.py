@@ -57,6 +57,7 @@ __all__ = [
     "load_problem",
     "mean_contribution",
     "plan_run",
+    "provenance_of",
     "result_document",
     "resume_run",
     "start_run",
@@ -73,6 +74,8 @@ _OWN_FILES = (
     "report.html",
     "privacy.json",
     "privacy-ledger.jsonl",
+    "worth.json",
+    "worth.partial",
     "messages",
     "checkpoints",
     "model",
@@ -366,9 +369,9 @@ def _load(config: RunConfig, checked: _Checked) -> tuple[Partition, dict[str, An
         test=test,
         n_classes=len(labels.classes) if loss.vector and labels.classes is not None else None,
     )
-    provenance = _provenance(partition)
+    provenance = provenance_of(partition)
     if test_partition is not None:
-        provenance["test"] = _provenance(test_partition)
+        provenance["test"] = provenance_of(test_partition)
     return partition, provenance, problem
 
 
@@ -438,7 +441,17 @@ def _weight_and_offset(partition: Partition) -> tuple[np.ndarray, np.ndarray]:
     return (np.ones(n) if weight is None else weight), (np.zeros(n) if offset is None else offset)
 
 
-def _provenance(partition: Partition) -> dict[str, Any]:
+def provenance_of(partition: Partition) -> dict[str, Any]:
+    """Digests of a partition's rows, features and labels, as ``run.toml`` keeps them.
+
+    Parameters
+    ----------
+    partition : Partition
+
+    Returns
+    -------
+    dict
+    """
     provenance: dict[str, Any] = {
         "row_digest": partition.row_digest,
         "content": {p.name: p.content_digest for p in partition.parties},

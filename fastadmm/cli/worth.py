@@ -1,0 +1,190 @@
+"""``fastadmm worth``: what each party's data add to the test metric."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from fastadmm.cli.app import app
+
+
+@app.command()
+def worth(
+    run: Annotated[
+        Path, typer.Argument(metavar="RUN", readable=False, help="Run directory, trained without privacy.")
+    ],
+    test: Annotated[
+        Path | None,
+        typer.Option("--test", readable=False, help="Labelled partition to measure on. [default: the run's]"),
+    ] = None,
+    metric: Annotated[
+        str | None,
+        typer.Option(
+            help="auc, accuracy, log_loss, brier, r2, rmse or mae. [default: auc, or r2 for regression]"
+        ),
+    ] = None,
+    label_party: Annotated[
+        str | None, typer.Option(help="Party that holds the labels. [default: the first]")
+    ] = None,
+    leave_one_out: Annotated[
+        bool,
+        typer.Option("--leave-one-out", help="No Shapley values: 2 M + 2 models in place of 2^M."),
+    ] = False,
+    pooled: Annotated[
+        bool, typer.Option("--pooled/--no-pooled", help="Fit scikit-learn on all columns, for comparison.")
+    ] = True,
+    out: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--out",
+            "-o",
+            readable=False,
+            metavar="FILE",
+            help="Draw it: .svg, .png or .pdf; may be repeated.",
+        ),
+    ] = None,
+    threads: Annotated[int | None, typer.Option(help="Threads; the result does not depend on it.")] = None,
+    quiet: Annotated[
+        bool, typer.Option("--quiet", "-q", help="Show nothing but errors and the result.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+) -> int:
+    """Train every coalition of the parties: who adds what to the test metric, and Shapley values."""
+    import json
+    import sys
+
+    from fastadmm.errors import ExitCode
+    from fastadmm.reports.figure import check_picture, write_figure
+    from fastadmm.worth.plot import draw_worth, worth_height
+    from fastadmm.worth.run import PARTIAL, worth_of_run
+
+    for path in out or []:
+        check_picture(path)  # before the work, not after it
+    with _Progress(quiet) as display:
+        found = worth_of_run(
+            run,
+            test=test,
+            metric=metric,
+            label_party=label_party,
+            exact=False if leave_one_out else None,
+            pooled=pooled,
+            threads=threads,
+            display=display,
+        )
+    if found is None:
+        done = len(list((run / PARTIAL).glob("[0-9]*.json")))
+        print(
+            f"fastadmm: interrupted after {done} coalitions; continue with the same command", file=sys.stderr
+        )
+        return int(ExitCode.INTERRUPTED)
+    for path in out or []:
+        write_figure(path, lambda figure: draw_worth(figure, found), height=worth_height(found))
+    if as_json:
+        print(json.dumps(found.to_json(), indent=2, allow_nan=False))
+    else:
+        _show(found, out or [])
+    return int(ExitCode.OK)
+
+
+class _Progress:
+    """A bar on a terminal; elsewhere a line every few seconds, on standard error."""
+
+    def __init__(self, quiet: bool) -> None:
+        from rich.console import Console
+
+        self.console = Console(stderr=True, highlight=False, soft_wrap=True)
+        self.quiet = quiet
+        self._bar: Any = None
+        self._task: Any = None
+        self._last = 0.0
+
+    def __enter__(self) -> _Progress:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+
+    def note(self, text: str) -> None:
+        """Show one line."""
+        if not self.quiet:
+            self.console.print(text, style="dim" if self.console.is_terminal else None, markup=False)
+
+    def coalition(self, names: list[str], coalition: Any, done: int, total: int) -> None:
+        """Show that one coalition is done."""
+        import time
+
+        if self.quiet:
+            return
+        who = " + ".join(names[m] for m in coalition.members) or "nobody"
+        name, value = next((n, v) for n, v in coalition.metrics.items() if v is not None)
+        text = f"{done}/{total} coalitions · {who}: {name.replace('_', ' ')} {value:.5f}"
+        if not self.console.is_terminal:
+            if time.monotonic() - self._last >= 5.0:
+                self._last = time.monotonic()
+                self.console.print(text, markup=False)
+            return
+        if self._bar is None:
+            from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+            self._bar = Progress(
+                BarColumn(bar_width=20),
+                TimeElapsedColumn(),
+                TimeRemainingColumn(),
+                TextColumn("{task.description}", markup=False),
+                console=self.console,
+                transient=True,
+            )
+            self._task = self._bar.add_task(text, total=total)
+            self._bar.start()
+        self._bar.update(self._task, description=text, completed=done)
+
+
+def _show(worth: Any, written: list[Path]) -> None:
+    """The table, and the sentences that go with it."""
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    from fastadmm.reports.plots import metric_label
+    from fastadmm.worth.coalitions import HIGHER_IS_BETTER
+
+    label = metric_label(worth.metric)
+    better = "larger" if HIGHER_IS_BETTER[worth.metric] else "smaller"
+    console = Console(highlight=False)
+    table = Table(title=f"test {label} ({better} is better); what a party adds is positive where it helps")
+    table.add_column("party")
+    shapley = worth.reason == ""
+    for name in ("alone", "without it", "adds alone", *(("Shapley",) if shapley else ()), "adds last"):
+        table.add_column(name, justify="right")
+    for row in worth.table():
+        name = row["name"] if row["name"].isprintable() else ascii(row["name"])
+        cells = [f"{row['alone']:.5f}", f"{row['without']:.5f}", f"{row['adds_alone']:+.5f}"]
+        cells += [f"{row['shapley']:+.5f}"] if shapley else []
+        table.add_row(
+            Text(name + (" (labels)" if row["label_party"] else "")), *cells, f"{row['adds_last']:+.5f}"
+        )
+    console.print(table)
+    everyone, label_party = worth.everyone, 1 << worth.label_party
+    console.print(
+        f"nobody (intercept only) {worth.of(0):.5f}, all {worth.of(everyone):.5f}; to "
+        f"{worth.parties[worth.label_party]}, which holds the labels, joining adds "
+        f"{worth.better(everyone, label_party):+.5f}",
+        markup=False,
+    )
+    pooled = worth.pooled or {}
+    if "metrics" in pooled and pooled["metrics"].get(worth.metric) is not None:
+        console.print(f"pooled (scikit-learn) {pooled['metrics'][worth.metric]:.5f}", markup=False)
+    elif "reason" in pooled:
+        console.print(f"pooled: none: {pooled['reason']}", markup=False)
+    if not shapley:
+        console.print(worth.reason, markup=False)
+    short = [c for c in worth.coalitions.values() if c.status not in ("converged", "stationary")]
+    if short:
+        console.print(
+            f"{len(short)} of {len(worth.coalitions)} coalitions stopped at a limit before their gap"
+        )
+    for path in written:
+        console.print(str(path), markup=False, soft_wrap=True)

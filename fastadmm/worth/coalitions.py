@@ -1,0 +1,456 @@
+"""A model for every coalition of parties, and what their test metrics say of each party.
+
+Every coalition trains on the same rows and labels, with the same loss, penalty and λ, on the
+columns of its members alone, to the same certified gap. The coalition of nobody is the model
+that is an intercept only.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from fastadmm.blocks import DenseBlock
+from fastadmm.engine import Engine
+from fastadmm.errors import ConfigError, DivergenceError, InputError
+from fastadmm.history import Status
+from fastadmm.losses import Loss
+from fastadmm.problem import Problem, TestSet
+from fastadmm.solver import SolverOptions, solve
+from fastadmm.worth.shapley import shapley_values
+
+__all__ = ["HIGHER_IS_BETTER", "MOST_PARTIES", "Coalition", "Worth", "measure_worth", "plan_coalitions"]
+
+#: With more parties all coalitions are too many, and each party is left out once instead.
+MOST_PARTIES = 10
+
+#: Metrics that a worth may be measured in, and whether a larger value is a better one.
+HIGHER_IS_BETTER = {
+    "auc": True,
+    "accuracy": True,
+    "log_loss": False,
+    "brier": False,
+    "r2": True,
+    "rmse": False,
+    "mae": False,
+}
+
+Array = np.ndarray
+
+
+@dataclass(frozen=True)
+class Coalition:
+    """The model that some of the parties train together.
+
+    Attributes
+    ----------
+    members : tuple of int
+        Numbers of the parties, ascending.
+    metrics : dict of str to (float or None)
+        On the test set; None where undefined (the AUC of one class).
+    objective : float
+        F at the model, per mean loss.
+    gap : float or None
+        Certified relative gap; None where the problem has none.
+    rounds : int
+    status : str
+        Why training stopped.
+    """
+
+    members: tuple[int, ...]
+    metrics: dict[str, float | None]
+    objective: float
+    gap: float | None
+    rounds: int
+    status: str
+
+    @property
+    def mask(self) -> int:
+        """Binary number whose digits say who is a member."""
+        return sum(1 << m for m in self.members)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values."""
+        names = ("metrics", "objective", "gap", "rounds", "status")
+        return {"members": list(self.members), **{name: getattr(self, name) for name in names}}
+
+    @classmethod
+    def from_json(cls, values: dict[str, Any]) -> Coalition:
+        """Inverse of :meth:`to_json`."""
+        return cls(**{**values, "members": tuple(values["members"])})
+
+
+@dataclass(frozen=True)
+class Worth:
+    """What each party's columns add to the test metric.
+
+    Attributes
+    ----------
+    parties : list of str
+        Their names.
+    metric : str
+        The one that :meth:`table` is about; every other one of the coalitions' can be asked for.
+    label_party : int
+        Number of the party that holds the labels, and can always train alone.
+    coalitions : dict of int to Coalition
+        By :attr:`Coalition.mask`.
+    reason : str
+        Why there are no Shapley values; empty where there are.
+    pooled : dict or None
+        What one scikit-learn model on all columns reaches, see :func:`fastadmm.worth.pooled.fit_pooled`.
+    """
+
+    parties: list[str]
+    metric: str
+    label_party: int
+    coalitions: dict[int, Coalition]
+    reason: str = ""
+    pooled: dict[str, Any] | None = field(default=None)
+
+    @property
+    def everyone(self) -> int:
+        """Mask of the coalition of all parties."""
+        return (1 << len(self.parties)) - 1
+
+    @property
+    def metrics(self) -> list[str]:
+        """Metrics that are defined for every coalition."""
+        known = list(self.coalitions.values())
+        return [name for name in known[0].metrics if all(c.metrics[name] is not None for c in known)]
+
+    def of(self, mask: int, metric: str | None = None) -> float:
+        """The metric of one coalition.
+
+        Parameters
+        ----------
+        mask : int
+            0 is nobody, :attr:`everyone` all.
+        metric : str, optional
+            Default :attr:`metric`.
+
+        Returns
+        -------
+        float
+        """
+        value = self.coalitions[mask].metrics[metric or self.metric]
+        assert value is not None  # :attr:`metrics` lists what is defined
+        return value
+
+    def better(self, mask: int, than: int, metric: str | None = None) -> float:
+        """By how much one coalition is better than another: positive is better, whatever the metric.
+
+        Parameters
+        ----------
+        mask, than : int
+        metric : str, optional
+
+        Returns
+        -------
+        float
+        """
+        difference = self.of(mask, metric) - self.of(than, metric)
+        return difference if HIGHER_IS_BETTER[metric or self.metric] else -difference
+
+    def shapley(self, metric: str | None = None) -> list[float] | None:
+        """Shapley value of every party: its share of what all are better than nobody.
+
+        Parameters
+        ----------
+        metric : str, optional
+
+        Returns
+        -------
+        list of float or None
+            None where not every coalition was trained: see :attr:`reason`.
+        """
+        if len(self.coalitions) != 1 << len(self.parties):
+            return None
+        sign = 1.0 if HIGHER_IS_BETTER[metric or self.metric] else -1.0
+        return [
+            float(share)
+            for share in shapley_values(
+                [sign * self.of(mask, metric) for mask in range(len(self.coalitions))]
+            )
+        ]
+
+    def table(self, metric: str | None = None) -> list[dict[str, Any]]:
+        """One row per party.
+
+        Parameters
+        ----------
+        metric : str, optional
+
+        Returns
+        -------
+        list of dict
+            ``name``, ``alone`` and ``without`` (the metric itself), ``adds_alone`` (alone against
+            nobody), ``adds_last`` (all against all others), ``shapley`` (None where unknown): the last
+            three are positive where the party helps.
+        """
+        shares = self.shapley(metric)
+        rows = []
+        for m, name in enumerate(self.parties):
+            own, others = 1 << m, self.everyone & ~(1 << m)
+            rows.append(
+                {
+                    "name": name,
+                    "label_party": m == self.label_party,
+                    "alone": self.of(own, metric),
+                    "without": self.of(others, metric),
+                    "adds_alone": self.better(own, 0, metric),
+                    "adds_last": self.better(self.everyone, others, metric),
+                    "shapley": None if shares is None else shares[m],
+                }
+            )
+        return rows
+
+    def to_json(self) -> dict[str, Any]:
+        """Everything as plain values."""
+        label = 1 << self.label_party
+        return {
+            "parties": self.parties,
+            "metric": self.metric,
+            "higher_is_better": HIGHER_IS_BETTER[self.metric],
+            "label_party": self.parties[self.label_party],
+            "none": self.of(0),
+            "all": self.of(self.everyone),
+            "label_party_alone": self.of(label),
+            "joining_adds": self.better(self.everyone, label),
+            "table": self.table(),
+            "shapley": {name: self.shapley(name) for name in self.metrics},
+            "reason": self.reason,
+            "pooled": self.pooled,
+            "coalitions": [self.coalitions[mask].to_json() for mask in sorted(self.coalitions)],
+        }
+
+    @classmethod
+    def from_json(cls, values: dict[str, Any]) -> Worth:
+        """Inverse of :meth:`to_json`."""
+        known = [Coalition.from_json(c) for c in values["coalitions"]]
+        return cls(
+            list(values["parties"]),
+            values["metric"],
+            values["parties"].index(values["label_party"]),
+            {c.mask: c for c in known},
+            values["reason"],
+            values["pooled"],
+        )
+
+
+#: Called with each coalition, its weights and intercept, and how many are done of how many.
+Monitor = Callable[[Coalition, int, int], None]
+
+
+def plan_coalitions(n_parties: int, exact: bool) -> list[tuple[int, ...]]:
+    """Which coalitions to train, in order: those that say most come first.
+
+    Parameters
+    ----------
+    n_parties : int
+    exact : bool
+        All of them, as Shapley values need; else nobody, all, each alone and all but each.
+
+    Returns
+    -------
+    list of tuple of int
+        Nobody, all, each alone, all but each, then the others by size.
+    """
+    everyone = tuple(range(n_parties))
+    plan: dict[tuple[int, ...], None] = dict.fromkeys([(), everyone, *((m,) for m in everyone)])
+    plan.update(dict.fromkeys(tuple(k for k in everyone if k != m) for m in everyone))
+    if exact:
+        for size in range(2, n_parties - 1):
+            plan.update(dict.fromkeys(itertools.combinations(everyone, size)))
+    return list(plan)
+
+
+def measure_worth(
+    problem: Problem,
+    options: SolverOptions | None = None,
+    *,
+    metric: str | None = None,
+    label_party: int = 0,
+    exact: bool | None = None,
+    pooled: bool = True,
+    known: Mapping[int, Coalition] | None = None,
+    monitor: Monitor | None = None,
+    should_stop: Callable[[], bool] | None = None,
+) -> Worth | None:
+    """Train the coalitions of a problem's parties and measure each on the test set.
+
+    Parameters
+    ----------
+    problem : Problem
+        With a test set. Never one of private data: every coalition's model would be a release.
+    options : SolverOptions, optional
+        How each coalition is trained.
+    metric : str, optional
+        A name of :data:`HIGHER_IS_BETTER`; by default ``"auc"`` for classification, ``"r2"`` for
+        regression, or the first that is defined on the test set.
+    label_party : int
+        Number of the party that holds the labels.
+    exact : bool, optional
+        Train all 2**M coalitions, as Shapley values need; default for at most
+        :data:`MOST_PARTIES` parties. False trains 2 M + 2.
+    pooled : bool
+        Also fit scikit-learn on all columns side by side, where it has the same objective.
+    known : mapping of int to Coalition, optional
+        Results of an earlier call with the same arguments, by mask; not trained again.
+    monitor : callable, optional
+        Called with each new coalition, and how many are done of how many.
+    should_stop : callable, optional
+        Asked after each round; True ends the call.
+
+    Returns
+    -------
+    Worth or None
+        None where ``should_stop`` ended it; what was done is known to ``monitor``.
+
+    Raises
+    ------
+    InputError
+        The problem has no test set.
+    ConfigError
+        The metric is unknown or undefined here, ``label_party`` is no party, or all coalitions of more than
+        :data:`MOST_PARTIES` parties were asked for.
+    DivergenceError
+        A scheme without a guarantee diverges.
+    """
+    options, n_parties = options or SolverOptions(), problem.n_parties
+    test = problem.test
+    if test is None:
+        raise InputError("worth: the problem has no test set: what data add is measured on held-out rows")
+    _check_choices(problem, metric, label_party, exact)
+    few = n_parties <= MOST_PARTIES
+    exact = few if exact is None else exact
+    reason = ""
+    if not exact:
+        reason = (
+            "Shapley values were not asked for"
+            if few
+            else f"{n_parties} parties have {2**n_parties} coalitions; Shapley values take them all "
+            f"and are computed for at most {MOST_PARTIES} parties"
+        )
+    plan = plan_coalitions(n_parties, exact)
+    done = {mask: c for mask, c in (known or {}).items() if c.members in plan}
+    engine = Engine(options.n_threads)
+    try:
+        for members in plan:
+            if sum(1 << m for m in members) in done:
+                continue
+            coalition = _train(problem, test, options, members, engine, should_stop)
+            if coalition is None:
+                return None
+            if not members and metric is not None:  # before hours of training, not after
+                _chosen_metric(Worth([], metric, 0, {0: coalition}), problem.loss, metric)
+            done[coalition.mask] = coalition
+            if monitor is not None:
+                monitor(coalition, len(done), len(plan))
+        worth = Worth(list(problem.names), metric or "", label_party, done, reason)
+        worth = replace(worth, metric=_chosen_metric(worth, problem.loss, metric))
+        if not pooled:
+            return worth
+        from fastadmm.worth.pooled import fit_pooled
+
+        return replace(worth, pooled=fit_pooled(problem, test))
+    finally:
+        engine.close()
+
+
+def _check_choices(problem: Problem, metric: str | None, label_party: int, exact: bool | None) -> None:
+    if metric is not None and metric not in HIGHER_IS_BETTER:
+        raise ConfigError(f"metric: unknown metric {metric!r}; choose {', '.join(HIGHER_IS_BETTER)}")
+    if not 0 <= label_party < problem.n_parties:
+        raise ConfigError(f"label_party: {label_party!r} is none of the {problem.n_parties} parties")
+    if exact and problem.n_parties > MOST_PARTIES:
+        raise ConfigError(
+            f"exact: {problem.n_parties} parties have {2**problem.n_parties} coalitions; "
+            f"Shapley values are computed for at most {MOST_PARTIES} parties"
+        )
+
+
+def _chosen_metric(worth: Worth, loss: Loss, metric: str | None) -> str:
+    defined = worth.metrics
+    if metric is not None:
+        if metric not in defined:
+            raise ConfigError(
+                f"metric: {metric} is undefined for loss {loss.name} on this test set; choose "
+                f"{', '.join(defined)}"
+            )
+        return metric
+    preferred = ("r2", "rmse") if loss.task == "regression" else ("auc", "log_loss", "accuracy")
+    return next(name for name in preferred if name in defined)
+
+
+def _train(
+    problem: Problem,
+    test: TestSet,
+    options: SolverOptions,
+    members: Sequence[int],
+    engine: Engine,
+    should_stop: Callable[[], bool] | None,
+) -> Coalition | None:
+    """Train one coalition; None where it was stopped."""
+    result = solve(_restricted(problem, members), options, should_stop=should_stop)
+    if result.status is Status.INTERRUPTED:
+        return None
+    if result.status is Status.DIVERGED:
+        names = ", ".join(problem.names[m] for m in members)
+        raise DivergenceError(f"worth: {names}: {result.message}")
+    blocks = [test.blocks[m] for m in members]
+    with engine.limited():
+        z = _scores(problem, test, blocks, result.weights if members else [], result.intercept, engine)
+    from fastadmm.metrics import evaluation_metrics
+
+    loss = problem.loss
+    every = evaluation_metrics(loss, test.y, z, test.weight)
+    return Coalition(
+        tuple(members),
+        {name: every[name] for name in HIGHER_IS_BETTER if name in every},
+        result.objective,
+        result.gap if math.isfinite(result.gap) else None,
+        len(result.history),
+        str(result.status),
+    )
+
+
+def _restricted(problem: Problem, members: Sequence[int]) -> Problem:
+    """The problem of some of the parties; that of nobody has one column of zeros."""
+    if not members:
+        zeros = DenseBlock(np.zeros((problem.n_samples, 1)))
+        alone = replace(problem, blocks=[zeros], names=["nobody"], test=None)
+        return replace(alone, regularizers=[problem.regularizers[0].of_party(0, 1, "nobody")])
+    return replace(
+        problem,
+        blocks=[problem.blocks[m] for m in members],
+        names=[problem.names[m] for m in members],
+        regularizers=[problem.party_regularizers[m] for m in members],
+        test=None,
+    )
+
+
+def _scores(
+    problem: Problem,
+    test: TestSet,
+    blocks: Sequence[Any],
+    weights: Sequence[Array],
+    intercept: Any,
+    engine: Engine,
+) -> Array:
+    """Linear predictor on the test set, of shape (N,) or (N, C)."""
+    if problem.loss.vector:
+        z = np.zeros((len(test.y), problem.n_outputs)) + intercept
+        if test.offset.ndim == 2:
+            z += test.offset
+        for block, x in zip(blocks, weights):
+            z += block.matrix_product(np.ascontiguousarray(x.T), engine).T
+        return z
+    z = test.offset + intercept
+    for block, x in zip(blocks, weights):
+        z = z + block.product(x, engine)
+    return z

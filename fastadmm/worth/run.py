@@ -1,0 +1,261 @@
+"""What each party's data add to a run on disk: interrupted, it goes on where it was, to the same result."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Protocol
+
+from fastadmm.errors import ConfigError, FormatError, InputError
+from fastadmm.problem import Problem
+from fastadmm.runs.config import RunConfig, make_config, read_config, solver_options
+from fastadmm.runs.lock import run_lock
+from fastadmm.runs.train import load_problem, provenance_of, stop_on_signal
+from fastadmm.store.atomic import atomic_file, shown, storage_errors
+from fastadmm.store.partition import open_partition
+from fastadmm.worth.coalitions import Coalition, Worth, measure_worth
+
+__all__ = ["PARTIAL", "WORTH", "WorthDisplay", "read_worth", "worth_of_run"]
+
+#: The finished document, in the run directory.
+WORTH = "worth.json"
+
+#: Coalitions that are done, until all are.
+PARTIAL = "worth.partial"
+
+#: Settings that decide what is computed.
+_DECISIVE = (
+    "loss",
+    "lambda_",
+    "regularizer",
+    "l1_ratio",
+    "constraint",
+    "intercept",
+    "scheme",
+    "penalty",
+    "acceleration",
+    "x_update",
+    "gap",
+    "stationarity",
+    "rounds",
+    "history",
+)
+
+
+class WorthDisplay(Protocol):
+    """Where the work shows what it does."""
+
+    def note(self, text: str) -> None:
+        """Show one line."""
+
+    def coalition(self, names: list[str], coalition: Coalition, done: int, total: int) -> None:
+        """One coalition is done."""
+
+
+def worth_of_run(
+    run: Path,
+    *,
+    test: Path | None = None,
+    metric: str | None = None,
+    label_party: str | None = None,
+    exact: bool | None = None,
+    pooled: bool = True,
+    threads: int | None = None,
+    display: WorthDisplay | None = None,
+) -> Worth | None:
+    """Train the coalitions of a run's parties with the run's settings, and keep the result beside it.
+
+    The run directory gets ``worth.json``. An interrupted call leaves the finished coalitions in
+    ``worth.partial``, and the next one goes on from there; a finished one is not computed again.
+
+    Parameters
+    ----------
+    run : Path
+        Run directory written by ``fastadmm train``, without privacy.
+    test : Path, optional
+        Labelled partition to measure on; default the run's own test partition.
+    metric : str, optional
+        As in :func:`fastadmm.worth.measure_worth`.
+    label_party : str, optional
+        Name of the party that holds the labels; default the first.
+    exact : bool, optional
+        As in :func:`fastadmm.worth.measure_worth`.
+    pooled : bool
+        Also fit scikit-learn on all columns side by side.
+    threads : int, optional
+        The result does not depend on it.
+    display : WorthDisplay, optional
+
+    Returns
+    -------
+    Worth or None
+        None where Ctrl-C or SIGTERM ended it.
+
+    Raises
+    ------
+    ConfigError
+        The run is private, has no test partition, or an argument does not fit it.
+    InputError
+        The data are no longer those of the run.
+    StorageError
+        There is no run, or its directory cannot be written.
+    FormatError
+        A file is damaged.
+    """
+    path = run / "run.toml"
+    values = read_config(path)
+    provenance = values.pop("provenance", None)
+    config = make_config(values, shown(path), {} if threads is None else {"threads": threads})
+    if config.privacy.mode != "none":
+        raise ConfigError(
+            f"{shown(run)}: a private run: every coalition's model would be one more release of the same "
+            "data, and multiply the budget; the worth of private data is not measured"
+        )
+    if test is not None:
+        config = replace(config, test=str(test))
+    if config.test is None:
+        raise ConfigError(
+            f"{shown(run)}: no test partition: what data add is measured on held-out rows; add --test"
+        )
+    fingerprint = _fingerprint(config, provenance, run)
+    problem = load_problem(config, _Notes(display))
+    label = _party_number(label_party, problem.names, run)
+    arguments: dict[str, Any] = {"metric": metric, "label_party": label, "exact": exact, "pooled": pooled}
+    with run_lock(run), stop_on_signal() as should_stop:
+        known = _known(run, fingerprint, display)
+        worth = _measure(run, config, problem, fingerprint, known, should_stop, arguments, display)
+        if worth is None:
+            return None
+        document = {"fingerprint": fingerprint, "test": Path(config.test).resolve().name, **worth.to_json()}
+        _write(run / WORTH, document)
+        shutil.rmtree(run / PARTIAL, ignore_errors=True)
+    return worth
+
+
+def _measure(
+    run: Path,
+    config: RunConfig,
+    problem: Problem,
+    fingerprint: str,
+    known: dict[int, Coalition],
+    should_stop: Callable[[], bool],
+    arguments: dict[str, Any],
+    display: WorthDisplay | None,
+) -> Worth | None:
+    partial = run / PARTIAL
+    if not partial.is_dir():
+        with storage_errors(partial):
+            partial.mkdir()
+        _write(partial / "header.json", {"fingerprint": fingerprint})
+    if known and display is not None:
+        display.note(f"{len(known)} coalitions are done already")
+
+    def monitor(coalition: Coalition, done: int, total: int) -> None:
+        _write(partial / f"{coalition.mask}.json", coalition.to_json())
+        if display is not None:
+            display.coalition(problem.names, coalition, done, total)
+
+    return measure_worth(
+        problem, solver_options(config), known=known, monitor=monitor, should_stop=should_stop, **arguments
+    )
+
+
+def read_worth(path: Path) -> tuple[Worth, dict[str, Any]] | None:
+    """Read ``worth.json``.
+
+    Parameters
+    ----------
+    path : Path
+
+    Returns
+    -------
+    tuple of Worth and dict, or None
+        With the whole document; None where the file is absent.
+
+    Raises
+    ------
+    FormatError
+        It is damaged.
+    """
+    with storage_errors(path, "read"):
+        try:
+            document = json.loads(path.read_text(encoding="utf-8"))
+            return Worth.from_json(document), document
+        except FileNotFoundError:
+            return None
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            raise FormatError(
+                f"{shown(path)}: not what `fastadmm worth` writes ({type(error).__name__}); delete it"
+            ) from None
+
+
+def _fingerprint(config: RunConfig, provenance: Any, run: Path) -> str:
+    """Digest of everything that decides the coalitions' models and metrics."""
+    data = provenance_of(open_partition(config.data))
+    if isinstance(provenance, dict) and {k: provenance.get(k) for k in data} != data:
+        raise InputError(
+            f"{shown(config.data)}: not the data that {shown(run)} began with (digests differ); train anew"
+        )
+    assert config.test is not None  # checked
+    decisive = {key: getattr(config, key) for key in _DECISIVE}
+    document = {**decisive, "data": data, "test": provenance_of(open_partition(config.test))}
+    text = json.dumps(document, sort_keys=True).encode()
+    return f"sha256:{hashlib.sha256(text).hexdigest()}"
+
+
+def _known(run: Path, fingerprint: str, display: WorthDisplay | None) -> dict[int, Coalition]:
+    """Coalitions of the same data and settings that are done; what belongs to others is removed."""
+    partial = run / PARTIAL
+    found = read_worth(run / WORTH)
+    known: dict[int, Coalition] = {}
+    if found is not None and found[1].get("fingerprint") == fingerprint:
+        known |= found[0].coalitions
+    if not partial.is_dir():
+        return known
+    try:
+        header = json.loads((partial / "header.json").read_text(encoding="utf-8"))
+        if header["fingerprint"] != fingerprint:
+            raise ValueError("of other data or settings")
+        for file in partial.glob("[0-9]*.json"):
+            coalition = Coalition.from_json(json.loads(file.read_text(encoding="utf-8")))
+            known[coalition.mask] = coalition
+    except (OSError, ValueError, KeyError, TypeError):
+        if display is not None:
+            display.note(f"{PARTIAL}: damaged, or of other data or settings: begun anew")
+        with storage_errors(partial):
+            shutil.rmtree(partial)
+    return known
+
+
+def _party_number(name: str | None, names: list[str], run: Path) -> int:
+    if name is None:
+        return 0
+    if name not in names:
+        raise ConfigError(f"{shown(run)}: no party {name!r}; its parties are {', '.join(names)}")
+    return names.index(name)
+
+
+def _write(path: Path, document: dict[str, Any]) -> None:
+    with atomic_file(path) as temporary:
+        temporary.write_text(json.dumps(document, indent=2, allow_nan=False) + "\n", encoding="utf-8")
+
+
+class _Notes:
+    """The display of a run, of which loading the data uses the notes."""
+
+    def __init__(self, display: WorthDisplay | None) -> None:
+        self.display = display
+
+    def note(self, text: str) -> None:
+        if self.display is not None:
+            self.display.note(text)
+
+    def start(self, target: float, max_rounds: int) -> None: ...
+
+    def round(self, record: Any) -> None: ...
+
+    def stop(self) -> None: ...

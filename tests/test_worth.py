@@ -1,0 +1,363 @@
+"""What parties add: the Shapley axioms exactly, every coalition against a model of its own, interruption."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+import pytest
+from fastadmm.data_tools.synthetic import make_vertical_classification
+from fastadmm.errors import ConfigError, FormatError, InputError
+from fastadmm.metrics import classification_metrics, regression_metrics
+from fastadmm.problem import TestSet, make_problem
+from fastadmm.reports import write_report
+from fastadmm.runs.config import make_config
+from fastadmm.runs.train import start_run
+from fastadmm.solver import SolverOptions
+from fastadmm.worth import measure_worth, shapley_values
+from fastadmm.worth.coalitions import Coalition, plan_coalitions
+from fastadmm.worth.run import PARTIAL, read_worth, worth_of_run
+from hypothesis import given
+from hypothesis import strategies as st
+
+from run_tools import run, write_blocks, write_problem
+
+games = st.integers(1, 5).flatmap(
+    lambda m: st.lists(
+        st.floats(-1e3, 1e3, allow_nan=False, allow_subnormal=False), min_size=2**m, max_size=2**m
+    )
+)
+
+
+def by_permutations(values: list[float]) -> list[Fraction]:
+    """Mean of what each player adds over all orders, one by one."""
+    n = len(values).bit_length() - 1
+    added = [Fraction(0)] * n
+    for order in itertools.permutations(range(n)):
+        mask = 0
+        for player in order:
+            added[player] += Fraction(values[mask | 1 << player]) - Fraction(values[mask])
+            mask |= 1 << player
+    return [total / math.factorial(n) for total in added]
+
+
+# --- the axioms, without rounding ----------------------------------------------------------------
+
+
+@given(games)
+def test_shapley_is_the_mean_over_all_orders(values: list[float]) -> None:
+    assert shapley_values(values) == by_permutations(values)
+
+
+@given(games)
+def test_shapley_values_sum_to_what_all_reach(values: list[float]) -> None:
+    assert sum(shapley_values(values)) == Fraction(values[-1]) - Fraction(values[0])
+
+
+@given(games, st.floats(-10, 10))
+def test_who_adds_nothing_or_the_same_to_everybody_gets_that(values: list[float], extra: float) -> None:
+    # One player more, who adds `extra` to every coalition.
+    joined = [*map(Fraction, values), *(Fraction(value) + Fraction(extra) for value in values)]
+    shares = shapley_values(joined)
+    assert shares[-1] == Fraction(extra)
+    assert shares[:-1] == shapley_values(values)
+
+
+@given(games.filter(lambda v: len(v) >= 4))
+def test_players_who_can_be_exchanged_get_the_same(values: list[float]) -> None:
+    def exchanged(mask: int) -> int:
+        return (mask & ~3) | ((mask & 1) << 1) | ((mask >> 1) & 1)
+
+    symmetric = [
+        (Fraction(values[mask]) + Fraction(values[exchanged(mask)])) / 2 for mask in range(len(values))
+    ]
+    first, second, *_ = shapley_values(symmetric)
+    assert first == second
+
+
+def test_no_game() -> None:
+    with pytest.raises(ValueError, match="power of two"):
+        shapley_values([0.0, 1.0, 2.0])
+    with pytest.raises((ValueError, OverflowError)):
+        shapley_values([0.0, math.nan])
+
+
+# --- coalitions ----------------------------------------------------------------------------------
+
+
+def a_problem(n_parties: int = 3, n: int = 240, loss: str = "logistic", **options):
+    """Train and test halves of synthetic rows."""
+    blocks, y, _ = make_vertical_classification(n, (3,) * n_parties, **options)
+    y = y if loss != "squared" else y + 0.3 * blocks[0][:, 0] + 0.2 * blocks[1][:, 1]
+    half = n // 2
+    test = TestSet(
+        make_problem([b[half:] for b in blocks], y[half:], loss=loss).blocks,
+        y[half:],
+        np.ones(n - half),
+        np.zeros(n - half),
+    )
+    problem = make_problem([b[:half] for b in blocks], y[:half], loss=loss, lam=1e-2, test=test)
+    return problem, [b[:half] for b in blocks], [b[half:] for b in blocks], y[:half], y[half:]
+
+
+def test_every_coalition_is_the_model_of_its_columns() -> None:
+    from sklearn.linear_model import LogisticRegression
+
+    problem, train, held, y, y_test = a_problem()
+    worth = measure_worth(problem, SolverOptions(gap=1e-9))
+    assert sorted(worth.coalitions) == list(range(8))
+    assert worth.metric == "auc"
+    for mask in range(1, 8):
+        members = [m for m in range(3) if mask >> m & 1]
+        model = LogisticRegression(C=1 / (len(y) * 1e-2), tol=1e-10, solver="newton-cholesky")
+        model.fit(np.hstack([train[m] for m in members]), y)
+        p = model.predict_proba(np.hstack([held[m] for m in members]))[:, 1]
+        expected = classification_metrics(y_test, p)
+        for name in ("log_loss", "auc", "accuracy", "brier"):
+            assert worth.of(mask, name) == pytest.approx(expected[name], abs=2e-5), (mask, name)
+    rate = y.mean()
+    assert worth.of(0, "log_loss") == pytest.approx(
+        -np.mean(y_test * np.log(rate) + (1 - y_test) * np.log(1 - rate)), abs=1e-9
+    )
+    assert worth.of(0, "auc") == 0.5
+    assert worth.pooled["metrics"]["log_loss"] == pytest.approx(worth.of(7, "log_loss"), abs=1e-5)
+
+
+def test_table_says_what_the_coalitions_say() -> None:
+    problem, *_ = a_problem()
+    worth = measure_worth(problem, label_party=1, metric="log_loss", pooled=False)
+    assert worth.pooled is None
+    for m, row in enumerate(worth.table()):
+        assert row["alone"] == worth.of(1 << m)
+        assert row["without"] == worth.of(7 - (1 << m))
+        # A smaller log loss is a better one, so adding is a fall.
+        assert row["adds_alone"] == worth.of(0) - worth.of(1 << m)
+        assert row["adds_last"] == worth.of(7 - (1 << m)) - worth.of(7)
+        assert row["label_party"] == (m == 1)
+    for metric in worth.metrics:
+        total = worth.better(7, 0, metric)
+        assert math.fsum(worth.shapley(metric)) == pytest.approx(total, abs=1e-15)
+    document = worth.to_json()
+    assert document["joining_adds"] == worth.of(2) - worth.of(7)
+    assert type(worth).from_json(json.loads(json.dumps(document))) == worth
+
+
+def test_a_party_of_constant_columns_is_worth_nothing() -> None:
+    problem, train, held, y, _ = a_problem(n_parties=2)
+    nothing = [np.zeros((len(block), 2)) for block in (train[0], held[0])]
+    test = problem.test
+    more = TestSet(
+        [*test.blocks, make_problem([nothing[1]], test.y).blocks[0]], test.y, test.weight, test.offset
+    )
+    worth = measure_worth(make_problem([*train, nothing[0]], y, lam=1e-2, test=more))
+    for metric in ("auc", "accuracy"):
+        assert worth.shapley(metric)[2] == pytest.approx(0.0, abs=1e-6)
+        assert worth.table(metric)[2]["adds_last"] == pytest.approx(0.0, abs=1e-6)
+
+
+@pytest.mark.parametrize(("loss", "metric"), [("squared", "r2"), ("hinge", "auc"), ("huber", "r2")])
+def test_the_metric_follows_the_loss(loss: str, metric: str) -> None:
+    problem, train, held, y, y_test = a_problem(loss=loss)
+    worth = measure_worth(problem, SolverOptions(gap=1e-5))
+    assert worth.metric == metric
+    assert math.fsum(worth.shapley()) == pytest.approx(worth.better(7, 0), abs=1e-14)
+    if loss == "squared":
+        from sklearn.linear_model import Ridge
+
+        model = Ridge(alpha=len(y) * 1e-2).fit(np.hstack(train), y)
+        expected = regression_metrics(y_test, model.predict(np.hstack(held)))["r2"]
+        assert worth.of(7) == pytest.approx(expected, abs=1e-4)
+        assert worth.pooled["metrics"]["r2"] == pytest.approx(expected, abs=1e-9)
+    else:
+        assert "scikit-learn minimises no such objective" in worth.pooled["reason"]
+    with pytest.raises(ConfigError, match="log_loss is undefined"):
+        measure_worth(problem, metric="log_loss")
+
+
+def test_multinomial_coalitions() -> None:
+    rng = np.random.default_rng(3)
+    blocks = [rng.normal(size=(200, 2)), rng.normal(size=(200, 2))]
+    y = np.argmax(np.column_stack([blocks[0][:, 0], blocks[1][:, 1], np.zeros(200)]), axis=1).astype(float)
+    test = TestSet(
+        make_problem([b[100:] for b in blocks], y[100:], loss="multinomial").blocks,
+        y[100:],
+        np.ones(100),
+        np.zeros(300),
+    )
+    problem = make_problem([b[:100] for b in blocks], y[:100], loss="multinomial", lam=1e-2, test=test)
+    worth = measure_worth(problem, SolverOptions(gap=1e-8))
+    counts = np.bincount(y[:100].astype(int)) / 100
+    assert worth.of(0, "log_loss") == pytest.approx(-np.log(counts[y[100:].astype(int)]).mean(), abs=1e-6)
+    assert worth.pooled["metrics"]["log_loss"] == pytest.approx(worth.of(3, "log_loss"), abs=1e-4)
+    assert all(share > 0 for share in worth.shapley("log_loss"))
+
+
+def test_many_parties_are_left_out_one_by_one() -> None:
+    problem, *_ = a_problem(n_parties=11, n=120)
+    worth = measure_worth(problem, SolverOptions(gap=1e-2))
+    assert len(worth.coalitions) == 2 * 11 + 2
+    assert worth.shapley() is None
+    assert "2048 coalitions" in worth.reason
+    with pytest.raises(ConfigError, match="at most 10"):
+        measure_worth(problem, exact=True)
+
+
+def test_plan_has_every_coalition_once() -> None:
+    for n in (1, 2, 3, 5):
+        plan = plan_coalitions(n, exact=True)
+        assert len(plan) == len(set(plan)) == 2**n
+        few = plan_coalitions(n, exact=False)
+        assert plan[: len(few)] == few
+        assert {len(c) for c in few} == {0, 1, n - 1, n}
+
+
+def test_refused() -> None:
+    problem, train, _, y, _ = a_problem()
+    with pytest.raises(InputError, match="no test set"):
+        measure_worth(make_problem(train, y))
+    with pytest.raises(ConfigError, match="unknown metric"):
+        measure_worth(problem, metric="gini")
+    with pytest.raises(ConfigError, match="label_party"):
+        measure_worth(problem, label_party=3)
+
+
+# --- runs on disk --------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory) -> Path:
+    home = tmp_path_factory.mktemp("worth")
+    write_problem(home / "a.parts", n=200)
+    write_problem(home / "t.parts", n=100, seed=3)
+    config = make_config({"data": str(home / "a.parts"), "test": str(home / "t.parts"), "lambda": 1e-2})
+    start_run(config, home / "run")
+    return home
+
+
+def copy_of(trained: Path, tmp_path: Path) -> Path:
+    import shutil
+
+    shutil.copytree(trained, tmp_path / "home")
+    return tmp_path / "home" / "run"
+
+
+class StopAfter:
+    """Sends Ctrl-C once so many coalitions are done."""
+
+    def __init__(self, n: int) -> None:
+        self.n, self.seen = n, []
+
+    def note(self, text: str) -> None: ...
+
+    def coalition(self, names: list[str], coalition: Coalition, done: int, total: int) -> None:
+        import os
+        import signal
+
+        self.seen.append(coalition.mask)
+        if len(self.seen) == self.n:
+            os.kill(os.getpid(), signal.SIGINT)
+
+
+@pytest.mark.parametrize("n", [1, 4, 7])
+def test_interrupted_it_goes_on_to_the_same_result(trained: Path, tmp_path: Path, n: int) -> None:
+    place = copy_of(trained, tmp_path)
+    whole = worth_of_run(place)
+    (place / "worth.json").rename(tmp_path / "whole.json")
+    first = StopAfter(n)
+    assert worth_of_run(place, display=first) is None
+    assert not (place / "worth.json").exists()
+    assert len(list((place / PARTIAL).glob("[0-9]*.json"))) == n
+    second = StopAfter(99)
+    assert worth_of_run(place, display=second) == whole
+    assert len(first.seen) + len(second.seen) == 8
+    assert (place / "worth.json").read_bytes() == (tmp_path / "whole.json").read_bytes()
+    assert not (place / PARTIAL).exists()
+    # Finished: nothing is trained again, and another metric is only another view.
+    third = StopAfter(99)
+    assert worth_of_run(place, metric="log_loss", display=third).metric == "log_loss"
+    assert third.seen == []
+
+
+def test_other_data_or_settings_begin_anew(trained: Path, tmp_path: Path) -> None:
+    place = copy_of(trained, tmp_path)
+    worth_of_run(place, display=StopAfter(3))
+    text = (place / "run.toml").read_text()
+    (place / "run.toml").write_text(text.replace("lambda = 0.01", "lambda = 0.1"))
+    display = StopAfter(99)
+    assert worth_of_run(place, display=display) is not None
+    assert len(display.seen) == 8
+    write_problem(tmp_path / "home" / "other.parts", n=200, seed=8)
+    (place / "run.toml").write_text(text.replace("a.parts", "other.parts"))
+    with pytest.raises(InputError, match="not the data"):
+        worth_of_run(place)
+
+
+def test_command_report_and_pictures(
+    trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place = copy_of(trained, tmp_path)
+    assert run("worth", place, "-q", "-o", tmp_path / "w.png", "-o", tmp_path / "w.svg") == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    for text in ("party-1 (labels)", "Shapley", "nobody (intercept only) 0.50000", "pooled (scikit-learn)"):
+        assert text in shown
+    assert (tmp_path / "w.png").read_bytes().startswith(b"\x89PNG")
+    assert run("worth", place, "-q", "--json", "--metric", "log_loss", "--label-party", "party-2") == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["label_party"] == "party-2"
+    worth, _ = read_worth(place / "worth.json")
+    assert document["shapley"]["log_loss"] == worth.shapley("log_loss")
+    assert run("worth", place, "-q", "--leave-one-out", "--no-pooled") == 0
+    assert "Shapley values were not asked for" in capsys.readouterr().out
+    page = write_report(place).read_text(encoding="utf-8")
+    assert "What each party adds" in page
+    # A new run may take the place of one with these files.
+    assert run("train", "--config", place / "run.toml", "-o", place, "--force", "-q") == 0
+
+
+def test_mistakes_are_one_line(trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    place = copy_of(trained, tmp_path)
+
+    def fails(code: int, said: str, *arguments: object) -> None:
+        assert run("worth", *arguments) == code
+        err = capsys.readouterr().err.splitlines()
+        assert said in err[-1], err
+        assert err[-1].startswith("fastadmm: error: ")
+
+    fails(6, "No such file", tmp_path / "nothing")
+    fails(5, "a plot ends in", place, "-o", tmp_path / "w.txt")
+    fails(5, "its parties are party-1, party-2, party-3", place, "--label-party", "bank")
+    fails(5, "unknown metric 'gini'", place, "--metric", "gini")
+    assert not (place / "worth.json").exists()
+    bare = tmp_path / "bare"
+    start_run(make_config({"data": str(trained / "a.parts")}), bare)
+    fails(5, "no test partition", bare)
+    private = tmp_path / "private"
+    settings = {"mode": "fusion", "epsilon": 1.0}
+    start_run(make_config({"data": str(trained / "a.parts"), "privacy": settings}), private)
+    fails(5, "a private run", private, "--test", trained / "t.parts")
+    assert not (private / PARTIAL).exists()
+    (place / "worth.json").write_text('{"parties": 3}')
+    fails(4, "worth.json: not what", place)
+    with pytest.raises(FormatError, match=r"worth\.json"):
+        write_report(place)
+
+
+def test_regression_partition(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    for name, n in (("a", 120), ("t", 60)):
+        blocks = [rng.normal(size=(n, 2)), rng.normal(size=(n, 3))]
+        y = blocks[0] @ [1.0, -2.0] + 0.1 * rng.normal(size=n)
+        write_blocks(tmp_path / f"{name}.parts", blocks, y, task="regression")
+    start_run(
+        make_config({"data": str(tmp_path / "a.parts"), "test": str(tmp_path / "t.parts")}), tmp_path / "run"
+    )
+    worth = worth_of_run(tmp_path / "run")
+    assert worth.metric == "r2"
+    # All of the target comes from the first party.
+    first, second = worth.shapley()
+    assert first > 0.9
+    assert abs(second) < 0.05
