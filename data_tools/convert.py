@@ -174,7 +174,7 @@ def convert(
         raise InputError(
             f"{file.shown}: is {'' if file.is_zip else 'not '}a zip archive, as NPZ files are: check --format"
         )
-    check_format_options(kind, label, drop, header, separator, zero_based, x_key, y_key)
+    check_format_options(kind, label, drop, header, separator, zero_based, x_key, y_key, f"{file.shown}: ")
 
     reader: Source
     if kind == "csv":
@@ -222,10 +222,13 @@ def convert(
         kinds, transforms, dtype = model.kinds, model.transforms, model.dtype
     else:
         kinds = [_storage(party, reader.kind, storage or "auto", scan) for party in split]
-        transforms = [
-            fit_transform_of(party, kind, scan.statistics, normalize or "none")
-            for party, kind in zip(split, kinds)
-        ]
+        try:
+            transforms = [
+                fit_transform_of(party, kind, scan.statistics, normalize or "none")
+                for party, kind in zip(split, kinds)
+            ]
+        except InputError as error:
+            raise InputError(f"{reader.path}: values too large to standardise: {error}") from None
     blocks = scan.cache if scan.cache is not None else reader.blocks(on_read("writing"))
     return _write(
         reader, out, blocks, labels, split, kinds, transforms, dtype or "float64", model, force, compression
@@ -285,7 +288,7 @@ def check_out(out: str | Path, force: bool) -> None:
 
 def check_format_options(
     kind: str, label: str | None, drop: Sequence[str], header: bool, separator: str, zero_based: bool,
-    x_key: str | None, y_key: str | None,
+    x_key: str | None, y_key: str | None, place: str = "",
 ) -> None:  # fmt: skip
     """Refuse options that would have no effect.
 
@@ -295,6 +298,8 @@ def check_format_options(
         Format of the source.
     label, drop, header, separator, zero_based, x_key, y_key
         As for :func:`convert`.
+    place : str
+        What messages begin with: the source and a colon.
 
     Raises
     ------
@@ -313,7 +318,7 @@ def check_format_options(
     for option, (owner, given) in owners.items():
         if given and owner != kind:
             raise ConfigError(
-                f"{option} is for {owner} sources, but this one is read as {kind} (see --format)"
+                f"{place}{option} is for {owner} sources, but this one is read as {kind} (see --format)"
             )
     if len(separator) != 1 or separator in '"\r\n' or not separator.isascii():
         raise ConfigError(f"--separator {separator!r}: give one character, such as ';'")
@@ -446,7 +451,8 @@ def _scan(reader: Source, standardize: bool, on_read: OnRead | None) -> _Scan:
             nonzeros = counts
             cached += X.data.nbytes + X.indices.nbytes + X.indptr.nbytes
         if statistics is not None:
-            statistics.update(X)
+            with np.errstate(over="ignore", invalid="ignore"):  # the transform refuses what is not finite
+                statistics.update(X)
         if cache is not None:
             cache.append(block)
             if cached > CACHE_BYTES:

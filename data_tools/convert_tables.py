@@ -379,7 +379,10 @@ def _read(
     everywhere = [name for table in tables for name in table.names]
     for name in options.categorical:
         if name not in everywhere:
-            raise InputError(f"--categorical: no table has a column {name!r}{nearest(name, everywhere)}")
+            files = ", ".join(table.path for table in tables)
+            raise InputError(
+                f"{files}: --categorical: no table has a column {name!r}{nearest(name, everywhere)}"
+            )
     return tables
 
 

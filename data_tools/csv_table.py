@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 from fastadmm.data_tools.blocks import Block, OnRead
-from fastadmm.data_tools.opening import SourceFile
+from fastadmm.data_tools.opening import SourceFile, check_names
 from fastadmm.data_tools.suggest import nearest
 from fastadmm.errors import InputError
 
@@ -79,6 +79,7 @@ class CsvFile:
             )
         # A nameless column is nearly always a row number: it can only be dropped, by its position.
         names = [cell.strip() or f"c{i}" for i, cell in enumerate(cells, start=1)]
+        check_names(names, f"{self.path}: line 1")
         for i, (name, cell) in enumerate(zip(names, cells), start=1):
             if names.index(name) != i - 1:
                 raise InputError(

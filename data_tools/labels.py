@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -47,6 +48,8 @@ def label_text(value: float | str) -> str:
     try:
         number = float(value)
     except ValueError:
+        return str(value)
+    if not math.isfinite(number):
         return str(value)
     return str(int(number)) if number == int(number) and abs(number) < 2**53 else repr(number)
 

@@ -7,14 +7,14 @@ import gzip
 import io
 import lzma
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from fastadmm.errors import InputError, StorageError
 from fastadmm.store.atomic import shown
 
-__all__ = ["BLOCK_BYTES", "SourceFile", "guess_format"]
+__all__ = ["BLOCK_BYTES", "SourceFile", "check_names", "guess_format"]
 
 #: Bytes of text parsed at a time: a few MB keep the arrays in cache and the overhead per block small.
 BLOCK_BYTES = 2 << 20
@@ -215,6 +215,26 @@ class _Guarded(io.RawIOBase):
             self._inner.close()
             self._raw.close()
         super().close()
+
+
+def check_names(names: Sequence[str], place: str) -> None:
+    """Refuse column names that cannot be stored.
+
+    Parameters
+    ----------
+    names : sequence of str
+    place : str
+        What messages begin with.
+
+    Raises
+    ------
+    InputError
+        A NUL character, or no valid Unicode.
+    """
+    from fastadmm.store.elements import check_text
+
+    for i, name in enumerate(names, start=1):
+        check_text(name, f"{place}: name of column {i}")
 
 
 def guess_format(source: SourceFile) -> str:

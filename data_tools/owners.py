@@ -76,8 +76,9 @@ class Reading:
         file = SourceFile(path)
         kind = self._kind(file)
         check_format_options(
-            kind, self.label, self.drop, self.header, self.separator, self.zero_based, self.x_key, self.y_key
-        )
+            kind, self.label, self.drop, self.header, self.separator, self.zero_based, self.x_key, self.y_key,
+            f"{file.shown}: ",
+        )  # fmt: skip
         if kind == "csv":
             drop = [*self.drop, *([also_drop] if also_drop is not None else [])]
             return CsvSource(file, label=self.label, drop=drop, header=self.header, separator=self.separator)
@@ -496,7 +497,8 @@ def _recipe(
     statistics = ColumnStatistics()
     gram: Any = None
     for block in reader.blocks():
-        statistics.update(block.X)
+        with np.errstate(over="ignore", invalid="ignore"):  # refused below
+            statistics.update(block.X)
         if components is not None:
             X = block.X if isinstance(block.X, np.ndarray) else block.X.toarray()
             X = np.pad(X, ((0, 0), (0, n_features - X.shape[1]))) if X.shape[1] < n_features else X
@@ -506,6 +508,9 @@ def _recipe(
     statistics.widen(n_features)
     deviation = np.sqrt(statistics.m2 / statistics.n_rows)
     deviation[deviation == 0.0] = 1.0
+    if not np.isfinite(deviation).all():
+        worst = int(np.flatnonzero(~np.isfinite(deviation))[0])
+        raise InputError(f"{reader.path}: feature {worst + 1}: values too large to standardise")
     scale = deviation if standardize else np.ones(n_features)
     recipe = {"center": statistics.mean, "scale": scale}
     if components is not None:

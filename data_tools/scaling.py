@@ -105,7 +105,7 @@ class ColumnStatistics:
             variance tiny but not zero.
         """
         deviation = np.sqrt(self.m2 / max(self.n_rows, 1))
-        return np.where((self.low == self.high) | (deviation == 0) | ~np.isfinite(deviation), 1.0, deviation)
+        return np.where((self.low == self.high) | (deviation == 0), 1.0, deviation)
 
     def center(self) -> np.ndarray:
         """Mean of each column; a constant column's value itself, so that it becomes exactly zero."""

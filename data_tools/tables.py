@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 from fastadmm.data_tools.csv_table import MISSING, CsvFile, is_number, is_text
-from fastadmm.data_tools.opening import SourceFile
+from fastadmm.data_tools.opening import SourceFile, check_names
 from fastadmm.data_tools.suggest import nearest
 from fastadmm.errors import ConfigError, InputError
 
@@ -296,6 +296,7 @@ def _read_parquet(file: SourceFile, text: set[str], drop: set[str], only: str | 
         with pq.ParquetFile(file.path) as parquet:
             schema = parquet.schema_arrow
             names = list(schema.names)
+            check_names(names, file.shown)
             for i, name in enumerate(names):
                 if names.index(name) != i:
                     raise InputError(f"{file.shown}: column name {name!r} appears twice")
@@ -304,12 +305,12 @@ def _read_parquet(file: SourceFile, text: set[str], drop: set[str], only: str | 
             for name in kept:
                 _check_type(file.shown, name, schema.field(name).type, pa, name in text)
             table = parquet.read(columns=kept)
+        columns = [table.column(name).to_pylist() for name in kept]
     except InputError:
         raise
     except (pa.ArrowException, OSError, ValueError, KeyError) as error:
         reason = " ".join(str(error).split())[:200]
         raise InputError(f"{file.shown}: a damaged Parquet file ({reason}): write it again") from None
-    columns = [table.column(name).to_pylist() for name in kept]
     rows = enumerate(zip(*(map(_cell, column) for column in columns)), start=1)
     return _assemble(file.shown, kept, rows, text, set(), False)
 

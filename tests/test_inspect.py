@@ -14,6 +14,8 @@ from fastadmm.cli.app import main
 from fastadmm.errors import ExitCode
 from fastadmm.store import Transform, create_h5, create_partition, write_array, write_strings
 
+from owners_data import write_owners
+
 
 @pytest.fixture
 def parts(tmp_path: Path) -> Path:
@@ -182,3 +184,36 @@ def test_errors(
     assert err.count("\n") == 1
     assert "thing" in err
     assert word in err
+
+
+@pytest.mark.parametrize("task", ["classification", "regression"])
+def test_owners_of_rows(task: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path, parts = write_owners(tmp_path / "d.owners", sizes=(30, 50), task=task, kind="csr")
+    found = as_json(capsys, path, "--check")
+    assert (found["kind"], found["n_samples"], found["n_features"]) == ("owners", 80, 4)
+    assert [owner["name"] for owner in found["owners"]] == ["a", "b"]
+    assert all(owner["checked"] and owner["storage"] == "csr" for owner in found["owners"])
+    y = parts[1][1]
+    if task == "classification":
+        assert found["owners"][1]["classes"] == ["0", "1"]
+        assert found["owners"][1]["counts"] == [int((y < 0).sum()), int((y > 0).sum())]
+    else:
+        assert found["owners"][1]["max"] == y.max()
+    code, out, _ = call(capsys, path, "--check")
+    assert code == 0
+    assert "checksums agree" in out
+    found = as_json(capsys, path / "b.h5")
+    assert (found["kind"], found["n_samples"], found["checked"]) == ("owner", 50, False)
+    code, out, _ = call(capsys, path / "b.h5")
+    assert code == 0
+    assert "Owner b" in out
+    # --check reads the rows: a flipped bit is found.
+    with h5py.File(path / "b.h5") as file:
+        at = file["X/data"].id.get_chunk_info(0).byte_offset
+    raw = bytearray((path / "b.h5").read_bytes())
+    raw[at + 9] ^= 1
+    (path / "b.h5").write_bytes(raw)
+    assert call(capsys, path)[0] == 0
+    code, _, err = call(capsys, path, "--check")
+    assert code == ExitCode.FORMAT
+    assert "b.h5: key 'X/data': checksum mismatch" in err

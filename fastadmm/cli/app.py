@@ -116,5 +116,12 @@ def _announcing_compilation(argv: list[str]) -> AbstractContextManager[None]:
     return watching(say)
 
 
+#: Characters of an error, beyond which its middle is left out: a cell or a name can have any length.
+_LONGEST = 600
+
+
 def _one_line(error: object) -> str:
-    return " ".join(str(error).split())
+    text = " ".join(str(error).split())
+    # Words of the user's files: control characters must not reach the terminal.
+    text = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 200]} … {text[-190:]}"

@@ -47,8 +47,10 @@ def start(
     history: Annotated[int | None, typer.Option(help="As of train.")] = None,
 ) -> None:
     """Open a run: write the first request for each party."""
+    from fastadmm.cli.place import settings_of
     from fastadmm.rounds.coordinator_step import coordinator_start
     from fastadmm.runs.config import read_config
+    from fastadmm.store.atomic import shown
 
     options: dict[str, Any] = {
         "lambda": lambda_,
@@ -69,8 +71,9 @@ def start(
     base = read_config(config) if config is not None else {}
     base.pop("provenance", None)
     values = {**base, **{key: value for key, value in options.items() if value is not None}}
-    place = str(config) if config is not None else "command line"
-    _say(coordinator_start(labels, party, out, values, place))
+    place = shown(config) if config is not None else "command line"
+    with settings_of(config):
+        _say(coordinator_start(labels, party, out, values, place))
 
 
 @group.command()

@@ -1,4 +1,4 @@
-"""``fastadmm inspect``: what is in a file, partition, model or run."""
+"""``fastadmm inspect``: what is in a file, partition, directory of owners, model or run."""
 
 from __future__ import annotations
 
@@ -17,12 +17,13 @@ if TYPE_CHECKING:
 @app.command()
 def inspect(
     path: Annotated[
-        Path, typer.Argument(readable=False, help="A .h5 file, a partition, a model or a run directory.")
+        Path,
+        typer.Argument(readable=False, help="A .h5 file, a partition, owners of rows, a model or a run."),
     ],
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
     check: Annotated[bool, typer.Option("--check", help="Read all data and verify their digests.")] = False,
 ) -> None:
-    """Show what is in a file, partition, model or run."""
+    """Show what is in a file, partition, directory of owners, model or run."""
     from fastadmm.store.describe import describe
 
     found = describe(path, check=check)
@@ -172,6 +173,63 @@ def _view_partition(found: dict[str, Any]) -> Iterable[RenderableType]:
         yield "All digests agree."
 
 
+def _target_rows(found: dict[str, Any]) -> list[tuple[str, Any]]:
+    rows: list[tuple[str, Any]] = [("task", found["task"])]
+    if "classes" in found:
+        return rows + [(f"class {_text(name)}", n) for name, n in zip(found["classes"], found["counts"])]
+    return rows + [(key, found[key]) for key in ("mean", "min", "max")]
+
+
+def _view_owner(found: dict[str, Any]) -> Iterable[RenderableType]:
+    yield _facts(
+        f"Owner {found['name']}",
+        [
+            ("samples", found["n_samples"]),
+            ("features", found["n_features"]),
+            ("storage", found["storage"]),
+            ("in memory", _size(found["memory_bytes"])),
+            ("on disk", _size(found["file_bytes"])),
+            *_target_rows(found),
+            ("public scaling", found["recipe"] or "none"),
+            ("first features", found["first_features"]),
+            ("all rows read", found["checked"]),
+        ],
+    )
+
+
+def _view_owners(found: dict[str, Any]) -> Iterable[RenderableType]:
+    first, kappa = found["owners"][0], found["kappa"]
+    yield _facts(
+        f"Owners of rows {found['path']}",
+        [
+            ("samples", found["n_samples"]),
+            ("features", found["n_features"]),
+            ("task", found["task"]),
+            ("classes", first.get("classes")),
+            ("a record occurs with", "one owner" if kappa == 1 else f"up to {kappa} owners"),
+            ("public scaling", first["recipe"] or "none"),
+            ("source", found["sources"]),
+        ],
+    )
+    counts = [f"of class {_text(name)}" for name in first.get("classes", [])]
+    yield _grid(
+        ["owner", "samples", *counts, "storage", "on disk", "file"],
+        [
+            [
+                owner["name"],
+                owner["n_samples"],
+                *owner.get("counts", []),
+                owner["storage"],
+                _size(owner["file_bytes"]),
+                owner["file"],
+            ]
+            for owner in found["owners"]
+        ],
+    )
+    if first["checked"]:
+        yield "All rows were read; checksums agree."
+
+
 def _scalars(table: Any) -> list[tuple[str, Any]]:
     if not isinstance(table, dict):
         return []
@@ -206,17 +264,18 @@ def _view_run(found: dict[str, Any]) -> Iterable[RenderableType]:
             ["party", "features", "weight norm", "file"],
             [[party.get(key) for key in ("name", "n_features", "weight_norm", "file")] for party in parties],
         )
-    yield from _privacy(found["privacy"])
+    yield from _privacy(found["privacy"], found["path"])
     if found["config"]:
         yield _facts("Configuration", _scalars(found["config"]))
 
 
-def _privacy(statement: Any) -> Iterable[RenderableType]:
+def _privacy(statement: Any, path: str) -> Iterable[RenderableType]:
     """What a run or a model guarantees; a file older than statements has none."""
     if statement is not None:
         from fastadmm.privacy.statement import PrivacyStatement
+        from fastadmm.store.atomic import shown
 
-        yield _facts("Privacy", PrivacyStatement.from_json(statement).table())
+        yield _facts("Privacy", PrivacyStatement.from_json(statement, f"{shown(path)}: privacy").table())
 
 
 def _view_hdf5(found: dict[str, Any]) -> Iterable[RenderableType]:
@@ -230,7 +289,7 @@ def _view_hdf5(found: dict[str, Any]) -> Iterable[RenderableType]:
 def _view_model(found: dict[str, Any]) -> Iterable[RenderableType]:
     manifest = {key: value for key, value in (found["model"] or {}).items() if key != "privacy"}
     yield _facts(f"Model {found['path']}", _scalars(manifest))
-    yield from _privacy((found["model"] or {}).get("privacy"))
+    yield from _privacy((found["model"] or {}).get("privacy"), found["path"])
     for file in found["files"]:
         yield _facts(file["file"], [])
         yield from _VIEWS[file["kind"]](file)
@@ -240,6 +299,8 @@ _VIEWS: dict[str, Callable[[dict[str, Any]], Iterable[Any]]] = {
     "party": _view_party,
     "labels": _view_labels,
     "partition": _view_partition,
+    "owner": _view_owner,
+    "owners": _view_owners,
     "run": _view_run,
     "model": _view_model,
     "hdf5": _view_hdf5,

@@ -217,9 +217,11 @@ def train(
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as one JSON document.")] = False,
 ) -> int:
     """Train on noisy gradients that the owners of rows answer."""
+    from fastadmm.cli.place import settings_of
     from fastadmm.errors import ConfigError
     from fastadmm.owners.run import start_owner_run
     from fastadmm.owners.settings import make_settings, read_settings
+    from fastadmm.store.atomic import shown
 
     options: dict[str, Any] = {
         "data": str(data) if data is not None else None,
@@ -248,10 +250,12 @@ def train(
         base.pop(key, None)
     if config is None and data is None:
         raise ConfigError("owners train: give a directory, or --config with the key 'data'")
-    settings = make_settings(base, str(config or "command line"), options)
-    result = start_owner_run(
-        settings, out, force=force, objective=objective, stream=stream, display=None if quiet else _Rounds()
-    )
+    settings = make_settings(base, shown(config) if config is not None else "command line", options)
+    display = None if quiet else _Rounds()
+    with settings_of(config):
+        result = start_owner_run(
+            settings, out, force=force, objective=objective, stream=stream, display=display
+        )
     return _report(result, out, as_json)
 
 

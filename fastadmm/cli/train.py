@@ -178,9 +178,11 @@ def train(
 ) -> int:
     """Train a joint model until its duality gap certifies it; one without a gap, until it is stationary."""
     from fastadmm.cli.display import make_display
+    from fastadmm.cli.place import settings_of
     from fastadmm.errors import ConfigError
     from fastadmm.runs.config import make_config, read_config
     from fastadmm.runs.train import start_run
+    from fastadmm.store.atomic import shown
 
     options: dict[str, Any] = {
         "data": str(data) if data is not None else None,
@@ -227,14 +229,16 @@ def train(
     base = read_config(config) if config is not None else {}
     # A run.toml is a valid configuration; what it says about its data is checked by resume alone.
     base.pop("provenance", None)
-    place = str(config) if config is not None else "command line"
+    place = shown(config) if config is not None else "command line"
     if config is None and data is None:
         raise ConfigError("train: give a partition directory, or --config with the key 'data'")
     settings = make_config(base, place, given)
-    if dry_run:
-        return show_plan(settings, as_json)
     run = out if out is not None else Path("run")
-    return report_result(start_run(settings, run, force=force, display=make_display(quiet)), run, as_json)
+    with settings_of(config):
+        if dry_run:
+            return show_plan(settings, as_json)
+        result = start_run(settings, run, force=force, display=make_display(quiet))
+    return report_result(result, run, as_json)
 
 
 def show_plan(settings: Any, as_json: bool) -> int:

@@ -83,7 +83,8 @@ def open_owners(path: str | os.PathLike[str]) -> Owners:
         values: dict[str, Any] = tomllib.loads(raw.decode("utf-8"))
         check_version(manifest, str(values["version"]), VERSIONS, "key 'version'")
         names, kappa = list(values["owners"]), int(values["kappa"])
-        if values["format"] != FORMAT or not names or kappa < 1:
+        # One record cannot be with more owners than there are.
+        if values["format"] != FORMAT or not 1 <= kappa <= len(names):
             raise ValueError(f"format {values['format']!r}, {len(names)} owners, kappa {kappa}")
     except (KeyError, TypeError, ValueError) as error:
         if isinstance(error, FormatError):

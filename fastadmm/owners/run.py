@@ -176,7 +176,7 @@ def resume_owner_run(
     with run_lock(run):
         finished = run / "result.json"
         if finished.is_file():
-            document: dict[str, Any] = json.loads(finished.read_text(encoding="utf-8"))
+            document = _finished(finished)
             if document["status"] == Status.CONVERGED:
                 display.note(f"nothing to do: {document['message']}")
                 return document
@@ -325,6 +325,17 @@ class _Answers:
                 raise FormatError(f"{shown(path)}: holds {answers.shape} instead of {self.shape} numbers")
             found.append(answers)
         return found
+
+
+def _finished(path: Path) -> dict[str, Any]:
+    with storage_errors(path, "read"):
+        raw = path.read_bytes()
+    try:
+        document: dict[str, Any] = json.loads(raw.decode("utf-8"))
+        _ = document["status"], document["message"]
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
+        raise FormatError(f"{shown(path)}: damaged ({error}); delete it, and resume again") from None
+    return document
 
 
 def _document(setup: Setup, learner: Learner, statement: dict[str, Any], interrupted: bool) -> dict[str, Any]:

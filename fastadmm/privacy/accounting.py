@@ -108,7 +108,8 @@ def _mills_slope(x: np.ndarray) -> np.ndarray:
     """R'(x) = 1 + x R(x) = sum over k of its asymptotic series where that sum would cancel."""
     far = x < -50.0
     near = 1.0 + x * _mills(np.where(far, -1.0, x))
-    square = 1.0 / np.where(far, x, 1.0) ** 2
+    with np.errstate(over="ignore"):  # 1 / infinity is 0, as it should be
+        square = 1.0 / np.where(far, x, 1.0) ** 2
     series = square * (1.0 - 3.0 * square * (1.0 - 5.0 * square * (1.0 - 7.0 * square)))
     return np.where(far, series, near)
 

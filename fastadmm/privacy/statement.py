@@ -191,11 +191,15 @@ class PrivacyStatement:
         try:
             given = _known(cls, values)
             given["parties"] = tuple(
-                PartyGuarantee(**{**_known(PartyGuarantee, p), "pure": tuple(map(float, p.get("pure", ())))})
+                _checked(
+                    PartyGuarantee(
+                        **{**_known(PartyGuarantee, p), "pure": tuple(map(float, p.get("pure", ())))}
+                    )
+                )
                 for p in given.get("parties", ())
             )
             given["not_covered"] = tuple(given.get("not_covered", NOT_COVERED))
-            return cls(**given)
+            return _checked(cls(**given))
         except (TypeError, ValueError, AttributeError, KeyError) as error:
             raise FormatError(f"{place}: not a privacy statement: {error}") from None
 
@@ -360,6 +364,36 @@ def _known(kind: Any, values: Mapping[str, Any]) -> dict[str, Any]:
         for key, value in values.items()
         if key in names
     }
+
+
+#: What a field may hold, by the word that its annotation begins with.
+_FIELD_TYPES: dict[str, Any] = {
+    "str": str,
+    "int": int,
+    "float": (int, float),
+    "tuple[str": (tuple, str),
+    "dict": (dict, str),
+}
+
+
+def _checked(statement: Any) -> Any:
+    """Refuse fields of another type than declared: the statement may come from an edited file."""
+    for f in fields(statement):
+        value, text = getattr(statement, f.name), str(f.type)
+        if value is None and "None" in text:
+            continue
+        wanted = next((kind for word, kind in _FIELD_TYPES.items() if text.startswith(word)), object)
+        items = [value]
+        if wanted in ((tuple, str), (dict, str)):
+            if not isinstance(value, wanted[0]):
+                raise TypeError(f"{f.name!r} is {value!r}")
+            items, wanted = [*value, *(value.values() if wanted[0] is dict else ())], str
+        for item in items:
+            if not isinstance(item, wanted) or isinstance(item, bool):
+                raise TypeError(f"{f.name!r} is {item!r}")
+            if isinstance(item, float) and math.isnan(item):
+                raise ValueError(f"{f.name!r} is not a number")
+    return statement
 
 
 def _plain(value: Any) -> Any:

@@ -204,8 +204,9 @@ def log_axis(ax: Axes) -> None:
 
     ax.set_yscale("log")
     low, high = ax.get_ylim()
-    if high / low < 20.0:  # within a decade or so: whole powers alone would leave the axis bare
-        ax.set_ylim(10 ** math.floor(math.log10(low)), 10 ** math.ceil(math.log10(high)))
+    decades = math.log10(low), math.log10(high)
+    if decades[1] - decades[0] < 1.3:  # within a decade or so: whole powers alone would leave the axis bare
+        ax.set_ylim(10.0 ** math.floor(decades[0]), 10.0 ** min(math.ceil(decades[1]), 308))
     ax.yaxis.set_major_locator(LogLocator(numticks=8))
     ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: power(value)))
     ax.yaxis.set_minor_locator(NullLocator())
@@ -432,6 +433,8 @@ def power(value: float) -> str:
     -------
     str
     """
+    if not 0.0 < value < math.inf:  # a tick beyond what floating point holds
+        return ""
     exponent = math.floor(math.log10(value) + 1e-9)
     digits = value / 10.0**exponent
     text = "10" + str(exponent).translate(str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"))

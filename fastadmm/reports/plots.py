@@ -196,7 +196,7 @@ def _gap(x: NDArray[Any], unit: str, gap: NDArray[np.float64], target: float | N
     def draw(figure: Figure) -> None:
         ax = figure.add_subplot()
         line(ax, x, gap, SERIES_COLOURS[0], label="relative gap")
-        if target is not None and target > 0:
+        if target is not None and 0 < target < 1e200:
             ax.axhline(target, color=SERIES_COLOURS[1], linestyle=DASHES[1], linewidth=1.4)
             ax.annotate(
                 f"target {power(target)}",
@@ -235,7 +235,7 @@ def _stationarity(history: History, target: float | None) -> Plot | None:
     def draw(figure: Figure) -> None:
         ax = figure.add_subplot()
         line(ax, history.round, measure, SERIES_COLOURS[0], label="stationarity")
-        if target is not None and target > 0:
+        if target is not None and 0 < target < 1e200:
             ax.axhline(target, color=SERIES_COLOURS[1], linestyle=DASHES[1], linewidth=1.4)
         ax.set_xlabel("round")
         log_axis(ax)

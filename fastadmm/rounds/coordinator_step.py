@@ -154,8 +154,15 @@ def coordinator_step(run: Path, messages: Sequence[Path] = ()) -> StepResult:
     with run_lock(run):
         coordinator = _Coordinator(run)
         coordinator.advance()
-        taken = coordinator.take(messages)
-        result = coordinator.advance()
+        taken, kept = coordinator.take(messages)
+        try:
+            result = coordinator.advance()
+        except (FormatError, InputError) as error:
+            # What cannot be used is not kept: else the party could never send a better one.
+            for path in kept:
+                path.unlink(missing_ok=True)
+            place = shown(run)
+            raise error if place in str(error) else type(error)(f"{place}: {error}") from None
         return replace(result, notes=[*taken, *result.notes])
 
 
@@ -240,8 +247,8 @@ class _Coordinator:
 
     # --- messages in --------------------------------------------------------------------------------------
 
-    def take(self, paths: Sequence[Path]) -> list[str]:
-        """Check all messages, then keep copies of the new ones."""
+    def take(self, paths: Sequence[Path]) -> tuple[list[str], list[Path]]:
+        """Check all messages, then keep copies of the new ones: notes, and the copies."""
         number, digests = self._awaited()
         new: dict[str, Path] = {}
         notes = []
@@ -266,7 +273,7 @@ class _Coordinator:
                 content = path.read_bytes()
             with atomic_file(kept) as temporary:
                 temporary.write_bytes(content)
-        return notes
+        return notes, [self._answer_path(number, name) for name in new]
 
     def _check(self, path: Path, message: Message, number: int, digests: dict[str, str]) -> None:
         place = shown(path)

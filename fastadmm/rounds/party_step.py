@@ -413,6 +413,19 @@ class _Server:
 
     def _restore(self, tree: dict[str, Any]) -> None:
         if self.settings["family"] == "subspace":
-            self.party.directions, self.metric = tree["directions"], tree.get("metric")
+            d, metric = self.data.n_features, tree.get("metric")
+            _shaped(tree["directions"], (-1, d), "directions", self.state)
+            if metric is not None:
+                _shaped(metric, (self.data.n_samples,), "metric", self.state)
+            self.party.directions, self.metric = tree["directions"], metric
         else:
+            _shaped(tree["weights"], self.party.weights.shape, "weights", self.state)
+            _shaped(tree["dual"], self.party.dual.shape, "dual", self.state)
             self.party.weights, self.party.dual = tree["weights"], tree["dual"]
+
+
+def _shaped(array: Any, shape: tuple[int, ...], key: str, state: Path) -> None:
+    """Refuse a remembered array that is none, not of this shape (-1: any length) or not finite."""
+    fits = isinstance(array, np.ndarray) and array.dtype == np.float64 and array.ndim == len(shape)
+    if not fits or any(n not in (-1, m) for n, m in zip(shape, array.shape)) or not np.isfinite(array).all():
+        raise FormatError(f"{shown(state)}: key 'party/{key}': not what a step left; begin the run again")

@@ -140,6 +140,8 @@ _KINDS: dict[str, tuple[type, ...]] = {
 KEYS: tuple[str, ...] = tuple(_public(f.name) for f in fields(RunConfig))
 
 _LARGEST = 10**9
+#: Beyond it squares of lambda N overflow.
+_LARGEST_FACTOR = 1e100
 
 _POSITIVE = (
     "lambda",
@@ -229,6 +231,8 @@ def _check_values(values: Mapping[str, Any], place: str) -> dict[str, Any]:
             raise ConfigError(f"{place}: key {key!r}: {value!r} must not be negative")
         if key in _POSITIVE and not 0 < value < math.inf:
             raise ConfigError(f"{place}: key {key!r}: {value!r} must be positive and finite")
+        if key in ("lambda", "penalty") and value > _LARGEST_FACTOR:
+            raise ConfigError(f"{place}: key {key!r}: {value!r} is above {_LARGEST_FACTOR:g}")
         checked["lambda_" if key == "lambda" else key] = value
     # A ratio by itself waits for the source that says what it is of.
     alone = {"regularizer": "elastic_net"} if "l1_ratio" in checked else {}

@@ -38,7 +38,15 @@ from fastadmm.runs.environment import available_memory, describe_environment
 from fastadmm.runs.lock import run_lock
 from fastadmm.runs.memory import SHARE, parse_bytes
 from fastadmm.runs.plan import Plan, check_limit, make_plan
-from fastadmm.runs.private import compare, make_solver, new_run_id, read_run_id, statement_of, write_statement
+from fastadmm.runs.private import (
+    LEDGER,
+    compare,
+    make_solver,
+    new_run_id,
+    read_run_id,
+    statement_of,
+    write_statement,
+)
 from fastadmm.runs.round_log import RoundLog
 from fastadmm.solver import Solver, SolveResult, run_rounds
 from fastadmm.store.atomic import atomic_directory, atomic_file, shown, storage_errors
@@ -73,9 +81,9 @@ _OWN_FILES = (
     "evaluation.json",
     "report.html",
     "privacy.json",
-    "privacy-ledger.jsonl",
     "worth.json",
     "worth.partial",
+    LEDGER,
     "messages",
     "checkpoints",
     "model",
@@ -152,8 +160,15 @@ def start_run(
         _write_configuration(directory / "run.toml", config, out, provenance)
         _write_json(directory / "environment.json", describe_environment(solver.engine.n_threads))
         write_statement(directory, solver, run_id)
-    with run_lock(out):
-        return _run(out, config, partition, solver, display, run_id)
+    try:
+        with run_lock(out):
+            return _run(out, config, partition, solver, display, run_id)
+    except InputError as error:
+        # Some values show only when the parties prepare. A ledger stays: it may have been charged.
+        if not (out / LEDGER).exists() and not (out / "rounds.jsonl").read_bytes():
+            shutil.rmtree(out)
+        place = shown(config.data)
+        raise error if place in str(error) else InputError(f"{place}: {error}") from None
 
 
 def resume_run(
@@ -369,6 +384,8 @@ def _load(config: RunConfig, checked: _Checked) -> tuple[Partition, dict[str, An
         test=test,
         n_classes=len(labels.classes) if loss.vector and labels.classes is not None else None,
     )
+    for party in partition.parties:
+        _ = party.feature_names  # the model needs them at the end; damaged ones are refused at the beginning
     provenance = provenance_of(partition)
     if test_partition is not None:
         provenance["test"] = provenance_of(test_partition)

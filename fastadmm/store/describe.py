@@ -22,28 +22,33 @@ from fastadmm.store.party_file import PARTY_TYPE, PartyData, open_party
 if TYPE_CHECKING:
     import h5py
 
+    from fastadmm.owners.owner_file import OwnerFile
+
 __all__ = ["describe"]
 
 #: Files that make a directory a run, in the order of trust.
-_RUN_FILES = ("run.toml", "result.json", "rounds.jsonl")
+_RUN_FILES = ("run.toml", "owners-run.toml", "result.json", "rounds.jsonl")
+_OWNERS_MANIFEST = "owners.toml"
+_OWNER_TYPE = "fastadmm-owner"
 _NAMES_SHOWN = 10
 
 
 def describe(path: str | os.PathLike[str], *, check: bool = False) -> dict[str, Any]:
-    """Describe a party, label or other HDF5 file of ours, a partition, a run or a model.
+    """Describe an HDF5 file of ours, a partition, a directory of owners, a run or a model.
 
     Parameters
     ----------
     path : path
         What to look at.
     check : bool
-        Also read every block and compare it with its digest (partitions and party files).
+        Also read every block and compare it with its digest (partitions and party files); for owners of rows,
+        whose digest covers how they were written, read all rows and targets with their checksums.
 
     Returns
     -------
     dict
-        JSON types only; key ``kind`` says what it is: "party", "labels", "partition", "run",
-        "model" or "hdf5".
+        JSON types only; key ``kind`` says what it is: "party", "labels", "partition", "owner", "owners",
+        "run", "model" or "hdf5".
 
     Raises
     ------
@@ -60,12 +65,15 @@ def describe(path: str | os.PathLike[str], *, check: bool = False) -> dict[str, 
         names = set(os.listdir(path))
     if MANIFEST in names:
         return {"path": str(path), **_partition(path, check)}
+    if _OWNERS_MANIFEST in names:
+        return {"path": str(path), **_owners(path, check)}
     if names & set(_RUN_FILES):
         return {"path": str(path), **_run(path, names)}
     if "model.toml" in names:
         return {"path": str(path), **_model(path)}
     raise FormatError(
-        f"{shown(path)}: holds neither {MANIFEST} nor run.toml nor model.toml: not a directory of fastadmm"
+        f"{shown(path)}: holds no {MANIFEST}, {_OWNERS_MANIFEST}, run.toml or model.toml: "
+        "not a directory of fastadmm"
     )
 
 
@@ -76,6 +84,10 @@ def _file(path: Path, check: bool) -> dict[str, Any]:
         return {"kind": "party", **_party(open_party(path), check, names=True)}
     if kind == LABELS_TYPE:
         return {"kind": "labels", **_labels(open_labels(path))}
+    if kind == _OWNER_TYPE:
+        from fastadmm.owners.owner_file import open_owner
+
+        return {"kind": "owner", **_owner(open_owner(path), check, names=True)}
     if not kind.startswith("fastadmm-"):
         raise FormatError(
             f"{shown(path)}: attribute 'encoding-type' of '/' is {kind!r}: an HDF5 file, but not of fastadmm"
@@ -190,6 +202,50 @@ def _partition(path: Path, check: bool) -> dict[str, Any]:
     }
 
 
+def _owner(owner: OwnerFile, check: bool, *, names: bool = False) -> dict[str, Any]:
+    y = owner.targets()
+    if check:
+        for _ in owner.iter_rows():  # checksums, indices, finite values
+            pass
+    result: dict[str, Any] = {
+        "name": owner.name,
+        "file": owner.path.name,
+        "n_samples": owner.n_samples,
+        "n_features": owner.n_features,
+        "storage": owner.kind,
+        "memory_bytes": owner.nbytes,
+        "file_bytes": owner.path.stat().st_size,
+        "task": owner.task,
+        "recipe": sorted(owner.recipe),
+        "content_digest": owner.content_digest,
+        "checked": check,
+    }
+    if owner.classes is not None:
+        result["classes"] = list(owner.classes)
+        result["counts"] = [int((y < 0).sum()), int((y > 0).sum())]
+    else:
+        result |= {"mean": float(y.mean()), "min": float(y.min()), "max": float(y.max())}
+    if names:
+        result["first_features"] = owner.feature_names[:_NAMES_SHOWN]
+    return result
+
+
+def _owners(path: Path, check: bool) -> dict[str, Any]:
+    from fastadmm.owners.collection import open_owners
+
+    data = open_owners(path)
+    manifest = _parsed(path / _OWNERS_MANIFEST, tomllib.loads) or {}
+    return {
+        "kind": "owners",
+        "n_samples": data.n_samples,
+        "n_features": data.owners[0].n_features,
+        "task": data.task,
+        "kappa": data.kappa,
+        "sources": manifest.get("sources"),
+        "owners": [_owner(owner, check) for owner in data.owners],
+    }
+
+
 def _parsed(path: Path, parse: Callable[[str], Any]) -> dict[str, Any] | None:
     """Read a JSON or TOML document; None where the file is absent."""
     with storage_errors(path, "read"):
@@ -230,7 +286,7 @@ def _last_round(path: Path) -> dict[str, Any] | None:
 
 def _run(path: Path, names: set[str]) -> dict[str, Any]:
     result = _parsed(path / "result.json", json.loads)
-    config = _parsed(path / "run.toml", tomllib.loads)
+    config = _parsed(path / "run.toml", tomllib.loads) or _parsed(path / "owners-run.toml", tomllib.loads)
     environment = _parsed(path / "environment.json", json.loads)
     statement = (_parsed(path / "privacy.json", json.loads) or {}).get("statement")
     last = _last_round(path / "rounds.jsonl")

@@ -140,7 +140,10 @@ class PartyModel:
                 # Centring fills a sparse block; these are a few rows at a time.
                 fills = issparse(rows) and self.transform.center is not None
                 rows = self.transform.apply(rows.toarray() if fills else rows)  # type: ignore[union-attr]
-            out[start : start + rows.shape[0]] = (clip_rows(rows) if self.clipped else rows) @ self.weights
+            with np.errstate(over="ignore", invalid="ignore"):  # callers refuse what is not finite
+                out[start : start + rows.shape[0]] = (
+                    clip_rows(rows) if self.clipped else rows
+                ) @ self.weights
         return out
 
 

@@ -1,0 +1,28 @@
+"""Where settings come from, for messages about combinations that only the data or the whole reveal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from fastadmm.errors import ConfigError
+
+
+@contextmanager
+def settings_of(config: Path | None) -> Iterator[None]:
+    """Name the configuration file in every :class:`ConfigError` that does not.
+
+    Parameters
+    ----------
+    config : Path or None
+        The file of ``--config``; None changes nothing.
+    """
+    try:
+        yield
+    except ConfigError as error:
+        from fastadmm.store.atomic import shown
+
+        if config is None or shown(config) in str(error):
+            raise
+        raise ConfigError(f"{shown(config)}, with the command line: {error}") from None

@@ -1,0 +1,121 @@
+"""Thousands of spoiled files of every kind, through the command line.
+
+Each must give a right result, or one line that names a file and an exit code of its own: no traceback, no
+hang, no crash of a library, nothing half-written, no input changed. ``fuzz_subjects.py`` lists files and commands,
+``fuzz_mutations.py`` the damage, ``fuzz_worker.py`` what is checked. A failure prints its number; again with
+``PYTHONPATH=tests python tests/fuzz_worker.py 20 NUMBER NUMBER+1 DIRECTORY``.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from fastadmm.errors import ExitCode
+from fastadmm.store import open_partition
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from fuzz_subjects import SUBJECTS
+from fuzz_worker import contents, execute, judge, spoil, watched
+from run_tools import run_process
+
+SEED = 20
+N_CASES = 10_000
+PIECE = 500
+
+
+def run_cases(start: int, stop: int, directory: Path) -> list[dict[str, Any]]:
+    reports = list(watched(SEED, start, stop, directory))
+    bad = [report for report in reports if report["problems"]]
+    assert not bad, "\n\n".join(json.dumps(report, indent=1, ensure_ascii=False) for report in bad[:5])
+    assert [report["case"] for report in reports] == list(range(start, stop))
+    return reports
+
+
+def test_spoiled_files(tmp_path: Path) -> None:
+    reports = run_cases(0, 300, tmp_path)
+    # Every subject had its turn, and damage was noticed: a harness that changes nothing would always succeed.
+    assert {report["subject"] for report in reports} == set(SUBJECTS)
+    codes = Counter(report["code"] for report in reports)
+    assert codes[ExitCode.INPUT] + codes[ExitCode.FORMAT] + codes[ExitCode.CONFIG] > 100
+    # In a process of its own a command says the same.
+    noticed = [
+        report for report in reports if report["code"] in (ExitCode.INPUT, ExitCode.FORMAT, ExitCode.CONFIG)
+    ]
+    for report in noticed[::70]:
+        home = tmp_path / f"process-{report['case']}"
+        _, _, command, _ = spoil(SEED, report["case"], tmp_path / "seeds", home)
+        before = contents(home)
+        code, out, err = run_process(*command.arguments(home))
+        assert code == report["code"], err
+        assert not list(judge(command, home, code, out, err, before, contents(home))), err
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("start", range(0, N_CASES, PIECE))
+def test_ten_thousand_spoiled_files(start: int, tmp_path: Path) -> None:
+    run_cases(start, start + PIECE, tmp_path)
+
+
+def test_watcher_reports_crash_and_hang(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    worker = tmp_path / "worker.py"
+    worker.write_text(
+        "import json, os, sys, time\n"
+        "for n in range(int(sys.argv[2]), int(sys.argv[3])):\n"
+        "    print(json.dumps({'begin': n}), flush=True)\n"
+        "    if n == 1: os.abort()\n"
+        "    if n == 3: time.sleep(60)\n"
+        "    print(json.dumps({'case': n, 'problems': []}), flush=True)\n"
+    )
+    monkeypatch.setattr("fuzz_worker.__file__", str(worker))
+    monkeypatch.setattr("fuzz_worker.SECONDS", 1.0)
+    monkeypatch.setattr(
+        "fuzz_worker.case_of", lambda *_: (None, "", Path(), next(iter(SUBJECTS.values())).commands[0])
+    )
+    found = {report["case"]: report["problems"] for report in watched(0, 0, 5, tmp_path)}
+    assert found == {0: [], 1: ["the process ended with -6"], 2: [], 3: ["hang: no answer in 1 s"], 4: []}
+
+
+# --- text that hypothesis writes ---------------------------------------------------------------------------
+
+CELLS = st.one_of(
+    st.floats().map(repr),
+    st.integers().map(str),
+    st.text(st.characters(codec="utf-8"), max_size=8),
+    st.sampled_from(["", " ", "nan", "1:2", "3:1", '"', "1e5", "0", "1"]),
+)
+ROWS = st.lists(st.lists(CELLS, max_size=4), max_size=8)
+TABLE = st.builds(
+    lambda head, rows, gap: (head + "\n".join(gap.join(row) for row in rows)).encode(),
+    st.sampled_from(["a,b,y\n", ""]),
+    ROWS,
+    st.sampled_from([",", " "]),
+)
+TEXT = st.binary(max_size=300) | TABLE
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(text=TEXT, name=st.sampled_from(["a.csv", "a.svm"]))
+def test_any_text_is_converted_or_refused_in_one_line(
+    tmp_path_factory: pytest.TempPathFactory, text: bytes, name: str
+) -> None:
+    home = tmp_path_factory.mktemp("text")
+    (home / name).write_bytes(text)
+    options = ["--label", "y"] if name == "a.csv" else []
+    code, _, err = execute(
+        ["convert", str(home / name), *options, "--parties", "1", "-o", str(home / "o.parts")]
+    )
+    assert sorted(p.name for p in home.iterdir()) == ([name, "o.parts"] if code == 0 else [name])
+    if code == 0:
+        X = open_partition(home / "o.parts").parties[0].load()
+        assert np.isfinite(X if isinstance(X, np.ndarray) else X.data).all()
+    else:
+        assert code in (ExitCode.INPUT, ExitCode.FORMAT, ExitCode.CONFIG), err
+        assert err.count("\n") == 1
+        assert name in err
+        assert "Traceback" not in err

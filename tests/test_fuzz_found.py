@@ -1,0 +1,226 @@
+"""What the fuzzing of ``test_fuzz.py`` has found, each as a small case of its own."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+from fastadmm.errors import ExitCode, FormatError
+from fastadmm.privacy.statement import PrivacyStatement
+
+from owners_data import write_owners
+from run_tools import run, write_blocks, write_problem
+
+TABLE = "id,a,y\n" + "".join(f"{i},{i % 5},{'yes' if i % 2 else 'no'}\n" for i in range(12))
+
+
+def refused(capsys: pytest.CaptureFixture[str], code: int, *arguments: object) -> str:
+    """The one line of a command that ends with this code."""
+    capsys.readouterr()
+    assert run(*arguments) == code
+    err = capsys.readouterr().err
+    assert err.count("\n") == 1, err
+    assert "Traceback" not in err
+    return err
+
+
+def test_label_infinity_is_a_class_name_like_any_other(tmp_path: Path) -> None:
+    (tmp_path / "guest.csv").write_text(TABLE.replace("yes", "inf"))
+    (tmp_path / "host.csv").write_text("id,b\n" + "".join(f"{i},{i}\n" for i in range(12)))
+    code = run(
+        "convert", "--guest", tmp_path / "guest.csv", "--host", tmp_path / "host.csv", "--id", "id", "--label", "y",
+        "-o", tmp_path / "o.parts",
+    )  # fmt: skip
+    assert code == 0
+
+
+def test_names_of_columns_that_cannot_be_stored(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "a.csv").write_text("a\0,b,y\n1,2,0\n3,4,1\n")
+    err = refused(
+        capsys, ExitCode.INPUT, "convert", tmp_path / "a.csv", "--label", "y", "--parties", 1, "-o", tmp_path / "o"
+    )  # fmt: skip
+    assert "a.csv: line 1: name of column 1" in err
+    assert [p.name for p in tmp_path.iterdir()] == ["a.csv"]
+
+
+def test_text_in_parquet_that_is_not_utf8(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    words = pa.array([b"\x80x", b"b"]).view(pa.string())
+    pq.write_table(pa.table({"id": [1, 2], "word": words, "y": [0, 1]}), tmp_path / "a.parquet")
+    (tmp_path / "b.csv").write_text("id,c\n1,1\n2,2\n")
+    err = refused(
+        capsys, ExitCode.INPUT, "convert", "--guest", tmp_path / "a.parquet", "--host", tmp_path / "b.csv", "--id",
+        "id", "--label", "y", "-o", tmp_path / "o",
+    )  # fmt: skip
+    assert "a.parquet" in err
+
+
+@pytest.mark.parametrize("storage", ["dense", "csr"])
+def test_values_too_large_to_standardise(
+    storage: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "a.csv").write_text("a,b,y\n1e308,2,0\n-1e308,4,1\n3,1,0\n")
+    err = refused(
+        capsys, ExitCode.INPUT, "convert", tmp_path / "a.csv", "--label", "y", "--parties", 1, "--standardize",
+        "--storage", storage, "-o", tmp_path / "o",
+    )  # fmt: skip
+    assert "a.csv: values too large to standardise" in err
+
+
+def test_data_that_only_training_can_refuse_leave_no_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    X = np.random.default_rng(0).normal(size=(20, 2))
+    X[3, 0] = 1e300
+    data = write_blocks(tmp_path / "d.parts", [X], np.arange(20) % 2)
+    err = refused(capsys, ExitCode.INPUT, "train", data, "-q", "-o", tmp_path / "run")
+    assert "d.parts: party-1" in err
+    assert not (tmp_path / "run").exists()
+
+
+def test_damaged_names_are_refused_before_training(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = write_problem(tmp_path / "d.parts", 40, (2, 3))
+    with h5py.File(data / "party-2.h5", "r+") as file:
+        attributes = dict(file["var/names"].attrs)
+        del file["var/names"]
+        file["var"].create_dataset("names", data=["a", "b", "a"], dtype=h5py.string_dtype())
+        file["var/names"].attrs.update(attributes)
+    err = refused(capsys, ExitCode.FORMAT, "train", data, "-q", "-o", tmp_path / "run")
+    assert "party-2.h5: key 'var/names': 'a' occurs twice" in err
+    assert not (tmp_path / "run").exists()
+
+
+def test_messages_that_cannot_be_used_are_not_kept(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = write_problem(tmp_path / "d.parts", 40, (2, 3))
+    start = ("coordinator", "start", data / "labels.h5", "--party", "party-1", "--party", "party-2")
+    assert run(*start, "--lambda", 1e-2, "-o", tmp_path / "run") == 0
+    for number in (0, 1):
+        answers = []
+        for party in ("party-1", "party-2"):
+            answers.append(tmp_path / f"{party}-{number}.h5")
+            assert not run(
+                "party", "step", "--data", data / f"{party}.h5", "--state", tmp_path / party, "--in",
+                tmp_path / "run" / "requests" / f"{party}-{number:06d}.h5", "-o", answers[-1],
+            )  # fmt: skip
+        if number == 0:
+            assert not run("coordinator", "step", tmp_path / "run", *answers)
+    good = answers[0].read_bytes()
+    with h5py.File(answers[0], "r+") as file:
+        file["answer"].attrs["squared_residual"] = "much"
+    err = refused(capsys, ExitCode.FORMAT, "coordinator", "step", tmp_path / "run", *answers)
+    assert "run: message of party-1" in err
+    answers[0].write_bytes(good)  # the party sends a better one
+    assert not run("coordinator", "step", tmp_path / "run", *answers)
+    assert (tmp_path / "run" / "requests" / "party-1-000002.h5").exists()
+
+
+def test_what_a_party_remembers_must_fit(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    data = write_problem(tmp_path / "d.parts", 40, (2, 3))
+    assert not run("coordinator", "start", data / "labels.h5", "--party", "party-1", "-o", tmp_path / "run")
+    request, state = tmp_path / "run" / "requests" / "party-1-000000.h5", tmp_path / "state"
+    step = ("party", "step", "--data", data / "party-1.h5", "--state", state, "--in")
+    assert not run(*step, request, "-o", tmp_path / "a.h5")
+    assert not run("coordinator", "step", tmp_path / "run", tmp_path / "a.h5")
+    with h5py.File(state / "state.h5", "r+") as file:
+        attributes = dict(file["party/directions"].attrs)
+        del file["party/directions"]
+        file["party"].create_dataset("directions", data=np.zeros((0, 7))).attrs.update(attributes)
+    request = tmp_path / "run" / "requests" / "party-1-000001.h5"
+    err = refused(capsys, ExitCode.FORMAT, *step, request, "-o", tmp_path / "b.h5")
+    assert "key 'party/directions'" in err
+    assert not (tmp_path / "b.h5").exists()
+
+
+def test_weights_that_overflow(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    data = write_problem(tmp_path / "d.parts", 40, (2, 3))
+    assert run("train", data, "-q", "--rounds", 1, "-o", tmp_path / "run") == ExitCode.NOT_CONVERGED
+    with h5py.File(tmp_path / "run" / "model" / "party-1.h5", "r+") as file:
+        file["weights"][:] = 1.7e308
+    err = refused(
+        capsys, ExitCode.INPUT, "predict", "--partial", tmp_path / "run", data / "party-1.h5", "-o", tmp_path / "c.h5"
+    )  # fmt: skip
+    assert "party-1.h5: row" in err
+
+
+def test_settings_name_the_file_that_they_come_from(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = write_problem(tmp_path / "d.parts", 40, (2, 3))
+    config = tmp_path / "c.toml"
+    config.write_text("lambda = 1e298\n")
+    err = refused(capsys, ExitCode.CONFIG, "train", data, "--config", config, "-o", tmp_path / "run")
+    assert "c.toml: key 'lambda': 1e+298 is above 1e+100" in err
+    # What only the data or the whole reveal names the file as well.
+    config.write_text('loss = "squared"\nregularizer = "l1"\n')
+    err = refused(
+        capsys, ExitCode.CONFIG, "coordinator", "start", data / "labels.h5", "--party", "a", "--config", config, "-o",
+        tmp_path / "run",
+    )  # fmt: skip
+    assert "c.toml, with the command line: key 'scheme'" in err
+    owners, _ = write_owners(tmp_path / "d.owners")
+    config.write_text('bound = "clip:1"\n')
+    err = refused(
+        capsys, ExitCode.CONFIG, "owners", "train", owners, "--config", config, "-o", tmp_path / "run"
+    )
+    assert "c.toml, with the command line: epsilon" in err
+
+
+def test_owners_kappa_and_finished_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    owners, _ = write_owners(tmp_path / "d.owners")
+    options = ("--epsilon", 5, "--bound", "clip:1", "--step", 0.1, "--rounds", 2, "-q")
+    assert run("owners", "train", owners, *options, "-o", tmp_path / "run") == 0
+    (tmp_path / "run" / "result.json").write_bytes(b'{"status": "\x80"}')
+    assert "result.json: damaged" in refused(capsys, ExitCode.FORMAT, "owners", "resume", tmp_path / "run")
+    manifest = owners / "owners.toml"
+    manifest.write_text(manifest.read_text().replace("kappa = 1", "kappa = 3"))
+    assert "kappa 3" in refused(capsys, ExitCode.FORMAT, "inspect", owners)
+
+
+def test_statement_of_other_types() -> None:
+    from fastadmm.privacy.statement import no_privacy
+
+    document = json.loads(json.dumps(no_privacy(["a", "b"]).to_json()))
+    assert PrivacyStatement.from_json(document) == no_privacy(["a", "b"])
+    for key, value in [
+        ("epsilon", "5"),
+        ("mode", 3),
+        ("seen", ["a"]),
+        ("not_covered", [1]),
+        ("delta", float("nan")),
+    ]:
+        with pytest.raises(FormatError, match=key):
+            PrivacyStatement.from_json({**document, key: value})
+    document["parties"][0]["rounds"] = "many"
+    with pytest.raises(FormatError, match="rounds"):
+        PrivacyStatement.from_json(document)
+
+
+def test_words_of_files_reach_the_terminal_harmless(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "a.csv").write_text("a,y\n\x1b[31mred" + "x" * 5000 + ",0\n2,1\n")
+    err = refused(
+        capsys, ExitCode.INPUT, "convert", tmp_path / "a.csv", "--label", "y", "--parties", 1, "-o", tmp_path / "o"
+    )  # fmt: skip
+    assert "\x1b" not in err
+    assert len(err) < 700
+
+
+def test_report_of_numbers_beyond_every_axis(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    data = write_problem(tmp_path / "d.parts", 40, (2, 3))
+    assert run("train", data, "-q", "--rounds", 2, "-o", tmp_path / "run") == ExitCode.NOT_CONVERGED
+    log = tmp_path / "run" / "rounds.jsonl"
+    lines = [json.loads(line) for line in log.read_text().splitlines()]
+    lines[0] |= {"objective": 1.7e308, "gap": 1.7e308}
+    log.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    shutil.rmtree(tmp_path / "run" / "checkpoints")
+    assert run("report", tmp_path / "run") == 0
