@@ -28,6 +28,14 @@ def resume(
         str | None,
         typer.Option(help="Most memory to take; the result does not depend on it."),
     ] = None,
+    log_to: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--log-to",
+            metavar="KIND[=PLACE]",
+            help="Another log, tensorboard or mlflow; those that the run has go on by themselves.",
+        ),
+    ] = None,
     quiet: Annotated[
         bool, typer.Option("--quiet", "-q", help="Show nothing but errors and the result.")
     ] = False,
@@ -37,6 +45,7 @@ def resume(
     from fastadmm.cli.display import make_display
     from fastadmm.cli.train import report_result
     from fastadmm.runs.train import resume_run
+    from fastadmm.tracking import tracked
 
     changes = {
         "gap": gap,
@@ -46,4 +55,6 @@ def resume(
         "threads": threads,
         "memory": memory,
     }
-    return report_result(resume_run(run, changes=changes, display=make_display(quiet)), run, as_json)
+    with tracked(run, log_to or [], make_display(quiet)) as tracking:
+        result = tracking.finish(resume_run(run, changes=changes, display=tracking))
+    return report_result(result, run, as_json)

@@ -167,6 +167,14 @@ def train(
         int | None,
         typer.Option(help="Directions per party, or differences of the acceleration; unset: by memory."),
     ] = None,
+    log_to: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--log-to",
+            metavar="KIND[=PLACE]",
+            help="tensorboard or mlflow, with =DIR or =URI; may be repeated. See docs/tracking.md.",
+        ),
+    ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Show the plan (with --json as JSON) and do nothing.")
     ] = False,
@@ -183,6 +191,7 @@ def train(
     from fastadmm.runs.config import make_config, read_config
     from fastadmm.runs.train import start_run
     from fastadmm.store.atomic import shown
+    from fastadmm.tracking import tracked
 
     options: dict[str, Any] = {
         "data": str(data) if data is not None else None,
@@ -237,7 +246,8 @@ def train(
     with settings_of(config):
         if dry_run:
             return show_plan(settings, as_json)
-        result = start_run(settings, run, force=force, display=make_display(quiet))
+        with tracked(run, log_to or [], make_display(quiet)) as tracking:
+            result = tracking.finish(start_run(settings, run, force=force, display=tracking))
     return report_result(result, run, as_json)
 
 

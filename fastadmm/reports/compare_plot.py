@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from fastadmm.reports.comparison import ComparedRun, RunComparison
+    from fastadmm.reports.records import History
 
 __all__ = ["MAX_RUNS", "curve_kinds", "draw_comparison", "picture_height"]
 
@@ -94,10 +95,8 @@ def draw_comparison(figure: Figure, comparison: RunComparison) -> None:
         curves = [_values(comparison, run, name) for run in runs]
         log = name != "objective" or _log_objective(comparison, curves)
         for ax, unit in zip(row, ("round", "seconds")):
-            across = [
-                run.history.round if unit == "round" else finite(run.history.series["seconds"])
-                for run in runs
-            ]
+            histories = [run.history for run in runs]
+            across = [finite(_across(h, unit)) for h in histories]
             for k, (x, y) in enumerate(zip(across, curves)):
                 y = positive(y) if log else y
                 if any_finite(y) and any_finite(x):
@@ -113,6 +112,10 @@ def draw_comparison(figure: Figure, comparison: RunComparison) -> None:
     names = [safe_label(runs[k].name, 32) for k in sorted(handles)]
     columns = max(1, min(len(names), 110 // (max(map(len, names)) + 7)))
     figure.legend([handles[k] for k in sorted(handles)], names, loc="outside lower center", ncols=columns)
+
+
+def _across(history: History, unit: str) -> NDArray[np.float64]:
+    return history.round.astype(np.float64) if unit == "round" else history.series["seconds"]
 
 
 def _objective_title(comparison: RunComparison) -> str:

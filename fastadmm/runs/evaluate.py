@@ -50,7 +50,7 @@ def evaluate_partition(model: Path, data: Path) -> dict[str, Any]:
             "convert with --like the training partition"
         )
     metrics = evaluation_metrics(
-        get_loss(trained.loss), labels.y, predictions.score, labels.sample_weight, trained.classes
+        get_loss(trained.loss), labels.y, predictions.score, labels.sample_weight, trained.classes or ()
     )
     document = {
         "data": Path(data).resolve().name,

@@ -81,6 +81,8 @@ _OWN_FILES = (
     "evaluation.json",
     "report.html",
     "privacy.json",
+    "tracking.json",
+    "tensorboard",
     "worth.json",
     "worth.partial",
     LEDGER,

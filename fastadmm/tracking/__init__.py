@@ -1,0 +1,8 @@
+"""Runs in TensorBoard and MLflow: settings, rounds, results, and what may be said of private runs."""
+
+from __future__ import annotations
+
+from fastadmm.tracking.display import Tracking, tracked
+from fastadmm.tracking.targets import Target, Tracker, parse_target
+
+__all__ = ["Target", "Tracker", "Tracking", "parse_target", "tracked"]

@@ -1,0 +1,203 @@
+"""A display that also logs: between a run and the display that the user sees."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from fastadmm.errors import FastadmmError, FormatError
+from fastadmm.history import RoundRecord
+from fastadmm.store.atomic import atomic_file, shown, storage_errors
+from fastadmm.tracking.published import (
+    privacy_facts,
+    result_numbers,
+    result_texts,
+    round_numbers,
+    settings_of,
+)
+from fastadmm.tracking.targets import Target, Tracker, parse_target
+
+__all__ = ["STATE", "Tracking", "tracked"]
+
+#: Where the logs of a run are, in its directory.
+STATE = "tracking.json"
+
+#: Default directory of TensorBoard's files, in the run directory.
+_TENSORBOARD = "tensorboard"
+
+
+@contextmanager
+def tracked(run: str | Path, targets: Sequence[str | Target] = (), display: Any = None) -> Iterator[Tracking]:
+    """Log a run that is started or resumed inside the block.
+
+    Parameters
+    ----------
+    run : path
+        Run directory; it need not exist yet.
+    targets : sequence of str or Target
+        As :func:`parse_target` reads them. A resumed run goes on with the logs it has
+        (``tracking.json``) without being told; targets given then are added.
+    display : Display, optional
+        What the user sees.
+
+    Yields
+    ------
+    Tracking
+        To be passed as ``display``; call its ``finish`` with the run's result.
+
+    Raises
+    ------
+    ConfigError
+        A target is unknown or its library is not installed.
+    StorageError
+        A tracking server does not answer. Once rounds have begun, a log that fails is given up
+        with a note, and training goes on.
+    """
+    tracking = Tracking(
+        Path(run), [t if isinstance(t, Target) else parse_target(t) for t in targets], display
+    )
+    try:
+        yield tracking
+    finally:
+        tracking.close()
+
+
+class Tracking:
+    """Display and log of one run; made by :func:`tracked`.
+
+    Parameters
+    ----------
+    run : Path
+    targets : list of Target
+    display : Display or None
+    """
+
+    def __init__(self, run: Path, targets: list[Target], display: Any = None) -> None:
+        from fastadmm.runs.train import Silent
+
+        self.run = run
+        self.display = display if display is not None else Silent()
+        self.private = True  # until the statement says otherwise
+        self.parties: list[str] = []
+        # Before anything is trained: a missing library or a server that is down is said now.
+        self._new: list[Tracker] = [self._open(target) for target in targets]
+        self._open_trackers: list[Tracker] = []
+
+    def _open(self, target: Target, run_id: str | None = None) -> Tracker:
+        if target.kind == "mlflow":
+            from fastadmm.tracking.mlflow import MlflowTracker
+
+            return MlflowTracker(target.place, self.run.resolve().name, run_id)
+        from fastadmm.tracking.tensorboard import TensorBoardTracker
+
+        return TensorBoardTracker(Path(target.place) if target.place else self.run / _TENSORBOARD)
+
+    def note(self, text: str) -> None:
+        """Pass on to the display."""
+        self.display.note(text)
+
+    def start(self, target: float, max_rounds: int) -> None:
+        """Rounds begin: the run directory says with what settings and under what statement."""
+        trackers = [*self._of_earlier_parts(), *self._new]
+        if trackers:
+            from fastadmm.reports.records import read_records
+
+            records = read_records(self.run)
+            statement = records.privacy
+            self.private = statement is None or statement.mode != "none"
+            self.parties = list(_content(records.config))
+            first = int(records.history.round[-1]) + 1 if len(records.history) else 1
+            for tracker in trackers:
+                facts = {} if statement is None else privacy_facts(statement)
+                tracker.begin(settings_of(records.config), facts, first)
+                self._open_trackers.append(tracker)
+            self._write_state()
+        self.display.start(target, max_rounds)
+
+    def round(self, record: RoundRecord) -> None:
+        """Log a round, and show it."""
+        if self._open_trackers:
+            values = round_numbers(record, self.parties, private=self.private)
+            self._each(lambda tracker: tracker.round(record.round, values))
+        self.display.round(record)
+
+    def stop(self) -> None:
+        """Rounds are over."""
+        self._each(lambda tracker: tracker.flush())
+        self.display.stop()
+
+    def finish(self, result: dict[str, Any]) -> dict[str, Any]:
+        """Log the result and close the logs.
+
+        Parameters
+        ----------
+        result : dict
+            What :func:`fastadmm.runs.train.start_run` or ``resume_run`` returned.
+
+        Returns
+        -------
+        dict
+            The same.
+        """
+        numbers = result_numbers(result, private=self.private)
+        texts = result_texts(result, private=self.private)
+        self._each(lambda tracker: tracker.end(texts["status"], numbers, texts))
+        self._open_trackers = []
+        return result
+
+    def close(self) -> None:
+        """Close logs of a run that ended without a result."""
+        self._each(lambda tracker: tracker.end("failed", {}, {"status": "failed"}))
+        self._open_trackers = []
+
+    def _each(self, action: Callable[[Tracker], None]) -> None:
+        for tracker in list(self._open_trackers):
+            try:
+                action(tracker)
+            except FastadmmError as error:
+                self._open_trackers.remove(tracker)
+                self.display.note(f"warning: {error}; this log ends here, training goes on")
+
+    def _of_earlier_parts(self) -> list[Tracker]:
+        """The logs that a resumed run has already."""
+        path = self.run / STATE
+        with storage_errors(path, "read"):
+            if not path.exists():
+                return []
+            try:
+                states = json.loads(path.read_text(encoding="utf-8"))["logs"]
+                targets = [
+                    (Target("mlflow", s["uri"]), str(s["run_id"]))
+                    if s["kind"] == "mlflow"
+                    else (Target("tensorboard", str(self.run / s["directory"])), None)
+                    for s in states
+                ]
+            except (ValueError, KeyError, TypeError) as error:
+                raise FormatError(
+                    f"{shown(path)}: not what a tracked run writes ({type(error).__name__}); delete it "
+                    "to go on without its logs"
+                ) from None
+        return [self._open(target, run_id) for target, run_id in targets]
+
+    def _write_state(self) -> None:
+        logs = []
+        for tracker in self._open_trackers:
+            state = tracker.state()
+            if "directory" in state:
+                # A directory inside the run moves with it.
+                directory = Path(state["directory"])
+                if directory.is_relative_to(self.run.resolve()):
+                    state["directory"] = str(directory.relative_to(self.run.resolve()))
+            logs.append(state)
+        with atomic_file(self.run / STATE) as temporary:
+            temporary.write_text(json.dumps({"logs": logs}, indent=2) + "\n", encoding="utf-8")
+
+
+def _content(config: dict[str, Any]) -> dict[str, Any]:
+    """Digests by party; their keys are the parties' names, in order."""
+    provenance = config.get("provenance")
+    content = provenance.get("content") if isinstance(provenance, dict) else None
+    return content if isinstance(content, dict) else {}
