@@ -17,25 +17,34 @@ import numpy as np
 from scipy.special import expit, log_expit, log_softmax, softmax
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.metrics import accuracy_score, r2_score
 from sklearn.utils import Tags, check_array, check_random_state, check_X_y
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets, type_of_target
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
+from fastadmm.class_weights import weigh_classes
 from fastadmm.columns import block_names, consecutive, is_block_list, resolve_parties, take_columns
+from fastadmm.early_stopping import EarlyStopping, held_out_rows
 from fastadmm.errors import ConfigError, DivergenceError, InputError
+from fastadmm.fit_callbacks import CallbackSupportMixin, FitCallbacks, with_callbacks
 from fastadmm.history import RoundRecord, Status
 from fastadmm.losses import Loss, parse_loss
-from fastadmm.problem import Problem, make_problem
-from fastadmm.solver import SolveResult, SolverOptions, run_rounds, solve
+from fastadmm.problem import Problem, TestSet, make_problem
+from fastadmm.solver import Solver, SolveResult, SolverOptions, run_rounds
+from fastadmm.warm_start import StartingPoint
 
 __all__ = ["ADMMSharingClassifier", "ADMMSharingRegressor"]
 
 Array = np.ndarray
+
+#: Ways to end before ``tol`` that the user has asked for.
+_BY_CHOICE = (Status.COMPLETED, Status.EARLY_STOPPED, Status.INTERRUPTED)
+
 Callback = Callable[[RoundRecord], Any]
 
 
-class _SharingModel(BaseEstimator):
+class _SharingModel(CallbackSupportMixin, BaseEstimator):
     """What the two estimators share; the loss and the meaning of y are theirs."""
 
     _task: ClassVar[str]
@@ -60,6 +69,10 @@ class _SharingModel(BaseEstimator):
         constraint: Any = None,
         loss: str = "auto",
         privacy: Any = None,
+        warm_start: bool = False,
+        early_stopping: bool = False,
+        validation_fraction: float = 0.1,
+        n_iter_no_change: int = 5,
     ) -> None:
         self.parties = parties
         self.alpha = alpha
@@ -76,8 +89,21 @@ class _SharingModel(BaseEstimator):
         self.constraint = constraint
         self.loss = loss
         self.privacy = privacy
+        self.warm_start = warm_start
+        self.early_stopping = early_stopping
+        self.validation_fraction = validation_fraction
+        self.n_iter_no_change = n_iter_no_change
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+    @with_callbacks
+    def fit(
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: Any = None,
+        offset: Any = None,
+        coef_init: Any = None,
+        intercept_init: Any = None,
+    ) -> Self:
         """Train the joint model.
 
         Parameters
@@ -89,6 +115,14 @@ class _SharingModel(BaseEstimator):
             Targets; for the classifier labels of any two or more values.
         sample_weight : array-like of shape (n_samples,), optional
             Non-negative; a weight of 2 counts as the same sample twice.
+        offset : array-like of shape (n_samples,), optional
+            Added to the linear predictor, for example the logarithm of an exposure; with
+            the multinomial loss of shape (n_samples, C).
+        coef_init : array-like, optional
+            Weights to start at, of the shape of ``coef_``: they change the number of rounds,
+            not the model, up to ``tol``.
+        intercept_init : array-like, optional
+            The intercept to go with them, of the shape of ``intercept_``.
 
         Returns
         -------
@@ -111,14 +145,22 @@ class _SharingModel(BaseEstimator):
         options = self._options()
         loss = self._checked_loss()
         parameters = {"l1_ratio": self.l1_ratio} if self.regularizer == "elastic_net" else None
-        monitor = _monitor(self.callbacks)
-        blocks, y, columns = self._training_input(X, y)
-        encoded = self._encode(y)
+        own = _monitor(self.callbacks)
+        before = self._model_so_far() if self.warm_start and coef_init is None else None
+        blocks, target, columns = self._training_input(X, y)
+        encoded = self._encode(target)
         loss = self._loss_of_targets(loss)
         if sample_weight is not None:
             sample_weight = _check_sample_weight(
                 sample_weight, blocks[0], dtype=np.float64, ensure_non_negative=True
             )
+        weights = self._class_weighted(encoded, sample_weight)
+        held = None
+        if self.early_stopping:
+            stratify = self._task == "classification" and not np.any(encoded % 1)
+            held = held_out_rows(encoded, self.validation_fraction, self.random_state, stratify)
+            all_weights = np.ones(len(encoded)) if weights is None else weights
+            weights = np.where(held, 0.0, all_weights)
         problem = make_problem(
             blocks,
             encoded,
@@ -126,20 +168,34 @@ class _SharingModel(BaseEstimator):
             loss_parameters=loss.parameters,
             lam=self.alpha,
             fit_intercept=bool(self.fit_intercept),
-            sample_weight=sample_weight,
+            sample_weight=weights,
+            offset=offset,
             regularizer=self.regularizer,
             regularizer_parameters=parameters,
             constraint=self.constraint,
         )
-        result = self._solve(problem, options, monitor)
+        early = None
+        if held is not None:
+            counted = np.where(held, np.ones(len(encoded)) if sample_weight is None else sample_weight, 0.0)
+            if not counted.any():
+                raise InputError("early_stopping: all held-out rows have weight 0")
+            early = EarlyStopping(
+                TestSet(problem.blocks, problem.y, counted, problem.offset),
+                patience=int(self.n_iter_no_change),
+            )
+        if coef_init is not None:
+            before = self._initial(coef_init, intercept_init, problem, columns)
+        elif intercept_init is not None:
+            raise ConfigError("intercept_init: needs coef_init beside it")
+        given = {"sample_weight": sample_weight, "offset": offset}
+        metadata = {name: value for name, value in given.items() if value is not None} or None
+        callbacks = FitCallbacks(self, options.max_rounds, X, y, metadata, columns)
+        result = self._solve(problem, options, [own, callbacks], before, early)
+        callbacks.close()
         if result.status is Status.DIVERGED:
             raise DivergenceError(result.message)
-        coef = np.empty((self.n_features_in_, *result.weights[0].shape[1:]))
-        for held, weights in zip(columns, result.weights):
-            coef[held] = weights
-        self._set_model(coef, result.intercept)
-        self.party_coefs_ = result.weights
-        self.party_columns_ = columns
+        for name, value in self._fitted(columns, result.weights, result.intercept).items():
+            setattr(self, name, value)
         self.history_ = result.history
         self.n_rounds_ = self.n_iter_ = len(result.history)
         self.duality_gap_ = result.gap
@@ -147,7 +203,10 @@ class _SharingModel(BaseEstimator):
         self.status_ = result.status
         self.certified_ = result.status is Status.CONVERGED
         self.converged_ = self.certified_ or result.status is Status.STATIONARY
-        if result.status is not Status.COMPLETED and not self.converged_:
+        if early is not None:
+            self.validation_loss_ = result.record.validation
+            self.best_round_ = result.record.round
+        if result.status not in _BY_CHOICE and not self.converged_:
             warnings.warn(
                 f"{result.message}; raise max_rounds or tol, or bring the features to one scale",
                 ConvergenceWarning,
@@ -155,7 +214,48 @@ class _SharingModel(BaseEstimator):
             )
         return self
 
-    def _solve(self, problem: Problem, options: SolverOptions, monitor: Any) -> SolveResult:
+    def _fitted(self, columns: list[Array], weights: list[Array], intercept: Any) -> dict[str, Any]:
+        """What makes the estimator predict with a model, by attribute name."""
+        coef = np.empty((self.n_features_in_, *weights[0].shape[1:]))
+        for held, own in zip(columns, weights):
+            coef[held] = own
+        return {**self._model(coef, intercept), "party_coefs_": weights, "party_columns_": columns}
+
+    def _class_weighted(self, encoded: Array, sample_weight: Array | None) -> Array | None:
+        """Sample weights times class weights, where there are any."""
+        return sample_weight
+
+    def _model_so_far(self) -> StartingPoint | None:
+        """The model of the last fit, for ``warm_start``."""
+        if not hasattr(self, "party_coefs_"):
+            return None
+        by_class = self.party_coefs_[0].ndim == 2
+        intercept = self.intercept_ if by_class else float(np.ravel(self.intercept_)[0])
+        return StartingPoint(list(self.party_coefs_), intercept if self.fit_intercept else 0.0 * intercept)
+
+    def _initial(self, coef: Any, intercept: Any, problem: Problem, columns: list[Array]) -> StartingPoint:
+        """``coef_init`` and ``intercept_init`` as the parties' weights."""
+        classes = problem.n_outputs if problem.loss.vector else 0
+        d = self.n_features_in_
+        whole = np.asarray(coef, dtype=np.float64)
+        if whole.shape != ((classes, d) if classes else (d,)) and not (not classes and whole.shape == (1, d)):
+            wanted = (classes, d) if classes else (d,)
+            raise InputError(f"coef_init: shape {whole.shape}, expected {wanted}")
+        whole = whole.T if classes else np.ravel(whole)
+        size = max(classes, 1)
+        b = np.zeros(size) if intercept is None else np.ravel(np.asarray(intercept, dtype=np.float64))
+        if b.shape != (size,):
+            raise InputError(f"intercept_init: {b.size} values, expected {size}")
+        return StartingPoint([whole[held] for held in columns], b if classes else float(b[0]))
+
+    def _solve(
+        self,
+        problem: Problem,
+        options: SolverOptions,
+        monitors: list[Any],
+        start: StartingPoint | None,
+        early: EarlyStopping | None,
+    ) -> SolveResult:
         """Train with the privacy that is asked for, and record what it guarantees."""
         from fastadmm.privacy.settings import Privacy
         from fastadmm.privacy.statement import no_privacy
@@ -164,9 +264,26 @@ class _SharingModel(BaseEstimator):
         if not isinstance(settings, Privacy):
             raise ConfigError(f"privacy: {settings!r} is not a fastadmm.Privacy")
         self.clips_rows_ = settings.mode == "message"
+        own, callbacks = monitors
         if settings.mode == "none":
             self.privacy_ = no_privacy(problem.names)
-            return solve(problem, options, monitor)
+            open_solver = Solver(problem, options, start=start, early=early)
+            callbacks.solver = open_solver
+            try:
+                return run_rounds(open_solver, _each(own, callbacks), callbacks.should_stop)
+            finally:
+                open_solver.close()
+        if early is not None:
+            raise ConfigError(
+                "early_stopping: not in a private run: its rounds are fixed and charged beforehand, "
+                "and a stop that depends on held-out labels would be one more release"
+            )
+        if start is not None:
+            raise ConfigError(
+                "warm_start: a private run starts at zero, so that nothing but its releases counts"
+            )
+        if getattr(self, "class_weight", None) is not None:
+            raise ConfigError("class_weight: not in a private run, whose guarantees are for equal weights")
         from fastadmm.privacy.fusion import FusionSolver
         from fastadmm.privacy.message import MessageSolver
 
@@ -175,7 +292,7 @@ class _SharingModel(BaseEstimator):
         if isinstance(solver, MessageSolver) and solver.advice():
             warnings.warn(solver.advice(), UserWarning, stacklevel=3)
         try:
-            result = run_rounds(solver, monitor)
+            result = run_rounds(solver, _each(own, callbacks))
             self.privacy_ = solver.statement()
         finally:
             solver.close()
@@ -197,8 +314,8 @@ class _SharingModel(BaseEstimator):
         """Targets as the loss takes them, of shape (N,)."""
         raise NotImplementedError
 
-    def _set_model(self, coef: Array, intercept: Any) -> None:
-        """Set ``coef_`` and ``intercept_`` from weights of shape (d,) or (d, C) in the order of X."""
+    def _model(self, coef: Array, intercept: Any) -> dict[str, Any]:
+        """``coef_`` and ``intercept_`` from weights of shape (d,) or (d, C) in the order of X."""
         raise NotImplementedError
 
     def _checked_loss(self) -> Loss:
@@ -220,6 +337,9 @@ class _SharingModel(BaseEstimator):
             _check_number("penalty", self.penalty, Real, above=0)
         if self.n_threads is not None:
             _check_number("n_threads", self.n_threads, Integral, at_least=1)
+        if self.early_stopping:
+            _check_number("validation_fraction", self.validation_fraction, Real, above=0)
+            _check_number("n_iter_no_change", self.n_iter_no_change, Integral, at_least=1)
         if not isinstance(self.fit_intercept, (bool, np.bool_)):
             raise ConfigError(f"fit_intercept: {self.fit_intercept!r} is neither True nor False")
         if not isinstance(self.scheme, str):
@@ -250,8 +370,17 @@ class _SharingModel(BaseEstimator):
         columns = resolve_parties(self.parties, self.n_features_in_, names)
         return [take_columns(X, held) for held in columns], y, columns
 
-    def _predictor(self, X: Any) -> Array:
+    def _predictor(self, X: Any, offset: Any = None) -> Array:
         """Linear predictor of shape (N,), or (N, C), for a matrix or a list of blocks."""
+        z = self._products(X)
+        if offset is None:
+            return z
+        shift = check_array(offset, dtype=np.float64, ensure_2d=False, input_name="offset")
+        if shift.shape != z.shape:
+            raise InputError(f"offset: shape {shift.shape}, expected {z.shape}")
+        return z + shift
+
+    def _products(self, X: Any) -> Array:
         check_is_fitted(self, "coef_")
         if not is_block_list(X):
             X = validate_data(self, X, accept_sparse="csr", dtype=np.float64, reset=False)
@@ -339,7 +468,7 @@ class ADMMSharingClassifier(ClassifierMixin, _SharingModel):
         Penalty r of the augmented Lagrangian in the summed scaling (rho N for
         the mean objective's rho). It changes the speed, not the model.
     random_state : int, RandomState or None, default=None
-        Not used: training is deterministic.
+        Chooses the rows that ``early_stopping`` holds out; training itself is deterministic.
     n_threads : int or None, default=None
         Number of threads, None for every core. The model does not depend on it.
     callbacks : callable, list of callables, or None, default=None
@@ -359,6 +488,18 @@ class ADMMSharingClassifier(ClassifierMixin, _SharingModel):
         classes, and predict classes and scores, and no probabilities. See ``docs/losses.md``.
     privacy : fastadmm.Privacy or None, default=None
         Differential privacy of what parties send, see ``docs/privacy.md``; None for none.
+    warm_start : bool, default=False
+        Whether :meth:`fit` starts at the model of the fit before, where there is one.
+    early_stopping : bool, default=False
+        Whether to hold out rows (of every class the same share), to stop when the loss on them has not
+        improved for some rounds, and to keep the best round's model. Not in a private run.
+    validation_fraction : float, default=0.1
+        Share of the rows that early stopping holds out.
+    n_iter_no_change : int, default=5
+        Rounds without improvement after which early stopping stops.
+    class_weight : "balanced", dict of class to number, or None, default=None
+        Factors of the sample weights; "balanced" gives every class the same total weight. They count
+        in W like sample weights.
 
     Attributes
     ----------
@@ -391,6 +532,10 @@ class ADMMSharingClassifier(ClassifierMixin, _SharingModel):
         where the problem is not convex: no global optimum is claimed there.
     converged_ : bool
         Whether ``tol`` was reached.
+    validation_loss_ : float
+        Loss on the held-out rows, with early stopping only.
+    best_round_ : int
+        The round whose model is kept, with early stopping only.
     privacy_ : fastadmm.privacy.statement.PrivacyStatement
         What training guarantees; epsilon is infinite without privacy, and for ``coef_`` of mode "message".
     clips_rows_ : bool
@@ -438,11 +583,61 @@ class ADMMSharingClassifier(ClassifierMixin, _SharingModel):
             f"{n_classes} classes, and loss {loss.name} is for two; choose multinomial or auto"
         )
 
-    def _set_model(self, coef: Array, intercept: Any) -> None:
-        self.coef_ = np.ascontiguousarray(coef.T) if coef.ndim == 2 else coef[np.newaxis]
-        self.intercept_ = np.array(intercept) if coef.ndim == 2 else np.array([intercept])
+    def __init__(
+        self,
+        parties: Any = None,
+        alpha: Any = 1e-4,
+        fit_intercept: bool = True,
+        tol: float = 1e-6,
+        max_rounds: int = 10000,
+        scheme: str = "auto",
+        penalty: float | None = None,
+        random_state: Any = None,
+        n_threads: int | None = None,
+        callbacks: Callback | Sequence[Callback] | None = None,
+        regularizer: Any = "l2",
+        l1_ratio: float = 0.5,
+        constraint: Any = None,
+        loss: str = "auto",
+        privacy: Any = None,
+        warm_start: bool = False,
+        early_stopping: bool = False,
+        validation_fraction: float = 0.1,
+        n_iter_no_change: int = 5,
+        class_weight: Any = None,
+    ) -> None:
+        super().__init__(
+            parties=parties,
+            alpha=alpha,
+            fit_intercept=fit_intercept,
+            tol=tol,
+            max_rounds=max_rounds,
+            scheme=scheme,
+            penalty=penalty,
+            random_state=random_state,
+            n_threads=n_threads,
+            callbacks=callbacks,
+            regularizer=regularizer,
+            l1_ratio=l1_ratio,
+            constraint=constraint,
+            loss=loss,
+            privacy=privacy,
+            warm_start=warm_start,
+            early_stopping=early_stopping,
+            validation_fraction=validation_fraction,
+            n_iter_no_change=n_iter_no_change,
+        )
+        self.class_weight = class_weight
 
-    def decision_function(self, X: Any) -> Array:
+    def _class_weighted(self, encoded: Array, sample_weight: Array | None) -> Array | None:
+        return weigh_classes(self.class_weight, encoded, list(self.classes_), sample_weight)
+
+    def _model(self, coef: Array, intercept: Any) -> dict[str, Any]:
+        if coef.ndim == 2:
+            return {"coef_": np.ascontiguousarray(coef.T), "intercept_": np.array(intercept)}
+        return {"coef_": coef[np.newaxis], "intercept_": np.array([intercept])}
+
+    def decision_function(self, X: Any, offset: Any = None) -> Array:
         """Score of the positive class ``classes_[1]``: for the logistic loss its log-odds.
 
         With the multinomial loss the linear predictor of every class; with two
@@ -452,17 +647,19 @@ class ADMMSharingClassifier(ClassifierMixin, _SharingModel):
         ----------
         X : matrix of shape (n_samples, n_features), or list of matrices
             As in :meth:`fit`; a list follows the parties' order and columns.
+        offset : array-like, optional
+            Added to the linear predictor, as in :meth:`fit`.
 
         Returns
         -------
         ndarray of shape (n_samples,), or (n_samples, C) with more than two classes
         """
-        z = self._predictor(X)
+        z = self._predictor(X, offset)
         return z[:, 1] - z[:, 0] if z.ndim == 2 and z.shape[1] == 2 else z
 
-    def predict(self, X: Any) -> Array:
-        """Most probable class of each sample, of shape (n_samples,); X as in :meth:`decision_function`."""
-        z = self.decision_function(X)
+    def predict(self, X: Any, offset: Any = None) -> Array:
+        """Most probable class of each sample, of shape (n_samples,); as in :meth:`decision_function`."""
+        z = self.decision_function(X, offset)
         if z.ndim == 2:
             return self.classes_[np.argmax(z, axis=1)]
         positive = z > 0
@@ -475,20 +672,24 @@ class ADMMSharingClassifier(ClassifierMixin, _SharingModel):
             return True  # fit refuses the loss; a look at the model must not
 
     @available_if(_has_probabilities)
-    def predict_proba(self, X: Any) -> Array:
-        """Probability of each class, of shape (n_samples, C); X as in :meth:`decision_function`."""
-        z = self.decision_function(X)
+    def predict_proba(self, X: Any, offset: Any = None) -> Array:
+        """Probability of each class, of shape (n_samples, C); as in :meth:`decision_function`."""
+        z = self.decision_function(X, offset)
         if z.ndim == 2:
             return softmax(z, axis=1)
         return np.column_stack([expit(-z), expit(z)])
 
     @available_if(_has_probabilities)
-    def predict_log_proba(self, X: Any) -> Array:
+    def predict_log_proba(self, X: Any, offset: Any = None) -> Array:
         """Logarithm of :meth:`predict_proba`, without underflow."""
-        z = self.decision_function(X)
+        z = self.decision_function(X, offset)
         if z.ndim == 2:
             return log_softmax(z, axis=1)
         return np.column_stack([log_expit(-z), log_expit(z)])
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None, offset: Any = None) -> float:
+        """Mean accuracy; X and offset as in :meth:`decision_function`."""
+        return float(accuracy_score(y, self.predict(X, offset), sample_weight=sample_weight))
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
@@ -519,6 +720,8 @@ class ADMMSharingRegressor(RegressorMixin, _SharingModel):
         "welsch", which are not convex; a parameter after a colon: ``"quantile:0.9"``. See ``docs/losses.md``.
     privacy : fastadmm.Privacy or None, default=None
         Differential privacy of what parties send, see ``docs/privacy.md``; None for none.
+    warm_start, early_stopping, validation_fraction, n_iter_no_change
+        As in :class:`ADMMSharingClassifier`.
 
     Attributes
     ----------
@@ -552,23 +755,28 @@ class ADMMSharingRegressor(RegressorMixin, _SharingModel):
     def _encode(self, y: Array) -> Array:
         return y
 
-    def _set_model(self, coef: Array, intercept: float) -> None:
-        self.coef_ = coef
-        self.intercept_ = float(intercept)
+    def _model(self, coef: Array, intercept: float) -> dict[str, Any]:
+        return {"coef_": coef, "intercept_": float(intercept)}
 
-    def predict(self, X: Any) -> Array:
+    def predict(self, X: Any, offset: Any = None) -> Array:
         """Predicted target of each sample.
 
         Parameters
         ----------
         X : matrix of shape (n_samples, n_features), or list of matrices
             As in :meth:`fit`; a list follows the parties' order and columns.
+        offset : array-like, optional
+            Added to the linear predictor, as in :meth:`fit`.
 
         Returns
         -------
         ndarray of shape (n_samples,)
         """
-        return self._checked_loss().predict_mean(self._predictor(X))
+        return self._checked_loss().predict_mean(self._predictor(X, offset))
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None, offset: Any = None) -> float:
+        """Coefficient of determination R²; X and offset as in :meth:`predict`."""
+        return float(r2_score(y, self.predict(X, offset), sample_weight=sample_weight))
 
 
 def _check_number(
@@ -584,6 +792,17 @@ def _check_number(
         raise ConfigError(f"{name}: {value!r} must be above {above}")
     if at_least is not None and not value >= at_least:
         raise ConfigError(f"{name}: {value!r} must be at least {at_least}")
+
+
+def _each(*monitors: Callable[[RoundRecord], Any] | None) -> Callable[[RoundRecord], None]:
+    """One function that calls all that there are."""
+
+    def monitor(record: RoundRecord) -> None:
+        for each in monitors:
+            if each is not None:
+                each(record)
+
+    return monitor
 
 
 def _monitor(callbacks: Any) -> Callable[[RoundRecord], None] | None:

@@ -19,6 +19,7 @@ class Status(StrEnum):
     MAX_ROUNDS = "max_rounds"
     TIME_LIMIT = "time_limit"
     DIVERGED = "diverged"
+    EARLY_STOPPED = "early_stopped"  # held-out rows no longer got better
     INTERRUPTED = "interrupted"
     RUNNING = "running"
 
@@ -62,6 +63,8 @@ class RoundRecord:
         :math:`\sqrt{V / V^0}`, dimensionless, with V the larger of V^t and its
         value at the model itself (z the sum of the messages, u the loss
         gradient), and V^0 that of zero weights. None in a convex problem.
+    validation : float or None
+        Metric on the held-out rows of early stopping; None without it.
     """
 
     round: int
@@ -78,22 +81,25 @@ class RoundRecord:
     accelerated: bool = False
     test: dict[str, float | None] | None = None
     stationarity: float | None = None
+    validation: float | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Plain dictionary; values that JSON cannot hold (inf, NaN) become None.
 
-        A convex problem has no key ``stationarity``.
+        A convex problem has no key ``stationarity``, a run without early stopping no ``validation``.
         """
         values = {k: _finite(v) for k, v in asdict(self).items()}
         if self.stationarity is None:
             del values["stationarity"]
+        if self.validation is None:
+            del values["validation"]
         return values
 
     @classmethod
     def from_json(cls, values: dict[str, Any]) -> RoundRecord:
         """Inverse of :meth:`to_json`; None becomes inf. Unknown keys are ignored."""
         known = {f.name for f in fields(cls)}
-        optional = ("test", "penalty", "stationarity")
+        optional = ("test", "penalty", "stationarity", "validation")
         kept: dict[str, Any] = {
             k: math.inf if v is None and k not in optional else v for k, v in values.items() if k in known
         }

@@ -25,10 +25,12 @@ from fastadmm.coordinator.schemes import Scheme, get_scheme
 from fastadmm.coordinator.smoothed import SmoothedSubspaceMethod
 from fastadmm.coordinator.stationarity import descent_penalty
 from fastadmm.coordinator.subspace import SubspaceMethod
+from fastadmm.early_stopping import EarlyStopping, ValidationWatch, predictor
 from fastadmm.engine import Engine
 from fastadmm.errors import ConfigError
 from fastadmm.history import RoundRecord, Status
 from fastadmm.problem import Problem
+from fastadmm.warm_start import StartingPoint, begin_at, check_start
 
 __all__ = ["SolveResult", "Solver", "SolverOptions", "solve"]
 
@@ -148,6 +150,8 @@ class SolveResult:
         The same in a sentence, with advice where it helps.
     history : list of RoundRecord
         Rounds of this call (a resumed run's earlier rounds are not repeated).
+    kept : RoundRecord or None
+        The round that the returned model is of, where that is not the last one: early stopping.
     """
 
     weights: list[np.ndarray]
@@ -155,21 +159,27 @@ class SolveResult:
     status: Status
     message: str
     history: list[RoundRecord] = field(default_factory=list)
+    kept: RoundRecord | None = None
+
+    @property
+    def record(self) -> RoundRecord:
+        """The round that the returned model is of."""
+        return self.history[-1] if self.kept is None else self.kept
 
     @property
     def objective(self) -> float:
         """F at the returned model, per mean loss."""
-        return self.history[-1].objective
+        return self.record.objective
 
     @property
     def gap(self) -> float:
         """Certified relative gap at the returned model; infinite for a non-convex problem."""
-        return self.history[-1].gap
+        return self.record.gap
 
     @property
     def stationarity(self) -> float | None:
         """Relative stationarity of a non-convex problem at the returned model; None for a convex one."""
-        return self.history[-1].stationarity
+        return self.record.stationarity
 
 
 class Solver:
@@ -183,6 +193,10 @@ class Solver:
         Of its own by default.
     make_method : callable, optional
         Makes the method in place of the one that the options choose.
+    start : StartingPoint, optional
+        Weights to begin at; zero by default.
+    early : EarlyStopping, optional
+        Held-out rows that end the run, and choose the round whose model is kept.
 
     Attributes
     ----------
@@ -198,8 +212,12 @@ class Solver:
         options: SolverOptions | None = None,
         engine: Engine | None = None,
         make_method: Callable[[Problem, SolverOptions, Engine], Method] | None = None,
+        start: StartingPoint | None = None,
+        early: EarlyStopping | None = None,
     ) -> None:
         self.problem = problem
+        self.watch = None if early is None else ValidationWatch(early, problem)
+        self.start = None if start is None else check_start(start, problem)
         self.options = options or SolverOptions()
         self.engine = engine or Engine(self.options.n_threads)
         self.method = (make_method or _make_method)(problem, self.options, self.engine)
@@ -233,6 +251,8 @@ class Solver:
         begin = time.perf_counter()
         with self.engine.limited():
             loss = self.method.prepare()
+            if self.start is not None:
+                begin_at(self.method, self.start, self.problem)
         self.divergence.start = loss / self.problem.total_weight
         self.prepared = True
         self.seconds += time.perf_counter() - begin
@@ -247,6 +267,11 @@ class Solver:
             # In here: of long vectors, a BLAS with threads of its own would take milliseconds to wake them.
             norms = self.method.weight_norms()
             test = None if self.problem.test is None else self._test_metrics(self.method.weights())
+            validation = (
+                None
+                if self.watch is None
+                else self.watch.value(self.method.weights(), self.method.intercept, self.engine)
+            )
         objective = measured.objective / w
         absolute, relative = self.bound.update(objective, measured.lower_bound / w)
         self.n_rounds += 1
@@ -270,7 +295,10 @@ class Solver:
             accelerated=measured.accelerated,
             test=test,
             stationarity=measured.stationarity,
+            validation=validation,
         )
+        if self.watch is not None and not self.diverged:
+            self.watch.take(self.last_record, self.method.weights(), self.method.intercept)
         return self.last_record
 
     def _test_metrics(self, weights: list[np.ndarray]) -> dict[str, float | None] | None:
@@ -279,15 +307,10 @@ class Solver:
             return None
         from fastadmm.metrics import quick_class_metrics, quick_metrics
 
-        if self.problem.loss.vector:
-            scores = [block.matrix_product(x.T, self.engine) for block, x in zip(test.blocks, weights)]
-            z = np.sum(scores, axis=0).T + self.intercept + _class_rows(test.offset)
-            return quick_class_metrics(test.y, z, test.weight)
-        messages = self.engine.map(
-            lambda m: test.blocks[m].product(weights[m], self.engine), range(len(weights))
-        )
-        z = test.offset + self.intercept + sum(messages)
         loss = self.problem.loss
+        z = predictor(test, weights, self.intercept, loss, self.engine)
+        if loss.vector:
+            return quick_class_metrics(test.y, z, test.weight)
         if loss.task == "regression":
             return quick_metrics(loss.task, test.y, loss.predict_mean(z), test.weight)
         metrics = quick_metrics(loss.task, test.y, z, test.weight)
@@ -303,6 +326,8 @@ class Solver:
                 return Status.STATIONARY
         elif self.options.gap > 0 and (record.gap <= self.options.gap or self._at_rounding(record)):
             return Status.CONVERGED
+        if self.watch is not None and self.watch.waited(self.n_rounds):
+            return Status.EARLY_STOPPED
         if self.n_rounds >= self.options.max_rounds:
             return Status.MAX_ROUNDS
         if self.options.max_seconds is not None and self.seconds >= self.options.max_seconds:
@@ -319,6 +344,13 @@ class Solver:
 
     def describe(self, status: Status, record: RoundRecord) -> str:
         """One sentence on why the run stopped, with advice."""
+        if status is Status.EARLY_STOPPED and self.watch is not None and self.watch.record is not None:
+            best, rule = self.watch.record, self.watch.rule
+            return (
+                f"stopped early after {record.round} rounds: validation {rule.metric} was best "
+                f"({self.watch.best:.6g}) in round {best.round}, whose model is kept"
+                + (f" at relative duality gap {best.gap:.2e}" if self.problem.convex else "")
+            )
         if not self.problem.convex and status is not Status.DIVERGED:
             return self._describe_stationarity(status, record)
         gap = f"relative duality gap {record.gap:.2e}"
@@ -378,11 +410,15 @@ class Solver:
             "lower_bound": self.bound.value,
             "divergence": self.divergence.export(),
             "last_record": json.dumps(self.last_record.to_json()) if self.last_record else "",
+            **({} if self.watch is None else {"validation": self.watch.export()}),
         }
 
     def export_parties(self) -> list[dict[str, np.ndarray]]:
         """Each party's own arrays, its weights among them."""
-        return self.method.export_parties()
+        parties = self.method.export_parties()
+        if self.watch is None or self.watch.record is None:
+            return parties
+        return [{**own, "best_weights": best} for own, best in zip(parties, self.watch.weights)]
 
     def party_weights(self) -> list[np.ndarray]:
         """x_m of shape (d_m,) per party."""
@@ -390,6 +426,7 @@ class Solver:
 
     def restore(self, saved: dict[str, Any], parties: list[dict[str, np.ndarray]]) -> None:
         """Continue from exported state: the following rounds are bit-identical to an uninterrupted run's."""
+        self.start = None  # the rounds have left it behind
         self.prepare()
         with self.engine.limited():
             self.method.restore(saved["method"], parties)
@@ -399,15 +436,19 @@ class Solver:
         self.divergence.restore(saved["divergence"])
         if saved["last_record"]:
             self.last_record = RoundRecord.from_json(json.loads(saved["last_record"]))
+        if self.watch is not None:
+            self.watch.restore(saved["validation"], [state["best_weights"] for state in parties])
+
+    def kept_model(self) -> tuple[list[np.ndarray], Any, RoundRecord] | None:
+        """Weights, intercept and round of the best model where held-out rows choose; else None."""
+        watch = self.watch
+        if watch is None or watch.record is None:
+            return None
+        return [np.array(w) for w in watch.weights], watch.intercept, watch.record
 
     def close(self) -> None:
         """Stop the threads."""
         self.engine.close()
-
-
-def _class_rows(offset: np.ndarray) -> np.ndarray | float:
-    """Offsets of shape (N, C); one per sample changes no class's share."""
-    return offset if offset.ndim == 2 else 0.0
 
 
 def _make_method(problem: Problem, options: SolverOptions, engine: Engine) -> Method:
@@ -475,6 +516,8 @@ def solve(
     options: SolverOptions | None = None,
     monitor: Callable[[RoundRecord], None] | None = None,
     should_stop: Callable[[], bool] | None = None,
+    start: StartingPoint | None = None,
+    early: EarlyStopping | None = None,
 ) -> SolveResult:
     """Train until the duality gap, the round limit or the time limit is reached.
 
@@ -487,13 +530,18 @@ def solve(
         Called with each round's record.
     should_stop : callable, optional
         Asked after each round; True ends the run as interrupted.
+    start : StartingPoint, optional
+        Weights to begin at, for example those of a similar problem; zero by default. They change
+        the number of rounds, not what is certified.
+    early : EarlyStopping, optional
+        Held-out rows that end the run, and choose the round whose model is kept.
 
     Returns
     -------
     SolveResult
         Divergence is a status, not an exception.
     """
-    solver = Solver(problem, options)
+    solver = Solver(problem, options, start=start, early=early)
     try:
         return run_rounds(solver, monitor, should_stop)
     finally:
@@ -520,5 +568,10 @@ def run_rounds(
         status = solver.stop_reason(record)
         if status is None and should_stop is not None and should_stop():
             status = Status.INTERRUPTED
+    kept = solver.kept_model() if isinstance(solver, Solver) and status is not Status.DIVERGED else None
+    if kept is not None:
+        if status in (Status.CONVERGED, Status.STATIONARY) and kept[2].round != history[-1].round:
+            status = Status.EARLY_STOPPED  # what is proved of the last round is not proved of the kept one
+        return SolveResult(*kept[:2], status, solver.describe(status, history[-1]), history, kept[2])
     weights = [w.copy() for w in solver.party_weights()]
     return SolveResult(weights, solver.intercept, status, solver.describe(status, history[-1]), history)

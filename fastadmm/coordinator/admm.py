@@ -98,9 +98,24 @@ class AdmmMethod(Method):
         self.progress.reference = model_measure(self.problem, self.parties, start.gradient, self.engine)
         return start.loss
 
-    def start_at(self, intercept: float) -> None:
+    def start_at(self, intercept: Any) -> None:
         """Take over an intercept; messages, z and u are set in the coordinator's state."""
         self._intercept = self.coordinator.intercept = intercept
+
+    def begin_at(self, weights: Sequence[np.ndarray], intercept: Any) -> None:
+        """Let the first round begin at the parties' weights, of the shapes that the parties keep.
+
+        z is then the sum of the messages and u the loss gradient there.
+        """
+        state, vector = self.coordinator.state, self.problem.loss.vector
+        for party, x, message in zip(self.parties, weights, state.messages, strict=True):
+            party.weights = np.array(x)
+            product = party.block.matrix_product if vector else party.block.product
+            message[:] = product(party.weights, self.engine).ravel()
+        state.z[:] = state.total()
+        start = self._primal(state.z.copy(), intercept)
+        state.u[:] = start.gradient
+        self.start_at(start.intercept)
 
     def round(self) -> Measured:
         problem, r = self.problem, self.coordinator.penalty

@@ -192,6 +192,10 @@ class DescentSubspaceMethod(SubspaceMethod):
         # The Hessian that a convex span keeps is not positive definite here.
         self.coordinator.hessian = SpanHessian(self.problem.fit_intercept)
 
+    def skip_start(self) -> None:
+        """Minimise the loss itself from the first round on."""
+        self._set_starting(False)
+
     def prepare(self) -> float:
         super().prepare()
         start = start_point(self.problem, self.engine)

@@ -78,6 +78,9 @@ _PATIENCE, _PROGRESS = 20, 0.9
 #: The width of the smoothing follows the gap (both in the loss's unit), as in ``subspace``.
 _WIDTH_OF_GAP = 0.3
 
+#: The same at given weights, as a share of the objective there.
+_WIDTH_AT_START = 1e-3
+
 #: Where there is no certificate the width falls by this factor a round.
 _WIDTH_UNCERTIFIED = 0.7
 
@@ -513,6 +516,20 @@ class ProximalMethod(Method):
         self._set_width(start.loss / self.problem.total_weight or 1.0)
         self.coordinator.start(self.parties)
         return start.loss
+
+    def begin_at(self, points: Sequence[Array], intercept: float) -> None:
+        """Let the first round begin at the parties' weights, each of shape (d,) and in its set."""
+        for party, x in zip(self.parties, points, strict=True):
+            party.points = np.array(x)[np.newaxis]
+        self.coordinator = ProximalCoordinator(self.coordinator.problem, self.engine)
+        if not self.problem.loss.smooth:
+            total = sum(party.first()[0] for party in self.parties)
+            start = primal_value(self.problem, np.asarray(total), intercept, self.engine)
+            value = start.loss + sum(party.penalty_value(np.ones(1)) for party in self.parties)
+            width = _WIDTH_AT_START * value / self.problem.total_weight
+            if 0.0 < width < self.width:
+                self._set_width(width)
+        self._intercept = self.coordinator.start(self.parties).intercept
 
     def _set_width(self, width: float) -> None:
         smoothed = self.problem.loss.smoothed(width)

@@ -57,6 +57,12 @@ class SmoothedSubspaceMethod(SubspaceMethod):
         super().prepare()
         return start.loss
 
+    def narrow(self, width: float, intercept: float) -> None:
+        """Take over an intercept, and a width where it is smaller than the present one."""
+        self._intercept = intercept
+        if 0.0 < width < self.width:
+            self._set_width(width)
+
     def _set_width(self, width: float) -> None:
         smoothed = self.problem.loss.smoothed(width)
         if smoothed is None:

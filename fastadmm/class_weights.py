@@ -1,0 +1,132 @@
+"""Class weights: factors of the sample weights that depend on the class alone."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from numbers import Real
+from typing import Any
+
+import numpy as np
+
+from fastadmm.errors import ConfigError
+
+__all__ = ["BALANCED", "class_factors", "parse_class_weight", "weigh_classes"]
+
+Array = np.ndarray
+
+#: Every class counts the same in total.
+BALANCED = "balanced"
+
+_SHOWN = 5
+
+
+def class_factors(
+    class_weight: str | Mapping[Any, float], codes: Array, classes: Sequence[Any], sample_weight: Array | None
+) -> Array:
+    r"""One factor per class.
+
+    "balanced" is :math:`W / (C\, W_c)` with W_c the sum of the sample weights
+    of class c, as in scikit-learn: it leaves the total weight W as it is.
+
+    Parameters
+    ----------
+    class_weight : "balanced" or mapping of class to number
+        Classes that a mapping does not name keep the factor 1.
+    codes : ndarray of int, shape (N,)
+        Number of each sample's class.
+    classes : sequence
+        The classes, in the order of their numbers.
+    sample_weight : ndarray of shape (N,) or None
+
+    Returns
+    -------
+    ndarray of shape (C,)
+
+    Raises
+    ------
+    ConfigError
+        If a class is unknown, or a factor is no finite number, not negative.
+    """
+    names = list(classes)
+    if isinstance(class_weight, str) and class_weight == BALANCED:
+        totals = np.bincount(codes, weights=sample_weight, minlength=len(names)).astype(np.float64)
+        present = totals > 0.0
+        factors = np.ones(len(names))
+        factors[present] = totals.sum() / (present.sum() * totals[present])
+        return factors
+    if not isinstance(class_weight, Mapping):
+        raise ConfigError(f"class_weight: {class_weight!r} is neither 'balanced' nor a weight for each class")
+    factors = np.ones(len(names))
+    for name, value in class_weight.items():
+        if isinstance(value, bool) or not isinstance(value, Real) or not 0 <= value < math.inf:
+            raise ConfigError(
+                f"class_weight: {value!r} of class {name!r} must be a finite number, at least 0"
+            )
+        if name not in names:
+            known = ", ".join(repr(n) for n in names[:_SHOWN]) + (", ..." if len(names) > _SHOWN else "")
+            raise ConfigError(f"class_weight: unknown class {name!r}; the classes are {known}")
+        factors[names.index(name)] = float(value)
+    return factors
+
+
+def weigh_classes(
+    class_weight: str | Mapping[Any, float] | None,
+    y: Array,
+    classes: Sequence[Any],
+    sample_weight: Array | None,
+) -> Array | None:
+    """Sample weights times class weights.
+
+    Parameters
+    ----------
+    class_weight : "balanced", mapping of class to number, or None
+    y : ndarray of shape (N,)
+        Class numbers.
+    classes : sequence
+    sample_weight : ndarray of shape (N,) or None
+
+    Returns
+    -------
+    ndarray of shape (N,) or None
+        None where neither is given.
+    """
+    if class_weight is None:
+        return sample_weight
+    codes = y.astype(np.intp)
+    factors = class_factors(class_weight, codes, classes, sample_weight)[codes]
+    return factors if sample_weight is None else factors * sample_weight
+
+
+def parse_class_weight(text: str) -> str | dict[str, float]:
+    """Class weights as the command line writes them.
+
+    Parameters
+    ----------
+    text : str
+        "balanced", or ``yes:2,no:1``; a class name may hold colons, not commas.
+
+    Returns
+    -------
+    str or dict
+
+    Raises
+    ------
+    ConfigError
+        If it is neither.
+    """
+    if text == BALANCED:
+        return text
+    parsed: dict[str, float] = {}
+    for part in text.split(","):
+        name, colon, number = part.rpartition(":")
+        try:
+            value = float(number)
+        except ValueError:
+            value = math.nan
+        if not colon or not math.isfinite(value):
+            raise ConfigError(f"--class-weight: {part!r} is not 'balanced' and not CLASS:NUMBER")
+        if name in parsed:
+            raise ConfigError(f"--class-weight: class {name!r} is given twice")
+        parsed[name] = value
+    return parsed
