@@ -228,12 +228,30 @@ class ValidationWatch:
         self.intercept: Any = 0.0
 
     def value(self, weights: list[Array], intercept: Any, engine: Engine) -> float:
-        """The metric at a model."""
+        """The metric at a model.
+
+        Parameters
+        ----------
+        weights : list of ndarray
+        intercept : float or ndarray
+        engine : Engine
+
+        Returns
+        -------
+        float
+        """
         z = predictor(self.rule.rows, weights, intercept, self.loss, engine)
         return measure(self.rule.metric, self.rule.rows, z, self.loss, engine)
 
     def take(self, record: RoundRecord, weights: list[Array], intercept: Any) -> None:
-        """Look at a round, and keep its model if it is the best so far."""
+        """Look at a round, and keep its model if it is the best so far.
+
+        Parameters
+        ----------
+        record : RoundRecord
+        weights : list of ndarray
+        intercept : float or ndarray
+        """
         value = math.nan if record.validation is None else record.validation
         better = value > self.best if METRICS[self.rule.metric] else value < self.best
         if self.record is None or better or (math.isnan(self.best) and not math.isnan(value)):

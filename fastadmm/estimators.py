@@ -27,7 +27,7 @@ from fastadmm.class_weights import weigh_classes
 from fastadmm.columns import block_names, consecutive, is_block_list, resolve_parties, take_columns
 from fastadmm.early_stopping import EarlyStopping, held_out_rows
 from fastadmm.errors import ConfigError, DivergenceError, InputError
-from fastadmm.fit_callbacks import CallbackSupportMixin, FitCallbacks, with_callbacks
+from fastadmm.fit_callbacks import FRAMES, CallbackSupportMixin, FitCallbacks, with_callbacks
 from fastadmm.history import RoundRecord, Status
 from fastadmm.losses import Loss, parse_loss
 from fastadmm.problem import Problem, TestSet, make_problem
@@ -210,7 +210,7 @@ class _SharingModel(CallbackSupportMixin, BaseEstimator):
             warnings.warn(
                 f"{result.message}; raise max_rounds or tol, or bring the features to one scale",
                 ConvergenceWarning,
-                stacklevel=2,
+                stacklevel=2 + FRAMES,
             )
         return self
 
@@ -290,7 +290,7 @@ class _SharingModel(CallbackSupportMixin, BaseEstimator):
         kind: Any = FusionSolver if settings.mode == "fusion" else MessageSolver
         solver: Any = kind(problem, options, settings)
         if isinstance(solver, MessageSolver) and solver.advice():
-            warnings.warn(solver.advice(), UserWarning, stacklevel=3)
+            warnings.warn(solver.advice(), UserWarning, stacklevel=3 + FRAMES)
         try:
             result = run_rounds(solver, _each(own, callbacks))
             self.privacy_ = solver.statement()
@@ -630,7 +630,7 @@ class ADMMSharingClassifier(ClassifierMixin, _SharingModel):
         self.class_weight = class_weight
 
     def _class_weighted(self, encoded: Array, sample_weight: Array | None) -> Array | None:
-        return weigh_classes(self.class_weight, encoded, list(self.classes_), sample_weight)
+        return weigh_classes(self.class_weight, encoded, self.classes_.tolist(), sample_weight)
 
     def _model(self, coef: Array, intercept: Any) -> dict[str, Any]:
         if coef.ndim == 2:

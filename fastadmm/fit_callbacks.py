@@ -1,4 +1,4 @@
-"""scikit-learn's callbacks (``sklearn.callback``, from 1.9): every round of communication is a task of the fit.
+"""scikit-learn's callbacks (``sklearn.callback``, from 1.9): every round is a task of the fit.
 
 Older versions have none; there the names below do nothing.
 """
@@ -34,7 +34,10 @@ else:
             return method
 
 
-__all__ = ["CallbackSupportMixin", "FitCallbacks", "with_callbacks"]
+#: Frames that scikit-learn puts between a caller and ``fit``, for warnings to name the caller.
+FRAMES = int(with_callbacks(int) is not int)
+
+__all__ = ["FRAMES", "CallbackSupportMixin", "FitCallbacks", "with_callbacks"]
 
 
 class FitCallbacks:

@@ -58,11 +58,61 @@ def test_every_key_reaches_the_configuration_and_back() -> None:
         "memory": "512MiB",
         "history": 12,
     }
-    assert (*values, "stationarity") == (*[key for key in KEYS if key != "stationarity"], "stationarity")
+    learning = {
+        "class_weight": {"yes": 2.0},
+        "warm_start": "model",
+        "validation": 0.25,
+        "validation_metric": "auc",
+        "patience": 3,
+        "seed": 4,
+    }
+    path = {"path": True, "path_length": 7, "path_ratio": 0.1, "folds": 3, "rule": "1se", "gap_share": 0.1}
+    # Keys in the order of the documentation; some do not go together.
+    assert {*values, "stationarity", *learning, *path, "path_values"} == set(KEYS)
+    for others in (learning, {"class_weight": "balanced", "seed": 1, **path}):
+        open_run = {key: values[key] for key in ("data", "gap")} | others
+        assert make_config(make_config(open_run).to_toml()) == make_config(open_run)
+        assert others.items() <= make_config(open_run).to_toml().items()
+    given = {"data": "a.parts", "path": True, "path_values": [1.0, 0.1]}
+    assert make_config(make_config(given).to_toml()) == make_config(given)
     settings = make_config(values).privacy
     assert (settings.mode, settings.epsilon, settings.message_clip) == ("message", 2.0, None)
     values["privacy"] = settings.to_dict()
     assert make_config(values).to_toml() == values
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"folds": 3}, "key 'folds': belongs to a path"),
+        ({"path": True, "lambda": 0.1}, "key 'lambda': a path has many"),
+        ({"path": True, "folds": 1}, "key 'folds': 1 fold leaves no rows"),
+        ({"path": True, "folds": -2}, "key 'folds': -2 must not be negative"),
+        ({"path": True, "rule": "2se"}, "key 'rule': unknown rule '2se'"),
+        ({"path": True, "path_values": [1, -1]}, "key 'path_values': [1, -1] must be positive"),
+        ({"path": True, "path_values": [1, 1]}, "key 'path_values': [1, 1] has a value twice"),
+        ({"path": True, "path_values": 3}, "key 'path_values': 3 is not a list of numbers"),
+        ({"path": True, "path_values": [1.0], "path_length": 2}, "key 'path_values': says the grid"),
+        ({"path": True, "path_ratio": 2}, "key 'path_ratio': 2.0 must be below 1"),
+        ({"path": True, "time": 2}, "key 'time': a path ends"),
+        ({"path": True, "validation": 0.1}, "key 'validation': a path chooses by its folds"),
+        ({"path": True, "loss": "tukey"}, "key 'path': needs a convex problem"),
+        ({"path": True, "privacy": {"mode": "fusion", "epsilon": 1.0}}, "key 'path': every fit of a path"),
+        ({"validation": 0.1, "privacy": {"mode": "fusion", "epsilon": 1.0}}, "key 'validation': rounds of a"),
+        ({"validation": 1.5}, "key 'validation': the share 1.5 must be between"),
+        ({"validation": True}, "key 'validation': True is not a share of the rows or a partition"),
+        ({"patience": 3}, "key 'patience': belongs to early stopping"),
+        ({"validation": 0.5, "validation_metric": "f1"}, "key 'validation_metric': unknown metric 'f1'"),
+        ({"class_weight": "even"}, "key 'class_weight': 'even' is neither"),
+        ({"class_weight": {"a": -1}}, "key 'class_weight': -1 of class 'a' must be"),
+        ({"class_weight": 2}, "key 'class_weight': 2 is not 'balanced' or a table of numbers"),
+    ],
+)
+def test_keys_of_learning_are_checked(values: dict[str, object], message: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        make_config({"data": "a.parts", **values}, "here")
+    assert str(caught.value).startswith(f"here: {message}")
+    assert "\n" not in str(caught.value)
 
 
 def test_a_problem_that_is_not_convex_has_its_own_target() -> None:

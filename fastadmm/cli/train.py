@@ -12,6 +12,9 @@ from fastadmm.cli.app import app
 #: Heading of the privacy options in the help.
 PRIVACY = "Privacy (docs/privacy.md)"
 
+#: Headings of early stopping and of the regularisation path.
+EARLY, PATH = "Early stopping (docs/training.md)", "Regularisation path (docs/path.md)"
+
 
 @app.command()
 def train(
@@ -175,6 +178,60 @@ def train(
             help="tensorboard or mlflow, with =DIR or =URI; may be repeated. See docs/tracking.md.",
         ),
     ] = None,
+    class_weight: Annotated[
+        str | None, typer.Option(help="balanced, or a factor for classes: yes:2,no:1.")
+    ] = None,
+    warm_start: Annotated[
+        Path | None, typer.Option(readable=False, help="Model or run directory whose weights to start at.")
+    ] = None,
+    validation: Annotated[
+        str | None,
+        typer.Option(
+            help="Stop early by a share of the rows (0.2) or by a partition.", rich_help_panel=EARLY
+        ),
+    ] = None,
+    validation_metric: Annotated[
+        str | None,
+        typer.Option(
+            help="loss, log_loss, accuracy, auc, rmse or r2. [default: loss]", rich_help_panel=EARLY
+        ),
+    ] = None,
+    patience: Annotated[
+        int | None,
+        typer.Option(help="Rounds without improvement before the stop. [default: 5]", rich_help_panel=EARLY),
+    ] = None,
+    path: Annotated[
+        bool | None,
+        typer.Option("--path", help="Train a decreasing grid of lambda; folds choose.", rich_help_panel=PATH),
+    ] = None,
+    path_values: Annotated[
+        str | None, typer.Option(help="The grid: 1e-1,1e-2,1e-3. [default: made]", rich_help_panel=PATH)
+    ] = None,
+    path_length: Annotated[
+        int | None, typer.Option(help="Values of the grid. [default: 20]", rich_help_panel=PATH)
+    ] = None,
+    path_ratio: Annotated[
+        float | None, typer.Option(help="Smallest over largest value of the grid.", rich_help_panel=PATH)
+    ] = None,
+    folds: Annotated[
+        int | None,
+        typer.Option(help="Folds of the cross-validation; 0 for none. [default: 5]", rich_help_panel=PATH),
+    ] = None,
+    rule: Annotated[
+        str | None,
+        typer.Option(
+            help="best, or 1se: the largest lambda within one standard error. [default: best]",
+            rich_help_panel=PATH,
+        ),
+    ] = None,
+    gap_share: Annotated[
+        float | None,
+        typer.Option(
+            help="Gaps of the folds' fits over the differences that decide. [default: 0.01]",
+            rich_help_panel=PATH,
+        ),
+    ] = None,
+    seed: Annotated[int | None, typer.Option(help="Chooses held-out rows and folds. [default: 0]")] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Show the plan (with --json as JSON) and do nothing.")
     ] = False,
@@ -185,6 +242,7 @@ def train(
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as one JSON document.")] = False,
 ) -> int:
     """Train a joint model until its duality gap certifies it; one without a gap, until it is stationary."""
+    from fastadmm.class_weights import parse_class_weight
     from fastadmm.cli.display import make_display
     from fastadmm.cli.place import settings_of
     from fastadmm.errors import ConfigError
@@ -216,6 +274,19 @@ def train(
         "ledger": str(ledger) if ledger is not None else None,
         "memory": memory,
         "history": history,
+        "class_weight": parse_class_weight(class_weight) if class_weight is not None else None,
+        "warm_start": str(warm_start) if warm_start is not None else None,
+        "validation": _share_or_path(validation),
+        "validation_metric": validation_metric,
+        "patience": patience,
+        "seed": seed,
+        "path": path,
+        "path_values": _numbers("--path-values", path_values),
+        "path_length": path_length,
+        "path_ratio": path_ratio,
+        "folds": folds,
+        "rule": rule,
+        "gap_share": gap_share,
     }
     asked: dict[str, Any] = {
         "mode": privacy,
@@ -251,6 +322,26 @@ def train(
     return report_result(result, run, as_json)
 
 
+def _share_or_path(text: str | None) -> float | str | None:
+    """A number where the text is one, else the text."""
+    try:
+        return None if text is None else float(text)
+    except ValueError:
+        return text
+
+
+def _numbers(option: str, text: str | None) -> list[float] | None:
+    """Numbers that commas separate."""
+    from fastadmm.errors import ConfigError
+
+    if text is None:
+        return None
+    try:
+        return [float(part) for part in text.split(",")]
+    except ValueError:
+        raise ConfigError(f"{option}: {text!r} is not a list of numbers such as 1e-1,1e-2") from None
+
+
 def show_plan(settings: Any, as_json: bool) -> int:
     """Print what a run would do."""
     import json
@@ -274,7 +365,7 @@ def report_result(result: dict[str, Any], run: Path, as_json: bool) -> int:
     if as_json:
         print(json.dumps({**result, "run": str(run)}, indent=2))
     status = Status(result["status"])
-    if status in (Status.CONVERGED, Status.STATIONARY, Status.COMPLETED):
+    if status in (Status.CONVERGED, Status.STATIONARY, Status.COMPLETED, Status.EARLY_STOPPED):
         if not as_json:
             print(f"{result['message']}; model in {run / 'model'}")
             for line in (result.get("comparison") or {}).get("lines", []):

@@ -47,6 +47,7 @@ from fastadmm.runs.train import (
     finished_result,
     labels_digest,
     result_document,
+    weigh_labels,
 )
 from fastadmm.solver import Solver, SolveResult, SolverOptions, admm_settings
 from fastadmm.store.atomic import atomic_directory, atomic_file, shown, storage_errors
@@ -172,6 +173,9 @@ def _check_config(config: RunConfig) -> None:
         ("ledger", config.ledger is not None),
         ("memory", config.memory is not None),
         ("privacy", config.privacy.mode != "none"),
+        ("warm_start", config.warm_start is not None),
+        ("validation", config.validation is not None),
+        ("path", config.path),
     ):
         if given:
             raise ConfigError(f"key {key!r}: a round by files has none; leave it out")
@@ -208,7 +212,7 @@ def _problem(config: RunConfig, names: list[str], widths: list[int] | None) -> t
         lam=config.lambda_,
         **penalty_arguments(config),
         fit_intercept=config.intercept,
-        sample_weight=labels.sample_weight,
+        sample_weight=weigh_labels(config, labels),
         offset=labels.offset,
         names=names,
     )

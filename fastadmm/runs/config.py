@@ -15,7 +15,7 @@ from fastadmm.errors import ConfigError
 from fastadmm.privacy.settings import Privacy
 from fastadmm.store.atomic import shown, storage_errors
 
-__all__ = ["KEYS", "RunConfig", "is_convex", "make_config", "read_config"]
+__all__ = ["KEYS", "PATHS", "RunConfig", "is_convex", "make_config", "read_config"]
 
 
 @dataclass(frozen=True)
@@ -63,6 +63,32 @@ class RunConfig:
         Most memory that the run may take, as :func:`fastadmm.runs.memory.parse_bytes` reads it.
     history : int or None
         As in :class:`fastadmm.solver.SolverOptions`; None takes what the scheme likes and memory allows.
+    class_weight : str, dict of str to float, or None
+        "balanced", or a factor for each class; None weighs all the same.
+    warm_start : str or None
+        Model or run directory to start at.
+    validation : float, str or None
+        Share of the rows, or partition, for early stopping; None for none.
+    validation_metric : str
+        A name of :data:`fastadmm.early_stopping.METRICS`.
+    patience : int
+        Rounds without improvement after which early stopping stops.
+    seed : int
+        Chooses held-out rows, and folds.
+    path : bool
+        Train a regularisation path; the keys that follow are its own.
+    path_values : list of float or None
+        The values of lambda; None makes a grid.
+    path_length : int
+        Number of values of the grid.
+    path_ratio : float or None
+        Smallest over largest value of the grid; None takes the regulariser's.
+    folds : int
+        Folds of the cross-validation that chooses lambda; 0 for none.
+    rule : str
+        "best" or "1se".
+    gap_share : float
+        Gaps of the folds' fits, as a share of the differences that decide.
     """
 
     data: str
@@ -88,12 +114,36 @@ class RunConfig:
     ledger: str | None = None
     memory: str | None = None
     history: int | None = None
+    class_weight: str | dict[str, float] | None = None
+    warm_start: str | None = None
+    validation: float | str | None = None
+    validation_metric: str = "loss"
+    patience: int = 5
+    seed: int = 0
+    path: bool = False
+    path_values: list[float] | None = None
+    path_length: int = 20
+    path_ratio: float | None = None
+    folds: int = 5
+    rule: str = "best"
+    gap_share: float = 0.01
 
     def to_toml(self) -> dict[str, Any]:
         """Plain dictionary with the documented keys; those unset or without a meaning are left out."""
         without = "stationarity" if is_convex(self) else "gap"
-        skipped = (without, "privacy")
-        values = {_public(k): v for k, v in asdict(self).items() if v is not None and k not in skipped}
+        skipped = {without, "privacy"}
+        if self.validation is None:
+            skipped |= {"validation_metric", "patience"}
+        if not self.path:
+            skipped |= set(PATH_KEYS)
+        else:
+            skipped.add("lambda")
+            if self.path_values is not None:
+                skipped |= {"path_length", "path_ratio"}
+        if self.validation is None and not self.path:
+            skipped.add("seed")
+        values = {_public(k): v for k, v in asdict(self).items() if v is not None}
+        values = {key: value for key, value in values.items() if key not in skipped}
         return values if self.privacy.mode == "none" else {**values, "privacy": self.privacy.to_dict()}
 
 
@@ -134,6 +184,29 @@ _KINDS: dict[str, tuple[type, ...]] = {
     "ledger": (str,),
     "memory": (str,),
     "history": (int,),
+    "class_weight": (str, dict),
+    "warm_start": (str,),
+    "validation": (int, float, str),
+    "validation_metric": (str,),
+    "patience": (int,),
+    "seed": (int,),
+    "path": (bool,),
+    "path_values": (list,),
+    "path_length": (int,),
+    "path_ratio": (int, float),
+    "folds": (int,),
+    "rule": (str,),
+    "gap_share": (int, float),
+}
+
+#: Keys that only a path has.
+PATH_KEYS = ("path", "path_values", "path_length", "path_ratio", "folds", "rule", "gap_share")
+
+#: What messages call values of a type that several keys take.
+_KIND_NAMES = {
+    "class_weight": "'balanced' or a table of numbers",
+    "validation": "a share of the rows or a partition",
+    "path_values": "a list of numbers",
 }
 
 #: Every configuration key, in the order of the documentation.
@@ -152,7 +225,13 @@ _POSITIVE = (
     "threads",
     "checkpoint_rounds",
     "checkpoint_seconds",
+    "patience",
+    "path_length",
+    "path_ratio",
+    "gap_share",
 )
+
+_NOT_NEGATIVE = ("history", "seed", "folds")
 
 
 def make_config(
@@ -189,7 +268,46 @@ def make_config(
     config = RunConfig(**checked)
     _check_choices(config, place)
     _check_target(config, checked, "command line" if options else place)
+    _check_extras(config, checked, place)
     return config
+
+
+def _check_extras(config: RunConfig, given: Mapping[str, Any], place: str) -> None:
+    """Refuse keys that do not go together."""
+    if config.privacy.mode != "none":
+        for key, reason in _NOT_PRIVATE.items():
+            if given.get(key) not in (None, False):
+                raise ConfigError(f"{place}: key {key!r}: {reason}")
+    if not config.path:
+        alone = [key for key in PATH_KEYS if key != "path" and key in given]
+        if alone:
+            raise ConfigError(f"{place}: key {alone[0]!r}: belongs to a path; add path = true (--path)")
+    elif config.validation is not None:
+        raise ConfigError(f"{place}: key 'validation': a path chooses by its folds; leave one of the two out")
+    elif "lambda_" in given:
+        raise ConfigError(f"{place}: key 'lambda': a path has many; give path_values (--path-values)")
+    elif config.path_values is not None and {"path_length", "path_ratio"} & given.keys():
+        raise ConfigError(
+            f"{place}: key 'path_values': says the grid already; leave path_length and path_ratio"
+        )
+    elif config.time is not None:
+        raise ConfigError(f"{place}: key 'time': a path ends when its last fit is certified; leave it out")
+    elif not is_convex(config):
+        raise ConfigError(f"{place}: key 'path': needs a convex problem, whose fits a gap certifies")
+    if config.validation is None:
+        alone = [key for key in ("patience", "validation_metric") if key in given]
+        if alone:
+            raise ConfigError(f"{place}: key {alone[0]!r}: belongs to early stopping; add validation")
+
+
+_NOT_PRIVATE = {
+    "validation": "rounds of a private run are fixed and charged beforehand; to stop by held-out rows "
+    "would be one more release",
+    "path": "every fit of a path and every score that chooses would have to be charged; a private run has "
+    "one lambda",
+    "class_weight": "the guarantees of a private run are for equal weights",
+    "warm_start": "a private run starts at zero, so that nothing but its releases counts",
+}
 
 
 def _check_target(config: RunConfig, given: Mapping[str, Any], place: str) -> None:
@@ -221,13 +339,13 @@ def _check_values(values: Mapping[str, Any], place: str) -> dict[str, Any]:
             wanted = {str: "text", dict: "a table", bool: "true or false", int: "a whole number"}.get(
                 kinds[-1], "a number"
             )
-            raise ConfigError(f"{place}: key {key!r}: {value!r} is not {wanted}")
+            raise ConfigError(f"{place}: key {key!r}: {value!r} is not {_KIND_NAMES.get(key, wanted)}")
         # TOML's whole numbers have no limit; HDF5, C and floating point do.
         if isinstance(value, int) and abs(value) > _LARGEST:
             raise ConfigError(f"{place}: key {key!r}: the number is too large")
         if float in kinds and isinstance(value, (int, float)):
             value = float(value)
-        if key == "history" and value < 0:
+        if key in _NOT_NEGATIVE and value < 0:
             raise ConfigError(f"{place}: key {key!r}: {value!r} must not be negative")
         if key in _POSITIVE and not 0 < value < math.inf:
             raise ConfigError(f"{place}: key {key!r}: {value!r} must be positive and finite")
@@ -254,6 +372,7 @@ def _check_choices(config: RunConfig, place: str) -> None:
     try:
         if config.memory is not None:
             parse_bytes(config.memory)
+        _check_learning(config)
         options = solver_options(config)
         penalty = penalty_arguments(config)
         regularizer, constraint = penalty["regularizer"], get_constraint(penalty["constraint"])
@@ -268,6 +387,43 @@ def _check_choices(config: RunConfig, place: str) -> None:
     except ConfigError as error:
         key, colon, reason = str(error).partition(":")
         raise ConfigError(f"{place}: key {key!r}{colon}{reason}") from None
+
+
+def _check_learning(config: RunConfig) -> None:
+    """Check class weights, early stopping and the path; raises ConfigError that begins with the key."""
+    from fastadmm.class_weights import BALANCED
+    from fastadmm.early_stopping import METRICS
+
+    weights = config.class_weight
+    if isinstance(weights, str) and weights != BALANCED:
+        raise ConfigError(f"class_weight: {weights!r} is neither 'balanced' nor a table of numbers")
+    if isinstance(weights, dict):
+        for name, value in weights.items():
+            if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < math.inf:
+                raise ConfigError(
+                    f"class_weight: {value!r} of class {name!r} must be a finite number, at least 0"
+                )
+    if isinstance(config.validation, float) and not 0 < config.validation < 1:
+        raise ConfigError(f"validation: the share {config.validation!r} must be between 0 and 1")
+    if config.validation_metric not in METRICS:
+        raise ConfigError(
+            f"validation_metric: unknown metric {config.validation_metric!r}; choose {', '.join(METRICS)}"
+        )
+    if config.path_values is not None:
+        values = config.path_values
+        number = [isinstance(v, (int, float)) and not isinstance(v, bool) for v in values]
+        if not values or not all(number) or not all(0 < v < math.inf for v in values):
+            raise ConfigError(f"path_values: {values!r} must be positive, finite numbers")
+        if len(set(values)) < len(values):
+            raise ConfigError(f"path_values: {values!r} has a value twice")
+    if config.path_ratio is not None and not config.path_ratio < 1:
+        raise ConfigError(f"path_ratio: {config.path_ratio!r} must be below 1")
+    if config.folds == 1:
+        raise ConfigError("folds: 1 fold leaves no rows to train on; give 0 for none, or 2 at least")
+    if config.rule not in ("best", "1se"):
+        raise ConfigError(f"rule: unknown rule {config.rule!r}; choose best, 1se")
+    if not config.gap_share < 1:
+        raise ConfigError(f"gap_share: {config.gap_share!r} must be below 1")
 
 
 def penalty_arguments(config: RunConfig) -> dict[str, Any]:
@@ -304,6 +460,10 @@ def solver_options(config: RunConfig) -> Any:
     )
 
 
+#: Keys whose texts are paths.
+PATHS = ("data", "test", "ledger", "warm_start", "validation")
+
+
 def read_config(path: str | os.PathLike[str]) -> dict[str, Any]:
     """Read a TOML configuration as a flat dictionary; :func:`make_config` checks it.
 
@@ -331,7 +491,7 @@ def read_config(path: str | os.PathLike[str]) -> dict[str, Any]:
         values = tomllib.loads(raw.decode("utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"{shown(path)}: not TOML: {error}") from None
-    for key in ("data", "test", "ledger"):
+    for key in PATHS:
         if isinstance(values.get(key), str):
             values[key] = str(Path(path).parent / values[key])
     return values

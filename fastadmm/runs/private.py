@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from fastadmm.early_stopping import EarlyStopping
 from fastadmm.errors import ConfigError, FormatError
 from fastadmm.privacy.baseline import Comparison, compare_fusion, compare_with_nothing
 from fastadmm.privacy.fusion import FusionSolver
@@ -22,6 +23,7 @@ from fastadmm.runs.config import RunConfig, solver_options
 from fastadmm.solver import Solver
 from fastadmm.store.atomic import atomic_file, shown, storage_errors
 from fastadmm.store.partition import Partition
+from fastadmm.warm_start import StartingPoint
 
 __all__ = [
     "LEDGER",
@@ -48,7 +50,15 @@ def new_run_id() -> str:
     return secrets.token_hex(8)
 
 
-def make_solver(config: RunConfig, problem: Problem, partition: Partition, run: Path, run_id: str) -> Any:
+def make_solver(
+    config: RunConfig,
+    problem: Problem,
+    partition: Partition,
+    run: Path,
+    run_id: str,
+    start: StartingPoint | None = None,
+    early: EarlyStopping | None = None,
+) -> Any:
     """The solver that a configuration asks for.
 
     Parameters
@@ -61,6 +71,9 @@ def make_solver(config: RunConfig, problem: Problem, partition: Partition, run: 
         Run directory: messages and ledger are kept there.
     run_id : str
         See :func:`new_run_id`.
+    start : StartingPoint, optional
+    early : EarlyStopping, optional
+        Not with privacy.
 
     Returns
     -------
@@ -75,7 +88,7 @@ def make_solver(config: RunConfig, problem: Problem, partition: Partition, run: 
     if settings.mode == "none":
         if config.ledger is not None:
             raise ConfigError("key 'ledger': a run without privacy charges nothing; leave it out")
-        return Solver(problem, options)
+        return Solver(problem, options, start=start, early=early)
     ledger = Ledger(Path(config.ledger) if config.ledger is not None else run / LEDGER)
     data = [party.content_digest for party in partition.parties]
     unproved = unproved_parties(config, partition)

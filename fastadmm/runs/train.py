@@ -19,6 +19,8 @@ from typing import Any, Protocol
 import numpy as np
 
 from fastadmm.blocks import FeatureBlock
+from fastadmm.class_weights import weigh_classes
+from fastadmm.early_stopping import EarlyStopping, held_out_rows, measure, predictor
 from fastadmm.engine import Engine
 from fastadmm.errors import ConfigError, FormatError, InputError, StorageError
 from fastadmm.history import RoundRecord, Status
@@ -28,6 +30,7 @@ from fastadmm.privacy.message import MessageSolver
 from fastadmm.problem import Problem, TestSet, make_problem
 from fastadmm.runs.checkpoint import checkpoints, restore_checkpoint, write_checkpoint
 from fastadmm.runs.config import (
+    PATHS,
     RunConfig,
     is_convex,
     make_config,
@@ -51,9 +54,10 @@ from fastadmm.runs.round_log import RoundLog
 from fastadmm.solver import Solver, SolveResult, run_rounds
 from fastadmm.store.atomic import atomic_directory, atomic_file, shown, storage_errors
 from fastadmm.store.label_file import LabelData
-from fastadmm.store.model import MANIFEST, Model, PartyModel, check_same_columns, write_model
+from fastadmm.store.model import MANIFEST, Model, PartyModel, check_same_columns, open_model, write_model
 from fastadmm.store.partition import Partition, open_partition
 from fastadmm.streamed import load_block
+from fastadmm.warm_start import StartingPoint
 
 __all__ = [
     "Display",
@@ -70,6 +74,7 @@ __all__ = [
     "resume_run",
     "start_run",
     "stop_on_signal",
+    "weigh_labels",
 ]
 
 #: All that a run directory holds; one with anything else in it is never replaced.
@@ -151,13 +156,18 @@ def start_run(
     """
     display = display or Silent()
     _refuse_existing(out, force)
+    if config.path:
+        from fastadmm.runs.path_run import start_path
+
+        return start_path(config, out, force=force, display=display)
     checked = _check(config, display)
     if checked.plan.reduced:
         # Written down: it decides what is computed, and a resumed run may find other memory.
         config = replace(config, history=checked.plan.history)
-    partition, provenance, problem = _load(config, checked)
+    loaded = _load(config, checked)
+    partition, provenance = loaded.partition, loaded.provenance
     run_id = new_run_id()
-    solver = make_solver(config, problem, partition, out, run_id)
+    solver = loaded.solver(config, out, run_id)
     with atomic_directory(out, force=force, marker="run.toml", only=_OWN_FILES) as directory:
         _write_configuration(directory / "run.toml", config, out, provenance)
         _write_json(directory / "environment.json", describe_environment(solver.engine.n_threads))
@@ -223,7 +233,12 @@ def resume_run(
         )
     finished = finished_result(run)
     if finished is not None and not changes.keys() & {"gap", "stationarity", "rounds", "time"}:
-        if finished["status"] in (Status.CONVERGED, Status.STATIONARY, Status.COMPLETED):
+        if finished["status"] in (
+            Status.CONVERGED,
+            Status.STATIONARY,
+            Status.COMPLETED,
+            Status.EARLY_STOPPED,
+        ):
             if (run / "model" / MANIFEST).exists():
                 display.note(f"nothing to do: {finished['message']}")
                 return finished
@@ -241,11 +256,12 @@ def _resume(
     run: Path, config: RunConfig, provenance: dict[str, Any], changes: dict[str, Any], display: Display
 ) -> dict[str, Any]:
     """Restore the newest whole checkpoint and go on."""
-    partition, current, problem = _load(config, _check(config, display))
-    _check_provenance(run, provenance, current, partition)
+    loaded = _load(config, _check(config, display))
+    partition = loaded.partition
+    _check_provenance(run, provenance, loaded.provenance, partition)
     _remove_leftovers(run)
     run_id = read_run_id(run)
-    solver = make_solver(config, problem, partition, run, run_id)
+    solver = loaded.solver(config, run, run_id)
     damaged = []
     for candidate in reversed(checkpoints(run / "checkpoints")):
         try:
@@ -253,7 +269,7 @@ def _resume(
         except (FormatError, StorageError) as error:
             display.note(f"checkpoint skipped: {error}")
             damaged.append(candidate)
-            solver = make_solver(config, problem, partition, run, run_id)
+            solver = loaded.solver(config, run, run_id)
         else:
             display.note(f"resuming after round {solver.n_rounds}")
             break
@@ -363,7 +379,46 @@ def _check(config: RunConfig, display: Display, *, timed: bool = False) -> _Chec
     return _Checked(partition, test_partition, loss, plan)
 
 
-def _load(config: RunConfig, checked: _Checked) -> tuple[Partition, dict[str, Any], Problem]:
+@dataclass(frozen=True)
+class _Loaded:
+    """The data of a run, and what its solver is made of."""
+
+    partition: Partition
+    provenance: dict[str, Any]
+    problem: Problem
+    start: StartingPoint | None
+    early: EarlyStopping | None
+
+    def solver(self, config: RunConfig, run: Path, run_id: str) -> Any:
+        """A new solver for the run."""
+        return make_solver(config, self.problem, self.partition, run, run_id, self.start, self.early)
+
+
+def weigh_labels(config: RunConfig, labels: LabelData) -> np.ndarray | None:
+    """Sample weights of a run: those of the labels times the class weights.
+
+    Parameters
+    ----------
+    config : RunConfig
+    labels : LabelData
+
+    Returns
+    -------
+    ndarray of shape (N,) or None
+    """
+    if config.class_weight is None:
+        return labels.sample_weight
+    if labels.classes is None:
+        raise ConfigError(
+            f"key 'class_weight': {shown(config.data)} is a regression data set, without classes"
+        )
+    try:
+        return weigh_classes(config.class_weight, labels.y, list(labels.classes), labels.sample_weight)
+    except ConfigError as error:
+        raise ConfigError(str(error).replace("class_weight:", "key 'class_weight':", 1)) from None
+
+
+def _load(config: RunConfig, checked: _Checked) -> _Loaded:
     partition, test_partition, loss, plan = checked.partition, checked.test, checked.loss, checked.plan
     labels = partition.labels
     assert labels is not None  # checked
@@ -372,6 +427,11 @@ def _load(config: RunConfig, checked: _Checked) -> tuple[Partition, dict[str, An
         known = test_partition.labels
         blocks = _blocks(test_partition, plan.streamed_tests)
         test = TestSet(blocks, known.y, *_weight_and_offset(test_partition))
+    weight, held = weigh_labels(config, labels), None
+    if isinstance(config.validation, float):
+        classes = labels.classes is not None
+        held = held_out_rows(labels.y, config.validation, config.seed, stratify=classes)
+        weight = np.where(held, 0.0, np.ones(len(held)) if weight is None else weight)
     problem = make_problem(
         _blocks(partition, [p.streamed for p in plan.parties]),
         labels.y,
@@ -380,7 +440,7 @@ def _load(config: RunConfig, checked: _Checked) -> tuple[Partition, dict[str, An
         lam=config.lambda_,
         **penalty_arguments(config),
         fit_intercept=config.intercept,
-        sample_weight=labels.sample_weight,
+        sample_weight=weight,
         offset=labels.offset,
         names=[p.name for p in partition.parties],
         test=test,
@@ -391,7 +451,79 @@ def _load(config: RunConfig, checked: _Checked) -> tuple[Partition, dict[str, An
     provenance = provenance_of(partition)
     if test_partition is not None:
         provenance["test"] = provenance_of(test_partition)
-    return partition, provenance, problem
+    early = None
+    if config.validation is not None:
+        rows = _validation_rows(config, partition, problem, held, provenance)
+        early = EarlyStopping(rows, config.validation_metric, config.patience)
+        # A metric that the loss does not have is refused before the run has a directory.
+        z = predictor(
+            rows,
+            [np.zeros((b.shape[1], problem.n_outputs)[: 1 + loss.vector]) for b in problem.blocks],
+            0.0,
+            loss,
+            Engine(1),
+        )
+        measure(config.validation_metric, rows, z, loss, Engine(1))
+    start = None
+    if config.warm_start is not None:
+        model = open_model(config.warm_start)
+        start = _start_of(model, partition, config.warm_start, config.intercept)
+        provenance["warm_start"] = _model_digest(model)
+    return _Loaded(partition, provenance, problem, start, early)
+
+
+def _validation_rows(
+    config: RunConfig,
+    partition: Partition,
+    problem: Problem,
+    held: np.ndarray | None,
+    provenance: dict[str, Any],
+) -> TestSet:
+    """Held-out rows of the run's own data, or another partition's."""
+    if held is not None:
+        rows = np.where(held, _weight_and_offset(partition)[0], 0.0)
+        if not rows.any():
+            raise InputError("key 'validation': all held-out rows have weight 0")
+        return TestSet(problem.blocks, problem.y, rows, problem.offset)
+    other = open_partition(str(config.validation))
+    place = shown(str(config.validation))
+    if other.labels is None:
+        raise InputError(f"{place}: no labels: early stopping needs them")
+    check_same_columns(other.parties, partition.parties, place)
+    _check_same_labels(other, partition, str(config.validation))
+    provenance["validation"] = provenance_of(other)
+    return TestSet(_blocks(other, [False] * len(other.parties)), other.labels.y, *_weight_and_offset(other))
+
+
+def _start_of(model: Model, partition: Partition, path: str, intercept: bool) -> StartingPoint:
+    """A model's weights in the order of the partition's parties."""
+    place = shown(path)
+    known = {party.name: party for party in model.parties}
+    weights = []
+    for party in partition.parties:
+        own = known.get(party.name)
+        if own is None or len(known) != len(partition.parties):
+            raise InputError(
+                f"{place}: a model of the parties {', '.join(known)}, but the data have "
+                f"{', '.join(p.name for p in partition.parties)}"
+            )
+        if own.feature_names != list(party.feature_names):
+            raise InputError(
+                f"{place}: other features of {party.name} than the data; warm starts need the same"
+            )
+        weights.append(own.scale * own.weights)
+    classes = partition.labels.classes if partition.labels is not None else None
+    if model.classes != classes:
+        raise InputError(f"{place}: other classes than the data: {model.classes} and {classes}")
+    return StartingPoint(weights, model.intercept if intercept else 0.0 * np.asarray(model.intercept))
+
+
+def _model_digest(model: Model) -> str:
+    """Digest of weights and intercept."""
+    digest = hashlib.sha256(np.ascontiguousarray(model.intercept, dtype="<f8").tobytes())
+    for party in model.parties:
+        digest.update(np.ascontiguousarray(party.scale * party.weights, dtype="<f8").tobytes())
+    return f"sha256:{digest.hexdigest()}"
 
 
 def load_problem(config: RunConfig, display: Display) -> Problem:
@@ -406,7 +538,7 @@ def load_problem(config: RunConfig, display: Display) -> Problem:
     -------
     Problem
     """
-    return _load(config, _check(config, display))[2]
+    return _load(config, _check(config, display)).problem
 
 
 def choose_loss(config: RunConfig, task: str, labels: LabelData) -> Loss:
@@ -503,8 +635,15 @@ def _check_provenance(run: Path, began: Any, current: dict[str, Any], partition:
         raise FormatError(f"{shown(run / 'run.toml')}: table 'provenance' is missing or damaged; train anew")
     if began == current:
         return
-    if {**began, "test": None} == {**current, "test": None}:
-        what = "the test data are not those"
+    others = {
+        "test": "the test data are",
+        "validation": "the validation data are",
+        "warm_start": "the model to start at is",
+    }
+    changed = {key for key in began.keys() | current.keys() if began.get(key) != current.get(key)}
+    if changed <= others.keys():
+        what = f"{others[min(changed)]} not what"
+        raise InputError(f"{what} {shown(run)} began with (digests differ); train anew")
     else:
         what = f"{shown(partition.path)}: not the data"
     raise InputError(f"{what} that {shown(run)} began with (digests differ); train anew")
@@ -622,7 +761,7 @@ def certificate_of(result: SolveResult) -> dict[str, Any]:
     -------
     dict
     """
-    last = result.history[-1]
+    last = result.record
     return {
         "status": str(result.status),
         "objective": last.objective,
@@ -691,13 +830,16 @@ def result_document(solver: Any, result: SolveResult) -> dict[str, Any]:
     -------
     dict
     """
-    last = result.history[-1].to_json()
-    problem = solver.problem
+    last, problem = result.record.to_json(), solver.problem
+    done = result.history[-1]
     return {
         "status": str(result.status),
         "message": result.message,
-        "rounds": last["round"],
-        "seconds": last["seconds"],
+        "rounds": done.round,
+        "seconds": done.seconds,
+        **(
+            {} if result.kept is None else {"kept_round": last["round"], "validation": last.get("validation")}
+        ),
         "objective": last["objective"],
         "gap": last["gap"],
         "gap_absolute": last["gap_absolute"],
@@ -771,8 +913,8 @@ def _write_configuration(path: Path, config: RunConfig, run: Path, provenance: d
     base = os.path.realpath(run)
     paths = {
         key: os.path.relpath(os.path.realpath(value), base)
-        for key, value in (("data", config.data), ("test", config.test), ("ledger", config.ledger))
-        if value is not None
+        for key, value in ((key, getattr(config, key)) for key in PATHS)
+        if isinstance(value, str)
     }
     document = {**config.to_toml(), **paths, "provenance": provenance}
     with atomic_file(path) as temporary:

@@ -1,0 +1,258 @@
+"""Class weights, offsets, warm starts, early stopping and callbacks of the estimators."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from fastadmm import ADMMSharingClassifier, ADMMSharingRegressor, Privacy
+from fastadmm.class_weights import class_factors, parse_class_weight
+from fastadmm.errors import ConfigError, InputError
+from scipy.optimize import minimize
+from sklearn import config_context
+from sklearn.base import clone
+from sklearn.datasets import load_breast_cancer, load_iris
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import GridSearchCV, cross_validate
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler, scale
+from sklearn.utils.class_weight import compute_class_weight
+
+TIGHT = 1e-12
+CANCER = load_breast_cancer()
+X, Y = scale(CANCER.data), CANCER.target
+
+
+# --- class weights
+
+
+@pytest.mark.parametrize("weight", ["balanced", {0: 3.0, 1: 0.5}, {1: 2.0}])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_class_weights_are_those_of_scikit_learn(weight: Any, weighted: bool) -> None:
+    own = np.random.default_rng(0).uniform(0.5, 2, len(Y)) if weighted else None
+    model = ADMMSharingClassifier(3, 1e-2, tol=TIGHT, class_weight=weight).fit(X, Y, sample_weight=own)
+    base = np.ones(len(Y)) if own is None else own
+    factors = class_factors(weight, Y, [0, 1], own)
+    if weight == "balanced" and not weighted:
+        np.testing.assert_allclose(factors, compute_class_weight("balanced", classes=np.unique(Y), y=Y))
+    total = (base * factors[Y]).sum()
+    reference = LogisticRegression(C=1 / (total * 1e-2), tol=1e-12, solver="newton-cholesky").fit(
+        X, Y, sample_weight=base * factors[Y]
+    )
+    np.testing.assert_allclose(model.coef_, reference.coef_, atol=1e-5)
+
+
+def test_class_weights_of_several_classes_by_name() -> None:
+    data = load_iris()
+    names = data.target_names[data.target]
+    model = ADMMSharingClassifier(2, 1e-2, tol=TIGHT, class_weight={"setosa": 2.0}).fit(data.data, names)
+    same = ADMMSharingClassifier(2, 1e-2, tol=TIGHT).fit(
+        data.data, names, sample_weight=np.where(names == "setosa", 2.0, 1.0)
+    )
+    np.testing.assert_array_equal(model.coef_, same.coef_)
+
+
+@pytest.mark.parametrize(
+    ("weight", "message"),
+    [
+        ("even", "neither 'balanced' nor"),
+        ({2: 1.0}, "unknown class 2; the classes are 0, 1"),
+        ({1: -1.0}, "of class 1 must be a finite number"),
+        ({1: "2"}, "of class 1 must be a finite number"),
+    ],
+)
+def test_wrong_class_weights_are_named(weight: Any, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        ADMMSharingClassifier(class_weight=weight).fit(X, Y)
+
+
+def test_class_weights_of_the_command_line() -> None:
+    assert parse_class_weight("balanced") == "balanced"
+    assert parse_class_weight("yes:2,a:b:0.5") == {"yes": 2.0, "a:b": 0.5}
+    for text in ("yes", "yes:x", "yes:1,yes:2", ":", "yes:nan"):
+        with pytest.raises(ConfigError, match="--class-weight"):
+            parse_class_weight(text)
+
+
+# --- offsets
+
+
+def test_offset_against_a_general_minimiser() -> None:
+    rng = np.random.default_rng(1)
+    features, exposure = rng.normal(size=(120, 3)), rng.uniform(0.5, 4, 120)
+    y = rng.poisson(exposure * np.exp(features @ [0.5, -0.3, 0.2])).astype(float)
+    model = ADMMSharingRegressor(2, 1e-2, loss="poisson", tol=1e-11).fit(features, y, offset=np.log(exposure))
+
+    def objective(x: np.ndarray) -> float:
+        z = np.log(exposure) + x[3] + features @ x[:3]
+        return float(np.mean(np.exp(z) - y * z) + 0.5e-2 * x[:3] @ x[:3])
+
+    found = minimize(objective, np.zeros(4), method="BFGS", options={"gtol": 1e-9}).x
+    np.testing.assert_allclose([*model.coef_, model.intercept_], found, atol=1e-5)
+    rates = model.predict(features)
+    np.testing.assert_allclose(model.predict(features, offset=np.log(exposure)), rates * exposure)
+
+
+def test_offset_of_a_classifier() -> None:
+    shift = np.where(np.arange(len(Y)) % 2, 1.0, -1.0)
+    model = ADMMSharingClassifier(3, 1e-2).fit(X, Y, offset=shift)
+    plain = model.decision_function(X)
+    np.testing.assert_allclose(model.decision_function(X, offset=shift), plain + shift)
+    assert model.score(X, Y, offset=shift) == np.mean(model.predict(X, offset=shift) == Y)
+    with pytest.raises(InputError, match="offset: shape"):
+        model.predict(X, offset=shift[:-1])
+    with pytest.raises(InputError, match="offset: 3 values"):
+        ADMMSharingClassifier(3, 1e-2).fit(X, Y, offset=shift[:3])
+
+
+# --- warm starts
+
+
+def test_warm_start_begins_at_the_last_model() -> None:
+    model = ADMMSharingClassifier(3, 1e-2, warm_start=True)
+    cold = model.fit(X, Y).n_rounds_
+    assert model.fit(X, Y).n_rounds_ == 1
+    warm = model.set_params(alpha=9e-3).fit(X, Y)
+    fresh = ADMMSharingClassifier(3, 9e-3).fit(X, Y)
+    assert warm.n_rounds_ < cold
+    assert warm.certified_
+    np.testing.assert_allclose(warm.coef_, fresh.coef_, atol=2e-2)
+    with pytest.raises(InputError, match="warm start"):
+        model.fit(X[:, :20], Y)
+
+
+def test_initial_coefficients() -> None:
+    for model, y in (
+        (ADMMSharingClassifier([[3, 1], [0, 2]], 1e-2), load_iris().target),
+        (ADMMSharingClassifier([[3, 1], [0, 2]], 1e-2), load_iris().target > 0),
+        (ADMMSharingRegressor([[3, 1], [0, 2]], 1e-2), load_iris().data @ [1.0, 2.0, 0.5, 0.0]),
+    ):
+        data = load_iris().data
+        model.fit(data, y)
+        same = clone(model).fit(data, y, coef_init=model.coef_, intercept_init=model.intercept_)
+        assert same.n_rounds_ == 1
+        with pytest.raises(InputError, match="coef_init: shape"):
+            clone(model).fit(data, y, coef_init=np.zeros(7))
+        with pytest.raises(ConfigError, match="needs coef_init"):
+            clone(model).fit(data, y, intercept_init=model.intercept_)
+
+
+# --- early stopping
+
+
+def test_early_stopping_keeps_the_best_round() -> None:
+    model = ADMMSharingClassifier(3, 1e-6, early_stopping=True, n_iter_no_change=3, random_state=0).fit(X, Y)
+    values = [record.validation for record in model.history_]
+    assert model.status_ == "early_stopped"
+    assert values.index(min(values)) + 1 == model.best_round_ == model.n_rounds_ - 3
+    assert model.validation_loss_ == min(values)
+    assert not model.certified_
+    assert model.duality_gap_ == model.history_[model.best_round_ - 1].gap
+    # The same rows, whatever the number of threads; the weights are those of that round.
+    again = clone(model).set_params(n_threads=1, n_iter_no_change=30).fit(X, Y)
+    assert again.best_round_ >= model.best_round_
+    one = clone(model).set_params(n_threads=1).fit(X, Y)
+    np.testing.assert_array_equal(one.coef_, model.coef_)
+
+
+def test_held_out_rows_are_not_trained_on() -> None:
+    rng = np.random.default_rng(0)
+    y = rng.permutation(Y)  # nothing to learn: the first rounds are the best
+    model = ADMMSharingClassifier(
+        3, 1e-4, early_stopping=True, validation_fraction=0.5, random_state=1, n_iter_no_change=2
+    ).fit(X, y)
+    assert model.status_ == "early_stopped"
+    assert model.best_round_ <= 2
+    assert model.validation_loss_ > 0.5
+
+
+def test_early_stopping_of_a_regression_and_of_classes() -> None:
+    data = load_iris()
+    classes = ADMMSharingClassifier(2, 1e-8, early_stopping=True, random_state=0).fit(data.data, data.target)
+    assert classes.coef_.shape == (3, 4)
+    assert classes.validation_loss_ == min(r.validation for r in classes.history_)
+    numbers = ADMMSharingRegressor(2, 1e-8, early_stopping=True, random_state=0).fit(
+        data.data[:, :3], data.data[:, 3]
+    )
+    assert numbers.validation_loss_ == min(r.validation for r in numbers.history_)
+
+
+def test_early_stopping_goes_with_no_privacy() -> None:
+    private = Privacy(mode="fusion", epsilon=1.0, delta=1e-5, sampler="insecure_test")
+    model = ADMMSharingClassifier([10, 10, 10], privacy=private, early_stopping=True)
+    with pytest.raises(ConfigError, match="early_stopping: not in a private run"):
+        model.fit(X, Y)
+    with pytest.raises(ConfigError, match="class_weight: not in a private run"):
+        ADMMSharingClassifier([10, 10, 10], privacy=private, class_weight="balanced").fit(X, Y)
+    with pytest.raises(ConfigError, match="validation: the share"):
+        ADMMSharingClassifier(early_stopping=True, validation_fraction=1.5).fit(X, Y)
+
+
+# --- the rest of scikit-learn
+
+
+def test_scikit_learns_callbacks() -> None:
+    callback = pytest.importorskip("sklearn.callback")
+    monitor = callback.ScoringMonitor(scoring="neg_log_loss")
+    model = ADMMSharingClassifier(3, 1e-2).set_callbacks(monitor).fit(X, Y)
+    scores = monitor.get_logs().data
+    assert len(scores) >= model.n_rounds_
+    assert pickle.loads(pickle.dumps(model)).coef_.shape == (1, 30)
+
+    class Stop:
+        def __init__(self) -> None:
+            self.models: list[Any] = []
+
+        def setup(self, estimator: Any, context: Any) -> None: ...
+
+        def teardown(self, estimator: Any, context: Any) -> None: ...
+
+        def on_fit_task_begin(self, estimator: Any, context: Any) -> None: ...
+
+        def on_fit_task_end(self, estimator: Any, context: Any, *, fitted_estimator: Any = None) -> bool:
+            self.models.append(fitted_estimator)
+            return context.task_name == "round" and context.task_id == 2
+
+    stop = Stop()
+    model = ADMMSharingClassifier(3, 1e-6).set_callbacks(stop).fit(X, Y)
+    assert (model.n_rounds_, model.status_) == (3, "interrupted")
+    assert len(stop.models) == 4  # three rounds and the fit
+    np.testing.assert_array_equal(stop.models[-1].coef_, model.coef_)
+    assert not np.array_equal(stop.models[0].coef_, model.coef_)
+    np.testing.assert_array_equal(stop.models[2].predict(X), model.predict(X))
+
+
+def test_metadata_routing_through_search_and_pipeline() -> None:
+    weights = np.random.default_rng(0).integers(0, 3, len(Y)).astype(float)
+    with config_context(enable_metadata_routing=True):
+        model = ADMMSharingClassifier(3).set_fit_request(sample_weight=True, offset=True)
+        model = model.set_score_request(sample_weight=True, offset=True)
+        pipeline = make_pipeline(StandardScaler().set_fit_request(sample_weight=False), model)
+        shift = np.linspace(-1, 1, len(Y))
+        search = GridSearchCV(pipeline, {"admmsharingclassifier__alpha": [1e-2, 1.0]}, cv=3)
+        search.fit(CANCER.data, Y, sample_weight=weights, offset=shift)
+        best = search.best_estimator_
+        direct = clone(best[-1]).fit(X, Y, sample_weight=weights, offset=shift)
+        np.testing.assert_allclose(best[-1].coef_, direct.coef_, atol=1e-6)
+        cross_validate(pipeline, X, Y, params={"sample_weight": weights, "offset": shift}, cv=3)
+
+
+@pytest.mark.parametrize("library", ["pandas", "polars"])
+def test_tables_keep_their_names(library: str) -> None:
+    module = pytest.importorskip(library)
+    names = [f"f{j}" for j in range(X.shape[1])]
+    table = module.DataFrame(dict(zip(names, X.T)))
+    parties = [names[10:], names[:10]]
+    model = ADMMSharingClassifier(parties, 1e-2).fit(table, Y)
+    assert list(model.feature_names_in_) == names
+    reference = ADMMSharingClassifier([list(range(10, 30)), list(range(10))], 1e-2).fit(X, Y)
+    np.testing.assert_array_equal(model.coef_, reference.coef_)
+    np.testing.assert_array_equal(model.predict(table), reference.predict(X))
+    blocks = [table[part] for part in parties]
+    split = ADMMSharingClassifier(alpha=1e-2).fit(blocks, Y)
+    assert list(split.feature_names_in_) == names[10:] + names[:10]
+    with pytest.raises(ValueError, match="feature names"):
+        model.predict(pd.DataFrame(X, columns=names[::-1]))

@@ -1,0 +1,167 @@
+"""Class weights, warm starts and early stopping of runs on disk."""
+
+from __future__ import annotations
+
+import json
+import signal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from fastadmm import make_problem
+from fastadmm.errors import InputError
+from fastadmm.runs.config import make_config
+from fastadmm.runs.train import resume_run, start_run
+from fastadmm.store import open_partition
+from fastadmm.store.model import open_model
+
+from run_tools import (
+    CrashAfter,
+    SignalAfter,
+    assert_same_run,
+    logged,
+    result_of,
+    run,
+    write_blocks,
+    write_problem,
+)
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("learning")
+    write_problem(folder / "a.parts", n=240, seed=3)
+    write_problem(folder / "v.parts", n=120, seed=4)
+    return folder
+
+
+def train(data: Path, out: Path, display: Any = None, **keys: Any) -> dict[str, Any]:
+    return start_run(make_config({"data": str(data / "a.parts"), **keys}), out, display=display)
+
+
+def test_class_weights_are_sample_weights(data: Path, tmp_path: Path) -> None:
+    train(data, tmp_path / "run", class_weight={"yes": 3.0}, **{"lambda": 0.01})
+    partition = open_partition(data / "a.parts")
+    blocks = [party.load() for party in partition.parties]
+    weight = np.where(partition.labels.y == 1.0, 3.0, 1.0)
+    problem = make_problem(blocks, partition.labels.y, lam=0.01, sample_weight=weight)
+    from fastadmm import solve
+
+    expected = solve(problem)
+    model = open_model(tmp_path / "run")
+    for party, weights in zip(model.parties, expected.weights):
+        np.testing.assert_array_equal(party.weights, weights)
+
+
+def test_class_weights_of_the_command_line(
+    data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run("train", data / "a.parts", "-o", tmp_path / "b", "--class-weight", "balanced", "-q") == 0
+    assert 'class_weight = "balanced"' in (tmp_path / "b" / "run.toml").read_text(encoding="utf-8")
+    assert run("train", data / "a.parts", "-o", tmp_path / "c", "--class-weight", "maybe:2", "-q") == 5
+    assert "key 'class_weight': unknown class 'maybe'; the classes are 'no', 'yes'" in capsys.readouterr().err
+    assert not (tmp_path / "c").exists()
+
+
+def test_a_run_begins_at_another_model(data: Path, tmp_path: Path) -> None:
+    cold = train(data, tmp_path / "cold", **{"lambda": 0.01})
+    warm = train(data, tmp_path / "warm", warm_start=str(tmp_path / "cold"), **{"lambda": 0.009})
+    fresh = train(data, tmp_path / "fresh", **{"lambda": 0.009})
+    assert warm["status"] == "converged"
+    assert warm["rounds"] < cold["rounds"]
+    assert abs(warm["objective"] - fresh["objective"]) <= 1e-6 * fresh["objective"]
+    # The same once more, from its own configuration, and after an interruption.
+    with pytest.raises(KeyboardInterrupt):
+        train(
+            data, tmp_path / "killed", CrashAfter(1), warm_start=str(tmp_path / "cold"), **{"lambda": 0.009}
+        )
+    resume_run(tmp_path / "killed")
+    assert_same_run(tmp_path / "warm", tmp_path / "killed")
+
+
+def test_another_start_is_noticed(data: Path, tmp_path: Path) -> None:
+    train(data, tmp_path / "one", **{"lambda": 0.01})
+    train(data, tmp_path / "two", SignalAfter(1), warm_start=str(tmp_path / "one"), **{"lambda": 0.001})
+    start_run(make_config({"data": str(data / "a.parts"), "lambda": 0.1}), tmp_path / "one", force=True)
+    with pytest.raises(InputError, match="the model to start at is not what"):
+        resume_run(tmp_path / "two")
+
+
+def test_a_start_with_other_columns_or_classes_is_refused(data: Path, tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    train(data, tmp_path / "run")
+    write_problem(tmp_path / "wide.parts", n=100, widths=(4, 7, 3))
+    write_problem(tmp_path / "two.parts", n=100, widths=(4, 6))
+    write_blocks(
+        tmp_path / "r.parts",
+        [rng.normal(size=(50, w)) for w in (4, 6, 3)],
+        rng.normal(size=50),
+        task="regression",
+    )
+    for name, message in (
+        ("wide", "other features of"),
+        ("two", "a model of the parties"),
+        ("r", "other classes"),
+    ):
+        with pytest.raises(InputError, match=message):
+            start_run(
+                make_config({"data": str(tmp_path / f"{name}.parts"), "warm_start": str(tmp_path / "run")}),
+                tmp_path / "no",
+            )
+
+
+@pytest.mark.parametrize("source", ["share", "partition"])
+def test_early_stopping_and_its_resumption(data: Path, tmp_path: Path, source: str) -> None:
+    validation: Any = 0.3 if source == "share" else str(data / "v.parts")
+    keys = {"lambda": 1e-7, "validation": validation, "patience": 3, "seed": 2}
+    result = train(data, tmp_path / "run", **keys)
+    values = [line["validation"] for line in logged(tmp_path / "run")]
+    assert result["status"] == "early_stopped"
+    assert result["kept_round"] == int(np.argmin(values)) + 1 == result["rounds"] - 3
+    assert result["validation"] == min(values)
+    assert result["objective"] == logged(tmp_path / "run")[result["kept_round"] - 1]["objective"]
+    assert open_model(tmp_path / "run").certificate["rounds"] == result["kept_round"]
+    for round_ in (1, result["kept_round"] + 1):
+        train(data, tmp_path / f"s{round_}", SignalAfter(round_, signal.SIGTERM), **keys)
+        assert result_of(tmp_path / f"s{round_}")["status"] == "interrupted"
+        resume_run(tmp_path / f"s{round_}")
+        assert_same_run(tmp_path / "run", tmp_path / f"s{round_}")
+    with pytest.raises(KeyboardInterrupt):
+        train(data, tmp_path / "k", CrashAfter(4), checkpoint_rounds=1, **keys)
+    resume_run(tmp_path / "k")
+    assert_same_run(tmp_path / "run", tmp_path / "k")
+    assert run("resume", tmp_path / "k", "-q") == 0
+
+
+def test_the_kept_model_has_the_metric_of_its_round(data: Path, tmp_path: Path) -> None:
+    """On a partition of its own the value is what evaluating the model gives."""
+    train(
+        data, tmp_path / "run", validation=str(data / "v.parts"), validation_metric="auc", **{"lambda": 1e-7}
+    )
+    assert run("evaluate", tmp_path / "run", data / "v.parts", "--json") == 0
+    evaluated = json.loads((tmp_path / "run" / "evaluation.json").read_text(encoding="utf-8"))["metrics"]
+    assert result_of(tmp_path / "run")["validation"] == pytest.approx(evaluated["auc"], abs=1e-12)
+
+
+def test_a_finished_run_with_a_better_round_before_keeps_that(data: Path, tmp_path: Path) -> None:
+    keys = {"lambda": 1e-5, "validation": 0.3, "patience": 1000}
+    result = train(data, tmp_path / "run", **keys)
+    best = min(logged(tmp_path / "run"), key=lambda line: line["validation"])
+    assert result["kept_round"] == best["round"]
+    assert result["status"] == ("converged" if best["round"] == result["rounds"] else "early_stopped")
+
+
+def test_what_early_stopping_refuses(data: Path, tmp_path: Path) -> None:
+    for keys, message in (
+        (
+            {"validation": 0.3, "validation_metric": "rmse"},
+            "loss logistic has no rmse; choose loss, log_loss",
+        ),
+        ({"validation": str(tmp_path / "none.parts")}, "none.parts"),
+        ({"validation": 0.001}, "cannot be parted"),
+    ):
+        with pytest.raises(Exception, match=message) as caught:
+            train(data, tmp_path / "no", **keys)
+        assert "\n" not in str(caught.value)
+        assert not (tmp_path / "no").exists()
