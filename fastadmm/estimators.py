@@ -30,7 +30,7 @@ from fastadmm.errors import ConfigError, DivergenceError, InputError
 from fastadmm.fit_callbacks import FRAMES, CallbackSupportMixin, FitCallbacks, with_callbacks
 from fastadmm.history import RoundRecord, Status
 from fastadmm.losses import Loss, parse_loss
-from fastadmm.problem import Problem, TestSet, make_problem
+from fastadmm.problem import Problem, TestSet, make_problem, reweighted
 from fastadmm.solver import Solver, SolveResult, SolverOptions, run_rounds
 from fastadmm.warm_start import StartingPoint
 
@@ -143,51 +143,17 @@ class _SharingModel(CallbackSupportMixin, BaseEstimator):
             If ``tol`` was not reached within ``max_rounds``.
         """
         options = self._options()
-        loss = self._checked_loss()
-        parameters = {"l1_ratio": self.l1_ratio} if self.regularizer == "elastic_net" else None
         own = _monitor(self.callbacks)
         before = self._model_so_far() if self.warm_start and coef_init is None else None
-        blocks, target, columns = self._training_input(X, y)
-        encoded = self._encode(target)
-        loss = self._loss_of_targets(loss)
-        if sample_weight is not None:
-            sample_weight = _check_sample_weight(
-                sample_weight, blocks[0], dtype=np.float64, ensure_non_negative=True
-            )
-        weights = self._class_weighted(encoded, sample_weight)
-        held = None
-        if self.early_stopping:
-            stratify = self._task == "classification" and not np.any(encoded % 1)
-            held = held_out_rows(encoded, self.validation_fraction, self.random_state, stratify)
-            all_weights = np.ones(len(encoded)) if weights is None else weights
-            weights = np.where(held, 0.0, all_weights)
-        problem = make_problem(
-            blocks,
-            encoded,
-            loss=loss.name,
-            loss_parameters=loss.parameters,
-            lam=self.alpha,
-            fit_intercept=bool(self.fit_intercept),
-            sample_weight=weights,
-            offset=offset,
-            regularizer=self.regularizer,
-            regularizer_parameters=parameters,
-            constraint=self.constraint,
-        )
+        problem, columns, own_weight = self._problem(X, y, sample_weight, offset)
         early = None
-        if held is not None:
-            counted = np.where(held, np.ones(len(encoded)) if sample_weight is None else sample_weight, 0.0)
-            if not counted.any():
-                raise InputError("early_stopping: all held-out rows have weight 0")
-            early = EarlyStopping(
-                TestSet(problem.blocks, problem.y, counted, problem.offset),
-                patience=int(self.n_iter_no_change),
-            )
+        if self.early_stopping:
+            problem, early = self._hold_out(problem, own_weight)
         if coef_init is not None:
             before = self._initial(coef_init, intercept_init, problem, columns)
         elif intercept_init is not None:
             raise ConfigError("intercept_init: needs coef_init beside it")
-        given = {"sample_weight": sample_weight, "offset": offset}
+        given = {"sample_weight": None if sample_weight is None else own_weight, "offset": offset}
         metadata = {name: value for name, value in given.items() if value is not None} or None
         callbacks = FitCallbacks(self, options.max_rounds, X, y, metadata, columns)
         result = self._solve(problem, options, [own, callbacks], before, early)
@@ -196,6 +162,54 @@ class _SharingModel(CallbackSupportMixin, BaseEstimator):
             raise DivergenceError(result.message)
         for name, value in self._fitted(columns, result.weights, result.intercept).items():
             setattr(self, name, value)
+        self._record(result)
+        if early is not None:
+            self.validation_loss_ = result.record.validation
+            self.best_round_ = result.record.round
+        return self
+
+    def _problem(self, X: Any, y: Any, sample_weight: Any, offset: Any) -> tuple[Problem, list[Array], Array]:
+        """The problem, each party's columns, and the sample weights without class weights."""
+        loss = self._checked_loss()
+        blocks, target, columns = self._training_input(X, y)
+        encoded = self._encode(target)
+        loss = self._loss_of_targets(loss)
+        if sample_weight is not None:
+            sample_weight = _check_sample_weight(
+                sample_weight, blocks[0], dtype=np.float64, ensure_non_negative=True
+            )
+        problem = make_problem(
+            blocks,
+            encoded,
+            loss=loss.name,
+            loss_parameters=loss.parameters,
+            lam=self.alpha,
+            fit_intercept=bool(self.fit_intercept),
+            sample_weight=self._class_weighted(encoded, sample_weight),
+            offset=offset,
+            regularizer=self.regularizer,
+            regularizer_parameters={"l1_ratio": self.l1_ratio} if self.regularizer == "elastic_net" else None,
+            constraint=self.constraint,
+        )
+        return problem, columns, np.ones(len(encoded)) if sample_weight is None else sample_weight
+
+    def _stratify(self, y: Array) -> bool:
+        """Whether targets are classes, whose shares held-out rows keep."""
+        return self._task == "classification" and not np.any(y % 1)
+
+    def _hold_out(self, problem: Problem, own_weight: Array) -> tuple[Problem, EarlyStopping]:
+        """The problem without the rows that early stopping holds out, and the rule."""
+        y = problem.y
+        held = held_out_rows(y, self.validation_fraction, self.random_state, self._stratify(y))
+        counted = np.where(held, own_weight, 0.0)
+        if not counted.any():
+            raise InputError("early_stopping: all held-out rows have weight 0")
+        rows = TestSet(problem.blocks, y, counted, problem.offset)
+        rule = EarlyStopping(rows, patience=int(self.n_iter_no_change))
+        return reweighted(problem, np.where(held, 0.0, problem.weight)), rule
+
+    def _record(self, result: SolveResult) -> None:
+        """Set the attributes that tell how training ended; warn where it was not as asked."""
         self.history_ = result.history
         self.n_rounds_ = self.n_iter_ = len(result.history)
         self.duality_gap_ = result.gap
@@ -203,16 +217,12 @@ class _SharingModel(CallbackSupportMixin, BaseEstimator):
         self.status_ = result.status
         self.certified_ = result.status is Status.CONVERGED
         self.converged_ = self.certified_ or result.status is Status.STATIONARY
-        if early is not None:
-            self.validation_loss_ = result.record.validation
-            self.best_round_ = result.record.round
         if result.status not in _BY_CHOICE and not self.converged_:
             warnings.warn(
                 f"{result.message}; raise max_rounds or tol, or bring the features to one scale",
                 ConvergenceWarning,
-                stacklevel=2 + FRAMES,
+                stacklevel=3 + FRAMES,
             )
-        return self
 
     def _fitted(self, columns: list[Array], weights: list[Array], intercept: Any) -> dict[str, Any]:
         """What makes the estimator predict with a model, by attribute name."""

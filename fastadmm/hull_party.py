@@ -205,6 +205,11 @@ class HullParty:
             norm, np.array([start @ start]), none, none, none
         )
 
+    def keep(self, x: Array) -> tuple[Array, PointScalars] | None:
+        """Make weights of shape (d,), in the set, a point: message and scalars; None where they are one."""
+        scalars = self._keep(x)
+        return None if scalars is None else (self.block.product(x, self.engine), scalars)
+
     def set_metric(self, curvature: Array) -> None:
         """Take in a new curvature metric: positive weights of shape (N,), summed scaling."""
         weighted = WeightedBlock(self.block, curvature)

@@ -9,7 +9,7 @@ R is squared l2, :math:`\tfrac12 \|x\|^2`, and X all space unless said otherwise
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -22,7 +22,7 @@ from fastadmm.penalty import check_compatible, is_ridge
 from fastadmm.regularizers import ElasticNet, Regularizer, SquaredL2, get_regularizer
 from fastadmm.targets import check_unbiased_targets
 
-__all__ = ["Problem", "TestSet", "make_problem"]
+__all__ = ["Problem", "TestSet", "make_problem", "reweighted"]
 
 Array = np.ndarray
 
@@ -272,6 +272,32 @@ def make_problem(
         allowed,
         n_outputs,
     )
+
+
+def reweighted(problem: Problem, weight: Array) -> Problem:
+    """The same problem with other sample weights.
+
+    Parameters
+    ----------
+    problem : Problem
+    weight : ndarray of shape (N,)
+        Not negative; scaled to mean 1. Lambda stays per mean loss.
+
+    Returns
+    -------
+    Problem
+
+    Raises
+    ------
+    InputError
+        If all weights are zero, or the rows with a weight cannot be trained on: a class is missing.
+    """
+    if not weight.max() > 0.0:
+        raise InputError("sample_weight: all weights are zero")
+    scaled = weight / weight.max()
+    scaled /= scaled.mean()
+    problem.loss.check_targets(problem.y, scaled, problem.fit_intercept)
+    return replace(problem, weight=scaled, total_weight=float(scaled.sum()))
 
 
 def _count_classes(loss: Loss, y: Array, n_classes: int | None, fit_intercept: bool) -> int:

@@ -78,6 +78,8 @@ class SolverOptions:
         How much of the past the coordinator keeps: directions per party in
         ``subspace`` (at least 2), differences of the acceleration otherwise.
         Fewer take less memory and more rounds. None takes what the scheme likes.
+    gap_absolute : float
+        Stop also at this absolute duality gap, per mean loss; 0 never stops by it.
     """
 
     scheme: str = "auto"
@@ -90,12 +92,15 @@ class SolverOptions:
     n_threads: int | None = None
     stationarity: float = 1e-5
     history: int | None = None
+    gap_absolute: float = 0.0
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.gap) and self.gap >= 0):
             raise ConfigError(f"gap: {self.gap!r} must be a finite number, not negative")
         if not (math.isfinite(self.stationarity) and self.stationarity >= 0):
             raise ConfigError(f"stationarity: {self.stationarity!r} must be a finite number, not negative")
+        if not (math.isfinite(self.gap_absolute) and self.gap_absolute >= 0):
+            raise ConfigError(f"gap_absolute: {self.gap_absolute!r} must be a finite number, not negative")
         if self.max_rounds < 1:
             raise ConfigError(f"max_rounds: {self.max_rounds!r} must be at least 1")
         if self.max_seconds is not None and not self.max_seconds > 0:
@@ -324,7 +329,7 @@ class Solver:
             value, wanted = record.stationarity, self.options.stationarity
             if wanted > 0 and value is not None and value <= wanted:
                 return Status.STATIONARY
-        elif self.options.gap > 0 and (record.gap <= self.options.gap or self._at_rounding(record)):
+        elif self._certified(record):
             return Status.CONVERGED
         if self.watch is not None and self.watch.waited(self.n_rounds):
             return Status.EARLY_STOPPED
@@ -333,6 +338,13 @@ class Solver:
         if self.options.max_seconds is not None and self.seconds >= self.options.max_seconds:
             return Status.TIME_LIMIT
         return None
+
+    def _certified(self, record: RoundRecord) -> bool:
+        """Whether one of the gaps that were asked for is reached."""
+        wanted, absolute = self.options.gap, self.options.gap_absolute
+        if wanted > 0 and (record.gap <= wanted or self._at_rounding(record)):
+            return True
+        return absolute > 0 and record.gap_absolute <= absolute
 
     def _at_rounding(self, record: RoundRecord) -> bool:
         """Whether the absolute gap is below what double precision resolves of the start's objective.
@@ -354,6 +366,8 @@ class Solver:
         if not self.problem.convex and status is not Status.DIVERGED:
             return self._describe_stationarity(status, record)
         gap = f"relative duality gap {record.gap:.2e}"
+        if status is Status.CONVERGED and record.gap_absolute <= self.options.gap_absolute:
+            return f"certified after {record.round} rounds: absolute duality gap {record.gap_absolute:.2e}"
         if status is Status.CONVERGED and record.gap > self.options.gap:
             return (
                 f"certified after {record.round} rounds to the limit of double precision: absolute duality "

@@ -367,6 +367,10 @@ def report_result(result: dict[str, Any], run: Path, as_json: bool) -> int:
     status = Status(result["status"])
     if status in (Status.CONVERGED, Status.STATIONARY, Status.COMPLETED, Status.EARLY_STOPPED):
         if not as_json:
+            if "path" in result:
+                from fastadmm.runs.path_run import read_table, table_lines
+
+                print("\n".join(table_lines(read_table(run))))
             print(f"{result['message']}; model in {run / 'model'}")
             for line in (result.get("comparison") or {}).get("lines", []):
                 print(line)

@@ -135,6 +135,18 @@ class ProximalCoordinator:
         self.model = self.proposal = HullPoint(np.ones(len(parties)), 0.0, total)
         return self.evaluate()
 
+    def add_start(self, parties: Sequence[HullParty], weights: Sequence[Array]) -> None:
+        """Make given weights of every party a point, beside the one it starts with, and the model."""
+        c = np.ones(len(parties))
+        for m, (party, x) in enumerate(zip(parties, weights, strict=True)):
+            known = party.keep(x)
+            if known is not None:
+                self.points.add(m, *known)
+                c[m] = 0.0
+                c = np.append(c, 1.0)
+        self.model = self.proposal = HullPoint(c, self.model.intercept, c @ self.points.messages)
+        self.evaluate()
+
     def restart(self) -> None:
         """Evaluate the proposal at the intercept it has, to the bit as when it was saved."""
         problem, point = self.problem, self.proposal
@@ -517,19 +529,21 @@ class ProximalMethod(Method):
         self.coordinator.start(self.parties)
         return start.loss
 
-    def begin_at(self, points: Sequence[Array], intercept: float) -> None:
+    def begin_at(self, weights: Sequence[Array], intercept: float) -> None:
         """Let the first round begin at the parties' weights, each of shape (d,) and in its set."""
-        for party, x in zip(self.parties, points, strict=True):
-            party.points = np.array(x)[np.newaxis]
-        self.coordinator = ProximalCoordinator(self.coordinator.problem, self.engine)
+        coordinator = self.coordinator
+        coordinator.model.intercept = intercept
+        coordinator.add_start(self.parties, weights)
+        start = primal_value(self.problem, coordinator.model.total, intercept, self.engine)
+        self._intercept = start.intercept
         if not self.problem.loss.smooth:
-            total = sum(party.first()[0] for party in self.parties)
-            start = primal_value(self.problem, np.asarray(total), intercept, self.engine)
-            value = start.loss + sum(party.penalty_value(np.ones(1)) for party in self.parties)
+            value = start.loss + sum(
+                party.penalty_value(coordinator.coefficients(m)) for m, party in enumerate(self.parties)
+            )
             width = _WIDTH_AT_START * value / self.problem.total_weight
             if 0.0 < width < self.width:
                 self._set_width(width)
-        self._intercept = self.coordinator.start(self.parties).intercept
+                coordinator.evaluate()
 
     def _set_width(self, width: float) -> None:
         smoothed = self.problem.loss.smoothed(width)

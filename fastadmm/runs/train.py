@@ -60,25 +60,36 @@ from fastadmm.streamed import load_block
 from fastadmm.warm_start import StartingPoint
 
 __all__ = [
+    "OWN_FILES",
+    "CheckedRun",
     "Display",
+    "LoadedRun",
     "Silent",
     "certificate_of",
+    "check_provenance",
+    "check_run",
     "choose_loss",
     "finished_result",
     "labels_digest",
     "load_problem",
+    "load_run",
     "mean_contribution",
+    "model_of",
     "plan_run",
     "provenance_of",
+    "remove_leftovers",
     "result_document",
     "resume_run",
     "start_run",
     "stop_on_signal",
+    "unlink",
     "weigh_labels",
+    "write_configuration",
+    "write_json",
 ]
 
 #: All that a run directory holds; one with anything else in it is never replaced.
-_OWN_FILES = (
+OWN_FILES = (
     "run.toml",
     "environment.json",
     "rounds.jsonl",
@@ -92,6 +103,10 @@ _OWN_FILES = (
     "worth.partial",
     LEDGER,
     "messages",
+    "fits",
+    "path.json",
+    "path.csv",
+    "path.svg",
     "checkpoints",
     "model",
     ".*.tmp",
@@ -160,17 +175,17 @@ def start_run(
         from fastadmm.runs.path_run import start_path
 
         return start_path(config, out, force=force, display=display)
-    checked = _check(config, display)
+    checked = check_run(config, display)
     if checked.plan.reduced:
         # Written down: it decides what is computed, and a resumed run may find other memory.
         config = replace(config, history=checked.plan.history)
-    loaded = _load(config, checked)
+    loaded = load_run(config, checked)
     partition, provenance = loaded.partition, loaded.provenance
     run_id = new_run_id()
     solver = loaded.solver(config, out, run_id)
-    with atomic_directory(out, force=force, marker="run.toml", only=_OWN_FILES) as directory:
-        _write_configuration(directory / "run.toml", config, out, provenance)
-        _write_json(directory / "environment.json", describe_environment(solver.engine.n_threads))
+    with atomic_directory(out, force=force, marker="run.toml", only=OWN_FILES) as directory:
+        write_configuration(directory / "run.toml", config, out, provenance)
+        write_json(directory / "environment.json", describe_environment(solver.engine.n_threads))
         write_statement(directory, solver, run_id)
     try:
         with run_lock(out):
@@ -231,6 +246,8 @@ def resume_run(
             f"{shown(run)}: the rounds of a private run were fixed and charged beforehand: no new limit; "
             "start a new run with a shared --ledger"
         )
+    if config.path and changes.keys() & {"gap", "stationarity", "rounds", "time"}:
+        raise ConfigError(f"{shown(run)}: a path ends when it is certified: no new limit; start a new run")
     finished = finished_result(run)
     if finished is not None and not changes.keys() & {"gap", "stationarity", "rounds", "time"}:
         if finished["status"] in (
@@ -248,6 +265,10 @@ def resume_run(
                 f"{shown(run)}: the run is over ({finished['message']}); "
                 f"give a new limit: --rounds, --time or --{'gap' if is_convex(config) else 'stationarity'}"
             )
+    if config.path:
+        from fastadmm.runs.path_run import resume_path
+
+        return resume_path(run, config, provenance, changes, display)
     with run_lock(run):
         return _resume(run, config, provenance, changes, display)
 
@@ -256,10 +277,10 @@ def _resume(
     run: Path, config: RunConfig, provenance: dict[str, Any], changes: dict[str, Any], display: Display
 ) -> dict[str, Any]:
     """Restore the newest whole checkpoint and go on."""
-    loaded = _load(config, _check(config, display))
+    loaded = load_run(config, check_run(config, display))
     partition = loaded.partition
-    _check_provenance(run, provenance, loaded.provenance, partition)
-    _remove_leftovers(run)
+    check_provenance(run, provenance, loaded.provenance, partition)
+    remove_leftovers(run)
     run_id = read_run_id(run)
     solver = loaded.solver(config, run, run_id)
     damaged = []
@@ -286,8 +307,8 @@ def _resume(
         shutil.rmtree(path_of_damaged, ignore_errors=True)
     if changes:
         # First, so that a kill between the two never leaves an old result beside new limits.
-        _unlink(run / "result.json")
-        _write_configuration(run / "run.toml", config, run, provenance)
+        unlink(run / "result.json")
+        write_configuration(run / "run.toml", config, run, provenance)
     return _run(run, config, partition, solver, display, run_id)
 
 
@@ -325,11 +346,11 @@ def plan_run(config: RunConfig, *, display: Display | None = None) -> Plan:
     FastadmmError
         As :func:`start_run`, for what the headers show.
     """
-    return _check(config, display or Silent(), timed=True).plan
+    return check_run(config, display or Silent(), timed=True).plan
 
 
 @dataclass(frozen=True)
-class _Checked:
+class CheckedRun:
     """Partitions that belong together, the loss, and the plan of the run."""
 
     partition: Partition
@@ -338,7 +359,20 @@ class _Checked:
     plan: Plan
 
 
-def _check(config: RunConfig, display: Display, *, timed: bool = False) -> _Checked:
+def check_run(config: RunConfig, display: Display, *, timed: bool = False) -> CheckedRun:
+    """Open the partitions of a configuration, choose the loss and plan the run.
+
+    Parameters
+    ----------
+    config : RunConfig
+    display : Display
+    timed : bool
+        Whether the plan has seconds, from a calibration.
+
+    Returns
+    -------
+    CheckedRun
+    """
     partition = open_partition(config.data)
     if partition.labels is None:
         raise InputError(f"{shown(config.data)}: no labels: training needs the label holder's file")
@@ -376,12 +410,22 @@ def _check(config: RunConfig, display: Display, *, timed: bool = False) -> _Chec
     for line in plan.lines() if timed or plan.limited else [plan.sentence()]:
         display.note(line)
     check_limit(plan, config.memory is not None, free, shown(config.data))
-    return _Checked(partition, test_partition, loss, plan)
+    return CheckedRun(partition, test_partition, loss, plan)
 
 
 @dataclass(frozen=True)
-class _Loaded:
-    """The data of a run, and what its solver is made of."""
+class LoadedRun:
+    """The data of a run, and what its solver is made of.
+
+    Attributes
+    ----------
+    partition : Partition
+    provenance : dict
+        Digests of all that it is trained on.
+    problem : Problem
+    start : StartingPoint or None
+    early : EarlyStopping or None
+    """
 
     partition: Partition
     provenance: dict[str, Any]
@@ -390,7 +434,19 @@ class _Loaded:
     early: EarlyStopping | None
 
     def solver(self, config: RunConfig, run: Path, run_id: str) -> Any:
-        """A new solver for the run."""
+        """A new solver for the run.
+
+        Parameters
+        ----------
+        config : RunConfig
+        run : Path
+            Its directory.
+        run_id : str
+
+        Returns
+        -------
+        Solver, MessageSolver or FusionSolver
+        """
         return make_solver(config, self.problem, self.partition, run, run_id, self.start, self.early)
 
 
@@ -418,7 +474,18 @@ def weigh_labels(config: RunConfig, labels: LabelData) -> np.ndarray | None:
         raise ConfigError(str(error).replace("class_weight:", "key 'class_weight':", 1)) from None
 
 
-def _load(config: RunConfig, checked: _Checked) -> _Loaded:
+def load_run(config: RunConfig, checked: CheckedRun) -> LoadedRun:
+    """The data of a checked run.
+
+    Parameters
+    ----------
+    config : RunConfig
+    checked : CheckedRun
+
+    Returns
+    -------
+    LoadedRun
+    """
     partition, test_partition, loss, plan = checked.partition, checked.test, checked.loss, checked.plan
     labels = partition.labels
     assert labels is not None  # checked
@@ -469,7 +536,7 @@ def _load(config: RunConfig, checked: _Checked) -> _Loaded:
         model = open_model(config.warm_start)
         start = _start_of(model, partition, config.warm_start, config.intercept)
         provenance["warm_start"] = _model_digest(model)
-    return _Loaded(partition, provenance, problem, start, early)
+    return LoadedRun(partition, provenance, problem, start, early)
 
 
 def _validation_rows(
@@ -538,7 +605,7 @@ def load_problem(config: RunConfig, display: Display) -> Problem:
     -------
     Problem
     """
-    return _load(config, _check(config, display)).problem
+    return load_run(config, check_run(config, display)).problem
 
 
 def choose_loss(config: RunConfig, task: str, labels: LabelData) -> Loss:
@@ -630,7 +697,18 @@ def labels_digest(labels: LabelData) -> str:
     return f"sha256:{digest.hexdigest()}"
 
 
-def _check_provenance(run: Path, began: Any, current: dict[str, Any], partition: Partition) -> None:
+def check_provenance(run: Path, began: Any, current: dict[str, Any], partition: Partition) -> None:
+    """Refuse data, or a model to start at, other than those a run began with.
+
+    Parameters
+    ----------
+    run : Path
+    began : dict
+        The table ``provenance`` of ``run.toml``.
+    current : dict
+        The same of the present data.
+    partition : Partition
+    """
     if not isinstance(began, dict) or "content" not in began:
         raise FormatError(f"{shown(run / 'run.toml')}: table 'provenance' is missing or damaged; train anew")
     if began == current:
@@ -649,9 +727,9 @@ def _check_provenance(run: Path, began: Any, current: dict[str, Any], partition:
     raise InputError(f"{what} that {shown(run)} began with (digests differ); train anew")
 
 
-def _remove_leftovers(run: Path) -> None:
+def remove_leftovers(run: Path) -> None:
     """Delete what a kill left half-written under a temporary name."""
-    for leftover in (*run.glob(".*.tmp"), *run.glob("checkpoints/.*.tmp")):
+    for leftover in (*run.glob(".*.tmp"), *run.glob("checkpoints/.*.tmp"), *run.glob("fits/.*.tmp")):
         if leftover.is_dir():
             shutil.rmtree(leftover, ignore_errors=True)
         else:
@@ -723,7 +801,7 @@ def _run(
                 last_saved = time.monotonic()
 
         try:
-            _unlink(run / "result.json")
+            unlink(run / "result.json")
             display.start(config.gap if problem.convex else config.stationarity, config.rounds)
             try:
                 result = run_rounds(solver, monitor, stop_requested)
@@ -741,12 +819,12 @@ def _run(
         # Neither from the model of an earlier limit: its rounds already led astray.
         shutil.rmtree(run / "model", ignore_errors=True)
     elif result.status is not Status.INTERRUPTED:
-        write_model(run / "model", _model(partition, solver, result), force=True)
+        write_model(run / "model", model_of(partition, solver, result), force=True)
     document = result_document(solver, result)
     document["privacy"] = write_statement(run, solver, run_id).to_json()
     if comparison is not None:
         document["comparison"] = comparison.to_json()
-    _write_json(run / "result.json", document)
+    write_json(run / "result.json", document)
     return document
 
 
@@ -772,7 +850,19 @@ def certificate_of(result: SolveResult) -> dict[str, Any]:
     }
 
 
-def _model(partition: Partition, solver: Any, result: SolveResult) -> Model:
+def model_of(partition: Partition, solver: Any, result: SolveResult) -> Model:
+    """A result as a model to store.
+
+    Parameters
+    ----------
+    partition : Partition
+    solver : Solver, MessageSolver or FusionSolver
+    result : SolveResult
+
+    Returns
+    -------
+    Model
+    """
     labels = partition.labels
     weights, scales = result.weights, [1.0] * len(result.weights)
     if isinstance(solver, FusionSolver):  # what a party holds is what it released
@@ -895,17 +985,40 @@ def stop_on_signal() -> Iterator[Callable[[], bool]]:
             signal.signal(number, previous)
 
 
-def _write_json(path: Path, document: dict[str, Any]) -> None:
+def write_json(path: Path, document: dict[str, Any]) -> None:
+    """Write a JSON document, whole or not at all.
+
+    Parameters
+    ----------
+    path : Path
+    document : dict
+    """
     with atomic_file(path) as temporary:
         temporary.write_text(json.dumps(document, indent=2, allow_nan=False) + "\n", encoding="utf-8")
 
 
-def _unlink(path: Path) -> None:
+def unlink(path: Path) -> None:
+    """Delete a file, if there is one.
+
+    Parameters
+    ----------
+    path : Path
+    """
     with storage_errors(path):
         path.unlink(missing_ok=True)
 
 
-def _write_configuration(path: Path, config: RunConfig, run: Path, provenance: dict[str, Any]) -> None:
+def write_configuration(path: Path, config: RunConfig, run: Path, provenance: dict[str, Any]) -> None:
+    """Write ``run.toml``.
+
+    Parameters
+    ----------
+    path : Path
+    config : RunConfig
+    run : Path
+        The run directory, from which relative paths count.
+    provenance : dict
+    """
     import tomli_w
 
     # Relative to the run, so that a folder with data and run can be moved as a whole;

@@ -1,0 +1,490 @@
+"""A regularisation path on disk: folds choose lambda, and a resumed path ends in the same bytes.
+
+A path is a fixed sequence of fits, each of which depends on the data and on the fits
+before it alone. Each is kept in ``fits/`` by one rename; a resumed path goes
+through the sequence again and makes only what is not there.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fastadmm.cross_validation import CrossValidation, FoldFit, cross_validate, make_folds
+from fastadmm.engine import Engine
+from fastadmm.errors import FormatError, InputError
+from fastadmm.history import RoundRecord, Status
+from fastadmm.problem import Problem
+from fastadmm.regularization_path import PathPoint, check_lambdas, fit_point, lambda_grid
+from fastadmm.runs.config import RunConfig, solver_options
+from fastadmm.runs.environment import describe_environment
+from fastadmm.runs.lock import run_lock
+from fastadmm.runs.private import new_run_id, read_run_id, write_statement
+from fastadmm.runs.train import (
+    OWN_FILES,
+    Display,
+    LoadedRun,
+    check_provenance,
+    check_run,
+    load_run,
+    model_of,
+    remove_leftovers,
+    result_document,
+    stop_on_signal,
+    unlink,
+    write_configuration,
+    write_json,
+)
+from fastadmm.solver import Solver, SolveResult
+from fastadmm.store.atomic import atomic_directory, atomic_file, shown, storage_errors
+from fastadmm.store.model import write_model
+from fastadmm.warm_start import StartingPoint
+
+__all__ = ["StoredFits", "read_table", "resume_path", "start_path", "table_lines"]
+
+#: Rows of the table that a terminal shows.
+_MOST_LINES = 40
+
+
+def start_path(config: RunConfig, out: Path, *, force: bool, display: Display) -> dict[str, Any]:
+    """Train a path into a new run directory; the rest as of :func:`fastadmm.runs.train.start_run`.
+
+    Parameters
+    ----------
+    config : RunConfig
+    out : Path
+    force : bool
+    display : Display
+
+    Returns
+    -------
+    dict
+        The content of ``result.json``.
+    """
+    checked = check_run(config, display)
+    if checked.plan.reduced:
+        config = replace(config, history=checked.plan.history)
+    loaded = load_run(config, checked)
+    # What the data refuse is refused before there is a directory.
+    _folds(config, loaded)
+    _grid(config, loaded.problem)
+    run_id = new_run_id()
+    solver = loaded.solver(config, out, run_id)
+    with atomic_directory(out, force=force, marker="run.toml", only=OWN_FILES) as directory:
+        write_configuration(directory / "run.toml", config, out, loaded.provenance)
+        write_json(directory / "environment.json", describe_environment(solver.engine.n_threads))
+        write_statement(directory, solver, run_id)
+        (directory / "fits").mkdir()
+    solver.close()
+    with run_lock(out):
+        return _run(out, config, loaded, display, run_id)
+
+
+def resume_path(
+    run: Path, config: RunConfig, provenance: dict[str, Any], changes: dict[str, Any], display: Display
+) -> dict[str, Any]:
+    """Go on with a path; the result has the bytes of one that was never interrupted.
+
+    Parameters
+    ----------
+    run : Path
+    config : RunConfig
+    provenance : dict
+        Of ``run.toml``.
+    changes : dict
+        New threads or memory.
+    display : Display
+
+    Returns
+    -------
+    dict
+        The content of ``result.json``.
+    """
+    with run_lock(run):
+        loaded = load_run(config, check_run(config, display))
+        check_provenance(run, provenance, loaded.provenance, loaded.partition)
+        remove_leftovers(run)
+        if changes:
+            write_configuration(run / "run.toml", config, run, provenance)
+        return _run(run, config, loaded, display, read_run_id(run))
+
+
+def _folds(config: RunConfig, loaded: LoadedRun) -> np.ndarray | None:
+    labels = loaded.partition.labels
+    if config.folds == 0 or labels is None:
+        return None
+    return make_folds(loaded.problem.y, config.folds, config.seed, stratify=labels.classes is not None)
+
+
+def _grid(config: RunConfig, problem: Problem) -> list[float]:
+    if config.path_values is not None:
+        return check_lambdas(config.path_values)
+    with Engine(config.threads) as engine:
+        return lambda_grid(problem, config.path_length, config.path_ratio, engine)
+
+
+def _run(run: Path, config: RunConfig, loaded: LoadedRun, display: Display, run_id: str) -> dict[str, Any]:
+    unlink(run / "result.json")
+    fits = StoredFits(run / "fits", loaded.problem.names)
+    grid, fold = _grid(config, loaded.problem), _folds(config, loaded)
+    with stop_on_signal() as stop_requested:
+        try:
+            chosen = (
+                None if fold is None else _choose(config, loaded, grid, fold, fits, stop_requested, display)
+            )
+            points = _points(config, loaded, grid, fits, stop_requested, display)
+        except KeyboardInterrupt:
+            if not stop_requested():
+                raise
+            document = _interrupted(fits)
+            write_json(run / "result.json", document)
+            return document
+    k = len(grid) - 1 if chosen is None else chosen.chosen
+    table = _table(points, chosen, k)
+    write_json(run / "path.json", table)
+    _write_csv(run / "path.csv", table)
+    if table["rule"] is not None:
+        _draw(run / "path.svg", table, display)
+    return _finish(run, config, loaded, points[k], table, run_id)
+
+
+def _choose(
+    config: RunConfig,
+    loaded: LoadedRun,
+    grid: list[float],
+    fold: np.ndarray,
+    fits: StoredFits,
+    stop_requested: Callable[[], bool],
+    display: Display,
+) -> CrossValidation:
+    labels = loaded.partition.labels
+    scored = None if labels is None else labels.sample_weight
+    n = loaded.problem.n_samples
+    display.note(f"{config.folds} folds, {len(grid)} values of lambda from {grid[0]:.3g} to {grid[-1]:.3g}")
+    return cross_validate(
+        replace(loaded.problem, test=None),
+        grid,
+        fold,
+        solver_options(config),
+        rule=config.rule,
+        share=config.gap_share,
+        score_weight=np.ones(n) if scored is None else scored,
+        fitter=fits.fold_fit,
+        should_stop=stop_requested,
+        monitor=display.note,
+    )
+
+
+def _points(
+    config: RunConfig,
+    loaded: LoadedRun,
+    grid: list[float],
+    fits: StoredFits,
+    stop_requested: Callable[[], bool],
+    display: Display,
+) -> list[PathPoint]:
+    """The path on all rows."""
+    points: list[PathPoint] = []
+    options, start = solver_options(config), loaded.start
+    with Engine(config.threads) as engine:
+        for j, lam in enumerate(grid):
+            problem = replace(loaded.problem, lam=lam)
+
+            def make(problem: Problem = problem, start: StartingPoint | None = start) -> PathPoint:
+                point = fit_point(problem, options, engine, start, should_stop=stop_requested)
+                if point.status is Status.INTERRUPTED:
+                    raise KeyboardInterrupt
+                return point
+
+            point = fits.point(f"lambda-{j:04d}", make)
+            display.note(f"lambda {lam:.3g} ({j + 1} of {len(grid)}), all rows: {point.message}")
+            points.append(point)
+            start = StartingPoint(point.weights, point.intercept)
+    return points
+
+
+def _table(points: list[PathPoint], chosen: CrossValidation | None, k: int) -> dict[str, Any]:
+    """What ``path.json`` says; nothing in it depends on time."""
+    rows = []
+    for j, point in enumerate(points):
+        record = point.record.to_json()
+        row: dict[str, Any] = {
+            "lambda": point.lam,
+            "objective": record["objective"],
+            "gap": record["gap"],
+            "gap_absolute": record["gap_absolute"],
+            "status": str(point.status),
+            "rounds": point.n_rounds,
+            "nonzero": point.n_nonzero,
+            "weight_norms": record["weight_norms"],
+        }
+        if record["test"] is not None:
+            row["test"] = record["test"]
+        if chosen is not None:
+            row |= {
+                "held_out_loss": float(chosen.mean[j]),
+                "standard_error": float(chosen.standard_error[j]),
+                "fold_losses": chosen.losses[j].tolist(),
+                "fold_gaps": chosen.gaps[j].tolist(),
+                "fold_rounds": chosen.n_rounds[j].tolist(),
+            }
+        rows.append(row)
+    return {
+        "chosen": k,
+        "lambda": points[k].lam,
+        "best": None if chosen is None else chosen.best,
+        "rule": None if chosen is None else chosen.rule,
+        "gap_share": None if chosen is None else chosen.share,
+        "refined_fits": None if chosen is None else chosen.n_refined,
+        "values": rows,
+    }
+
+
+_COLUMNS = ("lambda", "held_out_loss", "standard_error", "objective", "gap", "rounds", "nonzero", "status")
+
+
+def _write_csv(path: Path, table: dict[str, Any]) -> None:
+    columns = [name for name in _COLUMNS if name in table["values"][0]]
+    with atomic_file(path) as temporary, temporary.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow([*columns, "chosen"])
+        for j, row in enumerate(table["values"]):
+            cells = [repr(row[name]) if isinstance(row[name], float) else row[name] for name in columns]
+            writer.writerow([*("" if cell is None else cell for cell in cells), int(j == table["chosen"])])
+
+
+def read_table(run: Path) -> dict[str, Any]:
+    """Content of ``path.json``.
+
+    Parameters
+    ----------
+    run : Path
+
+    Returns
+    -------
+    dict
+
+    Raises
+    ------
+    FormatError
+        If it is damaged.
+    """
+    path = run / "path.json"
+    with storage_errors(path, "read"):
+        try:
+            table = json.loads(path.read_text(encoding="utf-8"))
+        except ValueError as error:
+            raise FormatError(f"{shown(path)}: not JSON: {error}") from None
+    if not isinstance(table, dict) or "values" not in table:
+        raise FormatError(f"{shown(path)}: key 'values' is missing")
+    return table
+
+
+def table_lines(table: dict[str, Any]) -> list[str]:
+    """The table as text, for a terminal.
+
+    Parameters
+    ----------
+    table : dict
+        Content of ``path.json``.
+
+    Returns
+    -------
+    list of str
+    """
+    rows, with_folds = table["values"], table["rule"] is not None
+    head = f"{'lambda':>11}" + (f"  {'held-out loss':>13}  {'std. error':>10}" if with_folds else "")
+    lines = [head + f"  {'nonzero':>7}  {'gap':>8}  {'rounds':>6}"]
+    for j, row in enumerate(rows[:_MOST_LINES]):
+        text = f"{row['lambda']:>11.4g}"
+        if with_folds:
+            text += f"  {row['held_out_loss']:>13.6g}  {row['standard_error']:>10.2g}"
+        gap = "" if row["gap"] is None else f"{row['gap']:.1e}"
+        text += f"  {row['nonzero']:>7}  {gap:>8}  {row['rounds']:>6}"
+        lines.append(text + ("  <- chosen" if j == table["chosen"] and with_folds else ""))
+    if len(rows) > _MOST_LINES:
+        lines.append(f"... {len(rows) - _MOST_LINES} more in path.csv")
+    return lines
+
+
+def _draw(path: Path, table: dict[str, Any], display: Display) -> None:
+    """Held-out loss over lambda, where matplotlib is installed."""
+    from fastadmm.errors import ConfigError
+    from fastadmm.reports.path_plot import write_path_plot
+
+    try:
+        write_path_plot(path, table)
+    except ConfigError as error:
+        display.note(f"no plot: {error}")
+
+
+def _finish(
+    run: Path, config: RunConfig, loaded: LoadedRun, point: PathPoint, table: dict[str, Any], run_id: str
+) -> dict[str, Any]:
+    """Make the chosen point the run's model and result."""
+    problem = replace(loaded.problem, lam=point.lam)
+    solver = Solver(problem, solver_options(config))
+    try:
+        by_rule = f" (rule {table['rule']}, {config.folds} folds)" if table["rule"] is not None else ""
+        message = f"lambda {point.lam:.6g} of {len(table['values'])}{by_rule}: {point.message}"
+        result = SolveResult(point.weights, point.intercept, point.status, message, point.history)
+        with atomic_file(run / "rounds.jsonl") as temporary:
+            lines = [json.dumps(record.to_json(), allow_nan=False) + "\n" for record in point.history]
+            temporary.write_text("".join(lines), encoding="utf-8")
+        write_model(run / "model", model_of(loaded.partition, solver, result), force=True)
+        document = result_document(solver, result)
+        document["privacy"] = write_statement(run, solver, run_id).to_json()
+    finally:
+        solver.close()
+    document["path"] = {key: value for key, value in table.items() if key != "values"}
+    write_json(run / "result.json", document)
+    return document
+
+
+def _interrupted(fits: StoredFits) -> dict[str, Any]:
+    n = fits.n_done
+    return {
+        "status": str(Status.INTERRUPTED),
+        "message": f"interrupted after {n} fit{'' if n == 1 else 's'} of the path",
+        "rounds": 0,
+        "seconds": 0.0,
+    }
+
+
+class StoredFits:
+    """Fits on disk, one directory each: ``fit.json``, and each party's weights alone in its own file.
+
+    Parameters
+    ----------
+    path : Path
+        The directory ``fits`` of a run.
+    names : list of str
+        The parties.
+
+    Attributes
+    ----------
+    n_done : int
+        Fits made or found so far.
+    """
+
+    def __init__(self, path: Path, names: list[str]) -> None:
+        self.path, self.names, self.n_done = path, names, 0
+
+    def fold_fit(self, name: str, make: Callable[[], FoldFit]) -> FoldFit:
+        """The fit of a fold, from disk or made and stored.
+
+        Parameters
+        ----------
+        name : str
+        make : callable
+
+        Returns
+        -------
+        FoldFit
+        """
+        found = self._read(name)
+        if found is None:
+            fit = make()
+            document = {
+                "loss": fit.loss,
+                "gap": fit.gap,
+                "certified": fit.certified,
+                "rounds": fit.n_rounds,
+            }
+            self._write(name, document, fit.weights, fit.intercept)
+            self.n_done += 1
+            return fit
+        document, weights, intercept = found
+        self.n_done += 1
+        try:
+            return FoldFit(
+                weights,
+                intercept,
+                float(document["loss"]),
+                math.inf if document["gap"] is None else float(document["gap"]),
+                bool(document["certified"]),
+                int(document["rounds"]),
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            raise self._damaged(name, error) from None
+
+    def point(self, name: str, make: Callable[[], PathPoint]) -> PathPoint:
+        """A fit on all rows, from disk or made and stored.
+
+        Parameters
+        ----------
+        name : str
+        make : callable
+
+        Returns
+        -------
+        PathPoint
+        """
+        found = self._read(name)
+        if found is None:
+            point = make()
+            document = {
+                "lambda": point.lam,
+                "rounds": point.n_rounds,
+                "status": str(point.status),
+                "message": point.message,
+                "history": [record.to_json() for record in point.history],
+            }
+            self._write(name, document, point.weights, point.intercept)
+            self.n_done += 1
+            return point
+        document, weights, intercept = found
+        self.n_done += 1
+        try:
+            history = [RoundRecord.from_json(values) for values in document["history"]]
+            return PathPoint(
+                float(document["lambda"]),
+                weights,
+                intercept,
+                history[-1],
+                int(document["rounds"]),
+                Status(document["status"]),
+                str(document["message"]),
+                history,
+            )
+        except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
+            raise self._damaged(name, error) from None
+
+    def _write(self, name: str, document: dict[str, Any], weights: list[np.ndarray], intercept: Any) -> None:
+        finite = {
+            k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in document.items()
+        }
+        held = np.asarray(intercept, dtype=np.float64)
+        if not np.isfinite(held).all() or not all(np.isfinite(x).all() for x in weights):
+            raise InputError(
+                f"path: fit {name} has weights that are not finite; bring the features to one scale"
+            )
+        with atomic_directory(self.path / name) as directory:
+            text = json.dumps({**finite, "intercept": held.tolist()}, indent=2, allow_nan=False)
+            (directory / "fit.json").write_text(text + "\n", encoding="utf-8")
+            for party, x in zip(self.names, weights, strict=True):
+                np.save(directory / f"{party}.npy", np.ascontiguousarray(x), allow_pickle=False)
+
+    def _read(self, name: str) -> tuple[dict[str, Any], list[np.ndarray], Any] | None:
+        directory = self.path / name
+        with storage_errors(directory, "read"):
+            if not directory.exists():
+                return None
+            try:
+                document = json.loads((directory / "fit.json").read_text(encoding="utf-8"))
+                weights = [np.load(directory / f"{party}.npy", allow_pickle=False) for party in self.names]
+                held = np.array(document["intercept"], dtype=np.float64)
+            except (ValueError, KeyError, TypeError, EOFError, FileNotFoundError) as error:
+                raise self._damaged(name, error) from None
+        return document, weights, held if held.ndim else float(held)
+
+    def _damaged(self, name: str, error: Exception) -> FormatError:
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        return FormatError(f"{shown(self.path / name)}: not a stored fit: {reason}; delete it to fit again")

@@ -1,0 +1,343 @@
+"""Regularisation paths and cross-validation by gap: scikit-learn's, on the same grid and folds."""
+
+from __future__ import annotations
+
+import doctest
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from fastadmm import (
+    ADMMSharingClassifierCV,
+    ADMMSharingRegressorCV,
+    SolverOptions,
+    cross_validate,
+    estimators_cv,
+    lambda_grid,
+    make_folds,
+    make_problem,
+    path,
+    regularization_path,
+    solve,
+)
+from fastadmm.cross_validation import choose
+from fastadmm.errors import ConfigError, InputError
+from fastadmm.regularization_path import largest_lambda
+from sklearn.base import clone
+from sklearn.datasets import load_breast_cancer, load_diabetes, load_iris
+from sklearn.linear_model import (
+    ElasticNetCV,
+    LassoCV,
+    LogisticRegression,
+    LogisticRegressionCV,
+    Ridge,
+    RidgeCV,
+    enet_path,
+)
+from sklearn.model_selection import KFold, ShuffleSplit, StratifiedKFold
+from sklearn.preprocessing import scale
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+DIABETES = scale(load_diabetes().data), load_diabetes().target
+CANCER = scale(load_breast_cancer().data), load_breast_cancer().target
+EXACT = SolverOptions(gap=1e-10)
+
+
+def diabetes(**more: Any) -> Any:
+    X, y = DIABETES
+    return make_problem([X[:, :4], X[:, 4:]], y, loss="squared", **more)
+
+
+def cancer(**more: Any) -> Any:
+    X, y = CANCER
+    return make_problem([X[:, :10], X[:, 10:]], y.astype(float), **more)
+
+
+# --- the grid
+
+
+@pytest.mark.parametrize("loss", ["squared", "huber"])
+@pytest.mark.parametrize(
+    ("regularizer", "parameters"), [("l1", {}), ("elastic_net", {"l1_ratio": 0.3}), ("group_lasso", {})]
+)
+@pytest.mark.parametrize("fit_intercept", [True, False])
+def test_a_grid_begins_where_all_weights_vanish(
+    loss: str, regularizer: str, parameters: dict[str, Any], fit_intercept: bool
+) -> None:
+    X, y = DIABETES
+    blocks, more = [X[:, :4], sp.csr_array(X[:, 4:])], {"loss": loss, "fit_intercept": fit_intercept}
+    problem = make_problem(
+        blocks, y / y.std(), regularizer=regularizer, regularizer_parameters=parameters, **more
+    )
+    largest = largest_lambda(problem)
+    for factor, zero in ((1.001, True), (0.98, False)):
+        at = make_problem(
+            blocks,
+            y / y.std(),
+            regularizer=regularizer,
+            regularizer_parameters=parameters,
+            lam=largest * factor,
+            **more,
+        )
+        result = solve(at, SolverOptions(gap=1e-9))
+        size = max(np.abs(x).max() for x in result.weights)
+        assert size < 1e-7 if zero else size > 1e-4
+
+
+def test_the_largest_lambda_of_the_lasso_is_scikit_learns() -> None:
+    X, y = DIABETES
+    _, coefs, _ = enet_path(
+        X, y - y.mean(), l1_ratio=1.0, alphas=[largest_lambda(diabetes(regularizer="l1"))]
+    )
+    assert np.abs(coefs).max() < 1e-9
+    model = LassoCV(alphas=5, cv=3).fit(X, y)
+    np.testing.assert_allclose(lambda_grid(diabetes(regularizer="l1"), 5), model.alphas_, rtol=1e-10)
+
+
+def test_the_grid_of_ridge_begins_at_the_largest_curvature() -> None:
+    X, _ = CANCER
+    singular = np.linalg.svd(X, compute_uv=False)[0] ** 2 / len(X)
+    share = CANCER[1].mean()
+    grid = lambda_grid(cancer(), 7)
+    assert grid[0] == pytest.approx(singular * share * (1 - share), rel=1e-3)
+    assert grid[-1] == pytest.approx(1e-6 * grid[0])
+    assert lambda_grid(cancer(), 3, 0.01)[1] == pytest.approx(0.1 * grid[0])
+    assert lambda_grid(cancer(), 1) == [grid[0]]
+
+
+def test_what_has_no_path_is_refused() -> None:
+    for problem in (diabetes(regularizer="none"),):
+        with pytest.raises(ConfigError, match="none has no lambda"):
+            lambda_grid(problem)
+    X, y = DIABETES
+    with pytest.raises(ConfigError, match="needs a convex problem"):
+        path(make_problem([X], y, loss="tukey"))
+    with pytest.raises(ConfigError, match="must be positive"):
+        path(diabetes(), [1.0, 0.0])
+    with pytest.raises(ConfigError, match="path_ratio"):
+        lambda_grid(diabetes(), 5, 1.5)
+
+
+# --- the path
+
+
+@pytest.mark.parametrize("l1_ratio", [1.0, 0.5])
+def test_the_path_is_scikit_learns_enet_path(l1_ratio: float) -> None:
+    X, y = DIABETES
+    problem = diabetes(regularizer="elastic_net", regularizer_parameters={"l1_ratio": l1_ratio})
+    points = path(problem, options=EXACT, length=8)
+    alphas, coefs, _ = enet_path(
+        X, y - y.mean(), l1_ratio=l1_ratio, alphas=[p.lam for p in points], tol=1e-12, max_iter=100_000
+    )
+    np.testing.assert_allclose([p.lam for p in points], alphas)
+    for point, coef in zip(points, coefs.T):
+        np.testing.assert_allclose(np.concatenate(point.weights), coef, atol=1e-3)
+        assert point.record.gap <= 1e-10
+        assert point.n_nonzero == np.count_nonzero(coef)
+
+
+def test_warm_starts_save_rounds_and_change_nothing() -> None:
+    problem, lambdas = cancer(), [1e-1, 5e-2, 2.5e-2, 1.2e-2]
+    points = path(problem, lambdas[::-1], SolverOptions(gap=1e-8))
+    assert [p.lam for p in points] == lambdas
+    rounds = 0
+    for point in points:
+        fresh = solve(cancer(lam=point.lam), SolverOptions(gap=1e-8))
+        rounds += len(fresh.history)
+        assert abs(fresh.objective - point.record.objective) <= 2e-8 * fresh.objective
+    assert sum(p.n_rounds for p in points) < rounds
+
+
+# --- folds and the choice
+
+
+def test_folds_are_scikit_learns() -> None:
+    y = CANCER[1].astype(float)
+    fold = make_folds(y, 5, 3, stratify=True)
+    for k, (_, held) in enumerate(StratifiedKFold(5, shuffle=True, random_state=3).split(y[:, None], y)):
+        np.testing.assert_array_equal(np.flatnonzero(fold == k), np.sort(held))
+    fold = make_folds(y, 4, 3, stratify=False)
+    for k, (_, held) in enumerate(KFold(4, shuffle=True, random_state=3).split(y[:, None])):
+        np.testing.assert_array_equal(np.flatnonzero(fold == k), np.sort(held))
+    for labels, message in (
+        (np.array([0, 0, 0, 0, 1.0]), "class number 1 has 1 rows"),
+        (y[:1], "has 1 rows"),
+    ):
+        with pytest.raises(InputError, match=message):
+            make_folds(labels, 3, 0, stratify=True)
+    with pytest.raises(InputError, match="2 rows cannot be parted into 3 folds"):
+        make_folds(y[:2], 3, 0, stratify=False)
+
+
+def test_the_choice_and_the_gaps_that_settle_it() -> None:
+    losses = np.array([[4.0, 6.0], [2.1, 3.9], [2.0, 3.0], [2.4, 2.8], [3.0, 3.4]])
+    best = choose(losses, "best")
+    assert (best.best, best.chosen) == (2, 2)
+    np.testing.assert_allclose(best.needed, [2.5, 0.5, 0.1, 0.1, 0.7])
+    # Standard error of the best: 0.5, so the threshold is 3.0.
+    one = choose(losses, "1se")
+    assert (one.best, one.chosen) == (2, 1)
+    np.testing.assert_allclose(one.needed, [2.0, 0.0, 0.0, 0.4, 0.2], atol=1e-12)
+    assert choose(losses[:1], "best").needed[0] == np.inf
+
+
+@pytest.mark.parametrize("rule", ["best", "1se"])
+@pytest.mark.parametrize("which", ["lasso", "ridge", "logistic", "multinomial"])
+def test_by_gap_chooses_as_exact_fits_do_with_fewer_rounds(which: str, rule: str) -> None:
+    if which == "lasso":
+        problem = diabetes(regularizer="l1")
+    elif which == "ridge":
+        problem = diabetes()
+    elif which == "logistic":
+        problem = cancer()
+    else:
+        iris = load_iris()
+        problem = make_problem(
+            [iris.data[:, :2], iris.data[:, 2:]], iris.target.astype(float), loss="multinomial"
+        )
+    fold = make_folds(problem.y, 5, 0, stratify=which in ("logistic", "multinomial"))
+    grid = lambda_grid(problem, 8)
+    by_gap = cross_validate(problem, grid, fold, SolverOptions(gap=1e-6), rule=rule)
+    exact = cross_validate(problem, grid, fold, SolverOptions(gap=1e-6), rule=rule, share=0.0)
+    assert by_gap.chosen == exact.chosen
+    assert by_gap.n_rounds.sum() < exact.n_rounds.sum()
+    # Every fit is settled: its gap is small against what decides about its lambda, or at the floor.
+    needed = 0.01 * choose(by_gap.losses, rule).needed
+    relative = np.array([[fit.certified for fit in row] for row in by_gap.fits])
+    assert ((by_gap.gaps <= needed[:, None]) | relative).all()
+    assert np.abs(by_gap.mean - exact.mean).max() <= 0.05 * np.abs(exact.mean).max()
+
+
+# --- the estimators against scikit-learn's
+
+
+@pytest.mark.parametrize("l1_ratio", [1.0, 0.5])
+def test_lasso_and_elastic_net(l1_ratio: float) -> None:
+    X, y = DIABETES
+    folds = KFold(5, shuffle=True, random_state=0)
+    model = ADMMSharingRegressorCV(
+        3, alphas=12, cv=folds, regularizer="elastic_net", l1_ratio=l1_ratio, tol=1e-6, gap_share=0.0
+    ).fit(X, y)
+    reference = ElasticNetCV(
+        l1_ratio=l1_ratio, alphas=model.alphas_, cv=folds, tol=1e-9, max_iter=100_000
+    ).fit(X, y)
+    assert model.alpha_ == pytest.approx(reference.alpha_)
+    np.testing.assert_allclose(2 * model.loss_path_, reference.mse_path_, rtol=1e-3)
+    np.testing.assert_allclose(model.coef_, reference.coef_, atol=0.5)
+    np.testing.assert_allclose(model.predict(X), reference.predict(X), atol=0.5)
+    by_gap = clone(model).set_params(gap_share=0.01).fit(X, y)
+    assert by_gap.alpha_ == model.alpha_
+    assert by_gap.n_fold_rounds_ < model.n_fold_rounds_
+    np.testing.assert_array_equal(by_gap.coef_, model.coef_)
+
+
+def test_ridge() -> None:
+    X, y = DIABETES
+    # RidgeCV's alpha is that of the summed loss, whatever the fold: folds of one size make it the mean's.
+    X, y = X[:440], y[:440]
+    folds, alphas = KFold(5, shuffle=True, random_state=0), np.logspace(1, -4, 9)
+    model = ADMMSharingRegressorCV(2, alphas=alphas, cv=folds, tol=1e-10).fit(X, y)
+    reference = RidgeCV(352 * alphas, cv=folds, scoring="neg_mean_squared_error").fit(X, y)
+    assert model.alpha_ == pytest.approx(reference.alpha_ / 352)
+    np.testing.assert_allclose(model.coef_, Ridge(440 * model.alpha_).fit(X, y).coef_, atol=1e-2)
+
+
+def test_logistic_regression() -> None:
+    X, y = CANCER
+    X, y = X[:560], y[:560]
+    folds, alphas = StratifiedKFold(4, shuffle=True, random_state=1), np.logspace(0, -5, 8)
+    model = ADMMSharingClassifierCV(3, alphas=alphas, cv=folds, tol=1e-9).fit(X, y)
+    reference = LogisticRegressionCV(
+        Cs=1 / (420 * alphas),
+        cv=folds,
+        scoring="neg_log_loss",
+        solver="newton-cholesky",
+        tol=1e-10,
+        l1_ratios=(0,),
+        use_legacy_attributes=False,
+    ).fit(X, y)
+    assert 1 / (420 * model.alpha_) == pytest.approx(np.ravel(reference.C_)[0])
+    refit = LogisticRegression(C=1 / (560 * model.alpha_), solver="newton-cholesky", tol=1e-12).fit(X, y)
+    np.testing.assert_allclose(model.coef_, refit.coef_, atol=1e-3)
+    np.testing.assert_array_equal(model.predict(X), refit.predict(X))
+    one = clone(model).set_params(selection="1se").fit(X, y)
+    assert one.alpha_ >= model.alpha_
+    best = np.argmin(model.loss_path_.mean(axis=1))
+    threshold = one.loss_path_.mean(axis=1)[best] + one.loss_se_[best]
+    within = one.loss_path_.mean(axis=1) <= threshold
+    assert one.alpha_ == one.alphas_[np.flatnonzero(within)[0]]
+
+
+def test_several_classes_weights_and_blocks() -> None:
+    iris = load_iris()
+    X, y = iris.data, iris.target_names[iris.target]
+    weight = np.random.default_rng(0).integers(0, 3, len(y))
+    model = ADMMSharingClassifierCV(2, alphas=5, class_weight="balanced").fit(X, y, sample_weight=weight)
+    assert model.coef_path_.shape == (5, 3, 4)
+    assert model.predict_proba(X).shape == (150, 3)
+    same = ADMMSharingClassifierCV(alphas=5, class_weight="balanced").fit(
+        [X[:, :2], X[:, 2:]], y, sample_weight=weight
+    )
+    np.testing.assert_array_equal(same.coef_, model.coef_)
+
+
+def test_wrong_parameters_are_named() -> None:
+    X, y = DIABETES
+    for change, message in (
+        ({"alphas": 0}, "alphas"),
+        ({"alphas": [1.0, -1.0]}, "must be positive"),
+        ({"eps": -1}, "eps"),
+        ({"selection": "2se"}, "selection: unknown rule '2se'"),
+        ({"gap_share": 2}, "gap_share"),
+        ({"cv": ShuffleSplit(3, random_state=0)}, "cv: every row must be in one test set at most"),
+        ({"loss": "tukey"}, "needs a convex problem"),
+        ({"regularizer": "none"}, "none has no lambda"),
+    ):
+        with pytest.raises((ConfigError, InputError), match=message) as caught:
+            ADMMSharingRegressorCV(2).set_params(**change).fit(X, y)
+        assert "\n" not in str(caught.value)
+
+
+def test_callbacks_see_every_alpha() -> None:
+    callback = pytest.importorskip("sklearn.callback")
+    X, y = DIABETES
+    monitor = callback.ScoringMonitor(scoring="r2")
+    ADMMSharingRegressorCV(2, alphas=4).set_callbacks(monitor).fit(X, y)
+    assert len(monitor.get_logs().data) == 5
+
+
+@parametrize_with_checks(
+    [
+        ADMMSharingClassifierCV(alphas=[1e-2], cv=2, tol=1e-15),
+        ADMMSharingRegressorCV(alphas=[1e-2], cv=2, tol=1e-15),
+    ]
+)
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_scikit_learn_checks(estimator: Any, check: Any) -> None:
+    check(estimator)
+
+
+@pytest.mark.parametrize(
+    "thing",
+    [ADMMSharingClassifierCV, ADMMSharingRegressorCV, regularization_path.path],
+    ids=lambda t: t.__name__,
+)
+def test_examples_of_the_docstrings(thing: Any) -> None:
+    runner = doctest.DocTestRunner()
+    for example in doctest.DocTestFinder(recurse=False).find(thing, thing.__name__, globs={}):
+        runner.run(example)
+    assert runner.tries >= 4
+    assert runner.failures == 0
+    assert estimators_cv.__all__
+
+
+def test_examples_of_the_page() -> None:
+    page = Path(__file__).resolve().parents[1] / "docs" / "path.md"
+    text = re.findall(r"```pycon\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
+    examples = doctest.DocTestParser().get_doctest("\n".join(text), {}, "path.md", "path.md", 0)
+    results = doctest.DocTestRunner().run(examples)
+    assert results.attempted >= 15
+    assert results.failed == 0

@@ -1,0 +1,182 @@
+"""``train --path``: the table, the model it chooses, and paths that are interrupted and killed."""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import json
+import signal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from fastadmm import SolverOptions, cross_validate, make_folds, make_problem
+from fastadmm.errors import ConfigError, FormatError, InputError
+from fastadmm.runs import path_run
+from fastadmm.runs.config import make_config
+from fastadmm.runs.train import resume_run, start_run
+from fastadmm.store import open_partition
+from fastadmm.store.model import open_model
+
+from run_tools import Notes, assert_clean, result_of, run, start, wait_for, write_problem
+
+SMALL = {"path": True, "path_length": 5, "folds": 3, "seed": 7}
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("path")
+    write_problem(folder / "a.parts", n=180, seed=3)
+    write_problem(folder / "t.parts", n=90, seed=4)
+    return folder
+
+
+def config(data: Path, **keys: Any) -> Any:
+    return make_config({"data": str(data / "a.parts"), **SMALL, **keys})
+
+
+def table_of(directory: Path) -> dict[str, Any]:
+    return json.loads((directory / "path.json").read_text(encoding="utf-8"))
+
+
+def digests(directory: Path) -> dict[str, str]:
+    """sha256 of all that does not hold times: table, plot, model, and the weights of every fit."""
+    files = [directory / name for name in ("path.json", "path.csv", "path.svg")]
+    files += [*(directory / "model").iterdir(), *directory.glob("fits/*/*.npy")]
+    return {str(f.relative_to(directory)): hashlib.sha256(f.read_bytes()).hexdigest() for f in files}
+
+
+@pytest.fixture(scope="module")
+def finished(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("finished") / "run"
+    start_run(config(data, test=str(data / "t.parts")), out)
+    return out
+
+
+def test_the_table_is_that_of_the_functions(data: Path, finished: Path) -> None:
+    partition = open_partition(data / "a.parts")
+    y = partition.labels.y
+    problem = make_problem([party.load() for party in partition.parties], y)
+    table = table_of(finished)
+    lambdas = [row["lambda"] for row in table["values"]]
+    expected = cross_validate(problem, lambdas, make_folds(y, 3, 7, stratify=True), SolverOptions(gap=1e-6))
+    np.testing.assert_array_equal([row["fold_losses"] for row in table["values"]], expected.losses)
+    assert (table["chosen"], table["best"], table["rule"]) == (expected.chosen, expected.best, "best")
+    assert all(row["gap"] <= 1e-6 and row["status"] == "converged" for row in table["values"])
+    assert all(set(row["test"]) == {"log_loss", "accuracy", "auc"} for row in table["values"])
+
+
+def test_the_chosen_model_is_the_one_of_its_lambda(data: Path, finished: Path, tmp_path: Path) -> None:
+    table, result = table_of(finished), result_of(finished)
+    model = open_model(finished)
+    assert model.lam == result["lambda"] == table["lambda"] == table["values"][table["chosen"]]["lambda"]
+    assert model.certificate["gap"] == table["values"][table["chosen"]]["gap"] <= 1e-6
+    plain = start_run(make_config({"data": str(data / "a.parts"), "lambda": model.lam}), tmp_path / "plain")
+    assert abs(plain["objective"] - result["objective"]) <= 1e-6 * plain["objective"]
+    assert run("predict", finished, data / "t.parts", "-o", tmp_path / "p.csv") == 0
+    assert run("evaluate", finished, data / "t.parts", "--json") == 0
+    with (finished / "path.csv").open(encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    assert [float(row["lambda"]) for row in rows] == [row["lambda"] for row in table["values"]]
+    assert [row["chosen"] for row in rows].index("1") == table["chosen"]
+
+
+def test_an_interrupted_path_ends_in_the_same_bytes(data: Path, finished: Path, tmp_path: Path) -> None:
+    process = start("train", data / "a.parts", "--test", data / "t.parts", "--path", "--path-length", "5",
+                    "--folds", "3", "--seed", "7", "-o", tmp_path / "run", "-q")  # fmt: skip
+    assert wait_for((tmp_path / "run" / "fits" / "lambda-0001-fold-000").exists, process)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode in (130, 0)
+    if process.returncode:
+        assert "interrupted after" in err
+        assert result_of(tmp_path / "run")["status"] == "interrupted"
+    assert run("resume", tmp_path / "run", "--threads", "1", "-q") == 0
+    assert digests(tmp_path / "run") == digests(finished)
+    assert_clean(tmp_path / "run")
+
+
+def test_a_killed_path_ends_in_the_same_bytes(
+    data: Path, finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Killed after every tenth fit, and before its result is there."""
+    write = path_run.StoredFits._write
+    count = 0
+
+    def dies(self: Any, *arguments: Any) -> None:
+        nonlocal count
+        count += 1
+        if count % 10 == 0:
+            raise KeyboardInterrupt  # not by the signal handler: the run is not told
+        write(self, *arguments)
+
+    monkeypatch.setattr(path_run.StoredFits, "_write", dies)
+    with pytest.raises(KeyboardInterrupt):
+        start_run(config(data, test=str(data / "t.parts")), tmp_path / "run")
+    assert not (tmp_path / "run" / "result.json").exists()
+    deaths = 1
+    while True:
+        try:
+            resume_run(tmp_path / "run")
+            break
+        except KeyboardInterrupt:
+            deaths += 1
+    assert deaths >= 2
+    assert digests(tmp_path / "run") == digests(finished)
+    # What is stored is not fitted again.
+    before = count
+    (tmp_path / "run" / "result.json").unlink()
+    resume_run(tmp_path / "run")
+    assert count == before
+
+
+def test_without_folds_the_smallest_lambda_is_kept(data: Path, tmp_path: Path) -> None:
+    result = start_run(config(data, folds=0, path_values=[0.1, 0.3, 0.2], path_length=None), tmp_path / "run")
+    table = table_of(tmp_path / "run")
+    assert [row["lambda"] for row in table["values"]] == [0.3, 0.2, 0.1]
+    assert result["lambda"] == 0.1
+    assert table["rule"] is None
+    assert "held_out_loss" not in table["values"][0]
+    assert not (tmp_path / "run" / "path.svg").exists()
+
+
+def test_what_a_terminal_shows(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    options = ["--path", "--path-values", "1,0.01", "--folds", "2", "--rule", "1se", "--regularizer", "l1"]
+    code = run("train", data / "a.parts", *options, "-o", tmp_path / "run")
+    shown = capsys.readouterr()
+    assert code == 0
+    lines = shown.out.splitlines()
+    assert lines[0].split() == ["lambda", "held-out", "loss", "std.", "error", "nonzero", "gap", "rounds"]
+    assert sum("<- chosen" in line for line in lines) == 1
+    assert "2 folds, 2 values of lambda from 1 to 0.01" in shown.err
+    code = run("train", data / "a.parts", "--path", "--path-values", "1,0.01", "-o", tmp_path / "j", "--json")
+    document = json.loads(capsys.readouterr().out)
+    assert code == 0
+    assert document["path"]["chosen"] in (0, 1)
+
+
+def test_resuming_says_what_is_wrong(data: Path, tmp_path: Path) -> None:
+    start_run(config(data, path_values=[1.0, 0.1], path_length=None), tmp_path / "run")
+    display = Notes()
+    resume_run(tmp_path / "run", display=display)
+    assert display.lines[0].startswith("nothing to do")
+    with pytest.raises(ConfigError, match="no new limit"):
+        resume_run(tmp_path / "run", changes={"gap": 1e-9})
+    (tmp_path / "run" / "result.json").unlink()
+    damaged = tmp_path / "run" / "fits" / "lambda-0001-fold-000" / "fit.json"
+    damaged.write_text("{", encoding="utf-8")
+    with pytest.raises(FormatError, match="lambda-0001-fold-000: not a stored fit") as caught:
+        resume_run(tmp_path / "run")
+    assert "\n" not in str(caught.value)
+    damaged.write_text("{}", encoding="utf-8")
+    with pytest.raises(FormatError, match="not a stored fit"):
+        resume_run(tmp_path / "run")
+
+
+def test_what_the_data_refuse_leaves_nothing(data: Path, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="fewer than 170 folds"):
+        start_run(config(data, folds=170), tmp_path / "run")
+    with pytest.raises(ConfigError, match="none has no lambda"):
+        start_run(config(data, regularizer="none"), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
