@@ -80,7 +80,7 @@ class _PathModel(_SharingModel):
     random_state = None
 
     @with_callbacks
-    def fit(self, X: Any, y: Any, sample_weight: Any = None, offset: Any = None) -> Self:  # type: ignore[override]
+    def fit(self, X: Any, y: Any, sample_weight: Any = None, offset: Any = None) -> Self:
         """Choose alpha by cross-validation, and train the joint model with it on all rows.
 
         Parameters

@@ -553,11 +553,18 @@ def test_import_is_instantaneous() -> None:
 def test_exports() -> None:
     expected = {
         "ADMMSharingClassifier",
+        "ADMMSharingClassifierCV",
         "ADMMSharingRegressor",
+        "ADMMSharingRegressorCV",
         "Privacy",
         "SolverOptions",
+        "StartingPoint",
+        "cross_validate",
+        "lambda_grid",
+        "make_folds",
         "make_problem",
         "open_partition",
+        "path",
         "solve",
     }
     assert set(fastadmm.__all__) == expected

@@ -430,14 +430,14 @@ class StoredFits:
         found = self._read(name)
         if found is None:
             point = make()
-            document = {
+            record: dict[str, Any] = {
                 "lambda": point.lam,
                 "rounds": point.n_rounds,
                 "status": str(point.status),
                 "message": point.message,
                 "history": [record.to_json() for record in point.history],
             }
-            self._write(name, document, point.weights, point.intercept)
+            self._write(name, record, point.weights, point.intercept)
             self.n_done += 1
             return point
         document, weights, intercept = found
