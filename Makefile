@@ -15,12 +15,12 @@ MATH_THREADS := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
 export PYTHONSAFEPATH := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help test test-slow bench rounds paper-a owners readme demo lint types format venv clean
+.PHONY: help test test-slow bench rounds paper-a owners readme demo docs lint types format venv clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-test: lint types ## everything that must pass before a commit (minutes)
+test: lint types docs ## everything that must pass before a commit (minutes)
 	$(MATH_THREADS) $(BIN)/pytest -n $(JOBS) -m "not slow"
 
 test-slow: venv ## the tests marked slow: large data, many parties
@@ -57,6 +57,10 @@ lint: venv ## ruff: rules and format
 types: venv ## mypy on the installed package
 	cd $(VENV) && bin/mypy --config-file "$(CURDIR)/pyproject.toml" -p fastadmm
 
+# The installed package documents itself; a broken link or docstring fails.
+docs: venv ## the documentation site: website/html/index.html (a minute)
+	$(BIN)/python website/build.py
+
 format: venv ## let ruff rewrite what it can
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
@@ -64,7 +68,7 @@ format: venv ## let ruff rewrite what it can
 venv: $(VENV)/.installed ## .venv with the package and all tools
 
 clean: ## remove the environment and everything that was built
-	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .benchmarks
+	rm -rf $(VENV) build dist website/html *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .benchmarks
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # --- stamps: each step runs again only when what it depends on is newer

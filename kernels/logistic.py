@@ -109,7 +109,7 @@ def logistic_prox(v, shift, target, weight, penalty, z, gradient, start, stop):
     :math:`\min_z\; s\,\ell(z + o) + \tfrac{r}{2} (z - v)^2`
     (the z-update of ADMM sharing; Hu et al., equation 7). The stationarity
     condition :math:`p - c + \tfrac{s}{r}(\sigma(p) - q) = 0` tells the sign of
-    its root p, so that with m = |p| all samples solve one equation,
+    its root p, so that with ``m = |p|`` all samples solve one equation,
 
     .. math:: f(m) = m - b - \tfrac{s}{r} \sigma(-m) = 0, \qquad m \ge 0,
 

@@ -135,7 +135,7 @@ class GrowingArray:
         self._dataset: h5py.Dataset | None = None
 
     def append(self, rows: np.ndarray) -> None:
-        """Add rows, shape (k, *row_shape)."""
+        """Add rows, shape ``(k, *row_shape)``."""
         start, total = 0, rows.shape[0]
         while start < total:
             if self._filled == 0 and total - start >= self._chunk_rows:

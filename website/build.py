@@ -1,0 +1,139 @@
+"""Build the documentation site: ``python website/build.py [OUT]``. Warnings are errors: a broken link fails.
+
+The pages are those of ``docs/``, readable as they are wherever Markdown is; here they get a navigation, made
+from the tables of ``docs/index.md``, and pages generated from the program.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+
+os.environ["NUMBA_DISABLE_JIT"] = "1"  # kernels are then functions with docstrings; before Numba is imported
+
+ROOT = Path(__file__).resolve().parents[1]
+#: Pages of the repository's root, as they are called on the site.
+ROOT_PAGES = {"README.md": "readme.md", "CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changelog.md"}
+LINK = re.compile(r"(!?)\[([^\]]*)\]\(([^)\s]+)\)")
+
+
+def relink(text: str, folder: Path) -> str:
+    """Point links to pages of the site; what the site does not hold stays as its text.
+
+    Parameters
+    ----------
+    text : str
+        Markdown.
+    folder : Path
+        Where the page lies in the repository.
+
+    Returns
+    -------
+    str
+    """
+
+    def one(match: re.Match[str]) -> str:
+        mark, label, target = match.groups()
+        name, hash_, anchor = target.partition("#")
+        if not name or re.match(r"[a-z]+:", target):
+            return match[0]
+        path = Path(os.path.relpath(folder / name, ROOT))
+        if path.parts[0] == "docs":
+            new = "/".join(path.parts[1:])
+        elif str(path) in ROOT_PAGES:
+            new = ROOT_PAGES[str(path)]
+        elif (ROOT / path).exists():
+            return label if label.startswith("`") else f"`{label}`"
+        else:
+            new = name  # Sphinx will say that it is broken
+        return f"{mark}[{label}]({new}{hash_}{anchor})"
+
+    # Code is not ours to change.
+    pieces = re.split(r"(^```.*?^```$|`[^`\n]*`)", text, flags=re.DOTALL | re.MULTILINE)
+    return "".join(piece if k % 2 else LINK.sub(one, piece) for k, piece in enumerate(pieces))
+
+
+def navigation(index: str) -> str:
+    """Tables of contents, one per section of the index page, from the links in its tables.
+
+    Parameters
+    ----------
+    index : str
+        ``docs/index.md`` with links of the site.
+
+    Returns
+    -------
+    str
+        Hidden ``toctree`` directives.
+    """
+    parts, seen = [], set()
+    for k, section in enumerate(re.split(r"^## ", index, flags=re.MULTILINE)):
+        caption = section.splitlines()[0] if k else "Start"
+        pages: list[str] = []
+        for page in re.findall(r"\]\(([\w/-]+)\.md\)", section):
+            if page not in seen:
+                seen.add(page)
+                pages.append(page)
+        if caption == "Reference":
+            pages.append("api/index")
+        parts += ["", "```{toctree}", ":hidden:", f":caption: {caption}", "", *pages, "```"]
+    return "\n".join(parts) + "\n"
+
+
+def prepare(source: Path) -> None:
+    """Write Sphinx's source directory.
+
+    Parameters
+    ----------
+    source : Path
+        Empty.
+    """
+    sys.path.insert(0, str(ROOT / "website"))
+    from reference import api_pages, command_line
+
+    shutil.copy(ROOT / "website" / "conf.py", source)
+    shutil.copytree(ROOT / "docs" / "img", source / "img")
+    pages = {page: page.name for page in sorted((ROOT / "docs").glob("*.md"))}
+    pages |= {ROOT / name: new for name, new in ROOT_PAGES.items()}
+    for page, new in pages.items():
+        text = relink(page.read_text(encoding="utf-8"), page.parent)
+        (source / new).write_text(text, encoding="utf-8")
+    index = source / "index.md"
+    text = index.read_text(encoding="utf-8")
+    index.write_text(text + navigation(text), encoding="utf-8")
+    with open(source / "cli.md", "a", encoding="utf-8") as page:
+        page.write("\n" + command_line())
+    (source / "api").mkdir()
+    generated = api_pages()
+    for name, text in generated.items():
+        (source / "api" / name).write_text(text, encoding="utf-8")
+    listed = "\n".join(f"   {name.removesuffix('.rst')}" for name in generated)
+    (source / "api" / "index.rst").write_text(
+        f"Python reference\n================\n\n.. toctree::\n   :maxdepth: 2\n\n{listed}\n", encoding="utf-8"
+    )
+
+
+def main() -> int:
+    """Build into the directory given, ``website/html`` by default; Sphinx's exit code."""
+    from sphinx.cmd.build import build_main
+
+    out = Path(sys.argv[1]) if len(sys.argv) > 1 else ROOT / "website" / "html"
+    with tempfile.TemporaryDirectory() as folder:
+        source = Path(folder) / "docs"
+        source.mkdir()
+        prepare(source)
+        shutil.rmtree(out, ignore_errors=True)
+        options = ["-W", "--keep-going", "-q", "-j", "auto", "-b", "html", "-d", f"{folder}/doctrees"]
+        code = build_main([*options, str(source), str(out)])
+    if code == 0:
+        shutil.rmtree(out / ".doctrees", ignore_errors=True)
+        print(f"{out / 'index.html'}")
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,83 @@
+"""Pages made from the program itself: all commands with their options, all modules with their docstrings."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from types import ModuleType
+
+PACKAGES = {
+    "fastadmm": "Estimators, problem and solver",
+    "fastadmm.coordinator": "Coordinator: schemes, acceleration, certificates",
+    "fastadmm.xupdate": "Updates of a party",
+    "fastadmm.kernels": "Kernels",
+    "fastadmm.store": "Files",
+    "fastadmm.data_tools": "Data tools",
+    "fastadmm.runs": "Runs, models and predictions",
+    "fastadmm.rounds": "Training by files",
+    "fastadmm.privacy": "Privacy",
+    "fastadmm.owners": "Owners of rows",
+    "fastadmm.reports": "Reports",
+}
+
+
+def command_line() -> str:
+    """Markdown for all commands, by typer's own writer of documentation."""
+    import typer.main
+    from fastadmm.cli.app import _register, app
+    from typer.cli import get_docs_for_click
+
+    _register()
+    command = typer.main.get_command(app)
+    context = typer.Context(command, info_name="fastadmm")
+    text = get_docs_for_click(obj=command, ctx=context, name="fastadmm")
+    # One level down: the page has a title of its own.
+    lines = [f"#{line}" if line.startswith("#") else line for line in text.splitlines()]
+    return "\n".join(lines) + "\n"
+
+
+def modules(package: str) -> list[str]:
+    """Names of a package's modules that declare what is public, the package first.
+
+    Parameters
+    ----------
+    package : str
+
+    Returns
+    -------
+    list of str
+    """
+    top = importlib.import_module(package)
+    names = [m.name for m in pkgutil.iter_modules(top.__path__, f"{package}.") if not m.ispkg]
+    return [name for name in names if public(importlib.import_module(name))]
+
+
+def public(module: ModuleType) -> list[str]:
+    """What a module itself defines of what it declares public.
+
+    Parameters
+    ----------
+    module : module
+
+    Returns
+    -------
+    list of str
+    """
+    return [
+        name
+        for name in getattr(module, "__all__", ())
+        if getattr(getattr(module, name), "__module__", module.__name__) == module.__name__
+    ]
+
+
+def api_pages() -> dict[str, str]:
+    """reStructuredText of each package's page, by file name."""
+    pages = {}
+    for package, title in PACKAGES.items():
+        parts = [title, "=" * len(title), ""]
+        if package == "fastadmm":
+            parts += ["Everything here is importable from ``fastadmm`` or from the module named.", ""]
+        for name in modules(package):
+            parts += [name, "-" * len(name), "", f".. automodule:: {name}", ""]
+        pages[f"{package}.rst"] = "\n".join(parts)
+    return pages
