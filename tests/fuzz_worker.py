@@ -172,7 +172,7 @@ def judge(
         if other:
             yield f"other lines on standard error: {other[:3]}"
         # A run that has charged its ledger must leave the account behind.
-        charged = (home / "out" / "privacy-ledger.jsonl").exists()
+        charged = any((home / "out" / name).exists() for name in ("privacy-ledger.jsonl", "ledger.jsonl"))
         if mine and code != 8 and not charged:
             yield f"an error, but {mine} is there"
         allowed = (*command.outs, *command.changes.split()) if code == 8 or charged else ()

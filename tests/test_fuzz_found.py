@@ -180,8 +180,17 @@ def test_owners_kappa_and_finished_run(tmp_path: Path, capsys: pytest.CaptureFix
     (tmp_path / "run" / "result.json").write_bytes(b'{"status": "\x80"}')
     assert "result.json: damaged" in refused(capsys, ExitCode.FORMAT, "owners", "resume", tmp_path / "run")
     manifest = owners / "owners.toml"
-    manifest.write_text(manifest.read_text().replace("kappa = 1", "kappa = 3"))
+    good = manifest.read_text()
+    manifest.write_text(good.replace("kappa = 1", "kappa = 3"))
     assert "kappa 3" in refused(capsys, ExitCode.FORMAT, "inspect", owners)
+    manifest.write_text(good.replace('"a"', r'"a\u0000"'))
+    assert "owners.toml: key 'owners'" in refused(capsys, ExitCode.FORMAT, "inspect", owners)
+
+
+def test_spent_budget_beyond_floating_point() -> None:
+    from fastadmm.privacy.accounting import epsilon_of
+
+    assert epsilon_of(1e308, 1e-5) == np.inf
 
 
 def test_statement_of_other_types() -> None:

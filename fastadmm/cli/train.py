@@ -376,8 +376,10 @@ def report_result(result: dict[str, Any], run: Path, as_json: bool) -> int:
                 print(line)
             if result.get("privacy", {}).get("mode", "none") != "none":
                 from fastadmm.privacy.statement import PrivacyStatement
+                from fastadmm.store.atomic import shown
 
-                print(PrivacyStatement.from_json(result["privacy"]).one_line())
+                place = f"{shown(run / 'result.json')}: privacy"
+                print(PrivacyStatement.from_json(result["privacy"], place).one_line())
         for line in (result.get("comparison") or {}).get("warnings", []):
             print(f"fastadmm: warning: {line}", file=sys.stderr)
         return int(ExitCode.OK)

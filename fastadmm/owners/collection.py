@@ -12,6 +12,7 @@ from fastadmm.errors import FormatError, InputError, StorageError
 from fastadmm.owners.owner_file import OwnerFile, open_owner
 from fastadmm.store.atomic import shown, storage_errors
 from fastadmm.store.h5file import check_version
+from fastadmm.store.party_file import check_party_name
 
 __all__ = ["FORMAT", "MANIFEST", "VERSIONS", "Owners", "open_owners"]
 
@@ -90,6 +91,8 @@ def open_owners(path: str | os.PathLike[str]) -> Owners:
         if isinstance(error, FormatError):
             raise
         raise FormatError(f"{shown(manifest)}: damaged ({error}); convert again") from None
+    for name in names:
+        check_party_name(name, f"{shown(manifest)}: key 'owners'", FormatError)
     owners = [open_owner(Path(path) / f"{name}.h5") for name in names]
     first = owners[0]
     for name, owner in zip(names, owners, strict=True):

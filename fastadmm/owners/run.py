@@ -332,7 +332,9 @@ def _finished(path: Path) -> dict[str, Any]:
         raw = path.read_bytes()
     try:
         document: dict[str, Any] = json.loads(raw.decode("utf-8"))
-        _ = document["status"], document["message"]
+        _ = document["status"], document["message"], document["statement"]["sentence"] + ""
+        for owner in document["statement"]["owners"]:
+            _ = owner["name"], owner["n_samples"], float(owner["epsilon"] or 0.0), float(owner["noise_scale"])
     except (ValueError, TypeError, KeyError, RecursionError) as error:
         raise FormatError(f"{shown(path)}: damaged ({error}); delete it, and resume again") from None
     return document

@@ -223,6 +223,8 @@ def epsilon_of(mu: float, delta: float, pure: Sequence[float] = ()) -> float:
     if delta_of(mu, 0.0, pure) <= delta:
         return 0.0
     high = total + mu * mu / 2.0 + mu * (math.sqrt(-2.0 * math.log(delta)) + 1.0)  # sub-Gaussian tail
+    if math.isinf(high):
+        return math.inf
     root = brentq(lambda e: _log(delta_of(mu, e, pure)) - math.log(delta), 0.0, high, xtol=1e-13, rtol=1e-14)
     step = _NUDGE
     while delta_of(mu, root, pure) > delta:  # towards safety

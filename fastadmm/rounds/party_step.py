@@ -414,13 +414,13 @@ class _Server:
     def _restore(self, tree: dict[str, Any]) -> None:
         if self.settings["family"] == "subspace":
             d, metric = self.data.n_features, tree.get("metric")
-            _shaped(tree["directions"], (-1, d), "directions", self.state)
+            _shaped(tree.get("directions"), (-1, d), "directions", self.state)
             if metric is not None:
                 _shaped(metric, (self.data.n_samples,), "metric", self.state)
             self.party.directions, self.metric = tree["directions"], metric
         else:
-            _shaped(tree["weights"], self.party.weights.shape, "weights", self.state)
-            _shaped(tree["dual"], self.party.dual.shape, "dual", self.state)
+            _shaped(tree.get("weights"), self.party.weights.shape, "weights", self.state)
+            _shaped(tree.get("dual"), self.party.dual.shape, "dual", self.state)
             self.party.weights, self.party.dual = tree["weights"], tree["dual"]
 
 

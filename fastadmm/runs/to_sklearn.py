@@ -135,12 +135,11 @@ def _estimator(model: Model, weights: np.ndarray) -> Any:
         estimator.intercept_ = np.atleast_1d(np.asarray(model.intercept, dtype=np.float64))
         estimator.n_iter_ = np.array([1], dtype=np.int32)
     else:
-        estimator = PoissonRegressor() if model.loss == "poisson" else LinearRegression()
-        estimator.coef_, estimator.intercept_ = weights.copy(), float(model.intercept)
+        estimator = LinearRegression()
         if model.loss == "poisson":
-            from sklearn._loss import HalfPoissonLoss
-
-            estimator._base_loss = HalfPoissonLoss()
+            # Only fitting gives it its link; the weights are then replaced.
+            estimator = PoissonRegressor().fit(np.zeros((2, len(weights))), np.ones(2))
+        estimator.coef_, estimator.intercept_ = weights.copy(), float(model.intercept)
     estimator.n_features_in_ = len(weights)
     return estimator
 

@@ -1,0 +1,144 @@
+"""Few dependencies, each documented; without an extra its feature says in one line what to install."""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+import tomllib
+from importlib import metadata
+from pathlib import Path
+
+import numpy as np
+import pytest
+from fastadmm.errors import ExitCode
+
+from run_tools import run, write_problem
+
+ROOT = Path(__file__).resolve().parents[1]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+EXTRAS = PROJECT["optional-dependencies"]
+PAGE = (ROOT / "docs" / "dependencies.md").read_text(encoding="utf-8")
+
+#: Modules whose distribution has another name.
+MODULES = {
+    "sklearn": "scikit-learn",
+    "private_set_intersection": "openmined.psi",
+    "dp_accounting": "dp-accounting",
+    "tomli_w": "tomli-w",
+    "google": "openmined.psi",  # protobuf, which comes with it
+    "tensorboardX": "tensorboardX",
+    "mlflow": "mlflow-skinny",
+}
+#: Comes with a dependency that declares it, and is needed only where that is used.
+TRANSITIVE = {"threadpoolctl": "scikit-learn"}
+
+
+def names(requirements: list[str]) -> set[str]:
+    """Distributions of a list of requirements, without this one."""
+    found = {re.match(r"[\w.-]+", requirement)[0] for requirement in requirements}  # type: ignore[index]
+    return found - {"fastadmm"}
+
+
+def test_core_has_fewer_than_ten_dependencies() -> None:
+    assert len(names(PROJECT["dependencies"])) < 10
+
+
+def test_every_import_is_declared() -> None:
+    declared = names(PROJECT["dependencies"]).union(*(names(extra) for extra in EXTRAS.values()))
+    for folder in ("fastadmm", "kernels", "data_tools"):
+        for path in (ROOT / folder).rglob("*.py"):
+            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+                modules = (
+                    [alias.name for alias in node.names]
+                    if isinstance(node, ast.Import)
+                    else [node.module or ""]
+                    if isinstance(node, ast.ImportFrom) and not node.level
+                    else []
+                )
+                for module in {name.split(".")[0] for name in modules}:
+                    if module in sys.stdlib_module_names or module in ("fastadmm", ""):
+                        continue
+                    if module in TRANSITIVE:
+                        requires = metadata.requires(TRANSITIVE[module]) or []
+                        assert module in names([r for r in requires if "extra ==" not in r])
+                        continue
+                    assert MODULES.get(module, module) in declared, f"{path}: {module} is not declared"
+
+
+def test_the_page_explains_every_dependency() -> None:
+    runtime = [name for name in EXTRAS if name not in ("test", "dev", "docs")]
+    for name in names(PROJECT["dependencies"]).union(*(names(EXTRAS[extra]) for extra in runtime)):
+        assert f"| `{name}` |" in PAGE, f"docs/dependencies.md does not explain {name}"
+    for extra in EXTRAS:
+        assert f"`{extra}`" in PAGE, f"docs/dependencies.md does not name the extra {extra}"
+    core = re.search(r"\*\*(\d+) direct dependencies\*\*", PAGE)
+    assert core is not None
+    assert int(core[1]) == len(names(PROJECT["dependencies"]))
+
+
+# --- absent extras -----------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A partition, a run, tables and owners."""
+    home = tmp_path_factory.mktemp("extras")
+    write_problem(home / "d.parts", 30, (2, 3))
+    assert run("train", home / "d.parts", "-q", "-o", home / "run") == 0
+    rng = np.random.default_rng(0)
+    lines = [f"{i},{rng.normal():.3f},{i % 2}" for i in range(30)]
+    (home / "t.csv").write_text("id,a,y\n" + "\n".join(lines) + "\n")
+    (home / "t.parquet").write_bytes(b"PAR1" + bytes(20) + b"PAR1")
+    assert (
+        run("owners", "convert", home / "t.csv", "--label", "y", "--sizes", "15,15", "-o", home / "d.owners")
+        == 0
+    )
+    return home
+
+
+#: Extra, module that is not installed, command; ``@`` marks a path, ``@out`` what must not appear.
+_MESSAGE = "--privacy message --epsilon 1 --delta 1e-3"
+_GAUSSIAN = "--epsilon 5 --delta 1e-3 --mechanism gaussian --bound clip:1 --step 0.1 --rounds 2"
+ABSENT = [
+    ("compression", "hdf5plugin", "convert @t.csv --label y --parties 1 --compression zstd -o @out.parts"),
+    ("parquet", "pyarrow", "convert --guest @t.parquet --host @t.csv --id id --label y -o @out.parts"),
+    ("psi", "private_set_intersection", "align psi-request @t.csv --id id -o @out --secret @out.key"),
+    ("report", "matplotlib", "report @run -o @out.html"),
+    ("report", "jinja2", "report @run -o @out.html"),
+    ("report", "matplotlib", "privacy --epsilon 1 --rounds 3 --plot @out.svg"),
+    ("export", "skops", "export @run -o @out.skops"),
+    ("export", "skl2onnx", "export @run -o @out.onnx"),
+    ("export", "onnx", "export @run -o @out.onnx"),
+    ("privacy", "opendp", f"train @d.parts {_MESSAGE} --sampler discrete -q -o @out"),
+    ("privacy", "dp_accounting", f"owners train @d.owners {_GAUSSIAN} --batch 0.5 -q -o @out"),
+    ("tensorboard", "tensorboardX", "train @d.parts -q --log-to tensorboard -o @out"),
+    ("mlflow", "mlflow", "train @d.parts -q --log-to mlflow -o @out"),
+]
+
+
+def test_every_extra_of_a_feature_is_tried() -> None:
+    assert {extra for extra, _, _ in ABSENT} == EXTRAS.keys() - {"test", "dev", "docs"}
+
+
+@pytest.mark.parametrize(
+    ("extra", "module", "line"), ABSENT, ids=[f"{e}-{m}-{i}" for i, (e, m, _) in enumerate(ABSENT)]
+)
+def test_absent_extra_is_one_line(
+    extra: str,
+    module: str,
+    line: str,
+    home: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    for name in [name for name in sys.modules if name.split(".")[0] == module]:
+        monkeypatch.setitem(sys.modules, name, None)
+    monkeypatch.setitem(sys.modules, module, None)
+    capsys.readouterr()
+    code = run(*(str(home / word[1:]) if word.startswith("@") else word for word in line.split()))
+    err = capsys.readouterr().err
+    assert code == ExitCode.CONFIG, err
+    assert len([text for text in err.splitlines() if text.startswith("fastadmm: error: ")]) == 1
+    assert f"fastadmm[{extra}]" in err
+    assert not [path.name for path in home.iterdir() if path.name.startswith(("out", "."))]
