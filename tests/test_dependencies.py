@@ -142,3 +142,15 @@ def test_absent_extra_is_one_line(
     assert len([text for text in err.splitlines() if text.startswith("fastadmm: error: ")]) == 1
     assert f"fastadmm[{extra}]" in err
     assert not [path.name for path in home.iterdir() if path.name.startswith(("out", "."))]
+
+
+def test_scikit_learn_is_used_by_its_public_interface() -> None:
+    # Underscored names may go away with any version; the one helper is what estimators elsewhere use, too.
+    private = set()
+    for folder in ("fastadmm", "data_tools"):
+        for path in (ROOT / folder).rglob("*.py"):
+            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+                if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "sklearn":
+                    parts = [*(node.module or "").split("."), *(alias.name for alias in node.names)]
+                    private |= {name for name in parts if name.startswith("_")}
+    assert private == {"_check_sample_weight"}
