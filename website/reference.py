@@ -18,6 +18,8 @@ PACKAGES = {
     "fastadmm.privacy": "Privacy",
     "fastadmm.owners": "Owners of rows",
     "fastadmm.reports": "Reports",
+    "fastadmm.tracking": "Tracking",
+    "fastadmm.worth": "What each party's data add",
 }
 
 

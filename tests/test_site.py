@@ -1,0 +1,101 @@
+"""The documentation site: its links, its navigation from docs/index.md, and that warnings are errors."""
+
+from __future__ import annotations
+
+import importlib.util
+import shutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def load(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(f"website_{name}", ROOT / "website" / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture
+def build(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    monkeypatch.setenv("NUMBA_DISABLE_JIT", "0")  # restored afterwards: the script sets it for itself
+    return load("build")
+
+
+def test_links_lead_to_the_site(build: ModuleType) -> None:
+    docs = ROOT / "docs"
+    assert build.relink("[a](solver.md#x) ![i](img/a.svg)", docs) == "[a](solver.md#x) ![i](img/a.svg)"
+    assert build.relink("[r](../README.md) [c](../CHANGELOG.md)", docs) == "[r](readme.md) [c](changelog.md)"
+    assert build.relink("[p](docs/privacy.md#limits)", ROOT) == "[p](privacy.md#limits)"
+    assert build.relink("[w](https://arxiv.org) [here](#a)", docs) == "[w](https://arxiv.org) [here](#a)"
+    assert build.relink("[bench/readme.py](../bench/readme.py)", docs) == "`bench/readme.py`"
+    code = "`[a](../x.md)`\n```\n[b](../y.md)\n```\n"
+    assert build.relink(code, docs) == code
+    assert "(nowhere.md)" in build.relink("[n](nowhere.md)", docs)  # left for Sphinx to refuse
+
+
+def test_navigation_holds_every_page_once(build: ModuleType) -> None:
+    text = build.relink((ROOT / "docs" / "index.md").read_text(encoding="utf-8"), ROOT / "docs")
+    entries = [line for line in build.navigation(text).splitlines() if line and line[0] not in ":`"]
+    pages = {path.stem for path in (ROOT / "docs").glob("*.md")} - {"index"}
+    assert sorted(entries) == sorted(pages | {"readme", "contributing", "changelog", "api/index"})
+    for caption in ("Tutorials", "How-to guides", "Reference", "Explanation"):
+        assert f":caption: {caption}" in build.navigation(text)
+
+
+def test_reference_covers_every_package_and_command() -> None:
+    reference = load("reference")
+    packages = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["setuptools"][
+        "packages"
+    ]
+    assert set(reference.PACKAGES) == set(packages) - {"fastadmm.cli"}
+    text = reference.command_line()
+    for command in ("convert", "train", "owners forecast", "party step", "align psi-request"):
+        name = command if command != "owners forecast" else "forecast"
+        assert f"`fastadmm {name}`" in text
+    assert "--checkpoint-seconds" in text
+    assert "fastadmm.solver" in reference.modules("fastadmm")
+    from fastadmm import solver
+
+    assert "SolverOptions" in reference.public(solver)
+
+
+def test_formulas_become_mathml() -> None:
+    pytest.importorskip("latex2mathml")
+    pytest.importorskip("docutils")
+    conf = load("conf")
+    text = conf.mathml(r"x^+ = \arg\min_x \tfrac12 \|D_m x - w\|^2", display=True)
+    assert text.startswith("<math")
+    assert 'display="block"' in text
+    assert "\\" not in text
+    with pytest.raises(ValueError, match=r"unknown \\nosuchthing"):
+        conf.mathml(r"\nosuchthing x", display=False)
+
+
+@pytest.mark.slow  # that the site as it is builds, `make test` shows
+def test_a_broken_link_fails(tmp_path: Path) -> None:
+    pytest.importorskip("sphinx")
+    for name in ("docs", "website", "bench"):
+        shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("html", "__pycache__"))
+    for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md"):
+        shutil.copy(ROOT / name, tmp_path)
+    with open(tmp_path / "docs" / "tutorial.md", "a", encoding="utf-8") as page:
+        page.write("\nSee [there](solver.md#no-such-heading).\n")
+    done = subprocess.run(
+        [sys.executable, "-P", str(tmp_path / "website" / "build.py"), str(tmp_path / "html")],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode != 0
+    warnings = [line for line in done.stderr.splitlines() if "WARNING" in line]
+    assert len(warnings) == 1, done.stderr
+    assert "no-such-heading" in warnings[0]
