@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Generator, Iterator, Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,18 @@ from fastadmm.tiles import TILE_BYTES, Rows, csr_tiles, dense_tiles
 __all__ = ["CSRBlock", "DenseBlock", "FeatureBlock", "as_block", "check_scale"]
 
 Array = np.ndarray
+
+#: Dense matrices with at most this share of entries that are not zero are compressed: they move fewer bytes.
+MOST_FILLED = 0.25
+
+#: A product of two entries of a sparse row costs this many times what it costs in a dense matrix product.
+_PAIR_COST = 16.0
+
+#: Matrix products of fewer columns gain nothing.
+_FEWEST_FILLED = 64
+
+#: A dense matrix of more bytes is looked through by all cores.
+_LARGE_BYTES = 1 << 22
 
 #: Memory that partial Gram matrices of one block may take, in bytes.
 _GRAM_BUDGET = 256 * 2**20
@@ -206,19 +219,19 @@ class DenseBlock(FeatureBlock):
         return _sum_in_order(engine.map(work, row_ranges(self.shape[0])))
 
     def gram(self, engine: Engine, weight: Array | None = None) -> Array:
-        from scipy.linalg.blas import dsyrk
-
         def work(rows: Rows) -> Array:
-            total = np.zeros((self.shape[1], self.shape[1]), order="F")
+            total, scaled = np.zeros((self.shape[1], self.shape[1])), np.empty(0)
             for (start, stop), part in self.tiles(rows):
                 if weight is not None:
-                    part = part * np.sqrt(weight[start:stop, None])
-                # Adds to the upper triangle in place: the transpose of rows is what Fortran calls columns.
-                total = dsyrk(1.0, part.T, beta=1.0, c=total, overwrite_c=1)
+                    if len(scaled) < len(part):
+                        scaled = np.empty(part.shape)
+                    root = np.sqrt(weight[start:stop, None])
+                    part = np.multiply(part, root, out=scaled[: len(part)])
+                # NumPy sees one matrix twice: it computes one triangle. SciPy's dsyrk stops other threads.
+                total += part.T @ part
             return total
 
-        # Symmetric: its transpose is the same matrix in row order.
-        return _mirrored(_sum_in_order(engine.map(work, self._gram_pieces()))).T
+        return _sum_in_order(engine.map(work, self._gram_pieces()))
 
     def kernel_gram(self) -> Array:
         return _kernel_matrix(self.shape[0], self.tiles, lambda a, b: a @ b.T, np.copy)
@@ -247,12 +260,39 @@ class CSRBlock(FeatureBlock):
         if not matrix.has_canonical_format:
             matrix = matrix.copy()
             matrix.sum_duplicates()
-        self.shape = (int(matrix.shape[0]), int(matrix.shape[1]))
-        self.indptr = np.ascontiguousarray(matrix.indptr, dtype=np.int64)
-        self.indices = unsigned_indices(np.ascontiguousarray(matrix.indices), self.shape[1])
-        self.data = np.ascontiguousarray(matrix.data, dtype=np.float64)
-        self.nbytes = self.indptr.nbytes + self.indices.nbytes + self.data.nbytes
-        self.density = len(self.data) / max(1, self.shape[0] * self.shape[1])
+        columns = int(matrix.shape[1])
+        self._take(
+            np.ascontiguousarray(matrix.indptr, dtype=np.int64),
+            _shortest_indices(matrix.indices, columns),
+            np.ascontiguousarray(matrix.data, dtype=np.float64),
+            columns,
+        )
+
+    @classmethod
+    def of_sorted(cls, indptr: Array, indices: Array, data: Array, n_columns: int) -> CSRBlock:
+        """Block of arrays that are what the kernels take: nothing is checked or copied.
+
+        Parameters
+        ----------
+        indptr : ndarray of int64, shape (N + 1,)
+        indices : ndarray of uint16 or as of :func:`unsigned_indices`, shape (nnz,)
+            Distinct and ascending in each row.
+        data : ndarray of float64, shape (nnz,)
+        n_columns : int
+
+        Returns
+        -------
+        CSRBlock
+        """
+        block = cls.__new__(cls)
+        block._take(indptr, indices, data, n_columns)
+        return block
+
+    def _take(self, indptr: Array, indices: Array, data: Array, n_columns: int) -> None:
+        self.shape = (len(indptr) - 1, n_columns)
+        self.indptr, self.indices, self.data = indptr, indices, data
+        self.nbytes = indptr.nbytes + indices.nbytes + data.nbytes
+        self.density = len(data) / max(1, self.shape[0] * n_columns)
 
     def to_scipy(self) -> sp.csr_array:
         """The block as a SciPy CSR array that shares its values."""
@@ -262,6 +302,11 @@ class CSRBlock(FeatureBlock):
         """Rows ``rows`` in order, as (indptr, indices, data) of whole tiles; each valid until the next."""
         for start, stop in csr_tiles(rows, self.indptr):
             yield (start, stop), (self.indptr[start : stop + 1], self.indices, self.data)
+
+    def once(self, rows: Rows) -> Iterator[tuple[Rows, tuple[Array, Array, Array]]]:
+        """Rows ``rows`` for one pass, which in memory needs no tiles: their sums go on from row to row."""
+        start, stop = rows
+        yield rows, (self.indptr[start : stop + 1], self.indices, self.data)
 
     def walk(self, ranges: Sequence[Rows]) -> Generator[tuple[Rows, tuple[Array, Array, Array]], None, None]:
         for start, stop in ranges:
@@ -293,10 +338,11 @@ class CSRBlock(FeatureBlock):
         out = np.empty(self.shape[0])
 
         def work(rows: Rows) -> None:
-            for (start, stop), tile in self.tiles(rows):
+            for (start, stop), tile in self.once(rows):
                 csr_product(*tile, x, out[start:stop], 0, stop - start)
 
-        engine.map(work, row_ranges(self.shape[0]))
+        # Alone on its thread a product is one call: what comes between calls holds the other threads up.
+        engine.map(work, [(0, self.shape[0])] if engine.inside else row_ranges(self.shape[0]))
         return out
 
     def matrix_product(self, x: Array, engine: Engine) -> Array:
@@ -317,7 +363,7 @@ class CSRBlock(FeatureBlock):
 
         def work(rows: Rows) -> list[Array]:
             totals = [np.zeros(self.shape[1]) for _ in vectors]
-            for (start, stop), tile in self.tiles(rows):
+            for (start, stop), tile in self.once(rows) if len(vectors) == 1 else self.tiles(rows):
                 for v, total in zip(vectors, totals):
                     csr_accumulate_transposed(*tile, v[start:stop], total, 0, stop - start)
             return totals
@@ -328,15 +374,47 @@ class CSRBlock(FeatureBlock):
         from fastadmm.kernels.csr import csr_accumulate_gram
 
         d = self.shape[1]
+        if self._gram_is_filled():
+            return self._filled_gram(engine, weight)
 
         def work(rows: Rows) -> Array:
             out = np.zeros((d, d))
-            for (start, stop), tile in self.tiles(rows):
+            for (start, stop), tile in self.once(rows):
                 own = np.ones(stop - start) if weight is None else weight[start:stop]
                 csr_accumulate_gram(*tile, own, out, 0, stop - start)
             return out
 
         return _mirrored(_sum_in_order(engine.map(work, self._gram_pieces())))
+
+    def _gram_is_filled(self) -> bool:
+        """Whether rows have so many entries that pairs of them cost more than dense rows would."""
+        n, d = self.shape
+        return d >= _FEWEST_FILLED and self._row_squares * _PAIR_COST > n * d**2
+
+    @cached_property
+    def _row_squares(self) -> float:
+        lengths = np.diff(self.indptr).astype(np.float64)
+        return float(lengths @ lengths)
+
+    def _filled_gram(self, engine: Engine, weight: Array | None) -> Array:
+        """Gram matrix by way of dense tiles."""
+        from fastadmm.kernels.csr import csr_fill
+
+        d = self.shape[1]
+
+        def work(rows: Rows) -> Array:
+            total, tile_rows = np.zeros((d, d)), max(1, TILE_BYTES // (8 * d))
+            filled = np.zeros((tile_rows, d))
+            for (begin, end), tile in self.tiles(rows):
+                scale = np.ones(end - begin) if weight is None else np.sqrt(weight[begin:end])
+                for start in range(0, end - begin, tile_rows):
+                    stop = min(start + tile_rows, end - begin)
+                    part = filled[: stop - start]
+                    csr_fill(*tile, scale, part, start, stop)
+                    total += part.T @ part
+            return total
+
+        return _sum_in_order(engine.map(work, self._gram_pieces()))
 
     def kernel_gram(self) -> Array:
         def matrix(tile: tuple[Array, Array, Array]) -> sp.csr_array:
@@ -352,11 +430,18 @@ class CSRBlock(FeatureBlock):
 
         def work(rows: Rows) -> Array:
             out = np.zeros(self.shape[1])
-            for (start, stop), tile in self.tiles(rows):
+            for (start, stop), tile in self.once(rows):
                 csr_column_squares(*tile, out, 0, stop - start)
             return out
 
         return _sum_in_order(engine.map(work, row_ranges(self.shape[0])))
+
+
+def _shortest_indices(indices: Array, n_columns: int) -> Array:
+    """Column indices in two bytes where they fit: passes are as fast as memory delivers."""
+    if n_columns <= 2**16:
+        return np.ascontiguousarray(indices, dtype=np.uint16)
+    return unsigned_indices(np.ascontiguousarray(indices), n_columns)
 
 
 def unsigned_indices(indices: Array, n_columns: int) -> Array:
@@ -450,13 +535,32 @@ def as_block(matrix: Any, name: str = "block") -> FeatureBlock:
             raise InputError(f"{name}: not a matrix of numbers: {error}") from None
         if array.ndim != 2:
             raise InputError(f"{name}: expected a matrix (2 dimensions), got {array.ndim} dimension(s)")
-        if not np.isfinite(array).all():
-            i, j = (int(k) for k in np.argwhere(~np.isfinite(array))[0])
-            raise InputError(f"{name}: value {array[i, j]} in row {i}, column {j}; remove or impute it")
-        block = DenseBlock(array)
+        block = _dense_or_compressed(array, name)
     if block.shape[0] == 0 or block.shape[1] == 0:
         raise InputError(f"{name}: empty matrix of shape {block.shape[0]} x {block.shape[1]}")
     return block
+
+
+def _dense_or_compressed(array: Array, name: str) -> FeatureBlock:
+    """A dense matrix as a block; compressed where most of it is zero."""
+    from fastadmm.kernels.dense import dense_compress, dense_count
+
+    n, d = array.shape
+    array = np.ascontiguousarray(array)
+    indptr, rows = np.zeros(n + 1, dtype=np.int64), row_ranges(n)
+    large = array.nbytes > _LARGE_BYTES
+    with Engine() as engine:
+        bad = engine.map(lambda r: dense_count(array, indptr[1:], *r), rows, parallel=large)
+        if any(bad):
+            i, j = (int(k) for k in np.argwhere(~np.isfinite(array))[0])
+            raise InputError(f"{name}: value {array[i, j]} in row {i}, column {j}; remove or impute it")
+        np.cumsum(indptr, out=indptr)
+        entries = int(indptr[-1])
+        if d > 2**16 or entries > MOST_FILLED * n * d:
+            return DenseBlock(array)
+        indices, data = np.empty(entries, dtype=np.uint16), np.empty(entries)
+        engine.map(lambda r: dense_compress(array, indptr, indices, data, *r), rows, parallel=large)
+    return CSRBlock.of_sorted(indptr, indices, data, d)
 
 
 def check_scale(block: FeatureBlock, name: str, engine: Engine) -> Array:

@@ -20,8 +20,11 @@ __all__ = ["DirectionParty", "choose_metric_solver"]
 #: Largest Gram side that is refactorised in every new metric; above it the party sends gradients.
 MAX_GRAM_SIDE = 1024
 
-#: The same for dense blocks, whose Gram matrix costs side / 2 passes over the data.
-MAX_DENSE_GRAM_SIDE = 512
+#: A Gram matrix may cost as many passes over the data as this: the rounds it saves have two passes each.
+_MOST_PASSES = 32.0
+
+#: Nanoseconds, as measured: an entry in a pass, sparse and dense; a pair of entries in a Gram matrix.
+_SPARSE_ENTRY, _DENSE_ENTRY, _SPARSE_PAIR, _DENSE_PAIR = 1.0, 0.5, 0.6, 0.05
 
 #: From this share of stored entries on a block counts as dense.
 _DENSE = 0.25
@@ -48,12 +51,20 @@ def choose_metric_solver(shape: tuple[int, int], density: float = 0.0) -> tuple[
         One clause for the log.
     """
     n, d = shape
-    side = MAX_GRAM_SIDE if density < _DENSE else MAX_DENSE_GRAM_SIDE
-    if d <= min(n, side):
+    side = MAX_GRAM_SIDE
+    if d <= min(n, side) and _gram_passes(d, density) <= _MOST_PASSES:
         return "gram", f"{d} columns: Newton directions from the {d} x {d} Gram matrix"
     if n < d and n <= side:
         return "kernel", f"more columns than rows: Newton directions from the {n} x {n} kernel matrix"
     return "gradient", f"{n} x {d} is too large to refactorise: gradient directions"
+
+
+def _gram_passes(n_columns: int, density: float) -> float:
+    """How many passes over a block its weighted Gram matrix costs."""
+    entries, pairs = density * n_columns, 0.5 * n_columns**2
+    if density >= _DENSE:
+        return pairs * _DENSE_PAIR / (n_columns * _DENSE_ENTRY)
+    return min(0.5 * entries**2 * _SPARSE_PAIR, pairs * _DENSE_PAIR) / max(1.0, entries * _SPARSE_ENTRY)
 
 
 class DirectionParty:

@@ -13,11 +13,11 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar, cast
 
 import numpy as np
 
-__all__ = ["Engine", "row_ranges"]
+__all__ = ["Engine", "light_ranges", "row_ranges"]
 
 _T = TypeVar("_T")
 _R = TypeVar("_R")
@@ -25,8 +25,14 @@ _R = TypeVar("_R")
 #: Overflow and its consequences are looked for where they matter, in objective and residuals.
 _QUIET: Any = {"over": "ignore", "invalid": "ignore"}
 
+#: What an item that another thread took is found as.
+_TAKEN = object()
+
 #: Rows per piece: large enough that handing it to a thread costs nothing in comparison.
 ROWS_PER_PIECE = 8192
+
+#: The same where a row costs only a few nanoseconds.
+LIGHT_ROWS_PER_PIECE = 32768
 
 #: At most this many pieces per job; more would only cost memory for partial sums.
 MAX_PIECES = 16
@@ -50,6 +56,21 @@ def row_ranges(n_rows: int, max_pieces: int = MAX_PIECES) -> list[tuple[int, int
     pieces = max(1, min(max_pieces, -(-n_rows // ROWS_PER_PIECE)))
     bounds = [n_rows * k // pieces for k in range(pieces + 1)]
     return list(itertools.pairwise(bounds))
+
+
+def light_ranges(n_rows: int) -> list[tuple[int, int]]:
+    """As :func:`row_ranges` for a few nanoseconds of work per row: pieces worth waking a thread for.
+
+    Parameters
+    ----------
+    n_rows : int
+        Number of rows.
+
+    Returns
+    -------
+    list of (int, int)
+    """
+    return row_ranges(n_rows, max(1, min(MAX_PIECES, n_rows // LIGHT_ROWS_PER_PIECE)))
 
 
 class _BlasLimit:
@@ -84,6 +105,49 @@ class _BlasLimit:
 _BLAS = _BlasLimit()
 
 
+class _Job(Generic[_T, _R]):
+    """Items of one :meth:`Engine.map`, shared by the threads that work on it."""
+
+    def __init__(
+        self, function: Callable[[_T], _R], items: list[_T], workers: int, inside: threading.local
+    ) -> None:
+        self._function, self._items, self._workers, self._inside = function, items, workers, inside
+        self._open = dict.fromkeys(range(len(items)))  # taking one out is one step of the interpreter
+        self._found: list[_R | None] = [None] * len(items)
+        self._error: BaseException | None = None
+
+    def work(self, worker: int) -> None:
+        """Take items until none is left: first those that this worker has in its cache from the last job."""
+        self._inside.active = True
+        first = len(self._items) * worker // self._workers
+        try:
+            for k in itertools.chain(range(first, len(self._items)), range(first - 1, -1, -1)):
+                if self._open.pop(k, _TAKEN) is None:
+                    self._found[k] = self._function(self._items[k])
+        finally:
+            self._inside.active = False
+
+    def help(self, worker: int) -> None:
+        """As :meth:`work`, on a thread of the pool."""
+        try:
+            # Each thread has its own floating-point error state.
+            with np.errstate(**_QUIET):
+                self.work(worker)
+        except BaseException as error:
+            self._error = error
+            self.stop()
+
+    def stop(self) -> None:
+        """No thread begins another item."""
+        self._open.clear()
+
+    def results(self) -> list[_R]:
+        """In the order of the items; raises what a helper raised."""
+        if self._error is not None:
+            raise self._error
+        return cast("list[_R]", self._found)
+
+
 class Engine:
     """A pool of threads for kernels that release the interpreter lock.
 
@@ -107,28 +171,45 @@ class Engine:
         self._pool: ThreadPoolExecutor | None = None
         self._inside = threading.local()
 
-    def map(self, function: Callable[[_T], _R], items: Iterable[_T]) -> list[_R]:
+    def map(self, function: Callable[[_T], _R], items: Iterable[_T], parallel: bool = True) -> list[_R]:
         """Apply ``function`` to every item, in parallel; results in the order of the items.
 
-        A call from inside a worker runs its items in turn on that worker, so
+        The caller works too, and each thread takes the next item that nobody
+        has taken: a job too short for a sleeping thread to wake up in time
+        costs what it costs the caller alone.
+
+        A call from inside a job runs its items in turn on its thread, so
         a party that already has a thread to itself cannot wait for the pool.
+        ``parallel=False`` does the same with items too short to share: they and
+        all they call run in turn on the caller's thread.
         """
         items = list(items)
-        if self.n_threads == 1 or len(items) < 2 or getattr(self._inside, "active", False):
+        if self.n_threads == 1 or len(items) < 2 or self.inside:
             return [function(item) for item in items]
-        if self._pool is None:
-            self._pool = ThreadPoolExecutor(self.n_threads, thread_name_prefix="fastadmm")
-
-        def work(item: _T) -> _R:
+        if not parallel:
             self._inside.active = True
             try:
-                # Each thread has its own floating-point error state.
-                with np.errstate(**_QUIET):
-                    return function(item)
+                return [function(item) for item in items]
             finally:
                 self._inside.active = False
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(self.n_threads - 1, thread_name_prefix="fastadmm")
+        workers = min(self.n_threads, len(items))
+        job = _Job(function, items, workers, self._inside)
+        helpers = [self._pool.submit(job.help, k) for k in range(1, workers)]
+        try:
+            job.work(0)
+        finally:
+            job.stop()
+            for helper in helpers:
+                if not helper.cancel():
+                    helper.result()
+        return job.results()
 
-        return list(self._pool.map(work, items))
+    @property
+    def inside(self) -> bool:
+        """Whether this thread is inside a job of :meth:`map`, where nothing runs in parallel to it."""
+        return bool(getattr(self._inside, "active", False))
 
     @contextmanager
     def limited(self) -> Iterator[None]:

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from fastadmm.engine import Engine, row_ranges
+from fastadmm.engine import Engine, light_ranges, row_ranges
 
 __all__ = ["Kernels", "Loss"]
 
@@ -21,12 +21,13 @@ Array = np.ndarray
 
 
 class Kernels(NamedTuple):
-    """The compiled functions of a loss; each works on a row range."""
+    """The compiled functions of a loss; each works on a row range. A non-convex loss needs no ``advance``."""
 
     evaluate: Any
     curvature: Any
     prox: Any
     conjugate: Any
+    advance: Any = None
 
 
 @dataclass(frozen=True)
@@ -182,31 +183,57 @@ class Loss(ABC):
             ``sum_i s_i l(z_i, y_i)``.
         """
         kernel, extra = self.kernels().evaluate, self.kernel_arguments()
-        parts = engine.map(lambda rows: kernel(z, y, weight, *extra, gradient, *rows), row_ranges(len(z)))
+        parts = engine.map(lambda rows: kernel(z, y, weight, *extra, gradient, *rows), light_ranges(len(z)))
         return float(sum(parts))
 
-    def evaluate_rows(
-        self, z: Array, y: Array, weight: Array, gradient: Array, begin: int, end: int
+    def advance(
+        self,
+        messages: Array,
+        step: Array,
+        origin: Array,
+        base: Array,
+        intercept: float,
+        y: Array,
+        weight: Array,
+        total: Array,
+        z: Array,
+        gradient: Array,
+        slopes: Array,
+        rows: tuple[int, int],
     ) -> float:
-        """Summed loss of a range of samples; writes their gradient.
+        """A step in the span of messages, and the loss where it ends, for a range of samples.
 
         Parameters
         ----------
-        z, y, weight, gradient : ndarray of shape (N,)
-            As for :meth:`evaluate`.
-        begin, end : int
+        messages : ndarray of shape (K, N)
+            V.
+        step : ndarray of shape (K,)
+        origin, base : ndarray of shape (N,)
+            Sum of messages before the step; offset.
+        intercept : float
+            After the step.
+        y, weight : ndarray of shape (N,)
+            Targets, sample weights.
+        total, z, gradient : ndarray of shape (N,)
+            Outputs: sum of messages, linear predictor, weighted gradient.
+        slopes : ndarray of shape (K,)
+            Products of messages and gradient are added to it.
+        rows : (int, int)
             The range.
 
         Returns
         -------
         float
+            Summed loss of the range.
         """
-        return float(self.kernels().evaluate(z, y, weight, *self.kernel_arguments(), gradient, begin, end))
+        kernel, extra = self.kernels().advance, self.kernel_arguments()
+        arguments = (messages, step, origin, base, intercept, y, weight, *extra, total, z, gradient, slopes)
+        return float(kernel(*arguments, *rows))
 
     def curvature(self, z: Array, y: Array, weight: Array, out: Array, engine: Engine) -> Array:
         """Write the weighted second derivative at z to ``out``, all of shape (N,); returns ``out``."""
         kernel, extra = self.kernels().curvature, self.kernel_arguments()
-        engine.map(lambda rows: kernel(z, y, weight, *extra, out, *rows), row_ranges(len(z)))
+        engine.map(lambda rows: kernel(z, y, weight, *extra, out, *rows), light_ranges(len(z)))
         return out
 
     def curvature_rows(self, z: Array, y: Array, weight: Array, out: Array) -> None:

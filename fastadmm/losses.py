@@ -43,7 +43,13 @@ class Logistic(Loss):
     def kernels(self) -> Kernels:
         from fastadmm.kernels import logistic as k
 
-        return Kernels(k.logistic_evaluate, k.logistic_curvature, k.logistic_prox, k.logistic_conjugate)
+        return Kernels(
+            k.logistic_evaluate,
+            k.logistic_curvature,
+            k.logistic_prox,
+            k.logistic_conjugate,
+            k.logistic_advance,
+        )
 
     def check_targets(self, y: Array, weight: Array, fit_intercept: bool) -> None:
         check_soft_labels(y, weight)
@@ -71,7 +77,9 @@ class Squared(Loss):
     def kernels(self) -> Kernels:
         from fastadmm.kernels import squared as k
 
-        return Kernels(k.squared_evaluate, k.squared_curvature, k.squared_prox, k.squared_conjugate)
+        return Kernels(
+            k.squared_evaluate, k.squared_curvature, k.squared_prox, k.squared_conjugate, k.squared_advance
+        )
 
     def check_targets(self, y: Array, weight: Array, fit_intercept: bool) -> None:
         pass
@@ -92,7 +100,13 @@ class _Residual(Loss):
     def kernels(self) -> Kernels:
         from fastadmm.kernels import residual as k
 
-        return Kernels(k.residual_evaluate, k.residual_curvature, k.residual_prox, k.residual_conjugate)
+        return Kernels(
+            k.residual_evaluate,
+            k.residual_curvature,
+            k.residual_prox,
+            k.residual_conjugate,
+            k.residual_advance,
+        )
 
     def check_targets(self, y: Array, weight: Array, fit_intercept: bool) -> None:
         pass
@@ -111,7 +125,9 @@ class _Margin(Loss):
     def kernels(self) -> Kernels:
         from fastadmm.kernels import margin as k
 
-        return Kernels(k.margin_evaluate, k.margin_curvature, k.margin_prox, k.margin_conjugate)
+        return Kernels(
+            k.margin_evaluate, k.margin_curvature, k.margin_prox, k.margin_conjugate, k.margin_advance
+        )
 
     def check_targets(self, y: Array, weight: Array, fit_intercept: bool) -> None:
         check_labels(y, weight)
@@ -269,7 +285,9 @@ class Poisson(Loss):
     def kernels(self) -> Kernels:
         from fastadmm.kernels import poisson as k
 
-        return Kernels(k.poisson_evaluate, k.poisson_curvature, k.poisson_prox, k.poisson_conjugate)
+        return Kernels(
+            k.poisson_evaluate, k.poisson_curvature, k.poisson_prox, k.poisson_conjugate, k.poisson_advance
+        )
 
     def check_targets(self, y: Array, weight: Array, fit_intercept: bool) -> None:
         check_counts(y, weight, fit_intercept)

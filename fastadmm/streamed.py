@@ -252,6 +252,9 @@ class StreamedCSR(CSRBlock):
     def tiles(self, rows: Rows) -> Iterator[tuple[Rows, _SparseTile]]:
         return self._read(csr_tiles(rows, self.indptr), self._longest)
 
+    def once(self, rows: Rows) -> Iterator[tuple[Rows, _SparseTile]]:
+        return self.tiles(rows)
+
     def walk(self, ranges: Sequence[Rows]) -> Generator[tuple[Rows, _SparseTile], None, None]:
         largest = max(int(self.indptr[stop] - self.indptr[start]) for start, stop in ranges)
         return self._read(iter(ranges), largest)

@@ -10,7 +10,13 @@ from __future__ import annotations
 import numpy as np
 from fastadmm.kernels.policy import kernel
 
-__all__ = ["csr_accumulate_gram", "csr_accumulate_transposed", "csr_column_squares", "csr_product"]
+__all__ = [
+    "csr_accumulate_gram",
+    "csr_accumulate_transposed",
+    "csr_column_squares",
+    "csr_fill",
+    "csr_product",
+]
 
 
 @kernel
@@ -63,6 +69,28 @@ def csr_accumulate_gram(indptr, indices, data, weight, out, start, stop):
             row = out[indices[a]]
             for b in range(a, end):
                 row[indices[b]] += scale * data[b]
+
+
+@kernel
+def csr_fill(indptr, indices, data, scale, out, start, stop):
+    """Write the rows of a range, each times its scale, as a dense matrix.
+
+    Parameters
+    ----------
+    indptr, indices, data : ndarray
+        As of :func:`csr_product`.
+    scale : ndarray of shape (N,)
+    out : ndarray of shape (stop - start, d)
+        Output.
+    start, stop : int
+        Row range.
+    """
+    for i in range(start, stop):
+        row = out[i - start]
+        for j in range(len(row)):
+            row[j] = 0.0
+        for k in range(np.uint64(indptr[i]), np.uint64(indptr[i + 1])):
+            row[indices[k]] = scale[i] * data[k]
 
 
 @kernel

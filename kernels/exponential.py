@@ -1,11 +1,12 @@
 """Vectorisable exponential and logarithms: libm's are a call per element, which LLVM cannot vectorise.
 
-No step is reassociated or contracted, so results are the same on every machine.
+No step is reassociated, and contracted is only what says so, so results are the same on every machine.
 """
 
 from __future__ import annotations
 
 import numpy as np
+from fastadmm.kernels.fused_multiply_add import fma
 from fastadmm.kernels.policy import inline
 
 __all__ = ["exp_bounded", "exp_nonpositive", "exp_rough", "expm1_reduced", "log1p_unit", "log_positive"]
@@ -22,9 +23,9 @@ _LN2_HIGH, _LN2_LOW = 6.93147180369123816490e-01, 1.90821492927058770002e-10
 @inline
 def _reduce(x):
     """Cody-Waite reduction ``x = n ln 2 + r`` with ``|r| <= ln(2)/2``; r, and n in the exponent bits."""
-    shifted = x * 1.4426950408889634 + ROUNDER
+    shifted = fma(x, 1.4426950408889634, ROUNDER)
     n = shifted - ROUNDER
-    r = x - n * 6.93145751953125e-1 - n * 1.42860682030941723212e-6
+    r = fma(n, -1.42860682030941723212e-6, fma(n, -6.93145751953125e-1, x))
     # The shift leaves of the bits of `shifted` only those of n.
     return r, np.float64(shifted).view(np.int64) << np.int64(52)
 
@@ -33,15 +34,15 @@ def _reduce(x):
 def _second_order(r):
     """``(exp(r) - 1 - r) / r**2`` for ``|r| <= ln(2)/2``; the error in exp is below 2e-17."""
     p = 2.510038549551032e-08
-    p = p * r + 2.7620088445409746e-07
-    p = p * r + 2.7557268459997064e-06
-    p = p * r + 2.4801521295954376e-05
-    p = p * r + 1.9841269863053618e-04
-    p = p * r + 1.3888888917213717e-03
-    p = p * r + 8.333333333330062e-03
-    p = p * r + 4.166666666662413e-02
-    p = p * r + 1.6666666666666669e-01
-    return p * r + 0.5
+    p = fma(p, r, 2.7620088445409746e-07)
+    p = fma(p, r, 2.7557268459997064e-06)
+    p = fma(p, r, 2.4801521295954376e-05)
+    p = fma(p, r, 1.9841269863053618e-04)
+    p = fma(p, r, 1.3888888917213717e-03)
+    p = fma(p, r, 8.333333333330062e-03)
+    p = fma(p, r, 4.166666666662413e-02)
+    p = fma(p, r, 1.6666666666666669e-01)
+    return fma(p, r, 0.5)
 
 
 @inline
@@ -59,7 +60,7 @@ def exp_bounded(x):
         ``exp(x)``, a normal number.
     """
     r, exponent = _reduce(x)
-    p = (_second_order(r) * r + 1.0) * r + 1.0
+    p = fma(fma(_second_order(r), r, 1.0), r, 1.0)
     return np.int64(np.float64(p).view(np.int64) + exponent).view(np.float64)
 
 
@@ -86,10 +87,10 @@ def exp_rough(x):
     """As :func:`exp_nonpositive` with relative error 4e-7, at two thirds of the cost."""
     r, exponent = _reduce(max(x, -708.0))
     p = 0.008357204929019698
-    p = p * r + 0.04183383757033735
-    p = p * r + 0.16666630810836075
-    p = p * r + 0.49999748889500667
-    p = (p * r + 1.0) * r + 1.0
+    p = fma(p, r, 0.04183383757033735)
+    p = fma(p, r, 0.16666630810836075)
+    p = fma(p, r, 0.49999748889500667)
+    p = fma(fma(p, r, 1.0), r, 1.0)
     return np.int64(np.float64(p).view(np.int64) + exponent).view(np.float64)
 
 
@@ -170,13 +171,13 @@ def log1p_unit(e):
     s = e / (2.0 + e)
     t = s * s
     p = 0.08082022805971766
-    p = p * t + 0.04400369243072337
-    p = p * t + 0.06000536404795356
-    p = p * t + 0.06657072104827468
-    p = p * t + 0.07692785032479312
-    p = p * t + 0.09090894718066429
-    p = p * t + 0.11111111358713932
-    p = p * t + 0.1428571428355438
-    p = p * t + 0.20000000000007292
-    p = p * t + 0.3333333333333333
-    return 2.0 * s + 2.0 * s * (t * p)
+    p = fma(p, t, 0.04400369243072337)
+    p = fma(p, t, 0.06000536404795356)
+    p = fma(p, t, 0.06657072104827468)
+    p = fma(p, t, 0.07692785032479312)
+    p = fma(p, t, 0.09090894718066429)
+    p = fma(p, t, 0.11111111358713932)
+    p = fma(p, t, 0.1428571428355438)
+    p = fma(p, t, 0.20000000000007292)
+    p = fma(p, t, 0.3333333333333333)
+    return fma(s + s, t * p, s + s)

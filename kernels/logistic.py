@@ -14,8 +14,15 @@ import numpy as np
 from fastadmm.kernels.block_sum import BLOCK, block_sum
 from fastadmm.kernels.exponential import exp_nonpositive, exp_rough, log1p_unit
 from fastadmm.kernels.policy import inline, kernel
+from fastadmm.kernels.span import span_blocks, span_move, span_slopes
 
-__all__ = ["logistic_conjugate", "logistic_curvature", "logistic_evaluate", "logistic_prox"]
+__all__ = [
+    "logistic_advance",
+    "logistic_conjugate",
+    "logistic_curvature",
+    "logistic_evaluate",
+    "logistic_prox",
+]
 
 #: When no sample moved further than this, one more step reaches rounding: convergence is cubic.
 _ROUGH_STEP = 0.015
@@ -25,16 +32,6 @@ _HALLEY_STEPS = 16
 
 #: Safety net; a ratio s / r of 1e12 takes 15 steps.
 _MAX_STEPS = 200
-
-
-@inline
-def _residual(z, target):
-    """``sigmoid(z) - target`` and the curvature ``sigmoid'(z)``."""
-    e = exp_nonpositive(-abs(z))
-    d = 1.0 / (1.0 + e)
-    tail = e * d
-    residual = (1.0 - target) - tail if z >= 0.0 else tail - target
-    return residual, tail * d
 
 
 @kernel
@@ -55,38 +52,50 @@ def logistic_evaluate(z, target, weight, gradient, start, stop):
     float
         ``sum(weight * (log(1 + exp(z)) - target * z))`` over the range.
     """
-    # One local array in the hot loops: LLVM then sees that nothing overlaps, and vectorises them.
-    work = np.empty((3, BLOCK))
+    # Slices of one length each: LLVM checks once a block that they do not overlap, and vectorises.
+    work = np.empty((1, BLOCK))
     total = 0.0
     for begin in range(start, stop, BLOCK):
-        size = min(begin + BLOCK, stop) - begin
-        for k in range(size):
-            work[0, k] = z[begin + k]
-        for k in range(size):
-            work[1, k] = target[begin + k]
-        for k in range(size):
-            p = work[0, k]
-            q = work[1, k]
+        end = min(begin + BLOCK, stop)
+        own_z, own_target, own_weight = z[begin:end], target[begin:end], weight[begin:end]
+        own_gradient = gradient[begin:end]
+        for k in range(end - begin):
+            p = own_z[k]
+            q = own_target[k]
             e = exp_nonpositive(-abs(p))
-            d = 1.0 / (1.0 + e)
-            work[2, k] = (1.0 - q) - e * d if p >= 0.0 else e * d - q
+            tail = e / (1.0 + e)
+            residual = (1.0 - q) - tail if p >= 0.0 else tail - q
             # log(1 + e^z) - q z, with max(z, 0) - q z merged so that nothing cancels
             linear = (1.0 - q) * p if p >= 0.0 else -q * p
-            work[1, k] = linear + log1p_unit(e)
-        for k in range(size):
-            gradient[begin + k] = weight[begin + k] * work[2, k]
-        for k in range(size):
-            work[1, k] *= weight[begin + k]
-        total += block_sum(work, 1, size)
+            own_gradient[k] = own_weight[k] * residual
+            work[0, k] = own_weight[k] * (linear + log1p_unit(e))
+        total += block_sum(work, 0, end - begin)
     return total
+
+
+@kernel
+def logistic_advance(
+    messages, step, origin, base, intercept, target, weight, total, z, gradient, slopes, start, stop
+):
+    """A step in the span of the messages and the loss there; see :mod:`fastadmm.kernels.span`."""
+    value = 0.0
+    for begin, end in span_blocks(len(messages), start, stop):
+        span_move(messages, step, origin, base, intercept, total, z, begin, end)
+        value += logistic_evaluate(z, target, weight, gradient, begin, end)
+        span_slopes(messages, gradient, slopes, begin, end)
+    return value
 
 
 @kernel
 def logistic_curvature(z, target, weight, curvature, start, stop):
     """Write the weighted second derivative ``weight * sigmoid'(z)`` over a row range."""
-    for i in range(start, stop):
-        _, h = _residual(z[i], target[i])
-        curvature[i] = weight[i] * h
+    for begin in range(start, stop, BLOCK):
+        end = min(begin + BLOCK, stop)
+        own_z, own_weight, own_curvature = z[begin:end], weight[begin:end], curvature[begin:end]
+        for k in range(end - begin):
+            e = exp_nonpositive(-abs(own_z[k]))
+            d = 1.0 / (1.0 + e)
+            own_curvature[k] = own_weight[k] * (e * d * d)
 
 
 @inline

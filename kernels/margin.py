@@ -12,8 +12,9 @@ from __future__ import annotations
 
 from fastadmm.kernels.clamped import clamped_conjugate, clamped_curvature, clamped_prox, clamped_value
 from fastadmm.kernels.policy import inline, kernel
+from fastadmm.kernels.span import span_blocks, span_move, span_slopes
 
-__all__ = ["margin_conjugate", "margin_curvature", "margin_evaluate", "margin_prox"]
+__all__ = ["margin_advance", "margin_conjugate", "margin_curvature", "margin_evaluate", "margin_prox"]
 
 _BLOCK = 512
 
@@ -53,6 +54,33 @@ def margin_evaluate(z, target, weight, softness, bound, gradient, start, stop):
             part += weight[i] * value
         total += part
     return total
+
+
+@kernel
+def margin_advance(
+    messages,
+    step,
+    origin,
+    base,
+    intercept,
+    target,
+    weight,
+    softness,
+    bound,
+    total,
+    z,
+    gradient,
+    slopes,
+    start,
+    stop,
+):
+    """A step in the span of the messages and the loss there; see :mod:`fastadmm.kernels.span`."""
+    value = 0.0
+    for begin, end in span_blocks(len(messages), start, stop):
+        span_move(messages, step, origin, base, intercept, total, z, begin, end)
+        value += margin_evaluate(z, target, weight, softness, bound, gradient, begin, end)
+        span_slopes(messages, gradient, slopes, begin, end)
+    return value
 
 
 @kernel

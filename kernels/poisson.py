@@ -12,8 +12,9 @@ import numpy as np
 from fastadmm.kernels.block_sum import BLOCK, block_sum
 from fastadmm.kernels.exponential import exp_bounded, log_positive
 from fastadmm.kernels.policy import inline, kernel
+from fastadmm.kernels.span import span_blocks, span_move, span_slopes
 
-__all__ = ["poisson_conjugate", "poisson_curvature", "poisson_evaluate", "poisson_prox"]
+__all__ = ["poisson_advance", "poisson_conjugate", "poisson_curvature", "poisson_evaluate", "poisson_prox"]
 
 
 @inline
@@ -84,6 +85,19 @@ def poisson_evaluate(z, target, weight, gradient, start, stop):
                 part += weight[i] * (mean - y * (1.0 + t) if y > 0.0 else mean)
         total += part
     return total
+
+
+@kernel
+def poisson_advance(
+    messages, step, origin, base, intercept, target, weight, total, z, gradient, slopes, start, stop
+):
+    """A step in the span of the messages and the loss there; see :mod:`fastadmm.kernels.span`."""
+    value = 0.0
+    for begin, end in span_blocks(len(messages), start, stop):
+        span_move(messages, step, origin, base, intercept, total, z, begin, end)
+        value += poisson_evaluate(z, target, weight, gradient, begin, end)
+        span_slopes(messages, gradient, slopes, begin, end)
+    return value
 
 
 @kernel

@@ -8,8 +8,15 @@ from __future__ import annotations
 
 from fastadmm.kernels.clamped import clamped_conjugate, clamped_curvature, clamped_prox, clamped_value
 from fastadmm.kernels.policy import kernel
+from fastadmm.kernels.span import span_blocks, span_move, span_slopes
 
-__all__ = ["residual_conjugate", "residual_curvature", "residual_evaluate", "residual_prox"]
+__all__ = [
+    "residual_advance",
+    "residual_conjugate",
+    "residual_curvature",
+    "residual_evaluate",
+    "residual_prox",
+]
 
 _BLOCK = 512
 
@@ -41,6 +48,34 @@ def residual_evaluate(z, target, weight, softness, low, high, gradient, start, s
             part += weight[i] * value
         total += part
     return total
+
+
+@kernel
+def residual_advance(
+    messages,
+    step,
+    origin,
+    base,
+    intercept,
+    target,
+    weight,
+    softness,
+    low,
+    high,
+    total,
+    z,
+    gradient,
+    slopes,
+    start,
+    stop,
+):
+    """A step in the span of the messages and the loss there; see :mod:`fastadmm.kernels.span`."""
+    value = 0.0
+    for begin, end in span_blocks(len(messages), start, stop):
+        span_move(messages, step, origin, base, intercept, total, z, begin, end)
+        value += residual_evaluate(z, target, weight, softness, low, high, gradient, begin, end)
+        span_slopes(messages, gradient, slopes, begin, end)
+    return value
 
 
 @kernel

@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 
 from fastadmm.kernels.policy import kernel
+from fastadmm.kernels.span import span_blocks, span_move, span_slopes
 
-__all__ = ["squared_conjugate", "squared_curvature", "squared_evaluate", "squared_prox"]
+__all__ = ["squared_advance", "squared_conjugate", "squared_curvature", "squared_evaluate", "squared_prox"]
 
 _BLOCK = 512
 
@@ -23,6 +24,19 @@ def squared_evaluate(z, target, weight, gradient, start, stop):
             part += 0.5 * weight[i] * residual * residual
         total += part
     return total
+
+
+@kernel
+def squared_advance(
+    messages, step, origin, base, intercept, target, weight, total, z, gradient, slopes, start, stop
+):
+    """A step in the span of the messages and the loss there; see :mod:`fastadmm.kernels.span`."""
+    value = 0.0
+    for begin, end in span_blocks(len(messages), start, stop):
+        span_move(messages, step, origin, base, intercept, total, z, begin, end)
+        value += squared_evaluate(z, target, weight, gradient, begin, end)
+        span_slopes(messages, gradient, slopes, begin, end)
+    return value
 
 
 @kernel

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from itertools import pairwise
 
 import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse as sp
-from fastadmm.blocks import CSRBlock, DenseBlock, as_block
+from fastadmm.blocks import MOST_FILLED, CSRBlock, DenseBlock, as_block
 from fastadmm.engine import MAX_PIECES, ROWS_PER_PIECE, Engine, row_ranges
 from fastadmm.errors import InputError
 
@@ -40,6 +42,56 @@ def test_products(shape, kind, n_threads):
         np.testing.assert_allclose(block.column_squares(engine), np.diag(gram), rtol=1e-11)
         if shape[0] < 100:
             np.testing.assert_allclose(block.kernel_gram(), matrix @ matrix.T, rtol=1e-12, atol=1e-13)
+
+
+@pytest.mark.parametrize("filled", [0.0, 0.1, MOST_FILLED, 0.3, 1.0])
+@pytest.mark.parametrize("shape", [(200, 40), (3 * ROWS_PER_PIECE, 30)], ids=str)
+def test_a_dense_matrix_of_mostly_zeros_is_compressed(shape, filled):
+    n, d = shape
+    rng = np.random.default_rng(4)
+    matrix = np.zeros(n * d)
+    matrix[rng.permutation(n * d)[: int(filled * n * d)]] = rng.normal(size=int(filled * n * d))
+    matrix = matrix.reshape(n, d)
+    block = as_block(matrix)
+    assert isinstance(block, CSRBlock if filled <= MOST_FILLED else DenseBlock)
+    if isinstance(block, CSRBlock):
+        twin = CSRBlock(sp.csr_array(matrix))
+        np.testing.assert_array_equal(block.indptr, twin.indptr)
+        np.testing.assert_array_equal(block.indices, twin.indices)
+        np.testing.assert_array_equal(block.data, twin.data)
+        assert block.shape == twin.shape
+        assert block.density == twin.density
+
+
+def test_a_gram_matrix_by_way_of_dense_rows_is_the_same():
+    rng = np.random.default_rng(5)
+    matrix = np.where(rng.random((700, 90)) < 0.6, rng.normal(size=(700, 90)), 0.0)
+    weight = rng.random(700)
+    block = CSRBlock(sp.csr_array(matrix))
+    assert block._gram_is_filled()
+    assert not CSRBlock(sp.csr_array(np.eye(90)))._gram_is_filled()
+    with Engine(2) as engine:
+        expected = matrix.T @ (weight[:, None] * matrix)
+        np.testing.assert_allclose(block.gram(engine, weight), expected, rtol=1e-12, atol=1e-12)
+        np.testing.assert_allclose(block.gram(engine), matrix.T @ matrix, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("kind", [np.asarray, sp.csr_array], ids=["dense", "csr"])
+def test_a_product_alone_on_its_thread_has_the_same_bits(kind):
+    matrix = values(2 * ROWS_PER_PIECE + 5, 6)
+    rng = np.random.default_rng(6)
+    x, v = rng.normal(size=6), rng.normal(size=len(matrix))
+    block = as_block(kind(matrix))
+    with Engine(2) as engine:
+        outside = block.product(x, engine), block.transposed_product(v, engine)
+        for parallel in (False, True):
+            for inside in engine.map(
+                lambda _: (block.product(x, engine), block.transposed_product(v, engine)),
+                range(2),
+                parallel=parallel,
+            ):
+                np.testing.assert_array_equal(inside[0], outside[0])
+                np.testing.assert_array_equal(inside[1], outside[1])
 
 
 @pytest.mark.parametrize(
@@ -141,6 +193,28 @@ def test_row_ranges_cover_every_row_once(n):
     assert len(row_ranges(n, 3)) <= 3
 
 
+def test_engine_threads_share_the_items_and_stop_at_an_error():
+    done = []
+
+    def job(k):
+        if k == 0:
+            time.sleep(0.05)
+            raise KeyError(k)
+        time.sleep(0.01)
+        done.append(k)
+
+    with Engine(2) as engine:
+        threads = set()
+        engine.map(lambda _: (time.sleep(0.02), threads.add(threading.get_ident())), range(6))
+        assert len(threads) == 2
+        with pytest.raises(KeyError):
+            engine.map(job, range(40))
+        finished = len(done)
+        assert 0 < finished < 39
+        time.sleep(0.05)
+        assert len(done) == finished  # nobody goes on behind the caller's back
+
+
 def test_engine_keeps_order_passes_errors_on_and_nests():
     with Engine(2) as engine:
         assert engine.map(lambda k: k * k, range(50)) == [k * k for k in range(50)]
@@ -150,6 +224,13 @@ def test_engine_keeps_order_passes_errors_on_and_nests():
         with pytest.raises(ZeroDivisionError):
             engine.map(lambda k: 1 / k, [1, 0])
         assert engine.map(lambda k: k, []) == []
+        # items that are not worth a second thread stay on this one, and so does what they call
+        here = threading.get_ident()
+        threads = engine.map(
+            lambda _: engine.map(lambda _: threading.get_ident(), range(4)), range(4), parallel=False
+        )
+        assert threads == [[here] * 4] * 4
+        assert not engine.inside
         engine.close()
         assert engine.map(lambda k: k, [1, 2]) == [1, 2]
     assert Engine().n_threads >= 1

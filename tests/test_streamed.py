@@ -282,6 +282,12 @@ def test_passes_of_a_round(monkeypatch, options, passes):
         monkeypatch.setattr(kind, "tiles", tiles)
         monkeypatch.setattr(kind, "walk", walk)
 
+    def once(self, rows, plain=CSRBlock.once):
+        read.append(self)
+        return plain(self, rows)
+
+    monkeypatch.setattr(CSRBlock, "once", once)
+
     def run() -> list[np.ndarray]:
         solver = Solver(problem, SolverOptions(**options, n_threads=1))
         vectors = []

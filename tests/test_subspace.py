@@ -201,6 +201,8 @@ def test_choice_by_shape(shape, kind):
 def test_a_dense_gram_matrix_is_made_only_where_it_is_cheap():
     assert choose_metric_solver((6000, 1000), density=1.0)[0] == "gradient"
     assert choose_metric_solver((6000, 500), density=1.0)[0] == "gram"
+    assert choose_metric_solver((6000, 1000), density=0.15)[0] == "gradient"
+    assert choose_metric_solver((6000, 1000), density=0.02)[0] == "gram"
 
 
 def test_number_of_directions():

@@ -27,7 +27,7 @@ from fastadmm.coordinator.span import SpanPoint, span_solver
 from fastadmm.coordinator.span_hessian import SpanHessian
 from fastadmm.coordinator.stationarity import Progress, intercept_part, start_point
 from fastadmm.coordinator.subspace import SubspaceCoordinator, SubspaceMethod
-from fastadmm.engine import Engine, row_ranges
+from fastadmm.engine import Engine, light_ranges
 from fastadmm.problem import Problem
 
 __all__ = ["DescentCoordinator", "DescentSubspaceMethod", "descend_over_span"]
@@ -145,7 +145,7 @@ def _span_system(
             hessian[k, k] = h.sum()
         return slope, hessian
 
-    parts = engine.map(piece, row_ranges(messages.shape[1]))
+    parts = engine.map(piece, light_ranges(messages.shape[1]))
     slope, hessian = parts[0]
     for more_slope, more_hessian in parts[1:]:
         slope += more_slope

@@ -18,11 +18,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-import scipy.linalg
 
 from fastadmm.coordinator.root import increasing_root
-from fastadmm.coordinator.span_hessian import SpanHessian, row_blocks
-from fastadmm.engine import Engine, row_ranges
+from fastadmm.coordinator.span_hessian import SpanHessian
+from fastadmm.engine import Engine, light_ranges
 from fastadmm.problem import Problem
 
 __all__ = ["SpanPoint", "minimise_over_span", "span_solver"]
@@ -141,7 +140,7 @@ class _Span:
         self.problem, self.messages, self.engine = problem, messages, engine
         self.lead = int(problem.fit_intercept)
         self.scale = problem.regularization
-        self.rows = row_ranges(messages.shape[1])
+        self.rows = light_ranges(messages.shape[1])
 
     def evaluated(self, point: SpanPoint) -> SpanPoint:
         """The point with loss and gradient."""
@@ -189,17 +188,15 @@ class _Span:
         move, n = step[lead:], len(old.total)
         total, z, gradient = np.empty(n), np.empty(n), np.empty(n)
 
+        advance, y, weight, base = problem.loss.advance, problem.y, problem.weight, problem.offset
+
         def piece(rows: tuple[int, int]) -> tuple[float, np.ndarray]:
-            loss, slope = 0.0, np.zeros(len(step))
-            for begin, end in row_blocks(rows, len(messages)):
-                part, here_rows = messages[:, begin:end], slice(begin, end)
-                np.add(old.total[here_rows], move @ part, out=total[here_rows])
-                np.add(problem.offset[here_rows], total[here_rows], out=z[here_rows])
-                z[here_rows] += intercept
-                loss += problem.loss.evaluate_rows(z, problem.y, problem.weight, gradient, begin, end)
-                slope[lead:] += part @ gradient[here_rows]
-                if lead:
-                    slope[0] += gradient[here_rows].sum()
+            slope = np.zeros(len(step))
+            loss = advance(
+                messages, move, old.total, base, intercept, y, weight, total, z, gradient, slope[lead:], rows
+            )
+            if lead:
+                slope[0] = gradient[rows[0] : rows[1]].sum()
             return loss, slope
 
         parts = self.engine.map(piece, self.rows)
@@ -266,16 +263,19 @@ class _Secant:
 
 def span_solver(hessian: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
     """Solver of a system that is positive definite up to rounding and scale."""
+    # LAPACK by name: SciPy's wrappers take longer than matrices of this size.
+    from scipy.linalg.lapack import dpotrf, dpotrs
+
+    if len(hessian) == 0:
+        return lambda slope: slope
     size = np.sqrt(np.diag(hessian))
     scaled = hessian / np.outer(size, size)
     diagonal = np.diag_indices(len(size))
     ridge = 0.0
     while ridge < 1.0:
         scaled[diagonal] = 1.0 + ridge
-        try:
-            factor = scipy.linalg.cho_factor(scaled, check_finite=False)
-        except scipy.linalg.LinAlgError:
-            ridge = max(1e-14, 100.0 * ridge)
-        else:
-            return lambda slope: scipy.linalg.cho_solve(factor, slope / size, check_finite=False) / size
+        factor, failed = dpotrf(scaled)
+        if not failed:
+            return lambda slope: dpotrs(factor, slope / size)[0] / size
+        ridge = max(1e-14, 100.0 * ridge)
     return lambda slope: slope / size**2

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from fastadmm.engine import Engine, row_ranges
+from fastadmm.engine import Engine, light_ranges
 
 __all__ = ["SpanHessian", "row_blocks", "span_products"]
 
@@ -58,7 +58,7 @@ def span_products(
             total += messages[:, begin:end] @ right(begin, end).T
         return total
 
-    parts = engine.map(piece, row_ranges(messages.shape[1]))
+    parts = engine.map(piece, light_ranges(messages.shape[1]))
     total = parts[0]
     for part in parts[1:]:
         total += part
@@ -112,7 +112,7 @@ class SpanHessian:
                 total += scaled @ scaled.T
             return total
 
-        parts = engine.map(piece, row_ranges(len(curvature)))
+        parts = engine.map(piece, light_ranges(len(curvature)))
         self.matrix = parts[0]
         for part in parts[1:]:
             self.matrix += part

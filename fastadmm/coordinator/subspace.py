@@ -26,7 +26,7 @@ from fastadmm.coordinator.metric_watch import MetricWatch
 from fastadmm.coordinator.span import SpanPoint, minimise_over_span
 from fastadmm.coordinator.span_hessian import SpanHessian
 from fastadmm.direction_party import DirectionParty
-from fastadmm.engine import Engine, row_ranges
+from fastadmm.engine import Engine, light_ranges
 from fastadmm.problem import Problem
 
 __all__ = ["SubspaceCoordinator", "SubspaceMethod", "directions_per_party"]
@@ -53,6 +53,10 @@ def _drift(h: np.ndarray, metric: np.ndarray) -> np.ndarray:
     """Sums of the weighted squares of log(h / metric), and of the weights."""
     drift, importance = np.log(h / metric), h + metric
     return np.array([(drift * drift) @ importance, importance.sum()])
+
+
+#: Parties with less data together answer one after another: threads would spend more on taking turns.
+_SMALL_BYTES = 1 << 24
 
 
 class SubspaceCoordinator:
@@ -92,6 +96,7 @@ class SubspaceCoordinator:
         self.n_factorisations = 0
         self.directions = DirectionChoice()
         self.primal: PrimalValue | None = None
+        self._parties_are_large = sum(getattr(block, "nbytes", 0) for block in problem.blocks) > _SMALL_BYTES
 
     @property
     def messages(self) -> np.ndarray:
@@ -159,9 +164,15 @@ class SubspaceCoordinator:
         newton, before = self.directions.newton(), primal.loss + self.regulariser()
         if not self.watch.may_wait(before) and self._metric_is_stale(before):
             metric = self.metric
-            self.engine.map(lambda party: party.set_metric(metric), parties)  # type: ignore[arg-type]
+            self.engine.map(
+                lambda party: party.set_metric(metric),  # type: ignore[arg-type]
+                parties,
+                parallel=self._parties_are_large,
+            )
         answers = self.engine.map(
-            lambda m: parties[m].respond(primal.gradient, self.coefficients(m), newton), range(len(parties))
+            lambda m: parties[m].respond(primal.gradient, self.coefficients(m), newton),
+            range(len(parties)),
+            parallel=self._parties_are_large,
         )
         for m, (message, _) in enumerate(answers):
             if message is not None:
@@ -201,7 +212,7 @@ class SubspaceCoordinator:
         return True
 
     def _sum_over_rows(self, function: Callable[[slice], Any]) -> Any:
-        return sum(self.engine.map(lambda rows: function(slice(*rows)), row_ranges(self.problem.n_samples)))
+        return sum(self.engine.map(lambda rows: function(slice(*rows)), light_ranges(self.problem.n_samples)))
 
     def _curvature(self, point: SpanPoint, h: np.ndarray, rows: slice) -> float:
         problem = self.problem

@@ -43,7 +43,7 @@ class Waiting(Exception):
 class AskingEngine(Engine):
     """An engine whose map asks all parties before it waits for any."""
 
-    def map(self, function: Callable[[_T], _R], items: Iterable[_T]) -> list[_R]:
+    def map(self, function: Callable[[_T], _R], items: Iterable[_T], parallel: bool = True) -> list[_R]:
         """As :meth:`Engine.map`; raises :class:`Waiting` after every item has had its turn."""
 
         def ask(item: _T) -> Any:
@@ -52,7 +52,7 @@ class AskingEngine(Engine):
             except Waiting as waiting:
                 return waiting
 
-        results = super().map(ask, items)
+        results = super().map(ask, items, parallel)
         for result in results:
             if isinstance(result, Waiting):
                 raise result

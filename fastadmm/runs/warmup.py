@@ -75,6 +75,18 @@ def _default_path(folder: Path) -> None:
     for task in ("classification", "regression"):
         data = _partition(folder / f"{task}.parts", task)
         _train(folder, data, test=data)
+    _forms()
+
+
+def _forms() -> None:
+    """Forms of a block that depend on how much of it is zero."""
+    import scipy.sparse as sp
+
+    from fastadmm.blocks import as_block
+    from fastadmm.engine import Engine
+
+    as_block(np.eye(100))
+    as_block(sp.csr_array(np.ones((2, 100)))).gram(Engine(1))
 
 
 def _other_runs(folder: Path) -> None:

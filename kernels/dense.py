@@ -1,0 +1,64 @@
+"""Dense matrices that are mostly zeros: found out and compressed in two passes."""
+
+from __future__ import annotations
+
+import numpy as np
+from fastadmm.kernels.policy import kernel
+
+__all__ = ["dense_compress", "dense_count"]
+
+
+@kernel
+def dense_count(matrix, counts, start, stop):
+    """Count the entries of each row that are not zero.
+
+    Parameters
+    ----------
+    matrix : ndarray of shape (N, d)
+    counts : ndarray of int64, shape (N,)
+        Output.
+    start, stop : int
+        Row range.
+
+    Returns
+    -------
+    int
+        How many entries of the range are NaN or infinite.
+    """
+    bad = np.int64(0)
+    for i in range(start, stop):
+        row = matrix[i]
+        filled = np.int64(0)
+        finite = np.int64(0)
+        for j in range(len(row)):
+            filled += np.int64(row[j] != 0.0)
+            finite += np.int64(row[j] - row[j] == 0.0)
+        counts[i] = filled
+        bad += len(row) - finite
+    return bad
+
+
+@kernel
+def dense_compress(matrix, indptr, indices, data, start, stop):
+    """Write the entries of a row range that are not zero as compressed sparse rows.
+
+    Parameters
+    ----------
+    matrix : ndarray of shape (N, d)
+    indptr : ndarray of int64, shape (N + 1,)
+        Where each row's entries go.
+    indices, data : ndarray of shape (nnz,)
+        Outputs.
+    start, stop : int
+        Row range.
+    """
+    for i in range(start, stop):
+        row = matrix[i]
+        k = np.uint64(indptr[i])
+        end = np.uint64(indptr[i + 1])
+        for j in range(len(row)):
+            # Written whether it counts or not: a branch on the value would be guessed wrong half of the time.
+            if k < end:
+                indices[k] = j
+                data[k] = row[j]
+            k += np.uint64(row[j] != 0.0)

@@ -1,0 +1,85 @@
+"""A step in the span of messages, for every loss, and the kernels it is made of, against NumPy."""
+
+from __future__ import annotations
+
+import itertools
+import os
+
+import numpy as np
+import pytest
+from fastadmm.engine import Engine
+from fastadmm.kernels.fused_multiply_add import fma
+from fastadmm.kernels.policy import kernel
+from fastadmm.kernels.span import span_blocks, span_move, span_slopes
+from fastadmm.losses import LOSSES
+
+SCALAR = [loss for loss in LOSSES.values() if not loss.vector and loss.weak_convexity == 0.0]
+COMPILED = os.environ.get("NUMBA_DISABLE_JIT", "0") == "0"
+
+
+def span(n_messages, n, seed=0):
+    rng = np.random.default_rng(seed)
+    return rng.normal(size=(n_messages, n)) * 0.3, rng.normal(size=n_messages), *rng.normal(size=(2, n))
+
+
+@pytest.mark.parametrize("n", [1, 31, 512, 1500])
+@pytest.mark.parametrize("n_messages", [0, 1, 3, 4, 9])
+def test_move_and_slopes(n_messages, n):
+    messages, step, origin, base = span(n_messages, n)
+    total, z = np.full(n, np.nan), np.full(n, np.nan)
+    start, stop = n // 3, n
+    span_move(messages, step, origin, base, 0.7, total, z, start, stop)
+    expected = origin + step @ messages
+    np.testing.assert_allclose(total[start:], expected[start:], rtol=0, atol=1e-13)
+    np.testing.assert_allclose(z[start:], (base + expected + 0.7)[start:], rtol=0, atol=1e-13)
+    assert np.isnan(total[:start]).all()
+    assert np.isnan(z[:start]).all()
+
+    out = np.ones(n_messages)
+    span_slopes(messages, base, out, start, stop)
+    np.testing.assert_allclose(out, 1.0 + messages[:, start:] @ base[start:], rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("n_messages", [1, 40, 200])
+def test_blocks_cover_the_range_once(n_messages):
+    blocks = span_blocks(n_messages, 7, 20_000)
+    assert blocks[0][0] == 7
+    assert blocks[-1][1] == 20_000
+    assert all(a[1] == b[0] and a[0] < a[1] for a, b in itertools.pairwise(blocks))
+
+
+@pytest.mark.parametrize("loss", SCALAR, ids=lambda loss: loss.name)
+def test_advance_is_move_evaluate_and_slopes(loss):
+    n, n_messages = 700, 6
+    messages, step, origin, base = span(n_messages, n, seed=2)
+    rng = np.random.default_rng(3)
+    y = rng.normal(size=n)
+    if loss.name == "poisson":
+        y = rng.poisson(2.0, n).astype(float)
+    elif loss.task == "classification":
+        y = (y > 0) * 1.0
+    weight = rng.random(n) + 0.1
+    total, z, gradient, slopes = np.empty(n), np.empty(n), np.empty(n), np.zeros(n_messages)
+    halves = [(0, 300), (300, n)]
+    value = sum(
+        loss.advance(messages, step, origin, base, 0.2, y, weight, total, z, gradient, slopes, rows)
+        for rows in halves
+    )
+    expected_gradient = np.empty(n)
+    with Engine(1) as engine:
+        expected = loss.evaluate(base + origin + step @ messages + 0.2, y, weight, expected_gradient, engine)
+    assert value == pytest.approx(expected, rel=1e-12)
+    np.testing.assert_allclose(gradient, expected_gradient, rtol=1e-9, atol=1e-11)
+    np.testing.assert_allclose(slopes, messages @ gradient, rtol=0, atol=1e-10)
+    np.testing.assert_allclose(total, origin + step @ messages, rtol=0, atol=1e-13)
+
+
+@pytest.mark.skipif(not COMPILED, reason="only the compiled operation rounds once")
+def test_fused_multiply_add_rounds_once():
+    @kernel
+    def one(a, b, c):
+        return fma(a, b, c)
+
+    # (1 + e)(1 - e) - 1 = -e^2, which two roundings lose.
+    e = 2.0**-30
+    assert one(1.0 + e, 1.0 - e, -1.0) == -(2.0**-60)
