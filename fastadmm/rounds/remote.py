@@ -44,7 +44,7 @@ class AskingEngine(Engine):
     """An engine whose map asks all parties before it waits for any."""
 
     def map(self, function: Callable[[_T], _R], items: Iterable[_T], parallel: bool = True) -> list[_R]:
-        """As :meth:`Engine.map`; raises :class:`Waiting` after every item has had its turn."""
+        """As :meth:`Engine.map`, ``parallel`` too; raises :class:`Waiting` after every item had its turn."""
 
         def ask(item: _T) -> Any:
             try:
