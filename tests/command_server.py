@@ -1,0 +1,142 @@
+"""Runs ``fastadmm`` commands in forks of one process that has imported everything already.
+
+Examples of the documentation start dozens of commands. Each import and each loading of compiled
+kernels costs a second; a fork has both. It is a process of its own nevertheless, with its own
+directory, environment, standard streams and exit code. The README's examples, and the tests of processes,
+use the installed console script itself.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+_CLIENT = """#!{python} -IS
+import json, os, socket, sys
+with socket.socket(socket.AF_UNIX) as server:
+    server.connect({address!r})
+    request = json.dumps([sys.argv[1:], os.getcwd(), dict(os.environ)]).encode()
+    socket.send_fds(server, [len(request).to_bytes(8, "little")], [0, 1, 2])
+    server.sendall(request)
+    answer = server.recv(1)
+sys.exit(answer[0] if answer else 1)
+"""
+
+
+@contextmanager
+def command_server() -> Iterator[Path]:
+    """Yield a directory for PATH whose ``fastadmm`` asks the server."""
+    # A socket's path has at most some hundred characters: not below pytest's directories.
+    place = Path(tempfile.mkdtemp(prefix="fastadmm-"))
+    address = place / "socket"
+    server = subprocess.Popen(
+        [sys.executable, "-P", __file__, str(address)], stdout=subprocess.PIPE, stdin=subprocess.DEVNULL
+    )
+    try:
+        assert server.stdout is not None
+        assert server.stdout.readline() == b"ready\n"
+        client = place / "fastadmm"
+        client.write_text(_CLIENT.format(python=sys.executable, address=str(address)), encoding="utf-8")
+        client.chmod(0o755)
+        yield place
+    finally:
+        server.kill()
+        server.communicate()
+        shutil.rmtree(place, ignore_errors=True)
+
+
+def _load() -> None:
+    """Import what commands import, and load the kernels that nearly every run uses."""
+    import fastadmm.cli.app
+    import fastadmm.reports
+    import fastadmm.runs.evaluate
+    import fastadmm.runs.export
+    import fastadmm.runs.train
+    import numpy as np
+    import sklearn.linear_model
+    import sklearn.metrics  # noqa: F401
+    from fastadmm.problem import make_problem
+    from fastadmm.solver import SolverOptions, solve
+
+    fastadmm.cli.app._register()
+    rng = np.random.default_rng(0)
+    blocks = [rng.normal(size=(40, 3)), rng.normal(size=(40, 2))]
+    y = (rng.random(40) > 0.5) * 1.0
+    # One thread: a fork has none but the one that forked.
+    for scheme in ("subspace", "sharing"):
+        solve(make_problem(blocks, y, lam=1e-1), SolverOptions(scheme=scheme, n_threads=1, max_rounds=20))
+
+
+def _serve(address: str) -> None:
+    _load()
+    signal.signal(signal.SIGCHLD, _reap)
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(address)
+        listening.listen()
+        print("ready", flush=True)
+        while True:
+            connection, _ = listening.accept()
+            if os.fork() == 0:
+                listening.close()
+                _command(connection)
+            connection.close()
+
+
+def _reap(number: int, frame: object) -> None:
+    """Wait for the forks that have ended, so that their time counts as this process's."""
+    with suppress(ChildProcessError):
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+
+
+def _command(connection: socket.socket) -> None:
+    """Run one command in this fork, and end it."""
+    head, streams, _, _ = socket.recv_fds(connection, 8, 3)
+    size, request = int.from_bytes(head, "little"), b""
+    while len(request) < size:
+        request += connection.recv(size - len(request))
+    arguments, directory, environment = json.loads(request)
+    for target, stream in enumerate(streams):
+        os.dup2(stream, target)
+        os.close(stream)
+    os.chdir(directory)
+    os.environ.clear()
+    os.environ.update(environment)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    code = _exit_code(arguments)
+    try:
+        sys.stdout.flush()
+        sys.stderr.flush()
+    finally:
+        connection.sendall(bytes([code & 0xFF]))
+        os._exit(code)
+
+
+def _exit_code(arguments: list[str]) -> int:
+    import traceback
+
+    from fastadmm.cli.app import main
+
+    try:
+        main(arguments)
+    except SystemExit as stop:
+        code: Any = stop.code
+        return code if isinstance(code, int) else int(code is not None)
+    except BaseException:
+        traceback.print_exc()
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    _serve(sys.argv[1])
