@@ -18,7 +18,7 @@ from fastadmm.reports import write_report
 from fastadmm.runs.config import make_config
 from fastadmm.runs.train import start_run
 from fastadmm.solver import SolverOptions
-from fastadmm.worth import measure_worth, shapley_values
+from fastadmm.worth import coalitions, measure_worth, shapley_values
 from fastadmm.worth.coalitions import Coalition, plan_coalitions
 from fastadmm.worth.run import PARTIAL, read_worth, worth_of_run
 from hypothesis import given
@@ -206,6 +206,17 @@ def test_many_parties_are_left_out_one_by_one() -> None:
         measure_worth(problem, exact=True)
 
 
+def test_coalitions_begin_where_smaller_ones_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    problem, *_ = a_problem(n_parties=5, n=400)
+    warm = measure_worth(problem, SolverOptions(gap=1e-10), pooled=False)
+    monkeypatch.setattr(coalitions, "_MOST_WEIGHTS", 0)
+    cold = measure_worth(problem, SolverOptions(gap=1e-10), pooled=False)
+    assert sum(c.rounds for c in warm.coalitions.values()) < sum(c.rounds for c in cold.coalitions.values())
+    for mask, coalition in cold.coalitions.items():
+        assert warm.of(mask, "log_loss") == pytest.approx(cold.of(mask, "log_loss"), abs=1e-5)
+        assert warm.coalitions[mask].objective == pytest.approx(coalition.objective, rel=2e-10)
+
+
 def test_plan_has_every_coalition_once() -> None:
     for n in (1, 2, 3, 5):
         plan = plan_coalitions(n, exact=True)
@@ -294,6 +305,19 @@ def test_other_data_or_settings_begin_anew(trained: Path, tmp_path: Path) -> Non
     (place / "run.toml").write_text(text.replace("a.parts", "other.parts"))
     with pytest.raises(InputError, match="not the data"):
         worth_of_run(place)
+
+
+def test_a_run_with_a_path_or_early_stopping(trained: Path, tmp_path: Path) -> None:
+    common = {"data": str(trained / "a.parts"), "test": str(trained / "t.parts")}
+    path, early = tmp_path / "path", tmp_path / "early"
+    start_run(make_config({**common, "path": True, "path_values": [0.1, 0.01], "folds": 2}), path)
+    chosen = json.loads((path / "result.json").read_text())["lambda"]
+    plain = tmp_path / "plain"
+    start_run(make_config({**common, "lambda": chosen}), plain)
+    expected = worth_of_run(plain, pooled=False)
+    assert worth_of_run(path, pooled=False) == expected
+    start_run(make_config({**common, "lambda": chosen, "validation": 0.2, "patience": 2}), early)
+    assert worth_of_run(early, pooled=False) == expected
 
 
 def test_command_report_and_pictures(

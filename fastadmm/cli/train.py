@@ -314,6 +314,8 @@ def train(
         raise ConfigError("train: give a partition directory, or --config with the key 'data'")
     settings = make_config(base, place, given)
     run = out if out is not None else Path("run")
+    if log_to and settings.path:
+        raise ConfigError("log-to: a path is many fits; log a run at the lambda that it chooses")
     with settings_of(config):
         if dry_run:
             return show_plan(settings, as_json)

@@ -27,7 +27,16 @@ if TYPE_CHECKING:
 __all__ = ["ComparedRun", "RunComparison", "compare_runs"]
 
 #: Settings of what is minimised; all others only say how.
-OBJECTIVE_KEYS = ("loss", "lambda", "regularizer", "l1_ratio", "constraint", "intercept")
+OBJECTIVE_KEYS = (
+    "loss",
+    "lambda",
+    "regularizer",
+    "l1_ratio",
+    "constraint",
+    "intercept",
+    "class_weight",
+    "validation",
+)
 
 #: Settings that hold paths; their last part is what a reader knows.
 _PATHS = ("data", "test", "ledger")
@@ -238,11 +247,13 @@ def _compared(records: RunRecords, name: str, letters: dict[str, str]) -> Compar
     privacy = records.privacy
     private = privacy is not None and privacy.mode != "none"
     evaluation = records.evaluation or {}
+    # A path chooses its λ: it is in the result, not in the configuration.
+    chosen = {"lambda": result["lambda"]} if isinstance(result.get("lambda"), float) else {}
     return ComparedRun(
         name=name,
         path=records.path,
         status=str(result.get("status") or "not finished"),
-        settings={**_flat(records.config), **(_NO_PRIVACY if not private else {})},
+        settings={**_flat(records.config), **chosen, **(_NO_PRIVACY if not private else {})},
         rounds=rounds,
         seconds=number("seconds"),
         objective=number("objective"),

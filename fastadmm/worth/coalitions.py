@@ -16,18 +16,24 @@ from typing import Any
 import numpy as np
 
 from fastadmm.blocks import DenseBlock
+from fastadmm.early_stopping import predictor
 from fastadmm.engine import Engine
 from fastadmm.errors import ConfigError, DivergenceError, InputError
 from fastadmm.history import Status
 from fastadmm.losses import Loss
+from fastadmm.metrics import evaluation_metrics
 from fastadmm.problem import Problem, TestSet
 from fastadmm.solver import SolverOptions, solve
+from fastadmm.warm_start import StartingPoint
 from fastadmm.worth.shapley import shapley_values
 
 __all__ = ["HIGHER_IS_BETTER", "MOST_PARTIES", "Coalition", "Worth", "measure_worth", "plan_coalitions"]
 
 #: With more parties all coalitions are too many, and each party is left out once instead.
 MOST_PARTIES = 10
+
+#: Bytes of weights that are kept to begin at.
+_MOST_WEIGHTS = 256 * 2**20
 
 #: Metrics that a worth may be measured in, and whether a larger value is a better one.
 HIGHER_IS_BETTER = {
@@ -242,8 +248,8 @@ class Worth:
         )
 
 
-#: Called with each coalition, its weights and intercept, and how many are done of how many.
-Monitor = Callable[[Coalition, int, int], None]
+#: Called with each coalition, its model, and how many are done of how many.
+Monitor = Callable[[Coalition, StartingPoint, int, int], None]
 
 
 def plan_coalitions(n_parties: int, exact: bool) -> list[tuple[int, ...]]:
@@ -278,6 +284,7 @@ def measure_worth(
     exact: bool | None = None,
     pooled: bool = True,
     known: Mapping[int, Coalition] | None = None,
+    known_models: Mapping[int, StartingPoint] | None = None,
     monitor: Monitor | None = None,
     should_stop: Callable[[], bool] | None = None,
 ) -> Worth | None:
@@ -301,8 +308,10 @@ def measure_worth(
         Also fit scikit-learn on all columns side by side, where it has the same objective.
     known : mapping of int to Coalition, optional
         Results of an earlier call with the same arguments, by mask; not trained again.
+    known_models : mapping of int to StartingPoint, optional
+        Their models, where the others begin: what an interrupted call needs to end in the same numbers.
     monitor : callable, optional
-        Called with each new coalition, and how many are done of how many.
+        Called with each new coalition, its model, and how many are done of how many.
     should_stop : callable, optional
         Asked after each round; True ends the call.
 
@@ -339,18 +348,23 @@ def measure_worth(
     plan = plan_coalitions(n_parties, exact)
     done = {mask: c for mask, c in (known or {}).items() if c.members in plan}
     engine = Engine(options.n_threads)
+    # Not where it would decide which of several local solutions is found.
+    models = dict(known_models or {}) if problem.convex and weights_fit(problem, len(plan)) else None
     try:
         for members in plan:
             if sum(1 << m for m in members) in done:
                 continue
-            coalition = _train(problem, test, options, members, engine, should_stop)
-            if coalition is None:
+            trained = _train(problem, test, options, members, engine, should_stop, models)
+            if trained is None:
                 return None
+            coalition, model = trained
             if not members and metric is not None:  # before hours of training, not after
                 _chosen_metric(Worth([], metric, 0, {0: coalition}), problem.loss, metric)
             done[coalition.mask] = coalition
+            if models is not None:
+                models[coalition.mask] = model
             if monitor is not None:
-                monitor(coalition, len(done), len(plan))
+                monitor(coalition, model, len(done), len(plan))
         worth = Worth(list(problem.names), metric or "", label_party, done, reason)
         worth = replace(worth, metric=_chosen_metric(worth, problem.loss, metric))
         if not pooled:
@@ -387,6 +401,22 @@ def _chosen_metric(worth: Worth, loss: Loss, metric: str | None) -> str:
     return next(name for name in preferred if name in defined)
 
 
+def weights_fit(problem: Problem, n_coalitions: int) -> bool:
+    """Whether the weights of all coalitions may be kept: each begins at the best of its parts.
+
+    Parameters
+    ----------
+    problem : Problem
+    n_coalitions : int
+
+    Returns
+    -------
+    bool
+    """
+    width = sum(block.shape[1] for block in problem.blocks) * problem.n_outputs
+    return 8 * width * n_coalitions <= _MOST_WEIGHTS
+
+
 def _train(
     problem: Problem,
     test: TestSet,
@@ -394,22 +424,20 @@ def _train(
     members: Sequence[int],
     engine: Engine,
     should_stop: Callable[[], bool] | None,
-) -> Coalition | None:
+    models: Mapping[int, StartingPoint] | None,
+) -> tuple[Coalition, StartingPoint] | None:
     """Train one coalition; None where it was stopped."""
-    result = solve(_restricted(problem, members), options, should_stop=should_stop)
+    restricted, rows = _restricted(problem, test, members)
+    start = None if models is None else _start(restricted, members, models)
+    result = solve(restricted, options, should_stop=should_stop, start=start)
     if result.status is Status.INTERRUPTED:
         return None
     if result.status is Status.DIVERGED:
-        names = ", ".join(problem.names[m] for m in members)
-        raise DivergenceError(f"worth: {names}: {result.message}")
-    blocks = [test.blocks[m] for m in members]
+        raise DivergenceError(f"worth: {', '.join(restricted.names)}: {result.message}")
     with engine.limited():
-        z = _scores(problem, test, blocks, result.weights if members else [], result.intercept, engine)
-    from fastadmm.metrics import evaluation_metrics
-
-    loss = problem.loss
-    every = evaluation_metrics(loss, test.y, z, test.weight)
-    return Coalition(
+        z = predictor(rows, result.weights, result.intercept, problem.loss, engine)
+    every = evaluation_metrics(problem.loss, test.y, z, test.weight)
+    coalition = Coalition(
         tuple(members),
         {name: every[name] for name in HIGHER_IS_BETTER if name in every},
         result.objective,
@@ -417,40 +445,33 @@ def _train(
         len(result.history),
         str(result.status),
     )
+    return coalition, StartingPoint(result.weights, result.intercept)
 
 
-def _restricted(problem: Problem, members: Sequence[int]) -> Problem:
-    """The problem of some of the parties; that of nobody has one column of zeros."""
-    if not members:
-        zeros = DenseBlock(np.zeros((problem.n_samples, 1)))
-        alone = replace(problem, blocks=[zeros], names=["nobody"], test=None)
-        return replace(alone, regularizers=[problem.regularizers[0].of_party(0, 1, "nobody")])
-    return replace(
-        problem,
-        blocks=[problem.blocks[m] for m in members],
-        names=[problem.names[m] for m in members],
-        regularizers=[problem.party_regularizers[m] for m in members],
-        test=None,
-    )
+def _start(
+    problem: Problem, members: Sequence[int], models: Mapping[int, StartingPoint]
+) -> StartingPoint | None:
+    """The model of the coalition without its last member, with weights of zero for that one.
+
+    Always the same part of the same coalition, so that where a call was interrupted changes no bit.
+    """
+    known = models.get(sum(1 << m for m in members[:-1])) if len(members) > 1 else None
+    if known is None:
+        return None
+    d, classes = problem.blocks[-1].shape[1], problem.n_outputs
+    added = np.zeros((d, classes) if problem.loss.vector else d)
+    return StartingPoint([*known.weights, added], known.intercept)
 
 
-def _scores(
-    problem: Problem,
-    test: TestSet,
-    blocks: Sequence[Any],
-    weights: Sequence[Array],
-    intercept: Any,
-    engine: Engine,
-) -> Array:
-    """Linear predictor on the test set, of shape (N,) or (N, C)."""
-    if problem.loss.vector:
-        z = np.zeros((len(test.y), problem.n_outputs)) + intercept
-        if test.offset.ndim == 2:
-            z += test.offset
-        for block, x in zip(blocks, weights):
-            z += block.matrix_product(np.ascontiguousarray(x.T), engine).T
-        return z
-    z = test.offset + intercept
-    for block, x in zip(blocks, weights):
-        z = z + block.product(x, engine)
-    return z
+def _restricted(problem: Problem, test: TestSet, members: Sequence[int]) -> tuple[Problem, TestSet]:
+    """Problem and test rows of some of the parties; those of nobody have one column of zeros."""
+    if members:
+        blocks, rows = [problem.blocks[m] for m in members], [test.blocks[m] for m in members]
+        names = [problem.names[m] for m in members]
+        penalties = [problem.party_regularizers[m] for m in members]
+    else:
+        blocks = [DenseBlock(np.zeros((problem.n_samples, 1)))]
+        rows = [DenseBlock(np.zeros((len(test.y), 1)))]
+        names, penalties = ["nobody"], [problem.party_regularizers[0].of_party(0, 1, "nobody")]
+    restricted = replace(problem, blocks=blocks, names=names, regularizers=penalties, test=None)
+    return restricted, replace(test, blocks=rows)

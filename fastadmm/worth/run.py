@@ -5,19 +5,23 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
+import zipfile
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
+import numpy as np
+
 from fastadmm.errors import ConfigError, FormatError, InputError
 from fastadmm.problem import Problem
 from fastadmm.runs.config import RunConfig, make_config, read_config, solver_options
 from fastadmm.runs.lock import run_lock
-from fastadmm.runs.train import load_problem, provenance_of, stop_on_signal
+from fastadmm.runs.train import finished_result, load_problem, provenance_of, stop_on_signal
 from fastadmm.store.atomic import atomic_file, shown, storage_errors
 from fastadmm.store.partition import open_partition
-from fastadmm.worth.coalitions import Coalition, Worth, measure_worth
+from fastadmm.warm_start import StartingPoint
+from fastadmm.worth.coalitions import Coalition, Worth, measure_worth, weights_fit
 
 __all__ = ["PARTIAL", "WORTH", "WorthDisplay", "read_worth", "worth_of_run"]
 
@@ -43,6 +47,7 @@ _DECISIVE = (
     "stationarity",
     "rounds",
     "history",
+    "class_weight",
 )
 
 
@@ -115,6 +120,8 @@ def worth_of_run(
             f"{shown(run)}: a private run: every coalition's model would be one more release of the same "
             "data, and multiply the budget; the worth of private data is not measured"
         )
+    # Coalitions train on all rows, to their gap: without early stopping, at the λ that the run ended with.
+    config = replace(config, lambda_=_lambda(run, config), path=False, validation=None, warm_start=None)
     if test is not None:
         config = replace(config, test=str(test))
     if config.test is None:
@@ -127,6 +134,7 @@ def worth_of_run(
     arguments: dict[str, Any] = {"metric": metric, "label_party": label, "exact": exact, "pooled": pooled}
     with run_lock(run), stop_on_signal() as should_stop:
         known = _known(run, fingerprint, display)
+        arguments["known_models"] = _known_models(run, known)
         worth = _measure(run, config, problem, fingerprint, known, should_stop, arguments, display)
         if worth is None:
             return None
@@ -154,7 +162,11 @@ def _measure(
     if known and display is not None:
         display.note(f"{len(known)} coalitions are done already")
 
-    def monitor(coalition: Coalition, done: int, total: int) -> None:
+    def monitor(coalition: Coalition, model: StartingPoint, done: int, total: int) -> None:
+        if problem.convex and weights_fit(problem, total):
+            with atomic_file(partial / f"{coalition.mask}.npz") as temporary, open(temporary, "wb") as file:
+                np.savez(file, *model.weights, intercept=model.intercept)
+        # Last: a coalition counts as done once this file is there.
         _write(partial / f"{coalition.mask}.json", coalition.to_json())
         if display is not None:
             display.coalition(problem.names, coalition, done, total)
@@ -193,6 +205,17 @@ def read_worth(path: Path) -> tuple[Worth, dict[str, Any]] | None:
             ) from None
 
 
+def _lambda(run: Path, config: RunConfig) -> float:
+    """The run's λ; that of a path is in its result."""
+    if not config.path:
+        return config.lambda_
+    finished = finished_result(run)
+    chosen = (finished or {}).get("lambda")
+    if not isinstance(chosen, float):
+        raise ConfigError(f"{shown(run)}: its path has not chosen a lambda yet; resume it first")
+    return chosen
+
+
 def _fingerprint(config: RunConfig, provenance: Any, run: Path) -> str:
     """Digest of everything that decides the coalitions' models and metrics."""
     data = provenance_of(open_partition(config.data))
@@ -229,6 +252,24 @@ def _known(run: Path, fingerprint: str, display: WorthDisplay | None) -> dict[in
         with storage_errors(partial):
             shutil.rmtree(partial)
     return known
+
+
+def _known_models(run: Path, known: dict[int, Coalition]) -> dict[int, StartingPoint]:
+    """Models of coalitions that an interrupted call has trained."""
+    models = {}
+    for mask, coalition in known.items():
+        path = run / PARTIAL / f"{mask}.npz"
+        if not path.exists():
+            continue  # of a finished call, or too large to keep
+        with storage_errors(path, "read"):
+            try:
+                with np.load(path, allow_pickle=False) as file:
+                    weights = [file[f"arr_{k}"] for k in range(max(1, len(coalition.members)))]
+                    intercept = file["intercept"]
+            except (ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+                raise FormatError(f"{shown(path)}: damaged; delete {shown(run / PARTIAL)}") from error
+        models[mask] = StartingPoint(weights, intercept if intercept.ndim else float(intercept))
+    return models
 
 
 def _party_number(name: str | None, names: list[str], run: Path) -> int:
