@@ -18,11 +18,9 @@ against the law before it is returned.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
-from scipy.optimize import brentq
-from scipy.special import erfcx, log_ndtr, ndtr
 
 from fastadmm.errors import ConfigError
 
@@ -75,6 +73,8 @@ def log_delta_of(mu: float, epsilon: float) -> float:
     -----
     Law: ``docs/privacy.md#t5-composition``.
     """
+    from scipy.special import log_ndtr, ndtr
+
     if mu == 0.0:
         return math.log(-math.expm1(epsilon)) if epsilon < 0.0 else -math.inf
     if math.isinf(mu) or epsilon == -math.inf:
@@ -101,6 +101,8 @@ def _log_density(x: float) -> float:
 
 
 def _mills(x: np.ndarray) -> np.ndarray:
+    from scipy.special import erfcx
+
     return math.sqrt(math.pi / 2.0) * erfcx(-x / math.sqrt(2.0))
 
 
@@ -225,7 +227,7 @@ def epsilon_of(mu: float, delta: float, pure: Sequence[float] = ()) -> float:
     high = total + mu * mu / 2.0 + mu * (math.sqrt(-2.0 * math.log(delta)) + 1.0)  # sub-Gaussian tail
     if math.isinf(high):
         return math.inf
-    root = brentq(lambda e: _log(delta_of(mu, e, pure)) - math.log(delta), 0.0, high, xtol=1e-13, rtol=1e-14)
+    root = _root(lambda e: _log(delta_of(mu, e, pure)) - math.log(delta), 0.0, high, xtol=1e-13, rtol=1e-14)
     step = _NUDGE
     while delta_of(mu, root, pure) > delta:  # towards safety
         root += step * max(root, 1.0)
@@ -279,7 +281,7 @@ def gdp_of(epsilon: float, delta: float, pure: Sequence[float] = ()) -> float:
         return 0.0  # the pure mechanisms use all that delta leaves
     while excess(high) < 0.0:
         high += 2.0
-    mu = math.exp(brentq(excess, low, high, xtol=1e-15, rtol=1e-14))
+    mu = math.exp(_root(excess, low, high, xtol=1e-15, rtol=1e-14))
     step = _NUDGE
     while delta_of(mu, epsilon, pure) > delta:
         mu *= 1.0 - step
@@ -391,7 +393,7 @@ def zcdp_delta(rho: float, epsilon: float) -> float:
         high += 2.0
     if slope(low) > 0.0:
         return 1.0
-    log_excess = brentq(slope, low, high, xtol=1e-13)
+    log_excess = _root(slope, low, high, xtol=1e-13)
     excess = math.exp(log_excess)
     alpha = 1.0 + excess
     exponent = excess * (alpha * rho - epsilon) - log_excess + alpha * (log_excess - math.log(alpha))
@@ -419,7 +421,7 @@ def zcdp_epsilon(rho: float, delta: float) -> float:
     high = rho + 2.0 * math.sqrt(-rho * math.log(delta))  # Bun, Steinke 2016: always enough
     if zcdp_delta(rho, high) > delta:
         high *= 1.0 + 1e-9
-    root = brentq(lambda e: _log(zcdp_delta(rho, e)) - math.log(delta), 0.0, high, xtol=1e-12, rtol=1e-13)
+    root = _root(lambda e: _log(zcdp_delta(rho, e)) - math.log(delta), 0.0, high, xtol=1e-12, rtol=1e-13)
     step = _NUDGE
     while zcdp_delta(rho, root) > delta:
         root += step * max(root, 1.0)
@@ -449,12 +451,20 @@ def zcdp_budget(epsilon: float, delta: float) -> float:
     low, high = -60.0, math.log(epsilon + 1.0)  # rho <= epsilon always
     if delta == 0.0 or excess(low) > 0.0:
         return 0.0
-    rho = math.exp(brentq(excess, low, high, xtol=1e-14, rtol=1e-14))
+    rho = math.exp(_root(excess, low, high, xtol=1e-14, rtol=1e-14))
     step = _NUDGE
     while zcdp_delta(rho, epsilon) > delta:
         rho *= 1.0 - step
         step *= 2.0
     return rho
+
+
+def _root(function: Callable[[float], float], low: float, high: float, **tolerances: float) -> float:
+    """Root of a function within a bracket (Brent)."""
+    # Imported here: it takes as long as the rest of a run's start, and only private runs need it.
+    from scipy.optimize import brentq
+
+    return float(brentq(function, low, high, **tolerances))
 
 
 def _log(value: float) -> float:

@@ -17,7 +17,6 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import expit
 
 from fastadmm.blocks import FeatureBlock
 from fastadmm.engine import Engine
@@ -112,6 +111,8 @@ def private_descent(
     -----
     Guarantee: ``docs/fusion.md#f1-the-local-model``.
     """
+    from scipy.special import expit
+
     n, d = block.shape
     prior = min(max(float(target.mean()), 1.0 / n), 1.0 - 1.0 / n)
     offset = math.log(prior / (1.0 - prior))

@@ -24,8 +24,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.optimize import minimize
-from scipy.special import expit, ndtr
 
 from fastadmm.blocks import FeatureBlock
 from fastadmm.engine import Engine
@@ -130,6 +128,8 @@ def fit_scores(
     -------
     FusionFit
     """
+    from scipy.special import expit
+
     design = ClassDesign(block, y, engine)
     model = _score_model(design, y, public_class, messages)
     linear = block.product(own[0], engine) + own[1]
@@ -151,6 +151,8 @@ def fit_scores(
 def _score_model(
     design: ClassDesign, y: Array, public_class: Array, messages: Sequence[FusionMessage]
 ) -> _ScoreModel:
+    from scipy.special import ndtr
+
     n, parties = len(y), len(messages)
     share = design.count / n
     noisy, projected = np.empty((n, parties)), np.empty((n, parties))
@@ -196,6 +198,7 @@ def _class_means(message: FusionMessage, noisy: Array, y: Array, public_class: A
     The moments are by public class; with randomised labels each mixes the true classes in proportions
     that the label holder knows.
     """
+
     moments = message.moments
     rows, targets, precisions = [], [], []
     for k in range(2):
@@ -237,6 +240,9 @@ def _last_fit(
     engine: Engine,
 ) -> tuple[Array, float, Array, float]:
     r"""Logistic fit over the posterior, with :math:`E\,\sigma(u) \approx \sigma(u/\sqrt{1 + \pi v/8})`."""
+    from scipy.optimize import minimize
+    from scipy.special import expit
+
     d = len(own[0])
 
     def objective(theta: Array) -> tuple[float, Array]:
