@@ -399,7 +399,7 @@ def test_run_from_the_command_line(data, tmp_path, capsys):
     assert run("inspect", out) == ExitCode.OK
     text = capsys.readouterr().out
     assert "epsilon per party" in text
-    assert "coordinator sees" in text
+    assert "seen by coordinator" in text
     assert run("inspect", out / "model") == ExitCode.OK
     assert "epsilon per party" in capsys.readouterr().out
     assert run("evaluate", out, data / "test.parts") == ExitCode.OK

@@ -94,7 +94,8 @@ def main(argv: list[str] | None = None) -> None:
         # Usage errors of click, which typer bundles or depends on, according to its version.
         if not hasattr(error, "format_message"):
             raise
-        print(f"fastadmm: error: {_one_line(error.format_message())}; see 'fastadmm --help'", file=sys.stderr)
+        text = _one_line(error.format_message()).removesuffix(".")
+        print(f"fastadmm: error: {text}; see 'fastadmm --help'", file=sys.stderr)
         sys.exit(int(ExitCode.USAGE))
     sys.exit(int(code) if isinstance(code, int) else 0)
 

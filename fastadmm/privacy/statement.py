@@ -161,7 +161,7 @@ class PrivacyStatement:
             rows.append(("other runs on these data", self.tuning))
         for party in self.parties:
             rows.append((party.name, _party_cell(party, self.delta)))
-        rows += [(f"{who} sees", what) for who, what in self.seen.items()]
+        rows += [(f"seen by {who}", what) for who, what in self.seen.items()]
         rows += [("not covered", text) for text in self.not_covered]
         return rows
 

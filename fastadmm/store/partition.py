@@ -414,7 +414,10 @@ def read_manifest(path: str | os.PathLike[str]) -> dict[str, Any]:
         if not directory.exists():
             raise StorageError(f"{shown(path)}: no such directory; make it with 'fastadmm convert'")
         if not directory.is_dir():
-            raise FormatError(f"{shown(path)}: key '/': a file; a partition is a directory with {MANIFEST}")
+            raise FormatError(
+                f"{shown(path)}: key '/': a file; a partition is a directory with {MANIFEST}: make one with "
+                "'fastadmm convert'"
+            )
         try:
             raw = (directory / MANIFEST).read_bytes()
         except FileNotFoundError:
