@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Generator, Iterator, Sequence
 from functools import cached_property
@@ -52,11 +53,14 @@ class FeatureBlock(ABC):
         Memory held.
     density : float
         Share of stored entries.
+    largest : float
+        Bound on the entries' absolute values; infinite where nobody has looked.
     """
 
     shape: tuple[int, int]
     nbytes: int
     density: float
+    largest: float = math.inf
 
     #: Vectors whose images one pass has made ahead of their use.
     _known: Sequence[tuple[Array, Array]] = ()
@@ -519,13 +523,17 @@ def as_block(matrix: Any, name: str = "block") -> FeatureBlock:
         if matrix.dtype.kind == "c":
             raise InputError(f"{name}: not a matrix of numbers: complex values")
         values = matrix.data if matrix.format in ("csr", "csc") else matrix.tocsr().data
-        if not np.isfinite(values).all():
+        largest = _largest(values)
+        if not math.isfinite(largest):
             coo = matrix.tocoo()
             k = int(np.flatnonzero(~np.isfinite(coo.data))[0])
             raise InputError(
                 f"{name}: value {coo.data[k]} in row {coo.row[k]}, column {coo.col[k]}; remove or impute it"
             )
-        block: FeatureBlock = CSRBlock(matrix)
+        sparse = CSRBlock(matrix)
+        if len(values) == len(sparse.data):  # otherwise entries were added up
+            sparse.largest = largest
+        block: FeatureBlock = sparse
     else:
         try:
             if np.iscomplexobj(matrix):
@@ -541,6 +549,13 @@ def as_block(matrix: Any, name: str = "block") -> FeatureBlock:
     return block
 
 
+def _largest(values: Array) -> float:
+    """Largest absolute value; not finite if one is not, in two quick passes without a copy."""
+    if values.size == 0:
+        return 0.0
+    return float(np.maximum(-values.min(), values.max()))  # NaN wins
+
+
 def _dense_or_compressed(array: Array, name: str) -> FeatureBlock:
     """A dense matrix as a block; compressed where most of it is zero."""
     from fastadmm.kernels.dense import dense_compress, dense_count
@@ -550,21 +565,26 @@ def _dense_or_compressed(array: Array, name: str) -> FeatureBlock:
     indptr, rows = np.zeros(n + 1, dtype=np.int64), row_ranges(n)
     large = array.nbytes > _LARGE_BYTES
     with Engine() as engine:
-        bad = engine.map(lambda r: dense_count(array, indptr[1:], *r), rows, parallel=large)
-        if any(bad):
+        found = engine.map(lambda r: dense_count(array, indptr[1:], *r), rows, parallel=large)
+        largest = float(np.max(found))  # NaN wins
+        if not math.isfinite(largest):
             i, j = (int(k) for k in np.argwhere(~np.isfinite(array))[0])
             raise InputError(f"{name}: value {array[i, j]} in row {i}, column {j}; remove or impute it")
         np.cumsum(indptr, out=indptr)
         entries = int(indptr[-1])
         if d > 2**16 or entries > MOST_FILLED * n * d:
-            return DenseBlock(array)
+            block: FeatureBlock = DenseBlock(array)
+            block.largest = largest
+            return block
         indices, data = np.empty(entries, dtype=np.uint16), np.empty(entries)
         engine.map(lambda r: dense_compress(array, indptr, indices, data, *r), rows, parallel=large)
-    return CSRBlock.of_sorted(indptr, indices, data, d)
+    block = CSRBlock.of_sorted(indptr, indices, data, d)
+    block.largest = largest
+    return block
 
 
-def check_scale(block: FeatureBlock, name: str, engine: Engine) -> Array:
-    """Column sums of squares of a block, refusing values whose squares overflow.
+def check_scale(block: FeatureBlock, name: str, engine: Engine) -> None:
+    """Refuse a block with a column whose sum of squares overflows.
 
     Parameters
     ----------
@@ -573,16 +593,13 @@ def check_scale(block: FeatureBlock, name: str, engine: Engine) -> Array:
         What the error message calls it.
     engine : Engine
 
-    Returns
-    -------
-    ndarray of shape (d,)
-        Diagonal of the Gram matrix.
-
     Raises
     ------
     InputError
-        If one is not finite; the message names the column.
+        If there is one; the message names the column.
     """
+    if block.largest < math.sqrt(np.finfo(float).max / block.shape[0]) / 2.0:
+        return
     squares = block.column_squares(engine)
     if not np.isfinite(squares).all():
         column = int(np.flatnonzero(~np.isfinite(squares))[0])
@@ -590,4 +607,3 @@ def check_scale(block: FeatureBlock, name: str, engine: Engine) -> Array:
             f"{name}: column {column} holds values so large that their squares overflow; "
             "rescale it (for example convert --standardize)"
         )
-    return squares

@@ -7,6 +7,9 @@ from fastadmm.kernels.policy import kernel
 
 __all__ = ["dense_compress", "dense_count"]
 
+#: All bits of a number but its sign.
+_NOT_SIGN = np.int64(0x7FFFFFFFFFFFFFFF)
+
 
 @kernel
 def dense_count(matrix, counts, start, stop):
@@ -22,20 +25,21 @@ def dense_count(matrix, counts, start, stop):
 
     Returns
     -------
-    int
-        How many entries of the range are NaN or infinite.
+    float
+        Largest absolute value; infinite or NaN if one of them is.
     """
-    bad = np.int64(0)
+    # Of absolute values the bits are in the same order, NaN above infinity above all numbers, and the
+    # largest of integers may be looked for in any order: that is what lets LLVM vectorise this.
+    largest = np.int64(0)
     for i in range(start, stop):
-        row = matrix[i]
+        row = matrix[i].view(np.int64)
         filled = np.int64(0)
-        finite = np.int64(0)
         for j in range(len(row)):
-            filled += np.int64(row[j] != 0.0)
-            finite += np.int64(row[j] - row[j] == 0.0)
+            size = row[j] & _NOT_SIGN
+            filled += np.int64(size != 0)
+            largest = max(largest, size)
         counts[i] = filled
-        bad += len(row) - finite
-    return bad
+    return np.int64(largest).view(np.float64)
 
 
 @kernel

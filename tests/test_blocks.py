@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse as sp
-from fastadmm.blocks import MOST_FILLED, CSRBlock, DenseBlock, as_block
+from fastadmm.blocks import MOST_FILLED, CSRBlock, DenseBlock, as_block, check_scale
 from fastadmm.engine import MAX_PIECES, ROWS_PER_PIECE, Engine, row_ranges
 from fastadmm.errors import InputError
 
@@ -61,6 +61,31 @@ def test_a_dense_matrix_of_mostly_zeros_is_compressed(shape, filled):
         np.testing.assert_array_equal(block.data, twin.data)
         assert block.shape == twin.shape
         assert block.density == twin.density
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("kind", [np.asarray, sp.csr_array], ids=["dense", "csr"])
+def test_the_largest_entry_is_known_and_no_bad_one_is_missed(kind, bad):
+    matrix = values(300, 7)
+    matrix[17, 3] = -9.5
+    assert as_block(kind(matrix)).largest == 9.5
+    for place in ((0, 0), (299, 6), (150, 2)):
+        spoiled = matrix.copy()
+        spoiled[place] = bad
+        with pytest.raises(InputError, match=f"row {place[0]}, column {place[1]}"):
+            as_block(kind(spoiled))
+    assert as_block(kind(np.zeros((3, 2)))).largest == 0.0
+
+
+@pytest.mark.parametrize("kind", [np.asarray, sp.csr_array], ids=["dense", "csr"])
+def test_columns_whose_squares_overflow_are_refused_by_number(kind):
+    matrix = values(50, 4)
+    matrix[:, 3] = 1e150
+    with Engine(1) as engine:
+        check_scale(as_block(kind(matrix)), "block", engine)
+        matrix[:, 3] = 3e153  # one square is finite, fifty are not
+        with pytest.raises(InputError, match="column 3"):
+            check_scale(as_block(kind(matrix)), "block", engine)
 
 
 def test_a_gram_matrix_by_way_of_dense_rows_is_the_same():
