@@ -553,7 +553,7 @@ def _largest(values: Array) -> float:
     """Largest absolute value; not finite if one is not, in two quick passes without a copy."""
     if values.size == 0:
         return 0.0
-    return float(np.maximum(-values.min(), values.max()))  # NaN wins
+    return float(np.maximum(-float(values.min()), float(values.max())))  # NaN wins
 
 
 def _dense_or_compressed(array: Array, name: str) -> FeatureBlock:
