@@ -52,7 +52,7 @@ def draw_forecast(forecast: Forecast, document: dict[str, Any], path: Path) -> N
         height = 0.26
         for shift, term in enumerate(_COLOURS):
             left.barh(
-                [k + (1 - shift) * height for k in range(len(bars))],
+                [k + (shift - 1) * height for k in range(len(bars))],
                 [max(getattr(gap, term), 1e-300) for _, gap in bars],
                 height=height,
                 color=_COLOURS[term],
@@ -78,6 +78,7 @@ def draw_forecast(forecast: Forecast, document: dict[str, Any], path: Path) -> N
         right.set_xlabel("rounds T (dashed: best)")
         right.legend(frameon=False, fontsize=8)
         for axes in (left, right):
+            axes.set_axisbelow(True)
             axes.grid(alpha=0.3)
             axes.spines[["top", "right"]].set_visible(False)
         with atomic_file(path) as temporary:

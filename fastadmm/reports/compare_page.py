@@ -24,6 +24,7 @@ _STATUS = {
     "converged": "certified",
     "max_rounds": "round limit",
     "time_limit": "time limit",
+    "early_stopped": "stopped early",
 }
 
 

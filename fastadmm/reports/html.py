@@ -260,6 +260,7 @@ def _badge(records: RunRecords, facts: _Facts) -> dict[str, str]:
     details = {
         "max_rounds": "by the limit on rounds",
         "time_limit": "by the time limit",
+        "early_stopped": "early: held-out rows no longer got better",
         "interrupted": "by the user; the run can be resumed",
     }
     return {"kind": "stopped", "text": "Stopped", "detail": details.get(facts.status, facts.status)}
