@@ -331,7 +331,6 @@ SUBJECTS: dict[str, Subject] = {
         Command("inspect @run"),
         Command("inspect --json @run"),
         Command("resume @run --rounds 4 -q", (), "run"),
-        Command("report @run --json", (), "run"),
         Command("report @run -o @out.html", ("out.html",)),
         Command("card @run --json"),
         Command("evaluate @run @dense.parts", (), "run"),

@@ -9,7 +9,8 @@ from pathlib import Path
 import h5py
 import numpy as np
 import pytest
-from fastadmm.errors import ExitCode, FormatError
+from fastadmm import Privacy
+from fastadmm.errors import ConfigError, ExitCode, FormatError
 from fastadmm.privacy.statement import PrivacyStatement
 
 from owners_data import write_owners
@@ -188,9 +189,17 @@ def test_owners_kappa_and_finished_run(tmp_path: Path, capsys: pytest.CaptureFix
 
 
 def test_spent_budget_beyond_floating_point() -> None:
-    from fastadmm.privacy.accounting import epsilon_of
+    from fastadmm.privacy.accounting import epsilon_of, gdp_of
 
     assert epsilon_of(1e308, 1e-5) == np.inf
+    with pytest.raises(ConfigError, match="epsilon: 1e\\+30 protects nothing"):
+        gdp_of(1e30, 1e-3)
+
+
+@pytest.mark.parametrize("key", ["epsilon", "ball", "message_clip"])
+def test_privacy_settings_beyond_floating_point(key: str) -> None:
+    with pytest.raises(ConfigError, match=f"{key}: 2e\\+300 is beyond"):
+        Privacy(**{"mode": "message", "epsilon": 1.0, key: 2e300})
 
 
 def test_statement_of_other_types() -> None:

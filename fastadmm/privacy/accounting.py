@@ -265,6 +265,8 @@ def gdp_of(epsilon: float, delta: float, pure: Sequence[float] = ()) -> float:
         raise ConfigError(f"epsilon: {epsilon!r} must not be negative")
     if math.isinf(epsilon):
         return math.inf
+    if epsilon > 1e12:
+        raise ConfigError(f"epsilon: {epsilon:g} protects nothing, and cannot be accounted; at most 1e12")
     if delta == 0.0:
         return 0.0
     if delta_of(0.0, epsilon, pure) > delta:

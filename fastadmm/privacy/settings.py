@@ -236,12 +236,18 @@ def _choice(name: str, value: Any, allowed: tuple[str, ...]) -> None:
         raise ConfigError(f"{name}: unknown choice {value!r}; choose {', '.join(allowed)}")
 
 
+#: Beyond it squares overflow, or the accountant finds no root.
+_LARGEST = 1e12
+
+
 def _number(
     name: str, value: Any, above: float = -math.inf, below: float = math.inf, infinite: bool = False
 ) -> None:
     if isinstance(value, bool) or not isinstance(value, Real):
         raise ConfigError(f"{name}: {value!r} is not a number")
     number = float(value)
+    if _LARGEST < abs(number) < math.inf:
+        raise ConfigError(f"{name}: {value!r} is beyond {_LARGEST:g}")
     good = math.isfinite(number) or (infinite and number == math.inf)
     if not (good and above < number and (number < below or (infinite and number == math.inf))):
         limits = "a finite number" if above == -math.inf else f"above {above:g}"
