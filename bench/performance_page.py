@@ -69,19 +69,20 @@ def _fits(cases: list[dict[str, Any]]) -> str:
                 f"{case['data']}, M = {case['parties']}",
                 _exponent(case["lambda"]),
                 f"{case['rounds']} rounds, {_time(ours)}",
+                _time(case["ready"]) if "ready" in case else "in the clock",
                 f"{name}, {_time(theirs)}",
                 ratio if ours <= TARGET * theirs else f"**{ratio}**",
                 f"{ours / others:.2f} ({other})" if other != name else "the same",
             ]
         )
-    header = ["data", "λ", "fastadmm", "fastest peer", "ratio", "ratio without snapml"]
+    header = ["data", "λ", "fastadmm", "blocks", "fastest peer", "ratio", "ratio without snapml"]
     met = sum(case["seconds"]["fastadmm"] <= TARGET * best_peer(case)[1] for case in cases)
     slower = sum(case["seconds"]["fastadmm"] > best_peer(case)[1] for case in cases)
     verdict = (
         f"Aimed at is a ratio of at most {TARGET:g}; it is met in {met} of {len(cases)} cases (the others "
         f"in bold), and in {slower} of them fastadmm is slower than the fastest peer."
     )
-    return _table(header, rows, right_from=6) + "\n\n" + verdict + "\n\n" + _peers(cases)
+    return _table(header, rows, right_from=7) + "\n\n" + verdict + "\n\n" + _peers(cases)
 
 
 def _peers(cases: list[dict[str, Any]]) -> str:
