@@ -25,7 +25,7 @@ def choose_scheme(
     smooth: bool = True,
     ridge: bool = True,
     convex: bool = True,
-    separable: bool = True,
+    suited: bool = True,
 ) -> tuple[str, str]:
     """Resolve ``auto``, and check that the options go with the scheme.
 
@@ -46,9 +46,9 @@ def choose_scheme(
     convex : bool
         Whether loss and regulariser are convex; extrapolation has no
         guarantee where one is not.
-    separable : bool
-        Whether the regulariser is a sum over columns and the parties are at
-        most 16: where not, ``proximal`` saves too little.
+    suited : bool
+        Whether ``proximal`` can run: one predictor per sample, and at most
+        64 parties, with more of which its small problems are no longer small.
 
     Returns
     -------
@@ -79,8 +79,8 @@ def choose_scheme(
         if given:
             return "sharing", f"{given[0]} is an option of ADMM"
         if not ridge:
-            if not separable:
-                return "sharing", "regularizer not a sum over columns, or more than 16 parties"
+            if not suited:
+                return "sharing", "more than 64 parties, or one predictor per class"
             return PROXIMAL, "regularizer or constraint beyond squared l2: fewest rounds"
         if not smooth:
             return SUBSPACE, "squared l2, and the loss's kinks can be smoothed: fewest rounds"
@@ -91,10 +91,10 @@ def choose_scheme(
         raise ConfigError(
             "scheme: 'subspace' needs regularizer l2 without a constraint; choose 'proximal' or 'auto'"
         )
-    if scheme == PROXIMAL and not separable:
+    if scheme == PROXIMAL and not suited:
         raise ConfigError(
-            "scheme: 'proximal' needs a convex loss with one predictor per sample, a regularizer that is a "
-            "sum over columns and at most 16 parties; choose 'sharing' or 'auto'"
+            "scheme: 'proximal' needs a convex problem with one predictor per sample and at most 64 parties; "
+            "choose 'sharing' or 'auto'"
         )
     if scheme in (SUBSPACE, PROXIMAL) and given:
         raise ConfigError(f"{given[0]}: scheme {scheme!r} has none; leave it out, or choose scheme 'sharing'")

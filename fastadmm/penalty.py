@@ -119,37 +119,48 @@ class PartyPenalty:
             return x - self.constraint.project(x - q - self.strength * self.regularizer.gradient(x))
         return x - self.prox(x - q, 1.0)
 
-    def on_face(self, x: Array, other: Array) -> bool:
-        r"""Whether a point lies on the closed face of another: same zeros, signs and bounds.
-
-        There :math:`\Omega` of an l1 norm is linear, and nothing leaves a bound.
+    def held(self, x: Array) -> Array:
+        r"""Which weights of a point of the set sit at a kink of :math:`\Omega` or at a bound.
 
         Parameters
         ----------
         x : ndarray of shape (d,)
-            In the set; its face is meant.
-        other : ndarray of shape (d,)
             In the set.
+
+        Returns
+        -------
+        ndarray of bool, shape (d,)
         """
         low, high = self.constraint.bounds
-        for bound in (low, high):
-            if math.isfinite(bound) and (other[x == bound] != bound).any():
-                return False
-        if self.regularizer.shares[0] == 0.0:
-            return True
-        return self.regularizer.same_piece(x, other)
+        held = (x == low) | (x == high)
+        return held | self.regularizer.at_kink(x) if self.regularizer.shares[0] > 0.0 else held
 
-    def on_common_face(self, x: Array, other: Array) -> bool:
-        r"""Whether :math:`\Omega` is linear between two points of the set: no weight changes its sign.
+    def crossings(self, x: Array, y: Array) -> tuple[Array, Array]:
+        r"""Where each weight on the way from x to y meets a kink of :math:`\Omega` or a bound.
 
         Parameters
         ----------
-        x, other : ndarray of shape (d,)
+        x : ndarray of shape (d,)
             In the set.
+        y : ndarray of shape (d,)
+            Anywhere.
+
+        Returns
+        -------
+        at : ndarray of shape (d,)
+            Place on the way, y at 1; infinite where it meets none.
+        value : ndarray of shape (d,)
+            The kink or bound that is met.
         """
-        if self.regularizer.shares[0] == 0.0 or not self.regularizer.separable:
-            return True
-        return not (x * other < 0.0).any()
+        low, high = self.constraint.bounds
+        step = y - x
+        with np.errstate(divide="ignore", invalid="ignore"):
+            up, down = (high - x) / step, (low - x) / step
+            kink = self.regularizer.passes_zero(x, y) if self.regularizer.shares[0] > 0.0 else np.inf
+        at = np.where(step > 0.0, up, np.where(step < 0.0, down, np.inf))
+        value = np.where(step > 0.0, high, low)
+        first = kink <= at
+        return np.where(first, kink, at), np.where(first, 0.0, value)
 
     def kinks_between(self, x: Array, y: Array) -> list[float]:
         r"""Places t in (0, 1] on the way x + t (y - x) that cut :math:`\Omega` into (nearly) linear pieces.
@@ -175,11 +186,7 @@ class PartyPenalty:
             room = np.where(step > 0.0, (high - x) / step, np.where(step < 0.0, (low - x) / step, np.inf))
             crossing = -x / step
         end = min(1.0, float(room.min()))
-        if math.isfinite(self.constraint.radius):
-            square, half = float(step @ step), float(x @ step)
-            left = self.constraint.radius**2 - float(x @ x)
-            if square > 0.0:
-                end = min(end, (math.sqrt(max(half * half + square * max(left, 0.0), 0.0)) - half) / square)
+        end = min(end, self.leaves_ball(x, y))
         if not end > 0.0:
             return []
         if not self.regularizer.separable:
@@ -199,6 +206,20 @@ class PartyPenalty:
                 near = np.abs(point - bound) <= 1e-12 * (np.abs(x) + np.abs(at * step) + abs(bound))
                 point[near & (step != 0.0)] = bound
         return self.constraint.project(point)
+
+    def leaves_ball(self, x: Array, y: Array) -> float:
+        """Where the line from x, in the ball, to y leaves it; y is at 1, infinite without a ball.
+
+        Parameters
+        ----------
+        x, y : ndarray of shape (d,)
+        """
+        step = y - x
+        square, half = float(step @ step), float(x @ step)
+        if math.isinf(self.constraint.radius) or square == 0.0:
+            return math.inf
+        left = max(self.constraint.radius**2 - float(x @ x), 0.0)
+        return (math.sqrt(half * half + square * left) - half) / square
 
     def largest_scale(self, q: Array) -> float:
         r"""Largest :math:`\alpha \in [0, 1]` for which :math:`h^*(\alpha q)` is finite; q of shape (d,).

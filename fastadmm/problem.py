@@ -47,7 +47,7 @@ class TestSet:
 
 
 #: More parties than this make the small problems of ``proximal`` dearer than the rounds they save.
-MOST_HULLS = 16
+MOST_PROXIMAL = 64
 
 
 @dataclass(frozen=True)
@@ -128,10 +128,9 @@ class Problem:
         return self.loss.convex and all(r.convex for r in self.party_regularizers)
 
     @property
-    def suits_hulls(self) -> bool:
+    def suits_proximal(self) -> bool:
         """Whether it is what ``proximal`` is for: convex, one predictor per sample, not too many parties."""
-        suited = self.loss.smooth or all(r.separable for r in self.party_regularizers)
-        return self.convex and suited and not self.loss.vector and self.n_parties <= MOST_HULLS
+        return self.convex and not self.loss.vector and self.n_parties <= MOST_PROXIMAL
 
     def describe_penalty(self) -> dict[str, Any]:
         """Names of regulariser and constraint, as configurations write them."""

@@ -93,14 +93,48 @@ class Regularizer(ABC):
         """
         return np.sign(v) * np.maximum(np.abs(v) - threshold, 0.0)
 
-    def same_piece(self, x: Array, other: Array) -> bool:
-        r"""Whether :math:`\Omega` is smooth on the way from x to another point, kinks at its end allowed.
+    def at_kink(self, x: Array) -> Array:
+        r"""Which weights sit where :math:`\Omega` has a kink; bool of shape (d,).
 
         Parameters
         ----------
-        x, other : ndarray of shape (d,)
+        x : ndarray of shape (d,)
         """
-        return bool((x * other > 0.0)[other != 0.0].all())
+        return x == 0.0
+
+    def passes_zero(self, x: Array, y: Array) -> Array:
+        r"""Where weights on the way from x to y pass a kink of :math:`\Omega`, y at 1; infinite where not.
+
+        Parameters
+        ----------
+        x, y : ndarray of shape (d,)
+        """
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return np.where(x * y < 0.0, x / (x - y), np.inf)
+
+    def together(self, columns: Array, n_columns: int) -> Array:
+        """The columns that are at a kink only together with given ones; both of int.
+
+        Parameters
+        ----------
+        columns : ndarray of int
+        n_columns : int
+            d, of the party.
+        """
+        return columns
+
+    def stiffness(self, x: Array) -> Array:
+        r"""Curvatures of parabolas that touch the terms of :math:`\Omega` at x, least at zero; shape (d,).
+
+        The parabola :math:`x_j^2 / (2 |a|) + |a| / 2` lies above :math:`|x_j|` and touches it at a.
+
+        Parameters
+        ----------
+        x : ndarray of shape (d,)
+            0 is returned at kinks.
+        """
+        size = np.abs(x)
+        return np.divide(1.0, size, out=np.zeros_like(size), where=size > 0.0)
 
     def bending(self, x: Array, points: Array) -> tuple[Array, Array]:
         r"""Slope and curvature of :math:`\Omega` at x between points of its face, where it is smooth.
@@ -286,8 +320,25 @@ class GroupLasso(Regularizer):
     def dual_norm(self, q: Array) -> float:
         return float((self._norms(q) / self.factors).max())
 
-    def same_piece(self, x: Array, other: Array) -> bool:
-        return not other[self._norms(x)[self._labels] == 0.0].any()
+    def at_kink(self, x: Array) -> Array:
+        return self._norms(x)[self._labels] == 0.0
+
+    def passes_zero(self, x: Array, y: Array) -> Array:
+        # A group turns around: nowhere on the way is it zero, but near its kink.
+        size = np.bincount(self._labels, x * x, minlength=len(self.factors))
+        along = np.bincount(self._labels, x * y, minlength=len(self.factors))
+        back = (along < 0.0) & (size > 0.0)
+        at = np.divide(size, size - along, out=np.full_like(size, np.inf), where=back)
+        return at[self._labels]
+
+    def together(self, columns: Array, n_columns: int) -> Array:
+        chosen = np.zeros(len(self.factors), dtype=bool)
+        chosen[self._labels[columns]] = True
+        return np.flatnonzero(chosen[self._labels])
+
+    def stiffness(self, x: Array) -> Array:
+        norms = self._norms(x)
+        return np.divide(self.factors, norms, out=np.zeros_like(norms), where=norms > 0.0)[self._labels]
 
     def bending(self, x: Array, points: Array) -> tuple[Array, Array]:
         norms = self._norms(x)

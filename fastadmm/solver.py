@@ -118,12 +118,12 @@ class SolverOptions:
         self.resolved_scheme()
 
     def resolved_scheme(
-        self, smooth: bool = True, ridge: bool = True, convex: bool = True, separable: bool = True
+        self, smooth: bool = True, ridge: bool = True, convex: bool = True, suited: bool = True
     ) -> tuple[str, str]:
         """Name of the scheme that will run for a loss that is ``smooth`` or not, and why.
 
         ``ridge`` says whether regulariser and set are squared l2 and all
-        space, ``convex`` whether it and the loss are, ``separable`` whether
+        space, ``convex`` whether it and the loss are, ``suited`` whether
         ``proximal`` suits it. See :func:`fastadmm.choice.choose_scheme`.
         """
         return choose_scheme(
@@ -134,7 +134,7 @@ class SolverOptions:
             smooth,
             ridge,
             convex,
-            separable,
+            suited,
         )
 
 
@@ -467,12 +467,10 @@ class Solver:
 
 def _make_method(problem: Problem, options: SolverOptions, engine: Engine) -> Method:
     name, _ = options.resolved_scheme(
-        problem.loss.smooth, problem.is_ridge, problem.convex, problem.suits_hulls
+        problem.loss.smooth, problem.is_ridge, problem.convex, problem.suits_proximal
     )
     if name == PROXIMAL:
-        return ProximalMethod(
-            problem, engine, lambda: _make_admm(problem, options, engine, get_scheme("sharing"))
-        )
+        return ProximalMethod(problem, engine, options.history)
     if name == SUBSPACE and not problem.convex:
         return DescentSubspaceMethod(problem, engine, options.history)
     if name == SUBSPACE:

@@ -14,12 +14,13 @@ from typing import Any
 import cvxpy as cp
 import numpy as np
 import pytest
+import scipy.special
 from fastadmm.constraints import get_constraint
 from fastadmm.history import Status
 from fastadmm.problem import make_problem
 from fastadmm.solver import SolverOptions, solve
 
-LOSSES = ("squared", "logistic", "hinge", "quantile", "huber", "squared_hinge")
+LOSSES = ("squared", "logistic", "hinge", "quantile", "huber", "squared_hinge", "poisson")
 REGULARIZERS = ("l1", "elastic_net", "group_lasso", "l2", "none")
 CONSTRAINTS = ("all", "nonnegative", "box:-0.4,0.6", "ball:0.8")
 #: Every pair but ridge (see test_generated_problems.py), group lasso in a box and none at all.
@@ -36,8 +37,8 @@ N_FAST = 3
 #: Accuracy of objectives, relative to the larger of 1 and the objective at zero weights.
 ACCURACY = 1e-6
 
-#: Most rounds; and most problems of a batch that may take more (their certified gaps say so).
-MAX_ROUNDS, MOST_MISSED = 100, 6
+#: Most rounds, for every problem.
+MAX_ROUNDS = 60
 
 #: Rounding of an objective and of its bound, of the same scale: messages are combined.
 ROUNDING = 1e-11
@@ -84,6 +85,8 @@ class Case:
             return np.maximum(1.0 - margin, 0.0)
         if self.loss == "squared_hinge":
             return np.maximum(1.0 - margin, 0.0) ** 2
+        if self.loss == "poisson":
+            return np.exp(z) - self.y * z + scipy.special.xlogy(self.y, self.y) - self.y
         if self.loss == "quantile":
             return 0.5 * np.abs(r)
         return np.where(np.abs(r) <= 1.0, 0.5 * r**2, np.abs(r) - 0.5)
@@ -119,6 +122,9 @@ def generate(seed: int) -> Case:
         y = (z + rng.logistic(size=n) > 0).astype(float)
         if y.min() == y.max():
             y[0] = 1.0 - y[0]
+    elif loss == "poisson":
+        y = rng.poisson(np.exp(np.clip(z, -3.0, 3.0))).astype(float)
+        y[0] += 1.0  # counts of nothing but zero have no best intercept
     else:
         y = z + rng.normal(size=n)
     return Case(blocks, y, loss, 10.0 ** rng.uniform(-8, -1), regularizer, constraint, kind)
@@ -127,7 +133,7 @@ def generate(seed: int) -> Case:
 def reference(case: Case) -> tuple[float, bool]:
     """Objective at the feasible weights of an interior-point solver, and whether they are optimal.
 
-    It is exact where it has quadratic and linear cones only: not for the logistic loss.
+    It is exact where it has quadratic and linear cones only: not for the logistic and the Poisson loss.
     """
     X, y = np.hstack(case.blocks), case.y
     n, d = X.shape
@@ -142,6 +148,7 @@ def reference(case: Case) -> tuple[float, bool]:
         "logistic": lambda: cp.sum(cp.logistic(cp.multiply(-signs, z))),
         "hinge": lambda: cp.sum(cp.pos(1 - cp.multiply(signs, z))),
         "squared_hinge": lambda: cp.sum_squares(cp.pos(1 - cp.multiply(signs, z))),
+        "poisson": lambda: cp.sum(cp.exp(z) - cp.multiply(y, z)),
         "quantile": lambda: 0.5 * cp.norm1(z - y),
         "huber": lambda: 0.5 * cp.sum(cp.huber(z - y)),
     }
@@ -166,7 +173,7 @@ def reference(case: Case) -> tuple[float, bool]:
     found = v.value / size
     for a, b in parts:
         found[a:b] = get_constraint(case.constraint).project(found[a:b])
-    return case.value(found), problem.status == "optimal" and case.loss != "logistic"
+    return case.value(found), problem.status == "optimal" and case.loss not in ("logistic", "poisson")
 
 
 @pytest.mark.parametrize(
@@ -177,7 +184,6 @@ def reference(case: Case) -> tuple[float, bool]:
     ],
 )
 def test_the_default_never_diverges_and_is_right(batch: int) -> None:
-    missed = []
     for seed in range(batch * PER_TEST, (batch + 1) * PER_TEST):
         case = generate(seed)
         problem = make_problem(
@@ -193,18 +199,17 @@ def test_the_default_never_diverges_and_is_right(batch: int) -> None:
         best, optimal = reference(case)
         scale = max(1.0, case.value(np.zeros(problem_width(case))))
         assert result.status is not Status.DIVERGED, (seed, case)
-        if result.objective > best + ACCURACY * scale:
-            missed.append(seed)
-            assert result.status is Status.MAX_ROUNDS, (seed, case)
+        assert result.objective <= best + ACCURACY * scale, (seed, case)
+        # Without a regulariser weights may grow for ever; their messages are rounded relative to the largest.
+        terms = sum(float(np.abs(D * x).max(initial=0.0)) for D, x in zip(case.blocks, result.weights))
         assert result.objective == pytest.approx(
-            case.value(np.concatenate(result.weights)), rel=ROUNDING, abs=ROUNDING * scale
+            case.value(np.concatenate(result.weights)), rel=ROUNDING, abs=ROUNDING * (scale + terms)
         )
         if optimal:
             assert result.objective >= best - ACCURACY * scale, (seed, case)
         for record in result.history:
             # The reference is feasible: no valid bound lies above it.
             assert record.objective - record.gap_absolute <= best + ROUNDING * scale, (seed, case)
-    assert len(missed) <= MOST_MISSED, missed
 
 
 def problem_width(case: Case) -> int:

@@ -24,7 +24,7 @@ from fastadmm.coordinator.weights_program import solve_weights_program
 from fastadmm.engine import Engine, row_ranges
 from fastadmm.problem import Problem
 
-__all__ = ["HullModel", "HullPoint", "minimise_over_hull"]
+__all__ = ["HullModel", "HullPoint", "minimise_over_hull", "newton_system"]
 
 Array = np.ndarray
 
@@ -123,7 +123,7 @@ def minimise_over_hull(
     current = value(total, c, b)
     for _ in range(_MAX_STEPS):
         loss.curvature(problem.offset + b + total, y, weight, curvature, engine)
-        slope, hessian = _system(model.messages, base, gradient, curvature, extra, engine)
+        slope, hessian = newton_system(model.messages, base, gradient, curvature, extra, engine)
         own = model.linear + model.square @ c
         slope[:k] += own - own[base]
         hessian[:k, :k] += _differences(model.square, base)
@@ -222,15 +222,33 @@ def _move(messages: Array, base: Array, step: Array, engine: Engine) -> Array:
     return np.concatenate(engine.map(piece, row_ranges(messages.shape[1])))
 
 
-def _system(
-    messages: Array, base: Array, gradient: Array, curvature: Array, extra: int, engine: Engine
+def newton_system(
+    messages: Array, base: Array | None, gradient: Array, curvature: Array, extra: int, engine: Engine
 ) -> tuple[Array, Array]:
-    """Gradient and Hessian of the loss in the coefficients (and, last, the intercept)."""
+    """Gradient and Hessian of the loss in the coefficients of messages (and, last, the intercept).
+
+    Parameters
+    ----------
+    messages : ndarray of shape (K, N)
+    base : ndarray of int, shape (K,), or None
+        Messages that are taken from them first.
+    gradient, curvature : ndarray of shape (N,)
+        Of the loss.
+    extra : int
+        1 with an intercept, else 0.
+    engine : Engine
+
+    Returns
+    -------
+    slope : ndarray of shape (K + extra,)
+    hessian : ndarray of shape (K + extra, K + extra)
+    """
     k = len(messages)
 
     def piece(rows: tuple[int, int]) -> tuple[Array, Array]:
         part, g, h = (a[..., rows[0] : rows[1]] for a in (messages, gradient, curvature))
-        part = part - part[base]
+        if base is not None:
+            part = part - part[base]
         slope, hessian = np.empty(k + extra), np.empty((k + extra, k + extra))
         weighted = part * h
         slope[:k], hessian[:k, :k] = part @ g, weighted @ part.T

@@ -20,7 +20,7 @@ import numpy as np
 
 from fastadmm.coordinator.certificate import sums_to_zero
 from fastadmm.engine import Engine
-from fastadmm.hull_party import DualShare
+from fastadmm.face_party import DualShare
 from fastadmm.party import Party
 from fastadmm.problem import Problem
 

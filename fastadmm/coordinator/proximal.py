@@ -1,20 +1,21 @@
 r"""Proximal Newton sharing: few rounds for regularisers with kinks and for sets.
 
-Each round the coordinator proposes a model y, a combination of the points that
-the parties have answered with so far, and sends the loss gradient there. Every
-party solves its block's proximal Newton problem and answers with the message
-of its solution, a new point, and with scalars. Two small problems follow at
-the coordinator:
+Each round the coordinator proposes a model y and sends the loss gradient
+there. Every party solves its block's proximal Newton problem and answers with
+the message of what is new in its solution, one direction, and with scalars.
+Two small problems follow at the coordinator:
 
 the model
-    The best of all *convex* combinations of points: the regulariser of a
-    combination is bounded by convexity, so the objective never increases.
+    The best *convex* combination of the old model, the answers and places on
+    the ways to them: the regulariser of a combination is bounded by
+    convexity, so the objective never increases.
 the proposal
-    The same where points that lie on the face of the model (same zeros, signs
-    and bounds) may have weights of any sign: Newton's method over the face.
-    Weights that leave their orthant or box on the way are the parties'
-    to say: they report the regulariser at every kink between model and
-    proposal, so that the next round begins with an exact line search.
+    Newton's method over the *face* of the answers: all combinations of the
+    directions so far that keep the zeros and bounds of the answers, on which
+    the objective is smooth. Weights that leave their orthant or box on the
+    way are the parties' to say: they report the regulariser at the kinks
+    between model and proposal, so that the next round begins with an exact
+    line search.
 
 See ``docs/solver.md`` and ``docs/theory.md``.
 """
@@ -22,24 +23,25 @@ See ``docs/solver.md`` and ``docs/theory.md``.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import scipy.linalg
 
-from fastadmm.coordinator.admm import AdmmMethod
 from fastadmm.coordinator.certificate import PrimalValue, make_feasible, primal_value
+from fastadmm.coordinator.face_search import FaceSearch
 from fastadmm.coordinator.hull import HullModel, HullPoint, minimise_over_hull
 from fastadmm.coordinator.method import Measured, Method
 from fastadmm.coordinator.penalised_bound import bound_from_shares
-from fastadmm.coordinator.points import Points
+from fastadmm.coordinator.shared_directions import SharedDirections
 from fastadmm.coordinator.way import Track, best_position
 from fastadmm.engine import Engine
-from fastadmm.hull_party import Answer, DualShare, HullParty, PointScalars
+from fastadmm.face_party import Answer, DualShare, Face, FaceParty
 from fastadmm.problem import Problem
 
-__all__ = ["ProximalCoordinator", "ProximalMethod", "points_per_party"]
+__all__ = ["ProximalCoordinator", "ProximalMethod", "most_directions"]
 
 Array = np.ndarray
 
@@ -53,27 +55,31 @@ _METRIC_DRIFT = 0.5
 _ACCURACY = 1e-3
 _LARGEST_GAP = 1e-3
 
-#: Weights of points up to this count as zero when points are forgotten, and when faces are looked at.
-_IDLE = 1e-9
-_ON_FACE = 1e-6
-
 #: A proposal that brought less than this share of what it promised is followed by a round from the model.
 _KEPT_PROMISE = 0.1
 
 _ROUNDING = 1e-12
 
-#: Rounding in messages (:attr:`Points.growth`): parties send the model's own above the first, no proposal
-#: goes beyond the second.
-_RENEWED, _MOST_GROWTH = 1e2, 1e4
+#: Share of the parabolas' stiffness in a proposal: at least, where a proposal was too long, and at most.
+_LEAST_STIFFNESS, _SOME_STIFFNESS, _MOST_STIFFNESS = 1e-4, 1e-2, 1.0
 
-#: A proposal that was good up to here only is damped; from there on the damping is relaxed.
+#: A proposal that was good up to here only is stiffened; from there on that is relaxed.
 _SHORT, _FULL = 0.5, 0.9
 
-#: Squared steps below this share of the squared weights are rounding.
-_SHORTEST = 1e-8
+#: Earlier answers that a party's part of the model may be combined from.
+_OLDER = 4
 
-#: After so many rounds in which the gap did not fall to this share, sharing goes on.
-_PATIENCE, _PROGRESS = 20, 0.9
+#: Places on the way to an answer that it may be combined from.
+_TURNS = 4
+
+#: With the most directions, so many of the oldest make room at a time.
+_LEAVING = 4
+
+#: Where the answers' faces promise less than this share of the gap, the model's face is tried too.
+_ENOUGH = 0.3
+
+#: Fewer directions than this a party cannot do with: those of model, proposal and answer, and one to spare.
+_LEAST_DIRECTIONS = 4
 
 #: The width of the smoothing follows the gap (both in the loss's unit), as in ``subspace``.
 _WIDTH_OF_GAP = 0.3
@@ -85,25 +91,27 @@ _WIDTH_AT_START = 1e-3
 _WIDTH_UNCERTIFIED = 0.7
 
 
-def points_per_party(n_parties: int) -> int:
-    """Most points a party keeps; those out of use are forgotten beyond it."""
-    return max(8, min(32, 160 // n_parties))
+def most_directions(n_parties: int) -> int:
+    """Most directions a party keeps; the oldest are merged beyond it."""
+    return max(8, min(64, 512 // n_parties))
 
 
 class ProximalCoordinator:
-    """Points, model and proposal, and the rounds between them.
+    """Directions, model and proposal, and the rounds between them.
 
     Parameters
     ----------
     problem : Problem
         With a smooth loss; may be replaced by one with another loss between rounds.
     engine : Engine
+    directions : int, optional
+        Most directions a party keeps; :func:`most_directions` by default.
 
     Attributes
     ----------
-    points : Points
+    shared : SharedDirections
     model : HullPoint
-        The current model.
+        The current model: coefficients of directions.
     proposal : HullPoint
         Where the next round's gradient is taken; the model itself in a plain round.
     primal : PrimalValue
@@ -112,39 +120,45 @@ class ProximalCoordinator:
         Certified gap, summed scaling, as far as known.
     """
 
-    def __init__(self, problem: Problem, engine: Engine) -> None:
+    def __init__(self, problem: Problem, engine: Engine, directions: int | None = None) -> None:
         self.problem, self.engine = problem, engine
-        self.points = Points(problem.n_samples)
-        self._ways: dict[int, tuple[Array, int]] = {}
+        self.limit = most_directions(problem.n_parties)
+        if directions is not None:
+            self.limit = min(self.limit, max(_LEAST_DIRECTIONS, directions))
+        self.shared = SharedDirections(problem.n_samples)
         self.model = self.proposal = HullPoint(np.empty(0), 0.0, np.zeros(problem.n_samples))
-        self.multipliers = np.zeros(problem.n_parties)
+        self.older: list[list[tuple[Array, float]]] = [[] for _ in range(problem.n_parties)]
         self.metric: Array | None = None
         self.primal: PrimalValue | None = None
         self.gap = math.inf
-        self.promised = self.length = self.damping = 0.0
+        self.promised, self.stiffness = 0.0, _LEAST_STIFFNESS
         self.n_rounds = self.n_factorisations = 0
         strength = problem.regularization
-        self.bends = not all(r.separable for r in problem.party_regularizers)
         self.shares = strength * np.array([r.shares for r in problem.party_regularizers])
+        self._norms = np.zeros(problem.n_parties)
+        self._faces: list[Face] = []
+        self.n_bad = 0
 
-    def start(self, parties: Sequence[HullParty]) -> PrimalValue:
-        """Take in the points that the parties start with, and evaluate there."""
-        for m, (message, scalars) in enumerate(self.engine.map(lambda p: p.first(), parties)):
-            self.points.add(m, message, scalars)
-        total = self.points.messages.sum(axis=0)
-        self.model = self.proposal = HullPoint(np.ones(len(parties)), 0.0, total)
+    def start(self, parties: Sequence[FaceParty]) -> PrimalValue:
+        """Take in the weights that the parties start with, and evaluate there."""
+        c = np.empty(0)
+        for m, (message, products, own) in enumerate(self.engine.map(lambda p: p.first(), parties)):
+            if message is not None:
+                self.shared.add(m, message, products)
+                c = np.append(c, own)
+        self.model = self.proposal = HullPoint(c, 0.0, c @ self.shared.messages)
         return self.evaluate()
 
-    def add_start(self, parties: Sequence[HullParty], weights: Sequence[Array]) -> None:
-        """Make given weights of every party a point, beside the one it starts with, and the model."""
-        c = np.ones(len(parties))
+    def add_start(self, parties: Sequence[FaceParty], weights: Sequence[Array]) -> None:
+        """Make given weights of every party, each of shape (d,), the model."""
+        c = self.model.coefficients
         for m, (party, x) in enumerate(zip(parties, weights, strict=True)):
-            known = party.keep(x)
-            if known is not None:
-                self.points.add(m, *known)
-                c[m] = 0.0
-                c = np.append(c, 1.0)
-        self.model = self.proposal = HullPoint(c, self.model.intercept, c @ self.points.messages)
+            message, products, own = party.describe(x)
+            if message is not None:
+                self.shared.add(m, message, products)
+                c = np.append(c, 0.0)
+            c[self.shared.of(m)] = own
+        self.model = self.proposal = HullPoint(c, self.model.intercept, c @ self.shared.messages)
         self.evaluate()
 
     def restart(self) -> None:
@@ -164,56 +178,32 @@ class ProximalCoordinator:
         return self.primal
 
     def coefficients(self, m: int) -> Array:
-        """Coefficients of party m's points in the model."""
-        return self.model.coefficients[self.points.owner == m]
+        """Coefficients of party m's directions in the model."""
+        return self.model.coefficients[self.shared.owner == m]
 
-    def _hull(self, beyond: bool) -> HullModel:
-        """What the small problems minimise besides the loss; ``beyond`` the hull for the proposal."""
-        points, c = self.points, self.model.coefficients
-        first, second = self.shares[points.owner].T
-        linear, lower, curvature = first * points.norms, np.zeros(len(points)), second
-        if beyond:
-            # A sphere is as curved as its multiplier says.
-            sphere = self.multipliers[points.owner]
-            linear = linear - self.damping * (points.products @ c)
-            curvature = curvature + sphere + self.damping
-            lower[points.bent if self.bends else self._on_one_face(c)] = -math.inf
-        square = curvature[:, None] * points.products
-        if beyond and self.bends:
-            bent = points.bent
-            linear[bent] += first[bent] * (points.slopes - points.norms)[bent]
-            square += first[:, None] * np.where(np.outer(bent, bent), points.curvatures, 0.0)
-        return HullModel(points.messages, linear, square, lower, points.owner)
+    def _square(self, c: Array, m: int, other: Array | None = None) -> float:
+        """Inner product of party m's weights at coefficients of shape (K,)."""
+        mine = self.shared.of(m)
+        end = c if other is None else other
+        return float(c[mine] @ self.shared.products[np.ix_(mine, mine)] @ end[mine])
 
-    def _on_one_face(self, c: Array) -> Array:
-        """Points of each party on one common face, that of the model where its points have one.
+    def _value(self, point: HullPoint) -> float:
+        """The objective at the model, whose norms are known."""
+        first, second = self.shares.T
+        squares = [self._square(point.coefficients, m) for m in range(self.problem.n_parties)]
+        return self._loss(point) + float(first @ self._norms) + 0.5 * float(second @ squares)
 
-        Between points of several faces the norm is below what is linear in the weights, and weights
-        of any sign would promise what no party can keep: the points with the largest weights decide.
-        """
-        points = self.points
-        found = np.zeros(len(points), dtype=bool)
-        for m in range(self.problem.n_parties):
-            mine = points.of(m)
-            chosen: list[int] = []
-            for k in mine[np.argsort(-c[mine], kind="stable")]:
-                if c[k] > _ON_FACE and points.together[k, chosen].all():
-                    chosen.append(int(k))
-            found[points.faces[chosen].any(axis=0)] = True
-        return found
-
-    def _value(self, point: HullPoint, hull: HullModel) -> float:
+    def _loss(self, point: HullPoint) -> float:
         problem = self.problem
         z = problem.offset + point.intercept + point.total
-        loss = problem.loss.evaluate(z, problem.y, problem.weight, np.empty_like(z), self.engine)
-        return loss + hull.penalty(point.coefficients)
+        return problem.loss.evaluate(z, problem.y, problem.weight, np.empty_like(z), self.engine)
 
-    def round(self, parties: Sequence[HullParty]) -> list[DualShare]:
+    def round(self, parties: Sequence[FaceParty]) -> list[DualShare]:
         """One exchange with every party, then the new model and the next proposal.
 
         Parameters
         ----------
-        parties : sequence of HullParty
+        parties : sequence of FaceParty
             In the problem's order.
 
         Returns
@@ -226,197 +216,164 @@ class ProximalCoordinator:
             metric = self.metric
             self.engine.map(lambda party: party.set_metric(metric), parties)  # type: ignore[arg-type]
         self.n_rounds += 1
-        old, proposal = self.model, self.proposal
+        plain = self.proposal is self.model
         ends = [
-            (old.coefficients[mine], proposal.coefficients[mine])
-            for mine in (self.points.of(m) for m in range(len(parties)))
+            (self.model.coefficients[mine], self.proposal.coefficients[mine])
+            for mine in (self.shared.of(m) for m in range(len(parties)))
         ]
-        growth = [self._growth(old.coefficients, m) for m in range(len(parties))]
         answers = self.engine.map(
-            lambda m: parties[m].respond(
-                primal.gradient, *ends[m], proposal is not old, growth[m] > _RENEWED
-            ),
-            range(len(parties)),
+            lambda m: parties[m].respond(primal.gradient, *ends[m], not plain), range(len(parties))
         )
-        before = self._value(old, self._hull(False))
-        c = old.coefficients
         for m, answer in enumerate(answers):
-            self.multipliers[m] = answer.multiplier
-            if answer.settled is not None:
-                mine = self.points.of(m)
-                if answer.exact is not None:
-                    self.points.add(m, answer.exact, answer.settled)
-                else:
-                    message = ends[m][0] @ self.points.messages[mine]
-                    self.points.add(m, message, answer.settled, growth[m])
-                c[mine] = 0.0
-                c = np.append(c, 1.0)
-        c, self._ways = self._padded(c), {}
-        for m, answer in enumerate(answers):
-            if answer.message is not None and answer.scalars is not None:
-                self.points.add(m, answer.message, answer.scalars)
-                if answer.turns:
-                    self._ways[m] = (c[self.points.of(m)[:-1]], len(self.points) - 1)
-            if answer.bend is not None:
-                self.points.bend(m, answer.bend)
-        c = self._padded(c)
-        renewed = any(answer.exact is not None for answer in answers)
-        self.model = HullPoint(c, old.intercept, c @ self.points.messages if renewed else old.total)
+            if answer.message is not None:
+                self.shared.add(m, answer.message, answer.products)
+        self.model.coefficients = self._padded(self.model.coefficients)
+        self.proposal.coefficients = self._padded(self.proposal.coefficients)
+        self._norms = np.array([answer.norms[0] for answer in answers])
+        self._faces = [answer.face for answer in answers]
+        before = self._value(self.model)
         tolerance = _ACCURACY * min(self.gap, _LARGEST_GAP * abs(before))
-        if proposal is not old:
-            self._add_best_on_the_way(parties, answers, ends, proposal, tolerance)
-        self._add_turns(parties, answers)
-        hull = self._hull(False)
-        self.model = minimise_over_hull(self.problem, hull, self.model, tolerance, self.engine)
-        gained = before - self._value(self.model, hull)
-        self._compress(parties)
+        best = math.nan if plain else self._best_on_the_way(answers, tolerance)
+        self.model = self._best_of_hull(answers, best, tolerance)
+        self._norms = np.array(
+            self.engine.map(lambda m: parties[m].norm(self.coefficients(m)), range(len(parties)))
+        )
+        gained = before - self._value(self.model)
         # Promises lost in the value's rounding are kept as far as anyone can tell.
         counts = self.promised > _ROUNDING * abs(before)
-        self.propose(plain=counts and gained < _KEPT_PROMISE * self.promised)
+        bad = counts and gained < _KEPT_PROMISE * self.promised
+        self.n_bad = self.n_bad + 1 if bad else 0
         return [answer.dual for answer in answers]
 
-    def _growth(self, coefficients: Array, m: int) -> float:
-        """Rounding in party m's message at coefficients of shape (K,), see :attr:`Points.growth`."""
-        mine = self.points.of(m)
-        mine = mine[mine < len(coefficients)]
-        return float(np.abs(coefficients[mine]) @ self.points.growth[mine])
-
-    def _within_growth(self, found: HullPoint) -> HullPoint:
-        """As far on the way from the model as rounding in the messages allows."""
-        c, step = self.model.coefficients, found.coefficients - self.model.coefficients
-        length = 1.0
-        for m in range(self.problem.n_parties):
-            start, more = self._growth(c, m), self._growth(step, m)
-            if start + more > _MOST_GROWTH:
-                length = min(length, max(_MOST_GROWTH - start, 0.0) / more)
-        if length == 1.0:
-            return found
-        rise = found.intercept - self.model.intercept
-        total = self.model.total + length * (found.total - self.model.total)
-        return HullPoint(c + length * step, self.model.intercept + length * rise, total)
-
     def _padded(self, coefficients: Array) -> Array:
-        return np.append(coefficients, np.zeros(len(self.points) - len(coefficients)))
+        return np.append(coefficients, np.zeros(len(self.shared) - len(coefficients)))
 
-    def propose(self, plain: bool = False) -> None:
-        """Choose where the next gradient is taken, and evaluate there; the model itself if ``plain``."""
-        self.proposal, self.promised, self.length = self.model, 0.0, 0.0
-        if not plain:
-            hull = self._hull(True)
-            start = self._value(self.model, hull)
-            tolerance = _ACCURACY * min(
-                self.gap, _LARGEST_GAP * abs(self._value(self.model, self._hull(False)))
-            )
-            found = minimise_over_hull(self.problem, hull, self.model, tolerance, self.engine)
-            found = self._within_growth(found)
-            step = found.coefficients - self.model.coefficients
-            length = float(step @ self.points.products @ step)
-            if length > 0.0:
-                self.proposal = found
-                self.promised, self.length = start - self._value(found, hull), length
-        if self.proposal is self.model:
-            self.damping *= 0.1
-        self.evaluate()
-
-    def _add_best_on_the_way(
-        self,
-        parties: Sequence[HullParty],
-        answers: Sequence[Answer],
-        ends: Sequence[tuple[Array, Array]],
-        proposal: HullPoint,
-        tolerance: float,
-    ) -> None:
-        """Line search towards the proposal; the kinks on both sides of the best place become points."""
-        points, tracks = self.points, []
+    def _best_on_the_way(self, answers: Sequence[Answer], tolerance: float) -> float:
+        """Line search towards the proposal; how far was right says how stiff the next one is to be."""
+        x, y = self.model.coefficients, self.proposal.coefficients
+        step = y - x
+        tracks = []
         for m, answer in enumerate(answers):
-            x, y = ends[m]
-            mine = points.of(m)
-            known = mine[: len(x)]
-            gram = points.products[np.ix_(known, known)]
-            step = y - x
-            norm = float(points.norms[mine] @ self.model.coefficients[mine])
-            positions = np.array([0.0] + [p.at for p in answer.line])
-            norms = np.array([norm] + [p.norm for p in answer.line])
-            square = (float(x @ gram @ x), 2.0 * float(x @ gram @ step), float(step @ gram @ step))
-            tracks.append(Track(positions, norms, square, *self.shares[m]))
-        best = best_position(self.problem, self.model, proposal, tracks, self.engine)
+            if answer.line is None:
+                raise RuntimeError("a party has not said how its regulariser goes to the proposal")
+            square = (self._square(x, m), 2.0 * self._square(x, m, step), self._square(step, m))
+            tracks.append(Track(answer.line.places, answer.line.norms, square, *self.shares[m]))
+        best = best_position(self.problem, self.model, self.proposal, tracks, self.engine)
         if best < _SHORT and self.promised > tolerance:
-            # With this damping the way would have ended at about twice the best place.
-            c = self._padded(proposal.coefficients)
-            length = max(self.length, _SHORTEST * float(c @ self.points.products @ c))
-            needed = self.promised / (2.0 * max(best, 1e-4) * length)
-            self.damping = max(self.damping, needed)
-        else:
-            self.damping *= 0.1 if best > _FULL or best < _SHORT else 1.0
+            self.stiffness = min(max(_SOME_STIFFNESS, 10.0 * self.stiffness), _MOST_STIFFNESS)
+        elif best > _FULL or best < _SHORT:
+            self.stiffness = max(0.1 * self.stiffness, _LEAST_STIFFNESS)
+        return best
+
+    def _best_of_hull(self, answers: Sequence[Answer], best: float, tolerance: float) -> HullPoint:
+        """The best model between the old one, the answers, and places whose norms are known."""
+        shared, x, y = self.shared, self.model.coefficients, self.proposal.coefficients
+        found: list[tuple[int, Array, float]] = []
         for m, answer in enumerate(answers):
-            x, y = ends[m]
-            after = int(np.searchsorted(tracks[m].positions, best))
-            for i in sorted({after - 1, min(after, len(answer.line))} - {-1, 0}):
-                place = answer.line[i - 1]
-                mine = points.of(m)
-                c = np.zeros(len(mine))
-                c[: len(x)] = x + place.at * (y - x)
-                row = points.products[np.ix_(mine, mine)] @ c
-                unknown = np.zeros(len(mine) - len(place.extends), dtype=bool)
-                scalars = PointScalars(
-                    place.norm,
-                    np.append(row, c @ row),
-                    np.append(place.extends, unknown),
-                    np.append(place.extended, unknown),
-                    np.append(place.together, unknown),
-                )
-                parties[m].keep_line(place.at)
-                points.add(m, c @ points.messages[mine], scalars, float(np.abs(c) @ points.growth[mine]))
-                points.bend_last(c)
-        self.model.coefficients = self._padded(self.model.coefficients)
+            mine = shared.of(m)
+            own, goal = x[mine], answer.coefficients
+            points = [(own, float(self._norms[m])), (goal, answer.norms[1])]
+            places = answer.turns.places
+            for i in sorted(set(np.linspace(0, len(places) - 1, _TURNS + 2).round().astype(int)[1:-1])):
+                if 0.0 < places[i] < 1.0:
+                    points.append((own + places[i] * (goal - own), float(answer.turns.norms[i])))
+            if answer.line is not None:
+                at, after = answer.line.places, int(np.searchsorted(answer.line.places, best))
+                for i in sorted({after - 1, min(after, len(at) - 1)} - {-1, 0}):
+                    points.append((own + at[i] * (y[mine] - own), float(answer.line.norms[i])))
+                reached = float(np.interp(best, at, answer.line.norms))
+                points.insert(1, (own + best * (y[mine] - own), reached))
+            older = [(np.append(c, np.zeros(len(mine) - len(c))), norm) for c, norm in self.older[m]]
+            found += [(m, c, norm) for c, norm in points + older]
+            self.older[m] = [*older, (goal, answer.norms[1])][-_OLDER:]
+        owner = np.array([m for m, _, _ in found])
+        messages = np.empty((len(found), self.problem.n_samples))
+        square = np.zeros((len(found), len(found)))
+        rows = np.zeros((len(found), len(shared)))
+        for m in range(len(answers)):
+            mine, these = shared.of(m), np.flatnonzero(owner == m)
+            own = np.array([found[i][1] for i in these])
+            rows[np.ix_(these, mine)] = own
+            messages[these] = own @ shared.messages[mine]
+            products = own @ shared.products[np.ix_(mine, mine)] @ own.T
+            square[np.ix_(these, these)] = self.shares[m, 1] * products
+        linear = self.shares[owner, 0] * np.array([norm for _, _, norm in found])
+        hull = HullModel(messages, linear, square, np.zeros(len(found)), owner)
+        # Start where the line search ended.
+        first = np.append(True, owner[1:] != owner[:-1]) * 1.0
+        intercept = self.model.intercept
+        if best > 0.0:
+            first = np.append(False, first[:-1])
+            intercept += best * (self.proposal.intercept - intercept)
+        start = HullPoint(first, intercept, first @ messages)
+        point = minimise_over_hull(self.problem, hull, start, tolerance, self.engine)
+        c = point.coefficients @ rows
+        return HullPoint(c, point.intercept, c @ shared.messages)
 
-    def _add_turns(self, parties: Sequence[HullParty], answers: Sequence[Answer]) -> None:
-        """Points on the ways from the old model to the answers, from scalars alone."""
-        points = self.points
-        for m, (start, end) in self._ways.items():
-            for place in answers[m].turns:
-                mine = points.of(m)
-                c = np.zeros(len(mine))
-                c[np.searchsorted(mine, end)] = place.at
-                c[: len(start)] += (1.0 - place.at) * start
-                row = points.products[np.ix_(mine, mine)] @ c
-                unknown = np.zeros(len(mine) - len(place.extends), dtype=bool)
-                scalars = PointScalars(
-                    place.norm,
-                    np.append(row, c @ row),
-                    *(np.append(a, unknown) for a in (place.extends, place.extended, place.together)),
-                )
-                parties[m].keep_turn(place.at)
-                points.add(m, c @ points.messages[mine], scalars, float(np.abs(c) @ points.growth[mine]))
-                points.bend_last(c)
-        self.model.coefficients = self._padded(self.model.coefficients)
+    def propose(self, parties: Sequence[FaceParty]) -> None:
+        """Choose where the next gradient is taken, and evaluate there.
 
-    def _compress(self, parties: Sequence[HullParty]) -> None:
-        """Forget idle points beyond the limit, those off the model's face and old ones first."""
-        limit = points_per_party(len(parties))
+        From the answers' faces; from the model's, where that promises more or the last proposal was bad;
+        from the model itself where both promise nothing or were bad in turn.
+
+        Parameters
+        ----------
+        parties : sequence of FaceParty
+            In the problem's order; they hold weights at kinks and bounds that a proposal meets.
+        """
+        self.proposal, self.promised = self.model, 0.0
+        found = None
+        if self.n_bad == 0:
+            found = self._search(parties, self._faces).follow()
+        if self.n_bad < 2 and (found is None or not found.exact or found.promised < _ENOUGH * self.gap):
+            faces = self.engine.map(lambda m: parties[m].face_at(self.coefficients(m)), range(len(parties)))
+            other = self._search(parties, faces).descend()
+            if other is not None and (found is None or not found.exact or other.promised > found.promised):
+                found = other
+        if found is not None:
+            self.proposal, self.promised = found.point, found.promised
+        else:
+            self.n_bad = 0
+        self.evaluate()
+        self._compress(parties)
+
+    def _search(self, parties: Sequence[FaceParty], faces: Sequence[Face]) -> FaceSearch:
+        value = self._value(self.model)
+        tolerance = _ACCURACY * min(self.gap, _LARGEST_GAP * abs(value))
+        return FaceSearch(
+            self.problem,
+            self.shared,
+            parties,
+            faces,
+            self.shares,
+            self.model,
+            value,
+            self.stiffness,
+            tolerance,
+            self.engine,
+        )
+
+    def _compress(self, parties: Sequence[FaceParty]) -> None:
+        """Of every party with too many, turn the oldest into what model and proposal use of them."""
         for m, party in enumerate(parties):
-            mine = self.points.of(m)
-            c = self.model.coefficients[mine]
-            excess = len(mine) - limit
-            if excess <= 0:
+            mine = self.shared.of(m)
+            if len(mine) <= self.limit:
                 continue
-            on_face = self.points.faces[np.ix_(mine[c > _IDLE], mine)].any(axis=0)
-            idle = np.flatnonzero(c <= _IDLE)
-            leaving = idle[np.argsort(on_face[idle], kind="stable")][:excess]
-            self.model.coefficients[mine[np.argmax(c)]] += c[leaving].sum()
-            party.forget(leaving)
-            self._forget(mine[leaving])
-            while len(mine := self.points.of(m)) > limit:  # every point is in use
-                pair = self.model.coefficients[mine[:2]]
-                self.points.merge(int(mine[0]), int(mine[1]), pair / pair.sum())
-                party.merge(pair / pair.sum())
-                self.model.coefficients[mine[0]] = pair.sum()
-                self._forget(mine[1:2])
-
-    def _forget(self, numbers: Array) -> None:
-        stay = self.points.forget(numbers)
-        c = self.model.coefficients[stay]
-        self.model = HullPoint(c, self.model.intercept, c @ self.points.messages)
+            oldest = mine[: min(_LEAVING, self.limit - 2) + 2]
+            plain = self.proposal is self.model
+            used = np.array([self.model.coefficients[oldest], self.proposal.coefficients[oldest]])
+            _, sizes, right = scipy.linalg.svd(used, full_matrices=False)
+            rank = int((sizes > 1e-15 * max(float(sizes[0]), 1e-300)).sum())
+            rotation = right[: max(rank, 1)]
+            party.turn(rotation)
+            turned = rotation @ used.T
+            self.shared.turn(m, rotation)
+            self.older[m] = []
+            points = [self.model] if plain else [self.model, self.proposal]
+            for point, new in zip(points, turned.T):
+                c = point.coefficients.copy()
+                c[oldest[: len(rotation)]] = new
+                point.coefficients = np.delete(c, oldest[len(rotation) :])
 
     def _metric_is_stale(self) -> bool:
         """Move the metric to the current curvature if it has drifted; True if it was moved."""
@@ -440,15 +397,15 @@ class ProximalCoordinator:
     def export(self) -> dict[str, Any]:
         """Everything a resumed run needs to go on bit for bit."""
         saved: dict[str, Any] = {
-            "points": self.points.export(),
+            "directions": self.shared.export(),
             "plain": int(self.proposal is self.model),
-            "multipliers": self.multipliers,
             "gap": self.gap,
             "promised": self.promised,
-            "length": self.length,
-            "damping": self.damping,
+            "n_bad": self.n_bad,
+            "stiffness": self.stiffness,
             "n_rounds": self.n_rounds,
             "n_factorisations": self.n_factorisations,
+            "older": {str(m): self._export_older(m) for m in range(self.problem.n_parties)},
         }
         for name, point in (("model", self.model), ("proposal", self.proposal)):
             saved[name] = {
@@ -460,9 +417,17 @@ class ProximalCoordinator:
             saved["metric"] = self.metric
         return saved
 
-    def restore(self, saved: dict[str, Any], parties: Sequence[HullParty]) -> None:
-        """Inverse of :meth:`export`, for parties that have their points back."""
-        self.points.restore(saved["points"])
+    def _export_older(self, m: int) -> dict[str, Array]:
+        k, older = len(self.coefficients(m)), self.older[m]
+        padded = [np.append(c, np.zeros(k - len(c))) for c, _ in older]
+        return {
+            "coefficients": np.array(padded).reshape(len(older), k),
+            "norms": np.array([norm for _, norm in older]),
+        }
+
+    def restore(self, saved: dict[str, Any], parties: Sequence[FaceParty]) -> None:
+        """Inverse of :meth:`export`, for parties that have their directions back."""
+        self.shared.restore(saved["directions"])
 
         def point(name: str) -> HullPoint:
             part = saved[name]
@@ -474,10 +439,13 @@ class ProximalCoordinator:
 
         self.model = point("model")
         self.proposal = self.model if int(saved["plain"]) else point("proposal")
-        self.multipliers = np.array(saved["multipliers"], dtype=np.float64)
         self.gap, self.promised = float(saved["gap"]), float(saved["promised"])
-        self.length, self.damping = float(saved["length"]), float(saved["damping"])
+        self.stiffness, self.n_bad = float(saved["stiffness"]), int(saved["n_bad"])
         self.n_rounds, self.n_factorisations = int(saved["n_rounds"]), int(saved["n_factorisations"])
+        self.older = [
+            [(np.array(c), float(norm)) for c, norm in zip(part["coefficients"], part["norms"])]
+            for part in (saved["older"][str(m)] for m in range(self.problem.n_parties))
+        ]
         if "metric" in saved:
             metric = self.metric = np.array(saved["metric"])
             self.engine.map(lambda party: party.set_metric(metric), parties)
@@ -492,24 +460,21 @@ class ProximalMethod(Method):
     problem : Problem
         A loss with kinks is smoothed, ever less: see :mod:`fastadmm.coordinator.smoothed`.
     engine : Engine
-    make_last : callable
-        Makes the ``sharing`` method that goes on from the current model
-        where rounding keeps this one from certifying it.
+    directions : int, optional
+        Most directions a party keeps, at least 4; :func:`most_directions` by default.
     """
 
     name = "proximal"
     convergent = True
 
-    def __init__(self, problem: Problem, engine: Engine, make_last: Callable[[], AdmmMethod]) -> None:
-        self.problem, self.engine, self._make_last = problem, engine, make_last
+    def __init__(self, problem: Problem, engine: Engine, directions: int | None = None) -> None:
+        self.problem, self.engine = problem, engine
         self.parties: Any = [
-            HullParty(name, block, problem.regularization, engine, regularizer, problem.constraint)
+            FaceParty(name, block, problem.regularization, engine, regularizer, problem.constraint)
             for name, block, regularizer in zip(problem.names, problem.blocks, problem.party_regularizers)
         ]
-        self.coordinator: Any = ProximalCoordinator(problem, engine)
-        self.last: AdmmMethod | None = None
+        self.coordinator: Any = ProximalCoordinator(problem, engine, directions)
         self.bound = -math.inf
-        self.best_gap, self.n_waiting = math.inf, 0
         self.width = 0.0
         self._intercept = 0.0
 
@@ -520,7 +485,8 @@ class ProximalMethod(Method):
             start = self.coordinator.start(self.parties)
             self._intercept = start.intercept
             return start.loss
-        total = sum(party.first()[0] for party in self.parties)
+        origin = self.problem.constraint.project(np.zeros(1))[0]
+        total = sum(p.block.product(np.full(p.block.shape[1], origin), self.engine) for p in self.parties)
         start = primal_value(self.problem, np.asarray(total), 0.0, self.engine)
         self._intercept = start.intercept
         # At the start nothing is proved yet: the objective itself is the gap.
@@ -552,34 +518,7 @@ class ProximalMethod(Method):
         self.width = width
         self.coordinator.problem = replace(self.problem, loss=smoothed)
 
-    def _go_on_with_sharing(self) -> AdmmMethod:
-        """The sharing method, prepared, with this one's messages, gradient and weights."""
-        coordinator, weights = self.coordinator, self.weights()
-        last = self._make_last()
-        last.prepare()
-        parts = zip(last.parties, weights, last.coordinator.state.messages, strict=True)
-        for party, x, message in parts:
-            party.weights = x
-            message[:] = party.block.product(x, self.engine)
-        last.coordinator.state.z[:] = last.coordinator.state.total()
-        last.coordinator.state.u[:] = coordinator.primal.gradient
-        last.start_at(self._intercept)
-        return last
-
     def round(self) -> Measured:
-        if self.last is None and self.n_waiting >= _PATIENCE:
-            self.last = self._go_on_with_sharing()
-        if self.last is not None:
-            return self.last.round()
-        measured = self._round()
-        gap = measured.objective - self.bound
-        if gap < _PROGRESS * self.best_gap:
-            self.best_gap, self.n_waiting = gap, 0
-        elif math.isfinite(gap):  # where nothing can be certified sharing does not know better
-            self.n_waiting += 1
-        return measured
-
-    def _round(self) -> Measured:
         coordinator, problem = self.coordinator, self.problem
         gradient = (coordinator.primal or coordinator.evaluate()).gradient
         shares = coordinator.round(self.parties)
@@ -596,7 +535,7 @@ class ProximalMethod(Method):
                 width = _WIDTH_UNCERTIFIED * self.width
             if 0.0 < width < self.width:
                 self._set_width(width)
-                coordinator.propose()
+        coordinator.propose(self.parties)
         squared = sum(share.squared for share in shares)
         return Measured(
             objective=objective,
@@ -612,11 +551,9 @@ class ProximalMethod(Method):
 
     @property
     def intercept(self) -> float:
-        return self._intercept if self.last is None else self.last.intercept
+        return self._intercept
 
     def weights(self) -> list[Array]:
-        if self.last is not None:
-            return self.last.weights()
         return [party.weights(self.coordinator.coefficients(m)) for m, party in enumerate(self.parties)]
 
     def party_notes(self) -> list[tuple[str, str, str]]:
@@ -627,35 +564,23 @@ class ProximalMethod(Method):
             "width": self.width,
             "bound": self.bound,
             "exact_intercept": self._intercept,
-            "best_gap": self.best_gap,
-            "n_waiting": self.n_waiting,
         }
-        if self.last is not None:
-            return {**own, "last": self.last.export()}
         return {**self.coordinator.export(), **own}
 
     def export_parties(self) -> list[dict[str, Array]]:
-        if self.last is not None:
-            return self.last.export_parties()
         return [
-            {"weights": weights, "points": party.points}
+            {"weights": weights, "directions": party.directions}
             for weights, party in zip(self.weights(), self.parties)
         ]
 
     def restore(self, saved: dict[str, Any], parties: list[dict[str, Array]]) -> None:
         self.bound, self._intercept = float(saved["bound"]), float(saved["exact_intercept"])
-        self.best_gap, self.n_waiting = float(saved["best_gap"]), int(saved["n_waiting"])
-        if "last" in saved:
-            self.last = self._make_last()
-            self.last.prepare()
-            self.last.restore(saved["last"], parties)
-            return
         if not self.problem.loss.smooth:
             self._set_width(float(saved["width"]))
-        owner = np.array(saved["points"]["owner"])
+        owner = np.array(saved["directions"]["owner"])
         for m, (party, state) in enumerate(zip(self.parties, parties, strict=True)):
-            points = np.array(state["points"], dtype=np.float64)
-            if points.shape != (int((owner == m).sum()), party.block.shape[1]):
-                raise ValueError("points")
-            party.points = points
+            directions = np.array(state["directions"], dtype=np.float64)
+            if directions.shape != (int((owner == m).sum()), party.block.shape[1]):
+                raise ValueError("directions")
+            party.directions = directions
         self.coordinator.restore(saved, self.parties)

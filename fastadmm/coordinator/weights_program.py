@@ -13,7 +13,7 @@ from __future__ import annotations
 import numpy as np
 import scipy.linalg
 
-__all__ = ["solve_weights_program"]
+__all__ = ["descent_step", "solve_weights_program"]
 
 Array = np.ndarray
 
@@ -122,16 +122,28 @@ def _equality_step(
     system[:, has] -= rows[:, from_[has]]
     right = residual[at]
     right[has] -= residual[from_[has]]
-    part = _descent(0.5 * (system + system.T), right, ridge)
+    part = descent_step(0.5 * (system + system.T), right, ridge)
     move[at] = part
     np.subtract.at(move, from_[has], part[has])
     return move
 
 
-def _descent(system: Array, slope: Array, ridge: float) -> Array:
-    """Newton step of a system that is positive semidefinite up to rounding and scale."""
+def descent_step(system: Array, slope: Array, ridge: float) -> Array:
+    """Newton step of a system that is positive semidefinite up to rounding and scale.
+
+    Parameters
+    ----------
+    system : ndarray of shape (K, K)
+    slope : ndarray of shape (K,)
+    ridge : float
+        Share of the diagonal that is added to it, at least.
+
+    Returns
+    -------
+    ndarray of shape (K,)
+    """
     size = np.sqrt(np.maximum(np.diag(system), 0.0))
-    largest = float(size.max())
+    largest = float(size.max(initial=0.0))
     if not largest > 0.0:
         return -slope
     size = np.maximum(size, 1e-12 * largest)

@@ -225,7 +225,7 @@ def _family(problem: Problem, config: RunConfig) -> str:
     """Name of the scheme, which must be one that runs by files."""
     options = solver_options(config)
     name, _ = options.resolved_scheme(
-        problem.loss.smooth, problem.is_ridge, problem.convex, problem.suits_hulls
+        problem.loss.smooth, problem.is_ridge, problem.convex, problem.suits_proximal
     )
     if name in SCHEMES or (name == SUBSPACE and problem.loss.smooth):
         return name

@@ -379,10 +379,9 @@ def _check_choices(config: RunConfig, place: str) -> None:
         loss = None if config.loss == "auto" else parse_loss(config.loss)
         check_compatible(regularizer, constraint, loss)
         convex = is_convex(config)
-        suited = regularizer.separable or loss is None or loss.smooth
-        separable = convex and suited and not (loss is not None and loss.vector)
+        suited = convex and not (loss is not None and loss.vector)
         options.resolved_scheme(
-            loss is None or loss.smooth, is_ridge(regularizer, constraint), convex, separable
+            loss is None or loss.smooth, is_ridge(regularizer, constraint), convex, suited
         )
     except ConfigError as error:
         key, colon, reason = str(error).partition(":")

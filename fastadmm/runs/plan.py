@@ -11,7 +11,7 @@ from fastadmm.choice import PROXIMAL, SUBSPACE, choose_scheme
 from fastadmm.constraints import get_constraint
 from fastadmm.coordinator.coordinator import acceleration_memory
 from fastadmm.coordinator.multinomial import class_directions_per_party
-from fastadmm.coordinator.proximal import points_per_party
+from fastadmm.coordinator.proximal import most_directions
 from fastadmm.coordinator.schemes import get_scheme
 from fastadmm.coordinator.subspace import directions_per_party
 from fastadmm.coordinator.sweep import MOST_PARTIES
@@ -20,7 +20,7 @@ from fastadmm.engine import MAX_PIECES
 from fastadmm.errors import ConfigError, InputError
 from fastadmm.losses import parse_loss
 from fastadmm.penalty import is_ridge
-from fastadmm.problem import MOST_HULLS
+from fastadmm.problem import MOST_PROXIMAL
 from fastadmm.regularizers import get_regularizer
 from fastadmm.runs.calibration import Calibration
 from fastadmm.runs.config import RunConfig, is_convex, penalty_arguments
@@ -263,7 +263,7 @@ def make_plan(
         smooth,
         ridge,
         convex,
-        convex and (smooth or regularizer.separable) and n_outputs == 1 and m <= MOST_HULLS,
+        convex and n_outputs == 1 and m <= MOST_PROXIMAL,
     )
     shapes = [(n_samples, p.n_features) for p in parties]
     sweeps = False
@@ -280,7 +280,7 @@ def make_plan(
         solvers = [update_name(*shape, config.x_update, ridge) for shape in shapes]
         passes = [5 + (2 * _CG_STEPS if s == "proximal" else 0) for s in solvers]
         matrices = sum(preparation_bytes(*shape, config.x_update, ridge) for shape in shapes)
-        most = least = points_per_party(m)
+        most = least = most_directions(m)
     else:
         solvers = [update_name(*shape, config.x_update, ridge) for shape in shapes]
         # One for the messages; one for the certificate together with the next x-update, where parties work
@@ -299,7 +299,7 @@ def make_plan(
         asked = get_scheme(scheme)
         accelerate = asked.accelerated if config.acceleration == "auto" else config.acceleration == "anderson"
         most, least = (acceleration_memory(m, n_samples * n_outputs) if accelerate and convex else 0), 0
-    if config.history is not None and scheme != PROXIMAL:
+    if config.history is not None:
         most = least = min(most, config.history)
     blocks = [*parties, *test]
     held = [_memory_bytes(p) for p in blocks]
@@ -393,8 +393,8 @@ def check_limit(plan: Plan, given: bool, free: int | None, place: str) -> None:
 def _state_bytes(scheme: str, m: int, n: int, history: int, n_threads: int) -> tuple[int, int]:
     work = 8 * (_WORK_VECTORS + m) * n
     if scheme == PROXIMAL:
-        # The store doubles when it is full; a party may hold four points too many within a round.
-        return work + 8 * n * 2 * m * (points_per_party(m) + 4), 0
+        # The store doubles when it is full; beside it the parts of it on faces, and the points of the hull.
+        return work + 8 * n * m * (3 * (history + 1) + 12), 0
     if scheme == SUBSPACE:
         columns = m * (history + 1)
         # The span's Newton system weights a piece of all messages in each thread.

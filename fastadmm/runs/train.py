@@ -776,7 +776,7 @@ def _run(
         f"{1 if solver.method.name == 'fusion' else config.privacy.rounds} private round(s)"
         if private
         else solver.options.resolved_scheme(
-            problem.loss.smooth, problem.is_ridge, problem.convex, problem.suits_hulls
+            problem.loss.smooth, problem.is_ridge, problem.convex, problem.suits_proximal
         )[1]
     )
     display.note(

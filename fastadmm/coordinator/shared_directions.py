@@ -1,0 +1,87 @@
+"""What the coordinator knows of the parties' directions: messages and inner products, never weights."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+__all__ = ["SharedDirections"]
+
+Array = np.ndarray
+
+
+class SharedDirections:
+    """Directions of all parties, in the order in which they came.
+
+    Parameters
+    ----------
+    n_samples : int
+
+    Attributes
+    ----------
+    owner : ndarray of int, shape (K,)
+        Whose direction it is.
+    products : ndarray of shape (K, K)
+        Inner products of directions of one party; 0 between parties.
+    """
+
+    def __init__(self, n_samples: int) -> None:
+        self._store = np.empty((0, n_samples))
+        self.owner = np.empty(0, dtype=np.int64)
+        self.products = np.empty((0, 0))
+
+    def __len__(self) -> int:
+        return len(self.owner)
+
+    @property
+    def messages(self) -> Array:
+        """V of shape (K, N)."""
+        return self._store[: len(self.owner)]
+
+    def of(self, m: int) -> Array:
+        """Numbers of the directions of party m, in the party's own order."""
+        return np.flatnonzero(self.owner == m)
+
+    def add(self, m: int, message: Array, products: Array) -> None:
+        """Append a direction of party m: message of shape (N,), inner products with all of the party."""
+        k = len(self)
+        if k == len(self._store):
+            grown = np.empty((max(16, 2 * k), self._store.shape[1]))
+            grown[:k] = self._store
+            self._store = grown
+        self._store[k] = message
+        self.owner = np.append(self.owner, m)
+        self.products = np.pad(self.products, (0, 1))
+        mine = self.of(m)
+        self.products[k, mine] = self.products[mine, k] = products
+
+    def turn(self, m: int, rotation: Array) -> None:
+        """Replace the oldest directions of party m by combinations: rotation of shape (r, n_oldest)."""
+        r, n = rotation.shape
+        oldest = self.of(m)[:n]
+        self._store[oldest[:r]] = rotation @ self._store[oldest]
+        rows = rotation @ self.products[oldest]
+        corner = rows[:, oldest] @ rotation.T
+        self.products[oldest[:r]] = rows
+        self.products[:, oldest[:r]] = rows.T
+        self.products[np.ix_(oldest[:r], oldest[:r])] = corner
+        stay = np.ones(len(self), dtype=bool)
+        stay[oldest[r:]] = False
+        for to, at in enumerate(np.flatnonzero(stay)):
+            if to != at:  # one by one: NumPy would copy all of them first
+                self._store[to] = self._store[at]
+        self.owner, self.products = self.owner[stay], self.products[np.ix_(stay, stay)]
+
+    def export(self) -> dict[str, Any]:
+        """Everything a resumed run needs."""
+        return {"messages": self.messages, "owner": self.owner, "products": self.products}
+
+    def restore(self, saved: dict[str, Any]) -> None:
+        """Inverse of :meth:`export`; raises ValueError where shapes do not fit."""
+        messages = np.array(saved["messages"], dtype=np.float64)
+        owner = np.array(saved["owner"], dtype=np.int64)
+        k = len(owner)
+        if messages.shape != (k, self._store.shape[1]) or np.shape(saved["products"]) != (k, k):
+            raise ValueError("messages")
+        self._store, self.owner, self.products = messages, owner, np.array(saved["products"])
