@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from numbers import Integral, Real
 from typing import Any, ClassVar, Self
 
@@ -51,11 +52,12 @@ class _SharingModel(CallbackSupportMixin, BaseEstimator):
     _default_loss: ClassVar[str]
     coef_: Array
     intercept_: Any
+    _factors: list[float] | None = None
 
     def __init__(
         self,
         parties: Any = None,
-        alpha: float = 1e-4,
+        alpha: Any = 1e-4,
         fit_intercept: bool = True,
         tol: float = 1e-6,
         max_rounds: int = 10000,
@@ -149,14 +151,18 @@ class _SharingModel(CallbackSupportMixin, BaseEstimator):
         early = None
         if self.early_stopping:
             problem, early = self._hold_out(problem, own_weight)
+        if intercept_init is not None and coef_init is None:
+            raise ConfigError("intercept_init: needs coef_init beside it")
         if coef_init is not None:
             before = self._initial(coef_init, intercept_init, problem, columns)
-        elif intercept_init is not None:
-            raise ConfigError("intercept_init: needs coef_init beside it")
+        if before is not None and self._factors is not None and len(before.weights) == len(self._factors):
+            scaled = [own / factor for own, factor in zip(before.weights, self._factors)]
+            before = StartingPoint(scaled, before.intercept)
         given = {"sample_weight": None if sample_weight is None else own_weight, "offset": offset}
         metadata = {name: value for name, value in given.items() if value is not None} or None
         callbacks = FitCallbacks(self, options.max_rounds, X, y, metadata, columns)
-        result = self._solve(problem, options, [own, callbacks], before, early)
+        told = None if own is None else lambda record: own(self._own_norms(record))
+        result = self._solve(problem, options, [told, callbacks], before, early)
         callbacks.close()
         if result.status is Status.DIVERGED:
             raise DivergenceError(result.message)
@@ -174,6 +180,9 @@ class _SharingModel(CallbackSupportMixin, BaseEstimator):
         blocks, target, columns = self._training_input(X, y)
         encoded = self._encode(target)
         loss = self._loss_of_targets(loss)
+        lam, self._factors = self._regularisation(len(blocks))
+        if self._factors is not None:
+            blocks = [block * factor for block, factor in zip(blocks, self._factors)]
         if sample_weight is not None:
             sample_weight = _check_sample_weight(
                 sample_weight, blocks[0], dtype=np.float64, ensure_non_negative=True
@@ -183,7 +192,7 @@ class _SharingModel(CallbackSupportMixin, BaseEstimator):
             encoded,
             loss=loss.name,
             loss_parameters=loss.parameters,
-            lam=self.alpha,
+            lam=lam,
             fit_intercept=bool(self.fit_intercept),
             sample_weight=self._class_weighted(encoded, sample_weight),
             offset=offset,
@@ -192,6 +201,44 @@ class _SharingModel(CallbackSupportMixin, BaseEstimator):
             constraint=self.constraint,
         )
         return problem, columns, np.ones(len(encoded)) if sample_weight is None else sample_weight
+
+    def _regularisation(self, n_parties: int) -> tuple[float, list[float] | None]:
+        r"""Lambda, and where every party has its own the factors of their columns.
+
+        With weights :math:`x_m = c_m x'_m` and columns :math:`c_m D_m` the messages are the
+        same, and one lambda for all :math:`x'_m` is :math:`\lambda_m` for :math:`x_m` if
+        :math:`c_m^2 = \lambda / \lambda_m` (squared l2) or :math:`c_m = \lambda / \lambda_m` (a norm).
+        """
+        if isinstance(self.alpha, Real):
+            return float(self.alpha), None
+        values = self._party_alphas()
+        if len(values) != n_parties:
+            raise ConfigError(f"alpha: {len(values)} values, but there are {n_parties} parties")
+        powers = {"l2": 0.5, "l1": 1.0, "group_lasso": 1.0}
+        if self.regularizer not in powers or self.constraint not in (None, "all", "nonnegative"):
+            raise ConfigError(
+                "alpha: one for each party goes with regularizer l2, l1 or group_lasso, and no constraint "
+                "but nonnegative"
+            )
+        if self.privacy is not None:
+            raise ConfigError("alpha: one for each party does not go with privacy")
+        lam = float(np.exp(np.mean(np.log(values))))
+        return lam, [(lam / value) ** powers[self.regularizer] for value in values]
+
+    def _party_alphas(self) -> list[float]:
+        """``alpha`` where it is one for each party."""
+        if isinstance(self.alpha, str) or not isinstance(self.alpha, Sequence | np.ndarray):
+            raise ConfigError(f"alpha: {self.alpha!r} is not a number, and not one for each party")
+        for value in self.alpha:
+            _check_number("alpha", value, Real, above=0)
+        return [float(value) for value in self.alpha]
+
+    def _own_norms(self, record: RoundRecord) -> RoundRecord:
+        """The record with norms of the parties' weights, where it has those of scaled ones."""
+        if self._factors is None:
+            return record
+        norms = [factor * norm for factor, norm in zip(self._factors, record.weight_norms)]
+        return replace(record, weight_norms=norms)
 
     def _stratify(self, y: Array) -> bool:
         """Whether targets are classes, whose shares held-out rows keep."""
@@ -210,7 +257,7 @@ class _SharingModel(CallbackSupportMixin, BaseEstimator):
 
     def _record(self, result: SolveResult) -> None:
         """Set the attributes that tell how training ended; warn where it was not as asked."""
-        self.history_ = result.history
+        self.history_ = [self._own_norms(record) for record in result.history]
         self.n_rounds_ = self.n_iter_ = len(result.history)
         self.duality_gap_ = result.gap
         self.stationarity_ = result.stationarity
@@ -226,6 +273,8 @@ class _SharingModel(CallbackSupportMixin, BaseEstimator):
 
     def _fitted(self, columns: list[Array], weights: list[Array], intercept: Any) -> dict[str, Any]:
         """What makes the estimator predict with a model, by attribute name."""
+        if self._factors is not None:
+            weights = [factor * own for factor, own in zip(self._factors, weights)]
         coef = np.empty((self.n_features_in_, *weights[0].shape[1:]))
         for held, own in zip(columns, weights):
             coef[held] = own
@@ -339,7 +388,10 @@ class _SharingModel(CallbackSupportMixin, BaseEstimator):
 
     def _options(self) -> SolverOptions:
         """Check the parameters under their names here; the solver has its own."""
-        _check_number("alpha", self.alpha, Real, above=0)
+        if isinstance(self.alpha, Real):
+            _check_number("alpha", self.alpha, Real, above=0)
+        else:
+            self._party_alphas()
         _check_number("l1_ratio", self.l1_ratio, Real, above=0)
         _check_number("tol", self.tol, Real, at_least=0)
         _check_number("max_rounds", self.max_rounds, Integral, at_least=1)
@@ -459,8 +511,10 @@ class ADMMSharingClassifier(ClassifierMixin, _SharingModel):
         blocks, ``[66, 57]`` the widths of consecutive blocks, and lists of
         column names or numbers say it column by column. Must be None where X
         is given as a list of blocks.
-    alpha : float, default=1e-4
-        Regularisation :math:`\alpha > 0` **per mean loss** (lambda elsewhere in fastadmm).
+    alpha : float, or list of float, default=1e-4
+        Regularisation :math:`\alpha > 0` **per mean loss** (lambda elsewhere in fastadmm). A list has
+        one :math:`\alpha_m` for each party, in place of :math:`\alpha` before its :math:`\|x_m\|^2`; with
+        regularizer "l2", "l1" or "group_lasso", and no constraint but "nonnegative".
     fit_intercept : bool, default=True
         Whether to fit an unpenalised intercept.
     tol : float, default=1e-6

@@ -256,3 +256,50 @@ def test_tables_keep_their_names(library: str) -> None:
     assert list(split.feature_names_in_) == names[10:] + names[:10]
     with pytest.raises(ValueError, match="feature names"):
         model.predict(pd.DataFrame(X, columns=names[::-1]))
+
+
+# --- one alpha for each party
+
+
+@pytest.mark.parametrize("regularizer", ["l2", "l1"])
+def test_a_partys_own_regularisation_against_a_general_minimiser(regularizer: str) -> None:
+    rng = np.random.default_rng(2)
+    features = rng.normal(size=(80, 5))
+    y = features @ [1.0, -2.0, 0.5, 0.0, 1.0] + rng.normal(size=80)
+    alphas = [1e-3, 0.3]
+    model = ADMMSharingRegressor([2, 3], alphas, regularizer=regularizer, tol=1e-11).fit(features, y)
+    own = np.repeat(alphas, [2, 3])
+    import cvxpy
+
+    x, b = cvxpy.Variable(5), cvxpy.Variable()
+    penalty = cvxpy.sum(cvxpy.multiply(own, 0.5 * x**2 if regularizer == "l2" else cvxpy.abs(x)))
+    problem = cvxpy.Problem(cvxpy.Minimize(cvxpy.sum_squares(features @ x + b - y) / 160 + penalty))
+    problem.solve(solver="CLARABEL", tol_gap_abs=1e-12, tol_gap_rel=1e-12, tol_feas=1e-12)
+    np.testing.assert_allclose(model.coef_, x.value, atol=1e-4)
+    assert model.history_[-1].objective == pytest.approx(problem.value, rel=1e-8)
+    again = clone(model).fit(features, y, coef_init=model.coef_, intercept_init=model.intercept_)
+    assert again.history_[0].gap < 1e-3 * model.history_[0].gap
+    np.testing.assert_allclose(np.concatenate(model.party_coefs_), model.coef_)
+    norms = [np.linalg.norm(x) for x in model.party_coefs_]
+    np.testing.assert_allclose(model.history_[-1].weight_norms, norms)
+
+
+def test_equal_alphas_are_one_alpha() -> None:
+    one = ADMMSharingClassifier(3, 1e-2, tol=TIGHT).fit(X, Y)
+    many = ADMMSharingClassifier(3, [1e-2] * 3, tol=TIGHT).fit(X, Y)
+    np.testing.assert_allclose(many.coef_, one.coef_, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("alpha", "more", "message"),
+    [
+        ([1e-2], {}, "alpha: 1 values, but there are 3 parties"),
+        ([1e-2, 1.0, 0.0], {}, "alpha: 0.0 must be above 0"),
+        ("1e-2", {}, "alpha: '1e-2' is not a number"),
+        ([1e-2] * 3, {"regularizer": "elastic_net"}, "alpha: one for each party goes with"),
+        ([1e-2] * 3, {"constraint": "ball:2"}, "alpha: one for each party goes with"),
+    ],
+)
+def test_wrong_alphas_are_named(alpha: Any, more: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        ADMMSharingClassifier(3, alpha, **more).fit(X, Y)

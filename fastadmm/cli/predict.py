@@ -13,14 +13,19 @@ if TYPE_CHECKING:
     from fastadmm.runs.predict import Predictions
 
 
+#: Heading of the options for tables in the help.
+TABLES = "Tables (docs/predicting.md)"
+
+
 @app.command()
 def predict(
     model: Annotated[Path, typer.Argument(readable=False, help="Run directory or model directory.")],
     data: Annotated[
-        Path,
+        list[Path],
         typer.Argument(
             readable=False,
-            help="Partition with the same columns; labels are not needed. With --partial, one party's file.",
+            help="Partition with the same columns, or CSV or Parquet tables: one for each party, or one with "
+            "all columns. Labels are not needed. With --partial, one party's file or table.",
         ),
     ],
     out: Annotated[
@@ -33,21 +38,107 @@ def predict(
             "--partial", help="Write one party's contribution, for 'fastadmm combine'; MODEL may be its file."
         ),
     ] = False,
+    id_: Annotated[
+        str | None,
+        typer.Option(
+            "--id",
+            help="Id column of tables; unset, rows of one table are numbered from 0.",
+            rich_help_panel=TABLES,
+        ),
+    ] = None,
+    alignment: Annotated[
+        Path | None,
+        typer.Option(
+            readable=False,
+            help="From 'fastadmm align': which rows of tables, and in which order.",
+            rich_help_panel=TABLES,
+        ),
+    ] = None,
+    unseen: Annotated[
+        str | None,
+        typer.Option(
+            help="zeros or refuse: categories that training did not have. [default: zeros]",
+            rich_help_panel=TABLES,
+        ),
+    ] = None,
+    offset: Annotated[
+        str | None,
+        typer.Option(help="Column of the first table that is added to the score.", rich_help_panel=TABLES),
+    ] = None,
+    separator: Annotated[
+        str | None, typer.Option(help="Between CSV cells. [default: ,]", rich_help_panel=TABLES)
+    ] = None,
+    duplicates: Annotated[
+        str | None,
+        typer.Option(
+            help="refuse, first or drop: ids that occur more than once. [default: refuse]",
+            rich_help_panel=TABLES,
+        ),
+    ] = None,
+    party: Annotated[
+        str | None,
+        typer.Option(help="With --partial and a table: whose it is.", rich_help_panel=TABLES),
+    ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
 ) -> None:
-    """Predict every row of a partition: id, score, and probability and label, or value."""
+    """Predict every row of a partition or of tables: id, score, and probability and label, or value."""
+    import sys
+
     from fastadmm.errors import ConfigError
-    from fastadmm.runs.predict import predict_partition
+    from fastadmm.runs.combine import partial_predict, partial_predict_table
+    from fastadmm.runs.predict import predict_partition, predict_tables
 
-    if not partial:
-        write_csv(predict_partition(model, data), out, force)
-        return
-    from fastadmm.runs.combine import partial_predict
-
-    if out is None:
+    if partial and out is None:
         raise ConfigError("--partial: name the contribution file with -o FILE.h5")
-    name, n_samples = partial_predict(model, data, out, force=force)
-    print(f"contribution of {name} to {n_samples} rows in {out}")
+    if partial and len(data) > 1:
+        raise ConfigError("--partial: one party's file or table at a time")
+    given = {"--id": id_, "--alignment": alignment, "--unseen": unseen, "--offset": offset,
+             "--separator": separator, "--duplicates": duplicates, "--party": party}  # fmt: skip
+    if not are_tables(data):
+        if wrong := [option for option, value in given.items() if value is not None]:
+            raise ConfigError(f"{wrong[0]}: is for tables, but {data[0]} is none")
+        if len(data) > 1:
+            raise ConfigError(f"predict: one partition at a time, not {len(data)}")
+        if partial and out is not None:
+            name, n_samples = partial_predict(model, data[0], out, force=force)
+            print(f"contribution of {name} to {n_samples} rows in {out}")
+        else:
+            write_csv(predict_partition(model, data[0]), out, force)
+        return
+    from fastadmm.data_tools.predict_tables import TableRows
+
+    options = TableRows(
+        id_,
+        alignment,
+        unseen or "zeros",
+        offset,
+        "," if separator is None else separator,
+        duplicates or "refuse",
+    )
+    if partial and out is not None:
+        name, n_samples, notes = partial_predict_table(model, party, data[0], out, options, force=force)
+        print(f"contribution of {name} to {n_samples} rows in {out}")
+    else:
+        if party is not None:
+            raise ConfigError("--party: belongs to --partial")
+        predictions, notes = predict_tables(model, data, options)
+        write_csv(predictions, out, force)
+    for line in notes:
+        print(f"fastadmm: {line}", file=sys.stderr)
+
+
+def are_tables(paths: list[Path]) -> bool:
+    """Whether paths are tables: files, and not of HDF5."""
+    from fastadmm.store.atomic import storage_errors
+
+    for path in paths:
+        with storage_errors(path, "read"):
+            if path.is_dir() or not path.exists():
+                return False
+            with path.open("rb") as file:
+                if file.read(8) == b"\x89HDF\r\n\x1a\n":
+                    return False
+    return True
 
 
 def write_csv(predictions: Predictions, out: Path | None, force: bool) -> None:

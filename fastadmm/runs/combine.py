@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -15,7 +16,10 @@ from fastadmm.store.label_file import open_labels
 from fastadmm.store.model import PartyModel, SharedPart, open_party_model, open_shared_part
 from fastadmm.store.party_file import PartyData, open_party
 
-__all__ = ["FALLBACKS", "combine_contributions", "partial_predict"]
+__all__ = ["FALLBACKS", "combine_contributions", "partial_predict", "partial_predict_table"]
+
+if TYPE_CHECKING:
+    from fastadmm.data_tools.predict_tables import TableRows
 
 #: What an absent party's summand may be replaced by.
 FALLBACKS = ("zero", "mean")
@@ -56,24 +60,78 @@ def partial_predict(model: Path, party_file: Path, out: Path, *, force: bool = F
     return party.name, party.n_samples
 
 
+def partial_predict_table(
+    model: Path, name: str | None, table: Path, out: Path, options: TableRows, *, force: bool = False
+) -> tuple[str, int, list[str]]:
+    """The same for rows of a table.
+
+    Parameters
+    ----------
+    model : Path
+        The party's own model file, or a model or run directory with it.
+    name : str or None
+        The party; needed where the model is a directory.
+    table : Path
+        Its CSV or Parquet table.
+    out : Path
+        Contribution file to write.
+    options : TableRows
+    force : bool
+        Whether an existing file may be replaced.
+
+    Returns
+    -------
+    name : str
+        The party.
+    n_samples : int
+    notes : list of str
+        What a user should know of the table.
+
+    Raises
+    ------
+    FastadmmError
+        If model and table are damaged or do not fit each other.
+    """
+    from fastadmm.data_tools.predict_tables import read_features
+
+    with storage_errors(model, "read"):
+        is_directory = model.is_dir()
+    if is_directory and name is None:
+        raise ConfigError("--party: whose table is it? Name the party, or give its own model file")
+    weights, model_id = _weights_named(model, is_directory, name, table)
+    if options.offset is not None:
+        raise ConfigError("--offset: belongs to the sum, not to one party: give it to 'combine --labels'")
+    found = read_features([weights], [table], options)
+    values = weights.contribution_of(found.blocks[0])
+    if not np.isfinite(values).all():
+        row = int(np.flatnonzero(~np.isfinite(values.reshape(len(values), -1)).all(axis=1))[0])
+        raise InputError(f"{shown(table)}: id {found.ids[row]}: the contribution is not finite")
+    write_contribution(out, name=weights.name, model_id=model_id, values=values, ids=found.ids, force=force)
+    return weights.name, len(values), found.notes
+
+
 def _weights_of(model: Path, party: PartyData) -> tuple[PartyModel, str]:
     with storage_errors(model, "read"):
         is_directory = model.is_dir()
+    return _weights_named(model, is_directory, party.name, party.path)
+
+
+def _weights_named(model: Path, is_directory: bool, name: str | None, place: Path) -> tuple[PartyModel, str]:
+    """A party's weights and the id of their model; errors name the place of its data."""
     if is_directory:
         # The other parties' files need not be here, and are not read.
         shared, directory = open_shared_part(model)
-        if party.name not in shared.names:
+        if name not in shared.names:
             raise InputError(
-                f"{shown(party.path)}: the party is {party.name}, but the model has {', '.join(shared.names)}"
+                f"{shown(place)}: the party is {name}, but the model has {', '.join(shared.names)}"
             )
-        path, wanted = directory / f"{party.name}.h5", shared.model_id
+        path, wanted = directory / f"{name}.h5", shared.model_id
     else:
         path, wanted = model, None
     weights, model_id = open_party_model(path)
-    if weights.name != party.name:
+    if name is not None and weights.name != name:
         raise InputError(
-            f"{shown(party.path)}: the party is {party.name}, but {shown(path)} holds the weights of "
-            f"{weights.name}"
+            f"{shown(place)}: the party is {name}, but {shown(path)} holds the weights of {weights.name}"
         )
     if wanted is not None and model_id not in (None, wanted):
         raise FormatError(f"{shown(path)}: attribute 'model-id': the file belongs to another model")

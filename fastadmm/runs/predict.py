@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import csv
 import itertools
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
 
 import numpy as np
 
+from fastadmm.errors import ConfigError
 from fastadmm.losses import get_loss
 from fastadmm.store.model import Model, SharedPart, open_model
 from fastadmm.store.partition import Partition, open_partition
 
-__all__ = ["Predictions", "make_predictions", "predict_partition", "write_predictions"]
+if TYPE_CHECKING:
+    from fastadmm.data_tools.predict_tables import TableRows
+
+__all__ = ["Predictions", "make_predictions", "predict_partition", "predict_tables", "write_predictions"]
 
 
 @dataclass(frozen=True)
@@ -76,6 +80,41 @@ def predict_partition(model: Path, data: Path, *, require_labels: bool = False) 
     z = trained.linear_predictor(partition)
     mean, labels = _interpret(trained, z)
     return Predictions(partition.parties[0].ids(), z, mean, labels, trained, partition)
+
+
+def predict_tables(model: Path, paths: Sequence[Path], options: TableRows) -> tuple[Predictions, list[str]]:
+    """Score the rows of tables.
+
+    Parameters
+    ----------
+    model : Path
+        Run or model directory.
+    paths : sequence of Path
+        CSV or Parquet: one table for each party, in the model's order, or one with all columns.
+    options : TableRows
+
+    Returns
+    -------
+    predictions : Predictions
+    notes : list of str
+        What a user should know of the tables.
+
+    Raises
+    ------
+    FastadmmError
+        If the model is damaged, or the tables do not fit it.
+    """
+    from fastadmm.data_tools.predict_tables import read_features
+
+    trained = open_model(model)
+    found = read_features(trained.parties, paths, options)
+    contributions = [party.contribution_of(X) for party, X in zip(trained.parties, found.blocks)]
+    if found.offset is not None and contributions[0].ndim == 2:
+        raise ConfigError(
+            "--offset: a model of several classes takes none: one number per row changes nothing"
+        )
+    z = trained.shared.combine(contributions, found.offset)
+    return make_predictions(trained.shared, found.ids, z, {}), found.notes
 
 
 def make_predictions(

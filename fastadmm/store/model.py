@@ -146,6 +146,27 @@ class PartyModel:
                 ) @ self.weights
         return out
 
+    def contribution_of(self, X: np.ndarray) -> np.ndarray:
+        """The summand of rows in memory, before the transform.
+
+        Parameters
+        ----------
+        X : ndarray of shape (N, d_m)
+
+        Returns
+        -------
+        ndarray of shape (N,) or (N, C)
+        """
+        from fastadmm.privacy.rows import clip_rows
+
+        out = np.empty((len(X), *self.weights.shape[1:]))
+        step = max(1, (1 << 20) // max(X.shape[1], 1))
+        for start in range(0, len(X), step):
+            with np.errstate(over="ignore", invalid="ignore"):  # callers refuse what is not finite
+                rows: Any = self.transform.apply(X[start : start + step])
+                out[start : start + step] = (clip_rows(rows) if self.clipped else rows) @ self.weights
+        return out
+
 
 @dataclass(frozen=True)
 class Model:

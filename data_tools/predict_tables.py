@@ -1,0 +1,171 @@
+"""From tables to the features of a trained model, by the encoders that the model holds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from fastadmm.data_tools.alignment import align, read_alignment, rows_of, table_ids
+from fastadmm.data_tools.encoding import encode_table
+from fastadmm.data_tools.tables import Table, read_table
+from fastadmm.errors import ConfigError, InputError
+
+if TYPE_CHECKING:
+    from fastadmm.store.encoder import Encoder
+    from fastadmm.store.model import PartyModel
+
+__all__ = ["TableFeatures", "TableRows", "read_features"]
+
+
+@dataclass(frozen=True)
+class TableRows:
+    """How tables are read for prediction; the defaults are those of the command line.
+
+    Attributes
+    ----------
+    id : str or None
+        Id column, the same in every table; None numbers the rows of a single table from 0.
+    alignment : path or None
+        Written by ``fastadmm align``: which rows, and in which order.
+    unseen : {"zeros", "refuse"}
+        What is done with categories that training did not have.
+    offset : str or None
+        Column of the first table that is added to the score.
+    separator : str
+        Between CSV cells.
+    duplicates : {"refuse", "first", "drop"}
+        What is done with ids that occur more than once in a table.
+    """
+
+    id: str | None = None
+    alignment: str | Path | None = None
+    unseen: str = "zeros"
+    offset: str | None = None
+    separator: str = ","
+    duplicates: str = "refuse"
+
+
+@dataclass(frozen=True)
+class TableFeatures:
+    """Features of the model's parties, before their transforms.
+
+    Attributes
+    ----------
+    ids : ndarray of shape (N,)
+        int64, or object holding str.
+    blocks : list of ndarray of shape (N, d_m)
+        In the order of the parties.
+    offset : ndarray of shape (N,) or None
+    notes : list of str
+        What a user should know: rows that were not joined, cells that were filled or unseen.
+    """
+
+    ids: np.ndarray
+    blocks: list[np.ndarray]
+    offset: np.ndarray | None
+    notes: list[str] = field(default_factory=list)
+
+
+def read_features(
+    parties: Sequence[PartyModel], paths: Sequence[str | Path], options: TableRows
+) -> TableFeatures:
+    """Read the rows of tables as the features that a model was trained on.
+
+    Parameters
+    ----------
+    parties : sequence of PartyModel
+    paths : sequence of path
+        CSV or Parquet: one table for each party, in their order, or one that holds all of their columns.
+    options : TableRows
+
+    Returns
+    -------
+    TableFeatures
+        Rows in the order of the alignment, or else of the first table.
+
+    Raises
+    ------
+    ConfigError
+        If tables are too many or too few, or several have no id column.
+    InputError
+        Faults in the data: a column or value is missing, a category is refused, ids do not agree.
+    """
+    if len(paths) not in (1, len(parties)):
+        names = ", ".join(party.name for party in parties)
+        raise ConfigError(
+            f"predict: {len(paths)} tables for the parties {names}: give one for each, in this order, or one "
+            "with all columns"
+        )
+    if options.id is None and (len(paths) > 1 or options.alignment is not None):
+        raise ConfigError("--id: which column joins the tables?")
+    encoders = [_encoder(party) for party in parties]
+    if len(paths) == 1:
+        _refuse_shared_columns(parties, encoders)
+    text = {column.name for e in encoders for column in e.columns if column.levels is not None}
+    text |= {options.id} if options.id is not None else set()
+    tables = [read_table(path, separator=options.separator, text=sorted(text)) for path in paths]
+    ids, rows, notes = _rows(tables, options)
+    offset = _offset(tables[0], rows[0], options.offset)
+    if len(tables) == 1:
+        tables, rows = tables * len(parties), rows * len(parties)
+    blocks = []
+    for table, own, encoder in zip(tables, rows, encoders):
+        X, report = encode_table(table, encoder, own, unseen=options.unseen)
+        blocks.append(X)
+        notes += [line for line in report.lines(table.path) if line not in notes]
+    return TableFeatures(ids, blocks, offset, notes)
+
+
+def _encoder(party: PartyModel) -> Encoder:
+    """The party's encoder; without one its features were columns of numbers."""
+    from fastadmm.store.encoder import ColumnEncoding, Encoder
+
+    if party.encoder is not None:
+        return party.encoder
+    return Encoder(tuple(ColumnEncoding(name) for name in party.feature_names))
+
+
+def _refuse_shared_columns(parties: Sequence[PartyModel], encoders: Sequence[Encoder]) -> None:
+    owner: dict[str, str] = {}
+    for party, encoder in zip(parties, encoders):
+        for column in encoder.columns:
+            if column.name in owner:
+                raise ConfigError(
+                    f"predict: {owner[column.name]} and {party.name} both have a column {column.name!r}: "
+                    "give one table for each party"
+                )
+            owner[column.name] = party.name
+
+
+def _rows(tables: Sequence[Table], options: TableRows) -> tuple[np.ndarray, list[np.ndarray], list[str]]:
+    """Ids, the rows of every table in their order, and what to say of them."""
+    if options.id is None:
+        n = tables[0].n_rows
+        if n == 0:
+            raise InputError(f"{tables[0].path}: no rows")
+        return np.arange(n), [np.arange(n)], []
+    own = [table_ids(table, options.id, options.duplicates) for table in tables]
+    if options.alignment is not None:
+        known = read_alignment(options.alignment)
+        return known.ids, [rows_of(ids, known) for ids in own], []
+    alignment, report = align(own)
+    rows = [rows_of(ids, alignment) for ids in own]
+    order = np.argsort(rows[0], kind="stable")
+    lost = [line for line in report if "not in every table" in line]
+    return alignment.ids[order], [r[order] for r in rows], lost
+
+
+def _offset(table: Table, rows: np.ndarray, name: str | None) -> np.ndarray | None:
+    if name is None:
+        return None
+    column = table.require(name, "offset column")
+    if column.kind != "number":
+        raise InputError(f"{table.path}: offset column {name!r}: not all cells are numbers")
+    absent = column.missing[rows]
+    if absent.any():
+        at = int(rows[np.flatnonzero(absent)[0]])
+        raise InputError(f"{table.path}: {table.where(at)}, offset column {name!r}: missing value")
+    return column.values[rows]

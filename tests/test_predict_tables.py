@@ -1,0 +1,222 @@
+"""``predict`` straight from tables gives what converting with --like and predicting gives."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from fastadmm.data_tools.convert_tables import convert_tables
+from fastadmm.data_tools.predict_tables import TableRows
+from fastadmm.runs.config import make_config
+from fastadmm.runs.predict import predict_partition, predict_tables
+from fastadmm.runs.train import start_run
+
+from run_tools import run
+
+RNG = np.random.default_rng(0)
+
+
+def table(path: Path, columns: dict[str, list[Any]]) -> Path:
+    with path.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(columns)
+        writer.writerows(zip(*columns.values()))
+    return path
+
+
+def people(n: int, seed: int) -> tuple[dict[str, list[Any]], dict[str, list[Any]]]:
+    """A bank's and a shop's table of the same people, in different orders, with categories and gaps."""
+    rng = np.random.default_rng(seed)
+    ids = [f"p{i}" for i in range(n)]
+    age = [float(a) if a > 25 else "" for a in rng.integers(20, 70, n)]
+    job = rng.choice(["clerk", "nurse", "pilot"], n).tolist()
+    spent = rng.normal(100, 30, n).round(2)
+    label = np.where(spent + rng.normal(0, 20, n) > 100, "yes", "no").tolist()
+    order = rng.permutation(n)
+    bank = {"id": ids, "age": age, "job": job, "label": label}
+    shop = {
+        "id": [ids[i] for i in order],
+        "spent": [spent[i] for i in order],
+        "town": [["a", "b"][i % 2] for i in order],
+    }
+    return bank, shop
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("tables")
+    bank, shop = people(120, 1)
+    convert_tables(
+        table(folder / "bank.csv", bank),
+        [table(folder / "shop.csv", shop)],
+        folder / "train.parts",
+        id="id",
+        label="label",
+        missing="median",
+        standardize=True,
+        names="bank,shop",
+    )
+    start_run(make_config({"data": str(folder / "train.parts"), "lambda": 0.01}), folder / "run")
+    bank, shop = people(40, 2)
+    bank["job"][3] = "diver"  # unseen in training
+    table(folder / "new-bank.csv", {k: v for k, v in bank.items() if k != "label"})
+    table(folder / "new-shop.csv", shop)
+    return folder
+
+
+def scores(path: Path) -> dict[str, float]:
+    with path.open(encoding="utf-8") as file:
+        return {row["id"]: float(row["score"]) for row in csv.DictReader(file)}
+
+
+def test_scores_are_those_of_a_converted_partition(trained: Path) -> None:
+    convert_tables(
+        trained / "new-bank.csv", [trained / "new-shop.csv"], trained / "new.parts",
+        id="id", like=trained / "run",
+    )  # fmt: skip
+    converted = predict_partition(trained / "run", trained / "new.parts")
+    tables = [trained / "new-bank.csv", trained / "new-shop.csv"]
+    straight, notes = predict_tables(trained / "run", tables, TableRows(id="id"))
+    # In the order of the first table, not in the canonical one.
+    assert straight.ids.tolist() == [f"p{i}" for i in range(40)]
+    expected = dict(zip(converted.ids.tolist(), converted.score.tolist()))
+    np.testing.assert_allclose(straight.score, [expected[i] for i in straight.ids], rtol=1e-12)
+    assert any("'job'" in note and "diver" in note for note in notes) or any("job" in note for note in notes)
+
+
+def test_one_table_with_all_columns_and_rows_left_out(
+    trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bank, shop = people(40, 2)
+    place = {name: k for k, name in enumerate(shop["id"])}
+    whole = {k: v for k, v in bank.items() if k != "label"}
+    whole |= {k: [v[place[i]] for i in bank["id"]] for k, v in shop.items() if k != "id"}
+    whole["colour"] = ["red"] * 40
+    table(tmp_path / "whole.csv", whole)
+    assert (
+        run("predict", trained / "run", tmp_path / "whole.csv", "--id", "id", "-o", tmp_path / "w.csv") == 0
+    )
+    assert run("predict", trained / "run", tmp_path / "whole.csv", "-o", tmp_path / "n.csv") == 0
+    numbered = scores(tmp_path / "n.csv")
+    assert list(numbered) == [str(i) for i in range(40)]
+    assert list(numbered.values()) == list(scores(tmp_path / "w.csv").values())
+    fewer = {k: v[:30] for k, v in shop.items()}
+    table(tmp_path / "fewer.csv", fewer)
+    code = run("predict", trained / "run", trained / "new-bank.csv", tmp_path / "fewer.csv", "--id", "id",
+               "-o", tmp_path / "f.csv")  # fmt: skip
+    assert code == 0
+    assert "10 ids are not in every table" in capsys.readouterr().err
+    assert len(scores(tmp_path / "f.csv")) == 30
+
+
+def test_an_offset_is_added(trained: Path, tmp_path: Path) -> None:
+    tables = [trained / "new-bank.csv", trained / "new-shop.csv"]
+    plain, _ = predict_tables(trained / "run", tables, TableRows(id="id"))
+    bank, _ = people(40, 2)
+    shift = np.linspace(-1, 1, 40).tolist()
+    bank["job"][3] = "diver"
+    table(tmp_path / "b.csv", {**bank, "shift": shift})
+    moved, _ = predict_tables(
+        trained / "run", [tmp_path / "b.csv", tables[1]], TableRows(id="id", offset="shift")
+    )
+    np.testing.assert_allclose(moved.score, plain.score + shift, rtol=1e-12)
+
+
+def test_parties_alone_and_their_sum(trained: Path, tmp_path: Path) -> None:
+    tables = [trained / "new-bank.csv", trained / "new-shop.csv"]
+    join = ("align", "--guest", tables[0], "--host", tables[1])
+    assert run(*join, "--id", "id", "-o", tmp_path / "rows.json") == 0
+    common = ["--id", "id", "--alignment", tmp_path / "rows.json"]
+    model = trained / "run" / "model"
+    assert run("predict", "--partial", model / "bank.h5", tables[0], *common, "-o", tmp_path / "b.h5") == 0
+    assert run("predict", "--partial", trained / "run", tables[1], *common, "--party", "shop",
+               "-o", tmp_path / "s.h5") == 0  # fmt: skip
+    assert run("combine", tmp_path / "b.h5", tmp_path / "s.h5", "--model", trained / "run", "-o",
+               tmp_path / "sum.csv") == 0  # fmt: skip
+    assert run("predict", trained / "run", *tables, *common, "-o", tmp_path / "whole.csv") == 0
+    assert (tmp_path / "sum.csv").read_bytes() == (tmp_path / "whole.csv").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("change", "options", "message"),
+    [
+        ({}, ["--unseen", "refuse"], "column 'job': category 'diver' is not in the training table"),
+        ({"age": None}, [], "no feature column 'age'"),
+        ({"age": "old"}, [], "column 'age'"),
+        ({"job": None}, [], "no feature column 'job'"),
+        ({"id": "p1"}, [], "ids occur more than once"),
+        ({}, ["--offset", "shift"], "no offset column 'shift'"),
+        ({}, ["--offset", "job"], "offset column 'job': not all cells are numbers"),
+        ({}, ["--separator", ";;"], "--separator ';;'"),
+        ({}, ["--party", "bank"], "--party: belongs to --partial"),
+        ({}, ["--unseen", "guess"], "--unseen 'guess'"),
+    ],
+)
+def test_mistakes_are_one_line(
+    trained: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    change: dict[str, Any],
+    options: list[str],
+    message: str,
+) -> None:
+    bank, _ = people(40, 2)
+    bank["job"][3] = "diver"
+    for name, value in change.items():
+        if value is None:
+            del bank[name]
+        else:
+            bank[name] = [value] * 40 if name == "id" else [value, *bank[name][1:]]
+    table(tmp_path / "b.csv", bank)
+    code = run("predict", trained / "run", tmp_path / "b.csv", trained / "new-shop.csv", "--id", "id",
+               "-o", tmp_path / "p.csv", *options)  # fmt: skip
+    err = capsys.readouterr().err
+    assert code in (3, 5)
+    assert message in err
+    assert len(err.splitlines()) == 1
+    assert not (tmp_path / "p.csv").exists()
+
+
+def test_wrong_commands_are_one_line(
+    trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bank, shop, model = trained / "new-bank.csv", trained / "new-shop.csv", trained / "run"
+    for arguments, message in (
+        ([model, bank, shop], "--id: which column joins the tables?"),
+        ([model, bank, shop, bank, "--id", "id"], "3 tables for the parties bank, shop"),
+        ([model, trained / "train.parts", "--id", "id"], "--id: is for tables"),
+        ([model, trained / "train.parts", trained / "train.parts"], "one partition at a time"),
+        ([model, bank, "--partial", "--id", "id", "-o", tmp_path / "c.h5"], "--party: whose table is it?"),
+        ([model, bank, "--partial", "--id", "id"], "--partial: name the contribution file"),
+        ([model, bank, shop, "--partial", "-o", tmp_path / "c.h5"], "--partial: one party's file"),
+        (
+            [model, bank, "--partial", "--id", "id", "--party", "x", "-o", tmp_path / "c.h5"],
+            "the model has bank",
+        ),
+        ([model, tmp_path / "absent.csv"], "absent.csv"),
+    ):
+        code = run("predict", *arguments)
+        err = capsys.readouterr().err
+        assert code != 0
+        assert message in err
+        assert len(err.splitlines()) == 1
+
+
+def test_a_model_of_plain_columns(tmp_path: Path) -> None:
+    """Data without encoders: the features are columns of numbers."""
+    X = RNG.normal(size=(60, 3))
+    columns = {"label": (X[:, 0] > 0).astype(int).tolist(), **{f"x{j}": X[:, j].tolist() for j in range(3)}}
+    table(tmp_path / "a.csv", columns)
+    assert run("convert", tmp_path / "a.csv", "--label", "label", "--columns", "1,2", "--standardize",
+               "-o", tmp_path / "a.parts") == 0  # fmt: skip
+    assert run("train", tmp_path / "a.parts", "-o", tmp_path / "run", "-q") == 0
+    assert run("predict", tmp_path / "run", tmp_path / "a.csv", "-o", tmp_path / "straight.csv") == 0
+    assert run("predict", tmp_path / "run", tmp_path / "a.parts", "-o", tmp_path / "converted.csv") == 0
+    np.testing.assert_allclose(
+        list(scores(tmp_path / "straight.csv").values()),
+        list(scores(tmp_path / "converted.csv").values()),
+        rtol=1e-12,
+    )
