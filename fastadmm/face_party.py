@@ -198,7 +198,8 @@ class FaceParty:
 
     def prepare(self) -> None:
         """Measure the columns; raises InputError where squares of values overflow."""
-        squares = check_scale(self.block, self.name, self.engine)
+        check_scale(self.block, self.name, self.engine)
+        squares = self.block.column_squares(self.engine)
         self.scale = np.sqrt(squares / max(1, self.block.shape[0]))
         self.scale[self.scale == 0.0] = 1.0
 
