@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from fastadmm.engine import Engine, row_ranges
+from fastadmm.engine import MAX_PIECES, Engine, even_ranges, row_ranges
 from fastadmm.errors import InputError
 from fastadmm.tiles import TILE_BYTES, Rows, csr_tiles, dense_tiles
 
@@ -27,6 +27,9 @@ _PAIR_COST = 16.0
 
 #: Matrix products of fewer columns gain nothing.
 _FEWEST_FILLED = 64
+
+#: Entries of a pass that are worth another thread, where rows are long.
+_ENTRIES_PER_PIECE = 1 << 18
 
 #: A dense matrix of more bytes is looked through by all cores.
 _LARGE_BYTES = 1 << 22
@@ -139,9 +142,15 @@ class FeatureBlock(ABC):
         """Images of shape (3, d), each contiguous, from complete sums."""
         raise NotImplementedError
 
-    def _gram_pieces(self) -> list[tuple[int, int]]:
+    def _ranges(self, most: int = MAX_PIECES) -> list[Rows]:
+        """Pieces of a pass: as many as rows or entries are worth, whatever holds the data."""
+        n, d = self.shape
+        entries = round(self.density * n * d)
+        return even_ranges(n, min(most, max(len(row_ranges(n)), entries // _ENTRIES_PER_PIECE)))
+
+    def _gram_pieces(self) -> list[Rows]:
         d = self.shape[1]
-        return row_ranges(self.shape[0], max(1, min(4, _GRAM_BUDGET // max(8 * d * d, 1))))
+        return self._ranges(max(1, min(4, _GRAM_BUDGET // max(8 * d * d, 1))))
 
 
 class DenseBlock(FeatureBlock):
@@ -190,7 +199,7 @@ class DenseBlock(FeatureBlock):
             for (start, stop), part in self.tiles(rows):
                 np.dot(part, x, out=out[start:stop])
 
-        engine.map(work, row_ranges(self.shape[0]))
+        engine.map(work, self._ranges())
         return out
 
     def transposed_products(self, vectors: Sequence[Array], engine: Engine) -> list[Array]:
@@ -201,7 +210,7 @@ class DenseBlock(FeatureBlock):
                     total += v[start:stop] @ part
             return totals
 
-        return _sums_in_order(engine.map(work, row_ranges(self.shape[0])))
+        return _sums_in_order(engine.map(work, self._ranges()))
 
     def matrix_product(self, x: Array, engine: Engine) -> Array:
         out = np.empty((len(x), self.shape[0]))
@@ -210,7 +219,7 @@ class DenseBlock(FeatureBlock):
             for (start, stop), part in self.tiles(rows):
                 out[:, start:stop] = x @ part.T
 
-        engine.map(work, row_ranges(self.shape[0]))
+        engine.map(work, self._ranges())
         return out
 
     def transposed_matrix_product(self, v: Array, engine: Engine) -> Array:
@@ -220,7 +229,7 @@ class DenseBlock(FeatureBlock):
                 total += v[:, start:stop] @ part
             return total
 
-        return _sum_in_order(engine.map(work, row_ranges(self.shape[0])))
+        return _sum_in_order(engine.map(work, self._ranges()))
 
     def gram(self, engine: Engine, weight: Array | None = None) -> Array:
         def work(rows: Rows) -> Array:
@@ -247,7 +256,7 @@ class DenseBlock(FeatureBlock):
                 total += np.einsum("ij,ij->j", part, part)
             return total
 
-        return _sum_in_order(engine.map(work, row_ranges(self.shape[0])))
+        return _sum_in_order(engine.map(work, self._ranges()))
 
 
 class CSRBlock(FeatureBlock):
@@ -346,7 +355,7 @@ class CSRBlock(FeatureBlock):
                 csr_product(*tile, x, out[start:stop], 0, stop - start)
 
         # Alone on its thread a product is one call: what comes between calls holds the other threads up.
-        engine.map(work, [(0, self.shape[0])] if engine.inside else row_ranges(self.shape[0]))
+        engine.map(work, [(0, self.shape[0])] if engine.inside else self._ranges())
         return out
 
     def matrix_product(self, x: Array, engine: Engine) -> Array:
@@ -359,7 +368,7 @@ class CSRBlock(FeatureBlock):
                 for weights, message in zip(x, out):
                     csr_product(*tile, weights, message[start:stop], 0, stop - start)
 
-        engine.map(work, row_ranges(self.shape[0]))
+        engine.map(work, self._ranges())
         return out
 
     def transposed_products(self, vectors: Sequence[Array], engine: Engine) -> list[Array]:
@@ -372,7 +381,7 @@ class CSRBlock(FeatureBlock):
                     csr_accumulate_transposed(*tile, v[start:stop], total, 0, stop - start)
             return totals
 
-        return _sums_in_order(engine.map(work, row_ranges(self.shape[0])))
+        return _sums_in_order(engine.map(work, self._ranges()))
 
     def gram(self, engine: Engine, weight: Array | None = None) -> Array:
         from fastadmm.kernels.csr import csr_accumulate_gram
@@ -438,7 +447,7 @@ class CSRBlock(FeatureBlock):
                 csr_column_squares(*tile, out, 0, stop - start)
             return out
 
-        return _sum_in_order(engine.map(work, row_ranges(self.shape[0])))
+        return _sum_in_order(engine.map(work, self._ranges()))
 
 
 def _shortest_indices(indices: Array, n_columns: int) -> Array:

@@ -17,7 +17,7 @@ from typing import Any, Generic, TypeVar, cast
 
 import numpy as np
 
-__all__ = ["Engine", "light_ranges", "row_ranges"]
+__all__ = ["Engine", "even_ranges", "light_ranges", "row_ranges"]
 
 _T = TypeVar("_T")
 _R = TypeVar("_R")
@@ -53,7 +53,22 @@ def row_ranges(n_rows: int, max_pieces: int = MAX_PIECES) -> list[tuple[int, int
     list of (int, int)
         Half-open ranges that cover ``0 ... n_rows`` in order.
     """
-    pieces = max(1, min(max_pieces, -(-n_rows // ROWS_PER_PIECE)))
+    return even_ranges(n_rows, min(max_pieces, -(-n_rows // ROWS_PER_PIECE)))
+
+
+def even_ranges(n_rows: int, pieces: int) -> list[tuple[int, int]]:
+    """Cut ``n_rows`` into ``pieces`` consecutive ranges, or into single rows if there are fewer.
+
+    Parameters
+    ----------
+    n_rows, pieces : int
+
+    Returns
+    -------
+    list of (int, int)
+        Half-open; at least one.
+    """
+    pieces = max(1, min(n_rows, pieces))
     bounds = [n_rows * k // pieces for k in range(pieces + 1)]
     return list(itertools.pairwise(bounds))
 
@@ -70,7 +85,7 @@ def light_ranges(n_rows: int) -> list[tuple[int, int]]:
     -------
     list of (int, int)
     """
-    return row_ranges(n_rows, max(1, min(MAX_PIECES, n_rows // LIGHT_ROWS_PER_PIECE)))
+    return even_ranges(n_rows, min(MAX_PIECES, n_rows // LIGHT_ROWS_PER_PIECE))
 
 
 class _BlasLimit:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -28,6 +28,8 @@ from fastadmm.coordinator.span_hessian import SpanHessian
 from fastadmm.direction_party import DirectionParty
 from fastadmm.engine import Engine, light_ranges
 from fastadmm.problem import Problem
+
+_Answer = TypeVar("_Answer")
 
 __all__ = ["SubspaceCoordinator", "SubspaceMethod", "directions_per_party"]
 
@@ -164,15 +166,9 @@ class SubspaceCoordinator:
         newton, before = self.directions.newton(), primal.loss + self.regulariser()
         if not self.watch.may_wait(before) and self._metric_is_stale(before):
             metric = self.metric
-            self.engine.map(
-                lambda party: party.set_metric(metric),  # type: ignore[arg-type]
-                parties,
-                parallel=self._parties_are_large,
-            )
-        answers = self.engine.map(
-            lambda m: parties[m].respond(primal.gradient, self.coefficients(m), newton),
-            range(len(parties)),
-            parallel=self._parties_are_large,
+            self._each(lambda m: parties[m].set_metric(metric), len(parties))  # type: ignore[arg-type]
+        answers = self._each(
+            lambda m: parties[m].respond(primal.gradient, self.coefficients(m), newton), len(parties)
         )
         for m, (message, _) in enumerate(answers):
             if message is not None:
@@ -184,6 +180,13 @@ class SubspaceCoordinator:
         after = self.start(self.point.intercept).loss + self.regulariser()
         self.directions.record(newton, before - after, gap)
         return squared
+
+    def _each(self, ask: Callable[[int], _Answer], n_parties: int) -> list[_Answer]:
+        """Ask all parties: side by side, or one after another where that keeps more threads busy."""
+        threads = self.engine.n_threads
+        if self._parties_are_large and n_parties < 4 * threads and n_parties % threads:
+            return [ask(m) for m in range(n_parties)]  # their passes over rows are cut up instead
+        return self.engine.map(ask, range(n_parties), parallel=self._parties_are_large)
 
     def _minimise(self, tolerance: float) -> SpanPoint:
         """The best point of the span, to a tolerance in the summed scaling."""
