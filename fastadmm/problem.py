@@ -19,7 +19,7 @@ from fastadmm.constraints import AllSpace, Constraint, get_constraint
 from fastadmm.errors import ConfigError, InputError
 from fastadmm.losses import Loss, get_loss
 from fastadmm.penalty import check_compatible, is_ridge
-from fastadmm.regularizers import ElasticNet, Regularizer, SquaredL2, get_regularizer
+from fastadmm.regularizers import ElasticNet, GroupLasso, Regularizer, SquaredL2, get_regularizer
 from fastadmm.targets import check_unbiased_targets
 
 __all__ = ["Problem", "TestSet", "make_problem", "reweighted"]
@@ -230,6 +230,10 @@ def make_problem(
     labels = list(names) if names is not None else [f"party-{m + 1}" for m in range(len(blocks))]
     if len(labels) != len(blocks):
         raise InputError(f"parties: {len(blocks)} feature blocks but {len(labels)} names")
+    if isinstance(penalty, GroupLasso) and penalty.groups is not None and len(penalty.groups) != len(blocks):
+        raise ConfigError(
+            f"groups: {len(penalty.groups)} entries, but {len(blocks)} parties; one entry per party"
+        )
     checked = [as_block(block, name) for block, name in zip(blocks, labels)]
     target = _vector(y, "y", checked[0].shape[0], labels[0])
     for block, name in zip(checked, labels):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import tomllib
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 from fastadmm.errors import ConfigError, StorageError
 from fastadmm.runs.config import KEYS, RunConfig, make_config, read_config, solver_options
+from fastadmm.store.partition import open_partition
 
 from run_tools import assert_same_run, run, write_problem
 
@@ -68,7 +70,7 @@ def test_every_key_reaches_the_configuration_and_back() -> None:
     }
     path = {"path": True, "path_length": 7, "path_ratio": 0.1, "folds": 3, "rule": "1se", "gap_share": 0.1}
     # Keys in the order of the documentation; some do not go together.
-    assert {*values, "stationarity", *learning, *path, "path_values"} == set(KEYS)
+    assert {*values, "stationarity", *learning, *path, "path_values", "groups"} == set(KEYS)
     for others in (learning, {"class_weight": "balanced", "seed": 1, **path}):
         open_run = {key: values[key] for key in ("data", "gap")} | others
         assert make_config(make_config(open_run).to_toml()) == make_config(open_run)
@@ -238,6 +240,35 @@ def test_wrong_values(key: str, value: object, message: str) -> None:
     with pytest.raises(ConfigError) as error:  # the same as an option
         make_config({"data": "a"}, "run.toml", {key: value})
     assert str(error.value).startswith(f"command line: key {key!r}: ")
+
+
+@pytest.mark.parametrize("groups", [[1], [[0]], [[[0, "a"]]], [[[True]]], [[[-1]]], "all", [[], 3]])
+def test_groups_are_lists_of_lists_of_columns(groups: object) -> None:
+    with pytest.raises(ConfigError, match=r"run\.toml: key .groups.: ") as error:
+        make_config({"data": "a", "regularizer": "group_lasso", "groups": groups}, "run.toml")
+    assert "\n" not in str(error.value)
+    with pytest.raises(ConfigError, match="l1 has no parameter 'groups'"):
+        make_config({"data": "a", "regularizer": "l1", "groups": [[[0]]]}, "run.toml")
+
+
+def test_groups_of_a_file_are_those_of_the_problem(folder: Path, tmp_path: Path) -> None:
+    parts = open_partition(folder / "a.parts")
+    widths = [party.n_features for party in parts.parties]
+    groups = [[[j] for j in range(widths[0])], *([] for _ in widths[1:])]
+    file = folder / "groups.toml"
+    file.write_text(f'data = "a.parts"\nregularizer = "group_lasso"\nlambda = 0.05\ngroups = {groups}\n')
+    assert run("train", "--config", file, "--quiet", "--out", tmp_path / "run") == 0
+    assert tomllib.loads((tmp_path / "run" / "run.toml").read_text())["groups"] == groups
+    result = json.loads((tmp_path / "run" / "result.json").read_text())
+    # A group of one column is its absolute value: another problem than with whole parties as groups.
+    file.write_text('data = "a.parts"\nregularizer = "group_lasso"\nlambda = 0.05\n')
+    assert run("train", "--config", file, "--quiet", "--out", tmp_path / "whole") == 0
+    whole = json.loads((tmp_path / "whole" / "result.json").read_text())
+    assert abs(result["objective"] - whole["objective"]) > 1e-6
+    for wrong, message in ((groups[:-1], "one entry per party"), ([[[0]], *groups[1:]], "exactly once")):
+        file.write_text(f'data = "a.parts"\nregularizer = "group_lasso"\ngroups = {wrong}\n')
+        assert run("train", "--config", file, "--quiet", "--out", tmp_path / message) != 0
+        assert not (tmp_path / message / "model").exists()
 
 
 def test_data_is_needed() -> None:

@@ -176,6 +176,7 @@ def _check_config(config: RunConfig) -> None:
         ("warm_start", config.warm_start is not None),
         ("validation", config.validation is not None),
         ("path", config.path),
+        ("groups", config.groups is not None),
     ):
         if given:
             raise ConfigError(f"key {key!r}: a round by files has none; leave it out")

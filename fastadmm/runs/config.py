@@ -36,6 +36,9 @@ class RunConfig:
         A name of :data:`fastadmm.regularizers.REGULARIZERS`.
     l1_ratio : float or None
         Share of l1 in the elastic net; None takes 0.5.
+    groups : list or None
+        Groups of ``group_lasso``: for each party a list of groups, each a list of column
+        numbers from 0, or an empty list for one group. None makes every party a group.
     constraint : str
         As in :func:`fastadmm.constraints.get_constraint`.
     intercept : bool
@@ -97,6 +100,7 @@ class RunConfig:
     lambda_: float = 1e-4
     regularizer: str = "l2"
     l1_ratio: float | None = None
+    groups: list[list[list[int]]] | None = None
     constraint: str = "all"
     intercept: bool = True
     scheme: str = "auto"
@@ -167,6 +171,7 @@ _KINDS: dict[str, tuple[type, ...]] = {
     "lambda": (int, float),
     "regularizer": (str,),
     "l1_ratio": (int, float),
+    "groups": (list,),
     "constraint": (str,),
     "intercept": (bool,),
     "scheme": (str,),
@@ -336,9 +341,13 @@ def _check_values(values: Mapping[str, Any], place: str) -> dict[str, Any]:
             continue
         kinds = _KINDS[key]
         if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
-            wanted = {str: "text", dict: "a table", bool: "true or false", int: "a whole number"}.get(
-                kinds[-1], "a number"
-            )
+            wanted = {
+                str: "text",
+                dict: "a table",
+                list: "a list",
+                bool: "true or false",
+                int: "a whole number",
+            }.get(kinds[-1], "a number")
             raise ConfigError(f"{place}: key {key!r}: {value!r} is not {_KIND_NAMES.get(key, wanted)}")
         # TOML's whole numbers have no limit; HDF5, C and floating point do.
         if isinstance(value, int) and abs(value) > _LARGEST:
@@ -354,9 +363,27 @@ def _check_values(values: Mapping[str, Any], place: str) -> dict[str, Any]:
         checked["lambda_" if key == "lambda" else key] = value
     # A ratio by itself waits for the source that says what it is of.
     alone = {"regularizer": "elastic_net"} if "l1_ratio" in checked else {}
+    if "groups" in checked:
+        _check_groups(checked["groups"], place)
+        alone["regularizer"] = "group_lasso"
     others = {key: value for key, value in checked.items() if key != "privacy"}
     _check_choices(RunConfig(**{"data": "", **alone, **others}), place)
     return checked
+
+
+def _check_groups(groups: list[Any], place: str) -> None:
+    """Refuse what is not a list of lists of lists of column numbers; which ones, the data say."""
+
+    def lists(values: Any) -> bool:
+        return isinstance(values, list) and all(isinstance(value, list) for value in values)
+
+    for k, party in enumerate(groups):
+        numbers = [j for group in party for j in group] if lists(party) else [None]
+        if not all(isinstance(j, int) and not isinstance(j, bool) and j >= 0 for j in numbers):
+            raise ConfigError(
+                f"{place}: key 'groups': entry {k} is not a list of groups, "
+                "each a list of column numbers from 0"
+            )
 
 
 def _check_choices(config: RunConfig, place: str) -> None:
@@ -429,7 +456,9 @@ def penalty_arguments(config: RunConfig) -> dict[str, Any]:
     """Regulariser and constraint of a configuration, for :func:`fastadmm.problem.make_problem`."""
     from fastadmm.regularizers import get_regularizer
 
-    parameters = {} if config.l1_ratio is None else {"l1_ratio": config.l1_ratio}
+    parameters: dict[str, Any] = {} if config.l1_ratio is None else {"l1_ratio": config.l1_ratio}
+    if config.groups is not None:
+        parameters["groups"] = [party or None for party in config.groups]
     return {
         "regularizer": get_regularizer(config.regularizer, parameters),
         "constraint": config.constraint,

@@ -1,0 +1,184 @@
+"""Rounds to a certified 1e-4 and 1e-6 where regularisers or losses have kinks.
+
+    python -P bench/nonsmooth.py
+
+Writes ``bench/nonsmooth.json`` (what was measured) and the block between
+``<!-- nonsmooth:begin -->`` and ``<!-- nonsmooth:end -->`` in
+``docs/convergence.md`` (made from that file alone). ``--redraw`` only makes
+the page again. Default options, an intercept; nothing here depends on the clock.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGE = ROOT / "docs" / "convergence.md"
+MEASURED = ROOT / "bench" / "nonsmooth.json"
+BEGIN, END = "<!-- nonsmooth:begin -->", "<!-- nonsmooth:end -->"
+
+#: Where the section goes, and what it says beside the tables.
+BEFORE = "## What a round costs"
+SECTION = """## Regularisers with kinks
+
+`l1`, `elastic_net` and `group_lasso` on `proximal`; `hinge` and `quantile` have kinks themselves. The certificate is
+about the loss itself, not a smoothed one. Made by `bench/nonsmooth.py`.
+
+"""
+
+LAMBDAS = (1e-3, 1e-4)
+PARTIES = (2, 5, 8)
+LEVELS = (1e-4, 1e-6)
+LIMIT = 150
+REGULARIZERS = ("l1", "elastic_net", "group_lasso")
+#: Columns in a group of the group lasso.
+GROUP = 4
+
+
+def find_data() -> Path:
+    """Directory of the public data sets; ends the program with one line where there is none."""
+    named = os.environ.get("FASTADMM_DATA")
+    path = Path(named) if named else ROOT.parent / "shared" / "data"
+    if not (path / "a9a.bz2").is_file():
+        sys.exit(
+            "bench/nonsmooth.py: a9a.bz2 not found; set FASTADMM_DATA to the directory with the data sets"
+        )
+    return path
+
+
+def datasets(data: Path) -> Iterator[tuple[str, tuple[str, ...], Any, np.ndarray]]:
+    """Name, losses, features and targets of each data set."""
+    from sklearn.datasets import load_svmlight_file
+    from sklearn.preprocessing import scale
+
+    X, y = load_svmlight_file(str(data / "a9a.bz2"), n_features=123)
+    yield "a9a", ("logistic", "hinge"), X.tocsc(), (y > 0) * 1.0
+    X, y = load_svmlight_file(str(data / "mushrooms.bz2"))
+    yield "mushrooms", ("logistic", "hinge"), X.tocsc(), (y > 1) * 1.0
+    table = np.loadtxt(data / "cal_housing.data", delimiter=",")
+    columns = scale(table[:, :-1])
+    products = [
+        columns[:, i] * columns[:, j] for i, j in itertools.combinations_with_replacement(range(8), 2)
+    ]
+    X = scale(np.column_stack([columns, *products]))
+    yield "housing", ("squared", "huber", "quantile"), X, scale(table[:, -1])
+
+
+def parameters(regularizer: str, widths: list[int]) -> dict[str, Any] | None:
+    """Groups of neighbouring columns of each party; of another regulariser None."""
+    if regularizer != "group_lasso":
+        return None
+    return {"groups": [[list(range(a, min(a + GROUP, d))) for a in range(0, d, GROUP)] for d in widths]}
+
+
+def first_below(values: list[float], level: float) -> int | None:
+    """Number of the first round at or below a level; None if there is none."""
+    return next((k + 1 for k, value in enumerate(values) if value <= level), None)
+
+
+def measure(data: Path) -> dict[str, Any]:
+    """Rounds of every case."""
+    from fastadmm.problem import make_problem
+    from fastadmm.solver import SolverOptions, solve
+
+    cases = []
+    for name, losses, X, y in datasets(data):
+        for parties in PARTIES:
+            bounds = [X.shape[1] * k // parties for k in range(parties + 1)]
+            blocks = [X[:, a:b] for a, b in itertools.pairwise(bounds)]
+            widths = [b - a for a, b in itertools.pairwise(bounds)]
+            for loss, regularizer, lam in itertools.product(losses, REGULARIZERS, LAMBDAS):
+                problem = make_problem(
+                    blocks,
+                    y,
+                    loss=loss,
+                    lam=lam,
+                    regularizer=regularizer,
+                    regularizer_parameters=parameters(regularizer, widths),
+                )
+                gaps = [
+                    r.gap for r in solve(problem, SolverOptions(gap=LEVELS[-1], max_rounds=LIMIT)).history
+                ]
+                case = {
+                    "data": name,
+                    "loss": loss,
+                    "regularizer": regularizer,
+                    "lambda": lam,
+                    "parties": parties,
+                    "certified": [first_below(gaps, level) for level in LEVELS],
+                }
+                cases.append(case)
+                print(*case.values(), flush=True)
+    return {"limit": LIMIT, "levels": list(LEVELS), "group": GROUP, "cases": cases}
+
+
+def _cell(counts: list[int | None]) -> str:
+    return " / ".join("–" if n is None else str(n) for n in counts)
+
+
+def _summary(cases: list[dict[str, Any]], level: int) -> str:
+    reached = [c["certified"][level] for c in cases if c["certified"][level] is not None]
+    mean = math.exp(sum(map(math.log, reached)) / len(reached))
+    return f"{mean:.1f}, at most {max(reached)}" + (
+        f" ({len(cases) - len(reached)} not in time)" if len(reached) < len(cases) else ""
+    )
+
+
+def block(measured: dict[str, Any]) -> str:
+    """The page's tables."""
+    cases = measured["cases"]
+    lines = [
+        f"{len(cases)} cases with an intercept, default options, at most {measured['limit']} rounds; groups "
+        f"of {measured['group']} neighbouring columns. Rounds until the relative gap is certified:",
+        "",
+        "| loss | cases | 1e-4: geometric mean | 1e-6: geometric mean |",
+        "|---|---:|---|---|",
+    ]
+    for loss in dict.fromkeys(c["loss"] for c in cases):
+        own = [c for c in cases if c["loss"] == loss]
+        lines.append(f"| `{loss}` | {len(own)} | {_summary(own, 0)} | {_summary(own, 1)} |")
+    lines += [
+        "",
+        "Case by case, to 1e-4 / 1e-6:",
+        "",
+        "| data | loss | regularizer | λ | " + " | ".join(f"M = {m}" for m in PARTIES) + " |",
+        "|---|---|---|---:|" + "---:|" * len(PARTIES),
+    ]
+    rows: dict[tuple[str, str, str, float], dict[int, str]] = {}
+    for c in cases:
+        key = c["data"], c["loss"], c["regularizer"], c["lambda"]
+        rows.setdefault(key, {})[c["parties"]] = _cell(c["certified"])
+    for (name, loss, regularizer, lam), counts in rows.items():
+        cells = " | ".join(counts[m] for m in PARTIES)
+        lines.append(f"| {name} | `{loss}` | `{regularizer}` | {lam:.0e} | {cells} |")
+    return "\n".join(lines)
+
+
+def replace_block(text: str, new: str) -> str:
+    """The page with its generated block replaced."""
+    if BEGIN not in text:  # not measured so far
+        text = text.replace(BEFORE, f"{SECTION}{BEGIN}\n{END}\n\n{BEFORE}")
+    before, _, rest = text.partition(BEGIN)
+    _, _, after = rest.partition(END)
+    return f"{before}{BEGIN}\n{new}\n{END}{after}"
+
+
+def main() -> None:
+    """Measure unless told to redraw, then write the page."""
+    if "--redraw" not in sys.argv[1:]:
+        MEASURED.write_text(json.dumps(measure(find_data()), indent=1) + "\n", encoding="utf-8")
+    measured = json.loads(MEASURED.read_text(encoding="utf-8"))
+    PAGE.write_text(replace_block(PAGE.read_text(encoding="utf-8"), block(measured)), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,66 @@
+"""Proximal Newton sharing: rounds, limits of what a party keeps, and promises that are kept."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import numpy as np
+import pytest
+from fastadmm.history import Status
+from fastadmm.problem import Problem, make_problem
+from fastadmm.solver import Solver, SolverOptions, solve
+from sklearn.datasets import load_breast_cancer
+from sklearn.preprocessing import scale
+
+
+def cancer(parties: int, **options: Any) -> Problem:
+    X, y = load_breast_cancer(return_X_y=True)
+    X = scale(X)
+    bounds = [X.shape[1] * k // parties for k in range(parties + 1)]
+    return make_problem([X[:, a:b] for a, b in itertools.pairwise(bounds)], y * 1.0, **options)
+
+
+@pytest.mark.parametrize("parties", [2, 5, 30])
+@pytest.mark.parametrize("loss", ["logistic", "hinge"])
+@pytest.mark.parametrize("regularizer", ["l1", "elastic_net", "group_lasso"])
+def test_few_rounds_certify(parties: int, loss: str, regularizer: str) -> None:
+    problem = cancer(parties, loss=loss, lam=1e-3, regularizer=regularizer)
+    result = solve(problem, SolverOptions(gap=1e-4, max_rounds=60, n_threads=1))
+    assert result.status is Status.CONVERGED
+
+
+def test_history_limits_what_a_party_keeps() -> None:
+    problem = cancer(2, lam=1e-3, regularizer="l1")
+    best = solve(problem, SolverOptions(gap=1e-9, max_rounds=200, n_threads=1)).objective
+    solver = Solver(problem, SolverOptions(history=6, n_threads=1))
+    records = [solver.round() for _ in range(60)]
+    assert max(len(party.directions) for party in solver.parties) <= 6
+    assert len(solver.coordinator.shared) == sum(len(party.directions) for party in solver.parties)
+    for m, party in enumerate(solver.parties):
+        mine = solver.coordinator.shared.of(m)
+        sent = np.array([party.block.product(d, solver.engine) for d in party.directions])
+        assert np.allclose(sent, solver.coordinator.shared.messages[mine], rtol=0, atol=1e-10)
+        products = party.directions @ party.directions.T
+        assert np.allclose(
+            products, solver.coordinator.shared.products[np.ix_(mine, mine)], rtol=0, atol=1e-12
+        )
+    values = [record.objective for record in records]
+    assert all(b <= a * (1.0 + 1e-12) for a, b in itertools.pairwise(values))
+    assert values[-1] <= best * (1.0 + 1e-3)
+    assert all(r.objective - r.gap_absolute <= best * (1.0 + 1e-12) for r in records)
+
+
+def test_weights_that_count_as_zero_are_zero() -> None:
+    problem = cancer(5, lam=1e-2, regularizer="l1")
+    weights = np.concatenate(solve(problem, SolverOptions(gap=1e-8, n_threads=1)).weights)
+    assert 0 < np.count_nonzero(weights) < 15
+    assert np.abs(weights[weights != 0.0]).min() > 1e-6
+
+
+def test_more_than_sixty_four_parties_share() -> None:
+    rng = np.random.default_rng(0)
+    for parties, name in ((64, "proximal"), (65, "sharing")):
+        blocks = list(rng.normal(size=(parties, 50, 1)))
+        problem = make_problem(blocks, rng.normal(size=50), loss="squared", lam=0.1, regularizer="l1")
+        assert Solver(problem, SolverOptions(n_threads=1)).method.name == name
