@@ -28,10 +28,11 @@ BEGIN, END = "<!-- nonsmooth:begin -->", "<!-- nonsmooth:end -->"
 
 #: Where the section goes, and what it says beside the tables.
 BEFORE = "## What a round costs"
-SECTION = """## Regularisers with kinks
+SECTION = """\
+## Regularisers with kinks
 
-`l1`, `elastic_net` and `group_lasso` on `proximal`; `hinge` and `quantile` have kinks themselves. The certificate is
-about the loss itself, not a smoothed one. Made by `bench/nonsmooth.py`.
+`l1`, `elastic_net` and `group_lasso` on `proximal`; `hinge` and `quantile` have kinks themselves. The
+certificate is about the loss itself, not a smoothed one. Made by `bench/nonsmooth.py`.
 
 """
 

@@ -163,15 +163,14 @@ class FaceSearch:
             None where it would not be better than the model.
         """
         c, intercept, reached = self.model.coefficients, self.model.intercept, None
-        parties, numbers = self.parties, self.numbers
         for _ in range(_MOST_HOLDS):
             anchor = self._joined(self.anchors)
             found = self._minimise(anchor, [anchor, c, self.model.coefficients], intercept)
             if found is None:
                 break
             c, reached = found
-            end = c
-            held = self.engine.map(lambda m, end=end: parties[m].hold(end[numbers[m]]), range(len(parties)))
+            ends = [c[mine] for mine in self.numbers]
+            held = self._hold(ends)
             if all(h is None for h in held):
                 break
             for m, h in enumerate(held):
@@ -182,6 +181,10 @@ class FaceSearch:
             if reached is None
             else self._found(c, reached, math.isinf(self._first_crossing(self._starts, c)))
         )
+
+    def _hold(self, ends: Sequence[Array]) -> list[tuple[Array, Array] | None]:
+        parties = self.parties
+        return self.engine.map(lambda m: parties[m].hold(ends[m]), range(len(parties)))
 
     def descend(self) -> Found | None:
         """The same from faces of the model, never higher: to the first kink or bound, and on from there.
