@@ -85,6 +85,8 @@ class LabelCollector:
             self._chunks.append(np.array(labels, dtype=np.float64))
             return
         codes = [self._words.setdefault(label_text(label), len(self._words)) for label in labels]
+        if spoiled := next((word for word in self._words if "\0" in word), None):
+            raise InputError(f"{self.path}: label {spoiled!r} holds a NUL character; remove it")
         if len(self._words) > MOST:
             shown = ", ".join(sorted(self._words)[:5])
             raise InputError(

@@ -25,6 +25,10 @@ BLOCK_VALUES = 1 << 18
 _DAMAGED = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, OSError)
 
 
+#: Beyond this a number of columns is a spoiled file: their statistics alone would take gigabytes.
+MOST_COLUMNS = 2**28
+
+
 class _Member:
     """One array of the archive, read in order."""
 
@@ -175,6 +179,10 @@ class NpzSource:
         if shape.shape != (2,) or shape.dtype.kind not in "iu" or shape.min() < 0:
             raise InputError(f"{self.path}: array 'shape' must hold two whole numbers, not {shape.tolist()}")
         self.n_rows, self.n_features = int(shape[0]), int(shape[1])
+        if self.n_features > MOST_COLUMNS:
+            raise InputError(
+                f"{self.path}: array 'shape' says {self.n_features} columns; at most {MOST_COLUMNS} are read"
+            )
         sizes = {}
         for key in ("data", "indices", "indptr"):
             with _Member(self, archive, key) as member:

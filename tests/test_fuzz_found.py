@@ -151,6 +151,36 @@ def test_weights_that_overflow(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert "party-1.h5: row" in err
 
 
+def test_scores_that_overflow(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    data = write_problem(tmp_path / "d.parts", 40, (2, 3))
+    assert run("train", data, "-q", "--rounds", 1, "-o", tmp_path / "run") == ExitCode.NOT_CONVERGED
+    for part in ("party-1.h5", "party-2.h5"):
+        with h5py.File(tmp_path / "run" / "model" / part, "r+") as file:
+            file["weights"][:] = [1.7e308] + [0.0] * (len(file["weights"]) - 1)
+    out = tmp_path / "scores.csv"
+    err = refused(capsys, ExitCode.INPUT, "predict", tmp_path / "run", data, "-o", out)
+    assert "row" in err
+    assert not out.exists()
+
+
+def test_more_columns_than_any_file_has(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    one = np.array([1.0])
+    for columns in (2**62, 2**40):
+        np.savez(tmp_path / "a.npz", data=one, indices=[0], indptr=[0, 1], shape=[1, columns], y=one)
+        err = refused(
+            capsys, ExitCode.INPUT, "convert", tmp_path / "a.npz", "--parties", 1, "-o", tmp_path / "o"
+        )
+        assert f"a.npz: array 'shape' says {columns} columns" in err
+
+
+def test_class_names_that_cannot_be_stored(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "a.csv").write_text("a,y\n1,no\0\n2,yes\n")
+    err = refused(
+        capsys, ExitCode.INPUT, "convert", tmp_path / "a.csv", "--label", "y", "--parties", 1, "-o", tmp_path / "o"
+    )  # fmt: skip
+    assert "a.csv: label 'no\\x00'" in err
+
+
 def test_settings_name_the_file_that_they_come_from(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

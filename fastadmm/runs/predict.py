@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TextIO
 
 import numpy as np
 
-from fastadmm.errors import ConfigError
+from fastadmm.errors import ConfigError, InputError
 from fastadmm.losses import get_loss
 from fastadmm.store.model import Model, SharedPart, open_model
 from fastadmm.store.partition import Partition, open_partition
@@ -140,6 +140,11 @@ def make_predictions(
 
 def _interpret(trained: Model | SharedPart, z: np.ndarray) -> tuple[np.ndarray, list[str] | None]:
     """Means and class labels of scores."""
+    if not np.isfinite(z).all():
+        row = int(np.flatnonzero(~np.isfinite(z.reshape(len(z), -1)).all(axis=1))[0])
+        raise InputError(
+            f"row {row}: its score overflows; weights of the model or values of the row are too large"
+        )
     labels = None
     if trained.task == "classification" and trained.classes is not None:
         if z.ndim == 2:

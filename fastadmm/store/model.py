@@ -350,8 +350,9 @@ class SharedPart:
         if offset is not None:
             # The same for every class of a multinomial model, it changes none of their shares.
             z += offset if z.ndim == 1 else offset[:, np.newaxis]
-        for scale, contribution in zip(self.scales, contributions):
-            z += scale * contribution
+        with np.errstate(over="ignore", invalid="ignore"):  # who uses z looks for what overflows
+            for scale, contribution in zip(self.scales, contributions):
+                z += scale * contribution
         return z
 
 
