@@ -267,7 +267,9 @@ def test_a_partys_own_regularisation_against_a_general_minimiser(regularizer: st
     features = rng.normal(size=(80, 5))
     y = features @ [1.0, -2.0, 0.5, 0.0, 1.0] + rng.normal(size=80)
     alphas = [1e-3, 0.3]
-    model = ADMMSharingRegressor([2, 3], alphas, regularizer=regularizer, tol=1e-11).fit(features, y)
+    # With a norm the gap is a difference that rounding keeps from vanishing.
+    tol = 1e-11 if regularizer == "l2" else 1e-9
+    model = ADMMSharingRegressor([2, 3], alphas, regularizer=regularizer, tol=tol).fit(features, y)
     own = np.repeat(alphas, [2, 3])
     import cvxpy
 

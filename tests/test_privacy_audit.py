@@ -83,7 +83,7 @@ def test_messages_pass_their_audit(epsilon):
     assert not result.flagged
     assert result.epsilon_clopper_pearson < epsilon
     assert result.epsilon_gaussian < epsilon + 0.05
-    assert result.epsilon_gaussian > 0.8 * epsilon  # the bounds are nearly tight
+    assert result.epsilon_gaussian > 0.7 * epsilon  # a lower bound with 95 % confidence: nearly tight
 
 
 @pytest.mark.slow
