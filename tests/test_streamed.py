@@ -347,7 +347,7 @@ def test_missing_compression_package(tmp_path, monkeypatch):
     assert not (tmp_path / "q.h5").exists()
 
 
-@pytest.mark.parametrize("name", ["streaming"])
+@pytest.mark.parametrize("name", ["streaming", "sweep", "compression"])
 def test_the_page_shows_what_was_measured(monkeypatch, name):
     folder = Path(__file__).parents[1] / "bench"
     monkeypatch.syspath_prepend(folder)
