@@ -26,12 +26,15 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 
 from fastadmm.class_weights import weigh_classes
 from fastadmm.columns import block_names, consecutive, is_block_list, resolve_parties, take_columns
+from fastadmm.constraints import get_constraint
 from fastadmm.early_stopping import EarlyStopping, held_out_rows
 from fastadmm.errors import ConfigError, DivergenceError, InputError
 from fastadmm.fit_callbacks import FRAMES, CallbackSupportMixin, FitCallbacks, with_callbacks
 from fastadmm.history import RoundRecord, Status
 from fastadmm.losses import Loss, parse_loss
+from fastadmm.party_lambda import party_lambda, scales_with_lambda
 from fastadmm.problem import Problem, TestSet, make_problem, reweighted
+from fastadmm.regularizers import get_regularizer
 from fastadmm.solver import Solver, SolveResult, SolverOptions, run_rounds
 from fastadmm.warm_start import StartingPoint
 
@@ -203,27 +206,22 @@ class _SharingModel(CallbackSupportMixin, BaseEstimator):
         return problem, columns, np.ones(len(encoded)) if sample_weight is None else sample_weight
 
     def _regularisation(self, n_parties: int) -> tuple[float, list[float] | None]:
-        r"""Lambda, and where every party has its own the factors of their columns.
-
-        With weights :math:`x_m = c_m x'_m` and columns :math:`c_m D_m` the messages are the
-        same, and one lambda for all :math:`x'_m` is :math:`\lambda_m` for :math:`x_m` if
-        :math:`c_m^2 = \lambda / \lambda_m` (squared l2) or :math:`c_m = \lambda / \lambda_m` (a norm).
-        """
+        """Lambda, and where every party has its own the factors of their columns."""
         if isinstance(self.alpha, Real):
             return float(self.alpha), None
         values = self._party_alphas()
         if len(values) != n_parties:
             raise ConfigError(f"alpha: {len(values)} values, but there are {n_parties} parties")
-        powers = {"l2": 0.5, "l1": 1.0, "group_lasso": 1.0}
-        if self.regularizer not in powers or self.constraint not in (None, "all", "nonnegative"):
+        regularizer = get_regularizer(self.regularizer)
+        if not scales_with_lambda(regularizer, get_constraint(self.constraint)):
             raise ConfigError(
                 "alpha: one for each party goes with regularizer l2, l1 or group_lasso, and no constraint "
                 "but nonnegative"
             )
         if self.privacy is not None:
             raise ConfigError("alpha: one for each party does not go with privacy")
-        lam = float(np.exp(np.mean(np.log(values))))
-        return lam, [(lam / value) ** powers[self.regularizer] for value in values]
+        own = party_lambda(values, regularizer)
+        return own.lam, own.factors
 
     def _party_alphas(self) -> list[float]:
         """``alpha`` where it is one for each party."""

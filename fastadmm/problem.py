@@ -18,6 +18,7 @@ from fastadmm.blocks import FeatureBlock, as_block
 from fastadmm.constraints import AllSpace, Constraint, get_constraint
 from fastadmm.errors import ConfigError, InputError
 from fastadmm.losses import Loss, get_loss
+from fastadmm.party_lambda import PartyLambda
 from fastadmm.penalty import check_compatible, is_ridge
 from fastadmm.regularizers import ElasticNet, GroupLasso, Regularizer, SquaredL2, get_regularizer
 from fastadmm.targets import check_unbiased_targets
@@ -81,6 +82,9 @@ class Problem:
         multinomial loss; weights are then d_m x C, and what holds one number
         per sample elsewhere (messages, offset, z, u) holds C, class-major and
         flat: see :mod:`fastadmm.multinomial`.
+    own_lambda : PartyLambda or None
+        Where every party has its own lambda: blocks, those of the test set and weights are
+        then scaled ones, and ``lam`` is that of the scaled problem.
     """
 
     blocks: list[FeatureBlock]
@@ -96,6 +100,7 @@ class Problem:
     regularizers: list[Regularizer] = field(default_factory=list)
     constraint: Constraint = field(default_factory=AllSpace)
     n_outputs: int = 1
+    own_lambda: PartyLambda | None = None
 
     @property
     def message_size(self) -> int:
@@ -133,12 +138,19 @@ class Problem:
         return self.convex and not self.loss.vector and self.n_parties <= MOST_PROXIMAL
 
     def describe_penalty(self) -> dict[str, Any]:
-        """Names of regulariser and constraint, as configurations write them."""
+        """Regulariser, constraint and the parties' own lambdas, as configurations write them."""
         first = self.party_regularizers[0]
         described: dict[str, Any] = {"regularizer": first.text, "constraint": self.constraint.text}
         if isinstance(first, ElasticNet):
             described["l1_ratio"] = first.l1_ratio
+        if self.own_lambda is not None:
+            described["party_lambda"] = dict(zip(self.names, self.own_lambda.values))
         return described
+
+    @property
+    def recorded_lam(self) -> float:
+        """Lambda as results and models record it: not that of scaled columns."""
+        return self.lam if self.own_lambda is None else self.own_lambda.common
 
     @property
     def regularization(self) -> float:

@@ -271,6 +271,8 @@ class Solver:
             measured = self.method.round()
             # In here: of long vectors, a BLAS with threads of its own would take milliseconds to wake them.
             norms = self.method.weight_norms()
+            if self.problem.own_lambda is not None:
+                norms = self.problem.own_lambda.norms(norms)
             test = None if self.problem.test is None else self._test_metrics(self.method.weights())
             validation = (
                 None

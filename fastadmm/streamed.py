@@ -199,6 +199,7 @@ class StreamedDense(DenseBlock):
         self.nbytes = 0
         self.density = 1.0
         self.stream = _Stream(party, ("X",), pool)
+        self.factor = 1.0
         self._dtype = party.dtype
 
     def tiles(self, rows: Rows) -> Iterator[tuple[Rows, np.ndarray]]:
@@ -217,7 +218,8 @@ class StreamedDense(DenseBlock):
             count = (part[1] - part[0]) * d
             stored = _view(buffer, 0, count, self._dtype)
             self.stream.reader.read_into("X", *part, stored)
-            return _as_float64(stored, buffer, _aligned(stored.nbytes)).reshape(-1, d)
+            values = _as_float64(stored, buffer, _aligned(stored.nbytes))
+            return _multiply(values, self.factor).reshape(-1, d)
 
         def advise(part: Rows) -> None:
             self.stream.reader.advise("X", *part)
@@ -243,6 +245,7 @@ class StreamedCSR(CSRBlock):
         self.nbytes = indptr.nbytes
         self.density = int(indptr[-1]) / (self.shape[0] * self.shape[1])
         self.stream = _Stream(party, ("X/data", "X/indices"), pool)
+        self.factor = 1.0
         # A tile holds as many entries as are meant, or one long row.
         self._longest = min(max(TILE_ENTRIES, int(np.diff(indptr).max())), int(indptr[-1]))
 
@@ -274,7 +277,7 @@ class StreamedCSR(CSRBlock):
             stored = _view(buffer, _aligned(indices.nbytes), count, types[0])
             reader.read_into("X/data", first, last, stored)
             data = _as_float64(stored, buffer, _aligned(indices.nbytes) + _aligned(stored.nbytes))
-            return own - first, unsigned_indices(indices, self.shape[1]), data
+            return own - first, unsigned_indices(indices, self.shape[1]), _multiply(data, self.factor)
 
         def advise(part: Rows) -> None:
             first, last = int(indptr[part[0]]), int(indptr[part[1]])
@@ -291,6 +294,16 @@ def _as_float64(stored: np.ndarray, buffer: np.ndarray, place: int) -> np.ndarra
     wide = _view(buffer, place, stored.size, np.dtype(np.float64))
     wide[:] = stored
     return wide
+
+
+def _multiply(values: np.ndarray, factor: float) -> np.ndarray:
+    """Multiply values in place: in memory and streamed the same arithmetic, and no copy."""
+    if factor != 1.0:
+        with np.errstate(
+            over="ignore", under="ignore"
+        ):  # squares that overflow are refused with their column
+            np.multiply(values, factor, out=values)
+    return values
 
 
 def _view(buffer: np.ndarray, start: int, count: int, dtype: np.dtype) -> np.ndarray:
@@ -354,6 +367,28 @@ def stream_block(party: PartyData, pool: BufferPool | None = None) -> FeatureBlo
     return StreamedCSR(party, party.row_pointers(), pool)
 
 
-def load_block(party: PartyData, streamed: bool = False) -> FeatureBlock:
-    """The feature block of a party, in memory or streamed."""
-    return stream_block(party) if streamed else as_block(party.load(), party.name)
+def load_block(party: PartyData, streamed: bool = False, factor: float = 1.0) -> FeatureBlock:
+    """The feature block of a party, in memory or streamed.
+
+    Parameters
+    ----------
+    party : PartyData
+    streamed : bool
+        Whether it stays on disk.
+    factor : float
+        What every column is multiplied by, after it was widened to float64; positive.
+
+    Returns
+    -------
+    FeatureBlock
+    """
+    if streamed:
+        block = stream_block(party)
+        assert isinstance(block, StreamedDense | StreamedCSR)  # there is no other kind
+        block.factor = factor
+        return block
+    block = as_block(party.load(), party.name)
+    assert isinstance(block, DenseBlock | CSRBlock)
+    _multiply(block.matrix if isinstance(block, DenseBlock) else block.data, factor)
+    block.largest *= factor
+    return block

@@ -260,10 +260,10 @@ def _view_run(found: dict[str, Any]) -> Iterable[RenderableType]:
     yield _facts(f"Run {found['path']}", rows)
     parties = (result or {}).get("parties")
     if isinstance(parties, list) and all(isinstance(party, dict) for party in parties):
-        yield _grid(
-            ["party", "features", "weight norm", "file"],
-            [[party.get(key) for key in ("name", "n_features", "weight_norm", "file")] for party in parties],
-        )
+        columns = {"name": "party", "n_features": "features", "weight_norm": "weight norm", "file": "file"}
+        if any("lambda" in party for party in parties):
+            columns["lambda"] = "lambda"
+        yield _grid([*columns.values()], [[party.get(key) for key in columns] for party in parties])
     yield from _privacy(found["privacy"], found["path"])
     if found["config"]:
         yield _facts("Configuration", _scalars(found["config"]))

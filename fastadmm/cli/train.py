@@ -37,6 +37,12 @@ def train(
         float | None,
         typer.Option("--lambda", help="Regularisation per mean loss, 1 / (N C). [default: 1e-4]"),
     ] = None,
+    party_lambda: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--party-lambda", metavar="NAME=VALUE", help="Another lambda for one party; may be repeated."
+        ),
+    ] = None,
     loss: Annotated[
         str | None,
         typer.Option(
@@ -255,6 +261,7 @@ def train(
         "data": str(data) if data is not None else None,
         "test": str(test) if test is not None else None,
         "lambda": lambda_,
+        "party_lambda": _of_parties("--party-lambda", party_lambda),
         "loss": loss,
         "regularizer": regularizer,
         "l1_ratio": l1_ratio,
@@ -330,6 +337,25 @@ def _share_or_path(text: str | None) -> float | str | None:
         return None if text is None else float(text)
     except ValueError:
         return text
+
+
+def _of_parties(option: str, texts: list[str] | None) -> dict[str, float] | None:
+    """Numbers by party, from ``NAME=VALUE``."""
+    from fastadmm.errors import ConfigError
+
+    numbers: dict[str, float] = {}
+    for text in texts or []:
+        name, equals, number = text.rpartition("=")
+        try:
+            value = float(number)
+        except ValueError:
+            equals = ""
+        if not equals or not name:
+            raise ConfigError(f"{option}: {text!r} is not NAME=VALUE, such as party-1=1e-3")
+        if name in numbers:
+            raise ConfigError(f"{option}: party {name!r} is given twice")
+        numbers[name] = value
+    return numbers or None
 
 
 def _numbers(option: str, text: str | None) -> list[float] | None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import csv
 import io
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,6 +30,7 @@ __all__ = ["ComparedRun", "RunComparison", "compare_runs"]
 OBJECTIVE_KEYS = (
     "loss",
     "lambda",
+    "party_lambda",
     "regularizer",
     "l1_ratio",
     "constraint",
@@ -222,7 +223,7 @@ def compare_runs(paths: Sequence[str | Path]) -> RunComparison:
     ]
     differing = _differing(runs)
     same_data = all(_one([getattr(run, key) for run in runs]) for key in ("data", "rows", "labels"))
-    same_problem = same_data and not set(OBJECTIVE_KEYS) & set(differing)
+    same_problem = same_data and not _of_objective(differing)
     return RunComparison(
         runs,
         differing,
@@ -230,6 +231,11 @@ def compare_runs(paths: Sequence[str | Path]) -> RunComparison:
         same_problem,
         _lower_bound(runs) if same_problem else None,
     )
+
+
+def _of_objective(keys: Iterable[str]) -> list[str]:
+    """Those of what is minimised; tables are flat here, with a dot between table and key."""
+    return [key for key in keys if key.partition(".")[0] in OBJECTIVE_KEYS]
 
 
 def _compared(records: RunRecords, name: str, letters: dict[str, str]) -> ComparedRun:
@@ -374,7 +380,7 @@ def _notes(
             )
             groups = _groups(runs, "data")
         notes.append(f"{what}: {groups}.")
-    objective = [key for key in differing if key in OBJECTIVE_KEYS]
+    objective = _of_objective(differing)
     if not same_data:
         notes.append("Objectives are not comparable: they are of different data.")
     elif objective:

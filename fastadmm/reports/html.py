@@ -321,8 +321,18 @@ def _headline(records: RunRecords, facts: _Facts, n_parties: int) -> list[dict[s
         item("Time", format_duration(facts.seconds), _per_round(facts)),
         item("Samples", format_number(facts.n_samples), str((records.result or {}).get("loss") or "")),
         item("Parties", format_number(n_parties) if n_parties else NONE, _columns(records)),
-        item("λ", format_number(facts.lam), "per mean loss"),
+        _lambda(records, facts),
     ]
+
+
+def _lambda(records: RunRecords, facts: _Facts) -> dict[str, str]:
+    """λ, or from the smallest to the largest where parties have their own."""
+    own = [party.get("lambda") for party in (records.result or {}).get("parties") or []]
+    values = [value for value in own if _real(value)]
+    if not values:
+        return {"label": "λ", "value": format_number(facts.lam), "note": "per mean loss"}
+    ends = dict.fromkeys(format_number(value) for value in (min(values), max(values)))
+    return {"label": "λ of each party", "value": " to ".join(ends), "note": "per mean loss"}
 
 
 def _per_round(facts: _Facts) -> str:
@@ -352,6 +362,7 @@ def _parties(records: RunRecords) -> list[dict[str, Any]]:
                 "name": str(party.get("name") or f"party {k + 1}"),
                 "n_features": format_number(party.get("n_features")),
                 "weight_norm": format_number(norm, 5, zeros=True),
+                "lambda": format_number(party["lambda"]) if _real(party.get("lambda")) else None,
                 "file": str(party.get("file") or NONE),
             }
         )

@@ -279,7 +279,7 @@ def _read_result(path: Path) -> dict[str, Any] | None:
     for k, party in enumerate(parties, start=1):
         if not isinstance(party, dict):
             raise FormatError(f"{shown(path)}: entry {k} of parties must be an object, found {_kind(party)}")
-        for name in ("n_features", "weight_norm"):
+        for name in ("n_features", "weight_norm", "lambda"):
             if not _is_number(party.get(name)):
                 raise FormatError(f"{shown(path)}: entry {k} of parties: {name} must be a number")
     return result

@@ -177,6 +177,7 @@ def _check_config(config: RunConfig) -> None:
         ("validation", config.validation is not None),
         ("path", config.path),
         ("groups", config.groups is not None),
+        ("party_lambda", config.party_lambda is not None),
     ):
         if given:
             raise ConfigError(f"key {key!r}: a round by files has none; leave it out")

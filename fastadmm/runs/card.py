@@ -106,9 +106,21 @@ def card_text(card: dict[str, Any]) -> str:
     str
     """
     lines = ["# Model card", ""]
-    lines += _table({key: value for key, value in card["model"].items() if value is not None})
-    lines += ["## Parties", "", "| party | features | counts |", "|---|---|---|"]
-    lines += [f"| {p['name']} | {p['n_features']} | {p['scale']:g} |" for p in card["parties"]]
+    own = card["model"].get("party_lambda")
+    own = own if isinstance(own, dict) else None
+    lines += _table(
+        {
+            key: v
+            for key, v in card["model"].items()
+            if v is not None and (key != "party_lambda" or own is None)
+        }
+    )
+    head = ["party", "features", "counts", *(["lambda"] if own is not None else [])]
+    lines += ["## Parties", "", f"| {' | '.join(head)} |", f"|{'---|' * len(head)}"]
+    for p in card["parties"]:
+        cells = [p["name"], str(p["n_features"]), f"{p['scale']:g}"]
+        cells += [] if own is None else [_cell(own.get(p["name"]))]
+        lines.append(f"| {' | '.join(cells)} |")
     lines += ["", "## Certificate", ""]
     lines += _table(card["certificate"]) if card["certificate"] else ["Not recorded.", ""]
     lines += ["## Data", ""]

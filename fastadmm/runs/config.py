@@ -6,14 +6,17 @@ import difflib
 import math
 import os
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fastadmm.errors import ConfigError
 from fastadmm.privacy.settings import Privacy
 from fastadmm.store.atomic import shown, storage_errors
+
+if TYPE_CHECKING:
+    from fastadmm.party_lambda import PartyLambda
 
 __all__ = ["KEYS", "PATHS", "RunConfig", "is_convex", "make_config", "read_config"]
 
@@ -32,6 +35,8 @@ class RunConfig:
         "auto" takes logistic for classification, squared for regression.
     lambda_ : float
         Regularisation per mean loss; the key is ``lambda``.
+    party_lambda : dict of str to float, or None
+        Parties that have another one.
     regularizer : str
         A name of :data:`fastadmm.regularizers.REGULARIZERS`.
     l1_ratio : float or None
@@ -98,6 +103,7 @@ class RunConfig:
     test: str | None = None
     loss: str = "auto"
     lambda_: float = 1e-4
+    party_lambda: dict[str, float] | None = None
     regularizer: str = "l2"
     l1_ratio: float | None = None
     groups: list[list[list[int]]] | None = None
@@ -169,6 +175,7 @@ _KINDS: dict[str, tuple[type, ...]] = {
     "test": (str,),
     "loss": (str,),
     "lambda": (int, float),
+    "party_lambda": (dict,),
     "regularizer": (str,),
     "l1_ratio": (int, float),
     "groups": (list,),
@@ -209,6 +216,7 @@ PATH_KEYS = ("path", "path_values", "path_length", "path_ratio", "folds", "rule"
 
 #: What messages call values of a type that several keys take.
 _KIND_NAMES = {
+    "party_lambda": "a table of numbers",
     "class_weight": "'balanced' or a table of numbers",
     "validation": "a share of the rows or a partition",
     "path_values": "a list of numbers",
@@ -265,7 +273,10 @@ def make_config(
     checked = _check_values(values, place)
     table = dict(checked.pop("privacy", {}))
     if options:
+        own = checked.get("party_lambda", {})
         checked |= _check_values(options, "command line")
+        if "party_lambda" in checked:  # name by name, as every other option wins over its own key
+            checked["party_lambda"] = own | checked["party_lambda"]
         table |= checked.pop("privacy", {})
     checked["privacy"] = Privacy.from_dict(table, f"{place}: privacy")
     if "data" not in checked:
@@ -299,10 +310,28 @@ def _check_extras(config: RunConfig, given: Mapping[str, Any], place: str) -> No
         raise ConfigError(f"{place}: key 'time': a path ends when its last fit is certified; leave it out")
     elif not is_convex(config):
         raise ConfigError(f"{place}: key 'path': needs a convex problem, whose fits a gap certifies")
+    if config.party_lambda is not None:
+        _check_own_lambdas(config, place)
     if config.validation is None:
         alone = [key for key in ("patience", "validation_metric") if key in given]
         if alone:
             raise ConfigError(f"{place}: key {alone[0]!r}: belongs to early stopping; add validation")
+
+
+def _check_own_lambdas(config: RunConfig, place: str) -> None:
+    """Refuse what does not go with a lambda for each party."""
+    from fastadmm.constraints import get_constraint
+    from fastadmm.party_lambda import scales_with_lambda
+
+    if config.path:
+        raise ConfigError(
+            f"{place}: key 'party_lambda': a path has one lambda for all parties; leave one of the two out"
+        )
+    if not scales_with_lambda(penalty_arguments(config)["regularizer"], get_constraint(config.constraint)):
+        raise ConfigError(
+            f"{place}: key 'party_lambda': goes with regularizer l2, l1 or group_lasso and no constraint but "
+            f"nonnegative, not with regularizer {config.regularizer} and constraint {config.constraint}"
+        )
 
 
 _NOT_PRIVATE = {
@@ -310,6 +339,7 @@ _NOT_PRIVATE = {
     "would be one more release",
     "path": "every fit of a path and every score that chooses would have to be charged; a private run has "
     "one lambda",
+    "party_lambda": "the noise and its guarantees are for one lambda",
     "class_weight": "the guarantees of a private run are for equal weights",
     "warm_start": "a private run starts at zero, so that nothing but its releases counts",
 }
@@ -354,6 +384,8 @@ def _check_values(values: Mapping[str, Any], place: str) -> dict[str, Any]:
             raise ConfigError(f"{place}: key {key!r}: the number is too large")
         if float in kinds and isinstance(value, (int, float)):
             value = float(value)
+        if key == "party_lambda" and isinstance(value, dict):
+            value = {name: _real(own) for name, own in value.items()}
         if key in _NOT_NEGATIVE and value < 0:
             raise ConfigError(f"{place}: key {key!r}: {value!r} must not be negative")
         if key in _POSITIVE and not 0 < value < math.inf:
@@ -369,6 +401,13 @@ def _check_values(values: Mapping[str, Any], place: str) -> dict[str, Any]:
     others = {key: value for key, value in checked.items() if key != "privacy"}
     _check_choices(RunConfig(**{"data": "", **alone, **others}), place)
     return checked
+
+
+def _real(value: Any) -> Any:
+    """A number as float, where TOML has a whole one."""
+    if isinstance(value, int) and not isinstance(value, bool) and abs(value) <= _LARGEST:
+        return float(value)
+    return value
 
 
 def _check_groups(groups: list[Any], place: str) -> None:
@@ -420,6 +459,13 @@ def _check_learning(config: RunConfig) -> None:
     from fastadmm.class_weights import BALANCED
     from fastadmm.early_stopping import METRICS
 
+    for name, value in (config.party_lambda or {}).items():
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value <= _LARGEST_FACTOR:
+            raise ConfigError(
+                f"party_lambda: {value!r} of {name!r} must be a positive number, at most {_LARGEST_FACTOR:g}"
+            )
+    if config.party_lambda == {}:
+        raise ConfigError("party_lambda: the table is empty; name a party, or leave the key out")
     weights = config.class_weight
     if isinstance(weights, str) and weights != BALANCED:
         raise ConfigError(f"class_weight: {weights!r} is neither 'balanced' nor a table of numbers")
@@ -450,6 +496,41 @@ def _check_learning(config: RunConfig) -> None:
         raise ConfigError(f"rule: unknown rule {config.rule!r}; choose best, 1se")
     if not config.gap_share < 1:
         raise ConfigError(f"gap_share: {config.gap_share!r} must be below 1")
+
+
+def own_lambdas(config: RunConfig, names: Sequence[str]) -> PartyLambda | None:
+    """The parties' own lambdas; None where they have one for all.
+
+    Parameters
+    ----------
+    config : RunConfig
+    names : sequence of str
+        The parties, in order.
+
+    Returns
+    -------
+    PartyLambda or None
+
+    Raises
+    ------
+    ConfigError
+        If one is given for a party that does not exist.
+    """
+    from fastadmm.party_lambda import party_lambda
+
+    given = config.party_lambda
+    if given is None:
+        return None
+    for name in given:
+        if name not in names:
+            near = difflib.get_close_matches(name, names, n=1)
+            hint = f"did you mean {near[0]!r}?" if near else f"the parties are {', '.join(names)}"
+            raise ConfigError(f"key 'party_lambda': {shown(config.data)} has no party {name!r}; {hint}")
+    values = [given.get(name, config.lambda_) for name in names]
+    try:
+        return party_lambda(values, penalty_arguments(config)["regularizer"], config.lambda_)
+    except ConfigError as error:
+        raise ConfigError(str(error).replace("party_lambda:", "key 'party_lambda':", 1)) from None
 
 
 def penalty_arguments(config: RunConfig) -> dict[str, Any]:

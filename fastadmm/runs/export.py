@@ -163,6 +163,7 @@ def _model_document(model: Model) -> dict[str, Any]:
         "loss": model.loss,
         "task": model.task,
         "lambda": model.lam,
+        **({"party_lambda": own} if (own := model.penalty.get("party_lambda")) is not None else {}),
         "classes": model.classes,
         "intercept": np.asarray(model.intercept).tolist(),
         "certificate": model.certificate,

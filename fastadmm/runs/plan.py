@@ -66,6 +66,8 @@ class PartyPlan:
         Bytes that one pass over the block reads, from memory or from the file.
     passes : int
         Passes of a round.
+    lam : float or None
+        The party's lambda, where parties have their own.
     """
 
     name: str
@@ -76,6 +78,7 @@ class PartyPlan:
     memory_bytes: int
     pass_bytes: int
     passes: int
+    lam: float | None = None
 
 
 @dataclass(frozen=True)
@@ -160,6 +163,7 @@ class Plan:
             lines.append(
                 f"{p.name}: {p.storage}, {p.n_features} features, {place}, {p.solver}; "
                 f"{p.passes} passes of {format_bytes(p.pass_bytes)} a round"
+                + ("" if p.lam is None else f"; lambda {p.lam:g}")
             )
         if self.reduced:
             what = "directions per party" if self.scheme == SUBSPACE else "rounds of acceleration history"
@@ -177,6 +181,10 @@ class Plan:
         """The same for machines."""
         document = asdict(self)
         del document["streamed_tests"]
+        for party in document["parties"]:
+            own = party.pop("lam")
+            if own is not None:
+                party["lambda"] = own
         return {
             **document,
             "program": BASE_BYTES,
@@ -348,7 +356,17 @@ def make_plan(
         placed,
         reduced=history < most,
         parties=[
-            PartyPlan(p.name, p.n_features, p.kind, away, solver, _held(p, away), _pass_bytes(p), count)
+            PartyPlan(
+                p.name,
+                p.n_features,
+                p.kind,
+                away,
+                solver,
+                _held(p, away),
+                _pass_bytes(p),
+                count,
+                None if config.party_lambda is None else config.party_lambda.get(p.name, config.lambda_),
+            )
             for p, away, solver, count in zip(parties, streamed, solvers, passes)
         ],
         test_streamed=any(streamed[m:]),

@@ -25,6 +25,7 @@ from fastadmm.engine import Engine
 from fastadmm.errors import ConfigError, FormatError, InputError, StorageError
 from fastadmm.history import RoundRecord, Status
 from fastadmm.losses import Loss, parse_loss
+from fastadmm.party_lambda import PartyLambda
 from fastadmm.privacy.fusion import FusionSolver
 from fastadmm.privacy.message import MessageSolver
 from fastadmm.problem import Problem, TestSet, make_problem
@@ -34,6 +35,7 @@ from fastadmm.runs.config import (
     RunConfig,
     is_convex,
     make_config,
+    own_lambdas,
     penalty_arguments,
     read_config,
 )
@@ -382,6 +384,7 @@ def check_run(config: RunConfig, display: Display, *, timed: bool = False) -> Ch
         check_same_columns(test_partition.parties, partition.parties, shown(config.test))
         _check_same_labels(test_partition, partition, config.test)
     loss = choose_loss(config, partition.task, partition.labels)
+    own_lambdas(config, [p.name for p in partition.parties])  # refused before any data is read
     n_outputs = len(partition.labels.classes) if loss.vector and partition.labels.classes is not None else 1
     free = available_memory()
     if config.memory is not None:
@@ -489,10 +492,11 @@ def load_run(config: RunConfig, checked: CheckedRun) -> LoadedRun:
     partition, test_partition, loss, plan = checked.partition, checked.test, checked.loss, checked.plan
     labels = partition.labels
     assert labels is not None  # checked
+    own = own_lambdas(config, [p.name for p in partition.parties])
     test = None
     if test_partition is not None and test_partition.labels is not None:
         known = test_partition.labels
-        blocks = _blocks(test_partition, plan.streamed_tests)
+        blocks = _blocks(test_partition, plan.streamed_tests, own)
         test = TestSet(blocks, known.y, *_weight_and_offset(test_partition))
     weight, held = weigh_labels(config, labels), None
     if isinstance(config.validation, float):
@@ -500,11 +504,11 @@ def load_run(config: RunConfig, checked: CheckedRun) -> LoadedRun:
         held = held_out_rows(labels.y, config.validation, config.seed, stratify=classes)
         weight = np.where(held, 0.0, np.ones(len(held)) if weight is None else weight)
     problem = make_problem(
-        _blocks(partition, [p.streamed for p in plan.parties]),
+        _blocks(partition, [p.streamed for p in plan.parties], own),
         labels.y,
         loss=loss.name,
         loss_parameters=loss.parameters,
-        lam=config.lambda_,
+        lam=config.lambda_ if own is None else own.lam,
         **penalty_arguments(config),
         fit_intercept=config.intercept,
         sample_weight=weight,
@@ -513,6 +517,7 @@ def load_run(config: RunConfig, checked: CheckedRun) -> LoadedRun:
         test=test,
         n_classes=len(labels.classes) if loss.vector and labels.classes is not None else None,
     )
+    problem = replace(problem, own_lambda=own)
     for party in partition.parties:
         _ = party.feature_names  # the model needs them at the end; damaged ones are refused at the beginning
     provenance = provenance_of(partition)
@@ -535,6 +540,8 @@ def load_run(config: RunConfig, checked: CheckedRun) -> LoadedRun:
     if config.warm_start is not None:
         model = open_model(config.warm_start)
         start = _start_of(model, partition, config.warm_start, config.intercept)
+        if own is not None:
+            start = replace(start, weights=own.scaled(start.weights))
         provenance["warm_start"] = _model_digest(model)
     return LoadedRun(partition, provenance, problem, start, early)
 
@@ -559,7 +566,8 @@ def _validation_rows(
     check_same_columns(other.parties, partition.parties, place)
     _check_same_labels(other, partition, str(config.validation))
     provenance["validation"] = provenance_of(other)
-    return TestSet(_blocks(other, [False] * len(other.parties)), other.labels.y, *_weight_and_offset(other))
+    blocks = _blocks(other, [False] * len(other.parties), problem.own_lambda)
+    return TestSet(blocks, other.labels.y, *_weight_and_offset(other))
 
 
 def _start_of(model: Model, partition: Partition, path: str, intercept: bool) -> StartingPoint:
@@ -648,8 +656,12 @@ def _check_same_labels(test: Partition, train: Partition, place: str) -> None:
         )
 
 
-def _blocks(partition: Partition, streamed: list[bool]) -> list[FeatureBlock]:
-    return [load_block(party, away) for party, away in zip(partition.parties, streamed)]
+def _blocks(partition: Partition, streamed: list[bool], own: PartyLambda | None) -> list[FeatureBlock]:
+    factors = [1.0] * len(streamed) if own is None else own.factors
+    return [
+        load_block(party, away, factor)
+        for party, away, factor in zip(partition.parties, streamed, factors, strict=True)
+    ]
 
 
 def _weight_and_offset(partition: Partition) -> tuple[np.ndarray, np.ndarray]:
@@ -781,7 +793,7 @@ def _run(
     )
     display.note(
         f"scheme '{solver.method.name}' ({reason}), "
-        f"{solver.engine.n_threads} thread(s), lambda {config.lambda_:g}"
+        f"{solver.engine.n_threads} thread(s), lambda {_lambda_text(config, problem)}"
     )
     last_saved = time.monotonic()
 
@@ -828,6 +840,13 @@ def _run(
     return document
 
 
+def _lambda_text(config: RunConfig, problem: Problem) -> str:
+    """Lambda, or each party's own."""
+    if problem.own_lambda is None:
+        return f"{config.lambda_:g}"
+    return ", ".join(f"{v:g} of {name}" for name, v in zip(problem.names, problem.own_lambda.values))
+
+
 def certificate_of(result: SolveResult) -> dict[str, Any]:
     """What proves a model, as its manifest keeps it.
 
@@ -867,12 +886,15 @@ def model_of(partition: Partition, solver: Any, result: SolveResult) -> Model:
     weights, scales = result.weights, [1.0] * len(result.weights)
     if isinstance(solver, FusionSolver):  # what a party holds is what it released
         weights, scales = solver.local_weights(), solver.scales
+    own = solver.problem.own_lambda
+    if own is not None:
+        weights = own.original(weights)
     clipped = isinstance(solver, MessageSolver)
     return Model(
         loss=solver.problem.loss.name,
         # Least squares on classes predicts a real number, no probability.
         task=solver.problem.loss.task,
-        lam=solver.problem.lam,
+        lam=solver.problem.recorded_lam,
         intercept=result.intercept,
         classes=labels.classes if labels is not None else None,
         parties=[
@@ -883,7 +905,12 @@ def model_of(partition: Partition, solver: Any, result: SolveResult) -> Model:
         penalty=solver.problem.describe_penalty(),
         privacy=statement_of(solver),
         means=(
-            np.array([mean_contribution(b, w, solver.engine) for b, w in zip(solver.problem.blocks, weights)])
+            np.array(
+                [
+                    mean_contribution(b, w, solver.engine)
+                    for b, w in zip(solver.problem.blocks, result.weights)
+                ]
+            )
             if isinstance(solver, Solver)
             else None
         ),
@@ -936,7 +963,7 @@ def result_document(solver: Any, result: SolveResult) -> dict[str, Any]:
         "stationarity": last.get("stationarity"),
         "convex": problem.convex,
         "scheme": solver.method.name,
-        "lambda": problem.lam,
+        "lambda": problem.recorded_lam,
         "loss": problem.loss.name,
         **problem.describe_penalty(),
         "n_samples": problem.n_samples,
@@ -945,11 +972,12 @@ def result_document(solver: Any, result: SolveResult) -> dict[str, Any]:
                 "name": name,
                 "n_features": int(block.shape[1]),
                 "weight_norm": norm,
+                **({} if problem.own_lambda is None else {"lambda": problem.own_lambda.values[m]}),
                 "file": f"{name}.h5",
                 "x_update": update,
             }
-            for (name, update, _), block, norm in zip(
-                solver.method.party_notes(), problem.blocks, last["weight_norms"]
+            for m, ((name, update, _), block, norm) in enumerate(
+                zip(solver.method.party_notes(), problem.blocks, last["weight_norms"])
             )
         ],
         **_intercepts(result.intercept),

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 import tomllib
 from collections.abc import Sequence
@@ -62,7 +63,7 @@ MANIFEST = "model.toml"
 COORDINATOR = "coordinator.h5"
 
 #: Keys of the manifest that say what the weights were penalised and constrained by.
-_PENALTY_KEYS = ("regularizer", "l1_ratio", "constraint")
+_PENALTY_KEYS = ("regularizer", "l1_ratio", "constraint", "party_lambda")
 
 
 @dataclass(frozen=True)
@@ -186,7 +187,7 @@ class Model:
         ``status``, ``objective``, ``gap``, ``gap_absolute``, ``rounds`` of the training run; of a
         non-convex problem ``stationarity`` in place of the gaps.
     penalty : dict
-        ``regularizer``, ``constraint`` and ``l1_ratio``, where known; for reading only.
+        ``regularizer``, ``constraint``, ``l1_ratio`` and ``party_lambda``, where known; for reading only.
     privacy : PrivacyStatement or None
         What training guaranteed; None for a model older than statements.
     means : ndarray of shape (M,) or (M, C), or None
@@ -580,7 +581,7 @@ def open_shared_part(path: str | os.PathLike[str]) -> tuple[SharedPart, Path]:
         scales=[float(scale) for scale in scales],
         clipped=False,
         certificate=certificate,
-        penalty={key: values[key] for key in _PENALTY_KEYS if key in values},
+        penalty=_penalty(manifest, values, names),
         privacy=(
             PrivacyStatement.from_json(values["privacy"], f"{shown(manifest)}: key 'privacy'")
             if "privacy" in values
@@ -588,6 +589,19 @@ def open_shared_part(path: str | os.PathLike[str]) -> tuple[SharedPart, Path]:
         ),
         means=means,
     ), directory
+
+
+def _penalty(manifest: Path, values: dict[str, Any], names: list[str]) -> dict[str, Any]:
+    """What the weights were penalised by, as far as the manifest says."""
+    if "party_lambda" in values:
+        own = _get(manifest, values, "party_lambda", dict)
+        if own.keys() != set(names) or not all(
+            isinstance(v, float) and 0 < v < math.inf for v in own.values()
+        ):
+            raise FormatError(
+                f"{shown(manifest)}: key 'party_lambda' must hold one positive number for each party"
+            )
+    return {key: values[key] for key in _PENALTY_KEYS if key in values}
 
 
 def _party_entries(manifest: Path, values: dict[str, Any]) -> tuple[list[str], list[int]]:

@@ -473,5 +473,7 @@ def _restricted(problem: Problem, test: TestSet, members: Sequence[int]) -> tupl
         blocks = [DenseBlock(np.zeros((problem.n_samples, 1)))]
         rows = [DenseBlock(np.zeros((len(test.y), 1)))]
         names, penalties = ["nobody"], [problem.party_regularizers[0].of_party(0, 1, "nobody")]
-    restricted = replace(problem, blocks=blocks, names=names, regularizers=penalties, test=None)
+    restricted = replace(
+        problem, blocks=blocks, names=names, regularizers=penalties, test=None, own_lambda=None
+    )
     return restricted, replace(test, blocks=rows)

@@ -1,0 +1,379 @@
+"""A lambda for each party: runs against closed forms, general minimisers and the estimators."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from fastadmm import ADMMSharingClassifier
+from fastadmm.errors import ConfigError
+from fastadmm.party_lambda import party_lambda
+from fastadmm.regularizers import L1, SquaredL2
+from fastadmm.runs.config import make_config
+from fastadmm.runs.train import plan_run, resume_run, start_run
+from fastadmm.store import open_partition
+from fastadmm.store.model import open_model
+from fastadmm.streamed import load_block
+from scipy import sparse
+
+from run_tools import CrashAfter, SignalAfter, assert_same_run, logged, result_of, run, write_blocks
+
+OWN = {"party-1": 1e-3, "party-3": 0.2}
+REST = 0.01
+VALUES = [1e-3, REST, 0.2]
+WIDTHS = [3, 4, 2]
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Classes and numbers over a dense party, one of narrow floats and a sparse one."""
+    folder = tmp_path_factory.mktemp("own")
+    for name, n, seed in (("a", 150, 0), ("t", 60, 1)):
+        rng = np.random.default_rng(seed)
+        X = rng.normal(size=(n, 9))
+        X[:, 7:] *= rng.random((n, 2)) < 0.5
+        blocks = [X[:, :3], X[:, 3:7].astype(np.float32), sparse.csr_array(X[:, 7:])]
+        z = X @ np.array([1.0, -2.0, 0.0, 0.5, 1.0, -1.0, 0.0, 2.0, -1.0]) + rng.normal(size=n) + 0.5
+        write_blocks(folder / f"{name}.parts", blocks, (z > 0).astype(float))
+        write_blocks(folder / f"{name}r.parts", blocks, z, task="regression")
+    return folder
+
+
+def matrix(path: Path) -> tuple[np.ndarray, np.ndarray]:
+    partition = open_partition(path)
+    blocks = [party.load() for party in partition.parties]
+    dense = [b.toarray() if sparse.issparse(b) else b for b in blocks]
+    return np.hstack(dense).astype(np.float64), partition.labels.y
+
+
+def train(path: Path, out: Path, display: Any = None, **keys: Any) -> dict[str, Any]:
+    given = {"data": str(path), "lambda": REST, "party_lambda": OWN, **keys}
+    return start_run(make_config(given), out, display=display)
+
+
+def weights_of(run_directory: Path) -> np.ndarray:
+    return np.concatenate([party.weights for party in open_model(run_directory).parties])
+
+
+def test_ridge_has_its_closed_form(data: Path, tmp_path: Path) -> None:
+    result = train(data / "ar.parts", tmp_path / "run", gap=1e-12)
+    X, y = matrix(data / "ar.parts")
+    own = np.repeat(VALUES, WIDTHS)
+    centred = X - X.mean(axis=0)
+    expected = np.linalg.solve(
+        centred.T @ centred / len(y) + np.diag(own), centred.T @ (y - y.mean()) / len(y)
+    )
+    np.testing.assert_allclose(weights_of(tmp_path / "run"), expected, atol=1e-6)
+    b = y.mean() - X.mean(axis=0) @ expected
+    assert result["intercept"] == pytest.approx(b, abs=1e-6)
+    objective = np.mean((X @ expected + b - y) ** 2) / 2 + own @ expected**2 / 2
+    assert result["objective"] == pytest.approx(objective, rel=1e-9)
+
+
+@pytest.mark.parametrize("scheme", ["auto", "sharing", "gauss-seidel"])
+def test_logistic_is_scikit_learn_on_scaled_columns(data: Path, tmp_path: Path, scheme: str) -> None:
+    from sklearn.linear_model import LogisticRegression
+
+    train(data / "a.parts", tmp_path / "run", scheme=scheme, gap=1e-9)
+    X, y = matrix(data / "a.parts")
+    root = np.sqrt(REST / np.repeat(VALUES, WIDTHS))
+    reference = LogisticRegression(C=1 / (len(y) * REST), tol=1e-10, max_iter=10000).fit(X * root, y)
+    np.testing.assert_allclose(weights_of(tmp_path / "run"), root * reference.coef_[0], atol=1e-3)
+    assert open_model(tmp_path / "run").intercept == pytest.approx(reference.intercept_[0], abs=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("regularizer", "constraint"),
+    [("l1", "all"), ("group_lasso", "all"), ("l2", "nonnegative"), ("l1", "nonnegative")],
+)
+def test_norms_and_the_orthant_against_a_general_minimiser(
+    data: Path, tmp_path: Path, regularizer: str, constraint: str
+) -> None:
+    import cvxpy
+
+    keys = {"regularizer": regularizer, "constraint": constraint, "gap": 1e-9}
+    result = train(data / "ar.parts", tmp_path / "run", **keys)
+    X, y = matrix(data / "ar.parts")
+    x, b = cvxpy.Variable(9), cvxpy.Variable()
+    parts = [x[:3], x[3:7], x[7:]]
+    norm = {
+        "l1": cvxpy.norm1,
+        "l2": lambda v: cvxpy.sum_squares(v) / 2,
+        "group_lasso": lambda v: np.sqrt(v.shape[0]) * cvxpy.norm2(v),
+    }[regularizer]
+    penalty = sum(value * norm(part) for value, part in zip(VALUES, parts))
+    allowed = [x >= 0] if constraint == "nonnegative" else []
+    problem = cvxpy.Problem(
+        cvxpy.Minimize(cvxpy.sum_squares(X @ x + b - y) / (2 * len(y)) + penalty), allowed
+    )
+    problem.solve(solver="CLARABEL", tol_gap_abs=1e-12, tol_gap_rel=1e-12, tol_feas=1e-12)
+    assert result["objective"] == pytest.approx(problem.value, rel=1e-7)
+    np.testing.assert_allclose(weights_of(tmp_path / "run"), x.value, atol=2e-4)
+
+
+@pytest.mark.parametrize("regularizer", ["l2", "l1", "group_lasso"])
+def test_the_estimators_result(data: Path, tmp_path: Path, regularizer: str) -> None:
+    train(data / "a.parts", tmp_path / "run", regularizer=regularizer)
+    X, y = matrix(data / "a.parts")
+    model = ADMMSharingClassifier(WIDTHS, VALUES, regularizer=regularizer).fit(X, y)
+    np.testing.assert_allclose(weights_of(tmp_path / "run"), model.coef_[0], rtol=1e-9, atol=1e-12)
+    assert len(logged(tmp_path / "run")) == model.n_rounds_
+
+
+def test_norms_metrics_and_means_are_of_the_original_units(data: Path, tmp_path: Path) -> None:
+    result = train(data / "a.parts", tmp_path / "run", test=str(data / "t.parts"))
+    model = open_model(tmp_path / "run")
+    norms = [np.linalg.norm(party.weights) for party in model.parties]
+    np.testing.assert_allclose(logged(tmp_path / "run")[-1]["weight_norms"], norms)
+    np.testing.assert_allclose([party["weight_norm"] for party in result["parties"]], norms)
+    X, _ = matrix(data / "a.parts")
+    starts = np.cumsum([0, *WIDTHS])
+    means = [X[:, a:b].mean(axis=0) @ p.weights for a, b, p in zip(starts, starts[1:], model.parties)]
+    np.testing.assert_allclose(model.means, means, atol=1e-12)
+    assert run("evaluate", tmp_path / "run", data / "t.parts", "--json") == 0
+    evaluated = json.loads((tmp_path / "run" / "evaluation.json").read_text(encoding="utf-8"))["metrics"]
+    for name in ("log_loss", "accuracy", "auc"):
+        assert result["test"][name] == pytest.approx(evaluated[name], abs=1e-12)
+
+
+@pytest.mark.parametrize("keys", [{}, {"regularizer": "l1", "constraint": "nonnegative"}])
+def test_interrupted_and_resumed_to_the_bit(data: Path, tmp_path: Path, keys: dict[str, Any]) -> None:
+    keys = {"gap": 1e-9, **keys}
+    train(data / "a.parts", tmp_path / "run", **keys)
+    train(data / "a.parts", tmp_path / "s", SignalAfter(2), **keys)
+    assert result_of(tmp_path / "s")["status"] == "interrupted"
+    resume_run(tmp_path / "s")
+    assert_same_run(tmp_path / "run", tmp_path / "s")
+    with pytest.raises(KeyboardInterrupt):
+        train(data / "a.parts", tmp_path / "k", CrashAfter(3), checkpoint_rounds=1, **keys)
+    resume_run(tmp_path / "k")
+    assert_same_run(tmp_path / "run", tmp_path / "k")
+
+
+def test_streamed_columns_have_the_bits_of_those_in_memory(data: Path) -> None:
+    from fastadmm.engine import Engine
+
+    partition, rng = open_partition(data / "a.parts"), np.random.default_rng(5)
+    with Engine(2) as engine:
+        for party in partition.parties:
+            held, away = load_block(party, False, 0.3), load_block(party, True, 0.3)
+            x, v = rng.normal(size=party.n_features), rng.normal(size=party.n_samples)
+            np.testing.assert_array_equal(held.product(x, engine), away.product(x, engine))
+            np.testing.assert_array_equal(held.gram(engine), away.gram(engine))
+            images = [b.transposed_product(v, engine) for b in (held, away)]
+            np.testing.assert_array_equal(*images)
+            stored = party.load()
+            stored = (stored.toarray() if sparse.issparse(stored) else stored).astype(np.float64)
+            np.testing.assert_allclose(held.product(x, engine), 0.3 * (stored @ x), atol=1e-14)
+
+
+def test_a_streamed_run_is_the_same_to_the_bit(data: Path, tmp_path: Path, monkeypatch: Any) -> None:
+    from dataclasses import replace
+
+    from fastadmm.runs import train as training
+
+    keys = {"test": str(data / "t.parts"), "validation": 0.3, "patience": 50}
+    train(data / "a.parts", tmp_path / "run", **keys)
+    planned = training.make_plan
+
+    def streaming(*arguments: Any, **options: Any) -> Any:
+        plan = planned(*arguments, **options)
+        parties = [replace(party, streamed=True) for party in plan.parties]
+        return replace(plan, parties=parties, streamed_tests=[True] * 3)
+
+    monkeypatch.setattr(training, "make_plan", streaming)
+    train(data / "a.parts", tmp_path / "away", **keys)
+    assert_same_run(tmp_path / "run", tmp_path / "away")
+
+
+def test_warm_starts_and_validation_partitions(data: Path, tmp_path: Path) -> None:
+    cold = train(data / "a.parts", tmp_path / "cold", gap=1e-8)
+    warm = train(data / "a.parts", tmp_path / "warm", warm_start=str(tmp_path / "cold"), gap=1e-7)
+    assert warm["rounds"] == 1 < cold["rounds"]
+    assert warm["objective"] == pytest.approx(cold["objective"], rel=1e-7)
+    keys = {"validation": str(data / "t.parts"), "validation_metric": "log_loss"}
+    result = train(data / "a.parts", tmp_path / "early", **keys)
+    assert run("evaluate", tmp_path / "early", data / "t.parts", "--json") == 0
+    evaluated = json.loads((tmp_path / "early" / "evaluation.json").read_text(encoding="utf-8"))["metrics"]
+    assert result["validation"] == pytest.approx(evaluated["log_loss"], abs=1e-12)
+
+
+def test_multinomial_runs_have_them_too(tmp_path: Path) -> None:
+    from fastadmm.store import create_partition
+    from sklearn.linear_model import LogisticRegression
+
+    rng = np.random.default_rng(3)
+    X = rng.normal(size=(120, 5))
+    y = np.argmax(X @ rng.normal(size=(5, 3)) + rng.normal(size=(120, 3)), axis=1).astype(float)
+    with create_partition(tmp_path / "m.parts", task="classification") as writer:
+        for part in (X[:, :2], X[:, 2:]):
+            writer.party(n_features=part.shape[1], kind="dense").append(part)
+        writer.labels(classes=("a", "b", "c")).append(y)
+    config = {
+        "data": str(tmp_path / "m.parts"),
+        "lambda": REST,
+        "party_lambda": {"party-2": 0.2},
+        "gap": 1e-9,
+    }
+    start_run(make_config(config), tmp_path / "run")
+    root = np.sqrt(REST / np.repeat([REST, 0.2], [2, 3]))
+    reference = LogisticRegression(C=1 / (120 * REST), tol=1e-10, max_iter=10000).fit(X * root, y)
+    np.testing.assert_allclose(weights_of(tmp_path / "run"), (root * reference.coef_).T, atol=1e-3)
+
+
+def test_everything_names_them(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    where = data / "a.parts"
+    options = ("--lambda", REST, "--party-lambda", "party-1=1e-3", "--party-lambda", "party-3=0.2")
+    assert run("train", where, *options, "-o", tmp_path / "run") == 0
+    assert "lambda 0.001 of party-1, 0.01 of party-2, 0.2 of party-3" in capsys.readouterr().err
+    written = tomllib.loads((tmp_path / "run" / "run.toml").read_text(encoding="utf-8"))
+    assert (written["lambda"], written["party_lambda"]) == (REST, OWN)
+    every = dict(zip(["party-1", "party-2", "party-3"], VALUES))
+    result = result_of(tmp_path / "run")
+    assert (result["lambda"], result["party_lambda"]) == (REST, every)
+    assert [party["lambda"] for party in result["parties"]] == VALUES
+    model = open_model(tmp_path / "run")
+    assert (model.lam, model.penalty["party_lambda"]) == (REST, every)
+    assert run("train", where, *options, "--dry-run") == 0
+    assert "; lambda 0.2" in capsys.readouterr().out
+    plan = plan_run(make_config({"data": str(where), "lambda": REST, "party_lambda": OWN})).to_json()
+    assert [party["lambda"] for party in plan["parties"]] == VALUES
+    assert run("inspect", tmp_path / "run") == 0
+    assert "party_lambda.party-3  0.2" in capsys.readouterr().out
+    assert run("card", tmp_path / "run") == 0
+    card = capsys.readouterr().out
+    assert "| party | features | counts | lambda |" in card
+    assert "| party-3 | 2 | 1 | 0.2 |" in card
+    assert run("report", tmp_path / "run") == 0
+    page = (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
+    assert "0.001 to 0.2" in page
+    assert '<th scope="col">λ</th>' in page
+    assert run("export", tmp_path / "run", "-o", tmp_path / "m.json") == 0
+    assert json.loads((tmp_path / "m.json").read_text(encoding="utf-8"))["party_lambda"] == every
+
+
+def test_runs_with_other_lambdas_are_not_compared(data: Path, tmp_path: Path, capsys: Any) -> None:
+    train(data / "a.parts", tmp_path / "one")
+    train(data / "a.parts", tmp_path / "two", party_lambda={**OWN, "party-3": 0.3})
+    assert run("compare", tmp_path / "one", tmp_path / "two") == 0
+    assert "Objectives are not comparable: party_lambda.party-3 differs." in capsys.readouterr().out
+
+
+def test_a_run_without_them_says_nothing(data: Path, tmp_path: Path) -> None:
+    result = start_run(make_config({"data": str(data / "a.parts")}), tmp_path / "run")
+    assert "party_lambda" not in result
+    assert "lambda" not in result["parties"][0]
+    assert run("report", tmp_path / "run") == 0
+    assert '<th scope="col">λ</th>' not in (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
+
+
+def test_options_win_name_by_name() -> None:
+    config = make_config(
+        {"data": "a", "party_lambda": {"x": 1, "y": 2.0}}, "f", {"party_lambda": {"y": 3.0, "z": 4.0}}
+    )
+    assert config.party_lambda == {"x": 1.0, "y": 3.0, "z": 4.0}
+    assert make_config(config.to_toml()) == config
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"party_lambda": {"a": 0}}, "key 'party_lambda': 0.0 of 'a' must be a positive number"),
+        ({"party_lambda": {"a": float("nan")}}, "key 'party_lambda': nan of 'a' must be"),
+        ({"party_lambda": {"a": -1.0}}, "key 'party_lambda': -1.0 of 'a' must be"),
+        ({"party_lambda": {"a": True}}, "key 'party_lambda': True of 'a' must be"),
+        ({"party_lambda": {"a": "x"}}, "key 'party_lambda': 'x' of 'a' must be"),
+        ({"party_lambda": {"a": 10**400}}, "key 'party_lambda': "),
+        ({"party_lambda": {}}, "key 'party_lambda': the table is empty"),
+        ({"party_lambda": 0.1}, "key 'party_lambda': 0.1 is not a table of numbers"),
+        ({"party_lambda": {"a": 1.0}, "regularizer": "elastic_net"}, "key 'party_lambda': goes with"),
+        ({"party_lambda": {"a": 1.0}, "regularizer": "none"}, "key 'party_lambda': goes with"),
+        ({"party_lambda": {"a": 1.0}, "regularizer": "log_sum:1"}, "key 'party_lambda': goes with"),
+        ({"party_lambda": {"a": 1.0}, "constraint": "box:-1,1"}, "key 'party_lambda': goes with"),
+        ({"party_lambda": {"a": 1.0}, "constraint": "ball:2"}, "key 'party_lambda': goes with"),
+        ({"party_lambda": {"a": 1.0}, "path": True}, "key 'party_lambda': a path has one"),
+        (
+            {"party_lambda": {"a": 1.0}, "privacy": {"mode": "fusion", "epsilon": 1.0}},
+            "key 'party_lambda': the noise",
+        ),
+    ],
+)
+def test_what_does_not_go_is_refused(values: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        make_config({"data": "a.parts", **values}, "here")
+    assert str(caught.value).startswith(f"here: {message}")
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("party1=0.1",), "key 'party_lambda': .* has no party 'party1'; did you mean 'party-1'?"),
+        (("party-1",), "--party-lambda: 'party-1' is not NAME=VALUE"),
+        (("party-1=x",), "--party-lambda: 'party-1=x' is not NAME=VALUE"),
+        (("=1",), "--party-lambda: '=1' is not NAME=VALUE"),
+        (("party-1=1", "party-1=2"), "--party-lambda: party 'party-1' is given twice"),
+        (("party-1=1e-90", "party-2=1"), "key 'party_lambda': 1e-90 and 1 are too far apart"),
+    ],
+)
+def test_wrong_options_are_named(
+    data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], options: tuple[str, ...], message: str
+) -> None:
+    import re
+
+    given = [part for option in options for part in ("--party-lambda", option)]
+    assert run("train", data / "a.parts", "-o", tmp_path / "no", "-q", *given) == 5
+    error = capsys.readouterr().err
+    assert re.search(message.replace("?", r"\?"), error), error
+    assert error.count("\n") == 1
+    assert not (tmp_path / "no").exists()
+
+
+def test_rounds_by_files_refuse_them(data: Path, tmp_path: Path) -> None:
+    from fastadmm.rounds.coordinator_step import coordinator_start
+
+    labels = next((data / "a.parts").glob("labels*"))
+    with pytest.raises(ConfigError, match="key 'party_lambda': a round by files has none"):
+        coordinator_start(
+            labels, ["party-1", "party-2", "party-3"], tmp_path / "c", {"party_lambda": OWN}, "here"
+        )
+    assert not (tmp_path / "c").exists()
+
+
+def test_the_worth_of_parties_is_measured_with_them(data: Path, tmp_path: Path) -> None:
+    """Of everybody it is the run's own test metric, and scikit-learn's on all columns."""
+    train(data / "a.parts", tmp_path / "run", test=str(data / "t.parts"), gap=1e-9)
+    assert run("worth", tmp_path / "run", "--metric", "log_loss") == 0
+    document = json.loads((tmp_path / "run" / "worth.json").read_text(encoding="utf-8"))
+    from fastadmm.worth.run import read_worth
+
+    worth, _ = read_worth(tmp_path / "run" / "worth.json")  # type: ignore[misc]
+    assert worth.of(worth.everyone) == pytest.approx(
+        result_of(tmp_path / "run")["test"]["log_loss"], abs=1e-5
+    )
+    assert document["pooled"]["metrics"]["log_loss"] == pytest.approx(worth.of(worth.everyone), abs=1e-5)
+
+
+def test_a_damaged_manifest_is_refused(data: Path, tmp_path: Path) -> None:
+    from fastadmm.errors import FormatError
+
+    train(data / "a.parts", tmp_path / "run")
+    manifest = tmp_path / "run" / "model" / "model.toml"
+    text = manifest.read_text(encoding="utf-8")
+    manifest.write_text(text.replace("party-3 = 0.2", "party-3 = nan"), encoding="utf-8")
+    with pytest.raises(FormatError, match="key 'party_lambda' must hold one positive number for each party"):
+        open_model(tmp_path / "run")
+
+
+def test_factors() -> None:
+    own = party_lambda([0.01, 1.0], SquaredL2())
+    assert own.lam == pytest.approx(0.1)
+    np.testing.assert_allclose(own.factors, [np.sqrt(10), np.sqrt(0.1)])
+    np.testing.assert_allclose(party_lambda([0.01, 1.0], L1()).factors, [10, 0.1])
+    weights = [np.ones(2), np.ones((1, 3))]
+    for there, back in zip(weights, own.original(own.scaled(weights))):
+        np.testing.assert_allclose(back, there)
