@@ -180,3 +180,46 @@ def test_what_the_data_refuse_leaves_nothing(data: Path, tmp_path: Path) -> None
     with pytest.raises(ConfigError, match="none has no lambda"):
         start_run(config(data, regularizer="none"), tmp_path / "run")
     assert not (tmp_path / "run").exists()
+
+
+def test_the_report_shows_the_path(data: Path, finished: Path, tmp_path: Path) -> None:
+    assert run("report", finished, "-o", tmp_path / "a.html") == 0
+    page, table = (tmp_path / "a.html").read_text(encoding="utf-8"), table_of(finished)
+    section = page[page.index("<h2>Regularisation path</h2>") :].split("</section>")[0]
+    assert section.count("<svg") == 1
+    assert section.count("<tr>") == 1 + len(table["values"])
+    rows = section.split("<tr>")[2:]
+    assert [k for k, row in enumerate(rows) if "<td>chosen</td>" in row] == [table["chosen"]]
+    for row, values in zip(rows, table["values"]):
+        assert f"<td>{values['held_out_loss']:#.6g}</td>" in row
+        assert f"<td>{values['nonzero']}</td>" in row
+    assert "test AUC" in section
+    assert run("report", finished, "-o", tmp_path / "b.html") == 0
+    assert (tmp_path / "b.html").read_bytes() == (tmp_path / "a.html").read_bytes()
+    start_run(config(data, folds=0, path_length=2), tmp_path / "run")
+    assert run("report", tmp_path / "run") == 0
+    page = (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
+    assert "Objective over λ" in page
+    assert "held-out loss" not in page.split("<h2>Regularisation path</h2>")[1].split("</section>")[0]
+    start_run(make_config({"data": str(data / "a.parts")}), tmp_path / "plain")
+    assert run("report", tmp_path / "plain") == 0
+    assert "Regularisation path" not in (tmp_path / "plain" / "report.html").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        ("values", [], "key values must be a list"),
+        ("chosen", 99, "key chosen must be the number"),
+        ("rule", 3, "key rule must be a text"),
+    ],
+)
+def test_a_damaged_table_has_no_report(
+    data: Path, finished: Path, tmp_path: Path, key: str, value: Any, message: str
+) -> None:
+    from fastadmm.reports import write_report
+
+    (tmp_path / "run.toml").write_bytes((finished / "run.toml").read_bytes())
+    (tmp_path / "path.json").write_text(json.dumps({**table_of(finished), key: value}), encoding="utf-8")
+    with pytest.raises(FormatError, match=message):
+        write_report(tmp_path)

@@ -35,7 +35,7 @@ def write_report(run_dir: str | Path, out: str | Path | None = None) -> Path:
     ----------
     run_dir : str or Path
         Directory written by ``fastadmm train``. Only its round log, result, configuration,
-        environment and evaluation are read, and each of them may be missing.
+        environment, evaluation, path and worth are read, and each of them may be missing.
     out : str or Path, optional
         The page to write, ending in ``.html`` or ``.htm``; default ``report.html`` in the
         run directory. An existing file is replaced, never left half-written.
@@ -116,11 +116,41 @@ def _context(records: RunRecords) -> dict[str, Any]:
         "n_rounds_logged": len(records.history),
         "evaluation": evaluation,
         "calibration": calibration_plot(calibration) if calibration else None,
+        "path": _path(records.path_table),
         "worth": _worth(records),
         "privacy": _privacy(records),
         "config": _groups(records.config),
         "environment": _groups(records.environment),
     }
+
+
+def _path(table: dict[str, Any] | None) -> dict[str, Any] | None:
+    """The values of a regularisation path; None for another run."""
+    if table is None:
+        return None
+    from fastadmm.reports.path_plot import path_plot
+
+    rows, with_folds = table["values"], table["rule"] is not None
+    metrics = list(dict.fromkeys(name for row in rows for name in row.get("test") or {}))
+    header = ["λ", *(["held-out loss", "standard error"] if with_folds else [])]
+    header += ["objective", "relative gap", "weights not zero", "rounds"]
+    header += [f"test {metric_label(name)}" for name in metrics] + ([""] if with_folds else [])
+    cells = []
+    for k, row in enumerate(rows):
+        line = [format_number(row["lambda"], 5)]
+        if with_folds:
+            line += [format_number(row["held_out_loss"], 6, zeros=True)]
+            line += [format_number(row["standard_error"], 3, zeros=True)]
+        line += [format_number(row["objective"], 6, zeros=True), format_number(row.get("gap"), 3)]
+        line += [format_number(int(row["nonzero"])), format_number(int(row["rounds"]))]
+        line += [format_number((row.get("test") or {}).get(name), 5, zeros=True) for name in metrics]
+        cells.append(line + (["chosen" if k == table["chosen"] else ""] if with_folds else []))
+    said = (
+        f"Chosen by rule {table['rule']}; the rest of this page is about that fit."
+        if with_folds
+        else "Without folds nothing chooses; the rest of this page is about the fit of the smallest value."
+    )
+    return {"plot": path_plot(table), "header": header, "rows": cells, "line": said}
 
 
 def _worth(records: RunRecords) -> dict[str, Any] | None:

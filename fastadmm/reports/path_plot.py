@@ -5,12 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fastadmm.reports.figure import DASHES, SERIES_COLOURS, TEXT, write_figure
+from fastadmm.reports.figure import DASHES, SERIES_COLOURS, TEXT, render, write_figure
+from fastadmm.reports.numbers import format_number
+from fastadmm.reports.plots import Plot
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["write_path_plot"]
+__all__ = ["draw_path", "path_plot", "write_path_plot"]
 
 
 def write_path_plot(path: Path, table: dict[str, Any]) -> Path:
@@ -32,12 +34,29 @@ def write_path_plot(path: Path, table: dict[str, Any]) -> Path:
     ConfigError
         If Matplotlib is missing or the name has another ending.
     """
+    return write_figure(path, lambda figure: draw_path(figure, table), height=6.5)
+
+
+def draw_path(figure: Figure, table: dict[str, Any]) -> None:
+    """Draw the held-out loss (the objective of a path without folds) and the weights that are not zero.
+
+    Parameters
+    ----------
+    figure : Figure
+        Empty.
+    table : dict
+        Content of ``path.json``.
+    """
     rows = table["values"]
     lambdas = [row["lambda"] for row in rows]
     chosen = rows[table["chosen"]]
-
-    def draw(figure: Figure) -> None:
-        loss, count = figure.subplots(2, 1, sharex=True, height_ratios=[3, 1])
+    loss, count = figure.subplots(2, 1, sharex=True, height_ratios=[3, 1])
+    if table["rule"] is None:
+        loss.plot(
+            lambdas, [row["objective"] for row in rows], color=SERIES_COLOURS[0], marker="o", markersize=4
+        )
+        loss.set_ylabel("objective")
+    else:
         loss.errorbar(
             lambdas,
             [row["held_out_loss"] for row in rows],
@@ -53,11 +72,44 @@ def write_path_plot(path: Path, table: dict[str, Any]) -> Path:
         )
         loss.set_ylabel("held-out loss")
         loss.legend()
-        count.step(lambdas, [row["nonzero"] for row in rows], where="mid", color=SERIES_COLOURS[1])
         count.axvline(chosen["lambda"], color=TEXT, linestyle=DASHES[1])
-        count.set_ylabel("weights not zero")
-        count.set_ylim(bottom=0)
-        count.set_xscale("log")
-        count.set_xlabel("lambda (per mean loss)")
+    count.step(lambdas, [row["nonzero"] for row in rows], where="mid", color=SERIES_COLOURS[1])
+    count.set_ylabel("weights not zero")
+    count.set_ylim(bottom=0)
+    count.set_xscale("log")
+    count.set_xlabel("lambda (per mean loss)")
 
-    return write_figure(path, draw, height=6.5)
+
+def path_plot(table: dict[str, Any]) -> Plot:
+    """The picture for the page of a run.
+
+    Parameters
+    ----------
+    table : dict
+        Content of ``path.json``.
+
+    Returns
+    -------
+    Plot
+    """
+    rows, with_folds = table["values"], table["rule"] is not None
+    name = "held_out_loss" if with_folds else "objective"
+    caption = (
+        "Mean loss on the rows that a fit did not see, with its standard error over the folds, and the "
+        "number of weights that are not zero. The line marks the chosen value."
+        if with_folds
+        else "Objective and number of weights that are not zero. Without folds nothing chooses: the model is "
+        "that of the smallest value."
+    )
+    return Plot(
+        key="path",
+        title="Held-out loss over λ" if with_folds else "Objective over λ",
+        caption=caption,
+        alt="; ".join(
+            f"λ {format_number(row['lambda'], 4)}: {name.replace('_', ' ')} "
+            f"{format_number(row[name], 5, zeros=True)}, {row['nonzero']} weights not zero"
+            for row in rows
+        ),
+        svg=render("path", lambda figure: draw_path(figure, table), wide=True, height=5.0),
+        wide=True,
+    )

@@ -91,6 +91,8 @@ class RunRecords:
         From ``privacy.json``; ``None`` for a run older than statements.
     worth : Worth or None
         From ``worth.json``; ``None`` where ``fastadmm worth`` was not run.
+    path_table : dict or None
+        Contents of ``path.json``; ``None`` for a run that is no path, or has not chosen yet.
     """
 
     path: Path
@@ -101,6 +103,7 @@ class RunRecords:
     evaluation: dict[str, Any] | None
     privacy: PrivacyStatement | None = None
     worth: Worth | None = None
+    path_table: dict[str, Any] | None = None
 
 
 def read_records(run_dir: str | Path) -> RunRecords:
@@ -143,6 +146,7 @@ def read_records(run_dir: str | Path) -> RunRecords:
         evaluation=_read_evaluation(path / "evaluation.json"),
         privacy=_read_privacy(path / "privacy.json"),
         worth=_read_worth(path / "worth.json"),
+        path_table=_read_path(path / "path.json"),
     )
 
 
@@ -316,6 +320,31 @@ def _read_worth(path: Path) -> Worth | None:
 
     found = read_worth(path)
     return None if found is None else found[0]
+
+
+def _read_path(path: Path) -> dict[str, Any] | None:
+    table = _read_json(path)
+    if table is None:
+        return None
+    rows, chosen, rule = table.get("values"), table.get("chosen"), table.get("rule")
+    if not isinstance(rows, list) or not rows or not all(isinstance(row, dict) for row in rows):
+        raise FormatError(f"{shown(path)}: key values must be a list of objects")
+    if not isinstance(chosen, int) or isinstance(chosen, bool) or not 0 <= chosen < len(rows):
+        raise FormatError(f"{shown(path)}: key chosen must be the number of one of the values")
+    if rule is not None and not isinstance(rule, str):
+        raise FormatError(f"{shown(path)}: key rule must be a text, found {_kind(rule)}")
+    needed = ["lambda", "objective", "nonzero", "rounds"]
+    needed += ["held_out_loss", "standard_error"] if rule is not None else []
+    for k, row in enumerate(rows, start=1):
+        for name in needed:
+            if row.get(name) is None or not _is_number(row[name]):
+                raise FormatError(f"{shown(path)}: entry {k} of values: {name} must be a number")
+        if not row["lambda"] > 0 or not _is_number(row.get("gap")):
+            raise FormatError(f"{shown(path)}: entry {k} of values: lambda must be positive and gap a number")
+        test = row.get("test")
+        if test is not None and not (isinstance(test, dict) and all(map(_is_number, test.values()))):
+            raise FormatError(f"{shown(path)}: entry {k} of values: test must be a table of numbers")
+    return {**table, "rule": rule}
 
 
 def _check_metrics(metrics: Any, where: str) -> None:
