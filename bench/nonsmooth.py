@@ -5,7 +5,8 @@
 Writes ``bench/nonsmooth.json`` (what was measured) and the block between
 ``<!-- nonsmooth:begin -->`` and ``<!-- nonsmooth:end -->`` in
 ``docs/convergence.md`` (made from that file alone). ``--redraw`` only makes
-the page again; ``--continue`` keeps the cases that are measured already. Default options, an intercept; nothing here depends on the clock.
+the page again; ``--continue`` keeps the cases that are measured already.
+Default options, an intercept; nothing here depends on the clock.
 """
 
 from __future__ import annotations
