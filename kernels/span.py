@@ -28,10 +28,22 @@ _FEWEST_ROWS = 1024
 
 @inline
 def span_blocks(n_messages, start, stop):
-    """Cut a row range into blocks, pairs of first row and end, whose messages fit into the cache.
+    """Cut a row range into blocks whose messages fit into the cache.
 
     A step is three passes over a block: moving, the loss, the slopes. The cut
     depends on sizes alone.
+
+    Parameters
+    ----------
+    n_messages : int
+        K.
+    start, stop : int
+        Row range.
+
+    Returns
+    -------
+    list of (int, int)
+        First row and end of each block.
     """
     size = max(_FEWEST_ROWS, _NUMBERS_PER_BLOCK // max(1, n_messages))
     return [(begin, min(begin + size, stop)) for begin in range(start, stop, size)]

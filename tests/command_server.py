@@ -68,7 +68,7 @@ def _load() -> None:
     from fastadmm.problem import make_problem
     from fastadmm.solver import SolverOptions, solve
 
-    fastadmm.cli.app._register()
+    fastadmm.cli.app._command()
     rng = np.random.default_rng(0)
     blocks = [rng.normal(size=(40, 3)), rng.normal(size=(40, 2))]
     y = (rng.random(40) > 0.5) * 1.0

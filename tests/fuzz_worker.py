@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import csv
-import functools
 import hashlib
 import io
 import json
@@ -63,23 +62,10 @@ def contents(home: Path) -> dict[str, str]:
     }
 
 
-@functools.cache
-def _build_once() -> None:
-    """Keep typer's command: building it anew takes longer than most cases."""
-    import typer.main
-    from fastadmm.cli.app import _register, app
-
-    _register()
-    built = typer.main.get_command(app)
-    build = typer.main.get_command
-    typer.main.get_command = lambda other: built if other is app else build(other)  # type: ignore[assignment]
-
-
 def execute(arguments: list[str]) -> tuple[int | None, str, str]:
     """Exit code, standard output and error of a command; no code where it raised, which is a traceback."""
     from fastadmm.cli.app import main
 
-    _build_once()
     out, err = io.StringIO(), io.StringIO()
     code: int | None = None
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):

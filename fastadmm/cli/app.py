@@ -9,7 +9,10 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from functools import cache
+from typing import Any
 
 import typer
 
@@ -35,6 +38,13 @@ def _register() -> None:
     app.registered_commands.sort(
         key=lambda command: order[command.name or command.callback.__name__]  # type: ignore[union-attr]
     )
+
+
+@cache
+def _command() -> Callable[..., Any]:
+    """All commands, built once in a process: that takes as long as many a command."""
+    _register()
+    return typer.main.get_command(app)
 
 
 #: Order of the commands in ``--help``.
@@ -65,12 +75,11 @@ GROUPS: tuple[str, ...] = ("align", "owners", "party", "coordinator")
 
 def main(argv: list[str] | None = None) -> None:
     """Run the command line; a :class:`FastadmmError` becomes one line on stderr and its exit code."""
-    _register()
     if argv is None:
         argv = sys.argv[1:]
     try:
         with _announcing_compilation(argv):
-            code = app(args=argv or ["--help"], standalone_mode=False)
+            code = _command()(args=argv or ["--help"], standalone_mode=False)
         sys.stdout.flush()
     except FastadmmError as error:
         print(f"fastadmm: error: {_one_line(error)}", file=sys.stderr)
