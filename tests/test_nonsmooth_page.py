@@ -1,4 +1,4 @@
-"""The table of rounds with kinks is what its script makes of the measurements, and what it says can be reached."""
+"""The table of rounds with kinks is what its script makes of the measurements."""
 
 from __future__ import annotations
 
