@@ -29,9 +29,9 @@ from fastadmm.direction_party import DirectionParty
 from fastadmm.engine import Engine, light_ranges
 from fastadmm.problem import Problem
 
-_Answer = TypeVar("_Answer")
-
 __all__ = ["SubspaceCoordinator", "SubspaceMethod", "directions_per_party"]
+
+_Answer = TypeVar("_Answer")
 
 #: Curvature below this share of its mean is raised to it: no metric may be singular.
 _CURVATURE_FLOOR = 1e-6
@@ -45,6 +45,9 @@ _RESERVED_BYTES = 1 << 31
 #: In the span the gap is closed to this share of what it was at the start of the round.
 _SPAN_ACCURACY = 1e-3
 
+#: Parties with less data together answer one after another: threads would spend more on taking turns.
+_SMALL_BYTES = 1 << 24
+
 
 def directions_per_party(n_parties: int) -> int:
     """Most directions a party keeps; its oldest are merged beyond it."""
@@ -55,10 +58,6 @@ def _drift(h: np.ndarray, metric: np.ndarray) -> np.ndarray:
     """Sums of the weighted squares of log(h / metric), and of the weights."""
     drift, importance = np.log(h / metric), h + metric
     return np.array([(drift * drift) @ importance, importance.sum()])
-
-
-#: Parties with less data together answer one after another: threads would spend more on taking turns.
-_SMALL_BYTES = 1 << 24
 
 
 class SubspaceCoordinator:
