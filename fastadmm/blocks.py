@@ -13,7 +13,7 @@ import scipy.sparse as sp
 
 from fastadmm.engine import MAX_PIECES, Engine, even_ranges, row_ranges
 from fastadmm.errors import InputError
-from fastadmm.tiles import TILE_BYTES, Rows, csr_tiles, dense_tiles
+from fastadmm.tiles import TILE_BYTES, Rows, csr_tiles, dense_tiles, tile_rows
 
 __all__ = ["CSRBlock", "DenseBlock", "FeatureBlock", "as_block", "check_scale"]
 
@@ -173,6 +173,10 @@ class DenseBlock(FeatureBlock):
         for start, stop in dense_tiles(rows, self.shape[1]):
             yield (start, stop), self.matrix[start:stop]
 
+    def once(self, rows: Rows) -> Iterator[tuple[Rows, Array]]:
+        """Rows ``rows`` for one pass of kernels that in memory need no tiles made for them."""
+        yield rows, self.matrix[rows[0] : rows[1]]
+
     def walk(self, ranges: Sequence[Rows]) -> Generator[tuple[Rows, Array], None, None]:
         for start, stop in ranges:
             yield (start, stop), self.matrix[start:stop]
@@ -193,21 +197,26 @@ class DenseBlock(FeatureBlock):
         return sums
 
     def product(self, x: Array, engine: Engine) -> Array:
-        out = np.empty(self.shape[0])
+        from fastadmm.kernels.dense_products import dense_product
+
+        out, step = np.empty(self.shape[0]), tile_rows(self.shape[1])
+        x = np.ascontiguousarray(x)
 
         def work(rows: Rows) -> None:
-            for (start, stop), part in self.tiles(rows):
-                np.dot(part, x, out=out[start:stop])
+            for (start, stop), part in self.once(rows):
+                dense_product(part, x, out[start:stop], step, 0, stop - start)
 
         engine.map(work, self._ranges())
         return out
 
     def transposed_products(self, vectors: Sequence[Array], engine: Engine) -> list[Array]:
+        from fastadmm.kernels.dense_products import dense_accumulate_transposed
+
         def work(rows: Rows) -> list[Array]:
             totals = [np.zeros(self.shape[1]) for _ in vectors]
-            for (start, stop), part in self.tiles(rows):
+            for (start, stop), part in self.once(rows) if len(vectors) == 1 else self.tiles(rows):
                 for v, total in zip(vectors, totals):
-                    total += v[start:stop] @ part
+                    dense_accumulate_transposed(part, v[start:stop], total, 0, stop - start)
             return totals
 
         return _sums_in_order(engine.map(work, self._ranges()))

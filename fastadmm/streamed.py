@@ -1,25 +1,29 @@
-"""Feature blocks that stay on disk: read tile by tile, one tile ahead of the computation.
+"""Feature blocks that stay on disk: read tile by tile, ahead of the computation.
 
 Every tile holds the rows that the block in memory would compute on
-(:mod:`fastadmm.tiles`), and the arithmetic is inherited: results are those of
-the block in memory, to the last bit.
+(:mod:`fastadmm.tiles`), and the arithmetic is inherited, or that of kernels
+that read and add up in the same order (:mod:`fastadmm.kernels.file_rows`):
+results are those of the block in memory, to the last bit.
 """
 
 from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import numpy as np
 
-from fastadmm.blocks import CSRBlock, DenseBlock, FeatureBlock, as_block, unsigned_indices
+from fastadmm.blocks import CSRBlock, DenseBlock, FeatureBlock, _sum_in_order, as_block, unsigned_indices
+from fastadmm.engine import Engine
+from fastadmm.errors import StorageError
+from fastadmm.store.atomic import shown
 from fastadmm.store.party_file import PARTY_TYPE, PARTY_VERSIONS, PartyData
 from fastadmm.store.row_reader import RowReader
-from fastadmm.tiles import TILE_BYTES, TILE_ENTRIES, Rows, csr_tiles, dense_tiles
+from fastadmm.tiles import TILE_ENTRIES, Rows, csr_tiles, dense_tiles, tile_rows
 
 __all__ = ["BufferPool", "StreamedCSR", "StreamedDense", "buffer_bytes", "load_block", "stream_block"]
 
@@ -30,6 +34,9 @@ _SparseTile = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 #: Page-aligned buffers spare the system a partial page at both ends.
 _ALIGNMENT = 4096
+
+#: Tiles that a kernel reads and computes in one call, and that the system fetches ahead.
+BATCH_TILES = 16
 
 
 class BufferPool:
@@ -69,47 +76,27 @@ class BufferPool:
 _POOL = BufferPool()
 
 
-class _Consumers:
-    """The threads that compute on tiles at this moment."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._walks: dict[int, int] = {}
-        self._cores = (
-            len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-        )
-
-    @contextmanager
-    def one_more(self) -> Iterator[None]:
-        """Count the calling thread while it walks."""
-        thread = threading.get_ident()
-        with self._lock:
-            self._walks[thread] = self._walks.get(thread, 0) + 1
-        try:
-            yield
-        finally:
-            with self._lock:
-                self._walks[thread] -= 1
-                if self._walks[thread] == 0:
-                    del self._walks[thread]
-
-    def fill_the_cores(self) -> bool:
-        """Whether there is one for every core."""
-        return len(self._walks) >= self._cores
-
-
-_CONSUMERS = _Consumers()
-
-
 class _Stream:
     """What both kinds of block share: an open file, and reading it ahead."""
 
     def __init__(self, party: PartyData, keys: tuple[str, ...], pool: BufferPool | None = None) -> None:
         self.reader = RowReader(party.path, keys, PARTY_TYPE, PARTY_VERSIONS)
+        self.direct = self.reader.direct
         self._pool = pool or _POOL
         self._lock = threading.Lock()
         self._thread: ThreadPoolExecutor | None = None
         self._owner = 0
+
+    def read(self, key: str, start: int, stop: int, out: np.ndarray) -> None:
+        """Read rows into a buffer, in one call where the file is read past HDF5."""
+        if self.direct:
+            from fastadmm.kernels.file_rows import read_range
+
+            row_bytes = self.reader.dtypes[key].itemsize * self.reader.row_items[key]
+            place = self.reader.place(key)
+            if read_range(self.reader.descriptor, *place, row_bytes, start, stop, out.view(np.uint8)):
+                return
+        self.reader.read_into(key, start, stop, out)
 
     def _executor(self) -> ThreadPoolExecutor:
         with self._lock:
@@ -118,24 +105,28 @@ class _Stream:
                 self._thread = ThreadPoolExecutor(1, thread_name_prefix="fastadmm-read")
             return self._thread
 
-    def ahead(
+    @contextmanager
+    def buffer(self, size: int) -> Iterator[np.ndarray]:
+        """Lend a buffer of so many bytes."""
+        buffer = self._pool.take(size)
+        try:
+            yield buffer
+        finally:
+            self._pool.give(buffer)
+
+    def tiles(
         self,
-        ranges: Iterator[Rows],
+        ranges: Iterable[Rows],
         size: int,
         read: Callable[[Rows, np.ndarray], _Tile],
         advise: Callable[[Rows], None],
     ) -> Generator[tuple[Rows, _Tile], None, None]:
-        """Read ranges in turn, each ahead of its use.
-
-        Where a core is idle, a thread reads into one of two buffers while the
-        other is in use. Where as many threads compute as there are cores, one
-        more would only take turns with them: each reads its own tiles when it
-        needs them, and has told the system one tile before, which reads from
-        the disk without a thread.
+        """Read ranges in turn.
 
         Parameters
         ----------
-        ranges : iterator of (int, int)
+        ranges : iterable of (int, int)
+            Consecutive.
         size : int
             Bytes of a buffer.
         read : callable
@@ -150,31 +141,89 @@ class _Stream:
             Valid until the next one is asked for.
         """
         self.reader.check_unchanged()
-        direct = self.reader.direct
-        buffers = [self._pool.take(size)]
+        return self._by_caller(ranges, size, read, advise) if self.direct else self._ahead(ranges, size, read)
+
+    def _by_caller(
+        self,
+        ranges: Iterable[Rows],
+        size: int,
+        read: Callable[[Rows, np.ndarray], _Tile],
+        advise: Callable[[Rows], None],
+    ) -> Generator[tuple[Rows, _Tile], None, None]:
+        """Each when it is asked for; the system has been told and fetches it from the disk meanwhile.
+
+        A thread that reads ahead would leave a tile in the cache of another
+        core, and take longer to wake than a tile takes to copy.
+        """
+        ranges = list(ranges)
+        told = 1  # the first is needed at once
+        with self.buffer(size) as buffer:
+            for k, rows in enumerate(ranges):
+                if told < len(ranges) and told - k <= BATCH_TILES // 2:
+                    until = min(k + 1 + BATCH_TILES, len(ranges))
+                    advise((ranges[told][0], ranges[until - 1][1]))
+                    told = until
+                yield rows, read(rows, buffer)
+
+    def _ahead(
+        self, ranges: Iterable[Rows], size: int, read: Callable[[Rows, np.ndarray], _Tile]
+    ) -> Generator[tuple[Rows, _Tile], None, None]:
+        """Each by a thread, into one of two buffers while the other is in use: HDF5 decompresses them."""
+        ranges = iter(ranges)
         pending: Future[_Tile] | None = None
-        turn = 0
-        with _CONSUMERS.one_more():
+        with self.buffer(size) as one, self.buffer(size) as other:
             try:
                 rows = next(ranges, None)
                 while rows is not None:
-                    tile = read(rows, buffers[turn]) if pending is None else pending.result()
+                    tile = read(rows, one) if pending is None else pending.result()
                     pending = None
                     following = next(ranges, None)
-                    if following is not None and direct and _CONSUMERS.fill_the_cores():
-                        advise(following)
-                    elif following is not None:
-                        if len(buffers) == 1:
-                            buffers.append(self._pool.take(size))
-                        turn = 1 - turn
-                        pending = self._executor().submit(read, following, buffers[turn])
+                    if following is not None:
+                        one, other = other, one
+                        pending = self._executor().submit(read, following, one)
                     yield rows, tile
                     rows = following
             finally:
                 if pending is not None and not pending.cancel():
                     pending.exception()  # the thread still writes to the buffer
-                for buffer in buffers:
-                    self._pool.give(buffer)
+
+    def run(
+        self,
+        batches: Sequence[Rows],
+        kernel: Callable[[int, int], int],
+        read: Callable[[int], object],
+        advise: Callable[[Rows], None],
+    ) -> None:
+        """Let a kernel read and compute batch after batch.
+
+        Between two of them the interpreter has its turn: an interrupt is noticed.
+
+        Parameters
+        ----------
+        batches : sequence of (int, int)
+            Consecutive ranges of rows.
+        kernel : callable
+            Takes a range, and returns the first row that it could not read.
+        read : callable
+            Reads a tile that begins at a row otherwise, which tells why it could not be read.
+        advise : callable
+            As of :meth:`tiles`.
+
+        Raises
+        ------
+        FormatError, InputError, StorageError
+            As of :meth:`RowReader.read_into`.
+        """
+        self.reader.check_unchanged()
+        for k, (row, stop) in enumerate(batches):
+            if k + 1 < len(batches):
+                advise(batches[k + 1])
+            failed = -1
+            while (row := kernel(row, stop)) < stop:
+                read(row)
+                if row == failed:  # and yet it can be read
+                    raise StorageError(f"{shown(self.reader.path)}: cannot be read; try again")
+                failed = row
 
     def close(self) -> None:
         """Close the file and stop the thread."""
@@ -204,27 +253,85 @@ class StreamedDense(DenseBlock):
 
     def tiles(self, rows: Rows) -> Iterator[tuple[Rows, np.ndarray]]:
         d = self.shape[1]
-        return self._read(dense_tiles(rows, d), _dense_values(d))
+        return self._read(dense_tiles(rows, d), tile_rows(d) * d)
+
+    def once(self, rows: Rows) -> Iterator[tuple[Rows, np.ndarray]]:
+        return self.tiles(rows)
 
     def walk(self, ranges: Sequence[Rows]) -> Generator[tuple[Rows, np.ndarray], None, None]:
-        return self._read(iter(ranges), max(stop - start for start, stop in ranges) * self.shape[1])
+        return self._read(ranges, max(stop - start for start, stop in ranges) * self.shape[1])
 
-    def _read(self, ranges: Iterator[Rows], largest: int) -> Generator[tuple[Rows, np.ndarray], None, None]:
+    def _read(self, ranges: Iterable[Rows], largest: int) -> Generator[tuple[Rows, np.ndarray], None, None]:
         """Tiles of given ranges, of at most so many values each."""
         d = self.shape[1]
         size = _buffer_size(largest, self._dtype.itemsize)
 
         def read(part: Rows, buffer: np.ndarray) -> np.ndarray:
             count = (part[1] - part[0]) * d
-            stored = _view(buffer, 0, count, self._dtype)
-            self.stream.reader.read_into("X", *part, stored)
-            values = _as_float64(stored, buffer, _aligned(stored.nbytes))
+            stored, values = self._views(buffer, count)
+            self.stream.read("X", *part, stored)
+            if values is not stored:
+                values[:] = stored
             return _multiply(values, self.factor).reshape(-1, d)
 
-        def advise(part: Rows) -> None:
-            self.stream.reader.advise("X", *part)
+        return self.stream.tiles(ranges, size, read, self._advise)
 
-        return self.stream.ahead(ranges, size, read, advise)
+    def _advise(self, rows: Rows) -> None:
+        self.stream.reader.advise("X", *rows)
+
+    def _views(self, buffer: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
+        """Places in a buffer of so many values: as stored, and as float64, which may be the same."""
+        stored = _view(buffer, 0, count, self._dtype)
+        return stored, _widened(stored, buffer, _aligned(stored.nbytes))
+
+    def _pass(self, rows: Rows, kernel: Callable[..., int]) -> None:
+        """Let a kernel of :mod:`fastadmm.kernels.file_rows` read and compute the rows of a range."""
+        d = self.shape[1]
+        step = tile_rows(d)
+        stream = self.stream
+        place = (stream.reader.descriptor, *stream.reader.place("X"))
+        with stream.buffer(_buffer_size(step * d, self._dtype.itemsize)) as buffer:
+            views = self._views(buffer, step * d)
+
+            def read(row: int) -> None:
+                count = min(step, rows[1] - row)
+                stream.reader.read_into("X", row, row + count, views[0][: count * d])
+
+            stream.run(
+                list(dense_tiles(rows, d, BATCH_TILES)),
+                lambda start, stop: kernel(*place, *views, self.factor, step, start, stop),
+                read,
+                self._advise,
+            )
+
+    def product(self, x: np.ndarray, engine: Engine) -> np.ndarray:
+        if not self.stream.direct:
+            return super().product(x, engine)
+        from fastadmm.kernels.file_rows import dense_product_from_file
+
+        out, x = np.empty(self.shape[0]), np.ascontiguousarray(x)
+
+        def work(rows: Rows) -> None:
+            self._pass(rows, lambda *place: dense_product_from_file(x, out, *place))
+
+        engine.map(work, self._ranges())
+        return out
+
+    def transposed_products(self, vectors: Sequence[np.ndarray], engine: Engine) -> list[np.ndarray]:
+        if not self.stream.direct:
+            return super().transposed_products(vectors, engine)
+        from fastadmm.kernels.file_rows import dense_transposed_from_file
+
+        def work(rows: Rows) -> np.ndarray:
+            totals = np.zeros((len(vectors), self.shape[1]))
+
+            def kernel(*place: Any) -> int:
+                return dense_transposed_from_file(_stacked(vectors, *place[-2:]), totals, *place)
+
+            self._pass(rows, kernel)
+            return totals
+
+        return list(_sum_in_order(engine.map(work, self._ranges())))
 
 
 class StreamedCSR(CSRBlock):
@@ -260,40 +367,113 @@ class StreamedCSR(CSRBlock):
 
     def walk(self, ranges: Sequence[Rows]) -> Generator[tuple[Rows, _SparseTile], None, None]:
         largest = max(int(self.indptr[stop] - self.indptr[start]) for start, stop in ranges)
-        return self._read(iter(ranges), largest)
+        return self._read(ranges, largest)
 
-    def _read(self, ranges: Iterator[Rows], largest: int) -> Generator[tuple[Rows, _SparseTile], None, None]:
+    def _read(self, ranges: Iterable[Rows], largest: int) -> Generator[tuple[Rows, _SparseTile], None, None]:
         """Tiles of given ranges, of at most so many entries each."""
-        indptr, reader = self.indptr, self.stream.reader
-        types = [reader.dtypes["X/data"], reader.dtypes["X/indices"]]
-        size = _buffer_size(largest, types[0].itemsize, types[1].itemsize)
+        indptr = self.indptr
 
         def read(part: Rows, buffer: np.ndarray) -> _SparseTile:
             own = indptr[part[0] : part[1] + 1]
             first, last = int(own[0]), int(own[-1])
-            count = last - first
-            indices = _view(buffer, 0, count, types[1])
-            reader.read_into("X/indices", first, last, indices)
-            stored = _view(buffer, _aligned(indices.nbytes), count, types[0])
-            reader.read_into("X/data", first, last, stored)
-            data = _as_float64(stored, buffer, _aligned(indices.nbytes) + _aligned(stored.nbytes))
-            return own - first, unsigned_indices(indices, self.shape[1]), _multiply(data, self.factor)
+            indices, stored, values = self._views(buffer, last - first)
+            self.stream.read("X/indices", first, last, indices)
+            self.stream.read("X/data", first, last, stored)
+            if values is not stored:
+                values[:] = stored
+            return own - first, unsigned_indices(indices, self.shape[1]), _multiply(values, self.factor)
 
-        def advise(part: Rows) -> None:
-            first, last = int(indptr[part[0]]), int(indptr[part[1]])
-            reader.advise("X/indices", first, last)
-            reader.advise("X/data", first, last)
+        return self.stream.tiles(ranges, self._size(largest), read, self._advise)
 
-        return self.stream.ahead(ranges, size, read, advise)
+    def _advise(self, rows: Rows) -> None:
+        first, last = int(self.indptr[rows[0]]), int(self.indptr[rows[1]])
+        self.stream.reader.advise("X/indices", first, last)
+        self.stream.reader.advise("X/data", first, last)
+
+    def _size(self, count: int) -> int:
+        """Bytes of a buffer for so many entries."""
+        types = self.stream.reader.dtypes
+        return _buffer_size(count, types["X/data"].itemsize, types["X/indices"].itemsize)
+
+    def _views(self, buffer: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Places in a buffer of so many entries: indices, values as stored, and as float64."""
+        types = self.stream.reader.dtypes
+        indices = _view(buffer, 0, count, types["X/indices"])
+        begin = _aligned(indices.nbytes)
+        stored = _view(buffer, begin, count, types["X/data"])
+        return indices, stored, _widened(stored, buffer, begin + _aligned(stored.nbytes))
+
+    def _pass(self, rows: Rows, kernel: Callable[..., int]) -> None:
+        """Let a kernel of :mod:`fastadmm.kernels.file_rows` read and compute the rows of a range."""
+        stream, indptr = self.stream, self.indptr
+        places = [stream.reader.place(key) for key in ("X/indices", "X/data")]
+        offsets, chunk_rows = zip(*places)
+        with stream.buffer(self._size(self._longest)) as buffer:
+            indices, stored, values = self._views(buffer, self._longest)
+            unsigned = indices.view(f"u{indices.itemsize}")
+
+            def read(row: int) -> None:
+                first, last = int(indptr[row]), int(indptr[row + 1])
+                stream.reader.read_into("X/indices", first, last, indices[: last - first])
+                stream.reader.read_into("X/data", first, last, stored[: last - first])
+
+            stream.run(
+                list(csr_tiles(rows, indptr, BATCH_TILES)),
+                lambda *part: kernel(
+                    stream.reader.descriptor,
+                    offsets,
+                    chunk_rows,
+                    unsigned,
+                    stored,
+                    values,
+                    self.factor,
+                    indptr,
+                    *part,
+                ),
+                read,
+                self._advise,
+            )
+
+    def product(self, x: np.ndarray, engine: Engine) -> np.ndarray:
+        if not self.stream.direct:
+            return super().product(x, engine)
+        from fastadmm.kernels.file_rows import csr_product_from_file
+
+        out = np.empty(self.shape[0])
+
+        def work(rows: Rows) -> None:
+            self._pass(rows, lambda *place: csr_product_from_file(x, out, *place))
+
+        engine.map(work, self._ranges())
+        return out
+
+    def transposed_products(self, vectors: Sequence[np.ndarray], engine: Engine) -> list[np.ndarray]:
+        if not self.stream.direct:
+            return super().transposed_products(vectors, engine)
+        from fastadmm.kernels.file_rows import csr_transposed_from_file
+
+        def work(rows: Rows) -> np.ndarray:
+            totals = np.zeros((len(vectors), self.shape[1]))
+
+            def kernel(*place: Any) -> int:
+                return csr_transposed_from_file(_stacked(vectors, *place[-2:]), totals, *place)
+
+            self._pass(rows, kernel)
+            return totals
+
+        return list(_sum_in_order(engine.map(work, self._ranges())))
 
 
-def _as_float64(stored: np.ndarray, buffer: np.ndarray, place: int) -> np.ndarray:
-    """Values as the kernels take them: as they are, or widened at another place of the buffer."""
-    if stored.dtype == np.float64:
-        return stored
-    wide = _view(buffer, place, stored.size, np.dtype(np.float64))
-    wide[:] = stored
-    return wide
+def _stacked(vectors: Sequence[np.ndarray], start: int, stop: int) -> np.ndarray:
+    """Some rows of vectors as one array, without a copy of a single one."""
+    if len(vectors) == 1:
+        return np.ascontiguousarray(vectors[0][start:stop]).reshape(1, -1)
+    return np.array([v[start:stop] for v in vectors])
+
+
+def _widened(stored: np.ndarray, buffer: np.ndarray, place: int) -> np.ndarray:
+    """Where values go as the kernels take them: nowhere else, or to another place of the buffer."""
+    return stored if stored.dtype == np.float64 else _view(buffer, place, stored.size, np.dtype(np.float64))
 
 
 def _multiply(values: np.ndarray, factor: float) -> np.ndarray:
@@ -320,10 +500,6 @@ def _buffer_size(count: int, value_bytes: int, index_bytes: int = 0) -> int:
     return sum(_aligned(count * size) for size in (value_bytes, index_bytes, widened))
 
 
-def _dense_values(n_columns: int) -> int:
-    return max(1, TILE_BYTES // (8 * n_columns)) * n_columns
-
-
 def buffer_bytes(party: PartyData, n_threads: int) -> int:
     """Memory that streaming a party takes beside its row pointers, with two buffers for each thread.
 
@@ -333,7 +509,7 @@ def buffer_bytes(party: PartyData, n_threads: int) -> int:
     n_threads : int
     """
     if party.nnz is None:
-        size = _buffer_size(_dense_values(party.n_features), party.dtype.itemsize)
+        size = _buffer_size(tile_rows(party.n_features) * party.n_features, party.dtype.itemsize)
     else:
         # A row is never divided; how long the longest is, only its row pointers tell.
         longest = min(max(TILE_ENTRIES, party.n_features), party.nnz)

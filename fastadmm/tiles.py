@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-__all__ = ["TILE_BYTES", "TILE_ENTRIES", "Rows", "common_tiles", "csr_tiles", "dense_tiles"]
+__all__ = ["TILE_BYTES", "TILE_ENTRIES", "Rows", "common_tiles", "csr_tiles", "dense_tiles", "tile_rows"]
 
 #: A half-open range of rows.
 Rows = tuple[int, int]
@@ -23,7 +23,12 @@ TILE_BYTES = 2**20
 TILE_ENTRIES = TILE_BYTES // 12
 
 
-def dense_tiles(rows: Rows, n_columns: int) -> Iterator[Rows]:
+def tile_rows(n_columns: int) -> int:
+    """Rows of a dense tile of d columns, at least one."""
+    return max(1, TILE_BYTES // (8 * n_columns))
+
+
+def dense_tiles(rows: Rows, n_columns: int, times: int = 1) -> Iterator[Rows]:
     """Cut a range of rows of a dense matrix.
 
     Parameters
@@ -32,18 +37,20 @@ def dense_tiles(rows: Rows, n_columns: int) -> Iterator[Rows]:
         Half-open range.
     n_columns : int
         d.
+    times : int
+        Make each so many times as large.
 
     Yields
     ------
     (int, int)
         Consecutive ranges of at most :data:`TILE_BYTES`, or one row.
     """
-    step = max(1, TILE_BYTES // (8 * n_columns))
+    step = times * tile_rows(n_columns)
     for start in range(rows[0], rows[1], step):
         yield start, min(start + step, rows[1])
 
 
-def csr_tiles(rows: Rows, indptr: np.ndarray) -> Iterator[Rows]:
+def csr_tiles(rows: Rows, indptr: np.ndarray, times: int = 1) -> Iterator[Rows]:
     """Cut a range of rows of a CSR matrix by the number of its entries.
 
     Parameters
@@ -52,6 +59,8 @@ def csr_tiles(rows: Rows, indptr: np.ndarray) -> Iterator[Rows]:
         Half-open range.
     indptr : ndarray of int64, shape (N + 1,)
         Row pointers of the whole matrix.
+    times : int
+        Make each so many times as large.
 
     Yields
     ------
@@ -60,8 +69,8 @@ def csr_tiles(rows: Rows, indptr: np.ndarray) -> Iterator[Rows]:
     """
     start, end = rows
     while start < end:
-        fitting = int(np.searchsorted(indptr, indptr[start] + TILE_ENTRIES, side="right")) - 1
-        stop = min(max(fitting, start + 1), start + TILE_BYTES // 8, end)
+        fitting = int(np.searchsorted(indptr, indptr[start] + times * TILE_ENTRIES, side="right")) - 1
+        stop = min(max(fitting, start + 1), start + times * TILE_BYTES // 8, end)
         yield start, stop
         start = stop
 

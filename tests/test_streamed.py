@@ -14,10 +14,9 @@ import h5py
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from fastadmm import streamed
 from fastadmm.blocks import CSRBlock, DenseBlock, as_block
 from fastadmm.coordinator.admm import AdmmMethod
-from fastadmm.engine import Engine, row_ranges
+from fastadmm.engine import Engine
 from fastadmm.errors import ConfigError, FormatError, InputError, StorageError
 from fastadmm.problem import make_problem
 from fastadmm.solver import Solver, SolverOptions
@@ -139,38 +138,130 @@ def test_other_writers_layouts(tmp_path, kind, change, direct):
     there.stream.close()
 
 
-def test_buffers_are_two_for_each_thread(tmp_path):
+@pytest.mark.parametrize("direct", [True, False])
+def test_buffers_are_two_for_each_thread_at_most(tmp_path, direct):
     pool = BufferPool()
     party = open_party(write(tmp_path / "p.h5", matrix("dense")))
     block = stream_block(party, pool)
+    block.stream.direct = direct
     with Engine(3) as engine:
         for _ in range(4):
             block.product(np.ones(D), engine)
-    assert 0 < pool.nbytes <= buffer_bytes(party, 3) + 6 * 4096
+            block.column_squares(engine)
+    most = buffer_bytes(party, 3) + 6 * 4096
+    assert 0 < pool.nbytes <= (most / 2 if direct else most)
     block.stream.close()
 
 
-@pytest.mark.parametrize("cores", [1, 100], ids=["every thread reads its own", "a thread reads ahead"])
+@pytest.mark.parametrize("factor", [1.0, 0.3])
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
 @pytest.mark.parametrize("kind", ["dense", "csr"])
-def test_who_reads_changes_nothing(tmp_path, monkeypatch, kind, cores):
-    values = matrix(kind)
-    block = stream_block(open_party(write(tmp_path / "p.h5", values)))
-    monkeypatch.setattr(streamed._CONSUMERS, "_cores", cores)
-    advised, read = [], []
-    reader = block.stream.reader
-    advise, read_into = reader.advise, reader.read_into
-    monkeypatch.setattr(reader, "advise", lambda *a: (advised.append(a), advise(*a)))
-    monkeypatch.setattr(reader, "read_into", lambda *a: (read.append(a[:3]), read_into(*a)))
-    v = np.random.default_rng(0).normal(size=N)
+def test_kernels_that_read_and_tiles_made_for_them_are_the_same_to_the_bit(
+    tmp_path, monkeypatch, kind, dtype, factor
+):
+    path = write(tmp_path / "p.h5", matrix(kind, dtype), dtype)
+    if kind == "csr":
+        rechunk(path, {"X/indices": {"dtype": "<i8", "chunks": (1000,)}})
+    party = open_party(path)
+    fast, slow = load_block(party, True, factor), load_block(party, True, factor)
+    here = load_block(party, factor=factor)
+    slow.stream.direct = False  # through threads that read ahead
+    for name in ("once", "tiles"):
+        monkeypatch.setattr(fast, name, None)
+    rng = np.random.default_rng(0)
+    x, v, w = rng.normal(size=D), rng.normal(size=N), rng.normal(size=(N, 2))[:, 1]
     with Engine(2) as engine:
-        np.testing.assert_array_equal(
-            block.transposed_product(v, engine), as_block(values).transposed_product(v, engine)
-        )
-    assert len(read) > 10
-    # All but the first tile of each piece of rows.
-    assert set(advised) <= set(read)
-    assert len(advised) == (0 if cores == 100 else len(read) - len(row_ranges(N)) * (1 + (kind == "csr")))
-    assert streamed._CONSUMERS._walks == {}
+        for call in (
+            lambda b: b.product(x, engine),
+            lambda b: b.transposed_product(v, engine),
+            lambda b: np.array(b.transposed_products([v, w, x[0] * v], engine)),
+        ):
+            expected = call(here)
+            np.testing.assert_array_equal(call(fast), expected)
+            np.testing.assert_array_equal(call(slow), expected)
+    assert slow.stream._thread is not None
+    assert fast.stream._thread is None
+    fast.stream.close()
+    slow.stream.close()
+
+
+@pytest.mark.parametrize("kind", ["dense", "csr"])
+def test_the_system_is_told_of_every_tile_but_the_first_before_it_is_read(tmp_path, monkeypatch, kind):
+    block = stream_block(open_party(write(tmp_path / "p.h5", matrix(kind))))
+    events: list[tuple[str, int, int]] = []
+    stream, key = block.stream, "X" if kind == "dense" else "X/data"
+
+    def advise(name, start, stop):
+        if name == key:
+            events.append(("told", start, stop))
+
+    def read(name, start, stop, out, plain=stream.read):
+        if name == key:
+            events.append(("read", start, stop))
+        plain(name, start, stop, out)
+
+    monkeypatch.setattr(stream.reader, "advise", advise)
+    monkeypatch.setattr(stream, "read", read)
+    with Engine(1) as engine:
+        block.column_squares(engine)  # tile by tile
+        by_tile = list(events)
+        events.clear()
+        block.transposed_product(np.ones(N), engine)  # by a kernel
+    tiles = [event for event in by_tile if event[0] == "read"]
+    assert len(tiles) > 100
+    told: set[int] = set()
+    late = 0
+    for what, start, stop in by_tile:
+        if what == "told":
+            told |= set(range(start, stop))
+        else:
+            late += not told.issuperset(range(start, stop))
+    assert late == len(block._ranges())
+    batches = {(start, stop) for what, start, stop in events if what == "told"}
+    assert {"told"} == {what for what, *_ in events}
+    whole = len(told | {k for _, start, stop in tiles for k in range(start, stop)})
+    assert 0.5 * whole < sum(stop - start for start, stop in batches) < whole
+    stream.close()
+
+
+def test_a_pass_ends_where_the_file_does(tmp_path, monkeypatch):
+    """One line that names the file, also where a kernel was reading it."""
+    for kind, key in (("dense", "X"), ("csr", "X/")):
+        path = write(tmp_path / f"{kind}.h5", matrix(kind))
+        block = stream_block(open_party(path))
+        os.truncate(path, path.stat().st_size // 2)
+        monkeypatch.setattr(block.stream.reader, "check_unchanged", lambda: None)
+        with Engine(2) as engine:
+            for call in (
+                lambda b: b.product(np.ones(D), engine),
+                lambda b: b.transposed_products([np.ones(N), np.ones(N)], engine),
+                lambda b: b.column_squares(engine),
+            ):
+                with pytest.raises(FormatError, match=rf"{kind}\.h5: key '{key}.*: truncated while it was"):
+                    call(block)
+        block.stream.close()
+
+
+def test_a_read_that_fails_once_is_repeated(tmp_path, monkeypatch):
+    from fastadmm.kernels import file_rows
+
+    values = matrix("dense")
+    block, here = stream_block(open_party(write(tmp_path / "p.h5", values))), DenseBlock(values)
+    v, plain, calls = np.random.default_rng(0).normal(size=N), file_rows.dense_transposed_from_file, []
+
+    def broken(*arguments):
+        calls.append(arguments[-2:])
+        start, stop = arguments[-2:]
+        first = min(start + 2 * arguments[-3], stop)
+        return plain(*arguments[:-1], first if len(calls) % 2 else stop)
+
+    monkeypatch.setattr(file_rows, "dense_transposed_from_file", broken)
+    with Engine(1) as engine:
+        expected = here.transposed_product(v, engine)
+        np.testing.assert_array_equal(block.transposed_product(v, engine), expected)
+        monkeypatch.setattr(file_rows, "dense_transposed_from_file", lambda *a: a[-2])
+        with pytest.raises(StorageError, match=r"p\.h5: cannot be read"):
+            block.transposed_product(v, engine)
     block.stream.close()
 
 
@@ -279,14 +370,13 @@ def test_passes_of_a_round(monkeypatch, options, passes):
             read.append(self)
             return plain(self, ranges)
 
+        def once(self, rows, plain=kind.once):
+            read.append(self)
+            return plain(self, rows)
+
         monkeypatch.setattr(kind, "tiles", tiles)
         monkeypatch.setattr(kind, "walk", walk)
-
-    def once(self, rows, plain=CSRBlock.once):
-        read.append(self)
-        return plain(self, rows)
-
-    monkeypatch.setattr(CSRBlock, "once", once)
+        monkeypatch.setattr(kind, "once", once)
 
     def run() -> list[np.ndarray]:
         solver = Solver(problem, SolverOptions(**options, n_threads=1))

@@ -57,6 +57,7 @@ def warm_up(everything: bool = False, say: Callable[[str, float], None] | None =
         _default_path(Path(folder))
         if everything:
             _other_runs(Path(folder))
+            _streamed(Path(folder))
             _owners(Path(folder))
             _rest()
     base = cache_base()
@@ -98,6 +99,19 @@ def _other_runs(folder: Path) -> None:
         kind = settings.pop("kind")
         _train(folder, parts[kind], **settings)
     plan_run(make_config({"data": str(parts["classification"])}))  # its calibration
+
+
+def _streamed(folder: Path) -> None:
+    """Kernels that read a file themselves."""
+    from fastadmm.engine import Engine
+    from fastadmm.store import open_partition
+    from fastadmm.streamed import load_block
+
+    for party in open_partition(folder / "classification.parts").parties:
+        block, engine = load_block(party, streamed=True), Engine(1)
+        block.product(np.ones(party.n_features), engine)
+        block.transposed_product(np.ones(_ROWS), engine)
+        block.column_squares(engine)
 
 
 def _settings() -> Iterator[dict[str, Any]]:

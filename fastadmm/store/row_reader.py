@@ -50,6 +50,8 @@ class RowReader:
     ----------
     direct : bool
         Whether all of them are read past the HDF5 library.
+    descriptor : int
+        Of the open file.
 
     Raises
     ------
@@ -71,10 +73,10 @@ class RowReader:
                 self._places = {key: _places(file[key]) for key in keys}
                 self.dtypes = {key: file[key].dtype.newbyteorder("=") for key in keys}
                 self.row_items = {key: int(np.prod(file[key].shape[1:], dtype=np.int64)) for key in keys}
-            self.direct = all(place is not None for place in self._places.values())
+            self.direct = hasattr(os, "preadv") and all(place is not None for place in self._places.values())
             with storage_errors(path, "read"):
-                self._descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
-            self._stack.callback(os.close, self._descriptor)
+                self.descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
+            self._stack.callback(os.close, self.descriptor)
             self._identity = self._state()
             if not self.direct:
                 self._file = self._stack.enter_context(
@@ -85,7 +87,7 @@ class RowReader:
             raise
 
     def _state(self) -> tuple[int, int]:
-        status = os.fstat(self._descriptor)
+        status = os.fstat(self.descriptor)
         return status.st_size, status.st_mtime_ns
 
     def check_unchanged(self) -> None:
@@ -94,6 +96,22 @@ class RowReader:
             state = self._state()
         if state != self._identity:
             raise InputError(f"{shown(self.path)}: changed while it was in use; restore it and resume")
+
+    def place(self, key: str) -> tuple[np.ndarray, int]:
+        """Where each chunk of a dataset begins in the file, and its rows; only if :attr:`direct`.
+
+        Parameters
+        ----------
+        key : str
+
+        Returns
+        -------
+        offsets : ndarray of int64
+        chunk_rows : int
+        """
+        places = self._places[key]
+        assert places is not None  # that is what direct says
+        return places
 
     def read_into(self, key: str, start: int, stop: int, out: np.ndarray) -> None:
         """Read the rows ``start:stop`` of a dataset.
@@ -156,7 +174,7 @@ class RowReader:
             last = min(stop - chunk * chunk_rows, chunk_rows)
             with suppress(OSError):  # advice only
                 os.posix_fadvise(
-                    self._descriptor,
+                    self.descriptor,
                     int(offsets[chunk]) + first * row_bytes,
                     (last - first) * row_bytes,
                     os.POSIX_FADV_WILLNEED,
@@ -165,7 +183,7 @@ class RowReader:
     def _read(self, key: str, view: memoryview, place: int) -> None:
         done = 0
         while done < len(view):
-            count = os.preadv(self._descriptor, [view[done:]], place + done)
+            count = os.preadv(self.descriptor, [view[done:]], place + done)
             if count == 0:
                 raise FormatError(
                     f"{shown(self.path)}: key {key!r}: the file ends at byte {place + done}: truncated while "

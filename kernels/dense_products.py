@@ -1,0 +1,58 @@
+"""Products of a dense matrix with vectors, piece by piece without the interpreter in between.
+
+``D x`` is left to the linear algebra library, tile by tile: a row's dot product
+can only be fast if its terms are added in another order, which no loop of ours
+may ask for. ``D.T v`` adds row after row to one sum, in their order: how rows are
+grouped into tiles or read from a file cannot change a bit.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from fastadmm.kernels.fused_multiply_add import fma
+from fastadmm.kernels.policy import inline, kernel
+
+__all__ = ["add_rows", "dense_accumulate_transposed", "dense_product"]
+
+
+@kernel
+def dense_product(matrix, x, out, step, start, stop):
+    """Write ``D x`` for the rows of a range.
+
+    Parameters
+    ----------
+    matrix : ndarray of shape (N, d)
+        C-contiguous.
+    x : ndarray of shape (d,)
+    out : ndarray of shape (N,)
+    step : int
+        Rows of a tile, counted from ``start``.
+    start, stop : int
+        Row range.
+    """
+    for first in range(start, stop, step):
+        last = min(first + step, stop)
+        np.dot(matrix[first:last], x, out[first:last])
+
+
+@inline
+def add_rows(matrix, v, out, start, stop):
+    """Add ``sum_i v[i] D[i, :]`` to ``out``, row after row; four of them for each time the sums are read."""
+    i = start
+    while i + 4 <= stop:
+        a, b, c, d = matrix[i], matrix[i + 1], matrix[i + 2], matrix[i + 3]
+        p, q, r, s = v[i], v[i + 1], v[i + 2], v[i + 3]
+        for j in range(len(out)):
+            out[j] = fma(s, d[j], fma(r, c[j], fma(q, b[j], fma(p, a[j], out[j]))))
+        i += 4
+    while i < stop:
+        a, p = matrix[i], v[i]
+        for j in range(len(out)):
+            out[j] = fma(p, a[j], out[j])
+        i += 1
+
+
+@kernel
+def dense_accumulate_transposed(matrix, v, out, start, stop):
+    """Add ``sum_i v[i] D[i, :]`` over the rows of a range to ``out`` of shape (d,)."""
+    add_rows(matrix, v, out, start, stop)

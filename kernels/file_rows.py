@@ -1,0 +1,302 @@
+"""Products with rows that are read from a file tile by tile, without the interpreter in between.
+
+A thread that returns to the interpreter after every tile waits there for the
+others, for longer than a tile takes from the page cache. So these kernels read
+(``pread``, into one buffer that stays in the core's cache) and compute, many
+tiles in a call. A read that fails ends the call, which returns the row it
+failed at: the caller reads that row again and hears from the system why.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from typing import Any
+
+import numba
+import numpy as np
+from fastadmm.kernels.csr import add_csr_rows, multiply_csr_rows
+from fastadmm.kernels.dense_products import add_rows
+from fastadmm.kernels.policy import inline, kernel
+from numba import types
+
+__all__ = [
+    "csr_product_from_file",
+    "csr_transposed_from_file",
+    "dense_product_from_file",
+    "dense_transposed_from_file",
+    "read_range",
+]
+
+#: Of the C library; the address is an integer as wide as a pointer.
+_compiled: Any = types.ExternalFunction(
+    "pread", types.intp(types.int32, types.intp, types.uintp, types.int64)
+)
+
+
+def _interpreted(descriptor, address, count, place):
+    """``pread`` for runs without the compiler."""
+    found = os.pread(descriptor, int(count), int(place))
+    ctypes.memmove(int(address), found, len(found))
+    return len(found)
+
+
+#: What Numba reads from the environment.
+_SETTINGS: Any = numba.config
+
+_pread: Any = _interpreted if _SETTINGS.DISABLE_JIT else _compiled
+
+
+@inline
+def read_rows(descriptor, offsets, chunk_rows, row_bytes, start, stop, address):
+    """Copy rows of a dataset stored as it is to an address; return whether all of them came."""
+    row = start
+    while row < stop:
+        chunk = row // chunk_rows
+        until = min(stop, (chunk + 1) * chunk_rows)
+        place = offsets[chunk] + (row - chunk * chunk_rows) * row_bytes
+        missing = (until - row) * row_bytes
+        while missing > 0:
+            count = _pread(np.int32(descriptor), address, np.uint64(missing), place)
+            if count <= 0:
+                return False
+            address, place, missing = address + count, place + count, missing - count
+        row = until
+    return True
+
+
+@kernel
+def read_range(descriptor, offsets, chunk_rows, row_bytes, start, stop, out):
+    """Copy the rows of a range to a buffer.
+
+    Parameters
+    ----------
+    descriptor : int
+        Open file.
+    offsets : ndarray of int64, shape (number of chunks,)
+        Where in the file each chunk begins.
+    chunk_rows, row_bytes : int
+        Rows of a chunk; bytes of a row.
+    start, stop : int
+        Row range.
+    out : ndarray
+        Contiguous, of at least as many bytes.
+
+    Returns
+    -------
+    bool
+        Whether all of them came.
+    """
+    return read_rows(descriptor, offsets, chunk_rows, row_bytes, start, stop, np.int64(out.ctypes.data))
+
+
+@inline
+def _widen(stored, values, factor, count):
+    """Stored values as the kernels take them, times a factor; in place where they are wide already."""
+    if factor != 1.0 or stored.ctypes.data != values.ctypes.data:
+        for k in range(count):
+            values[k] = np.float64(stored[k]) * factor
+
+
+@kernel
+def dense_product_from_file(
+    x, out, descriptor, offsets, chunk_rows, stored, values, factor, step, start, stop
+):
+    """As :func:`fastadmm.kernels.dense_products.dense_product`, for rows in a file.
+
+    Parameters
+    ----------
+    x : ndarray of shape (d,)
+    out : ndarray of shape (N,)
+    descriptor, offsets, chunk_rows
+        As of :func:`read_range`.
+    stored : ndarray of shape (step * d,)
+        Buffer of the stored type.
+    values : ndarray of float64, shape (step * d,)
+        The same object where that is the stored type; another buffer otherwise.
+    factor : float
+        What every value is multiplied by.
+    step : int
+        Rows of a tile.
+    start, stop : int
+        Row range.
+
+    Returns
+    -------
+    int
+        First row that is not done: ``stop``, or of a tile that could not be read.
+    """
+    d = len(x)
+    for first in range(start, stop, step):
+        last = min(first + step, stop)
+        count = (last - first) * d
+        if not read_rows(
+            descriptor, offsets, chunk_rows, d * stored.itemsize, first, last, np.int64(stored.ctypes.data)
+        ):
+            return first
+        _widen(stored, values, factor, count)
+        np.dot(values[:count].reshape(last - first, d), x, out[first:last])
+    return stop
+
+
+@kernel
+def dense_transposed_from_file(
+    vectors, out, descriptor, offsets, chunk_rows, stored, values, factor, step, start, stop
+):
+    """Add images of vectors under ``D.T``, for rows in a file.
+
+    Parameters
+    ----------
+    vectors : ndarray of shape (C, at least stop - start)
+        From row ``start``.
+    out : ndarray of shape (C, d)
+        Sums that are added to.
+    descriptor, offsets, chunk_rows, stored, values, factor
+        As of :func:`dense_product_from_file`.
+    step, start, stop : int
+        As of :func:`dense_product_from_file`.
+
+    Returns
+    -------
+    int
+        First row that is not done.
+    """
+    d = out.shape[1]
+    for first in range(start, stop, step):
+        last = min(first + step, stop)
+        count = (last - first) * d
+        if not read_rows(
+            descriptor, offsets, chunk_rows, d * stored.itemsize, first, last, np.int64(stored.ctypes.data)
+        ):
+            return first
+        _widen(stored, values, factor, count)
+        tile = values[:count].reshape(last - first, d)
+        for c in range(len(out)):
+            add_rows(tile, vectors[c, first - start :], out[c], 0, last - first)
+    return stop
+
+
+@inline
+def _tile_end(indptr, first, stop, most):
+    """End of the tile of at most so many entries, or one row, that begins at a row."""
+    last = first + 1
+    reach = indptr[first] + most
+    while last < stop and indptr[last + 1] <= reach:
+        last += 1
+    return last
+
+
+@kernel
+def csr_product_from_file(
+    x, out, descriptor, places, chunk_rows, indices, stored, values, factor, indptr, start, stop
+):
+    """As :func:`fastadmm.kernels.csr.csr_product`, for entries in a file.
+
+    Parameters
+    ----------
+    x : ndarray of shape (d,)
+    out : ndarray of shape (N,)
+    descriptor : int
+        Open file.
+    places : tuple of two ndarray of int64
+        Where in the file each chunk of indices, and of values begins.
+    chunk_rows : tuple of two int
+        Entries of a chunk of either.
+    indices, stored : ndarray of shape (most,)
+        Buffers of the stored types, indices as unsigned integers; no row has more entries.
+    values : ndarray of float64, shape (most,)
+        The same object as ``stored`` where that is the stored type; another buffer otherwise.
+    factor : float
+        What every value is multiplied by.
+    indptr : ndarray of int64, shape (N + 1,)
+    start, stop : int
+        Row range.
+
+    Returns
+    -------
+    int
+        First row that is not done: ``stop``, or of a tile that could not be read.
+    """
+    first = start
+    while first < stop:
+        last = _tile_end(indptr, first, stop, len(indices))
+        begin, end = indptr[first], indptr[last]
+        if not (
+            read_rows(
+                descriptor,
+                places[0],
+                chunk_rows[0],
+                indices.itemsize,
+                begin,
+                end,
+                np.int64(indices.ctypes.data),
+            )
+            and read_rows(
+                descriptor,
+                places[1],
+                chunk_rows[1],
+                stored.itemsize,
+                begin,
+                end,
+                np.int64(stored.ctypes.data),
+            )
+        ):
+            return first
+        _widen(stored, values, factor, end - begin)
+        multiply_csr_rows(indptr, begin, indices, values, x, out, first, last)
+        first = last
+    return stop
+
+
+@kernel
+def csr_transposed_from_file(
+    vectors, out, descriptor, places, chunk_rows, indices, stored, values, factor, indptr, start, stop
+):
+    """Add images of vectors under ``D.T``, for entries in a file.
+
+    Parameters
+    ----------
+    vectors : ndarray of shape (C, at least stop - start)
+        From row ``start``.
+    out : ndarray of shape (C, d)
+        Sums that are added to.
+    descriptor, places, chunk_rows, indices, stored, values, factor, indptr
+        As of :func:`csr_product_from_file`.
+    start, stop : int
+        Row range.
+
+    Returns
+    -------
+    int
+        First row that is not done.
+    """
+    first = start
+    while first < stop:
+        last = _tile_end(indptr, first, stop, len(indices))
+        begin, end = indptr[first], indptr[last]
+        if not (
+            read_rows(
+                descriptor,
+                places[0],
+                chunk_rows[0],
+                indices.itemsize,
+                begin,
+                end,
+                np.int64(indices.ctypes.data),
+            )
+            and read_rows(
+                descriptor,
+                places[1],
+                chunk_rows[1],
+                stored.itemsize,
+                begin,
+                end,
+                np.int64(stored.ctypes.data),
+            )
+        ):
+            return first
+        _widen(stored, values, factor, end - begin)
+        for c in range(len(out)):
+            add_csr_rows(indptr, begin, indices, values, vectors[c], start, out[c], first, last)
+        first = last
+    return stop
