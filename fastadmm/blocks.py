@@ -277,6 +277,9 @@ class CSRBlock(FeatureBlock):
         Converted to CSR with sorted, distinct column indices.
     """
 
+    #: Whether the arrays are there as a whole; else passes go tile by tile.
+    in_memory = True
+
     def __init__(self, matrix: Any) -> None:
         matrix = sp.csr_array(matrix)
         if not matrix.has_canonical_format:
@@ -315,6 +318,17 @@ class CSRBlock(FeatureBlock):
         self.indptr, self.indices, self.data = indptr, indices, data
         self.nbytes = indptr.nbytes + indices.nbytes + data.nbytes
         self.density = len(data) / max(1, self.shape[0] * n_columns)
+
+    @cached_property
+    def all_ones(self) -> bool:
+        """Whether all entries, held in memory, are one, so that no pass needs to read them."""
+        return bool(len(self.data) and self.data[0] == 1.0 and (self.data == 1.0).all())
+
+    def _kernel(self, general: Any, ones: Any) -> tuple[Any, tuple[Array, ...]]:
+        """Of two kernels that give the same bits the one that reads less, and what it reads."""
+        if self.all_ones:
+            return ones, (self.indptr, self.indices)
+        return general, (self.indptr, self.indices, self.data)
 
     def to_scipy(self) -> sp.csr_array:
         """The block as a SciPy CSR array that shares its values."""
@@ -356,15 +370,19 @@ class CSRBlock(FeatureBlock):
 
     def product(self, x: Array, engine: Engine) -> Array:
         from fastadmm.kernels.csr import csr_product
+        from fastadmm.kernels.pattern import pattern_product
 
         out = np.empty(self.shape[0])
+        if self.in_memory:
+            kernel, arrays = self._kernel(csr_product, pattern_product)
+            engine.over_rows(kernel, self._ranges(), *arrays, x, out)
+            return out
 
         def work(rows: Rows) -> None:
-            for (start, stop), tile in self.once(rows):
+            for (start, stop), tile in self.tiles(rows):
                 csr_product(*tile, x, out[start:stop], 0, stop - start)
 
-        # Alone on its thread a product is one call: what comes between calls holds the other threads up.
-        engine.map(work, [(0, self.shape[0])] if engine.inside else self._ranges())
+        engine.map(work, self._ranges())
         return out
 
     def matrix_product(self, x: Array, engine: Engine) -> Array:
@@ -382,9 +400,15 @@ class CSRBlock(FeatureBlock):
 
     def transposed_products(self, vectors: Sequence[Array], engine: Engine) -> list[Array]:
         from fastadmm.kernels.csr import csr_accumulate_transposed
+        from fastadmm.kernels.pattern import pattern_accumulate_transposed
+
+        d = self.shape[1]
+        if self.in_memory and len(vectors) == 1:
+            kernel, arrays = self._kernel(csr_accumulate_transposed, pattern_accumulate_transposed)
+            return [engine.sum_over_rows(kernel, self._ranges(), (d,), *arrays, vectors[0])]
 
         def work(rows: Rows) -> list[Array]:
-            totals = [np.zeros(self.shape[1]) for _ in vectors]
+            totals = [np.zeros(d) for _ in vectors]
             for (start, stop), tile in self.once(rows) if len(vectors) == 1 else self.tiles(rows):
                 for v, total in zip(vectors, totals):
                     csr_accumulate_transposed(*tile, v[start:stop], total, 0, stop - start)
@@ -394,10 +418,15 @@ class CSRBlock(FeatureBlock):
 
     def gram(self, engine: Engine, weight: Array | None = None) -> Array:
         from fastadmm.kernels.csr import csr_accumulate_gram
+        from fastadmm.kernels.pattern import pattern_accumulate_gram
 
-        d = self.shape[1]
+        d, ranges = self.shape[1], self._gram_pieces()
         if self._gram_is_filled():
             return self._filled_gram(engine, weight)
+        if self.in_memory:
+            kernel, arrays = self._kernel(csr_accumulate_gram, pattern_accumulate_gram)
+            own_weight = np.ones(self.shape[0]) if weight is None else weight
+            return _mirrored(engine.sum_over_rows(kernel, ranges, (d, d), *arrays, own_weight))
 
         def work(rows: Rows) -> Array:
             out = np.zeros((d, d))
@@ -406,7 +435,7 @@ class CSRBlock(FeatureBlock):
                 csr_accumulate_gram(*tile, own, out, 0, stop - start)
             return out
 
-        return _mirrored(_sum_in_order(engine.map(work, self._gram_pieces())))
+        return _mirrored(_sum_in_order(engine.map(work, ranges)))
 
     def _gram_is_filled(self) -> bool:
         """Whether rows have so many entries that pairs of them cost more than dense rows would."""

@@ -10,14 +10,16 @@ from __future__ import annotations
 import itertools
 import os
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any, Generic, TypeVar, cast
 
 import numpy as np
 
-__all__ = ["Engine", "even_ranges", "light_ranges", "row_ranges"]
+from fastadmm.crew import NOBODY, Crew, address_of
+
+__all__ = ["Engine", "even_ranges", "fine_ranges", "light_ranges", "row_ranges"]
 
 _T = TypeVar("_T")
 _R = TypeVar("_R")
@@ -33,6 +35,12 @@ ROWS_PER_PIECE = 8192
 
 #: The same where a row costs only a few nanoseconds.
 LIGHT_ROWS_PER_PIECE = 32768
+
+#: The same where the pieces of a job need no interpreter.
+FINE_ROWS_PER_PIECE = 4096
+
+#: Numbers in two cache lines, which processors fetch together.
+_CACHE_LINES = 16
 
 #: At most this many pieces per job; more would only cost memory for partial sums.
 MAX_PIECES = 16
@@ -86,6 +94,25 @@ def light_ranges(n_rows: int) -> list[tuple[int, int]]:
     list of (int, int)
     """
     return even_ranges(n_rows, min(MAX_PIECES, n_rows // LIGHT_ROWS_PER_PIECE))
+
+
+def fine_ranges(n_rows: int) -> list[tuple[int, int]]:
+    """As :func:`row_ranges` for :meth:`Engine.over_rows`, which hands pieces over in a microsecond.
+
+    Parameters
+    ----------
+    n_rows : int
+        Number of rows.
+
+    Returns
+    -------
+    list of (int, int)
+    """
+    return even_ranges(n_rows, min(MAX_PIECES, n_rows // FINE_ROWS_PER_PIECE))
+
+
+def _bounds(ranges: Sequence[tuple[int, int]]) -> np.ndarray:
+    return np.array([ranges[0][0], *(stop for _, stop in ranges)], dtype=np.int64)
 
 
 class _BlasLimit:
@@ -184,6 +211,7 @@ class Engine:
             )
         self.n_threads = max(1, int(n_threads))
         self._pool: ThreadPoolExecutor | None = None
+        self._crew: Crew | None = None
         self._inside = threading.local()
 
     def map(self, function: Callable[[_T], _R], items: Iterable[_T], parallel: bool = True) -> list[_R]:
@@ -196,17 +224,17 @@ class Engine:
         A call from inside a job runs its items in turn on its thread, so
         a party that already has a thread to itself cannot wait for the pool.
         ``parallel=False`` does the same with items too short to share: they and
-        all they call run in turn on the caller's thread.
+        all they call run in turn on the caller's thread, but for what :meth:`over_rows` hands over.
         """
         items = list(items)
-        if self.n_threads == 1 or len(items) < 2 or self.inside:
+        if self.n_threads == 1 or len(items) < 2 or self.inside or getattr(self._inside, "short", False):
             return [function(item) for item in items]
         if not parallel:
-            self._inside.active = True
+            self._inside.short = True
             try:
                 return [function(item) for item in items]
             finally:
-                self._inside.active = False
+                self._inside.short = False
         if self._pool is None:
             self._pool = ThreadPoolExecutor(self.n_threads - 1, thread_name_prefix="fastadmm")
         workers = min(self.n_threads, len(items))
@@ -220,6 +248,69 @@ class Engine:
                 if not helper.cancel():
                     helper.result()
         return job.results()
+
+    def over_rows(self, kernel: Any, ranges: Sequence[tuple[int, int]], *arguments: Any) -> None:
+        """Call ``kernel(*arguments, start, stop)`` for each range of rows, in parallel.
+
+        For pieces from some hundredth of a millisecond on, which :meth:`map` takes too long to hand over.
+
+        Parameters
+        ----------
+        kernel : compiled kernel
+        ranges : sequence of (int, int)
+            Consecutive rows.
+        *arguments
+            C-contiguous arrays and numbers.
+        """
+        from fastadmm.kernels.crew import COMPILED, over_rows
+
+        if not COMPILED:
+            for rows in ranges:
+                kernel(*arguments, *rows)
+            return
+        address = address_of(kernel, (*arguments, 0, 0))
+        over_rows(self._board(len(ranges)), address, _bounds(ranges), *arguments)
+
+    def sum_over_rows(
+        self, kernel: Any, ranges: Sequence[tuple[int, int]], shape: tuple[int, ...], *arguments: Any
+    ) -> np.ndarray:
+        """Sum of what ``kernel(*arguments, out, start, stop)`` adds to ``out`` for each range, in order.
+
+        Parameters
+        ----------
+        kernel, ranges, *arguments
+            As of :meth:`over_rows`.
+        shape : tuple of int
+            Of ``out``, which is zero before. One that has one dimension may be longer for the kernel.
+
+        Returns
+        -------
+        ndarray of the given shape
+        """
+        from fastadmm.kernels.crew import COMPILED, over_sums
+
+        # So far apart that no two threads write to one cache line.
+        room = (-(-shape[0] // _CACHE_LINES) * _CACHE_LINES,) if len(shape) == 1 else shape
+        own = np.zeros((len(ranges), *room))
+        if COMPILED:
+            address = address_of(kernel, (*arguments, own[0], 0, 0))
+            over_sums(self._board(len(ranges)), address, _bounds(ranges), own, *arguments)
+        else:
+            for out, rows in zip(own, ranges):
+                kernel(*arguments, out, *rows)
+        total = own[0] if len(own) == 1 else own[0].copy()
+        for more in own[1:]:
+            total += more
+        return total[: shape[0]]
+
+    def _board(self, pieces: int) -> np.ndarray:
+        """Where pieces are handed over, with helpers that are awake, if there are any for this job."""
+        if self.n_threads == 1 or pieces < 2 or self.inside:
+            return NOBODY
+        if self._crew is None or self._crew.process != os.getpid():
+            self._crew = Crew(self.n_threads - 1)
+        self._crew.wake()
+        return self._crew.board
 
     @property
     def inside(self) -> bool:
@@ -245,6 +336,9 @@ class Engine:
         if self._pool is not None:
             self._pool.shutdown()
             self._pool = None
+        if self._crew is not None:
+            self._crew.close()
+            self._crew = None
 
     def __enter__(self) -> Engine:
         return self

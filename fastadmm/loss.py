@@ -13,7 +13,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from fastadmm.engine import Engine, light_ranges, row_ranges
+from fastadmm.engine import Engine, fine_ranges, light_ranges, row_ranges
 
 __all__ = ["Kernels", "Loss"]
 
@@ -198,10 +198,9 @@ class Loss(ABC):
         total: Array,
         z: Array,
         gradient: Array,
-        slopes: Array,
-        rows: tuple[int, int],
-    ) -> float:
-        """A step in the span of messages, and the loss where it ends, for a range of samples.
+        engine: Engine,
+    ) -> tuple[float, Array]:
+        """A step in the span of messages, and the loss where it ends.
 
         Parameters
         ----------
@@ -216,19 +215,20 @@ class Loss(ABC):
             Targets, sample weights.
         total, z, gradient : ndarray of shape (N,)
             Outputs: sum of messages, linear predictor, weighted gradient.
-        slopes : ndarray of shape (K,)
-            Products of messages and gradient are added to it.
-        rows : (int, int)
-            The range.
+        engine : Engine
+            Runs the row ranges.
 
         Returns
         -------
-        float
-            Summed loss of the range.
+        loss : float
+            Summed.
+        slopes : ndarray of shape (K,)
+            Products of messages and gradient.
         """
-        kernel, extra = self.kernels().advance, self.kernel_arguments()
-        arguments = (messages, step, origin, base, intercept, y, weight, *extra, total, z, gradient, slopes)
-        return float(kernel(*arguments, *rows))
+        extra, size = self.kernel_arguments(), len(messages)
+        arguments = (messages, step, origin, base, intercept, y, weight, *extra, total, z, gradient)
+        found = engine.sum_over_rows(self.kernels().advance, fine_ranges(len(y)), (size + 1,), *arguments)
+        return float(found[size]), found[:size]
 
     def curvature(self, z: Array, y: Array, weight: Array, out: Array, engine: Engine) -> Array:
         """Write the weighted second derivative at z to ``out``, all of shape (N,); returns ``out``."""

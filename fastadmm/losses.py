@@ -78,7 +78,11 @@ class Squared(Loss):
         from fastadmm.kernels import squared as k
 
         return Kernels(
-            k.squared_evaluate, k.squared_curvature, k.squared_prox, k.squared_conjugate, k.squared_advance
+            k.squared_evaluate,
+            k.squared_curvature,
+            k.squared_prox,
+            k.squared_conjugate,
+            k.squared_advance,
         )
 
     def check_targets(self, y: Array, weight: Array, fit_intercept: bool) -> None:
@@ -286,7 +290,11 @@ class Poisson(Loss):
         from fastadmm.kernels import poisson as k
 
         return Kernels(
-            k.poisson_evaluate, k.poisson_curvature, k.poisson_prox, k.poisson_conjugate, k.poisson_advance
+            k.poisson_evaluate,
+            k.poisson_curvature,
+            k.poisson_prox,
+            k.poisson_conjugate,
+            k.poisson_advance,
         )
 
     def check_targets(self, y: Array, weight: Array, fit_intercept: bool) -> None:

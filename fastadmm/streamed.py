@@ -346,6 +346,8 @@ class StreamedCSR(CSRBlock):
     pool : BufferPool, optional
     """
 
+    in_memory = False
+
     def __init__(self, party: PartyData, indptr: np.ndarray, pool: BufferPool | None = None) -> None:
         self.shape = (party.n_samples, party.n_features)
         self.indptr = indptr

@@ -83,7 +83,7 @@ def logistic_advance(
         span_move(messages, step, origin, base, intercept, total, z, begin, end)
         value += logistic_evaluate(z, target, weight, gradient, begin, end)
         span_slopes(messages, gradient, slopes, begin, end)
-    return value
+    slopes[len(messages)] += value
 
 
 @kernel

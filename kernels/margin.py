@@ -14,7 +14,13 @@ from fastadmm.kernels.clamped import clamped_conjugate, clamped_curvature, clamp
 from fastadmm.kernels.policy import inline, kernel
 from fastadmm.kernels.span import span_blocks, span_move, span_slopes
 
-__all__ = ["margin_advance", "margin_conjugate", "margin_curvature", "margin_evaluate", "margin_prox"]
+__all__ = [
+    "margin_advance",
+    "margin_conjugate",
+    "margin_curvature",
+    "margin_evaluate",
+    "margin_prox",
+]
 
 _BLOCK = 512
 
@@ -80,7 +86,7 @@ def margin_advance(
         span_move(messages, step, origin, base, intercept, total, z, begin, end)
         value += margin_evaluate(z, target, weight, softness, bound, gradient, begin, end)
         span_slopes(messages, gradient, slopes, begin, end)
-    return value
+    slopes[len(messages)] += value
 
 
 @kernel

@@ -14,7 +14,13 @@ from fastadmm.kernels.exponential import exp_bounded, log_positive
 from fastadmm.kernels.policy import inline, kernel
 from fastadmm.kernels.span import span_blocks, span_move, span_slopes
 
-__all__ = ["poisson_advance", "poisson_conjugate", "poisson_curvature", "poisson_evaluate", "poisson_prox"]
+__all__ = [
+    "poisson_advance",
+    "poisson_conjugate",
+    "poisson_curvature",
+    "poisson_evaluate",
+    "poisson_prox",
+]
 
 
 @inline
@@ -97,7 +103,7 @@ def poisson_advance(
         span_move(messages, step, origin, base, intercept, total, z, begin, end)
         value += poisson_evaluate(z, target, weight, gradient, begin, end)
         span_slopes(messages, gradient, slopes, begin, end)
-    return value
+    slopes[len(messages)] += value
 
 
 @kernel

@@ -75,7 +75,7 @@ def residual_advance(
         span_move(messages, step, origin, base, intercept, total, z, begin, end)
         value += residual_evaluate(z, target, weight, softness, low, high, gradient, begin, end)
         span_slopes(messages, gradient, slopes, begin, end)
-    return value
+    slopes[len(messages)] += value
 
 
 @kernel

@@ -4,8 +4,8 @@ A step in the span, the kernel ``advance`` of a loss, takes
 :math:`S \leftarrow S + V^\top c`, the loss and its gradient at
 :math:`z = o + S + b` and the slopes :math:`V g` block by block.
 Its arguments are those of :func:`span_move`, with targets, weights and
-parameters of the loss as its ``evaluate`` takes them, and the slopes of shape
-(K,), which it adds to; it returns the summed loss of the row range.
+parameters of the loss as its ``evaluate`` takes them, and an array of shape (K + 1,)
+to which it adds the slopes and, last, the summed loss of the row range.
 
 Both passes go over the samples in blocks that stay in the first-level cache, message
 after message: every value of V is read once and nothing else leaves the cache.

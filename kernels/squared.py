@@ -7,7 +7,13 @@ import math
 from fastadmm.kernels.policy import kernel
 from fastadmm.kernels.span import span_blocks, span_move, span_slopes
 
-__all__ = ["squared_advance", "squared_conjugate", "squared_curvature", "squared_evaluate", "squared_prox"]
+__all__ = [
+    "squared_advance",
+    "squared_conjugate",
+    "squared_curvature",
+    "squared_evaluate",
+    "squared_prox",
+]
 
 _BLOCK = 512
 
@@ -36,7 +42,7 @@ def squared_advance(
         span_move(messages, step, origin, base, intercept, total, z, begin, end)
         value += squared_evaluate(z, target, weight, gradient, begin, end)
         span_slopes(messages, gradient, slopes, begin, end)
-    return value
+    slopes[len(messages)] += value
 
 
 @kernel

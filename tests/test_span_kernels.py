@@ -7,10 +7,13 @@ import os
 
 import numpy as np
 import pytest
+from fastadmm.coordinator import span_hessian as span_hessian_module
+from fastadmm.coordinator.span_hessian import SpanHessian
 from fastadmm.engine import Engine
 from fastadmm.kernels.fused_multiply_add import fma
 from fastadmm.kernels.policy import kernel
 from fastadmm.kernels.span import span_blocks, span_move, span_slopes
+from fastadmm.kernels.span_hessian import span_hessian
 from fastadmm.losses import LOSSES
 
 SCALAR = [loss for loss in LOSSES.values() if not loss.vector and loss.weak_convexity == 0.0]
@@ -50,7 +53,7 @@ def test_blocks_cover_the_range_once(n_messages):
 
 @pytest.mark.parametrize("loss", SCALAR, ids=lambda loss: loss.name)
 def test_advance_is_move_evaluate_and_slopes(loss):
-    n, n_messages = 700, 6
+    n, n_messages = 9000, 6  # two pieces
     messages, step, origin, base = span(n_messages, n, seed=2)
     rng = np.random.default_rng(3)
     y = rng.normal(size=n)
@@ -59,14 +62,10 @@ def test_advance_is_move_evaluate_and_slopes(loss):
     elif loss.task == "classification":
         y = (y > 0) * 1.0
     weight = rng.random(n) + 0.1
-    total, z, gradient, slopes = np.empty(n), np.empty(n), np.empty(n), np.zeros(n_messages)
-    halves = [(0, 300), (300, n)]
-    value = sum(
-        loss.advance(messages, step, origin, base, 0.2, y, weight, total, z, gradient, slopes, rows)
-        for rows in halves
-    )
+    total, z, gradient = np.empty(n), np.empty(n), np.empty(n)
     expected_gradient = np.empty(n)
-    with Engine(1) as engine:
+    with Engine(2) as engine:
+        value, slopes = loss.advance(messages, step, origin, base, 0.2, y, weight, total, z, gradient, engine)
         expected = loss.evaluate(base + origin + step @ messages + 0.2, y, weight, expected_gradient, engine)
     assert value == pytest.approx(expected, rel=1e-12)
     np.testing.assert_allclose(gradient, expected_gradient, rtol=1e-9, atol=1e-11)
@@ -83,3 +82,27 @@ def test_fused_multiply_add_rounds_once():
     # (1 + e)(1 - e) - 1 = -e^2, which two roundings lose.
     e = 2.0**-30
     assert one(1.0 + e, 1.0 - e, -1.0) == -(2.0**-60)
+
+
+@pytest.mark.parametrize("lead", [0, 1])
+@pytest.mark.parametrize("n_messages", [0, 1, 5])
+def test_hessian_over_the_span(lead, n_messages):
+    messages = span(n_messages, 700)[0]
+    root = np.random.default_rng(1).random(700)
+    out = np.ones((lead + n_messages, lead + n_messages))
+    span_hessian(messages, root, lead, out, 100, 700)
+    rows = np.vstack([np.ones((lead, 700)), messages])[:, 100:]
+    expected = np.triu(rows * root[100:] ** 2 @ rows.T)
+    np.testing.assert_allclose(out, 1.0 + expected, rtol=0, atol=1e-11)
+
+
+def test_hessians_by_kernel_and_by_numpy_agree(monkeypatch):
+    messages, curvature = span(7, 9000)[0], np.random.default_rng(1).random(9000)
+    found = []
+    with Engine(2) as engine, engine.limited():
+        for few in (32, 0):
+            monkeypatch.setattr(span_hessian_module, "_FEW_MESSAGES", few)
+            hessian = SpanHessian(intercept=True)
+            hessian.refresh(messages, curvature, engine)
+            found.append(hessian.matrix)
+    np.testing.assert_allclose(found[0], found[1], rtol=1e-12, atol=1e-11)

@@ -378,6 +378,15 @@ def test_passes_of_a_round(monkeypatch, options, passes):
         monkeypatch.setattr(kind, "walk", walk)
         monkeypatch.setattr(kind, "once", once)
 
+    for plain in (Engine.over_rows, Engine.sum_over_rows):
+
+        def over(self, kernel, ranges, *arguments, plain=plain):
+            for block in problem.blocks:
+                read.extend([block] * any(array is getattr(block, "indptr", None) for array in arguments))
+            return plain(self, kernel, ranges, *arguments)
+
+        monkeypatch.setattr(Engine, plain.__name__, over)
+
     def run() -> list[np.ndarray]:
         solver = Solver(problem, SolverOptions(**options, n_threads=1))
         vectors = []

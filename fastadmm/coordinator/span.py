@@ -188,22 +188,22 @@ class _Span:
         move, n = step[lead:], len(old.total)
         total, z, gradient = np.empty(n), np.empty(n), np.empty(n)
 
-        advance, y, weight, base = problem.loss.advance, problem.y, problem.weight, problem.offset
-
-        def piece(rows: tuple[int, int]) -> tuple[float, np.ndarray]:
-            slope = np.zeros(len(step))
-            loss = advance(
-                messages, move, old.total, base, intercept, y, weight, total, z, gradient, slope[lead:], rows
-            )
-            if lead:
-                slope[0] = gradient[rows[0] : rows[1]].sum()
-            return loss, slope
-
-        parts = self.engine.map(piece, self.rows)
-        loss, slope = parts[0]
-        for more_loss, more_slope in parts[1:]:
-            loss += more_loss
-            slope += more_slope
+        slope = np.zeros(len(step))
+        loss, slope[lead:] = problem.loss.advance(
+            messages,
+            move,
+            old.total,
+            problem.offset,
+            intercept,
+            problem.y,
+            problem.weight,
+            total,
+            z,
+            gradient,
+            self.engine,
+        )
+        if lead:
+            slope[0] = gradient.sum()
         c = old.coefficients + move
         slope[lead:] += self.scale * c
         point = SpanPoint(c, intercept, total, loss, gradient)

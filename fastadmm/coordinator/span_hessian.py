@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from fastadmm.engine import Engine, light_ranges
+from fastadmm.engine import Engine, fine_ranges, light_ranges
 
 __all__ = ["SpanHessian", "row_blocks", "span_products"]
 
@@ -23,6 +23,9 @@ __all__ = ["SpanHessian", "row_blocks", "span_products"]
 _NUMBERS_PER_BLOCK = 1 << 17
 
 _FEWEST_ROWS = 1024
+
+#: So few messages are multiplied with each other by a kernel, without a matrix product's overhead.
+_FEW_MESSAGES = 64
 
 
 def row_blocks(rows: tuple[int, int], n_messages: int) -> Iterator[tuple[int, int]]:
@@ -102,6 +105,14 @@ class SpanHessian:
         """
         lead, k = self.lead, len(messages)
         root = np.sqrt(curvature)
+        if lead + k <= _FEW_MESSAGES:
+            from fastadmm.kernels.span_hessian import span_hessian
+
+            ranges, shape = fine_ranges(len(curvature)), (lead + k, lead + k)
+            upper = engine.sum_over_rows(span_hessian, ranges, shape, messages, root, lead)
+            self.matrix = upper + np.triu(upper, 1).T
+            self.reference = curvature
+            return
 
         def piece(rows: tuple[int, int]) -> np.ndarray:
             total = np.zeros((lead + k, lead + k))

@@ -1,0 +1,56 @@
+"""Products with sparse matrices whose stored entries are all one: categories, words present, marks.
+
+The same sums in the same order as those of :mod:`fastadmm.kernels.csr`, to the
+bit, from two bytes an entry instead of ten.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from fastadmm.kernels.policy import kernel
+
+__all__ = [
+    "pattern_accumulate_gram",
+    "pattern_accumulate_transposed",
+    "pattern_product",
+]
+
+
+@kernel
+def pattern_product(indptr, indices, x, out, start, stop):
+    """Write ``out[i] = sum_j x[j]`` over the entries j of each row of a range.
+
+    Parameters
+    ----------
+    indptr : ndarray of int64, shape (N + 1,)
+    indices : ndarray of unsigned int, shape (nnz,)
+    x : ndarray of shape (d,)
+    out : ndarray of shape (N,)
+    start, stop : int
+        Row range.
+    """
+    for i in range(start, stop):
+        total = 0.0
+        for k in range(np.uint64(indptr[i]), np.uint64(indptr[i + 1])):
+            total += x[indices[k]]
+        out[i] = total
+
+
+@kernel
+def pattern_accumulate_transposed(indptr, indices, v, out, start, stop):
+    """Add ``v[i]`` to ``out[j]``, of shape (d,), for the entries j of each row i of a range."""
+    for i in range(start, stop):
+        scale = v[i]
+        for k in range(np.uint64(indptr[i]), np.uint64(indptr[i + 1])):
+            out[indices[k]] += scale
+
+
+@kernel
+def pattern_accumulate_gram(indptr, indices, weight, out, start, stop):
+    """Add ``weight[i]`` to the upper triangle of ``out``, of shape (d, d), for pairs of entries of row i."""
+    for i in range(start, stop):
+        end, scale = np.uint64(indptr[i + 1]), weight[i]
+        for a in range(np.uint64(indptr[i]), end):
+            row = out[indices[a]]
+            for b in range(a, end):
+                row[indices[b]] += scale

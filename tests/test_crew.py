@@ -1,0 +1,213 @@
+"""Kernels that hand their pieces to other threads: every piece once, the same bits for any number."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+import tracemalloc
+import warnings
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from fastadmm.blocks import CSRBlock
+from fastadmm.crew import NOBODY, Crew, address_of
+from fastadmm.engine import Engine, even_ranges, fine_ranges
+from fastadmm.kernels.crew import COMPILED, board_size, over_rows, serve
+from fastadmm.kernels.policy import kernel
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+
+@kernel
+def count(out, start, stop):
+    for i in range(start, stop):
+        out[i] += 1.0
+
+
+@kernel
+def add_up(values, out, start, stop):
+    for i in range(start, stop):
+        out[0] += values[i]
+
+
+def bounds_of(ranges):
+    return np.array([ranges[0][0], *(stop for _, stop in ranges)])
+
+
+@given(n=st.integers(1, 3000), pieces=st.integers(1, 40), threads=st.integers(1, 5))
+@settings(max_examples=40, deadline=None)
+def test_every_row_is_done_once(n, pieces, threads):
+    out = np.zeros(n)
+    with Engine(threads) as engine:
+        engine.over_rows(count, even_ranges(n, pieces), out)
+        engine.over_rows(count, even_ranges(n, pieces), out)
+    assert (out == 2.0).all()
+
+
+def test_sums_do_not_depend_on_who_adds():
+    values = np.random.default_rng(0).normal(size=50_000)
+    found = []
+    for threads in (1, 2, 4):
+        with Engine(threads) as engine:
+            for _ in range(20):
+                found.append(engine.sum_over_rows(add_up, even_ranges(len(values), 13), (1,), values)[0])
+    assert len(set(found)) == 1
+    assert found[0] == pytest.approx(values.sum(), abs=1e-9)
+
+
+def test_sums_of_matrices_leave_nothing_behind():
+    @kernel
+    def squares(values, out, start, stop):
+        for i in range(start, stop):
+            out[i % 2, i % 3] += values[i] ** 2
+
+    values = np.arange(3000.0)
+    expected = np.zeros((2, 3))
+    np.add.at(expected, (np.arange(3000) % 2, np.arange(3000) % 3), values**2)
+    with Engine(2) as engine:
+        found = engine.sum_over_rows(squares, even_ranges(3000, 5), (200, 300), values)
+        tracemalloc.start()
+        for _ in range(5):
+            engine.sum_over_rows(squares, even_ranges(3000, 5), (200, 300), values)
+        left = tracemalloc.get_traced_memory()[0]
+        tracemalloc.stop()
+    np.testing.assert_allclose(found[:2, :3], expected, rtol=1e-12)
+    assert left < 200 * 300 * 8
+
+
+def test_kinds_of_arguments_have_code_of_their_own():
+    out, halves = np.zeros(10), np.zeros(10, dtype=np.float32)
+    every_other = np.zeros(20)[::2]
+    with Engine(1) as engine:
+        for array in (out, halves, every_other, out):
+            engine.over_rows(count, even_ranges(10, 3), array)
+    assert (out == 2.0).all()
+    assert (halves == 1.0).all()
+    assert (every_other == 1.0).all()
+
+
+def test_many_short_jobs_with_more_threads_than_cores():
+    out = np.zeros(64)
+    with Engine(6) as engine:
+        for _ in range(3000):
+            engine.over_rows(count, even_ranges(64, 16), out)
+    assert (out == 3000.0).all()
+
+
+@pytest.mark.skipif(not (COMPILED and hasattr(os, "fork")), reason="no helpers, or no forked processes")
+def test_a_forked_process_has_helpers_of_its_own():
+    out = np.zeros(64)
+    with Engine(2) as engine:
+        engine.over_rows(count, even_ranges(64, 4), out)
+        engine._crew.board[16] = 1  # as if a helper had been at work
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)
+            child = os.fork()
+        if child == 0:
+            engine.over_rows(count, even_ranges(64, 4), out)
+            os._exit(0 if (out == 2.0).all() else 1)
+        assert os.waitpid(child, 0)[1] == 0
+        engine._crew.board[16] = 0
+
+
+@pytest.mark.skipif(not COMPILED, reason="no helpers without the compiler")
+def test_helpers_that_sleep_wake_up_again():
+    out = np.zeros(1000)
+    with Engine(2) as engine:
+        for _ in range(3):
+            engine.over_rows(count, even_ranges(1000, 4), out)
+            time.sleep(0.05)
+            deadline = time.monotonic() + 20.0
+            while engine._crew._asleep < 1:
+                assert time.monotonic() < deadline
+                time.sleep(0.001)
+        before = out.copy()
+        engine.over_rows(count, even_ranges(1000, 4), out)
+    assert (out == before + 1.0).all()
+
+
+@pytest.mark.skipif(not COMPILED, reason="no addresses without the compiler")
+def test_a_second_caller_does_its_job_alone():
+    crew, out = Crew(2), np.zeros((4, 256))
+    bounds = bounds_of(even_ranges(256, 8))
+
+    def call(row):
+        for _ in range(300):
+            over_rows(crew.board, address_of(count, (row, 0, 0)), bounds, row)
+
+    threads = [threading.Thread(target=call, args=(row,)) for row in out]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    crew.close()
+    assert (out == 300.0).all()
+
+
+@pytest.mark.skipif(not COMPILED, reason="no addresses without the compiler")
+def test_a_board_without_helpers_and_one_with_nobody_there():
+    out = np.zeros(100)
+    address = address_of(count, (out, 0, 0))
+    over_rows(NOBODY, address, bounds_of(even_ranges(100, 7)), out)
+    over_rows(np.zeros(board_size(5), dtype=np.int64), address, bounds_of(even_ranges(100, 7)), out)
+    assert (out == 2.0).all()
+
+
+@pytest.mark.skipif(not COMPILED, reason="no helpers without the compiler")
+def test_serve_returns_when_nothing_comes():
+    serve(np.zeros(board_size(2), dtype=np.int64), 1, 10)
+
+
+def test_helpers_end_at_once():
+    crew = Crew(3)
+    begin = time.perf_counter()
+    crew.close()
+    assert time.perf_counter() - begin < 5.0
+    assert not any(thread.is_alive() for thread in crew._threads)
+
+
+def test_no_helpers_inside_a_job_of_the_pool():
+    out = np.zeros((2, 20_000))
+    with Engine(2) as engine:
+        engine.map(lambda row: engine.over_rows(count, fine_ranges(20_000), row), out)
+        assert engine._crew is None
+    assert (out == 1.0).all()
+
+
+@pytest.mark.parametrize("indices", [np.uint16, np.uint32])
+def test_patterns_are_products_with_ones_to_the_bit(indices):
+    rng = np.random.default_rng(3)
+    n, d = 20_000, 30
+    matrix = sp.csr_array((rng.random((n, d)) < 0.2) * 1.0)
+    weight = rng.random(n)
+
+    def block():
+        arrays = matrix.indptr.astype(np.int64), matrix.indices.astype(indices), matrix.data.copy()
+        return CSRBlock.of_sorted(*arrays, d)
+
+    found = []
+    for ones in (True, False):
+        for threads in (1, 3):
+            own = block()
+            assert own.all_ones
+            own.__dict__["all_ones"] = ones
+            with Engine(threads) as engine:
+                x = np.linspace(-1.0, 1.0, d)
+                found.append(
+                    (own.product(x, engine), own.transposed_product(weight, engine), own.gram(engine, weight))
+                )
+    for other in found[1:]:
+        for a, b in zip(found[0], other):
+            np.testing.assert_array_equal(a, b)
+    dense = matrix.toarray()
+    np.testing.assert_allclose(found[0][0], dense @ np.linspace(-1.0, 1.0, d), atol=1e-12)
+    np.testing.assert_allclose(found[0][1], weight @ dense, rtol=1e-12)
+    np.testing.assert_allclose(found[0][2], dense.T * weight @ dense, rtol=1e-12)
+
+
+@pytest.mark.parametrize(("data", "ones"), [([1.0, 1.0], True), ([1.0, 2.0], False), ([2.0, 1.0], False)])
+def test_ones_are_recognised(data, ones):
+    assert CSRBlock(sp.csr_array((data, [0, 1], [0, 1, 2]), shape=(2, 2))).all_ones is ones
+    assert not CSRBlock(sp.csr_array((2, 2))).all_ones
