@@ -38,9 +38,12 @@ from fastadmm.kernels.policy import inline, kernel
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
-from numba.extending import intrinsic
+from numba.extending import intrinsic as _intrinsic
 
 __all__ = ["COMPILED", "NO_MORE", "board_size", "over_rows", "over_sums", "post", "serve"]
+
+#: Its typing context is given by Numba, not by the caller.
+intrinsic: Any = _intrinsic
 
 #: What Numba reads from the environment.
 _SETTINGS: Any = numba.config
