@@ -25,7 +25,7 @@ MOST_FILLED = 0.25
 #: A product of two entries of a sparse row costs this many times what it costs in a dense matrix product.
 _PAIR_COST = 16.0
 
-#: Matrix products of fewer columns gain nothing.
+#: Matrix products of fewer columns gain nothing, be it from zeros filled in or from single precision.
 _FEWEST_FILLED = 64
 
 #: Entries of a pass that are worth another thread, where rows are long.
@@ -107,8 +107,22 @@ class FeatureBlock(ABC):
         return np.array(self.transposed_products(list(v), engine))
 
     @abstractmethod
-    def gram(self, engine: Engine, weight: Array | None = None) -> Array:
-        """Gram matrix ``D.T diag(weight) D`` of shape (d, d); weight of shape (N,) is not negative."""
+    def gram(self, engine: Engine, weight: Array | None = None, rough: bool = False) -> Array:
+        """Gram matrix ``D.T diag(weight) D`` of shape (d, d).
+
+        Parameters
+        ----------
+        engine : Engine
+        weight : ndarray of shape (N,), optional
+            Not negative.
+        rough : bool
+            To seven digits of its largest entry are enough, if that is faster.
+        """
+
+    @property
+    def rough_gram_is_faster(self) -> bool:
+        """Whether :meth:`gram` gains anything from ``rough``."""
+        return False
 
     @abstractmethod
     def kernel_gram(self) -> Array:
@@ -240,15 +254,21 @@ class DenseBlock(FeatureBlock):
 
         return _sum_in_order(engine.map(work, self._ranges()))
 
-    def gram(self, engine: Engine, weight: Array | None = None) -> Array:
+    @property
+    def rough_gram_is_faster(self) -> bool:
+        return self.shape[1] >= _FEWEST_FILLED
+
+    def gram(self, engine: Engine, weight: Array | None = None, rough: bool = False) -> Array:
+        precision = np.float32 if rough else np.float64
+
         def work(rows: Rows) -> Array:
             total, scaled = np.zeros((self.shape[1], self.shape[1])), np.empty(0)
             for (start, stop), part in self.tiles(rows):
-                if weight is not None:
+                if rough or weight is not None:
                     if len(scaled) < len(part):
-                        scaled = np.empty(part.shape)
-                    root = np.sqrt(weight[start:stop, None])
-                    part = np.multiply(part, root, out=scaled[: len(part)])
+                        scaled = np.empty(part.shape, dtype=precision)
+                    root = 1.0 if weight is None else np.sqrt(weight[start:stop, None])
+                    part = np.multiply(part, root, out=scaled[: len(part)], casting="same_kind")
                 # NumPy sees one matrix twice: it computes one triangle. SciPy's dsyrk stops other threads.
                 total += part.T @ part
             return total
@@ -416,13 +436,13 @@ class CSRBlock(FeatureBlock):
 
         return _sums_in_order(engine.map(work, self._ranges()))
 
-    def gram(self, engine: Engine, weight: Array | None = None) -> Array:
+    def gram(self, engine: Engine, weight: Array | None = None, rough: bool = False) -> Array:
         from fastadmm.kernels.csr import csr_accumulate_gram
         from fastadmm.kernels.pattern import pattern_accumulate_gram
 
         d, ranges = self.shape[1], self._gram_pieces()
         if self._gram_is_filled():
-            return self._filled_gram(engine, weight)
+            return self._filled_gram(engine, weight, np.float32 if rough else np.float64)
         if self.in_memory:
             kernel, arrays = self._kernel(csr_accumulate_gram, pattern_accumulate_gram)
             own_weight = np.ones(self.shape[0]) if weight is None else weight
@@ -437,6 +457,10 @@ class CSRBlock(FeatureBlock):
 
         return _mirrored(_sum_in_order(engine.map(work, ranges)))
 
+    @property
+    def rough_gram_is_faster(self) -> bool:
+        return self._gram_is_filled()
+
     def _gram_is_filled(self) -> bool:
         """Whether rows have so many entries that pairs of them cost more than dense rows would."""
         n, d = self.shape
@@ -447,7 +471,7 @@ class CSRBlock(FeatureBlock):
         lengths = np.diff(self.indptr).astype(np.float64)
         return float(lengths @ lengths)
 
-    def _filled_gram(self, engine: Engine, weight: Array | None) -> Array:
+    def _filled_gram(self, engine: Engine, weight: Array | None, precision: type) -> Array:
         """Gram matrix by way of dense tiles."""
         from fastadmm.kernels.csr import csr_fill
 
@@ -455,7 +479,7 @@ class CSRBlock(FeatureBlock):
 
         def work(rows: Rows) -> Array:
             total, tile_rows = np.zeros((d, d)), max(1, TILE_BYTES // (8 * d))
-            filled = np.zeros((tile_rows, d))
+            filled = np.zeros((tile_rows, d), dtype=precision)
             for (begin, end), tile in self.tiles(rows):
                 scale = np.ones(end - begin) if weight is None else np.sqrt(weight[begin:end])
                 for start in range(0, end - begin, tile_rows):

@@ -29,6 +29,12 @@ _SPARSE_ENTRY, _DENSE_ENTRY, _SPARSE_PAIR, _DENSE_PAIR = 1.0, 0.5, 0.6, 0.05
 #: From this share of stored entries on a block counts as dense.
 _DENSE = 0.25
 
+#: Bound on the error of a Gram matrix in single precision, as a share of its trace, ten times over.
+_ROUGH = 1e-6
+
+#: Traces up to this do not overflow there.
+_ROUGH_LIMIT = 1e36
+
 #: A remainder this small relative to the direction holds nothing new but rounding.
 _NOTHING_NEW = 1e-9
 
@@ -92,6 +98,7 @@ class DirectionParty:
         self.directions = np.zeros((0, block.shape[1]))
         self.kind, self.reason = choose_metric_solver(block.shape, block.density)
         self._kernel: np.ndarray | None = None
+        self._squares: float | None = None
         self._factor: tuple[np.ndarray, bool] | None = None
 
     def set_metric(self, curvature: np.ndarray) -> None:
@@ -105,7 +112,7 @@ class DirectionParty:
         if self.kind == "gradient":
             return
         if self.kind == "gram":
-            matrix = self.block.gram(self.engine, curvature)
+            matrix = self.block.gram(self.engine, curvature, self._rough_is_enough(curvature))
             matrix[np.diag_indices(len(matrix))] += self.regularization
         else:
             if self._kernel is None:
@@ -113,6 +120,19 @@ class DirectionParty:
             matrix = self._kernel.copy()
             matrix[np.diag_indices(len(matrix))] += self.regularization / curvature
         self._factor = scipy.linalg.cho_factor(matrix, overwrite_a=True, check_finite=False)
+
+    def _rough_is_enough(self, curvature: np.ndarray) -> bool:
+        """Whether what single precision loses of the Gram matrix is small beside the regulariser.
+
+        Any positive definite matrix gives a direction; one that is off by a part of lambda W
+        everywhere gives nearly the same.
+        """
+        if not self.block.rough_gram_is_faster:
+            return False
+        if self._squares is None:
+            self._squares = float(self.block.column_squares(self.engine).sum())
+        most = float(curvature.max()) * self._squares  # at least the trace
+        return _ROUGH * most <= self.regularization and most < _ROUGH_LIMIT
 
     def respond(
         self, gradient: np.ndarray, coefficients: np.ndarray, newton: bool

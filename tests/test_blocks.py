@@ -259,3 +259,26 @@ def test_engine_keeps_order_passes_errors_on_and_nests():
         engine.close()
         assert engine.map(lambda k: k, [1, 2]) == [1, 2]
     assert Engine().n_threads >= 1
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("kind", ["dense", "filled"])
+def test_rough_gram_matrices_are_good_to_single_precision(kind, weighted):
+    rng = np.random.default_rng(5)
+    n, d = 3000, 80
+    values = rng.normal(size=(n, d)) * (rng.random((n, d)) < 0.5)
+    weight = rng.random(n) if weighted else None
+    block = DenseBlock(values) if kind == "dense" else CSRBlock(sp.csr_array(values))
+    assert block.rough_gram_is_faster
+    found = []
+    for threads in (1, 3):
+        with Engine(threads) as engine, engine.limited():
+            exact, rough = block.gram(engine, weight), block.gram(engine, weight, rough=True)
+            assert rough.dtype == np.float64
+            found.append(rough)
+            assert 0.0 < np.abs(rough - exact).max() < 1e-6 * np.trace(exact)
+    np.testing.assert_array_equal(*found)
+
+
+def test_few_entries_per_row_have_no_rough_gram():
+    assert not CSRBlock(sp.csr_array(np.eye(100))).rough_gram_is_faster

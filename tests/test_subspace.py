@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from fastadmm import direction_party
+from fastadmm.blocks import as_block
 from fastadmm.coordinator.span import SpanPoint, minimise_over_span
 from fastadmm.coordinator.subspace import directions_per_party
 from fastadmm.direction_party import choose_metric_solver
@@ -207,3 +208,25 @@ def test_a_dense_gram_matrix_is_made_only_where_it_is_cheap():
 
 def test_number_of_directions():
     assert [directions_per_party(m) for m in (1, 2, 8, 16, 64, 1000)] == [64, 64, 64, 32, 8, 8]
+
+
+@pytest.mark.parametrize(("lam", "rough"), [(1e-2, True), (1e-9, False)])
+def test_single_precision_where_the_regulariser_covers_its_errors(lam, rough):
+    rng = np.random.default_rng(7)
+    block = rng.normal(size=(400, 80))
+    problem = make_problem([block], (block[:, 0] > 0).astype(float), lam=lam, fit_intercept=False)
+    party = direction_party.DirectionParty("a", problem.blocks[0], problem.regularization, Engine(1))
+    curvature = rng.uniform(0.1, 0.25, 400)
+    assert party._rough_is_enough(curvature) is rough
+    exact = block.T * curvature @ block + problem.regularization * np.eye(80)
+    party.set_metric(curvature)
+    gradient = rng.normal(size=80)
+    np.testing.assert_allclose(party._newton(gradient), np.linalg.solve(exact, gradient), rtol=0, atol=1e-5)
+
+
+def test_single_precision_neither_overflows_nor_is_used_for_few_columns():
+    large = as_block(np.full((400, 80), 1e17))
+    party = direction_party.DirectionParty("a", large, 1e35, Engine(1))
+    assert not party._rough_is_enough(np.full(400, 0.25))
+    few = direction_party.DirectionParty("a", as_block(np.ones((400, 8))), 1e35, Engine(1))
+    assert not few._rough_is_enough(np.full(400, 0.25))
