@@ -1,0 +1,281 @@
+"""Every loss with every regulariser and set that go together, against an independent solver.
+
+Convex problems: CLARABEL by way of cvxpy. Others: SciPy's SLSQP on the same objective with its kinks written as
+constraints; it must find nothing better near the solution. A selection in which every two of loss, regulariser and set
+meet runs always, everything with the slow tests.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import cvxpy as cp
+import numpy as np
+import pytest
+from fastadmm.constraints import get_constraint
+from fastadmm.errors import ConfigError
+from fastadmm.history import Status
+from fastadmm.losses import LOSSES, get_loss
+from fastadmm.penalty import check_compatible
+from fastadmm.problem import make_problem
+from fastadmm.regularizers import REGULARIZERS, get_regularizer
+from fastadmm.solver import SolverOptions, solve
+from scipy.optimize import minimize
+
+ROWS, WIDTHS, CLASSES, LAM, RATIO = 60, (2, 3, 1), 3, 0.03, 0.4
+EDGES = np.cumsum([0, *WIDTHS])
+PARTS = list(itertools.pairwise(EDGES))
+LOW, HIGH, RADIUS = -0.15, 0.2, 0.3
+SETS = ("all", "nonnegative", f"box:{LOW},{HIGH}", f"ball:{RADIUS}")
+
+#: Wanted accuracy of the objective, relative to that at zero weights.
+ACCURACY = 1e-6
+
+
+class Case(NamedTuple):
+    """Names of one combination."""
+
+    loss: str
+    regularizer: str
+    constraint: str
+
+
+def allowed() -> Iterator[Case]:
+    """What the compatibility check lets through."""
+    for case in itertools.starmap(Case, itertools.product(LOSSES, REGULARIZERS, SETS)):
+        try:
+            check_compatible(
+                get_regularizer(case.regularizer), get_constraint(case.constraint), get_loss(case.loss)
+            )
+        except ConfigError:
+            continue
+        yield case
+
+
+CASES = list(allowed())
+
+
+def covering(cases: list[Case]) -> set[Case]:
+    """A selection that has every two names of the cases together: greedy, always the same."""
+
+    def pairs(case: Case) -> set[tuple[str, str]]:
+        return set(itertools.combinations(case, 2))
+
+    missing, chosen = set().union(*map(pairs, cases)), set()
+    while missing:
+        best = max(cases, key=lambda case: len(pairs(case) & missing))
+        chosen.add(best)
+        missing -= pairs(best)
+    return chosen
+
+
+CHOSEN = covering(CASES)
+
+
+def data(loss: str) -> tuple[np.ndarray, np.ndarray]:
+    """Features, and targets that no hyperplane separates."""
+    rng = np.random.default_rng(7)
+    X = rng.normal(size=(ROWS, EDGES[-1]))
+    X[:, 4] = 0.8 * X[:, 0] + 0.6 * X[:, 4]
+    z = X @ np.array([0.7, -0.4, 0.05, 0.5, -0.3, 0.0]) + 0.3
+    if loss == "multinomial":
+        return X, np.clip(np.round(1.0 + 0.8 * z + 0.8 * rng.normal(size=ROWS)), 0, CLASSES - 1)
+    if loss == "poisson":
+        return X, rng.poisson(np.exp(z)).astype(float)
+    if LOSSES[loss].task == "classification":
+        return X, (z + rng.logistic(size=ROWS) > 0).astype(float)
+    return X, z + rng.normal(size=ROWS)
+
+
+def terms(loss: str, y: np.ndarray) -> Callable[[Any], Any]:
+    """Sum of a convex loss as an expression in the predictor, from its formula."""
+    signs = 2.0 * y - 1.0
+    parameters = LOSSES[loss].parameters
+    if loss == "multinomial":
+        chosen = np.eye(CLASSES)[y.astype(int)]
+        return lambda z: cp.sum(cp.log_sum_exp(z, axis=1)) - cp.sum(cp.multiply(chosen, z))
+    margin: dict[str, Callable[[Any], Any]] = {
+        "logistic": lambda m: cp.sum(cp.logistic(-m)),
+        "hinge": lambda m: cp.sum(cp.pos(1 - m)),
+        "squared_hinge": lambda m: cp.sum_squares(cp.pos(1 - m)),
+        # (1 - m)_+ with its corner of width gamma rounded: half of Huber's function of (1 - m)_+, over gamma
+        "smoothed_hinge": lambda m: cp.sum(cp.huber(cp.pos(1 - m), parameters["gamma"])) / (2 * parameters["gamma"]),
+    }  # fmt: skip
+    if loss in margin:
+        return lambda z: margin[loss](cp.multiply(signs, z))
+    others: dict[str, Callable[[Any], Any]] = {
+        "squared": lambda z: 0.5 * cp.sum_squares(z - y),
+        "huber": lambda z: 0.5 * cp.sum(cp.huber(z - y, parameters["delta"])),
+        "quantile": lambda z: cp.sum(cp.maximum(parameters["tau"] * (y - z), (parameters["tau"] - 1) * (y - z))),
+        "poisson": lambda z: cp.sum(cp.exp(z) - cp.multiply(y, z)) + poisson_constant(y),
+    }  # fmt: skip
+    return others[loss]
+
+
+def poisson_constant(y: np.ndarray) -> float:
+    """What the Poisson deviance has beside exp(z) - y z."""
+    return float(np.sum(np.where(y > 0, y * np.log(np.maximum(y, 1.0)), 0.0) - y))
+
+
+def convex_optimum(case: Case, X: np.ndarray, y: np.ndarray) -> float:
+    """Least objective, by an interior-point method."""
+    vector = case.loss == "multinomial"
+    columns = CLASSES if vector else 1
+    x, b = cp.Variable((EDGES[-1], columns)), cp.Variable((1, columns))
+    z = X @ x + np.ones((len(y), 1)) @ b
+    own: dict[str, Callable[[], Any]] = {
+        "l2": lambda: 0.5 * cp.sum_squares(x),
+        "l1": lambda: cp.sum(cp.abs(x)),
+        "elastic_net": lambda: RATIO * cp.sum(cp.abs(x)) + 0.5 * (1 - RATIO) * cp.sum_squares(x),
+        "group_lasso": lambda: sum(
+            math.sqrt(to - at) * cp.norm(x[at:to, c]) for at, to in PARTS for c in range(columns)
+        ),
+        "none": lambda: 0.0,
+    }
+    inside: dict[str, Callable[[], list[Any]]] = {
+        "all": list,
+        "nonnegative": lambda: [x >= 0],
+        "box": lambda: [x >= LOW, x <= HIGH],
+        "ball": lambda: [cp.norm(x[at:to, c]) <= RADIUS for at, to in PARTS for c in range(columns)],
+    }
+    fit = terms(case.loss, y)(z if vector else z[:, 0])
+    problem = cp.Problem(
+        cp.Minimize(fit / len(y) + LAM * own[case.regularizer]()), inside[case.constraint.partition(":")[0]]()
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of cvxpy about its own solvers
+        problem.solve(solver=cp.CLARABEL, tol_gap_abs=1e-10, tol_gap_rel=1e-10, tol_feas=1e-10)
+    # With exponential cones the last digits may be out of its reach; the comparison asks for fewer.
+    assert problem.status in (cp.OPTIMAL, cp.OPTIMAL_INACCURATE)
+    return float(problem.value)
+
+
+def bounded(loss: str, y: np.ndarray, z: np.ndarray) -> np.ndarray:
+    """The losses that are not convex, and those that log_sum goes with, from their formulas."""
+    r, m, parameters = z - y, (2.0 * y - 1.0) * z, LOSSES[loss].parameters
+    match loss:
+        case "sigmoid":
+            return 1.0 / (1.0 + np.exp(m))
+        case "tukey":
+            c = parameters["c"]
+            return c * c / 6.0 * (1.0 - np.maximum(1.0 - (r / c) ** 2, 0.0) ** 3)
+        case "welsch":
+            c = parameters["c"]
+            return c * c / 2.0 * -np.expm1(-((r / c) ** 2))
+        case "logistic":
+            return np.logaddexp(0.0, -m)
+        case "squared":
+            return 0.5 * r**2
+        case "squared_hinge":
+            return np.maximum(1.0 - m, 0.0) ** 2
+        case "huber":
+            d = parameters["delta"]
+            return np.where(np.abs(r) <= d, 0.5 * r**2, d * np.abs(r) - 0.5 * d * d)
+        case "smoothed_hinge":
+            g = parameters["gamma"]
+            return np.where(m >= 1, 0.0, np.where(m >= 1 - g, (1 - m) ** 2 / (2 * g), 1 - m - g / 2))
+    raise AssertionError(loss)
+
+
+def best_near(case: Case, X: np.ndarray, y: np.ndarray, x: np.ndarray, b: float) -> float:
+    """Least objective that SLSQP finds from given weights; kinks are linear or second-order constraints."""
+    d, (kind, _, _) = EDGES[-1], case.constraint.partition(":")
+    first = {"l1": 1.0, "elastic_net": RATIO}.get(case.regularizer, 0.0)
+    second = {"l2": 1.0, "elastic_net": 1.0 - RATIO}.get(case.regularizer, 0.0)
+    width = LOG_SUM_WIDTH
+
+    # Variables: p and q with x = p - q, the intercept, a bound of each party's norm.
+    def parts(v: np.ndarray) -> tuple[np.ndarray, float, np.ndarray]:
+        return v[:d] - v[d : 2 * d], v[2 * d], v[2 * d + 1 :]
+
+    def value(v: np.ndarray) -> float:
+        w, shift, norms = parts(v)
+        total = float(bounded(case.loss, y, X @ w + shift).mean())
+        total += LAM * (first * v[: 2 * d].sum() + 0.5 * second * (w @ w))
+        if case.regularizer == "log_sum":
+            total += LAM * 0.5 * width**2 * float(np.log1p((w / width) ** 2).sum())
+        if case.regularizer == "group_lasso":
+            total += LAM * float(np.sqrt(WIDTHS) @ norms)
+        return total
+
+    conditions: list[Any] = []
+    squares = lambda v: np.array([np.sum(parts(v)[0][at:to] ** 2) for at, to in PARTS])  # noqa: E731
+    if case.regularizer == "group_lasso":
+        conditions.append({"type": "ineq", "fun": lambda v: parts(v)[2] ** 2 - squares(v)})
+    if kind == "ball":
+        conditions.append({"type": "ineq", "fun": lambda v: RADIUS**2 - squares(v)})
+    low, high = get_constraint(case.constraint).bounds
+    bounds = (
+        [(0.0, max(high, 0.0))] * d
+        + [(0.0, max(-low, 0.0))] * d
+        + [(None, None)]
+        + [(0.0, None)] * len(WIDTHS)
+    )
+    norms = np.sqrt([np.sum(x[at:to] ** 2) for at, to in PARTS])
+    start = np.concatenate([np.maximum(x, 0.0), np.maximum(-x, 0.0), [b], norms])
+    begin, found = value(start), [value(start)]
+    for nudge in (0.0, 1e-3):  # off the kinks, where a gradient says something
+        moved = start + nudge * np.r_[np.ones(2 * d), 0.0, 2 * np.ones(len(WIDTHS))]
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            done = minimize(
+                value, moved, method="SLSQP", bounds=bounds, constraints=conditions,
+                options={"ftol": 1e-13, "maxiter": 500},
+            )  # fmt: skip
+        feasible = all(np.min(c["fun"](done.x)) >= -1e-9 for c in conditions)
+        if feasible and np.isfinite(done.fun):
+            found.append(float(done.fun))
+    assert begin == pytest.approx(found[0])
+    return min(found)
+
+
+LOG_SUM_WIDTH = get_regularizer("log_sum").width  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    "case",
+    [case if case in CHOSEN else pytest.param(case, marks=pytest.mark.slow) for case in CASES],
+    ids="-".join,
+)
+def test_every_combination_is_solved(case: Case) -> None:
+    X, y = data(case.loss)
+    problem = make_problem(
+        [X[:, at:to] for at, to in PARTS],
+        y,
+        loss=case.loss,
+        lam=LAM,
+        regularizer=case.regularizer,
+        regularizer_parameters={"l1_ratio": RATIO} if case.regularizer == "elastic_net" else None,
+        constraint=case.constraint,
+    )
+    uncertified = problem.convex and case.regularizer == "none" and case.constraint in SETS[:2]
+    options = SolverOptions(
+        gap=0.0 if uncertified else 3e-7, stationarity=1e-8 if not problem.convex else 1e-5,
+        max_rounds=60 if uncertified else 3000, n_threads=1,
+    )  # fmt: skip
+    result = solve(problem, options)
+    if not uncertified:
+        assert result.status in (Status.CONVERGED, Status.STATIONARY), result.message
+    x = np.concatenate(result.weights)
+    at_zero = solve(problem, SolverOptions(max_rounds=1, n_threads=1)).objective
+    slack = ACCURACY * max(at_zero, result.objective)
+    for part in result.weights:
+        for column in part.reshape(len(part), -1).T:
+            np.testing.assert_allclose(problem.constraint.project(column), column, rtol=0, atol=1e-12)
+    if problem.convex:
+        assert result.objective == pytest.approx(convex_optimum(case, X, y), abs=slack)
+    else:
+        best = best_near(case, X, y, x, float(result.intercept))
+        assert best - slack <= result.objective <= best + slack
+
+
+def test_the_selection_covers() -> None:
+    assert len(CHOSEN) < len(CASES) / 3
+    for one, two in itertools.combinations(range(3), 2):
+        assert {(c[one], c[two]) for c in CASES} == {(c[one], c[two]) for c in CHOSEN}
+    assert {c.loss for c in CASES} == set(LOSSES)
+    assert {c.regularizer for c in CASES} == set(REGULARIZERS)
