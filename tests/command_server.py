@@ -2,14 +2,15 @@
 
 Examples of the documentation start dozens of commands. Each import and each loading of compiled
 kernels costs a second; a fork has both. It is a process of its own nevertheless, with its own
-directory, environment, standard streams and exit code. The README's examples, and the tests of processes,
-use the installed console script itself.
+directory, environment, standard streams, limit on the size of files, and exit code. Tests that send signals,
+that look at the start itself, and the slow run of the README's examples use the installed command.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import resource
 import shutil
 import signal
 import socket
@@ -22,10 +23,11 @@ from pathlib import Path
 from typing import Any
 
 _CLIENT = """#!{python} -IS
-import json, os, socket, sys
+import json, os, resource, socket, sys
 with socket.socket(socket.AF_UNIX) as server:
     server.connect({address!r})
-    request = json.dumps([sys.argv[1:], os.getcwd(), dict(os.environ)]).encode()
+    limit = resource.getrlimit(resource.RLIMIT_FSIZE)
+    request = json.dumps([sys.argv[1:], os.getcwd(), dict(os.environ), limit]).encode()
     socket.send_fds(server, [len(request).to_bytes(8, "little")], [0, 1, 2])
     server.sendall(request)
     answer = server.recv(1)
@@ -105,11 +107,12 @@ def _command(connection: socket.socket) -> None:
     size, request = int.from_bytes(head, "little"), b""
     while len(request) < size:
         request += connection.recv(size - len(request))
-    arguments, directory, environment = json.loads(request)
+    arguments, directory, environment, limit = json.loads(request)
     for target, stream in enumerate(streams):
         os.dup2(stream, target)
         os.close(stream)
     os.chdir(directory)
+    resource.setrlimit(resource.RLIMIT_FSIZE, tuple(limit))
     os.environ.clear()
     os.environ.update(environment)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)

@@ -18,7 +18,7 @@ from types import ModuleType
 import fastadmm
 import pytest
 
-from command_server import command_server
+from run_tools import forking_commands
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
@@ -83,20 +83,21 @@ def slug(heading: str) -> str:
     return re.sub(r"[^\w\- ]", "", heading.strip().lower()).replace(" ", "-")
 
 
-@pytest.fixture(scope="session")
-def forked_commands() -> Iterator[Path]:
-    """Directory of a ``fastadmm`` that starts faster than the installed one."""
-    with command_server() as directory:
-        yield directory
-
-
 @pytest.mark.parametrize("page", [p for p in PAGES if examples(p)], ids=lambda p: p.name)
-def test_marked_examples_run(page: Path, tmp_path: Path, forked_commands: Path) -> None:
+def test_marked_examples_run(page: Path, tmp_path: Path) -> None:
+    run_examples(page, tmp_path, [forking_commands()])
+
+
+@pytest.mark.slow
+def test_the_readme_runs_as_it_is_installed(tmp_path: Path) -> None:
+    run_examples(ROOT / "README.md", tmp_path, [])
+
+
+def run_examples(page: Path, tmp_path: Path, first: list[Path]) -> None:
+    """Run a page's examples with some directories first on PATH."""
     # One directory per page: an example may use what an earlier one made.
     names: dict[str, object] = {}
-    path = [str(Path(sys.executable).parent), os.environ.get("PATH", "")]
-    if page.name != "README.md":  # the first thing a user tries runs as it is installed
-        path.insert(0, str(forked_commands))
+    path = [*map(str, first), str(Path(sys.executable).parent), os.environ.get("PATH", "")]
     env = {**os.environ, "PATH": os.pathsep.join(path)}
     for language, text in examples(page):
         if language == "console":

@@ -38,16 +38,16 @@ def run_cases(start: int, stop: int, directory: Path) -> list[dict[str, Any]]:
 
 
 def test_spoiled_files(tmp_path: Path) -> None:
-    reports = run_cases(0, 150, tmp_path)
+    reports = run_cases(0, 70, tmp_path)
     # Every subject had its turn, and damage was noticed: a harness that changes nothing would always succeed.
     assert {report["subject"] for report in reports} == set(SUBJECTS)
     codes = Counter(report["code"] for report in reports)
-    assert codes[ExitCode.INPUT] + codes[ExitCode.FORMAT] + codes[ExitCode.CONFIG] > 50
+    assert codes[ExitCode.INPUT] + codes[ExitCode.FORMAT] + codes[ExitCode.CONFIG] > 23
     # In a process of its own a command says the same.
     noticed = [
         report for report in reports if report["code"] in (ExitCode.INPUT, ExitCode.FORMAT, ExitCode.CONFIG)
     ]
-    for report in noticed[::70]:
+    for report in noticed[::30]:
         home = tmp_path / f"process-{report['case']}"
         _, _, command, _ = spoil(SEED, report["case"], tmp_path / "seeds", home)
         before = contents(home)

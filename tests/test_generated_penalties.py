@@ -32,7 +32,7 @@ PAIRS = [
 KINDS = ("plain", "copies", "collinear", "zero block", "badly scaled", "sparse", "single columns", "wide")
 N_PROBLEMS, PER_TEST = 320, 20
 #: Batches that always run.
-N_FAST = 3
+N_FAST = 2
 
 #: Accuracy of objectives, relative to the larger of 1 and the objective at zero weights.
 ACCURACY = 1e-6

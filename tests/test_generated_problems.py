@@ -40,7 +40,9 @@ def generate(seed):
     return blocks, y, loss, 10.0 ** rng.uniform(-8, -1), bool(rng.integers(2))
 
 
-@pytest.mark.parametrize("batch", range(5))
+@pytest.mark.parametrize(
+    "batch", [0, 1, *(pytest.param(batch, marks=pytest.mark.slow) for batch in (2, 3, 4))]
+)
 def test_the_default_is_certified_and_right(batch):
     for seed in range(batch * PROBLEMS_PER_TEST, (batch + 1) * PROBLEMS_PER_TEST):
         blocks, y, loss, lam, intercept = generate(seed)
