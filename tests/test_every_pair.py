@@ -1,8 +1,8 @@
 """Every loss with every regulariser and set that go together, against an independent solver.
 
 Convex problems: CLARABEL by way of cvxpy. Others: SciPy's SLSQP on the same objective with its kinks written as
-constraints; it must find nothing better near the solution. A selection in which every two of loss, regulariser and set
-meet runs always, everything with the slow tests.
+constraints; it must find nothing better near the solution. A selection in which every two of loss, regulariser
+and set meet runs always, everything with the slow tests.
 """
 
 from __future__ import annotations
@@ -95,6 +95,7 @@ def terms(loss: str, y: np.ndarray) -> Callable[[Any], Any]:
     """Sum of a convex loss as an expression in the predictor, from its formula."""
     signs = 2.0 * y - 1.0
     parameters = LOSSES[loss].parameters
+    gamma, tau = parameters.get("gamma", 1.0), parameters.get("tau", 0.5)
     if loss == "multinomial":
         chosen = np.eye(CLASSES)[y.astype(int)]
         return lambda z: cp.sum(cp.log_sum_exp(z, axis=1)) - cp.sum(cp.multiply(chosen, z))
@@ -102,17 +103,17 @@ def terms(loss: str, y: np.ndarray) -> Callable[[Any], Any]:
         "logistic": lambda m: cp.sum(cp.logistic(-m)),
         "hinge": lambda m: cp.sum(cp.pos(1 - m)),
         "squared_hinge": lambda m: cp.sum_squares(cp.pos(1 - m)),
-        # (1 - m)_+ with its corner of width gamma rounded: half of Huber's function of (1 - m)_+, over gamma
-        "smoothed_hinge": lambda m: cp.sum(cp.huber(cp.pos(1 - m), parameters["gamma"])) / (2 * parameters["gamma"]),
-    }  # fmt: skip
+        # (1 - m)_+ with its corner of width gamma rounded: half of Huber's function of it, over gamma
+        "smoothed_hinge": lambda m: cp.sum(cp.huber(cp.pos(1 - m), gamma)) / (2 * gamma),
+    }
     if loss in margin:
         return lambda z: margin[loss](cp.multiply(signs, z))
     others: dict[str, Callable[[Any], Any]] = {
         "squared": lambda z: 0.5 * cp.sum_squares(z - y),
         "huber": lambda z: 0.5 * cp.sum(cp.huber(z - y, parameters["delta"])),
-        "quantile": lambda z: cp.sum(cp.maximum(parameters["tau"] * (y - z), (parameters["tau"] - 1) * (y - z))),
+        "quantile": lambda z: cp.sum(cp.maximum(tau * (y - z), (tau - 1) * (y - z))),
         "poisson": lambda z: cp.sum(cp.exp(z) - cp.multiply(y, z)) + poisson_constant(y),
-    }  # fmt: skip
+    }
     return others[loss]
 
 

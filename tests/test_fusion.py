@@ -252,10 +252,10 @@ def test_command_line_end_to_end(parts, tmp_path, capsys):
 
 def test_audit_of_a_fusion_run(parts, tmp_path, capsys):
     out = tmp_path / "run"
-    # 300 trials prove an epsilon of 3 at most, so that a claim of 1 can be refuted.
+    # 1,000 trials prove an epsilon of 4 at most, so that a claim of 1 can be refuted.
     assert train(parts, out, "--epsilon", 1, "--label-epsilon", 2) == 0
     capsys.readouterr()
-    assert run("audit", out, "--trials", 300, "--json") == 0
+    assert run("audit", out, "--trials", 1000, "--json") == 0
     found = json.loads(capsys.readouterr().out)
     assert not found["flagged"]
     cost, messages, labels = found["checks"]
@@ -270,7 +270,7 @@ def test_audit_of_a_fusion_run(parts, tmp_path, capsys):
     record = json.loads(path.read_text())
     record["mechanism"]["symbol_epsilon"] = 12.0
     path.write_text(json.dumps(record))
-    assert run("audit", out, "--trials", 300) == ExitCode.PRIVACY
+    assert run("audit", out, "--trials", 1000) == ExitCode.PRIVACY
     shown = capsys.readouterr().out
     assert "FLAGGED  cost of the releases" in shown
     assert "FLAGGED  distinguishing game on whole messages" in shown
