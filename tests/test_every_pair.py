@@ -1,8 +1,8 @@
 """Every loss with every regulariser and set that go together, against an independent solver.
 
-Convex problems: CLARABEL by way of cvxpy. Others: SciPy's SLSQP on the same objective with its kinks written as
-constraints; it must find nothing better near the solution. A selection in which every two of loss, regulariser
-and set meet runs always, everything with the slow tests.
+Convex problems: CLARABEL by way of cvxpy. Others: SciPy's SLSQP on the same objective with its kinks
+written as constraints; it must find nothing better near the solution. A selection in which every two of loss,
+regulariser and set meet runs always, everything with the slow tests.
 """
 
 from __future__ import annotations
