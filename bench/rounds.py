@@ -30,6 +30,10 @@ PAGE = ROOT / "docs" / "convergence.md"
 MEASURED = ROOT / "bench" / "rounds.json"
 PICTURE = ROOT / "docs" / "img" / "convergence.svg"
 BEGIN, END = "<!-- rounds:begin -->", "<!-- rounds:end -->"
+VARIANTS_BEGIN, VARIANTS_END = "<!-- variants:begin -->", "<!-- variants:end -->"
+
+#: Data sets with which the parts of ``sharing`` are tried one by one.
+TRIED = ("a9a", "mushrooms", "breast cancer", "near-identical")
 
 LAMBDAS = (1e-2, 1e-3, 1e-4, 1e-5)
 PARTIES = (2, 8)
@@ -94,8 +98,8 @@ def first_below(values: list[float], level: float) -> int | None:
     return next((k + 1 for k, value in enumerate(values) if value <= level), None)
 
 
-def measure(data: Path, known: list[dict[str, Any]]) -> dict[str, Any]:
-    """Rounds of every case and scheme; of a known case, of `subspace` alone."""
+def measure(data: Path, known: list[dict[str, Any]], again: tuple[str, ...]) -> dict[str, Any]:
+    """Rounds of every case and scheme; of a known case, of `subspace` and the schemes `again` alone."""
     from fastadmm.problem import make_problem
 
     cases = []
@@ -110,7 +114,7 @@ def measure(data: Path, known: list[dict[str, Any]]) -> dict[str, Any]:
                 case: dict[str, Any] = {"data": name, "parties": parties, "lambda": lam, "rounds": {}}
                 case["certified"] = [first_below(gaps, level) for level in LEVELS]
                 for scheme in SCHEMES:
-                    if scheme != "subspace" and (name, parties, lam) in earlier:
+                    if scheme not in ("subspace", *again) and (name, parties, lam) in earlier:
                         case["rounds"][scheme] = earlier[name, parties, lam][scheme]
                         continue
                     grid = PENALTIES if scheme in ("jacobi", "gauss-seidel") else (None,)
@@ -130,6 +134,66 @@ def measure(data: Path, known: list[dict[str, Any]]) -> dict[str, Any]:
                 cases.append(case)
                 print(name, parties, lam, case["certified"], case["rounds"], flush=True)
     return {"limit": LIMIT, "penalties": list(PENALTIES), "levels": list(LEVELS), "cases": cases}
+
+
+def measure_variants(data: Path) -> dict[str, Any]:
+    """Rounds of ``sharing`` with every part that was tried, smooth and with kinks."""
+    from fastadmm.problem import make_problem
+
+    import sharing_variants as tried
+
+    smooth, kinked = [], []
+    for name, X, y in datasets(data):
+        if name not in TRIED:
+            continue
+        for parties in PARTIES:
+            for lam in LAMBDAS:
+                problem = make_problem(split(name, X, parties), y, lam=lam, fit_intercept=False)
+                rounds = tried.measure_case(problem, (1e-3, 1e-6), 1e-10)
+                smooth.append({"data": name, "parties": parties, "lambda": lam, "rounds": rounds})
+                print(smooth[-1], flush=True)
+    for name, problem in tried.kinked(data):
+        rounds = tried.measure_case(problem, (1e-2, 1e-3), 1e-6)
+        kinked.append({"data": name, "parties": problem.n_parties, "lambda": problem.lam, "rounds": rounds})
+        print(kinked[-1], flush=True)
+    return {"limit": tried.LIMIT, "smooth": smooth, "kinked": kinked}
+
+
+def compared(cases: list[dict[str, Any]], levels: str, limit: int) -> list[str]:
+    """Table of variants: rounds over those of the plain one, where both arrive, and how many do not."""
+    names = [name for name in cases[0]["rounds"] if name != "plain"]
+    lines = [f"| part | rounds to {levels}, relative to `plain` | best and worst | not in {limit} rounds |"]
+    lines.append("|---|---:|---:|---:|")
+    for name in ["plain", *names]:
+        means, spans, missed = [], [], []
+        for k in range(2):
+            pairs = [(c["rounds"][name][k], c["rounds"]["plain"][k]) for c in cases if name in c["rounds"]]
+            missed.append(str(sum(a is None for a, _ in pairs)) + f" of {len(pairs)}")
+            ratios = [a / b for a, b in pairs if a is not None and b is not None]
+            means.append(f"{geometric_mean(ratios):.2f}" if ratios else "–")
+            spans.append(f"{min(ratios):.2f} to {max(ratios):.2f}" if ratios else "–")
+        shown = "–" if name == "plain" else f"{means[0]} / {means[1]}"
+        span = "–" if name == "plain" else f"{spans[0]} / {spans[1]}"
+        lines.append(f"| {name} | {shown} | {span} | {missed[0]} / {missed[1]} |")
+    return lines
+
+
+def variants_block(measured: dict[str, Any]) -> str:
+    """The page's tables of the parts of ``sharing``."""
+    smooth, kinked, limit = measured["smooth"], measured["kinked"], measured["limit"]
+    sharpest = sorted({c["data"] for c in kinked})
+    lines = [
+        f"Logistic loss with `l2`: {len(smooth)} cases ({', '.join(TRIED)}; M = 2 and 8; λ = 1e-2 to 1e-5), "
+        "geometric mean of the ratios over the cases in which both arrive:",
+        "",
+        *compared(smooth, "1e-3 / 1e-6", limit),
+        "",
+        f"Kinks: {len(kinked)} cases ({'; '.join(sharpest)}; M = 2 and 8; λ = 1e-2 and 1e-3; every fifth row "
+        "of a9a, every fourth of the houses), `--scheme sharing`:",
+        "",
+        *compared(kinked, "1e-2 / 1e-3", limit),
+    ]
+    return "\n".join(lines)
 
 
 def geometric_mean(values: list[int]) -> float:
@@ -208,21 +272,30 @@ def draw(measured: dict[str, Any]) -> None:
         figure.savefig(PICTURE, format="svg", metadata={"Date": None, "Creator": None})
 
 
-def replace_block(text: str, new: str) -> str:
-    """The page with its generated block replaced."""
-    before, _, rest = text.partition(BEGIN)
-    _, _, after = rest.partition(END)
-    return f"{before}{BEGIN}\n{new}\n{END}{after}"
+def replace_block(text: str, new: str, begin: str = BEGIN, end: str = END) -> str:
+    """The page with a generated block replaced."""
+    before, _, rest = text.partition(begin)
+    _, _, after = rest.partition(end)
+    return f"{before}{begin}\n{new}\n{end}{after}"
 
 
 def main() -> None:
-    """Measure unless told to redraw, then write page and picture."""
+    """Measure unless told to redraw, then write page and picture.
+
+    ``--subspace`` measures this scheme alone again, ``--sharing`` both, ``--variants`` the parts of sharing.
+    """
     arguments = sys.argv[1:]
-    if "--redraw" not in arguments:
-        known = json.loads(MEASURED.read_text(encoding="utf-8"))["cases"] if "--subspace" in arguments else []
-        MEASURED.write_text(json.dumps(measure(find_data(), known), indent=1) + "\n", encoding="utf-8")
     measured = json.loads(MEASURED.read_text(encoding="utf-8"))
-    PAGE.write_text(replace_block(PAGE.read_text(encoding="utf-8"), block(measured)), encoding="utf-8")
+    if "--variants" in arguments:
+        measured["variants"] = measure_variants(find_data())
+    elif "--redraw" not in arguments:
+        again = ("sharing",) if "--sharing" in arguments else ()
+        known = measured["cases"] if {"--subspace", "--sharing"} & set(arguments) else []
+        measured = {**measured, **measure(find_data(), known, again)}
+    MEASURED.write_text(json.dumps(measured, indent=1) + "\n", encoding="utf-8")
+    page = replace_block(PAGE.read_text(encoding="utf-8"), block(measured))
+    page = replace_block(page, variants_block(measured["variants"]), VARIANTS_BEGIN, VARIANTS_END)
+    PAGE.write_text(page, encoding="utf-8")
     draw(measured)
 
 

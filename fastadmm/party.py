@@ -18,6 +18,7 @@ from fastadmm.engine import Engine
 from fastadmm.penalty import PartyPenalty
 from fastadmm.regularizers import Regularizer, SquaredL2
 from fastadmm.target_images import TargetImages
+from fastadmm.weighted_block import WeightedBlock
 from fastadmm.xupdate.choose import choose_penalised
 
 __all__ = ["Certificate", "Party"]
@@ -69,6 +70,8 @@ class Party:
         Image of the vector last given to :meth:`dual_scale`.
     target_images : TargetImages or None
         Where rounds read the data once, see :mod:`fastadmm.coordinator.sweep`.
+    metric : ndarray of shape (N,) or None
+        omega, where every sample has a penalty of its own.
     """
 
     def __init__(
@@ -86,9 +89,11 @@ class Party:
         self.regularization = regularization
         self.engine = engine
         self.penalty = PartyPenalty(regularizer or SquaredL2(), constraint or AllSpace(), regularization)
+        self._x_update = x_update
         self.update, self.reason = choose_penalised(
             block, self.penalty.regularizer, self.penalty.constraint, x_update
         )
+        self.metric: np.ndarray | None = None
         self.dual = np.zeros(block.shape[1])
         self.weights = np.zeros(block.shape[1])
         self._target_image: np.ndarray | None = None
@@ -110,7 +115,11 @@ class Party:
         # The kernel side works on the target itself.
         if self.update.name == "kernel":
             target = None
-        wanted = [*vectors] if target is None else [*vectors, target]
+        wanted = [*vectors]
+        if target is not None:
+            block = self.update.block
+            # In the order of products in which the x-update would do it by itself.
+            wanted.append(block.root * (block.root * target) if isinstance(block, WeightedBlock) else target)
         images = self.block.transposed_products(wanted, self.engine)
         self.block.know(list(zip(vectors, images)))
         self._target_image = None if target is None else images[-1]
@@ -130,6 +139,32 @@ class Party:
         check_scale(self.block, self.name, self.engine)
         self.update.prepare(self.engine)
 
+    def set_metric(self, metric: np.ndarray) -> None:
+        r"""Give every sample a penalty of its own, :math:`r \omega_i`, and factorise for it.
+
+        Parameters
+        ----------
+        metric : ndarray of shape (N,)
+            omega, positive. From now on :meth:`step` minimises with
+            :math:`\tfrac{\tau r}{2} \sum_i \omega_i (D_m x - w)_i^2`.
+        """
+        self.metric = metric
+        self.forget_target()
+        block = WeightedBlock(self.block, metric)
+        self.update, _ = choose_penalised(
+            block, self.penalty.regularizer, self.penalty.constraint, self._x_update
+        )
+        self.update.prepare(self.engine)
+
+    def _solve(self, w: np.ndarray, image: np.ndarray | None, scaled_penalty: float) -> None:
+        """The x-update for a target, of which ``D.T (omega w)`` may be known."""
+        block = self.update.block  # the party's own, or that in the metric
+        if isinstance(block, WeightedBlock) and len(w):
+            w = block.root * w
+        block.know([] if image is None else [(w, image)])
+        self.weights = self.update.solve(w, self.regularization / scaled_penalty, self.weights, self.engine)
+        block.know([])
+
     def step(self, w: np.ndarray, scaled_penalty: float) -> np.ndarray:
         r"""Answer a target with a message.
 
@@ -146,9 +181,7 @@ class Party:
             :math:`D_m x_m` with
             :math:`x_m = \arg\min_{x \in X_m} \lambda W R_m(x) + \tfrac{\tau r}{2}\|D_m x - w\|^2`.
         """
-        self.block.know([] if self._target_image is None else [(w, self._target_image)])
-        self.weights = self.update.solve(w, self.regularization / scaled_penalty, self.weights, self.engine)
-        self.block.know([])
+        self._solve(w, self._target_image, scaled_penalty)
         return self.block.product(self.weights, self.engine)
 
     def update_weights(self, w: np.ndarray | None, scaled_penalty: float) -> np.ndarray:
@@ -168,9 +201,7 @@ class Party:
         image = self.target_images.current if self.target_images is not None else None
         if w is None:
             w = np.empty(0)  # stands for the target: only its image is looked at
-        self.block.know([] if image is None else [(w, image)])
-        self.weights = self.update.solve(w, self.regularization / scaled_penalty, self.weights, self.engine)
-        self.block.know([])
+        self._solve(w, image, scaled_penalty)
         return self.weights
 
     def certify(self, gradient: np.ndarray, pull: np.ndarray) -> Certificate:

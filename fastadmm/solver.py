@@ -39,6 +39,9 @@ __all__ = ["SolveResult", "Solver", "SolverOptions", "solve"]
 #: slow the first rounds.
 DEFAULT_PENALTY = 0.05
 
+#: Over-relaxation of accelerated sharing; measured in bench/rounds.py.
+RELAXATION = 1.6
+
 #: An absolute gap this small against the objective at zero weights is rounding.
 _ROUNDING = 1e-14
 
@@ -493,7 +496,7 @@ def _make_admm(problem: Problem, options: SolverOptions, engine: Engine, scheme:
 
 def admm_settings(
     problem: Problem, options: SolverOptions, scheme: Scheme, engine: Engine
-) -> tuple[float, int, str, Engine, bool]:
+) -> tuple[float, int, str, Engine, bool, bool, float]:
     """What an ADMM method takes beside problem and scheme.
 
     Parameters
@@ -506,7 +509,8 @@ def admm_settings(
     Returns
     -------
     tuple
-        Penalty, memory, x_update, engine, adaptive: see :class:`fastadmm.coordinator.admm.AdmmMethod`.
+        Penalty, memory, x_update, engine, adaptive, reweighting, relaxation: see
+        :class:`fastadmm.coordinator.admm.AdmmMethod`.
     """
     if options.penalty is not None:
         penalty = options.penalty
@@ -522,7 +526,18 @@ def admm_settings(
     if options.history is not None:
         memory = min(memory, options.history)
     adaptive = options.penalty is None and scheme.convergent and not problem.is_ridge and problem.convex
-    return penalty, memory, options.x_update, engine, adaptive
+    # Both change the penalty; one that is given stays, and the plain iteration is the plain one.
+    reweighting = (
+        options.penalty is None
+        and memory > 0
+        and scheme.convergent
+        and problem.convex
+        and problem.loss.smooth
+        and not problem.loss.vector
+    )
+    # The messages of Jacobi and Gauss-Seidel have no copies to relax towards.
+    relaxation = RELAXATION if memory > 0 and scheme.majorised else 1.0
+    return penalty, memory, options.x_update, engine, adaptive, reweighting, relaxation
 
 
 def solve(

@@ -188,15 +188,17 @@ class NaiveADMM:
         *,
         loss: str,
         lam: float,
-        r: float,
+        r: float | Array,
         s: Array | None = None,
         offset: Array | None = None,
         fit_intercept: bool = False,
     ) -> None:
-        self.scheme, self.loss, self.r, self.fit_intercept = scheme, loss, r, fit_intercept
+        self.scheme, self.loss, self.fit_intercept = scheme, loss, fit_intercept
         self.blocks = [dense(block) for block in blocks]
         self.y = np.asarray(y, dtype=float)
         n = len(self.y)
+        #: one penalty per sample
+        self.r = np.broadcast_to(np.asarray(r, dtype=float), (n,))
         # the product scales weights to mean 1, which leaves F as it is
         self.s = np.ones(n) if s is None else s / s.mean()
         self.offset = np.zeros(n) if offset is None else offset
@@ -224,7 +226,7 @@ class NaiveADMM:
     def _x(self, m: int, others: Array, z: Array, u: Array) -> Array:
         # argmin ridge |x|^2 / 2 + <u, D x> + r/2 |others + D x - z|^2
         D = self.blocks[m]
-        matrix = self.ridge * np.eye(D.shape[1]) + self.r * D.T @ D
+        matrix = self.ridge * np.eye(D.shape[1]) + D.T @ (self.r[:, None] * D)
         return np.linalg.solve(matrix, D.T @ (self.r * (z - others) - u))
 
     def _jacobi(self, old: State) -> list[Array]:
@@ -248,7 +250,8 @@ class NaiveADMM:
         x = []
         for D, a in zip(self.blocks, old.messages):
             target = a - mean + z_mean - dual
-            x.append(np.linalg.solve(self.ridge * np.eye(D.shape[1]) + rho * D.T @ D, rho * D.T @ target))
+            matrix = self.ridge * np.eye(D.shape[1]) + D.T @ (rho[:, None] * D)
+            x.append(np.linalg.solve(matrix, D.T @ (rho * target)))
         return x
 
     def _z(self, total: Array, u: Array, b: float) -> Array:
@@ -258,7 +261,7 @@ class NaiveADMM:
             def slope(z: float) -> float:
                 at = np.array([self.offset[i] + b + z])
                 g = loss_gradient(self.loss, at, self.y[one], self.s[one])[0]
-                return float(g - u[i] - self.r * (total[i] - z))
+                return float(g - u[i] - self.r[i] * (total[i] - z))
 
             return _root(slope, float(total[i]))
 
@@ -291,7 +294,7 @@ def augmented_lagrangian(
     mismatch = np.sum(messages, axis=0) - z
     loss = loss_value(problem.loss, problem.offset + b + z, problem.y, problem.s)
     penalty = problem.ridge / 2 * sum(float(w @ w) for w in x)
-    return loss + penalty + float(u @ mismatch) + problem.r / 2 * float(mismatch @ mismatch)
+    return loss + penalty + float(u @ mismatch) + float(problem.r * mismatch @ mismatch) / 2
 
 
 def lyapunov(

@@ -45,6 +45,10 @@ class AdmmMethod(Method):
     engine : Engine
     adaptive : bool
         Whether the penalty is adapted from round to round.
+    reweighting : bool
+        Whether it becomes one per sample, after the loss's curvature.
+    relaxation : float
+        Over-relaxation, in (0, 2); 1 is none.
     """
 
     def __init__(
@@ -56,6 +60,8 @@ class AdmmMethod(Method):
         x_update: str,
         engine: Engine,
         adaptive: bool = False,
+        reweighting: bool = False,
+        relaxation: float = 1.0,
     ) -> None:
         self.problem, self.engine = problem, engine
         self.name, self.convergent = scheme.name, scheme.convergent
@@ -63,7 +69,9 @@ class AdmmMethod(Method):
             self.convergent = scheme.convergent and penalty >= descent_penalty(problem, above=1.0)
         self.progress = Progress()
         self.parties = self._make_parties(x_update)
-        self.coordinator = Coordinator(problem, scheme, penalty, engine, memory, adaptive)
+        self.coordinator = Coordinator(
+            problem, scheme, penalty, engine, memory, adaptive, reweighting, relaxation
+        )
         if suits_sweep(problem, scheme, self.parties):
             self.coordinator.sweep = Sweep(problem, scheme, self.parties, engine)
             for party in self.parties:
@@ -149,15 +157,15 @@ class AdmmMethod(Method):
         else:
             stationarity = sum(self.engine.map(lambda p: p.stationarity(outcome.pull), self.parties))
             bound = penalised_bound(problem, self.parties, self.coordinator.last.u, self.engine)
-        cross, square = outcome.lagrangian_terms
+        cross, pressed, pulled, square = outcome.lagrangian_terms
         return Measured(
             objective=objective,
             lower_bound=bound,
             primal_residual=outcome.primal_residual,
             dual_residual=outcome.dual_residual,
-            augmented_lagrangian=self._loss_at_z() + regulariser + cross + 0.5 * r * square,
+            augmented_lagrangian=self._loss_at_z() + regulariser + cross + 0.5 * pressed,
             # The z-part of equation 13 is |r (S - z)|^2, as u is the loss gradient at z.
-            lyapunov=stationarity + r * r * square + square,
+            lyapunov=stationarity + pulled + square,
             penalty=r,
             accelerated=outcome.accelerated,
         )
@@ -166,16 +174,16 @@ class AdmmMethod(Method):
         """What a round of a non-convex problem left behind."""
         problem, r = self.problem, self.coordinator.penalty
         regulariser = sum(p.penalty_value() for p in self.parties)
-        cross, square = outcome.lagrangian_terms
+        cross, pressed, pulled, square = outcome.lagrangian_terms
         state = sum(self.engine.map(lambda p: p.stationarity(outcome.pull), self.parties))
-        state += intercept_part(problem, outcome.pull) + r * r * square + square
+        state += intercept_part(problem, outcome.pull) + pulled + square
         model = model_measure(problem, self.parties, primal.gradient, self.engine)
         return Measured(
             objective=primal.loss + regulariser,
             lower_bound=-np.inf,
             primal_residual=outcome.primal_residual,
             dual_residual=outcome.dual_residual,
-            augmented_lagrangian=self._loss_at_z() + regulariser + cross + 0.5 * r * square,
+            augmented_lagrangian=self._loss_at_z() + regulariser + cross + 0.5 * pressed,
             lyapunov=state,
             penalty=r,
             accelerated=outcome.accelerated,
@@ -190,7 +198,7 @@ class AdmmMethod(Method):
         # A round later a party's target also depends on its predecessors, where they take turns.
         state = coordinator.state if scheme.parallel else None
         common = (
-            correction(scheme, len(self.parties), state, coordinator.penalty) if state is not None else None
+            correction(scheme, len(self.parties), state, coordinator.penalties) if state is not None else None
         )
 
         def work(m: int) -> None:
@@ -228,10 +236,15 @@ class AdmmMethod(Method):
 
     def restore(self, saved: dict[str, Any], parties: list[dict[str, np.ndarray]]) -> None:
         self.coordinator.restore(saved)
+        if (metric := self.coordinator.metric) is not None:
+            self._restore_metric(metric)
         self._intercept = float(saved["exact_intercept"])
         if "reference" in saved:
             self.progress.reference = float(saved["reference"])
         self._restore_parties(parties)
+
+    def _restore_metric(self, metric: np.ndarray) -> None:
+        self.engine.map(lambda party: party.set_metric(metric), self.parties)
 
     def _restore_parties(self, parties: list[dict[str, np.ndarray]]) -> None:
         for party, state in zip(self.parties, parties, strict=True):

@@ -27,8 +27,8 @@ class Anderson:
     ----------
     size : int
         Length of the state.
-    sections : list of (slice, float)
-        Parts of the state with the weight of each in the squared norm.
+    sections : list of (slice, float or ndarray)
+        Parts of the state with the weight of each in the squared norm; an array weighs each entry.
     memory : int
         Number of differences kept.
 
@@ -40,7 +40,7 @@ class Anderson:
         What the last extrapolation took off of each stored difference of images.
     """
 
-    def __init__(self, size: int, sections: list[tuple[slice, float]], memory: int) -> None:
+    def __init__(self, size: int, sections: list[tuple[slice, float | np.ndarray]], memory: int) -> None:
         self.sections = sections
         self.memory = memory
         self.residuals = np.zeros((memory, size))
@@ -60,7 +60,14 @@ class Anderson:
 
     def squared_norm(self, residual: np.ndarray) -> float:
         """Weighted squared norm of a state difference."""
-        return sum(weight * float(residual[part] @ residual[part]) for part, weight in self.sections)
+        total = 0.0
+        for part, weight in self.sections:
+            own = residual[part]
+            if isinstance(weight, np.ndarray):
+                total += float((weight * own) @ own)
+            else:
+                total += weight * float(own @ own)
+        return total
 
     def extrapolate(self, image: np.ndarray, residual: np.ndarray) -> np.ndarray | None:
         """Take in one evaluation of the map; return the extrapolated state.
@@ -109,7 +116,10 @@ class Anderson:
         n = self.count
         total = np.zeros(n)
         for part, weight in self.sections:
-            total += weight * (self.residuals[:n, part] @ residual[part])
+            if isinstance(weight, np.ndarray):
+                total += self.residuals[:n, part] @ (weight * residual[part])
+            else:
+                total += weight * (self.residuals[:n, part] @ residual[part])
         return total
 
     def export(self) -> dict[str, np.ndarray | int | bool]:

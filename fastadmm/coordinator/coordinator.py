@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 
 from fastadmm.coordinator.anderson import Anderson
+from fastadmm.coordinator.curvature_rule import CurvatureRule
 from fastadmm.coordinator.penalty_rule import PenaltyRule
-from fastadmm.coordinator.schemes import Scheme, collect_messages
+from fastadmm.coordinator.schemes import Scheme, collect_messages, relax
 from fastadmm.coordinator.state import SharedState
 from fastadmm.coordinator.sweep import Sweep, Swept
 from fastadmm.coordinator.z_update import update_z_u
@@ -65,7 +66,7 @@ class RoundOutcome:
     primal_residual, dual_residual : float
         As in :class:`fastadmm.history.RoundRecord`.
     lagrangian_terms : tuple of float
-        ``<u, S - z>`` and ``|S - z|^2``.
+        ``<u, S - z>``, ``r |S - z|^2``, ``|r (S - z)|^2`` and ``|S - z|^2``.
     accelerated : bool
         Whether the round started from an extrapolated state.
     swept : Swept or None
@@ -76,7 +77,7 @@ class RoundOutcome:
     pull: np.ndarray
     primal_residual: float
     dual_residual: float
-    lagrangian_terms: tuple[float, float]
+    lagrangian_terms: tuple[float, float, float, float]
     accelerated: bool
     swept: Swept | None = None
 
@@ -95,6 +96,10 @@ class Coordinator:
         Anderson memory; 0 switches acceleration off.
     adaptive : bool
         Whether the penalty is adapted, see :mod:`fastadmm.coordinator.penalty_rule`.
+    reweighting : bool
+        Whether it follows the loss's curvature, see :mod:`fastadmm.coordinator.curvature_rule`.
+    relaxation : float
+        alpha in (0, 2): over-relaxation of Eckstein and Bertsekas (1992), for tau = M; 1 is none.
 
     Attributes
     ----------
@@ -106,6 +111,8 @@ class Coordinator:
         The last result that the safeguard accepted: where to go back to.
     intercept : float
         b of the last z-update.
+    metric : ndarray of shape (N,) or None
+        omega, where every sample has a penalty of its own, ``r omega_i``.
     sweep : Sweep or None
         Runs the rounds in one read of the data, where that is possible.
     """
@@ -118,15 +125,18 @@ class Coordinator:
         engine: Engine,
         memory: int = 0,
         adaptive: bool = False,
+        reweighting: bool = False,
+        relaxation: float = 1.0,
     ) -> None:
         m, n = problem.n_parties, problem.message_size
         self.problem, self.scheme, self.engine = problem, scheme, engine
-        self.penalty = penalty
+        self.penalty, self.relaxation = penalty, relaxation
         self.state = SharedState(m, n)
         self.reached = self.last = self.state
         self.intercept: Any = 0.0
         self.sweep: Sweep | None = None
         self._turn: Turn | None = Turn()
+        self.metric: np.ndarray | None = None
         self.anderson: Anderson | None = None
         self.extrapolated = False
         self.n_extrapolations = 0
@@ -135,12 +145,19 @@ class Coordinator:
         if memory:
             self.anderson = Anderson((m + 2) * n, self._sections(), memory)
         self.rule = PenaltyRule() if adaptive else None
+        self.curvature_rule = CurvatureRule() if reweighting else None
 
-    def _sections(self) -> list[tuple[slice, float]]:
+    @property
+    def penalties(self) -> Any:
+        """The penalty of every sample: r, or an array of shape (N,) where they differ."""
+        return self.penalty if self.metric is None else self.penalty * self.metric
+
+    def _sections(self) -> list[tuple[slice, Any]]:
         """Parts of the state and their weights in the norm of the fixed-point residual."""
-        m, n, r = self.problem.n_parties, self.problem.message_size, self.penalty
+        m, n, r = self.problem.n_parties, self.problem.message_size, self.penalties
+        tau_r = self.scheme.tau(m) * r
         return [
-            (slice(0, m * n), self.scheme.tau(m) * r),
+            (slice(0, m * n), tau_r if self.metric is None else np.tile(tau_r, m)),
             (slice(m * n, (m + 1) * n), r),
             (slice((m + 1) * n, (m + 2) * n), 1.0 / r),
         ]
@@ -151,22 +168,29 @@ class Coordinator:
         new = state.empty_like()
         swept = None
         if self.sweep is not None:
-            swept = self.sweep.run(state, new, r)
-            total, pull = swept.total, swept.pull
+            swept = self.sweep.run(state, new, r, self.metric, self.relaxation)
+            total, pull, answers = swept.total, swept.pull, swept.answers
             mismatch = total - new.z
         else:
-            collect_messages(self.scheme, parties, state, r, self.engine, new.messages)
-            total = new.total()
+            collect_messages(self.scheme, parties, state, r, self.engine, new.messages, self.metric)
+            total = relaxed = new.total()
+            answers = new.messages
+            if self.relaxation != 1.0:
+                answers = new.messages.copy()
+                relax(state, new.messages, self.relaxation)
+                relaxed = new.total()
             new.z[:] = state.z  # warm start of the z-update
-            self.intercept = update_z_u(problem, total, state.u, r, new.z, new.u, self.intercept, self.engine)
+            self.intercept = update_z_u(
+                problem, relaxed, state.u, r, new.z, new.u, self.intercept, self.engine, self.metric
+            )
             mismatch = total - new.z
-            pull = new.u + r * mismatch
+            pull = new.u + self.penalties * mismatch
         outcome = RoundOutcome(
             total,
             pull,
             float(np.linalg.norm(mismatch)) / math.sqrt(problem.n_samples),
-            self._dual_residual(state, new),
-            (float(new.u @ mismatch), float(mismatch @ mismatch)),
+            self._dual_residual(state, new, answers),
+            (float(new.u @ mismatch), *self._squares(mismatch)),
             self.extrapolated,
             swept,
         )
@@ -174,6 +198,8 @@ class Coordinator:
         self._advance(new)
         if self.rule is not None:
             self._adapt(self.rule, outcome)
+        if self.curvature_rule is not None and self.curvature_rule.due():
+            self._reweight(parties, total)
         if swept is not None:
             for party, image in zip(parties, swept.images):
                 if party.target_images is None:
@@ -195,6 +221,30 @@ class Coordinator:
         if factor == 1.0:
             return
         self.penalty *= factor
+        self._start_afresh()
+
+    def _reweight(self, parties: Sequence[Party], total: np.ndarray) -> None:
+        """Let the penalty follow the curvature of the loss at the model."""
+        problem = self.problem
+        z = total + problem.offset + self.intercept
+        found = CurvatureRule.metric(
+            problem.loss.curvature(z, problem.y, problem.weight, np.empty_like(z), self.engine)
+        )
+        if found is None:
+            return
+        self.metric, self.penalty = found
+        self.engine.map(lambda party: party.set_metric(found[0]), parties)
+        self._start_afresh()
+
+    def _squares(self, mismatch: np.ndarray) -> tuple[float, float, float]:
+        square, r = float(mismatch @ mismatch), self.penalty
+        if self.metric is None:
+            return r * square, r * r * square, square
+        pressed = self.penalties * mismatch
+        return float(pressed @ mismatch), float(pressed @ pressed), square
+
+    def _start_afresh(self) -> None:
+        """Go on from the last accepted result with another penalty, and an empty memory."""
         self._turn = None  # targets depend on the penalty
         self.state, self.extrapolated = self.reached, False
         self.n_extrapolations, self.first_residual, self.best_residual = 0, math.nan, math.inf
@@ -202,20 +252,21 @@ class Coordinator:
             self.anderson.sections = self._sections()
             self.anderson.reset()
 
-    def _dual_residual(self, old: SharedState, new: SharedState) -> float:
+    def _dual_residual(self, old: SharedState, new: SharedState, answers: np.ndarray) -> float:
         # Party m solved lambda W x + tau r D'(a_m - w_m) = 0; optimality asks for
         # lambda W x + D'u = 0. The difference is D's with s as below, from messages alone.
-        tau_r = self.scheme.tau(self.problem.n_parties) * self.penalty
+        r = self.penalties
+        tau_r = self.scheme.tau(self.problem.n_parties) * r
         if self.scheme.parallel:
-            common = new.u - old.u - self.penalty * (old.total() - old.z)
+            common = new.u - old.u - r * (old.total() - old.z)
             total = sum(
-                float(s @ s) for s in (common - tau_r * (b - a) for a, b in zip(old.messages, new.messages))
+                float(s @ s) for s in (common - tau_r * (b - a) for a, b in zip(old.messages, answers))
             )
         else:
             total, seen = 0.0, old.total()
-            for a, b in zip(old.messages, new.messages):
+            for a, b in zip(old.messages, answers):
                 seen = seen + (b - a)
-                s = new.u - old.u - self.penalty * (seen - old.z)
+                s = new.u - old.u - r * (seen - old.z)
                 total += float(s @ s)
         return math.sqrt(total / (self.problem.n_parties * self.problem.n_samples))
 
@@ -267,6 +318,10 @@ class Coordinator:
             saved["anderson"] = self.anderson.export()
         if self.rule is not None:
             saved["penalty_rule"] = self.rule.export()
+        if self.curvature_rule is not None:
+            saved["curvature_rule"] = self.curvature_rule.export()
+        if self.metric is not None:
+            saved["metric"] = self.metric
         return saved
 
     def restore(self, saved: dict) -> None:
@@ -280,6 +335,13 @@ class Coordinator:
         self.n_extrapolations = int(saved["n_extrapolations"])
         self.first_residual = float(saved["first_residual"])
         self.best_residual = float(saved["best_residual"])
+        if self.curvature_rule is not None:
+            self.curvature_rule.restore(saved["curvature_rule"])
+        if "metric" in saved:
+            metric = np.array(saved["metric"], dtype=np.float64)
+            if metric.shape != (n,) or not (metric > 0.0).all():
+                raise ValueError("metric")
+            self.metric = metric
         if self.anderson is not None:
             self.anderson.sections = self._sections()
             self.anderson.restore(saved["anderson"])

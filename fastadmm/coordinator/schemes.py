@@ -29,7 +29,7 @@ from fastadmm.engine import Engine
 from fastadmm.errors import ConfigError
 from fastadmm.party import Party
 
-__all__ = ["SCHEMES", "Scheme", "collect_messages", "correction", "get_scheme"]
+__all__ = ["SCHEMES", "Scheme", "collect_messages", "correction", "get_scheme", "relax"]
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ def get_scheme(name: str) -> Scheme:
         raise ConfigError(f"scheme: unknown scheme {name!r}; choose {', '.join(SCHEMES)}") from None
 
 
-def correction(scheme: Scheme, n_parties: int, state: SharedState, penalty: float) -> np.ndarray:
+def correction(scheme: Scheme, n_parties: int, state: SharedState, penalty: float | np.ndarray) -> np.ndarray:
     """What every party's target differs by from its own message in a round that starts at a state.
 
     Parameters
@@ -92,14 +92,40 @@ def correction(scheme: Scheme, n_parties: int, state: SharedState, penalty: floa
     scheme : Scheme
     n_parties : int
     state : SharedState
-    penalty : float
-        r, summed scaling.
+    penalty : float or ndarray of shape (N,)
+        r, summed scaling; one per sample where they differ.
 
     Returns
     -------
     ndarray of shape (N,)
     """
     return ((state.total() - state.z) + state.u / penalty) / scheme.tau(n_parties)
+
+
+def relax(old: SharedState, messages: np.ndarray, relaxation: float, rows: slice = slice(None)) -> None:
+    r"""Over-relax new messages in place, for tau = M.
+
+    .. math:: \hat a_m = \alpha D_m x_m^+ + (1 - \alpha)\, \xi_m, \qquad
+              \xi_m = \hat a_m^t - \frac{S^t - z^t}{M}
+
+    where :math:`\xi_m` is party m's copy of its message in the two-block form of
+    sharing ADMM, and :math:`\hat a_m^t` and :math:`S^t`, their sum, are relaxed
+    ones as well (Boyd et al. 2011, sections 3.4.3 and 7.3).
+
+    Parameters
+    ----------
+    old : SharedState
+        Where the round started.
+    messages : ndarray of shape (M, n)
+        In: :math:`D_m x_m^+` of the rows. Out: :math:`\hat a_m`.
+    relaxation : float
+        alpha.
+    rows : slice
+        The rows meant; all by default.
+    """
+    before = old.messages[:, rows]
+    messages *= relaxation
+    messages += (1.0 - relaxation) * (before - (before.sum(axis=0) - old.z[rows]) / len(before))
 
 
 def collect_messages(
@@ -109,6 +135,7 @@ def collect_messages(
     penalty: float,
     engine: Engine,
     out: np.ndarray,
+    metric: np.ndarray | None = None,
 ) -> None:
     """One x-update of every party.
 
@@ -124,9 +151,11 @@ def collect_messages(
         Runs parties side by side where the scheme is parallel.
     out : ndarray of shape (M, N)
         New messages.
+    metric : ndarray of shape (N,), optional
+        omega, where every sample has a penalty of its own, ``r omega_i``; the parties know it.
     """
     tau = scheme.tau(len(parties))
-    common = correction(scheme, len(parties), state, penalty)
+    common = correction(scheme, len(parties), state, penalty if metric is None else penalty * metric)
     if scheme.parallel:
 
         def work(m: int) -> None:

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fastadmm.blocks import CSRBlock, DenseBlock
-from fastadmm.coordinator.schemes import Scheme, correction
+from fastadmm.coordinator.schemes import Scheme, correction, relax
 from fastadmm.coordinator.state import SharedState
 from fastadmm.engine import Engine, row_ranges
 from fastadmm.party import Party
@@ -55,6 +55,8 @@ class Swept:
         Its gradient.
     images : list of ndarray of shape (d,)
         Of each party's target at the new state.
+    answers : ndarray of shape (M, N)
+        :math:`D_m x_m`: the new state's messages, where these are not relaxed.
     """
 
     total: Array
@@ -62,6 +64,7 @@ class Swept:
     loss: float
     gradient: Array
     images: list[Array]
+    answers: Array
 
 
 def suits_sweep(problem: Problem, scheme: Scheme, parties: Sequence[Party]) -> bool:
@@ -106,7 +109,14 @@ class Sweep:
                 cost = cost + party.block.cost(rows)
             self._pieces.append(common_tiles(rows, cost))
 
-    def run(self, state: SharedState, new: SharedState, penalty: float) -> Swept:
+    def run(
+        self,
+        state: SharedState,
+        new: SharedState,
+        penalty: float,
+        metric: Array | None = None,
+        relaxation: float = 1.0,
+    ) -> Swept:
         """One x-update of every party, the z- and u-update, and all images.
 
         Parameters
@@ -117,14 +127,26 @@ class Sweep:
             Written.
         penalty : float
             r, summed scaling.
+        metric : ndarray of shape (N,), optional
+            omega, where every sample has a penalty of its own, ``r omega_i``; the parties know it.
+        relaxation : float
+            alpha of :func:`fastadmm.coordinator.schemes.relax`.
 
         Returns
         -------
         Swept
         """
-        return self.read(self._x_updates(state, penalty), state, new, penalty)
+        return self.read(self._x_updates(state, penalty, metric), state, new, penalty, metric, relaxation)
 
-    def read(self, weights: list[Array], state: SharedState, new: SharedState, penalty: float) -> Swept:
+    def read(
+        self,
+        weights: list[Array],
+        state: SharedState,
+        new: SharedState,
+        penalty: float,
+        metric: Array | None = None,
+        relaxation: float = 1.0,
+    ) -> Swept:
         """The part of :meth:`run` that reads the data, for given new weights of the parties.
 
         Parameters
@@ -132,6 +154,8 @@ class Sweep:
         weights : list of ndarray of shape (d,)
         state, new : SharedState
         penalty : float
+        metric : ndarray of shape (N,), optional
+        relaxation : float
             As in :meth:`run`.
 
         Returns
@@ -139,14 +163,29 @@ class Sweep:
         Swept
         """
         problem, parties, tau = self.problem, self.parties, self.scheme.tau(len(self.parties))
-        n = problem.n_samples
+        n, plain = problem.n_samples, relaxation == 1.0
         centre, predictor, shift = np.empty(n), np.empty(n), problem.offset
         total, pull, gradient = np.empty(n), np.empty(n), np.empty(n)
+        answers, relaxed = (new.messages, total) if plain else (np.empty_like(new.messages), np.empty(n))
         kernels, extra = problem.loss.kernels(), problem.loss.kernel_arguments()
         # What the certificate takes its dual point from; see fastadmm.coordinator.admm.
         dual = gradient if problem.loss.smooth and problem.is_ridge else new.u
         y, s = problem.y, problem.weight
+        # A sample with r omega has the z of one with r and its weight over omega, and u is omega times
+        # that one's: the kernels run with these, and what they write is put right behind them.
+        narrowed, u_before, u_after = s, state.u, new.u
+        if metric is not None:
+            narrowed, u_before, u_after = s / metric, state.u / metric, np.empty(n)
         from fastadmm.kernels.sweep import sweep_centres, sweep_targets
+
+        def correct(vectors: Array, start: int, stop: int) -> None:
+            """The pull at the messages as they were sent, and omega where it belongs."""
+            tile = slice(start, stop)
+            pull[tile] = u_after[tile] + penalty * (total[tile] - new.z[tile])
+            if metric is not None:
+                pull[tile] *= metric[tile]
+                vectors[:, 2, : stop - start] *= metric[tile]
+            vectors[:, 1, : stop - start] = pull[tile]
 
         def piece(ranges: list[Rows]) -> tuple[float, list[Array]]:
             loss, sums = 0.0, [party.block.empty_images() for party in parties]
@@ -155,15 +194,30 @@ class Sweep:
                 walks = [stack.enter_context(closing(party.block.walk(ranges))) for party in parties]
                 for pieces in zip(*walks):
                     rows = start, stop = pieces[0][0]
-                    tiles = [tile for _, tile in pieces]
-                    for party, x, tile, message in zip(parties, weights, tiles, new.messages):
+                    tiles, tile_rows = [tile for _, tile in pieces], slice(start, stop)
+                    for party, x, tile, message in zip(parties, weights, tiles, answers):
                         party.block.tile_product(tile, x, message[start:stop])
                     sweep_centres(
-                        new.messages, state.u, state.z, shift, penalty, total, centre, predictor, new.z, *rows
+                        answers, u_before, state.z, shift, penalty, total, centre, predictor, new.z, *rows
                     )
-                    kernels.prox(centre, shift, y, s, *extra, penalty, new.z, new.u, *rows)
+                    if not plain:
+                        messages = new.messages[:, tile_rows]
+                        messages[:] = answers[:, tile_rows]
+                        relax(state, messages, relaxation, tile_rows)
+                        relaxed[tile_rows] = messages.sum(axis=0)
+                        centre[tile_rows] = relaxed[tile_rows] + u_before[tile_rows] / penalty
+                    kernels.prox(centre, shift, y, narrowed, *extra, penalty, new.z, new.u, *rows)
+                    if metric is not None:
+                        # As the gradient itself, so that it is in the domain of the conjugate, exactly.
+                        centre[tile_rows] = shift[tile_rows] + new.z[tile_rows]
+                        kernels.evaluate(centre, y, s, *extra, new.u, *rows)
+                        u_after[tile_rows] = new.u[tile_rows] / metric[tile_rows]
                     loss += kernels.evaluate(predictor, y, s, *extra, gradient, *rows)
-                    sweep_targets(new.messages, total, new.z, new.u, dual, penalty, tau, pull, vectors, *rows)
+                    sweep_targets(
+                        new.messages, relaxed, new.z, u_after, dual, penalty, tau, pull, vectors, *rows
+                    )
+                    if metric is not None or not plain:
+                        correct(vectors, *rows)
                     for party, tile, own, out in zip(parties, tiles, vectors, sums):
                         party.block.add_images(tile, own, stop - start, out)
             return loss, sums
@@ -178,13 +232,14 @@ class Sweep:
             first, second, target = party.block.split_images(sums)
             party.block.know([(dual, first), (pull, second)])
             targets.append(target.copy())
-        return Swept(total, pull, value, gradient, targets)
+        return Swept(total, pull, value, gradient, targets, answers)
 
-    def _x_updates(self, state: SharedState, penalty: float) -> list[Array]:
+    def _x_updates(self, state: SharedState, penalty: float, metric: Array | None) -> list[Array]:
         """New weights of every party: from a known image, or from one more read."""
         common, tau = None, self.scheme.tau(len(self.parties))
         if any(party.target_images is None or party.target_images.current is None for party in self.parties):
-            common = correction(self.scheme, len(self.parties), state, penalty)
+            own = penalty if metric is None else penalty * metric
+            common = correction(self.scheme, len(self.parties), state, own)
 
         def work(m: int) -> Array:
             target = None if common is None else state.messages[m] - common

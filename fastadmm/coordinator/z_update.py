@@ -23,6 +23,7 @@ def update_z_u(
     u: np.ndarray,
     intercept: Any,
     engine: Engine,
+    metric: np.ndarray | None = None,
 ) -> Any:
     r"""Minimise over z (and the intercept), then move the dual variable.
 
@@ -52,6 +53,9 @@ def update_z_u(
         Warm start for b; returned unchanged where none is fitted. Of a
         multinomial model of shape (C,); see :func:`update_class_z_u`.
     engine : Engine
+    metric : ndarray of shape (N,), optional
+        omega, where every sample has a penalty of its own, :math:`r \omega_i`; of convex
+        problems with one predictor per sample.
 
     Returns
     -------
@@ -60,12 +64,21 @@ def update_z_u(
     """
     if problem.loss.vector:
         return update_class_z_u(problem, total, u_before, penalty, z, u, intercept, engine)
-    centre = total + u_before / penalty
+    centre = total + u_before / (penalty if metric is None else penalty * metric)
     loss = problem.loss
+    # A sample with r omega has the z of one with r and its weight over omega.
+    weight = problem.weight if metric is None else problem.weight / metric
 
     def prox(b: float) -> tuple[float, float]:
         shift = problem.offset + b
-        return loss.prox(centre, shift, problem.y, problem.weight, penalty, z, u, engine)
+        found = loss.prox(centre, shift, problem.y, weight, penalty, z, u, engine)
+        if metric is None:
+            return found
+        # u as the gradient itself, with the sample's own weight: in the domain of the conjugate, exactly.
+        loss.evaluate(z + shift, problem.y, problem.weight, u, engine)
+        bent = loss.curvature(z + shift, problem.y, problem.weight, np.empty_like(z), engine)
+        own = penalty * metric
+        return float(u.sum()), float(np.sum(bent * (own / (own + bent))))
 
     if problem.fit_intercept and not problem.convex:
         # A block of its own, after the parties and before z, which keeps the descent: its optimality

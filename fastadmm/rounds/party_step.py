@@ -237,6 +237,7 @@ _CALLS: dict[str, dict[str, dict[str, str]]] = {
         "finish": {"coefficients": "vector", "model_id": "text", "version": "text", "privacy": "text"},
     },
     "admm": {
+        "set_metric": {"curvature": "rows"},
         "step": {"w": "rows", "scaled_penalty": "positive"},
         "certify": {"gradient": "rows", "pull": "rows"},
         "stationarity": {"pull": "rows"},
@@ -353,6 +354,11 @@ class _Server:
         write_party_model(path, model, version=version, model_id=model_id, privacy_line=privacy)
         return {"mean": float(mean_contribution(self.party.block, weights, self.engine))}
 
+    def _set_metric(self, curvature: np.ndarray) -> None:
+        if not (curvature > 0).all():
+            raise FormatError(f"{self.place}: argument 'curvature' is not positive")
+        self.metric = curvature  # factorised where it is needed, not kept in files
+
     # --- subspace ----------------------------------------------------------------------------------------
 
     def _own(self, coefficients: np.ndarray) -> np.ndarray:
@@ -363,15 +369,10 @@ class _Server:
             )
         return coefficients
 
-    def _set_metric(self, curvature: np.ndarray) -> None:
-        if not (curvature > 0).all():
-            raise FormatError(f"{self.place}: argument 'curvature' is not positive")
-        self.metric = curvature
-
     def _respond(self, gradient: np.ndarray, coefficients: np.ndarray, newton: bool) -> dict[str, Any]:
         self._own(coefficients)
         if newton and self.metric is not None:
-            self.party.set_metric(self.metric)  # factorised where it is needed, not kept in files
+            self.party.set_metric(self.metric)
         message, squared = self.party.respond(gradient, coefficients, newton)
         answer = {"squared_residual": squared}
         return answer if message is None else {**answer, "message": message}
@@ -384,7 +385,10 @@ class _Server:
     # --- ADMM --------------------------------------------------------------------------------------------
 
     def _step(self, w: np.ndarray, scaled_penalty: float) -> dict[str, Any]:
-        self.party.prepare()
+        if self.metric is None:
+            self.party.prepare()
+        else:
+            self.party.set_metric(self.metric)
         message = self.party.step(w, float(scaled_penalty))
         norm = float(np.linalg.norm(self.party.weights))
         return {"message": message, "penalty": float(self.party.penalty_value()), "norm": norm}
@@ -408,16 +412,18 @@ class _Server:
         """What the next step needs."""
         if self.settings["family"] == "subspace":
             tree = {"directions": self.party.directions}
-            return tree if self.metric is None else {**tree, "metric": self.metric}
-        return {"weights": self.party.weights, "dual": self.party.dual}
+        else:
+            tree = {"weights": self.party.weights, "dual": self.party.dual}
+        return tree if self.metric is None else {**tree, "metric": self.metric}
 
     def _restore(self, tree: dict[str, Any]) -> None:
+        metric = tree.get("metric")
+        if metric is not None:
+            _shaped(metric, (self.data.n_samples,), "metric", self.state)
+        self.metric = metric
         if self.settings["family"] == "subspace":
-            d, metric = self.data.n_features, tree.get("metric")
-            _shaped(tree.get("directions"), (-1, d), "directions", self.state)
-            if metric is not None:
-                _shaped(metric, (self.data.n_samples,), "metric", self.state)
-            self.party.directions, self.metric = tree["directions"], metric
+            _shaped(tree.get("directions"), (-1, self.data.n_features), "directions", self.state)
+            self.party.directions = tree["directions"]
         else:
             _shaped(tree.get("weights"), self.party.weights.shape, "weights", self.state)
             _shaped(tree.get("dual"), self.party.dual.shape, "dual", self.state)

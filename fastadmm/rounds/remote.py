@@ -169,6 +169,10 @@ class RemoteAdmm(RemoteParty):
     def prepare(self) -> None:
         """The party elsewhere does so by itself."""
 
+    def set_metric(self, metric: np.ndarray) -> None:
+        """See there."""
+        self.tell("set_metric", curvature=metric)
+
     def step(self, w: np.ndarray, scaled_penalty: float) -> np.ndarray:
         """See there; the answer brings the regulariser's value and the norm of the weights with it."""
         answer = self.ask("step", w=w, scaled_penalty=float(scaled_penalty))
@@ -264,6 +268,9 @@ class RemoteAdmmMethod(AdmmMethod):
 
     def export_parties(self) -> list[dict[str, np.ndarray]]:
         return []
+
+    def _restore_metric(self, metric: np.ndarray) -> None:
+        pass  # every party keeps it
 
     def _restore_parties(self, parties: list[dict[str, np.ndarray]]) -> None:
         pass  # every party keeps its own

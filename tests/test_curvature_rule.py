@@ -1,0 +1,151 @@
+"""A penalty per sample, after the loss's curvature: the rule, the rounds with it, and what they save."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from fastadmm.coordinator import coordinator as coordinator_module
+from fastadmm.coordinator.curvature_rule import CurvatureRule
+from fastadmm.problem import Problem, make_problem
+from fastadmm.solver import Solver, SolverOptions, solve
+from sklearn.datasets import load_breast_cancer
+from sklearn.preprocessing import scale
+
+import naive
+
+
+def cancer(parties: int, **options: Any) -> Problem:
+    X, y = load_breast_cancer(return_X_y=True)
+    X = scale(X)
+    bounds = [X.shape[1] * k // parties for k in range(parties + 1)]
+    return make_problem([X[:, a:b] for a, b in itertools.pairwise(bounds)], y * 1.0, **options)
+
+
+def rounds_to(problem: Problem, gap: float, **options: Any) -> int:
+    result = solve(problem, SolverOptions(scheme="sharing", gap=gap, max_rounds=600, n_threads=1, **options))
+    assert result.gap <= gap
+    return len(result.history)
+
+
+def test_the_rule() -> None:
+    rule = CurvatureRule()
+    assert [k for k in range(1, 40) if rule.due()] == [10, 30]
+    other = CurvatureRule()
+    other.restore(rule.export())
+    assert other == rule
+    found = CurvatureRule.metric(np.array([0.0, 0.1, 0.2, 0.3]))
+    assert found is not None
+    omega, penalty = found
+    assert omega.mean() == pytest.approx(1.0)
+    assert omega / omega[1] == pytest.approx([0.15, 1.0, 2.0, 3.0])
+    assert penalty == pytest.approx(0.3 * 0.15)
+    for useless in (np.ones(5), np.linspace(1.0, 1.4, 5), np.zeros(5), np.array([1.0, np.inf])):
+        assert CurvatureRule.metric(useless) is None
+
+
+@pytest.mark.parametrize("kind", ["one read", "two reads", "intercept", "kernel", "cg"])
+def test_rounds_with_a_penalty_per_sample_are_the_equations(kind: str) -> None:
+    rng = np.random.default_rng(3)
+    widths = (40, 35) if kind == "kernel" else (4, 3, 2)
+    blocks: list[Any] = [rng.normal(size=(30, d)) for d in widths]
+    blocks[0] = sp.csr_array(blocks[0])
+    y = (rng.random(30) < 0.5).astype(float)
+    weight, offset = rng.uniform(0.5, 2.0, 30), rng.normal(size=30)
+    common: dict[str, Any] = {"lam": 1e-2, "sample_weight": weight, "offset": offset}
+    intercept = kind == "intercept"
+    problem = make_problem(blocks, y, fit_intercept=intercept, **common)
+    x_update = kind if kind in ("kernel", "cg") else "auto"
+    options = SolverOptions(
+        scheme="sharing", acceleration="none", penalty=0.1, gap=0.0, n_threads=1, x_update=x_update
+    )
+    solver = Solver(problem, options)
+    solver.prepare()
+    coordinator = solver.coordinator
+    if kind == "two reads":
+        coordinator.sweep = None
+    assert (coordinator.sweep is not None) == (kind == "one read")
+    for _ in range(3):
+        solver.round()
+    before = coordinator.last
+    coordinator._reweight(solver.parties, before.total())
+    for party in solver.parties:  # as the round itself does behind it
+        if party.target_images is not None:
+            party.target_images.forget()
+    assert coordinator.metric.max() > 2.0 * coordinator.metric.min()
+    twin = naive.NaiveADMM(
+        "sharing", blocks, y, loss="logistic", lam=1e-2, r=coordinator.penalties, s=weight, offset=offset,
+        fit_intercept=intercept,
+    )  # fmt: skip
+    twin.state = naive.State(
+        [w.copy() for w in solver.party_weights()], list(before.messages.copy()), before.z, before.u
+    )
+    tolerance = 1e-6 if kind == "cg" else 1e-9
+    for _ in range(4):
+        record, expected = solver.round(), twin.round()
+        last = coordinator.last
+        np.testing.assert_allclose(last.messages, expected.messages, atol=tolerance)
+        np.testing.assert_allclose(last.z, expected.z, atol=tolerance)
+        np.testing.assert_allclose(last.u, expected.u, atol=tolerance)
+        assert record.augmented_lagrangian * 30 == pytest.approx(twin.lagrangian(expected), rel=1e-6)
+        b = coordinator.intercept
+        measure = naive.lyapunov(twin, expected.x, expected.messages, expected.z, expected.u, b)
+        assert record.lyapunov == pytest.approx(measure, rel=1e-4, abs=1e-8)
+
+
+@pytest.mark.parametrize("regularizer", ["l2", "l1"])
+def test_it_certifies_what_is_true_in_fewer_rounds(regularizer: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    problem = cancer(2, lam=1e-4, regularizer=regularizer)
+    best = solve(problem, SolverOptions(gap=1e-9, max_rounds=300, n_threads=1)).objective
+    result = solve(problem, SolverOptions(scheme="sharing", gap=1e-6, max_rounds=600, n_threads=1))
+    assert result.gap <= 1e-6
+    assert result.objective <= best * (1.0 + 1e-6)
+    assert all(r.objective - r.gap_absolute <= best * (1.0 + 1e-9) for r in result.history)
+    monkeypatch.setattr(coordinator_module.CurvatureRule, "due", lambda self: False)
+    if regularizer == "l2":  # elsewhere the penalty adapts as it is, and less is left to gain
+        assert len(result.history) < 0.7 * rounds_to(problem, 1e-6)
+
+
+def test_it_stays_away_where_it_is_not_asked_for_or_says_nothing() -> None:
+    def solver(problem: Problem, **options: Any) -> Any:
+        return Solver(problem, SolverOptions(scheme="sharing", n_threads=1, **options)).coordinator
+
+    assert solver(cancer(2)).curvature_rule is not None
+    assert solver(cancer(2), penalty=0.1).curvature_rule is None
+    assert solver(cancer(2), acceleration="none").curvature_rule is None
+    assert solver(cancer(2, loss="hinge")).curvature_rule is None
+    assert solver(cancer(2, loss="sigmoid")).curvature_rule is None
+    jacobi = Solver(cancer(2), SolverOptions(scheme="jacobi", acceleration="anderson", n_threads=1))
+    assert jacobi.coordinator.curvature_rule is None
+    squared = Solver(cancer(2, loss="squared"), SolverOptions(scheme="sharing", gap=0.0, n_threads=1))
+    for _ in range(11):
+        squared.round()
+    assert squared.coordinator.metric is None
+
+
+@pytest.mark.parametrize("options", [{}, {"fit_intercept": False}, {"regularizer": "l1"}], ids=str)
+@pytest.mark.parametrize("after", [9, 10, 14])
+def test_resumed_runs_go_on_to_the_bit(options: dict[str, Any], after: int) -> None:
+    problem = cancer(3, lam=1e-3, **options)
+    whole, first, second = (
+        Solver(problem, SolverOptions(scheme="sharing", gap=0.0, n_threads=n)) for n in (1, 1, 2)
+    )
+    for _ in range(20):
+        whole.round()
+    for _ in range(after):
+        first.round()
+    parties = [{key: value.copy() for key, value in p.items()} for p in first.export_parties()]
+    second.restore(first.export(), parties)
+    for _ in range(20 - after):
+        second.round()
+    assert whole.coordinator.metric is not None
+    assert whole.last_record is not None
+    assert second.last_record is not None
+    assert whole.last_record.gap == second.last_record.gap
+    for a, b in zip(whole.party_weights(), second.party_weights()):
+        assert np.array_equal(a, b)
+    for solver in (whole, first, second):
+        solver.close()
