@@ -213,7 +213,8 @@ class _SharingModel(CallbackSupportMixin, BaseEstimator):
         if len(values) != n_parties:
             raise ConfigError(f"alpha: {len(values)} values, but there are {n_parties} parties")
         regularizer = get_regularizer(self.regularizer)
-        if not scales_with_lambda(regularizer, get_constraint(self.constraint)):
+        each = self.constraint if isinstance(self.constraint, list | tuple) else [self.constraint]
+        if not all(scales_with_lambda(regularizer, get_constraint(one)) for one in each):
             raise ConfigError(
                 "alpha: one for each party goes with regularizer l2, l1 or group_lasso, and no constraint "
                 "but nonnegative"
@@ -541,8 +542,9 @@ class ADMMSharingClassifier(ClassifierMixin, _SharingModel):
         See :mod:`fastadmm.regularizers`; other than "l2" uses ``scheme="sharing"``.
     l1_ratio : float, default=0.5
         Share of l1 in "elastic_net", above 0 and at most 1; else not used.
-    constraint : str, Constraint or None, default=None
-        Set of each party's weights: "nonnegative", "box:-1,1", "ball:2.5"; None for none.
+    constraint : str, Constraint, list of them, or None, default=None
+        Set of each party's weights: "nonnegative", "box:-1,1", "ball:2.5"; None for none. A list
+        has one for each party.
     loss : str, default="auto"
         "auto" is "logistic" for two classes, as in F above, and "multinomial" for more, which
         can also be asked for with two. "hinge", "squared_hinge" or "smoothed_hinge", a parameter

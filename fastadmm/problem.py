@@ -76,7 +76,9 @@ class Problem:
     regularizers : list of Regularizer
         R_m of each party; empty stands for squared l2.
     constraint : Constraint
-        X_m, the same for every party.
+        X_m of every party, where they are the same.
+    constraints : list of Constraint
+        X_m of each party where they differ; else empty.
     n_outputs : int
         Linear predictors per sample: 1, or the number of classes C of the
         multinomial loss; weights are then d_m x C, and what holds one number
@@ -99,6 +101,7 @@ class Problem:
     test: TestSet | None = field(default=None)
     regularizers: list[Regularizer] = field(default_factory=list)
     constraint: Constraint = field(default_factory=AllSpace)
+    constraints: list[Constraint] = field(default_factory=list)
     n_outputs: int = 1
     own_lambda: PartyLambda | None = None
 
@@ -123,9 +126,14 @@ class Problem:
         return self.regularizers or [SquaredL2()] * self.n_parties
 
     @property
+    def party_constraints(self) -> list[Constraint]:
+        """X_m of each party."""
+        return self.constraints or [self.constraint] * self.n_parties
+
+    @property
     def is_ridge(self) -> bool:
         """Whether the regulariser is squared l2 without a constraint."""
-        return all(is_ridge(r, self.constraint) for r in self.party_regularizers)
+        return all(is_ridge(r, c) for r, c in zip(self.party_regularizers, self.party_constraints))
 
     @property
     def convex(self) -> bool:
@@ -138,11 +146,13 @@ class Problem:
         return self.convex and not self.loss.vector and self.n_parties <= MOST_PROXIMAL
 
     def describe_penalty(self) -> dict[str, Any]:
-        """Regulariser, constraint and the parties' own lambdas, as configurations write them."""
+        """Regulariser, constraint and the parties' own sets and lambdas, as configurations write them."""
         first = self.party_regularizers[0]
         described: dict[str, Any] = {"regularizer": first.text, "constraint": self.constraint.text}
         if isinstance(first, ElasticNet):
             described["l1_ratio"] = first.l1_ratio
+        if self.constraints:
+            described["party_constraint"] = {n: c.text for n, c in zip(self.names, self.constraints)}
         if self.own_lambda is not None:
             described["party_lambda"] = dict(zip(self.names, self.own_lambda.values))
         return described
@@ -172,7 +182,7 @@ def make_problem(
     test: TestSet | None = None,
     regularizer: str | Regularizer = "l2",
     regularizer_parameters: Mapping[str, Any] | None = None,
-    constraint: str | Constraint | None = None,
+    constraint: str | Constraint | Sequence[str | Constraint | None] | None = None,
     n_classes: int | None = None,
     soft_targets: bool = False,
 ) -> Problem:
@@ -204,8 +214,9 @@ def make_problem(
     regularizer_parameters : mapping, optional
         ``{"l1_ratio": 0.3}`` of ``elastic_net``, ``{"groups": ...}`` of ``group_lasso``,
         ``{"width": 0.5}`` of ``log_sum``.
-    constraint : str, Constraint or None
-        ``"nonnegative"``, ``"box:-1,1"`` or ``"ball:2.5"``, for every party.
+    constraint : str, Constraint, sequence of them, or None
+        ``"nonnegative"``, ``"box:-1,1"`` or ``"ball:2.5"``, for every party; a sequence has one
+        for each.
     n_classes : int, optional
         C of the multinomial loss; default one more than the largest class number.
     soft_targets : bool
@@ -227,8 +238,9 @@ def make_problem(
     """
     model_loss = get_loss(loss, **(loss_parameters or {}))
     penalty = get_regularizer(regularizer, regularizer_parameters)
-    allowed = get_constraint(constraint)
-    check_compatible(penalty, allowed, model_loss)
+    allowed, own_sets = _constraints(constraint, len(blocks))
+    for one in own_sets or [allowed]:
+        check_compatible(penalty, one, model_loss)
     try:
         lam = float(lam)
     except (TypeError, ValueError):
@@ -285,8 +297,23 @@ def make_problem(
         test,
         [penalty.of_party(m, block.shape[1], label) for m, (block, label) in enumerate(zip(checked, labels))],
         allowed,
+        own_sets,
         n_outputs,
     )
+
+
+def _constraints(
+    given: str | Constraint | Sequence[str | Constraint | None] | None, n_parties: int
+) -> tuple[Constraint, list[Constraint]]:
+    """The set of every party, and those of each where they differ."""
+    if given is None or isinstance(given, (str, Constraint)):
+        return get_constraint(given), []
+    if not isinstance(given, Sequence):
+        raise ConfigError(f"constraint: {given!r} is neither a constraint nor a list with one for each party")
+    if len(given) != n_parties:
+        raise ConfigError(f"constraint: {len(given)} entries, but {n_parties} parties; one entry per party")
+    own = [get_constraint(one) for one in given]
+    return (own[0], []) if len(set(own)) == 1 else (AllSpace(), own)
 
 
 def reweighted(problem: Problem, weight: Array) -> Problem:

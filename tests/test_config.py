@@ -63,6 +63,7 @@ def test_every_key_reaches_the_configuration_and_back() -> None:
     learning = {
         "class_weight": {"yes": 2.0},
         "party_lambda": {"bank": 0.1},
+        "party_constraint": {"bank": "nonnegative"},
         "warm_start": "model",
         "validation": 0.25,
         "validation_metric": "auc",

@@ -130,6 +130,17 @@ CASES = [
         marks=pytest.mark.slow,
         id="hinge in a box",
     ),
+    pytest.param(
+        {
+            "scheme": "sharing",
+            "constraint": "ball:1",
+            "party_constraint": {"party-2": "box:0,1"},
+            "rounds": 3,
+        },
+        "classification",
+        marks=pytest.mark.slow,
+        id="a set for each party",
+    ),
 ]
 
 

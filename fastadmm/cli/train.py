@@ -62,6 +62,14 @@ def train(
         str | None,
         typer.Option(help="all, nonnegative, box:LOW,HIGH or ball:RADIUS. [default: all]"),
     ] = None,
+    party_constraint: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--party-constraint",
+            metavar="NAME=SET",
+            help="Another constraint for one party, such as a=box:0,1; may be repeated.",
+        ),
+    ] = None,
     intercept: Annotated[
         bool | None,
         typer.Option("--intercept/--no-intercept", help="Fit an unpenalised intercept. [default: intercept]"),
@@ -266,6 +274,7 @@ def train(
         "regularizer": regularizer,
         "l1_ratio": l1_ratio,
         "constraint": constraint,
+        "party_constraint": _texts_of_parties("--party-constraint", "party-1=box:0,1", party_constraint),
         "intercept": intercept,
         "gap": gap,
         "stationarity": stationarity,
@@ -344,18 +353,29 @@ def _of_parties(option: str, texts: list[str] | None) -> dict[str, float] | None
     from fastadmm.errors import ConfigError
 
     numbers: dict[str, float] = {}
-    for text in texts or []:
-        name, equals, number = text.rpartition("=")
+    for name, number in (_texts_of_parties(option, "party-1=1e-3", texts) or {}).items():
         try:
-            value = float(number)
+            numbers[name] = float(number)
         except ValueError:
-            equals = ""
-        if not equals or not name:
-            raise ConfigError(f"{option}: {text!r} is not NAME=VALUE, such as party-1=1e-3")
-        if name in numbers:
-            raise ConfigError(f"{option}: party {name!r} is given twice")
-        numbers[name] = value
+            raise ConfigError(
+                f"{option}: {f'{name}={number}'!r} is not NAME=VALUE, such as party-1=1e-3"
+            ) from None
     return numbers or None
+
+
+def _texts_of_parties(option: str, example: str, texts: list[str] | None) -> dict[str, str] | None:
+    """Texts by party, from ``NAME=VALUE``."""
+    from fastadmm.errors import ConfigError
+
+    values: dict[str, str] = {}
+    for text in texts or []:
+        name, equals, value = text.rpartition("=")
+        if not equals or not name:
+            raise ConfigError(f"{option}: {text!r} is not NAME=VALUE, such as {example}")
+        if name in values:
+            raise ConfigError(f"{option}: party {name!r} is given twice")
+        values[name] = value
+    return values or None
 
 
 def _numbers(option: str, text: str | None) -> list[float] | None:

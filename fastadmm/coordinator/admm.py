@@ -83,8 +83,10 @@ class AdmmMethod(Method):
     def _make_parties(self, x_update: str) -> Sequence[Party]:
         problem = self.problem
         return [
-            Party(name, block, problem.regularization, self.engine, x_update, regularizer, problem.constraint)
-            for name, block, regularizer in zip(problem.names, problem.blocks, problem.party_regularizers)
+            Party(name, block, problem.regularization, self.engine, x_update, regularizer, constraint)
+            for name, block, regularizer, constraint in zip(
+                problem.names, problem.blocks, problem.party_regularizers, problem.party_constraints
+            )
         ]
 
     def _primal(self, total: np.ndarray, intercept: Any) -> PrimalValue:

@@ -30,9 +30,11 @@ class MultinomialAdmmMethod(AdmmMethod):
                 problem.n_outputs,
                 x_update,
                 regularizer,
-                problem.constraint,
+                constraint,
             )
-            for name, block, regularizer in zip(problem.names, problem.blocks, problem.party_regularizers)
+            for name, block, regularizer, constraint in zip(
+                problem.names, problem.blocks, problem.party_regularizers, problem.party_constraints
+            )
         ]
 
     def _primal(self, total: np.ndarray, intercept: Any) -> PrimalValue:

@@ -470,8 +470,10 @@ class ProximalMethod(Method):
     def __init__(self, problem: Problem, engine: Engine, directions: int | None = None) -> None:
         self.problem, self.engine = problem, engine
         self.parties: Any = [
-            FaceParty(name, block, problem.regularization, engine, regularizer, problem.constraint)
-            for name, block, regularizer in zip(problem.names, problem.blocks, problem.party_regularizers)
+            FaceParty(name, block, problem.regularization, engine, regularizer, constraint)
+            for name, block, regularizer, constraint in zip(
+                problem.names, problem.blocks, problem.party_regularizers, problem.party_constraints
+            )
         ]
         self.coordinator: Any = ProximalCoordinator(problem, engine, directions)
         self.bound = -math.inf
@@ -485,8 +487,8 @@ class ProximalMethod(Method):
             start = self.coordinator.start(self.parties)
             self._intercept = start.intercept
             return start.loss
-        origin = self.problem.constraint.project(np.zeros(1))[0]
-        total = sum(p.block.product(np.full(p.block.shape[1], origin), self.engine) for p in self.parties)
+        origins = [p.penalty.constraint.project(np.zeros(p.block.shape[1])) for p in self.parties]
+        total = sum(p.block.product(origin, self.engine) for p, origin in zip(self.parties, origins))
         start = primal_value(self.problem, np.asarray(total), 0.0, self.engine)
         self._intercept = start.intercept
         # At the start nothing is proved yet: the objective itself is the gap.

@@ -34,6 +34,7 @@ OBJECTIVE_KEYS = (
     "regularizer",
     "l1_ratio",
     "constraint",
+    "party_constraint",
     "intercept",
     "class_weight",
     "validation",

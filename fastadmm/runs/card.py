@@ -108,18 +108,19 @@ def card_text(card: dict[str, Any]) -> str:
     lines = ["# Model card", ""]
     own = card["model"].get("party_lambda")
     own = own if isinstance(own, dict) else None
+    sets = card["model"].get("party_constraint")
+    sets = sets if isinstance(sets, dict) else None
+    of_parties = {"party_lambda": own, "party_constraint": sets}
     lines += _table(
-        {
-            key: v
-            for key, v in card["model"].items()
-            if v is not None and (key != "party_lambda" or own is None)
-        }
+        {key: v for key, v in card["model"].items() if v is not None and of_parties.get(key) is None}
     )
     head = ["party", "features", "counts", *(["lambda"] if own is not None else [])]
+    head += ["constraint"] if sets is not None else []
     lines += ["## Parties", "", f"| {' | '.join(head)} |", f"|{'---|' * len(head)}"]
     for p in card["parties"]:
         cells = [p["name"], str(p["n_features"]), f"{p['scale']:g}"]
         cells += [] if own is None else [_cell(own.get(p["name"]))]
+        cells += [] if sets is None else [_cell(sets.get(p["name"]))]
         lines.append(f"| {' | '.join(cells)} |")
     lines += ["", "## Certificate", ""]
     lines += _table(card["certificate"]) if card["certificate"] else ["Not recorded.", ""]

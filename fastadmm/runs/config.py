@@ -16,6 +16,7 @@ from fastadmm.privacy.settings import Privacy
 from fastadmm.store.atomic import shown, storage_errors
 
 if TYPE_CHECKING:
+    from fastadmm.constraints import Constraint
     from fastadmm.party_lambda import PartyLambda
 
 __all__ = ["KEYS", "PATHS", "RunConfig", "is_convex", "make_config", "read_config"]
@@ -46,6 +47,8 @@ class RunConfig:
         numbers from 0, or an empty list for one group. None makes every party a group.
     constraint : str
         As in :func:`fastadmm.constraints.get_constraint`.
+    party_constraint : dict of str to str, or None
+        Parties that have another one.
     intercept : bool
         Fit an unpenalised intercept.
     scheme, penalty, acceleration, x_update, threads
@@ -108,6 +111,7 @@ class RunConfig:
     l1_ratio: float | None = None
     groups: list[list[list[int]]] | None = None
     constraint: str = "all"
+    party_constraint: dict[str, str] | None = None
     intercept: bool = True
     scheme: str = "auto"
     penalty: float | None = None
@@ -180,6 +184,7 @@ _KINDS: dict[str, tuple[type, ...]] = {
     "l1_ratio": (int, float),
     "groups": (list,),
     "constraint": (str,),
+    "party_constraint": (dict,),
     "intercept": (bool,),
     "scheme": (str,),
     "penalty": (int, float),
@@ -217,6 +222,7 @@ PATH_KEYS = ("path", "path_values", "path_length", "path_ratio", "folds", "rule"
 #: What messages call values of a type that several keys take.
 _KIND_NAMES = {
     "party_lambda": "a table of numbers",
+    "party_constraint": "a table of texts",
     "class_weight": "'balanced' or a table of numbers",
     "validation": "a share of the rows or a partition",
     "path_values": "a list of numbers",
@@ -243,6 +249,9 @@ _POSITIVE = (
     "path_ratio",
     "gap_share",
 )
+
+#: Tables that have an entry for a party by its name.
+_OF_PARTIES = ("party_lambda", "party_constraint")
 
 _NOT_NEGATIVE = ("history", "seed", "folds")
 
@@ -273,10 +282,11 @@ def make_config(
     checked = _check_values(values, place)
     table = dict(checked.pop("privacy", {}))
     if options:
-        own = checked.get("party_lambda", {})
+        own = {key: checked.get(key, {}) for key in _OF_PARTIES}
         checked |= _check_values(options, "command line")
-        if "party_lambda" in checked:  # name by name, as every other option wins over its own key
-            checked["party_lambda"] = own | checked["party_lambda"]
+        for key in _OF_PARTIES:  # name by name, as every other option wins over its own key
+            if key in checked:
+                checked[key] = own[key] | checked[key]
         table |= checked.pop("privacy", {})
     checked["privacy"] = Privacy.from_dict(table, f"{place}: privacy")
     if "data" not in checked:
@@ -327,11 +337,13 @@ def _check_own_lambdas(config: RunConfig, place: str) -> None:
         raise ConfigError(
             f"{place}: key 'party_lambda': a path has one lambda for all parties; leave one of the two out"
         )
-    if not scales_with_lambda(penalty_arguments(config)["regularizer"], get_constraint(config.constraint)):
-        raise ConfigError(
-            f"{place}: key 'party_lambda': goes with regularizer l2, l1 or group_lasso and no constraint but "
-            f"nonnegative, not with regularizer {config.regularizer} and constraint {config.constraint}"
-        )
+    regularizer = penalty_arguments(config)["regularizer"]
+    for constraint in (config.constraint, *(config.party_constraint or {}).values()):
+        if not scales_with_lambda(regularizer, get_constraint(constraint)):
+            raise ConfigError(
+                f"{place}: key 'party_lambda': goes with regularizer l2, l1 or group_lasso and no constraint "
+                f"but nonnegative, not with regularizer {config.regularizer} and constraint {constraint}"
+            )
 
 
 _NOT_PRIVATE = {
@@ -340,6 +352,7 @@ _NOT_PRIVATE = {
     "path": "every fit of a path and every score that chooses would have to be charged; a private run has "
     "one lambda",
     "party_lambda": "the noise and its guarantees are for one lambda",
+    "party_constraint": "the guarantees of a private run are for squared l2 without a constraint",
     "class_weight": "the guarantees of a private run are for equal weights",
     "warm_start": "a private run starts at zero, so that nothing but its releases counts",
 }
@@ -444,14 +457,34 @@ def _check_choices(config: RunConfig, place: str) -> None:
         regularizer, constraint = penalty["regularizer"], get_constraint(penalty["constraint"])
         loss = None if config.loss == "auto" else parse_loss(config.loss)
         check_compatible(regularizer, constraint, loss)
+        ridge = is_ridge(regularizer, constraint)
+        for own in _own_constraints(config):
+            check_compatible(regularizer, own, loss)
+            ridge = ridge and is_ridge(regularizer, own)
         convex = is_convex(config)
         suited = convex and not (loss is not None and loss.vector)
-        options.resolved_scheme(
-            loss is None or loss.smooth, is_ridge(regularizer, constraint), convex, suited
-        )
+        options.resolved_scheme(loss is None or loss.smooth, ridge, convex, suited)
     except ConfigError as error:
         key, colon, reason = str(error).partition(":")
         raise ConfigError(f"{place}: key {key!r}{colon}{reason}") from None
+
+
+def _own_constraints(config: RunConfig) -> list[Constraint]:
+    """Sets of the parties that have their own; raises ConfigError that begins with the key."""
+    from fastadmm.constraints import get_constraint
+
+    if config.party_constraint == {}:
+        raise ConfigError("party_constraint: the table is empty; name a party, or leave the key out")
+    found = []
+    for name, text in (config.party_constraint or {}).items():
+        if not isinstance(text, str):
+            raise ConfigError(f"party_constraint: {text!r} of {name!r} is not text, such as 'box:0,1'")
+        try:
+            found.append(get_constraint(text))
+        except ConfigError as error:
+            reason = str(error).partition(": ")[2]
+            raise ConfigError(f"party_constraint: of {name!r}: {reason}") from None
+    return found
 
 
 def _check_learning(config: RunConfig) -> None:
@@ -521,11 +554,7 @@ def own_lambdas(config: RunConfig, names: Sequence[str]) -> PartyLambda | None:
     given = config.party_lambda
     if given is None:
         return None
-    for name in given:
-        if name not in names:
-            near = difflib.get_close_matches(name, names, n=1)
-            hint = f"did you mean {near[0]!r}?" if near else f"the parties are {', '.join(names)}"
-            raise ConfigError(f"key 'party_lambda': {shown(config.data)} has no party {name!r}; {hint}")
+    _check_names("party_lambda", given, names, config.data)
     values = [given.get(name, config.lambda_) for name in names]
     try:
         return party_lambda(values, penalty_arguments(config)["regularizer"], config.lambda_)
@@ -533,8 +562,53 @@ def own_lambdas(config: RunConfig, names: Sequence[str]) -> PartyLambda | None:
         raise ConfigError(str(error).replace("party_lambda:", "key 'party_lambda':", 1)) from None
 
 
-def penalty_arguments(config: RunConfig) -> dict[str, Any]:
-    """Regulariser and constraint of a configuration, for :func:`fastadmm.problem.make_problem`."""
+def _check_names(key: str, given: Mapping[str, Any], names: Sequence[str], data: str) -> None:
+    """Refuse entries of parties that do not exist."""
+    for name in given:
+        if name not in names:
+            near = difflib.get_close_matches(name, names, n=1)
+            hint = f"did you mean {near[0]!r}?" if near else f"the parties are {', '.join(names)}"
+            raise ConfigError(f"key {key!r}: {shown(data)} has no party {name!r}; {hint}")
+
+
+def party_constraints(config: RunConfig, names: Sequence[str]) -> str | list[str]:
+    """The constraint of all parties, or of each where some have their own.
+
+    Parameters
+    ----------
+    config : RunConfig
+    names : sequence of str
+        The parties, in order.
+
+    Returns
+    -------
+    str or list of str
+
+    Raises
+    ------
+    ConfigError
+        If one is given for a party that does not exist.
+    """
+    given = config.party_constraint
+    if given is None:
+        return config.constraint
+    _check_names("party_constraint", given, names, config.data)
+    return [given.get(name, config.constraint) for name in names]
+
+
+def penalty_arguments(config: RunConfig, names: Sequence[str] | None = None) -> dict[str, Any]:
+    """Regulariser and constraint of a configuration, for :func:`fastadmm.problem.make_problem`.
+
+    Parameters
+    ----------
+    config : RunConfig
+    names : sequence of str, optional
+        The parties, in order; without them the constraint is that of parties without their own.
+
+    Returns
+    -------
+    dict
+    """
     from fastadmm.regularizers import get_regularizer
 
     parameters: dict[str, Any] = {} if config.l1_ratio is None else {"l1_ratio": config.l1_ratio}
@@ -542,7 +616,7 @@ def penalty_arguments(config: RunConfig) -> dict[str, Any]:
         parameters["groups"] = [party or None for party in config.groups]
     return {
         "regularizer": get_regularizer(config.regularizer, parameters),
-        "constraint": config.constraint,
+        "constraint": config.constraint if names is None else party_constraints(config, names),
     }
 
 

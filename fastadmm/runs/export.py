@@ -164,6 +164,7 @@ def _model_document(model: Model) -> dict[str, Any]:
         "task": model.task,
         "lambda": model.lam,
         **({"party_lambda": own} if (own := model.penalty.get("party_lambda")) is not None else {}),
+        **({"party_constraint": own} if (own := model.penalty.get("party_constraint")) is not None else {}),
         "classes": model.classes,
         "intercept": np.asarray(model.intercept).tolist(),
         "certificate": model.certificate,

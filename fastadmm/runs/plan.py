@@ -23,7 +23,7 @@ from fastadmm.penalty import is_ridge
 from fastadmm.problem import MOST_PROXIMAL
 from fastadmm.regularizers import get_regularizer
 from fastadmm.runs.calibration import Calibration
-from fastadmm.runs.config import RunConfig, is_convex, penalty_arguments
+from fastadmm.runs.config import RunConfig, is_convex, party_constraints, penalty_arguments
 from fastadmm.runs.memory import BASE_BYTES, format_bytes
 from fastadmm.store.party_file import PartyData
 from fastadmm.streamed import buffer_bytes
@@ -261,7 +261,9 @@ def make_plan(
     smooth = config.loss == "auto" or parse_loss(config.loss).smooth
     penalty = penalty_arguments(config)
     regularizer = get_regularizer(penalty["regularizer"])
-    ridge = is_ridge(regularizer, get_constraint(penalty["constraint"]))
+    own = party_constraints(config, [p.name for p in parties])
+    sets = [own] if isinstance(own, str) else own
+    ridge = all(is_ridge(regularizer, get_constraint(one)) for one in sets)
     convex = is_convex(config)
     scheme, _ = choose_scheme(
         config.scheme,

@@ -36,6 +36,7 @@ from fastadmm.runs.config import (
     is_convex,
     make_config,
     own_lambdas,
+    party_constraints,
     penalty_arguments,
     read_config,
 )
@@ -384,7 +385,9 @@ def check_run(config: RunConfig, display: Display, *, timed: bool = False) -> Ch
         check_same_columns(test_partition.parties, partition.parties, shown(config.test))
         _check_same_labels(test_partition, partition, config.test)
     loss = choose_loss(config, partition.task, partition.labels)
-    own_lambdas(config, [p.name for p in partition.parties])  # refused before any data is read
+    # Refused before any data is read.
+    own_lambdas(config, [p.name for p in partition.parties])
+    party_constraints(config, [p.name for p in partition.parties])
     n_outputs = len(partition.labels.classes) if loss.vector and partition.labels.classes is not None else 1
     free = available_memory()
     if config.memory is not None:
@@ -509,7 +512,7 @@ def load_run(config: RunConfig, checked: CheckedRun) -> LoadedRun:
         loss=loss.name,
         loss_parameters=loss.parameters,
         lam=config.lambda_ if own is None else own.lam,
-        **penalty_arguments(config),
+        **penalty_arguments(config, [p.name for p in partition.parties]),
         fit_intercept=config.intercept,
         sample_weight=weight,
         offset=labels.offset,

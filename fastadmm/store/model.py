@@ -63,7 +63,7 @@ MANIFEST = "model.toml"
 COORDINATOR = "coordinator.h5"
 
 #: Keys of the manifest that say what the weights were penalised and constrained by.
-_PENALTY_KEYS = ("regularizer", "l1_ratio", "constraint", "party_lambda")
+_PENALTY_KEYS = ("regularizer", "l1_ratio", "constraint", "party_constraint", "party_lambda")
 
 
 @dataclass(frozen=True)
@@ -187,7 +187,8 @@ class Model:
         ``status``, ``objective``, ``gap``, ``gap_absolute``, ``rounds`` of the training run; of a
         non-convex problem ``stationarity`` in place of the gaps.
     penalty : dict
-        ``regularizer``, ``constraint``, ``l1_ratio`` and ``party_lambda``, where known; for reading only.
+        ``regularizer``, ``constraint``, ``l1_ratio``, ``party_constraint`` and ``party_lambda``, where
+        known; for reading only.
     privacy : PrivacyStatement or None
         What training guaranteed; None for a model older than statements.
     means : ndarray of shape (M,) or (M, C), or None
@@ -601,6 +602,10 @@ def _penalty(manifest: Path, values: dict[str, Any], names: list[str]) -> dict[s
             raise FormatError(
                 f"{shown(manifest)}: key 'party_lambda' must hold one positive number for each party"
             )
+    if "party_constraint" in values:
+        sets = _get(manifest, values, "party_constraint", dict)
+        if sets.keys() != set(names) or not all(isinstance(v, str) for v in sets.values()):
+            raise FormatError(f"{shown(manifest)}: key 'party_constraint' must hold one text for each party")
     return {key: values[key] for key in _PENALTY_KEYS if key in values}
 
 

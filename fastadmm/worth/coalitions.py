@@ -474,6 +474,12 @@ def _restricted(problem: Problem, test: TestSet, members: Sequence[int]) -> tupl
         rows = [DenseBlock(np.zeros((len(test.y), 1)))]
         names, penalties = ["nobody"], [problem.party_regularizers[0].of_party(0, 1, "nobody")]
     restricted = replace(
-        problem, blocks=blocks, names=names, regularizers=penalties, test=None, own_lambda=None
+        problem,
+        blocks=blocks,
+        names=names,
+        regularizers=penalties,
+        constraints=[problem.constraints[m] for m in members] if problem.constraints else [],
+        test=None,
+        own_lambda=None,
     )
     return restricted, replace(test, blocks=rows)

@@ -61,8 +61,9 @@ def _estimator(problem: Problem) -> Any:
     from sklearn.linear_model import Lasso, LogisticRegression, PoissonRegressor, Ridge
 
     loss, first = problem.loss.name, problem.party_regularizers[0]
-    if problem.constraint.text != "all":
-        raise _NoModel(f"scikit-learn has no model for the constraint {problem.constraint.text}")
+    for constraint in problem.party_constraints:
+        if constraint.text != "all":
+            raise _NoModel(f"scikit-learn has no model for the constraint {constraint.text}")
     if problem.offset.any():
         raise _NoModel("scikit-learn's linear models take no offset")
     total, lam, intercept = problem.total_weight, problem.lam, problem.fit_intercept

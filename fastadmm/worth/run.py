@@ -227,6 +227,8 @@ def _fingerprint(config: RunConfig, provenance: Any, run: Path) -> str:
     decisive = {key: getattr(config, key) for key in _DECISIVE}
     if config.party_lambda is not None:  # without it fingerprints are those of older runs
         decisive["party_lambda"] = config.party_lambda
+    if config.party_constraint is not None:
+        decisive["party_constraint"] = config.party_constraint
     document = {**decisive, "data": data, "test": provenance_of(open_partition(config.test))}
     text = json.dumps(document, sort_keys=True).encode()
     return f"sha256:{hashlib.sha256(text).hexdigest()}"

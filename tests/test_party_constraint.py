@@ -1,0 +1,216 @@
+"""A constraint for each party: runs against a general minimiser, SciPy and the estimators."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from fastadmm import ADMMSharingRegressor
+from fastadmm.errors import ConfigError
+from fastadmm.problem import make_problem
+from fastadmm.runs.config import make_config
+from fastadmm.runs.train import plan_run, resume_run, start_run
+from fastadmm.solver import SolverOptions, solve
+from fastadmm.store.model import open_model
+
+from run_tools import SignalAfter, assert_same_run, result_of, run, write_blocks
+
+WIDTHS = (3, 4, 2)
+OWN = {"party-1": "box:0.0,0.5", "party-3": "ball:0.25"}
+EVERY = {"party-1": "box:0.0,0.5", "party-2": "box:-1.0,inf", "party-3": "ball:0.25"}
+REST = "box:-1,inf"
+
+
+def numbers() -> tuple[list[np.ndarray], np.ndarray]:
+    rng = np.random.default_rng(4)
+    X = rng.normal(size=(120, 9))
+    y = X @ np.array([1.0, -2.0, 0.2, 0.5, 1.0, -2.0, 0.0, 2.0, -1.0]) + rng.normal(size=120) + 0.5
+    return [X[:, :3], X[:, 3:7], X[:, 7:]], y
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    blocks, y = numbers()
+    return write_blocks(tmp_path_factory.mktemp("sets") / "a.parts", blocks, y, task="regression")
+
+
+def keys(data: Path, **others: Any) -> dict[str, Any]:
+    return {"data": str(data), "lambda": 1e-2, "constraint": REST, "party_constraint": OWN, **others}
+
+
+def optimum(regularizer: str, loss: str = "squared") -> tuple[float, np.ndarray]:
+    """Of the same problem, by an interior-point method."""
+    import cvxpy as cp
+
+    blocks, y = numbers()
+    x, b = cp.Variable(9), cp.Variable()
+    norm = cp.norm1(x) if regularizer == "l1" else cp.sum_squares(x) / 2
+    rest = cp.hstack(blocks) @ x + b - y
+    fit = cp.sum_squares(rest) / 2 if loss == "squared" else cp.norm1(rest) / 2
+    inside = [x[:3] >= 0, x[:3] <= 0.5, x[3:7] >= -1, cp.norm(x[7:]) <= 0.25]
+    problem = cp.Problem(cp.Minimize(fit / len(y) + 1e-2 * norm), inside)
+    problem.solve(solver="CLARABEL", tol_gap_abs=1e-11, tol_gap_rel=1e-11, tol_feas=1e-11)
+    return float(problem.value), x.value
+
+
+@pytest.mark.parametrize("scheme", ["auto", "sharing", "gauss-seidel"])
+@pytest.mark.parametrize("regularizer", ["l2", "l1"])
+@pytest.mark.parametrize("loss", ["squared", "quantile"])
+def test_every_party_keeps_to_its_own(scheme: str, regularizer: str, loss: str) -> None:
+    if loss == "quantile" and scheme != "auto":
+        pytest.skip("thousands of rounds")
+    blocks, y = numbers()
+    sets = list(EVERY.values())
+    problem = make_problem(blocks, y, loss=loss, lam=1e-2, regularizer=regularizer, constraint=sets)
+    options = SolverOptions(scheme=scheme, gap=1e-7, max_rounds=3000, n_threads=1)
+    result = solve(problem, options)
+    best, x = optimum(regularizer, loss)
+    assert result.gap <= 1e-7
+    assert result.objective == pytest.approx(best, rel=3e-7)
+    if loss == "squared":
+        np.testing.assert_allclose(np.concatenate(result.weights), x, atol=2e-3)
+    for weights, allowed in zip(result.weights, problem.party_constraints):
+        np.testing.assert_allclose(allowed.project(weights), weights, atol=1e-12)
+    assert all(r.objective - r.gap_absolute <= best * (1.0 + 1e-8) for r in result.history)
+
+
+def test_the_same_for_all_is_one_for_all() -> None:
+    blocks, y = numbers()
+    one = make_problem(blocks, y, loss="squared", constraint="nonnegative")
+    each = make_problem(blocks, y, loss="squared", constraint=["nonnegative"] * 3)
+    assert (each.constraint, each.constraints) == (one.constraint, [])
+    assert make_problem(blocks, y, loss="squared", constraint=["all", None, "all"]).is_ridge
+    assert not make_problem(blocks, y, loss="squared", constraint=["all", None, "nonnegative"]).is_ridge
+
+
+def test_runs_records_and_resuming(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    result = start_run(make_config(keys(data)), tmp_path / "run")
+    assert result["objective"] == pytest.approx(optimum("l2")[0], rel=2e-6)
+    written = tomllib.loads((tmp_path / "run" / "run.toml").read_text(encoding="utf-8"))
+    assert (written["constraint"], written["party_constraint"]) == (REST, OWN)
+    assert result_of(tmp_path / "run")["party_constraint"] == EVERY
+    assert open_model(tmp_path / "run").penalty["party_constraint"] == EVERY
+    start_run(make_config(keys(data)), tmp_path / "s", display=SignalAfter(2))
+    assert result_of(tmp_path / "s")["status"] == "interrupted"
+    resume_run(tmp_path / "s")
+    assert_same_run(tmp_path / "run", tmp_path / "s")
+    assert run("inspect", tmp_path / "run") == 0
+    assert "party_constraint.party-3  ball:0.25" in capsys.readouterr().out
+    assert run("card", tmp_path / "run") == 0
+    card = capsys.readouterr().out
+    assert "| party | features | counts | constraint |" in card
+    assert "| party-3 | 2 | 1 | ball:0.25 |" in card
+    assert run("export", tmp_path / "run", "-o", tmp_path / "m.json") == 0
+    assert json.loads((tmp_path / "m.json").read_text(encoding="utf-8"))["party_constraint"] == EVERY
+    other = {**OWN, "party-3": "ball:0.5"}
+    start_run(make_config(keys(data, party_constraint=other)), tmp_path / "other")
+    capsys.readouterr()
+    assert run("compare", tmp_path / "run", tmp_path / "other") == 0
+    assert "party_constraint.party-3 differs" in capsys.readouterr().out
+
+
+def test_command_line_and_plan(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    options = [part for name, text in OWN.items() for part in ("--party-constraint", f"{name}={text}")]
+    start_run(make_config(keys(data)), tmp_path / "toml")
+    given = ("--lambda", 1e-2, "--constraint", REST, *options)
+    assert run("train", data, *given, "-q", "-o", tmp_path / "run") == 0
+    assert_same_run(tmp_path / "toml", tmp_path / "run")
+    capsys.readouterr()
+    assert run("train", data, "--lambda", 1e-2, *options[:2], "--dry-run") == 0
+    assert "gram;" in capsys.readouterr().out
+    plan = plan_run(make_config({"data": str(data), "party_constraint": OWN}))
+    assert plan.scheme == plan_run(make_config({"data": str(data), "constraint": "nonnegative"})).scheme
+
+
+def test_the_estimators_result(data: Path, tmp_path: Path) -> None:
+    blocks, y = numbers()
+    model = ADMMSharingRegressor(list(WIDTHS), 1e-2, constraint=list(EVERY.values()))
+    model.fit(np.hstack(blocks), y)
+    start_run(make_config(keys(data)), tmp_path / "run")
+    weights = np.concatenate([party.weights for party in open_model(tmp_path / "run").parties])
+    np.testing.assert_allclose(model.coef_, weights, rtol=1e-9, atol=1e-12)
+    both = ADMMSharingRegressor(list(WIDTHS), [1e-2, 1e-1, 1.0], constraint=["nonnegative", None, None])
+    assert both.fit(np.hstack(blocks), y).coef_[:3].min() >= 0.0
+    with pytest.raises(ConfigError, match="alpha: one for each party goes with"):
+        both.set_params(constraint=["box:0,1", None, None]).fit(np.hstack(blocks), y)
+
+
+def test_options_win_name_by_name() -> None:
+    config = make_config(
+        {"data": "a", "party_constraint": {"x": "all", "y": "box:0,1"}},
+        "f",
+        {"party_constraint": {"y": "nonnegative", "z": "ball:1"}},
+    )
+    assert config.party_constraint == {"x": "all", "y": "nonnegative", "z": "ball:1"}
+    assert make_config(config.to_toml()) == config
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        (
+            {"party_constraint": {"a": "cube:1"}},
+            "key 'party_constraint': of 'a': unknown constraint 'cube:1'",
+        ),
+        ({"party_constraint": {"a": "box:1,0"}}, "key 'party_constraint': of 'a': box [1, 0] is empty"),
+        ({"party_constraint": {"a": 3}}, "key 'party_constraint': 3 of 'a' is not text"),
+        ({"party_constraint": {}}, "key 'party_constraint': the table is empty"),
+        ({"party_constraint": "box:0,1"}, "key 'party_constraint': 'box:0,1' is not a table of texts"),
+        (
+            {"party_constraint": {"a": "box:0,1"}, "regularizer": "group_lasso"},
+            "key 'constraint': group_lasso in a box",
+        ),
+        ({"party_constraint": {"a": "box:0,1"}, "scheme": "subspace"}, "key 'scheme': 'subspace' needs"),
+        (
+            {"party_constraint": {"a": "box:0,1"}, "party_lambda": {"a": 1.0}},
+            "key 'party_lambda': goes with regularizer l2, l1 or group_lasso and no constraint",
+        ),
+        (
+            {"party_constraint": {"a": "box:0,1"}, "privacy": {"mode": "fusion", "epsilon": 1.0}},
+            "key 'party_constraint': the guarantees",
+        ),
+    ],
+)
+def test_what_does_not_go_is_refused(values: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        make_config({"data": "a.parts", **values}, "here")
+    assert str(caught.value).startswith(f"here: {message}")
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("option", "message"),
+    [
+        ("party1=all", "key 'party_constraint': .* has no party 'party1'; did you mean 'party-1'?"),
+        ("party-1", "--party-constraint: 'party-1' is not NAME=VALUE, such as party-1=box:0,1"),
+        ("=all", "--party-constraint: '=all' is not NAME=VALUE"),
+    ],
+)
+def test_wrong_options_are_named(
+    data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], option: str, message: str
+) -> None:
+    import re
+
+    assert run("train", data, "-o", tmp_path / "no", "-q", "--party-constraint", option) == 5
+    error = capsys.readouterr().err
+    assert re.search(message, error)
+    assert error.count("\n") == 1
+    assert not (tmp_path / "no").exists()
+
+
+@pytest.mark.parametrize(
+    ("constraint", "message"),
+    [
+        (["all"], "constraint: 1 entries, but 3 parties; one entry per party"),
+        (["all", "all", "cube"], "constraint: unknown constraint 'cube'"),
+        (3.0, "constraint: 3.0 is neither a constraint nor a list with one for each party"),
+    ],
+)
+def test_wrong_lists_are_named(constraint: Any, message: str) -> None:
+    blocks, y = numbers()
+    with pytest.raises(ConfigError, match=message):
+        make_problem(blocks, y, loss="squared", constraint=constraint)
