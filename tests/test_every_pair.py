@@ -56,7 +56,10 @@ def allowed() -> Iterator[Case]:
         yield case
 
 
-CASES = list(allowed())
+#: Not these: without a bounded set and a regulariser the sigmoid loss falls for ever, and has no minimiser.
+WITHOUT_MINIMISER = {Case("sigmoid", "none", "all"), Case("sigmoid", "none", "nonnegative")}
+
+CASES = [case for case in allowed() if case not in WITHOUT_MINIMISER]
 
 
 def covering(cases: list[Case]) -> set[Case]:
@@ -82,6 +85,8 @@ def data(loss: str) -> tuple[np.ndarray, np.ndarray]:
     X = rng.normal(size=(ROWS, EDGES[-1]))
     X[:, 4] = 0.8 * X[:, 0] + 0.6 * X[:, 4]
     z = X @ np.array([0.7, -0.4, 0.05, 0.5, -0.3, 0.0]) + 0.3
+    if loss == "sigmoid":  # flat far away: without a clear signal the best model is one class, at infinity
+        return X, (4.0 * (z - 0.3) + 0.3 * rng.logistic(size=ROWS) > 0).astype(float)
     if loss == "multinomial":
         return X, np.clip(np.round(1.0 + 0.8 * z + 0.8 * rng.normal(size=ROWS)), 0, CLASSES - 1)
     if loss == "poisson":
@@ -89,6 +94,13 @@ def data(loss: str) -> tuple[np.ndarray, np.ndarray]:
     if LOSSES[loss].task == "classification":
         return X, (z + rng.logistic(size=ROWS) > 0).astype(float)
     return X, z + rng.normal(size=ROWS)
+
+
+def strength(case: Case) -> float:
+    """Lambda: the sigmoid loss is small everywhere, and ``log_sum`` hardly holds large weights."""
+    if case.loss != "sigmoid":
+        return LAM
+    return 2.0 * LAM if case.regularizer == "log_sum" else LAM / 2.0
 
 
 def terms(loss: str, y: np.ndarray) -> Callable[[Any], Any]:
@@ -166,7 +178,7 @@ def bounded(loss: str, y: np.ndarray, z: np.ndarray) -> np.ndarray:
             return c * c / 6.0 * (1.0 - np.maximum(1.0 - (r / c) ** 2, 0.0) ** 3)
         case "welsch":
             c = parameters["c"]
-            return c * c / 2.0 * -np.expm1(-((r / c) ** 2))
+            return c * c * -np.expm1(-0.5 * (r / c) ** 2)
         case "logistic":
             return np.logaddexp(0.0, -m)
         case "squared":
@@ -187,7 +199,7 @@ def best_near(case: Case, X: np.ndarray, y: np.ndarray, x: np.ndarray, b: float)
     d, (kind, _, _) = EDGES[-1], case.constraint.partition(":")
     first = {"l1": 1.0, "elastic_net": RATIO}.get(case.regularizer, 0.0)
     second = {"l2": 1.0, "elastic_net": 1.0 - RATIO}.get(case.regularizer, 0.0)
-    width = LOG_SUM_WIDTH
+    width, lam = LOG_SUM_WIDTH, strength(case)
 
     # Variables: p and q with x = p - q, the intercept, a bound of each party's norm.
     def parts(v: np.ndarray) -> tuple[np.ndarray, float, np.ndarray]:
@@ -196,11 +208,11 @@ def best_near(case: Case, X: np.ndarray, y: np.ndarray, x: np.ndarray, b: float)
     def value(v: np.ndarray) -> float:
         w, shift, norms = parts(v)
         total = float(bounded(case.loss, y, X @ w + shift).mean())
-        total += LAM * (first * v[: 2 * d].sum() + 0.5 * second * (w @ w))
+        total += lam * (first * v[: 2 * d].sum() + 0.5 * second * (w @ w))
         if case.regularizer == "log_sum":
-            total += LAM * 0.5 * width**2 * float(np.log1p((w / width) ** 2).sum())
+            total += lam * 0.5 * width**2 * float(np.log1p((w / width) ** 2).sum())
         if case.regularizer == "group_lasso":
-            total += LAM * float(np.sqrt(WIDTHS) @ norms)
+            total += lam * float(np.sqrt(WIDTHS) @ norms)
         return total
 
     conditions: list[Any] = []
@@ -248,7 +260,7 @@ def test_every_combination_is_solved(case: Case) -> None:
         [X[:, at:to] for at, to in PARTS],
         y,
         loss=case.loss,
-        lam=LAM,
+        lam=strength(case),
         regularizer=case.regularizer,
         regularizer_parameters={"l1_ratio": RATIO} if case.regularizer == "elastic_net" else None,
         constraint=case.constraint,

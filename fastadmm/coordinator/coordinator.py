@@ -309,6 +309,7 @@ class Coordinator:
             "reached": self.reached.vector,
             "intercept": self.intercept,
             "penalty": self.penalty,
+            "relaxation": self.relaxation,
             "extrapolated": self.extrapolated,
             "n_extrapolations": self.n_extrapolations,
             "first_residual": self.first_residual,
@@ -335,6 +336,10 @@ class Coordinator:
         self.n_extrapolations = int(saved["n_extrapolations"])
         self.first_residual = float(saved["first_residual"])
         self.best_residual = float(saved["best_residual"])
+        # A run that began without these goes on without them.
+        self.relaxation = float(saved.get("relaxation", 1.0))
+        if "curvature_rule" not in saved:
+            self.curvature_rule = None
         if self.curvature_rule is not None:
             self.curvature_rule.restore(saved["curvature_rule"])
         if "metric" in saved:
