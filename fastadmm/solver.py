@@ -526,17 +526,13 @@ def admm_settings(
     if options.history is not None:
         memory = min(memory, options.history)
     adaptive = options.penalty is None and scheme.convergent and not problem.is_ridge and problem.convex
-    # Both change the penalty; one that is given stays, and the plain iteration is the plain one.
+    # Who gives a penalty, or wants no acceleration, gets the iteration as it is printed.
+    free = options.penalty is None and memory > 0
     reweighting = (
-        options.penalty is None
-        and memory > 0
-        and scheme.convergent
-        and problem.convex
-        and problem.loss.smooth
-        and not problem.loss.vector
+        free and scheme.convergent and problem.convex and problem.loss.smooth and not problem.loss.vector
     )
     # The messages of Jacobi and Gauss-Seidel have no copies to relax towards.
-    relaxation = RELAXATION if memory > 0 and scheme.majorised else 1.0
+    relaxation = RELAXATION if free and scheme.majorised else 1.0
     return penalty, memory, options.x_update, engine, adaptive, reweighting, relaxation
 
 

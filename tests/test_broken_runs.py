@@ -312,7 +312,7 @@ def test_full_disk_at_every_stage(tmp_path: Path) -> None:
     stages = [
         (8_000, train, "rounds.jsonl"),
         (20_000, ["resume"], "round-00000030"),
-        (60_000, ["resume"], "model"),
+        (80_000, ["resume"], "model"),
     ]
     for limit, command, name in stages:
         arguments = [*command, "--out", out] if command is train else [*command, out]
