@@ -72,6 +72,10 @@ class FeatureBlock(ABC):
     def product(self, x: Array, engine: Engine) -> Array:
         """Message ``D x`` of shape (N,) for weights x of shape (d,)."""
 
+    def product_into(self, x: Array, out: Array, engine: Engine) -> None:
+        """Write ``D x`` to ``out`` of shape (N,)."""
+        out[:] = self.product(x, engine)
+
     def transposed_product(self, v: Array, engine: Engine) -> Array:
         """``D.T v`` of shape (d,) for v of shape (N,)."""
         return self.images([v], engine)[0]
@@ -388,14 +392,22 @@ class CSRBlock(FeatureBlock):
     def split_images(self, sums: Array) -> Array:
         return np.ascontiguousarray(sums.T)
 
-    def product(self, x: Array, engine: Engine) -> Array:
+    def product_into(self, x: Array, out: Array, engine: Engine) -> None:
         from fastadmm.kernels.csr import csr_product
         from fastadmm.kernels.pattern import pattern_product
 
-        out = np.empty(self.shape[0])
         if self.in_memory:
             kernel, arrays = self._kernel(csr_product, pattern_product)
             engine.over_rows(kernel, self._ranges(), *arrays, x, out)
+        else:
+            super().product_into(x, out, engine)
+
+    def product(self, x: Array, engine: Engine) -> Array:
+        from fastadmm.kernels.csr import csr_product
+
+        out = np.empty(self.shape[0])
+        if self.in_memory:
+            self.product_into(x, out, engine)
             return out
 
         def work(rows: Rows) -> None:
@@ -479,7 +491,7 @@ class CSRBlock(FeatureBlock):
 
         def work(rows: Rows) -> Array:
             total, tile_rows = np.zeros((d, d)), max(1, TILE_BYTES // (8 * d))
-            filled = np.zeros((tile_rows, d), dtype=precision)
+            filled: Array = np.zeros((tile_rows, d), dtype=precision)
             for (begin, end), tile in self.tiles(rows):
                 scale = np.ones(end - begin) if weight is None else np.sqrt(weight[begin:end])
                 for start in range(0, end - begin, tile_rows):

@@ -169,7 +169,11 @@ class ClassDirectionParty(DirectionParty):
         self.directions = np.zeros((n_classes, 0, block.shape[1]))
 
     def respond(
-        self, gradient: np.ndarray, coefficients: np.ndarray, newton: bool
+        self,
+        gradient: np.ndarray,
+        coefficients: np.ndarray,
+        newton: bool,
+        out: np.ndarray | None = None,
     ) -> tuple[np.ndarray | None, float]:
         r"""Answer a loss gradient with the message of one new direction per class.
 
@@ -181,6 +185,8 @@ class ClassDirectionParty(DirectionParty):
             This party's coefficients, which give its weights.
         newton : bool
             Newton direction where the party can; else the negative gradient.
+        out : ndarray of shape (C, N), optional
+            Where the message is to be written.
 
         Returns
         -------
@@ -198,7 +204,11 @@ class ClassDirectionParty(DirectionParty):
         if not fresh.any():
             return None, squared
         self.directions = np.concatenate([self.directions, fresh[:, None]], axis=1)
-        return self.block.matrix_product(fresh, self.engine), squared
+        message = self.block.matrix_product(fresh, self.engine)
+        if out is None:
+            return message, squared
+        out[:] = message
+        return out, squared
 
     def _newton_classes(self, residual: np.ndarray) -> np.ndarray:
         if self.kind == "gram":

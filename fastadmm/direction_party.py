@@ -135,7 +135,11 @@ class DirectionParty:
         return _ROUGH * most <= self.regularization and most < _ROUGH_LIMIT
 
     def respond(
-        self, gradient: np.ndarray, coefficients: np.ndarray, newton: bool
+        self,
+        gradient: np.ndarray,
+        coefficients: np.ndarray,
+        newton: bool,
+        out: np.ndarray | None = None,
     ) -> tuple[np.ndarray | None, float]:
         r"""Answer a loss gradient with the message of one new direction.
 
@@ -147,6 +151,8 @@ class DirectionParty:
             This party's coefficients, which give its weights.
         newton : bool
             Newton direction where the party can; else the negative gradient.
+        out : ndarray of shape (N,), optional
+            Where the message is to be written.
 
         Returns
         -------
@@ -171,7 +177,10 @@ class DirectionParty:
             return None, squared
         direction /= left
         self.directions = np.vstack([self.directions, direction])
-        return self.block.product(direction, self.engine), squared
+        if out is None:
+            return self.block.product(direction, self.engine), squared
+        self.block.product_into(direction, out, self.engine)
+        return out, squared
 
     def residual(self, gradient: np.ndarray, coefficients: np.ndarray) -> np.ndarray:
         r"""Block gradient :math:`\rho_m` of shape (d,); arguments as of :meth:`respond`."""

@@ -166,9 +166,7 @@ class SubspaceCoordinator:
         if not self.watch.may_wait(before) and self._metric_is_stale(before):
             metric = self.metric
             self._each(lambda m: parties[m].set_metric(metric), len(parties))  # type: ignore[arg-type]
-        answers = self._each(
-            lambda m: parties[m].respond(primal.gradient, self.coefficients(m), newton), len(parties)
-        )
+        answers = self._ask(parties, primal.gradient, newton)
         for m, (message, _) in enumerate(answers):
             if message is not None:
                 self._append(m, message)
@@ -223,11 +221,29 @@ class SubspaceCoordinator:
         problem.loss.curvature_rows(z, problem.y[rows], problem.weight[rows], h[rows])
         return float(h[rows].sum())
 
+    def _ask(
+        self, parties: Sequence[DirectionParty], gradient: np.ndarray, newton: bool
+    ) -> list[tuple[np.ndarray | None, float]]:
+        """Every party's answer; those at hand write their message where it will stay."""
+        places = self._places(len(parties))
+        return self._each(
+            lambda m: parties[m].respond(gradient, self.coefficients(m), newton, places[m]), len(parties)
+        )
+
+    def _places(self, parties: int) -> np.ndarray:
+        """Room behind the messages, of shape (parties, N), for one of each party."""
+        k = len(self.owner)
+        if k + parties > len(self._store):
+            self._grow(k)
+        return self._store[k : k + parties]
+
     def _append(self, m: int, message: np.ndarray) -> None:
         k = len(self.owner)
         if k == len(self._store):
             self._grow(k)
-        self._store[k] = message
+        place = self._store[k]
+        if place.ctypes.data != message.ctypes.data:  # not written there to begin with
+            place[:] = message
         self.owner = np.append(self.owner, m)
         self.point.coefficients = np.append(self.point.coefficients, 0.0)
 
@@ -244,7 +260,7 @@ class SubspaceCoordinator:
             self._store.resize(shape)
         except ValueError:  # somebody still looks at the messages
             grown = np.empty(shape)
-            grown[:k] = self._store
+            grown[:k] = self._store[:k]
             self._store = grown
 
     def _most_per_party(self, parties: int) -> int:

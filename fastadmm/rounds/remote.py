@@ -146,9 +146,13 @@ class RemoteDirections(RemoteParty):
         self.tell("set_metric", curvature=curvature)
 
     def respond(
-        self, gradient: np.ndarray, coefficients: np.ndarray, newton: bool
+        self,
+        gradient: np.ndarray,
+        coefficients: np.ndarray,
+        newton: bool,
+        out: np.ndarray | None = None,
     ) -> tuple[np.ndarray | None, float]:
-        """Arguments and results as of the party itself."""
+        """Arguments and results as of the party itself; its message has a place of its own."""
         answer = self.ask("respond", gradient=gradient, coefficients=coefficients, newton=bool(newton))
         message = self.vector(answer, "message") if "message" in answer else None
         return message, self.number(answer, "squared_residual")
