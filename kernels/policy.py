@@ -4,8 +4,8 @@
     Division by zero gives inf instead of raising: the raise is an early exit,
     and loops with early exits are not vectorised by LLVM.
 ``nogil=True``
-    Kernels are serial over a row range; the engine runs fixed row ranges on a
-    thread pool. So results cannot depend on the number of threads, cold
+    Kernels are serial over a row range; the engine runs fixed row ranges on
+    several threads (:mod:`fastadmm.kernels.crew`). So results cannot depend on the number of threads, cold
     compilation stays short (Numba's own parallel target multiplies it), and
     caching is safe.
 ``cache=True``
