@@ -58,6 +58,10 @@ class SpanPoint:
     gradient: np.ndarray | None = None
 
 
+#: Share of the objective below which a decrease is lost in its rounding, and the rounding itself.
+_FLAT, _ROUNDING = 1e-13, 1e-15
+
+
 @dataclass
 class _Here:
     """A point with what a pass over V at it gives."""
@@ -113,6 +117,23 @@ def minimise_over_span(
         if not (math.isfinite(decrease) and decrease > 0.0):
             break
         trial = span.advance(here, step)
+        if decrease <= _FLAT * abs(here.value):
+            # Less than the objective resolves, but of columns of very different sizes not too little for
+            # the gap: here the slope says whether a step is one.
+            if not (
+                trial.value <= here.value + _ROUNDING * abs(here.value)
+                and span.gap_share(trial) <= 0.25 * span.gap_share(here)
+            ):
+                if fresh:
+                    break
+                hessian.refresh(messages, span.curvature(here.point), engine)
+                solve, fresh = _Secant(span_solver(span.regularised(hessian.matrix))), True
+                continue
+            solve.learn(step, trial.slope - here.slope)
+            here, fresh = trial, False
+            if span.gap_share(here) <= tolerance:
+                break
+            continue
         if not trial.value <= here.value - 1e-4 * decrease:
             if not fresh and decrease > 1e-15 * abs(here.value):
                 hessian.refresh(messages, span.curvature(here.point), engine)
