@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fastadmm.coordinator.hull import newton_system
-from fastadmm.coordinator.root import increasing_root
+from fastadmm.coordinator.line_length import best_length
 from fastadmm.coordinator.weights_program import descent_step
 from fastadmm.engine import Engine
 from fastadmm.problem import Problem
@@ -24,7 +24,7 @@ __all__ = ["FaceModel", "FacePoint", "minimise_on_face"]
 
 Array = np.ndarray
 
-_MAX_STEPS = 12
+_MAX_STEPS = 30
 
 #: Share of the diagonal added to a step's system.
 _RIDGE = 1e-13
@@ -161,18 +161,4 @@ def _length(problem: Problem, model: FaceModel, start: FacePoint, end: FacePoint
     step = end.w - start.w
     linear = float(model.linear @ step) + float(start.w @ model.square @ step)
     square = float(step @ model.square @ step)
-    gradient, curvature = np.empty_like(base), np.empty_like(base)
-
-    def derivatives(length: float) -> tuple[float, float]:
-        z = base + length * along
-        problem.loss.evaluate(z, problem.y, problem.weight, gradient, engine)
-        problem.loss.curvature(z, problem.y, problem.weight, curvature, engine)
-        first = float(gradient @ along) + linear + length * square
-        second = float(curvature @ (along * along)) + square
-        # Overflow, or infinity minus infinity: too far.
-        return (first, second) if math.isfinite(first) else (math.inf, 0.0)
-
-    high = 1.0
-    while derivatives(high)[0] > 0.0 and derivatives(0.1 * high)[0] > 0.0 and high > 1e-30:
-        high *= 0.1
-    return min(max(increasing_root(derivatives, 0.5 * high, 1e-6 * high), 0.0), high)
+    return best_length(problem, base, along, linear, square, engine)

@@ -27,7 +27,7 @@ __all__ = ["FaceSearch", "Found"]
 Array = np.ndarray
 
 #: How often parties hold weights that a proposal would take through a kink or bound.
-_MOST_HOLDS = 6
+_MOST_HOLDS = 20
 
 #: A Newton step is at most so many times as long as model and answers.
 _REACH = 1e4

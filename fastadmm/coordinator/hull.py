@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fastadmm.coordinator.root import increasing_root
+from fastadmm.coordinator.line_length import best_length
 from fastadmm.coordinator.weights_program import solve_weights_program
 from fastadmm.engine import Engine, row_ranges
 from fastadmm.problem import Problem
@@ -176,21 +176,7 @@ def _line_minimiser(
     base, along = problem.offset + b + total, move + rise
     linear = float(model.linear @ step) + float(c @ model.square @ step)
     square = float(step @ model.square @ step)
-    gradient, curvature = np.empty_like(base), np.empty_like(base)
-
-    def derivatives(length: float) -> tuple[float, float]:
-        z = base + length * along
-        problem.loss.evaluate(z, problem.y, problem.weight, gradient, engine)
-        problem.loss.curvature(z, problem.y, problem.weight, curvature, engine)
-        first = float(gradient @ along) + linear + length * square
-        second = float(curvature @ (along * along)) + square
-        # Overflow, or infinity minus infinity: too far.
-        return (first, second) if math.isfinite(first) else (math.inf, 0.0)
-
-    high = 1.0
-    while derivatives(high)[0] > 0.0 and derivatives(0.1 * high)[0] > 0.0 and high > 1e-30:
-        high *= 0.1
-    return min(max(increasing_root(derivatives, 0.5 * high, 1e-6 * high), 0.0), high)
+    return best_length(problem, base, along, linear, square, engine)
 
 
 def _bases(c: Array, owner: Array) -> Array:

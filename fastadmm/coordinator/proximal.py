@@ -37,6 +37,7 @@ from fastadmm.coordinator.method import Measured, Method
 from fastadmm.coordinator.penalised_bound import bound_from_shares
 from fastadmm.coordinator.shared_directions import SharedDirections
 from fastadmm.coordinator.way import Track, best_position
+from fastadmm.coordinator.width import next_width
 from fastadmm.engine import Engine
 from fastadmm.face_party import Answer, DualShare, Face, FaceParty
 from fastadmm.problem import Problem
@@ -58,7 +59,13 @@ _LARGEST_GAP = 1e-3
 #: A proposal that brought less than this share of what it promised is followed by a round from the model.
 _KEPT_PROMISE = 0.1
 
+#: Proposals for a smoothed loss are solved to this share: an error of z counts 1 / width times in its slope.
+_SHARP_ACCURACY = 1e-6
+
 _ROUNDING = 1e-12
+
+#: Curvatures are not averaged over less than this share of the largest predictor: rounding.
+_SHORT_REACH = 1e-8
 
 #: Share of the parabolas' stiffness in a proposal: at least, where a proposal was too long, and at most.
 _LEAST_STIFFNESS, _SOME_STIFFNESS, _MOST_STIFFNESS = 1e-4, 1e-2, 1.0
@@ -81,14 +88,8 @@ _ENOUGH = 0.3
 #: Fewer directions than this a party cannot do with: those of model, proposal and answer, and one to spare.
 _LEAST_DIRECTIONS = 4
 
-#: The width of the smoothing follows the gap (both in the loss's unit), as in ``subspace``.
-_WIDTH_OF_GAP = 0.3
-
-#: The same at given weights, as a share of the objective there.
+#: The width of the smoothing at given weights, as a share of the objective there (in the loss's unit).
 _WIDTH_AT_START = 1e-3
-
-#: Where there is no certificate the width falls by this factor a round.
-_WIDTH_UNCERTIFIED = 0.7
 
 
 def most_directions(n_parties: int) -> int:
@@ -118,11 +119,14 @@ class ProximalCoordinator:
         Loss and gradient at the proposal, intercept minimised out.
     gap : float
         Certified gap, summed scaling, as far as known.
+    reach : float
+        How far the last round moved predictors, root mean square.
     """
 
     def __init__(self, problem: Problem, engine: Engine, directions: int | None = None) -> None:
         self.problem, self.engine = problem, engine
         self.limit = most_directions(problem.n_parties)
+        self.accuracy = _ACCURACY if problem.loss.smooth else _SHARP_ACCURACY
         if directions is not None:
             self.limit = min(self.limit, max(_LEAST_DIRECTIONS, directions))
         self.shared = SharedDirections(problem.n_samples)
@@ -131,7 +135,7 @@ class ProximalCoordinator:
         self.metric: Array | None = None
         self.primal: PrimalValue | None = None
         self.gap = math.inf
-        self.promised, self.stiffness = 0.0, _LEAST_STIFFNESS
+        self.promised, self.stiffness, self.reach = 0.0, _LEAST_STIFFNESS, 0.0
         self.n_rounds = self.n_factorisations = 0
         strength = problem.regularization
         self.shares = strength * np.array([r.shares for r in problem.party_regularizers])
@@ -234,7 +238,10 @@ class ProximalCoordinator:
         before = self._value(self.model)
         tolerance = _ACCURACY * min(self.gap, _LARGEST_GAP * abs(before))
         best = math.nan if plain else self._best_on_the_way(answers, tolerance)
+        old = self.model
         self.model = self._best_of_hull(answers, best, tolerance)
+        moved = self.model.total - old.total + (self.model.intercept - old.intercept)
+        self.reach = math.sqrt(float(moved @ moved) / len(moved))
         self._norms = np.array(
             self.engine.map(lambda m: parties[m].norm(self.coefficients(m)), range(len(parties)))
         )
@@ -339,7 +346,7 @@ class ProximalCoordinator:
 
     def _search(self, parties: Sequence[FaceParty], faces: Sequence[Face]) -> FaceSearch:
         value = self._value(self.model)
-        tolerance = _ACCURACY * min(self.gap, _LARGEST_GAP * abs(value))
+        tolerance = self.accuracy * min(self.gap, _LARGEST_GAP * abs(value))
         return FaceSearch(
             self.problem,
             self.shared,
@@ -378,8 +385,7 @@ class ProximalCoordinator:
     def _metric_is_stale(self) -> bool:
         """Move the metric to the current curvature if it has drifted; True if it was moved."""
         problem = self.problem
-        z = problem.offset + self.proposal.intercept + self.proposal.total
-        h = problem.loss.curvature(z, problem.y, problem.weight, np.empty(len(z)), self.engine)
+        h = self._curvature(problem.offset + self.proposal.intercept + self.proposal.total)
         mean = float(h.mean())
         if not (0.0 < mean < math.inf):  # every sample on a flat piece of its loss
             mean = problem.loss.penalty_unit(problem.y, problem.weight, problem.offset, problem.lam)
@@ -394,6 +400,21 @@ class ProximalCoordinator:
         self.n_factorisations += 1
         return True
 
+    def _curvature(self, z: Array) -> Array:
+        """Curvature of the loss at z, averaged over how far predictors have moved lately.
+
+        A loss with flat pieces has none at most samples, and an answer that does not know what
+        curvature it is about to meet goes too far.
+        """
+        loss, y, weight, reach = self.problem.loss, self.problem.y, self.problem.weight, self.reach
+        h = np.empty(len(z))
+        if not reach > _SHORT_REACH * float(np.abs(z).max()):
+            return loss.curvature(z, y, weight, h, self.engine)
+        behind = np.empty(len(z))
+        loss.evaluate(z + reach, y, weight, h, self.engine)
+        loss.evaluate(z - reach, y, weight, behind, self.engine)
+        return (h - behind) / (2.0 * reach)
+
     def export(self) -> dict[str, Any]:
         """Everything a resumed run needs to go on bit for bit."""
         saved: dict[str, Any] = {
@@ -403,6 +424,7 @@ class ProximalCoordinator:
             "promised": self.promised,
             "n_bad": self.n_bad,
             "stiffness": self.stiffness,
+            "reach": self.reach,
             "n_rounds": self.n_rounds,
             "n_factorisations": self.n_factorisations,
             "older": {str(m): self._export_older(m) for m in range(self.problem.n_parties)},
@@ -441,6 +463,7 @@ class ProximalCoordinator:
         self.proposal = self.model if int(saved["plain"]) else point("proposal")
         self.gap, self.promised = float(saved["gap"]), float(saved["promised"])
         self.stiffness, self.n_bad = float(saved["stiffness"]), int(saved["n_bad"])
+        self.reach = float(saved["reach"])
         self.n_rounds, self.n_factorisations = int(saved["n_rounds"]), int(saved["n_factorisations"])
         self.older = [
             [(np.array(c), float(norm)) for c, norm in zip(part["coefficients"], part["norms"])]
@@ -532,10 +555,9 @@ class ProximalMethod(Method):
         )
         coordinator.gap = max(objective - self.bound, 0.0)
         if not problem.loss.smooth:
-            width = _WIDTH_OF_GAP * coordinator.gap / problem.total_weight
-            if math.isinf(width):  # nothing is ever certified here
-                width = _WIDTH_UNCERTIFIED * self.width
-            if 0.0 < width < self.width:
+            z = problem.offset + coordinator.model.intercept + coordinator.model.total
+            width = next_width(problem, z, self.width, coordinator.gap, self.engine)
+            if width < self.width:
                 self._set_width(width)
         coordinator.propose(self.parties)
         squared = sum(share.squared for share in shares)

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fastadmm.coordinator.root import increasing_root
+from fastadmm.coordinator.line_length import best_length
 from fastadmm.coordinator.span_hessian import SpanHessian
 from fastadmm.engine import Engine, light_ranges
 from fastadmm.problem import Problem
@@ -241,21 +241,7 @@ class _Span:
         if self.lead:
             move += step[0]
         linear, square = self.scale * float(c @ change), self.scale * float(change @ change)
-        gradient, curvature = np.empty(len(start)), np.empty(len(start))
-
-        def derivatives(length: float) -> tuple[float, float]:
-            z = start + length * move
-            problem.loss.evaluate(z, problem.y, problem.weight, gradient, engine)
-            problem.loss.curvature(z, problem.y, problem.weight, curvature, engine)
-            first = float(gradient @ move) + linear + length * square
-            second = float(curvature @ (move * move)) + square
-            # Overflow, or infinity minus infinity: too far.
-            return (first, second) if math.isfinite(first) else (math.inf, 0.0)
-
-        high = 1.0
-        while derivatives(high)[0] > 0.0 and derivatives(0.1 * high)[0] > 0.0 and high > 1e-30:
-            high *= 0.1
-        return min(max(increasing_root(derivatives, 0.5 * high, 1e-6 * high), 0.0), high)
+        return best_length(problem, start, move, linear, square, engine)
 
 
 class _Secant:

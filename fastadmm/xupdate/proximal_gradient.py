@@ -13,6 +13,7 @@ from fastadmm.engine import Engine
 from fastadmm.penalty import PartyPenalty
 from fastadmm.regularizers import Regularizer
 from fastadmm.xupdate.base import PenalisedUpdate
+from fastadmm.xupdate.face_step import face_step, points_of_step
 
 __all__ = ["GramProximalGradient", "ProximalGradient"]
 
@@ -21,6 +22,12 @@ _POWER_STEPS = 30
 
 #: Below this prox-gradient step, relative to the gradient at zero, rounding decides.
 _FLOOR = 1e-13
+
+#: With a Gram matrix: steps of proximal gradient between tries of Newton's method, and its steps at a try.
+_STEPS_BETWEEN, _MAX_NEWTON = 25, 30
+
+#: Differences of values below this share of them are rounding.
+_VALUE_ROUNDING = 1e-14
 
 
 class ProximalGradient(PenalisedUpdate):
@@ -71,12 +78,33 @@ class ProximalGradient(PenalisedUpdate):
         if self._lipschitz == 0.0:
             return penalty.prox(np.zeros_like(start), 1.0)
         # Restarted with every round, so that a resumed run takes the same steps.
+        return self._descend(penalty, right, penalty.prox(start, 0.0), -1.0, self.max_steps, engine)[0]
+
+    def _descend(
+        self,
+        penalty: PartyPenalty,
+        right: np.ndarray,
+        x: np.ndarray,
+        limit: float,
+        max_steps: int,
+        engine: Engine,
+    ) -> tuple[np.ndarray, float, float]:
+        """So many steps at most, or down to a violation; where that is negative, to a share of the first.
+
+        Returns
+        -------
+        x : ndarray of shape (d,)
+        violation : float
+            Of the last step.
+        limit : float
+            What was wanted of it.
+        """
         lipschitz = self._lipschitz
-        x = point = penalty.prox(start, 0.0)
+        point = x
         image_x = image = self._normal(x, engine)
-        momentum, limit = 1.0, -1.0
+        momentum, violation = 1.0, math.inf
         floor = _FLOOR * float(np.linalg.norm(right))
-        for _ in range(self.max_steps):
+        for _ in range(max_steps):
             new = penalty.prox(point - (image - right) / lipschitz, 1.0 / lipschitz)
             step = new - point
             image_new = self._normal(new, engine)
@@ -99,11 +127,15 @@ class ProximalGradient(PenalisedUpdate):
             x, image_x = new, image_new
             if violation <= limit:
                 break
-        return x
+        return x, violation, limit
 
 
 class GramProximalGradient(ProximalGradient):
-    """The same with the Gram matrix, so that a step costs d x d whatever N is; solved more exactly."""
+    """The same with the Gram matrix, so that a step costs d x d whatever N is, and Newton's method between.
+
+    Proximal gradient finds which weights are at kinks, at bounds and on the sphere; over the
+    others Newton's method (:mod:`fastadmm.xupdate.face_step`) goes on, as long as it helps.
+    """
 
     name: ClassVar[str] = "gram-proximal"
     by_image: ClassVar[bool] = True
@@ -116,3 +148,48 @@ class GramProximalGradient(ProximalGradient):
 
     def _normal(self, x: np.ndarray, engine: Engine) -> np.ndarray:
         return self._gram @ x
+
+    def solve(self, w: np.ndarray, mu: float, start: np.ndarray, engine: Engine) -> np.ndarray:
+        penalty = PartyPenalty(self.regularizer, self.constraint, mu)
+        right = self.block.transposed_product(w, engine)
+        if self._lipschitz == 0.0:
+            return penalty.prox(np.zeros_like(start), 1.0)
+        x, limit, taken, steps = penalty.prox(start, 0.0), -1.0, 0, _STEPS_BETWEEN
+        while taken < self.max_steps:
+            x, violation, limit = self._descend(penalty, right, x, limit, steps, engine)
+            taken += steps
+            if violation <= limit:
+                break
+            before = x
+            x, violation = self._newton(penalty, right, x, violation, limit)
+            if violation <= limit:
+                break
+            if x is before:  # momentum is worth more than another try
+                steps *= 2
+        return x
+
+    def _newton(
+        self, penalty: PartyPenalty, right: np.ndarray, x: np.ndarray, violation: float, limit: float
+    ) -> tuple[np.ndarray, float]:
+        """Newton's method on the face of x, a proximal gradient step after each of its steps."""
+        lipschitz, value = self._lipschitz, self._value(penalty, right, x)
+        for _ in range(_MAX_NEWTON):
+            step = face_step(self._gram, right, penalty, x)
+            if step is None:
+                break
+            for point in points_of_step(penalty, x, step):
+                new = penalty.prox(point - (self._gram @ point - right) / lipschitz, 1.0 / lipschitz)
+                left = lipschitz * float(np.linalg.norm(new - point))
+                following = self._value(penalty, right, new)
+                rounding = _VALUE_ROUNDING * (abs(value) + abs(following))
+                if following < value - rounding or (left < 0.5 * violation and following <= value + rounding):
+                    break
+            else:
+                break
+            x, value, violation = new, following, left
+            if violation <= limit:
+                break
+        return x, violation
+
+    def _value(self, penalty: PartyPenalty, right: np.ndarray, x: np.ndarray) -> float:
+        return 0.5 * float(x @ (self._gram @ x)) - float(right @ x) + penalty.value(x)

@@ -1,0 +1,124 @@
+"""Losses with kinks on ``proximal``: how wide they are smoothed; steps at a party and along a line."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+from fastadmm.blocks import as_block
+from fastadmm.constraints import get_constraint
+from fastadmm.coordinator.line_length import best_length
+from fastadmm.coordinator.width import next_width, smoothing_bias
+from fastadmm.engine import Engine
+from fastadmm.history import Status
+from fastadmm.penalty import PartyPenalty
+from fastadmm.problem import Problem, make_problem
+from fastadmm.regularizers import GroupLasso, get_regularizer
+from fastadmm.solver import SolverOptions, solve
+from fastadmm.xupdate.choose import choose_penalised
+from scipy.optimize import minimize_scalar
+from sklearn.datasets import load_breast_cancer, load_diabetes
+from sklearn.preprocessing import scale
+
+N = 60
+
+
+def small_problem(loss: str, regularizer: str = "l1") -> Problem:
+    rng = np.random.default_rng(4)
+    X = rng.standard_normal((N, 6))
+    y = (X[:, 0] > 0.3) * 1.0 if loss == "hinge" else X @ rng.standard_normal(6) + rng.standard_normal(N)
+    weight = rng.uniform(0.5, 2.0, N)
+    weight[:3] = 0.0
+    return make_problem(
+        [X[:, :3], X[:, 3:]], y, loss=loss, lam=1e-2, regularizer=regularizer, sample_weight=weight
+    )
+
+
+@pytest.mark.parametrize(("loss", "steepest"), [("hinge", 1.0), ("quantile", 0.5)])
+@pytest.mark.parametrize("width", [2.0, 0.3, 1e-3])
+def test_bias_is_what_smoothing_adds_to_the_gap(loss: str, steepest: float, width: float) -> None:
+    problem, rng = small_problem(loss), np.random.default_rng(5)
+    z, u = rng.standard_normal(N), np.empty(N)
+    smoothed = problem.loss.smoothed(width)
+    assert smoothed is not None
+    with Engine(1) as engine:
+        bias = smoothing_bias(problem, z, width, engine)
+        smoothed.evaluate(z, problem.y, problem.weight, u, engine)
+        value = problem.loss.evaluate(z, problem.y, problem.weight, np.empty(N), engine)
+        # Fenchel's inequality of the loss itself, at the smoothed loss's gradient
+        missing = value + problem.loss.conjugate(u, problem.y, problem.weight, engine) - float(u @ z)
+    used = problem.weight > 0.0
+    p = np.abs(u[used]) / problem.weight[used]
+    formula = width * float(problem.weight[used] @ (p * (steepest - p)))
+    assert bias == pytest.approx(missing, rel=1e-9, abs=1e-12)
+    assert bias == pytest.approx(formula, rel=1e-9, abs=1e-12)
+
+
+@pytest.mark.parametrize("gap", [1e3, 1.0, 1e-2, 1e-9, math.inf])
+def test_width_shrinks_until_smoothing_is_a_small_part_of_the_gap(gap: float) -> None:
+    problem, z = small_problem("quantile"), np.random.default_rng(6).standard_normal(N)
+    with Engine(1) as engine:
+        width = next_width(problem, z, 1.0, gap, engine)
+        assert 0.1 <= width <= 1.0
+        if math.isinf(gap):
+            assert width < 1.0
+        elif width > 0.1:
+            assert smoothing_bias(problem, z, width, engine) <= 0.3 * gap
+            assert width == 1.0 or smoothing_bias(problem, z, 1.0, engine) > 0.3 * gap
+
+
+@pytest.mark.parametrize("regularizer", ["l1", "elastic_net", "group_lasso"])
+@pytest.mark.parametrize(("loss", "lam"), [("hinge", 1e-2), ("hinge", 1e-3), ("quantile", 1e-3)])
+def test_few_rounds_for_losses_with_kinks(loss: str, lam: float, regularizer: str) -> None:
+    X, y = (load_breast_cancer if loss == "hinge" else load_diabetes)(return_X_y=True)
+    X = scale(X)
+    problem = make_problem(
+        [X[:, a::3] for a in range(3)],
+        y if loss == "hinge" else scale(y),
+        loss=loss,
+        lam=lam,
+        regularizer=regularizer,
+    )
+    fit = solve(problem, SolverOptions(scheme="proximal", gap=1e-6, max_rounds=40))
+    assert fit.status is Status.CONVERGED
+
+
+@pytest.mark.parametrize("regularizer", ["group_lasso", "l1"])
+@pytest.mark.parametrize("constraint", ["all", "nonnegative", "ball:0.5"])
+def test_dummy_columns_do_not_slow_a_party(regularizer: str, constraint: str) -> None:
+    # Levels of several attributes: each attribute's columns sum to one, so that the Gram matrix is singular.
+    rng = np.random.default_rng(8)
+    block = np.hstack([np.eye(5)[rng.integers(0, 5, 300)] for _ in range(6)])
+    block[:, 10:15] = block[:, 5:10] + (rng.random((300, 5)) < 0.01)
+    w = block @ rng.standard_normal(30) + 0.1 * rng.standard_normal(300)
+    chosen = get_regularizer(regularizer)
+    if isinstance(chosen, GroupLasso):
+        chosen = GroupLasso((tuple(tuple(range(a, a + 3)) for a in range(0, 30, 3)),)).of_party(0, 30, "p")
+    limit = get_constraint(constraint)
+    lipschitz = np.linalg.norm(block, 2) ** 2
+    with Engine(1) as engine:
+        update, _ = choose_penalised(as_block(block), chosen, limit)
+        update.prepare(engine)
+        for mu in (10.0, 1e-2):
+            x, penalty = update.solve(w, mu, np.zeros(30), engine), PartyPenalty(chosen, limit, mu)
+            moved = penalty.prox(x - block.T @ (block @ x - w) / lipschitz, 1.0 / lipschitz) - x
+            assert np.abs(moved).max() <= 1e-10
+
+
+@pytest.mark.parametrize(("linear", "square"), [*itertools.product((-3.0, 2.0, 40.0), (0.0, 5.0))])
+def test_length_along_a_line_is_the_best(linear: float, square: float) -> None:
+    X = np.random.default_rng(9).standard_normal((N, 2))
+    problem = make_problem([X[:, :1], X[:, 1:]], (X[:, 0] > 0.0) * 1.0)
+    base, along = 0.1 * X[:, 1], 4.0 * X[:, 0]
+
+    def value(t: float) -> float:
+        loss = problem.loss.evaluate(base + t * along, problem.y, problem.weight, np.empty(N), engine)
+        return loss + linear * t + 0.5 * square * t * t
+
+    with Engine(1) as engine:
+        found = best_length(problem, base, along, linear, square, engine)
+        best = minimize_scalar(value, bounds=(0.0, 1.0), method="bounded", options={"xatol": 1e-10})
+    assert 0.0 <= found <= 1.0
+    assert found == pytest.approx(best.x, abs=1e-5)
