@@ -236,8 +236,12 @@ def newton_system(
         if base is not None:
             part = part - part[base]
         slope, hessian = np.empty(k + extra), np.empty((k + extra, k + extra))
+        slope[:k] = part @ g
+        curved = np.flatnonzero(h)
+        if 2 * len(curved) <= len(h):  # a loss with flat pieces bends at few samples
+            part, h = part[:, curved], h[curved]
         weighted = part * h
-        slope[:k], hessian[:k, :k] = part @ g, weighted @ part.T
+        hessian[:k, :k] = weighted @ part.T
         if extra:
             slope[k], hessian[k, k] = g.sum(), h.sum()
             hessian[k, :k] = hessian[:k, k] = weighted.sum(axis=1)

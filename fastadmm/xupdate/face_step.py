@@ -83,7 +83,7 @@ def face_step(gram: np.ndarray, right: np.ndarray, penalty: PartyPenalty, x: np.
 
 
 def points_of_step(penalty: PartyPenalty, x: np.ndarray, step: np.ndarray) -> Iterator[np.ndarray]:
-    """Points of the set along a step; in sums over columns, weights that would pass a kink or bound stay there.
+    """Points of the set along a step; in sums over columns, weights that would pass kink or bound stay there.
 
     Parameters
     ----------
