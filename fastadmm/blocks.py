@@ -15,7 +15,17 @@ from fastadmm.engine import MAX_PIECES, Engine, even_ranges, row_ranges
 from fastadmm.errors import InputError
 from fastadmm.tiles import TILE_BYTES, Rows, csr_tiles, dense_tiles, tile_rows
 
-__all__ = ["CSRBlock", "DenseBlock", "FeatureBlock", "as_block", "check_scale"]
+__all__ = [
+    "CSRBlock",
+    "DenseBlock",
+    "FeatureBlock",
+    "as_block",
+    "check_scale",
+    "fours",
+    "split_fours",
+    "sum_in_order",
+    "unsigned_indices",
+]
 
 Array = np.ndarray
 
@@ -153,7 +163,10 @@ class FeatureBlock(ABC):
         raise NotImplementedError
 
     def add_images(self, tile: Any, vectors: Array, rows: int, out: Array) -> None:
-        """Add a tile's share of the images of three vectors, of shape (3, at least rows), to their sums."""
+        """Add a tile's share of the images of three vectors to their sums.
+
+        Vectors of shape (4, at least rows), the last of them zero.
+        """
         raise NotImplementedError
 
     def split_images(self, sums: Array) -> Array:
@@ -209,7 +222,7 @@ class DenseBlock(FeatureBlock):
         return np.zeros((3, self.shape[1]))
 
     def add_images(self, tile: Array, vectors: Array, rows: int, out: Array) -> None:
-        out += vectors[:, :rows] @ tile
+        out += vectors[:3, :rows] @ tile
 
     def split_images(self, sums: Array) -> Array:
         return sums
@@ -256,7 +269,7 @@ class DenseBlock(FeatureBlock):
                 total += v[:, start:stop] @ part
             return total
 
-        return _sum_in_order(engine.map(work, self._ranges()))
+        return sum_in_order(engine.map(work, self._ranges()))
 
     @property
     def rough_gram_is_faster(self) -> bool:
@@ -277,7 +290,7 @@ class DenseBlock(FeatureBlock):
                 total += part.T @ part
             return total
 
-        return _sum_in_order(engine.map(work, self._gram_pieces()))
+        return sum_in_order(engine.map(work, self._gram_pieces()))
 
     def kernel_gram(self) -> Array:
         return _kernel_matrix(self.shape[0], self.tiles, lambda a, b: a @ b.T, np.copy)
@@ -289,7 +302,7 @@ class DenseBlock(FeatureBlock):
                 total += np.einsum("ij,ij->j", part, part)
             return total
 
-        return _sum_in_order(engine.map(work, self._ranges()))
+        return sum_in_order(engine.map(work, self._ranges()))
 
 
 class CSRBlock(FeatureBlock):
@@ -382,15 +395,15 @@ class CSRBlock(FeatureBlock):
         csr_product(*tile, x, out, 0, len(out))
 
     def empty_images(self) -> Array:
-        return np.zeros((self.shape[1], 3))
+        return np.zeros((self.shape[1], 4))
 
     def add_images(self, tile: tuple[Array, Array, Array], vectors: Array, rows: int, out: Array) -> None:
-        from fastadmm.kernels.sweep import csr_accumulate_images
+        from fastadmm.kernels.csr import csr_accumulate_images
 
         csr_accumulate_images(*tile, vectors, out, 0, rows)
 
     def split_images(self, sums: Array) -> Array:
-        return np.ascontiguousarray(sums.T)
+        return np.ascontiguousarray(sums.T[:3])
 
     def product_into(self, x: Array, out: Array, engine: Engine) -> None:
         from fastadmm.kernels.csr import csr_product
@@ -431,7 +444,7 @@ class CSRBlock(FeatureBlock):
         return out
 
     def transposed_products(self, vectors: Sequence[Array], engine: Engine) -> list[Array]:
-        from fastadmm.kernels.csr import csr_accumulate_transposed
+        from fastadmm.kernels.csr import csr_accumulate_images, csr_accumulate_transposed
         from fastadmm.kernels.pattern import pattern_accumulate_transposed
 
         d = self.shape[1]
@@ -439,14 +452,27 @@ class CSRBlock(FeatureBlock):
             kernel, arrays = self._kernel(csr_accumulate_transposed, pattern_accumulate_transposed)
             return [engine.sum_over_rows(kernel, self._ranges(), (d,), *arrays, vectors[0])]
 
-        def work(rows: Rows) -> list[Array]:
-            totals = [np.zeros(d) for _ in vectors]
-            for (start, stop), tile in self.once(rows) if len(vectors) == 1 else self.tiles(rows):
-                for v, total in zip(vectors, totals):
-                    csr_accumulate_transposed(*tile, v[start:stop], total, 0, stop - start)
+        def alone(rows: Rows) -> Array:
+            total = np.zeros(d)
+            for (start, stop), tile in self.once(rows):
+                csr_accumulate_transposed(*tile, vectors[0][start:stop], total, 0, stop - start)
+            return total
+
+        def by_four(rows: Rows) -> Array:
+            totals = self._zero_fours(len(vectors))
+            for (start, stop), tile in self.once(rows) if len(totals) == 1 else self.tiles(rows):
+                given = fours(vectors, start, stop)
+                for g, total in enumerate(totals):
+                    csr_accumulate_images(*tile, given[4 * g : 4 * g + 4], total, 0, stop - start)
             return totals
 
-        return _sums_in_order(engine.map(work, self._ranges()))
+        if len(vectors) == 1:
+            return [sum_in_order(engine.map(alone, self._ranges()))]
+        return split_fours(sum_in_order(engine.map(by_four, self._ranges())), len(vectors))
+
+    def _zero_fours(self, count: int) -> Array:
+        """Sums for the images of so many vectors, four side by side."""
+        return np.zeros((-(-count // 4), self.shape[1], 4))
 
     def gram(self, engine: Engine, weight: Array | None = None, rough: bool = False) -> Array:
         from fastadmm.kernels.csr import csr_accumulate_gram
@@ -467,7 +493,7 @@ class CSRBlock(FeatureBlock):
                 csr_accumulate_gram(*tile, own, out, 0, stop - start)
             return out
 
-        return _mirrored(_sum_in_order(engine.map(work, ranges)))
+        return _mirrored(sum_in_order(engine.map(work, ranges)))
 
     @property
     def rough_gram_is_faster(self) -> bool:
@@ -501,7 +527,7 @@ class CSRBlock(FeatureBlock):
                     total += part.T @ part
             return total
 
-        return _sum_in_order(engine.map(work, self._gram_pieces()))
+        return sum_in_order(engine.map(work, self._gram_pieces()))
 
     def kernel_gram(self) -> Array:
         def matrix(tile: tuple[Array, Array, Array]) -> sp.csr_array:
@@ -521,7 +547,20 @@ class CSRBlock(FeatureBlock):
                 csr_column_squares(*tile, out, 0, stop - start)
             return out
 
-        return _sum_in_order(engine.map(work, self._ranges()))
+        return sum_in_order(engine.map(work, self._ranges()))
+
+
+def fours(vectors: Sequence[Array], start: int, stop: int) -> Array:
+    """Some rows of vectors as one array, filled with zeros up to a multiple of four."""
+    given = np.zeros((-(-len(vectors) // 4) * 4, stop - start))
+    for v, own in zip(vectors, given):
+        own[:] = v[start:stop]
+    return given
+
+
+def split_fours(sums: Array, count: int) -> list[Array]:
+    """Images of shape (d,) from sums of shape (groups, d, 4)."""
+    return [sums[k // 4, :, k % 4].copy() for k in range(count)]
 
 
 def _shortest_indices(indices: Array, n_columns: int) -> Array:
@@ -570,10 +609,11 @@ def _mirrored(upper: Array) -> Array:
 
 
 def _sums_in_order(parts: list[list[Array]]) -> list[Array]:
-    return [_sum_in_order([part[k] for part in parts]) for k in range(len(parts[0]))]
+    return [sum_in_order([part[k] for part in parts]) for k in range(len(parts[0]))]
 
 
-def _sum_in_order(parts: list[Array]) -> Array:
+def sum_in_order(parts: list[Array]) -> Array:
+    """Sum of partial sums, in the order of the pieces; the first is written to."""
     total = parts[0]
     for part in parts[1:]:
         total += part

@@ -17,7 +17,16 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from fastadmm.blocks import CSRBlock, DenseBlock, FeatureBlock, _sum_in_order, as_block, unsigned_indices
+from fastadmm.blocks import (
+    CSRBlock,
+    DenseBlock,
+    FeatureBlock,
+    as_block,
+    fours,
+    split_fours,
+    sum_in_order,
+    unsigned_indices,
+)
 from fastadmm.engine import Engine
 from fastadmm.errors import StorageError
 from fastadmm.store.atomic import shown
@@ -331,7 +340,7 @@ class StreamedDense(DenseBlock):
             self._pass(rows, kernel)
             return totals
 
-        return list(_sum_in_order(engine.map(work, self._ranges())))
+        return list(sum_in_order(engine.map(work, self._ranges())))
 
 
 class StreamedCSR(CSRBlock):
@@ -452,18 +461,29 @@ class StreamedCSR(CSRBlock):
     def transposed_products(self, vectors: Sequence[np.ndarray], engine: Engine) -> list[np.ndarray]:
         if not self.stream.direct:
             return super().transposed_products(vectors, engine)
-        from fastadmm.kernels.file_rows import csr_transposed_from_file
+        from fastadmm.kernels.file_rows import csr_images_from_file, csr_transposed_from_file
 
-        def work(rows: Rows) -> np.ndarray:
-            totals = np.zeros((len(vectors), self.shape[1]))
+        def alone(rows: Rows) -> np.ndarray:
+            total, v = np.zeros(self.shape[1]), vectors[0]
 
             def kernel(*place: Any) -> int:
-                return csr_transposed_from_file(_stacked(vectors, *place[-2:]), totals, *place)
+                return csr_transposed_from_file(v[place[-2] : place[-1]], total, *place)
+
+            self._pass(rows, kernel)
+            return total
+
+        def by_four(rows: Rows) -> np.ndarray:
+            totals = self._zero_fours(len(vectors))
+
+            def kernel(*place: Any) -> int:
+                return csr_images_from_file(fours(vectors, *place[-2:]), totals, *place)
 
             self._pass(rows, kernel)
             return totals
 
-        return list(_sum_in_order(engine.map(work, self._ranges())))
+        if len(vectors) == 1:
+            return [sum_in_order(engine.map(alone, self._ranges()))]
+        return split_fours(sum_in_order(engine.map(by_four, self._ranges())), len(vectors))
 
 
 def _stacked(vectors: Sequence[np.ndarray], start: int, stop: int) -> np.ndarray:

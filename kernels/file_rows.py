@@ -15,12 +15,13 @@ from typing import Any
 
 import numba
 import numpy as np
-from fastadmm.kernels.csr import add_csr_rows, multiply_csr_rows
+from fastadmm.kernels.csr import add_csr_rows, add_csr_rows_of_four, multiply_csr_rows
 from fastadmm.kernels.dense_products import add_rows
 from fastadmm.kernels.policy import inline, kernel
 from numba import types
 
 __all__ = [
+    "csr_images_from_file",
     "csr_product_from_file",
     "csr_transposed_from_file",
     "dense_product_from_file",
@@ -186,6 +187,18 @@ def _tile_end(indptr, first, stop, most):
     return last
 
 
+@inline
+def _csr_tile(descriptor, places, chunk_rows, indices, stored, values, factor, begin, end):
+    """Read a range of entries; return whether all of them came."""
+    size, address = indices.itemsize, np.int64(indices.ctypes.data)
+    found = read_rows(descriptor, places[0], chunk_rows[0], size, begin, end, address)
+    size, address = stored.itemsize, np.int64(stored.ctypes.data)
+    found = found and read_rows(descriptor, places[1], chunk_rows[1], size, begin, end, address)
+    if found:
+        _widen(stored, values, factor, end - begin)
+    return found
+
+
 @kernel
 def csr_product_from_file(
     x, out, descriptor, places, chunk_rows, indices, stored, values, factor, indptr, start, stop
@@ -221,28 +234,8 @@ def csr_product_from_file(
     while first < stop:
         last = _tile_end(indptr, first, stop, len(indices))
         begin, end = indptr[first], indptr[last]
-        if not (
-            read_rows(
-                descriptor,
-                places[0],
-                chunk_rows[0],
-                indices.itemsize,
-                begin,
-                end,
-                np.int64(indices.ctypes.data),
-            )
-            and read_rows(
-                descriptor,
-                places[1],
-                chunk_rows[1],
-                stored.itemsize,
-                begin,
-                end,
-                np.int64(stored.ctypes.data),
-            )
-        ):
+        if not _csr_tile(descriptor, places, chunk_rows, indices, stored, values, factor, begin, end):
             return first
-        _widen(stored, values, factor, end - begin)
         multiply_csr_rows(indptr, begin, indices, values, x, out, first, last)
         first = last
     return stop
@@ -250,15 +243,15 @@ def csr_product_from_file(
 
 @kernel
 def csr_transposed_from_file(
-    vectors, out, descriptor, places, chunk_rows, indices, stored, values, factor, indptr, start, stop
+    v, out, descriptor, places, chunk_rows, indices, stored, values, factor, indptr, start, stop
 ):
-    """Add images of vectors under ``D.T``, for entries in a file.
+    """As :func:`fastadmm.kernels.csr.csr_accumulate_transposed`, for entries in a file.
 
     Parameters
     ----------
-    vectors : ndarray of shape (C, at least stop - start)
+    v : ndarray of shape (at least stop - start,)
         From row ``start``.
-    out : ndarray of shape (C, d)
+    out : ndarray of shape (d,)
         Sums that are added to.
     descriptor, places, chunk_rows, indices, stored, values, factor, indptr
         As of :func:`csr_product_from_file`.
@@ -274,29 +267,43 @@ def csr_transposed_from_file(
     while first < stop:
         last = _tile_end(indptr, first, stop, len(indices))
         begin, end = indptr[first], indptr[last]
-        if not (
-            read_rows(
-                descriptor,
-                places[0],
-                chunk_rows[0],
-                indices.itemsize,
-                begin,
-                end,
-                np.int64(indices.ctypes.data),
-            )
-            and read_rows(
-                descriptor,
-                places[1],
-                chunk_rows[1],
-                stored.itemsize,
-                begin,
-                end,
-                np.int64(stored.ctypes.data),
-            )
-        ):
+        if not _csr_tile(descriptor, places, chunk_rows, indices, stored, values, factor, begin, end):
             return first
-        _widen(stored, values, factor, end - begin)
-        for c in range(len(out)):
-            add_csr_rows(indptr, begin, indices, values, vectors[c], start, out[c], first, last)
+        add_csr_rows(indptr, begin, indices, values, v, start, out, first, last)
+        first = last
+    return stop
+
+
+@kernel
+def csr_images_from_file(
+    vectors, out, descriptor, places, chunk_rows, indices, stored, values, factor, indptr, start, stop
+):
+    """As :func:`fastadmm.kernels.csr.csr_accumulate_images`, for entries in a file.
+
+    Parameters
+    ----------
+    vectors : ndarray of shape (4 G, at least stop - start)
+        From row ``start``; zero where fewer are wanted.
+    out : ndarray of shape (G, d, 4)
+        Sums that are added to.
+    descriptor, places, chunk_rows, indices, stored, values, factor, indptr
+        As of :func:`csr_product_from_file`.
+    start, stop : int
+        Row range.
+
+    Returns
+    -------
+    int
+        First row that is not done.
+    """
+    first = start
+    while first < stop:
+        last = _tile_end(indptr, first, stop, len(indices))
+        begin, end = indptr[first], indptr[last]
+        if not _csr_tile(descriptor, places, chunk_rows, indices, stored, values, factor, begin, end):
+            return first
+        for g in range(len(out)):
+            own = vectors[4 * g : 4 * g + 4]
+            add_csr_rows_of_four(indptr, begin, indices, values, own, start, out[g], first, last)
         first = last
     return stop

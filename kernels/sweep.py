@@ -4,15 +4,15 @@ Everything between the messages and the next targets is a matter of single
 rows, as long as no intercept couples them. So one read of a tile does a round:
 products of every party, :func:`sweep_centres`, the loss's proximal operator
 and value (kernels of the loss), :func:`sweep_targets`, and the images of three
-vectors under the transposed tile, :func:`csr_accumulate_images`.
+vectors under the transposed tile, for sparse rows
+:func:`fastadmm.kernels.csr.csr_accumulate_images`.
 """
 
 from __future__ import annotations
 
-import numpy as np
 from fastadmm.kernels.policy import kernel
 
-__all__ = ["csr_accumulate_images", "sweep_centres", "sweep_targets"]
+__all__ = ["sweep_centres", "sweep_targets"]
 
 
 @kernel
@@ -69,8 +69,8 @@ def sweep_targets(messages, total, z, u, dual, penalty, tau, pull, vectors, star
         r in the summed scaling; majorisation factor.
     pull : ndarray of shape (N,)
         Out.
-    vectors : ndarray of shape (M, 3, n), n at least ``stop - start``
-        Out, for each party, rows from 0: dual, pull, w_m.
+    vectors : ndarray of shape (M, at least 3, n), n at least ``stop - start``
+        Out, for each party, rows from 0: dual, pull, w_m; others are left alone.
     start, stop : int
         Row range.
     """
@@ -84,27 +84,3 @@ def sweep_targets(messages, total, z, u, dual, penalty, tau, pull, vectors, star
             own[1, i - start] = pull[i]
         for i in range(start, stop):
             own[2, i - start] = row[i] - ((total[i] - z[i]) + u[i] / penalty) / tau
-
-
-@kernel
-def csr_accumulate_images(indptr, indices, data, vectors, out, start, stop):
-    """Add the images of three vectors under the transposed rows of a range, to the bit as one by one.
-
-    Parameters
-    ----------
-    indptr, indices, data : ndarray
-        As of :func:`fastadmm.kernels.csr.csr_product`.
-    vectors : ndarray of shape (3, N)
-    out : ndarray of shape (d, 3)
-        Side by side, so that a column's three sums are in one line of the cache.
-    start, stop : int
-        Row range.
-    """
-    for i in range(start, stop):
-        a, b, c = vectors[0, i], vectors[1, i], vectors[2, i]
-        for k in range(np.uint64(indptr[i]), np.uint64(indptr[i + 1])):
-            j = indices[k]
-            value = data[k]
-            out[j, 0] += value * a
-            out[j, 1] += value * b
-            out[j, 2] += value * c

@@ -21,6 +21,7 @@ from fastadmm.kernels.csr import (
 from fastadmm.kernels.dense_products import dense_accumulate_transposed, dense_product
 from fastadmm.kernels.exponential import exp_nonpositive
 from fastadmm.kernels.file_rows import (
+    csr_images_from_file,
     csr_product_from_file,
     csr_transposed_from_file,
     dense_product_from_file,
@@ -389,23 +390,26 @@ def test_csr_kernels_that_read(tmp_path, chunk, index_type):
     offsets, chunks = (places[0], places[1] + size), (chunk, chunk + 2)
     most = int(np.diff(indptr).max()) + 3
     buffers = (np.empty(most, index_type), *[np.empty(most)] * 2)
-    x, vectors = rng.normal(size=d), rng.normal(size=(2, n))
+    x, vectors = rng.normal(size=d), rng.normal(size=(8, n))
     with open(tmp_path / "both", "rb") as file:
         place = (file.fileno(), offsets, chunks, *buffers, factor, indptr)
         out, expected = np.zeros(n), np.zeros(n)
         assert csr_product_from_file(x, out, *place, 3, n) == n
         csr_product(indptr, indices, csr.data * factor, x, expected, 3, n)
         np.testing.assert_array_equal(out, expected)
-        sums, sums_expected = np.ones((2, d)), np.ones((2, d))
-        assert csr_transposed_from_file(vectors[:, 3:], sums, *place, 3, n) == n
-        for v, own in zip(vectors, sums_expected):
-            csr_accumulate_transposed(indptr, indices, csr.data * factor, v, own, 3, n)
+        sums, sums_expected, groups = np.ones((8, d)), np.ones((8, d)), np.ones((2, d, 4))
+        assert csr_images_from_file(vectors[:, 3:], groups, *place, 3, n) == n
+        for v, own, expected in zip(vectors, sums, sums_expected):
+            assert csr_transposed_from_file(v[3:], own, *place, 3, n) == n
+            csr_accumulate_transposed(indptr, indices, csr.data * factor, v, expected, 3, n)
         np.testing.assert_array_equal(sums, sums_expected)
+        np.testing.assert_array_equal(np.concatenate([*groups.transpose(0, 2, 1)]), sums_expected)
     os.truncate(tmp_path / "both", size)  # indices alone
     with open(tmp_path / "both", "rb") as file:
         place = (file.fileno(), offsets, chunks, *buffers, factor, indptr)
         assert csr_product_from_file(x, out, *place, 3, n) == 3
-        assert csr_transposed_from_file(vectors, sums, *place, 0, n) == 0
+        assert csr_transposed_from_file(vectors[0], sums[0], *place, 0, n) == 0
+        assert csr_images_from_file(vectors, groups, *place, 0, n) == 0
 
 
 def scattered(path, array, chunk):

@@ -175,6 +175,7 @@ def test_kernels_that_read_and_tiles_made_for_them_are_the_same_to_the_bit(
             lambda b: b.product(x, engine),
             lambda b: b.transposed_product(v, engine),
             lambda b: np.array(b.transposed_products([v, w, x[0] * v], engine)),
+            lambda b: np.array(b.transposed_products([v, w, v, w, w], engine)),
         ):
             expected = call(here)
             np.testing.assert_array_equal(call(fast), expected)

@@ -10,7 +10,8 @@ import scipy.sparse as sp
 from fastadmm.coordinator import admm
 from fastadmm.coordinator.anderson import Anderson
 from fastadmm.engine import Engine
-from fastadmm.kernels.sweep import csr_accumulate_images, sweep_centres, sweep_targets
+from fastadmm.kernels.csr import csr_accumulate_images, csr_accumulate_transposed
+from fastadmm.kernels.sweep import sweep_centres, sweep_targets
 from fastadmm.problem import make_problem
 from fastadmm.runs.config import make_config
 from fastadmm.runs.plan import make_plan
@@ -69,10 +70,14 @@ def test_kernels_are_the_formulas() -> None:
         np.testing.assert_allclose(vectors[k, 2, :24], wanted[rows], rtol=1e-14, atol=1e-14)
     assert np.isnan(vectors[:, :, 24:]).all()
     matrix = sp.csr_array(np.where(rng.random((n, d)) < 0.4, rng.normal(size=(n, d)), 0.0))
-    given, out = rng.normal(size=(3, n)), np.ones((d, 3))
+    given, out = rng.normal(size=(4, n)), np.ones((d, 4))
     parts = matrix.indptr.astype(np.int64), matrix.indices.astype(np.uint32), matrix.data
     csr_accumulate_images(*parts, given, out, 3, 33)
     np.testing.assert_allclose(out, 1.0 + matrix.toarray()[3:33].T @ given[:, 3:33].T, rtol=1e-13, atol=1e-13)
+    for v, image in zip(given, out.T):
+        alone = np.ones(d)
+        csr_accumulate_transposed(*parts, v, alone, 3, 33)
+        np.testing.assert_array_equal(image, alone)
 
 
 def test_common_tiles_cover_every_row_once() -> None:

@@ -189,7 +189,9 @@ class Sweep:
 
         def piece(ranges: list[Rows]) -> tuple[float, list[Array]]:
             loss, sums = 0.0, [party.block.empty_images() for party in parties]
-            vectors = np.empty((len(parties), 3, max(stop - start for start, stop in ranges)))
+            vectors = np.zeros(
+                (len(parties), 4, max(stop - start for start, stop in ranges))
+            )  # the last stays so
             with ExitStack() as stack:
                 walks = [stack.enter_context(closing(party.block.walk(ranges))) for party in parties]
                 for pieces in zip(*walks):
