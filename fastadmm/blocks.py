@@ -215,13 +215,15 @@ class DenseBlock(FeatureBlock):
     def cost(self, rows: Rows) -> Array:
         return 8 * self.shape[1] * np.arange(rows[1] - rows[0] + 1)
 
-    def tile_product(self, tile: Array, x: Array, out: Array) -> None:
-        np.dot(tile, x, out=out)
+    def tile_product(self, tile: Any, x: Array, out: Array) -> None:
+        from fastadmm.kernels.dense_products import dense_product
+
+        dense_product(tile, x, out, len(out), 0, len(out))
 
     def empty_images(self) -> Array:
         return np.zeros((3, self.shape[1]))
 
-    def add_images(self, tile: Array, vectors: Array, rows: int, out: Array) -> None:
+    def add_images(self, tile: Any, vectors: Array, rows: int, out: Array) -> None:
         out += vectors[:3, :rows] @ tile
 
     def split_images(self, sums: Array) -> Array:
@@ -389,7 +391,7 @@ class CSRBlock(FeatureBlock):
         own = self.indptr[rows[0] : rows[1] + 1]
         return 12 * (own - own[0]) + 8 * np.arange(len(own))
 
-    def tile_product(self, tile: tuple[Array, Array, Array], x: Array, out: Array) -> None:
+    def tile_product(self, tile: Any, x: Array, out: Array) -> None:
         from fastadmm.kernels.csr import csr_product
 
         csr_product(*tile, x, out, 0, len(out))
@@ -397,7 +399,7 @@ class CSRBlock(FeatureBlock):
     def empty_images(self) -> Array:
         return np.zeros((self.shape[1], 4))
 
-    def add_images(self, tile: tuple[Array, Array, Array], vectors: Array, rows: int, out: Array) -> None:
+    def add_images(self, tile: Any, vectors: Array, rows: int, out: Array) -> None:
         from fastadmm.kernels.csr import csr_accumulate_images
 
         csr_accumulate_images(*tile, vectors, out, 0, rows)

@@ -13,6 +13,7 @@ import threading
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import numpy as np
@@ -37,6 +38,9 @@ from fastadmm.tiles import TILE_ENTRIES, Rows, csr_tiles, dense_tiles, tile_rows
 __all__ = ["BufferPool", "StreamedCSR", "StreamedDense", "buffer_bytes", "load_block", "stream_block"]
 
 _Tile = TypeVar("_Tile")
+
+#: Takes a place's arguments, first and last row; returns the first row that it could not read.
+_Kernel = Callable[..., int]
 
 #: Row pointers, indices and values of some rows.
 _SparseTile = tuple[np.ndarray, np.ndarray, np.ndarray]
@@ -83,6 +87,26 @@ class BufferPool:
 
 
 _POOL = BufferPool()
+
+
+@dataclass(frozen=True)
+class _Place:
+    """A buffer that kernels of :mod:`fastadmm.kernels.file_rows` read rows into, and what they need."""
+
+    arguments: tuple[Any, ...]
+    #: Reads a tile that begins at a row otherwise, which tells why it could not be read.
+    read: Callable[[int], None]
+    #: Values as float64, and of sparse rows their indices.
+    values: np.ndarray
+    indices: np.ndarray | None = None
+
+
+@dataclass(frozen=True)
+class _FileTile:
+    """Rows that the first product with them reads."""
+
+    rows: Rows
+    place: _Place
 
 
 class _Stream:
@@ -164,15 +188,20 @@ class _Stream:
         A thread that reads ahead would leave a tile in the cache of another
         core, and take longer to wake than a tile takes to copy.
         """
-        ranges = list(ranges)
-        told = 1  # the first is needed at once
         with self.buffer(size) as buffer:
-            for k, rows in enumerate(ranges):
-                if told < len(ranges) and told - k <= BATCH_TILES // 2:
-                    until = min(k + 1 + BATCH_TILES, len(ranges))
-                    advise((ranges[told][0], ranges[until - 1][1]))
-                    told = until
+            for rows in self.told(list(ranges), advise):
                 yield rows, read(rows, buffer)
+
+    @staticmethod
+    def told(ranges: Sequence[Rows], advise: Callable[[Rows], None]) -> Iterator[Rows]:
+        """The ranges; the system has been told of each but the first some time before."""
+        told = 1
+        for k, rows in enumerate(ranges):
+            if told < len(ranges) and told - k <= BATCH_TILES // 2:
+                until = min(k + 1 + BATCH_TILES, len(ranges))
+                advise((ranges[told][0], ranges[until - 1][1]))
+                told = until
+            yield rows
 
     def _ahead(
         self, ranges: Iterable[Rows], size: int, read: Callable[[Rows, np.ndarray], _Tile]
@@ -197,11 +226,7 @@ class _Stream:
                     pending.exception()  # the thread still writes to the buffer
 
     def run(
-        self,
-        batches: Sequence[Rows],
-        kernel: Callable[[int, int], int],
-        read: Callable[[int], object],
-        advise: Callable[[Rows], None],
+        self, batches: Sequence[Rows], place: _Place, kernel: _Kernel, advise: Callable[[Rows], None]
     ) -> None:
         """Let a kernel read and compute batch after batch.
 
@@ -211,10 +236,9 @@ class _Stream:
         ----------
         batches : sequence of (int, int)
             Consecutive ranges of rows.
+        place : _Place
         kernel : callable
-            Takes a range, and returns the first row that it could not read.
-        read : callable
-            Reads a tile that begins at a row otherwise, which tells why it could not be read.
+            Takes the place's arguments and a range, and returns the first row that it could not read.
         advise : callable
             As of :meth:`tiles`.
 
@@ -224,15 +248,19 @@ class _Stream:
             As of :meth:`RowReader.read_into`.
         """
         self.reader.check_unchanged()
-        for k, (row, stop) in enumerate(batches):
+        for k, rows in enumerate(batches):
             if k + 1 < len(batches):
                 advise(batches[k + 1])
-            failed = -1
-            while (row := kernel(row, stop)) < stop:
-                read(row)
-                if row == failed:  # and yet it can be read
-                    raise StorageError(f"{shown(self.reader.path)}: cannot be read; try again")
-                failed = row
+            self.finish(place, kernel, *rows)
+
+    def finish(self, place: _Place, kernel: _Kernel, row: int, stop: int) -> None:
+        """Call a kernel until it has read and computed a range, or the system says why it cannot be read."""
+        failed = -1
+        while (row := kernel(*place.arguments, row, stop)) < stop:
+            place.read(row)
+            if row == failed:  # and yet it can be read
+                raise StorageError(f"{shown(self.reader.path)}: cannot be read; try again")
+            failed = row
 
     def close(self) -> None:
         """Close the file and stop the thread."""
@@ -267,8 +295,30 @@ class StreamedDense(DenseBlock):
     def once(self, rows: Rows) -> Iterator[tuple[Rows, np.ndarray]]:
         return self.tiles(rows)
 
-    def walk(self, ranges: Sequence[Rows]) -> Generator[tuple[Rows, np.ndarray], None, None]:
-        return self._read(ranges, max(stop - start for start, stop in ranges) * self.shape[1])
+    def walk(self, ranges: Sequence[Rows]) -> Generator[tuple[Rows, Any], None, None]:
+        largest = max(stop - start for start, stop in ranges)
+        if not self.stream.direct:
+            yield from self._read(ranges, largest * self.shape[1])
+            return
+        self.stream.reader.check_unchanged()
+        with self._place(largest) as place:
+            for rows in self.stream.told(ranges, self._advise):
+                yield rows, _FileTile(rows, place)
+
+    def tile_product(self, tile: np.ndarray | _FileTile, x: np.ndarray, out: np.ndarray) -> None:
+        if not isinstance(tile, _FileTile):
+            return super().tile_product(tile, x, out)
+        from fastadmm.kernels.file_rows import dense_product_from_file
+
+        self.stream.finish(tile.place, lambda *place: dense_product_from_file(x, out, *place), *tile.rows)
+
+    def add_images(
+        self, tile: np.ndarray | _FileTile, vectors: np.ndarray, rows: int, out: np.ndarray
+    ) -> None:
+        if isinstance(tile, _FileTile):
+            d = self.shape[1]
+            tile = tile.place.values[: rows * d].reshape(rows, d)
+        super().add_images(tile, vectors, rows, out)
 
     def _read(self, ranges: Iterable[Rows], largest: int) -> Generator[tuple[Rows, np.ndarray], None, None]:
         """Tiles of given ranges, of at most so many values each."""
@@ -293,25 +343,25 @@ class StreamedDense(DenseBlock):
         stored = _view(buffer, 0, count, self._dtype)
         return stored, _widened(stored, buffer, _aligned(stored.nbytes))
 
-    def _pass(self, rows: Rows, kernel: Callable[..., int]) -> None:
-        """Let a kernel of :mod:`fastadmm.kernels.file_rows` read and compute the rows of a range."""
-        d = self.shape[1]
-        step = tile_rows(d)
-        stream = self.stream
-        place = (stream.reader.descriptor, *stream.reader.place("X"))
-        with stream.buffer(_buffer_size(step * d, self._dtype.itemsize)) as buffer:
-            views = self._views(buffer, step * d)
+    @contextmanager
+    def _place(self, step: int) -> Iterator[_Place]:
+        """A buffer of so many rows."""
+        d, reader = self.shape[1], self.stream.reader
+        with self.stream.buffer(_buffer_size(step * d, self._dtype.itemsize)) as buffer:
+            stored, values = self._views(buffer, step * d)
 
             def read(row: int) -> None:
-                count = min(step, rows[1] - row)
-                stream.reader.read_into("X", row, row + count, views[0][: count * d])
+                count = min(step, self.shape[0] - row)
+                reader.read_into("X", row, row + count, stored[: count * d])
 
-            stream.run(
-                list(dense_tiles(rows, d, BATCH_TILES)),
-                lambda start, stop: kernel(*place, *views, self.factor, step, start, stop),
-                read,
-                self._advise,
-            )
+            arguments = (reader.descriptor, *reader.place("X"), stored, values, self.factor, step)
+            yield _Place(arguments, read, values)
+
+    def _pass(self, rows: Rows, kernel: _Kernel) -> None:
+        """Let a kernel of :mod:`fastadmm.kernels.file_rows` read and compute the rows of a range."""
+        d = self.shape[1]
+        with self._place(tile_rows(d)) as place:
+            self.stream.run(list(dense_tiles(rows, d, BATCH_TILES)), place, kernel, self._advise)
 
     def product(self, x: np.ndarray, engine: Engine) -> np.ndarray:
         if not self.stream.direct:
@@ -320,8 +370,11 @@ class StreamedDense(DenseBlock):
 
         out, x = np.empty(self.shape[0]), np.ascontiguousarray(x)
 
+        def kernel(*place: Any) -> int:
+            return dense_product_from_file(x, out[place[-2] : place[-1]], *place)
+
         def work(rows: Rows) -> None:
-            self._pass(rows, lambda *place: dense_product_from_file(x, out, *place))
+            self._pass(rows, kernel)
 
         engine.map(work, self._ranges())
         return out
@@ -376,9 +429,31 @@ class StreamedCSR(CSRBlock):
     def once(self, rows: Rows) -> Iterator[tuple[Rows, _SparseTile]]:
         return self.tiles(rows)
 
-    def walk(self, ranges: Sequence[Rows]) -> Generator[tuple[Rows, _SparseTile], None, None]:
+    def walk(self, ranges: Sequence[Rows]) -> Generator[tuple[Rows, Any], None, None]:
         largest = max(int(self.indptr[stop] - self.indptr[start]) for start, stop in ranges)
-        return self._read(ranges, largest)
+        if not self.stream.direct:
+            yield from self._read(ranges, largest)
+            return
+        self.stream.reader.check_unchanged()
+        with self._place(largest) as place:
+            for rows in self.stream.told(ranges, self._advise):
+                yield rows, _FileTile(rows, place)
+
+    def tile_product(self, tile: _SparseTile | _FileTile, x: np.ndarray, out: np.ndarray) -> None:
+        if not isinstance(tile, _FileTile):
+            return super().tile_product(tile, x, out)
+        from fastadmm.kernels.file_rows import csr_product_from_file
+
+        self.stream.finish(tile.place, lambda *place: csr_product_from_file(x, out, *place), *tile.rows)
+
+    def add_images(
+        self, tile: _SparseTile | _FileTile, vectors: np.ndarray, rows: int, out: np.ndarray
+    ) -> None:
+        if isinstance(tile, _FileTile):
+            own, indices = self.indptr[tile.rows[0] : tile.rows[1] + 1], tile.place.indices
+            assert indices is not None
+            tile = (own - own[0], indices, tile.place.values)
+        super().add_images(tile, vectors, rows, out)
 
     def _read(self, ranges: Iterable[Rows], largest: int) -> Generator[tuple[Rows, _SparseTile], None, None]:
         """Tiles of given ranges, of at most so many entries each."""
@@ -414,36 +489,36 @@ class StreamedCSR(CSRBlock):
         stored = _view(buffer, begin, count, types["X/data"])
         return indices, stored, _widened(stored, buffer, begin + _aligned(stored.nbytes))
 
-    def _pass(self, rows: Rows, kernel: Callable[..., int]) -> None:
-        """Let a kernel of :mod:`fastadmm.kernels.file_rows` read and compute the rows of a range."""
-        stream, indptr = self.stream, self.indptr
-        places = [stream.reader.place(key) for key in ("X/indices", "X/data")]
-        offsets, chunk_rows = zip(*places)
-        with stream.buffer(self._size(self._longest)) as buffer:
-            indices, stored, values = self._views(buffer, self._longest)
+    @contextmanager
+    def _place(self, most: int) -> Iterator[_Place]:
+        """A buffer of so many entries."""
+        reader, indptr = self.stream.reader, self.indptr
+        offsets, chunk_rows = zip(*[reader.place(key) for key in ("X/indices", "X/data")])
+        with self.stream.buffer(self._size(most)) as buffer:
+            indices, stored, values = self._views(buffer, most)
             unsigned = indices.view(f"u{indices.itemsize}")
 
             def read(row: int) -> None:
                 first, last = int(indptr[row]), int(indptr[row + 1])
-                stream.reader.read_into("X/indices", first, last, indices[: last - first])
-                stream.reader.read_into("X/data", first, last, stored[: last - first])
+                reader.read_into("X/indices", first, last, indices[: last - first])
+                reader.read_into("X/data", first, last, stored[: last - first])
 
-            stream.run(
-                list(csr_tiles(rows, indptr, BATCH_TILES)),
-                lambda *part: kernel(
-                    stream.reader.descriptor,
-                    offsets,
-                    chunk_rows,
-                    unsigned,
-                    stored,
-                    values,
-                    self.factor,
-                    indptr,
-                    *part,
-                ),
-                read,
-                self._advise,
+            arguments = (
+                reader.descriptor,
+                offsets,
+                chunk_rows,
+                unsigned,
+                stored,
+                values,
+                self.factor,
+                indptr,
             )
+            yield _Place(arguments, read, values, unsigned)
+
+    def _pass(self, rows: Rows, kernel: _Kernel) -> None:
+        """Let a kernel of :mod:`fastadmm.kernels.file_rows` read and compute the rows of a range."""
+        with self._place(self._longest) as place:
+            self.stream.run(list(csr_tiles(rows, self.indptr, BATCH_TILES)), place, kernel, self._advise)
 
     def product(self, x: np.ndarray, engine: Engine) -> np.ndarray:
         if not self.stream.direct:
@@ -452,8 +527,11 @@ class StreamedCSR(CSRBlock):
 
         out = np.empty(self.shape[0])
 
+        def kernel(*place: Any) -> int:
+            return csr_product_from_file(x, out[place[-2] : place[-1]], *place)
+
         def work(rows: Rows) -> None:
-            self._pass(rows, lambda *place: csr_product_from_file(x, out, *place))
+            self._pass(rows, kernel)
 
         engine.map(work, self._ranges())
         return out

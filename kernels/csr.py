@@ -25,13 +25,13 @@ __all__ = [
 
 
 @inline
-def multiply_csr_rows(indptr, base, indices, data, x, out, start, stop):
-    """Write ``D x`` for rows whose entries begin at ``indptr[i] - base``."""
+def multiply_csr_rows(indptr, base, indices, data, x, offset, out, start, stop):
+    """Write ``(D x)[i]`` to ``out[i - offset]`` for rows whose entries begin at ``indptr[i] - base``."""
     for i in range(start, stop):
         total = 0.0
         for k in range(np.uint64(indptr[i] - base), np.uint64(indptr[i + 1] - base)):
             total += data[k] * x[indices[k]]
-        out[i] = total
+        out[i - offset] = total
 
 
 @inline
@@ -67,7 +67,7 @@ def csr_product(indptr, indices, data, x, out, start, stop):
     start, stop : int
         Row range.
     """
-    multiply_csr_rows(indptr, 0, indices, data, x, out, start, stop)
+    multiply_csr_rows(indptr, 0, indices, data, x, 0, out, start, stop)
 
 
 @kernel

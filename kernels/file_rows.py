@@ -108,7 +108,8 @@ def dense_product_from_file(
     Parameters
     ----------
     x : ndarray of shape (d,)
-    out : ndarray of shape (N,)
+    out : ndarray of shape (at least stop - start,)
+        From row ``start``.
     descriptor, offsets, chunk_rows
         As of :func:`read_range`.
     stored : ndarray of shape (step * d,)
@@ -136,7 +137,7 @@ def dense_product_from_file(
         ):
             return first
         _widen(stored, values, factor, count)
-        np.dot(values[:count].reshape(last - first, d), x, out[first:last])
+        np.dot(values[:count].reshape(last - first, d), x, out[first - start : last - start])
     return stop
 
 
@@ -208,7 +209,8 @@ def csr_product_from_file(
     Parameters
     ----------
     x : ndarray of shape (d,)
-    out : ndarray of shape (N,)
+    out : ndarray of shape (at least stop - start,)
+        From row ``start``.
     descriptor : int
         Open file.
     places : tuple of two ndarray of int64
@@ -236,7 +238,7 @@ def csr_product_from_file(
         begin, end = indptr[first], indptr[last]
         if not _csr_tile(descriptor, places, chunk_rows, indices, stored, values, factor, begin, end):
             return first
-        multiply_csr_rows(indptr, begin, indices, values, x, out, first, last)
+        multiply_csr_rows(indptr, begin, indices, values, x, start, out, first, last)
         first = last
     return stop
 
