@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from fastadmm.cli import app as cli
 from fastadmm.cli.app import COMMANDS
 from fastadmm.cli.display import ProgressDisplay, seconds_left
 from fastadmm.errors import ExitCode
@@ -238,6 +239,30 @@ def test_help_is_light() -> None:
     )
     done = subprocess.run([sys.executable, "-P", "-c", program], capture_output=True, text=True, check=True)
     assert done.stderr == "heavy: []\n"
+
+
+def test_help_of_what_is_asked_for_is_that_of_the_whole_program(capsys, monkeypatch) -> None:
+    """Only what a command line needs is built; nobody sees that."""
+
+    def shown(program, *arguments: str) -> str:
+        problem = ""
+        try:
+            program(args=list(arguments), standalone_mode=False)
+        except (Exception, SystemExit) as error:
+            problem = str(error)
+        return capsys.readouterr().out + problem
+
+    whole = cli._command()
+    assert shown(cli._program(["--help"]), "--help") == shown(whole, "--help")
+    assert cli._program(["--help"]) is not whole
+    for name in ("train", "import", "owners", "privacy"):
+        assert cli._program([name]) is not whole
+        for arguments in ([name, "--help"], [name, "--bogus"]):
+            assert shown(cli._program(arguments), *arguments) == shown(whole, *arguments)
+    assert cli._program(["bogus"]) is whole
+    assert cli._program(["--install-completion"]) is whole
+    monkeypatch.setenv("_FASTADMM_COMPLETE", "complete_bash")
+    assert cli._program([]) is whole
 
 
 def test_help_is_fast() -> None:

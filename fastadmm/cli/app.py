@@ -9,42 +9,94 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
+from copy import copy
 from functools import cache
+from inspect import getdoc
 from typing import Any
 
 import typer
+from typer.models import CommandInfo, TyperInfo
 
 from fastadmm.errors import ExitCode, FastadmmError
 
-app = typer.Typer(
-    name="fastadmm",
-    help="Train one joint linear model over vertically split features, certified by a duality gap.",
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
+_SETTINGS: dict[str, Any] = {
+    "name": "fastadmm",
+    "help": "Train one joint linear model over vertically split features, certified by a duality gap.",
+    "pretty_exceptions_enable": False,
+    "context_settings": {"help_option_names": ["-h", "--help"]},
+}
+
+app = typer.Typer(**_SETTINGS)
 
 
-def _register() -> None:
+def _register(names: Iterable[str] | None = None) -> None:
     # Importing a command's module registers it; the modules import nothing heavy at the top.
     from importlib import import_module
     from keyword import iskeyword
 
-    for name in (*COMMANDS, *GROUPS):
+    for name in names or (*COMMANDS, *GROUPS):
         import_module(f"fastadmm.cli.{name}_" if iskeyword(name) else f"fastadmm.cli.{name}")
+
+
+def _name(command: CommandInfo) -> str:
+    return command.name or command.callback.__name__  # type: ignore[union-attr]
+
+
+def _commands() -> list[CommandInfo]:
     # A module that was imported earlier registered earlier; the order of the help is ours.
     order = {name: place for place, name in enumerate(COMMANDS)}
-    app.registered_commands.sort(
-        key=lambda command: order[command.name or command.callback.__name__]  # type: ignore[union-attr]
-    )
+    return sorted(app.registered_commands, key=lambda command: order[_name(command)])
 
 
 @cache
-def _command() -> Callable[..., Any]:
-    """All commands, built once in a process: that takes as long as many a command."""
+def _command(name: str | None = None) -> Callable[..., Any]:
+    """All commands or one, built once in a process: building all takes as long as many a command."""
+    _register([name] if name else None)
+    return _built(
+        [command for command in _commands() if name in (None, _name(command))],
+        [group for group in app.registered_groups if name in (None, group.name)],
+    )
+
+
+def _listing() -> Callable[..., Any]:
+    """All commands without their options, which ``--help`` does not show."""
     _register()
-    return typer.main.get_command(app)
+    commands = []
+    for command in _commands():
+        bare = copy(command)
+        bare.name, bare.help = _name(command), command.help or getdoc(command.callback)
+        bare.callback = _nothing
+        commands.append(bare)
+    groups = []
+    for group in app.registered_groups:
+        bare_group, instance = copy(group), copy(group.typer_instance)
+        assert instance is not None
+        instance.registered_commands = []
+        bare_group.typer_instance = instance
+        groups.append(bare_group)
+    return _built(commands, groups)
+
+
+def _nothing() -> None:
+    pass
+
+
+def _built(commands: list[CommandInfo], groups: list[TyperInfo]) -> Callable[..., Any]:
+    program = typer.Typer(**_SETTINGS)
+    program.callback()(_nothing)  # a group of commands, even of one
+    program.registered_commands, program.registered_groups = commands, groups
+    return typer.main.get_command(program)
+
+
+def _program(argv: list[str]) -> Callable[..., Any]:
+    """What a command line needs of the program."""
+    if any(key.endswith("_COMPLETE") for key in os.environ):  # a shell asks for names of options
+        return _command()
+    if argv in ([], ["-h"], ["--help"]):
+        return _listing()
+    return _command(argv[0]) if argv[0] in (*COMMANDS, *GROUPS) else _command()
 
 
 #: Order of the commands in ``--help``.
@@ -79,7 +131,7 @@ def main(argv: list[str] | None = None) -> None:
         argv = sys.argv[1:]
     try:
         with _announcing_compilation(argv):
-            code = _command()(args=argv or ["--help"], standalone_mode=False)
+            code = _program(argv)(args=argv or ["--help"], standalone_mode=False)
         sys.stdout.flush()
     except FastadmmError as error:
         print(f"fastadmm: error: {_one_line(error)}", file=sys.stderr)
