@@ -215,7 +215,7 @@ class DenseBlock(FeatureBlock):
     def cost(self, rows: Rows) -> Array:
         return 8 * self.shape[1] * np.arange(rows[1] - rows[0] + 1)
 
-    def tile_product(self, tile: Any, x: Array, out: Array) -> None:
+    def tile_product(self, tile: Array, x: Array, out: Array) -> None:
         from fastadmm.kernels.dense_products import dense_product
 
         dense_product(tile, x, out, len(out), 0, len(out))
@@ -223,8 +223,10 @@ class DenseBlock(FeatureBlock):
     def empty_images(self) -> Array:
         return np.zeros((3, self.shape[1]))
 
-    def add_images(self, tile: Any, vectors: Array, rows: int, out: Array) -> None:
-        out += vectors[:3, :rows] @ tile
+    def add_images(self, tile: Array, vectors: Array, rows: int, out: Array) -> None:
+        from fastadmm.kernels.dense_products import dense_accumulate_images
+
+        dense_accumulate_images(tile, vectors, out, 0, rows)
 
     def split_images(self, sums: Array) -> Array:
         return sums
@@ -243,16 +245,20 @@ class DenseBlock(FeatureBlock):
         return out
 
     def transposed_products(self, vectors: Sequence[Array], engine: Engine) -> list[Array]:
-        from fastadmm.kernels.dense_products import dense_accumulate_transposed
+        from fastadmm.kernels.dense_products import dense_accumulate_images, dense_accumulate_transposed
 
-        def work(rows: Rows) -> list[Array]:
-            totals = [np.zeros(self.shape[1]) for _ in vectors]
-            for (start, stop), part in self.once(rows) if len(vectors) == 1 else self.tiles(rows):
+        def work(rows: Rows) -> Array:
+            totals = np.zeros((len(vectors), self.shape[1]))
+            for (start, stop), part in self.once(rows) if len(vectors) in (1, 3) else self.tiles(rows):
+                if len(vectors) == 3:
+                    own = np.array([v[start:stop] for v in vectors])
+                    dense_accumulate_images(part, own, totals, 0, stop - start)
+                    continue
                 for v, total in zip(vectors, totals):
                     dense_accumulate_transposed(part, v[start:stop], total, 0, stop - start)
             return totals
 
-        return _sums_in_order(engine.map(work, self._ranges()))
+        return list(sum_in_order(engine.map(work, self._ranges())))
 
     def matrix_product(self, x: Array, engine: Engine) -> Array:
         out = np.empty((len(x), self.shape[0]))
@@ -391,7 +397,7 @@ class CSRBlock(FeatureBlock):
         own = self.indptr[rows[0] : rows[1] + 1]
         return 12 * (own - own[0]) + 8 * np.arange(len(own))
 
-    def tile_product(self, tile: Any, x: Array, out: Array) -> None:
+    def tile_product(self, tile: tuple[Array, Array, Array], x: Array, out: Array) -> None:
         from fastadmm.kernels.csr import csr_product
 
         csr_product(*tile, x, out, 0, len(out))
@@ -399,7 +405,7 @@ class CSRBlock(FeatureBlock):
     def empty_images(self) -> Array:
         return np.zeros((self.shape[1], 4))
 
-    def add_images(self, tile: Any, vectors: Array, rows: int, out: Array) -> None:
+    def add_images(self, tile: tuple[Array, Array, Array], vectors: Array, rows: int, out: Array) -> None:
         from fastadmm.kernels.csr import csr_accumulate_images
 
         csr_accumulate_images(*tile, vectors, out, 0, rows)
@@ -608,10 +614,6 @@ def _mirrored(upper: Array) -> Array:
     for j in range(1, d):
         upper[j, :j] = upper[:j, j]
     return upper
-
-
-def _sums_in_order(parts: list[list[Array]]) -> list[Array]:
-    return [sum_in_order([part[k] for part in parts]) for k in range(len(parts[0]))]
 
 
 def sum_in_order(parts: list[Array]) -> Array:

@@ -16,7 +16,7 @@ from typing import Any
 import numba
 import numpy as np
 from fastadmm.kernels.csr import add_csr_rows, add_csr_rows_of_four, multiply_csr_rows
-from fastadmm.kernels.dense_products import add_rows
+from fastadmm.kernels.dense_products import add_rows, add_rows_of_three
 from fastadmm.kernels.policy import inline, kernel
 from numba import types
 
@@ -173,8 +173,12 @@ def dense_transposed_from_file(
             return first
         _widen(stored, values, factor, count)
         tile = values[:count].reshape(last - first, d)
-        for c in range(len(out)):
-            add_rows(tile, vectors[c, first - start :], out[c], 0, last - first)
+        own = vectors[:, first - start : last - start]
+        if len(out) == 3:
+            add_rows_of_three(tile, own, out, 0, last - first)
+        else:
+            for c in range(len(out)):
+                add_rows(tile, own[c], out[c], 0, last - first)
     return stop
 
 

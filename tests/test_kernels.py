@@ -18,7 +18,11 @@ from fastadmm.kernels.csr import (
     csr_column_squares,
     csr_product,
 )
-from fastadmm.kernels.dense_products import dense_accumulate_transposed, dense_product
+from fastadmm.kernels.dense_products import (
+    dense_accumulate_images,
+    dense_accumulate_transposed,
+    dense_product,
+)
 from fastadmm.kernels.exponential import exp_nonpositive
 from fastadmm.kernels.file_rows import (
     csr_images_from_file,
@@ -335,11 +339,17 @@ def test_dense_kernels(shape):
     for i in range(start, stop):  # one row after the other: however they are grouped
         dense_accumulate_transposed(matrix, v, again, i, i + 1)
     np.testing.assert_array_equal(out, again)
+    vectors, images = np.array([v, rng.normal(size=n), -v, v]), np.ones((3, d))
+    dense_accumulate_images(matrix, vectors, images, start, stop)
+    for own, image in zip(vectors, images):
+        again = np.ones(d)
+        dense_accumulate_transposed(matrix, own, again, start, stop)
+        np.testing.assert_array_equal(image, again)
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
-@pytest.mark.parametrize("chunk", [1, 4, 100])
-def test_dense_kernels_that_read(tmp_path, chunk, dtype):
+@pytest.mark.parametrize(("chunk", "count"), [(1, 3), (4, 2), (100, 3)])
+def test_dense_kernels_that_read(tmp_path, chunk, count, dtype):
     """Chunks lie in the file in reverse, with a few bytes between them."""
     rng = np.random.default_rng(0)
     n, d, step, factor = 23, 5, 3, 0.7
@@ -348,7 +358,7 @@ def test_dense_kernels_that_read(tmp_path, chunk, dtype):
     offsets = scattered(tmp_path / "rows", matrix, chunk)
     stored = np.empty(step * d, dtype)
     values = stored if dtype == np.float64 else np.empty(step * d)
-    x, vectors = rng.normal(size=d), rng.normal(size=(2, n))
+    x, vectors = rng.normal(size=d), rng.normal(size=(count, n))
     with open(tmp_path / "rows", "rb") as file:
         place = (file.fileno(), offsets, chunk)
         whole = np.empty((n, d), dtype)
@@ -358,7 +368,7 @@ def test_dense_kernels_that_read(tmp_path, chunk, dtype):
         assert dense_product_from_file(x, out[2:], *place, stored, values, factor, step, 2, n) == n
         dense_product(wide, x, expected, step, 2, n)
         np.testing.assert_array_equal(out, expected)
-        sums, sums_expected = np.ones((2, d)), np.ones((2, d))
+        sums, sums_expected = np.ones((count, d)), np.ones((count, d))
         done = dense_transposed_from_file(vectors[:, 2:], sums, *place, stored, values, factor, step, 2, n)
         assert done == n
         for v, own in zip(vectors, sums_expected):
