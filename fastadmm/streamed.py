@@ -94,8 +94,8 @@ class _Place:
     """A buffer that kernels of :mod:`fastadmm.kernels.file_rows` read rows into, and what they need."""
 
     arguments: tuple[Any, ...]
-    #: Reads a tile that begins at a row otherwise, which tells why it could not be read.
-    read: Callable[[int], None]
+    #: Reads the tile from a row to another at the latest in another way, which tells why it failed.
+    read: Callable[[int, int], None]
     #: Values as float64, and of sparse rows their indices.
     values: np.ndarray
     indices: np.ndarray | None = None
@@ -257,7 +257,7 @@ class _Stream:
         """Call a kernel until it has read and computed a range, or the system says why it cannot be read."""
         failed = -1
         while (row := kernel(*place.arguments, row, stop)) < stop:
-            place.read(row)
+            place.read(row, stop)
             if row == failed:  # and yet it can be read
                 raise StorageError(f"{shown(self.reader.path)}: cannot be read; try again")
             failed = row
@@ -350,8 +350,8 @@ class StreamedDense(DenseBlock):
         with self.stream.buffer(_buffer_size(step * d, self._dtype.itemsize)) as buffer:
             stored, values = self._views(buffer, step * d)
 
-            def read(row: int) -> None:
-                count = min(step, self.shape[0] - row)
+            def read(row: int, stop: int) -> None:
+                count = min(step, stop - row)
                 reader.read_into("X", row, row + count, stored[: count * d])
 
             arguments = (reader.descriptor, *reader.place("X"), stored, values, self.factor, step)
@@ -498,8 +498,10 @@ class StreamedCSR(CSRBlock):
             indices, stored, values = self._views(buffer, most)
             unsigned = indices.view(f"u{indices.itemsize}")
 
-            def read(row: int) -> None:
-                first, last = int(indptr[row]), int(indptr[row + 1])
+            def read(row: int, stop: int) -> None:
+                first = int(indptr[row])
+                fitting = int(np.searchsorted(indptr, first + most, side="right")) - 1
+                last = int(indptr[min(max(fitting, row + 1), stop)])
                 reader.read_into("X/indices", first, last, indices[: last - first])
                 reader.read_into("X/data", first, last, stored[: last - first])
 

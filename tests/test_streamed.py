@@ -225,14 +225,21 @@ def test_the_system_is_told_of_every_tile_but_the_first_before_it_is_read(tmp_pa
     stream.close()
 
 
-def test_a_pass_ends_where_the_file_does(tmp_path, monkeypatch):
+@pytest.mark.parametrize("row", [0, 100, 9001, 9013, 9020, 15000])
+def test_a_pass_ends_where_the_file_does(tmp_path, monkeypatch, row):
     """One line that names the file, also where a kernel was reading it."""
     for kind, key in (("dense", "X"), ("csr", "X/")):
         path = write(tmp_path / f"{kind}.h5", matrix(kind))
         block = stream_block(open_party(path))
-        os.truncate(path, path.stat().st_size // 2)
+        # Within a row that may be the first of a tile or another, in the file's last dataset.
+        reader = block.stream.reader
+        last = max(reader.dtypes, key=lambda name: reader.place(name)[0].min())
+        offsets, chunk = reader.place(last)
+        first = row if kind == "dense" else int(block.indptr[row])
+        size = reader.dtypes[last].itemsize * reader.row_items[last]
+        os.truncate(path, int(offsets[first // chunk]) + size * (first % chunk) + 2)
         monkeypatch.setattr(block.stream.reader, "check_unchanged", lambda: None)
-        with Engine(2) as engine:
+        with Engine(1) as engine:
             for call in (
                 lambda b: b.product(np.ones(D), engine),
                 lambda b: b.transposed_products([np.ones(N), np.ones(N)], engine),
