@@ -8,7 +8,7 @@ import scipy.sparse as sp
 from fastadmm import direction_party
 from fastadmm.blocks import as_block
 from fastadmm.coordinator.span import SpanPoint, minimise_over_span
-from fastadmm.coordinator.subspace import directions_per_party
+from fastadmm.coordinator.subspace import directions_per_party, span_tolerance
 from fastadmm.direction_party import choose_metric_solver
 from fastadmm.engine import Engine
 from fastadmm.history import Status
@@ -230,3 +230,28 @@ def test_single_precision_neither_overflows_nor_is_used_for_few_columns():
     assert not party._rough_is_enough(np.full(400, 0.25))
     few = direction_party.DirectionParty("a", as_block(np.ones((400, 8))), 1e35, Engine(1))
     assert not few._rough_is_enough(np.full(400, 0.25))
+
+
+def test_once_the_directions_span_all_weights_a_round_finishes():
+    """Eight parties of at most four columns: four rounds for the directions, one for the certificate."""
+    from sklearn.datasets import load_breast_cancer
+    from sklearn.preprocessing import scale
+
+    X, y = load_breast_cancer(return_X_y=True)
+    X = scale(X)
+    blocks = [X[:, 30 * m // 8 : 30 * (m + 1) // 8] for m in range(8)]
+    for lam in (1e-2, 1e-3, 1e-4, 1e-5):
+        problem = make_problem(blocks, y * 1.0, lam=lam, fit_intercept=False)
+        result = solve(problem, SolverOptions(scheme="subspace", gap=1e-6))
+        assert result.status is Status.CONVERGED
+        assert len(result.history) <= 5
+
+
+@pytest.mark.parametrize(
+    ("gap", "objective", "complete", "share"),
+    [(5.0, 10.0, False, 1e-4), (0.5, 10.0, False, 3e-3), (0.5, -1.0, False, 1e-4), (5.0, 10.0, True, 1e-7)],
+)
+def test_the_span_is_solved_further_while_the_gap_is_large_and_when_it_is_complete(
+    gap, objective, complete, share
+):
+    assert span_tolerance(gap, objective, complete) == pytest.approx(share * gap, rel=1e-15)

@@ -29,7 +29,7 @@ from fastadmm.direction_party import DirectionParty
 from fastadmm.engine import Engine, light_ranges
 from fastadmm.problem import Problem
 
-__all__ = ["SubspaceCoordinator", "SubspaceMethod", "directions_per_party"]
+__all__ = ["SubspaceCoordinator", "SubspaceMethod", "directions_per_party", "span_tolerance"]
 
 _Answer = TypeVar("_Answer")
 
@@ -42,11 +42,39 @@ _METRIC_DRIFT = 0.5
 #: Address space reserved for messages at once; what is not written to takes no memory.
 _RESERVED_BYTES = 1 << 31
 
-#: In the span the gap is closed to this share of what it was at the start of the round.
-_SPAN_ACCURACY = 1e-3
+#: In the span the gap is closed to this share of what it was at the start of the round ...
+_SPAN_ACCURACY = 3e-3
+
+#: ... further while it is large against the objective: directions from a sloppy point cost rounds later ...
+_EARLY_SPAN_ACCURACY, _EARLY = 1e-4, 0.1
+
+#: ... and as far as it goes where the directions span all weights: nothing but the span keeps the gap open.
+_COMPLETE_SPAN_ACCURACY = 1e-7
 
 #: Parties with less data together answer one after another: threads would spend more on taking turns.
 _SMALL_BYTES = 1 << 24
+
+
+def span_tolerance(gap: float, objective: float, complete: bool) -> float:
+    """How far the span's own share of the gap is to be closed in a round.
+
+    Parameters
+    ----------
+    gap : float
+        Duality gap at the start of the round, summed scaling.
+    objective : float
+        Objective there, same scaling.
+    complete : bool
+        Whether the directions span all weights.
+
+    Returns
+    -------
+    float
+        Summed scaling.
+    """
+    if complete:
+        return _COMPLETE_SPAN_ACCURACY * gap
+    return (_EARLY_SPAN_ACCURACY if gap > _EARLY * abs(objective) else _SPAN_ACCURACY) * gap
 
 
 def directions_per_party(n_parties: int) -> int:
@@ -172,7 +200,8 @@ class SubspaceCoordinator:
                 self._append(m, message)
         squared = [answer[1] for answer in answers]
         gap = sum(squared) / (2.0 * self.problem.regularization)
-        self.point = self._minimise(_SPAN_ACCURACY * gap)
+        complete = len(self.owner) >= sum(block.shape[1] for block in self.problem.blocks)
+        self.point = self._minimise(span_tolerance(gap, before, complete))
         self._compress(parties)
         after = self.start(self.point.intercept).loss + self.regulariser()
         self.directions.record(newton, before - after, gap)
