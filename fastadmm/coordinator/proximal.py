@@ -64,6 +64,9 @@ _SHARP_ACCURACY = 1e-6
 
 _ROUNDING = 1e-12
 
+#: A round that gained less than this share of the gap is stalled; the next averages over so much more.
+_STALLED, _LOOSER = 1e-3, 10.0
+
 #: Curvatures are not averaged over less than this share of the largest predictor: rounding.
 _SHORT_REACH = 1e-8
 
@@ -241,11 +244,14 @@ class ProximalCoordinator:
         old = self.model
         self.model = self._best_of_hull(answers, best, tolerance)
         moved = self.model.total - old.total + (self.model.intercept - old.intercept)
-        self.reach = math.sqrt(float(moved @ moved) / len(moved))
+        self.reach, before_reach = math.sqrt(float(moved @ moved) / len(moved)), self.reach
         self._norms = np.array(
             self.engine.map(lambda m: parties[m].norm(self.coefficients(m)), range(len(parties)))
         )
         gained = before - self._value(self.model)
+        if gained < _STALLED * min(self.gap, abs(before)):
+            # Too stiff a metric keeps every party where the others are: further looks loosen it.
+            self.reach = max(self.reach, _LOOSER * before_reach)
         # Promises lost in the value's rounding are kept as far as anyone can tell.
         counts = self.promised > _ROUNDING * abs(before)
         bad = counts and gained < _KEPT_PROMISE * self.promised
