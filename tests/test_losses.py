@@ -599,8 +599,8 @@ def test_a_nearly_perfect_fit_is_certified(name, monkeypatch):
     assert result.status is Status.CONVERGED
     assert result.objective < 1e-6
     monkeypatch.setattr("fastadmm.coordinator.certificate._REPAIRABLE", 0.0)
-    if name == "squared_hinge":  # no curvature left to reach the intercept's root with
-        assert solve(problem, SolverOptions(gap=1e-6, max_rounds=60)).status is Status.MAX_ROUNDS
+    plain = solve(problem, SolverOptions(gap=1e-6, max_rounds=60))
+    assert len(plain.history) > len(result.history)
 
 
 # --- choices, parameters, targets

@@ -208,12 +208,12 @@ def test_many_parties_are_left_out_one_by_one() -> None:
 
 def test_coalitions_begin_where_smaller_ones_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     problem, *_ = a_problem(n_parties=5, n=400)
-    warm = measure_worth(problem, SolverOptions(gap=1e-10), pooled=False)
+    warm = measure_worth(problem, SolverOptions(gap=1e-4), pooled=False)
     monkeypatch.setattr(coalitions, "_MOST_WEIGHTS", 0)
-    cold = measure_worth(problem, SolverOptions(gap=1e-10), pooled=False)
+    cold = measure_worth(problem, SolverOptions(gap=1e-4), pooled=False)
     assert sum(c.rounds for c in warm.coalitions.values()) < sum(c.rounds for c in cold.coalitions.values())
     for mask, coalition in cold.coalitions.items():
-        assert warm.of(mask, "log_loss") == pytest.approx(cold.of(mask, "log_loss"), abs=1e-5)
+        assert warm.of(mask, "log_loss") == pytest.approx(cold.of(mask, "log_loss"), abs=1e-3)
         assert warm.coalitions[mask].objective == pytest.approx(coalition.objective, rel=2e-10)
 
 
