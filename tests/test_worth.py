@@ -214,7 +214,7 @@ def test_coalitions_begin_where_smaller_ones_ended(monkeypatch: pytest.MonkeyPat
     assert sum(c.rounds for c in warm.coalitions.values()) < sum(c.rounds for c in cold.coalitions.values())
     for mask, coalition in cold.coalitions.items():
         assert warm.of(mask, "log_loss") == pytest.approx(cold.of(mask, "log_loss"), abs=1e-3)
-        assert warm.coalitions[mask].objective == pytest.approx(coalition.objective, rel=2e-10)
+        assert warm.coalitions[mask].objective == pytest.approx(coalition.objective, rel=2e-4)
 
 
 def test_plan_has_every_coalition_once() -> None:
