@@ -10,6 +10,7 @@ import pytest
 from fastadmm.history import Status
 from fastadmm.problem import Problem, make_problem
 from fastadmm.solver import Solver, SolverOptions, solve
+from fastadmm.warm_start import StartingPoint
 from sklearn.datasets import load_breast_cancer
 from sklearn.preprocessing import scale
 
@@ -56,6 +57,26 @@ def test_weights_that_count_as_zero_are_zero() -> None:
     weights = np.concatenate(solve(problem, SolverOptions(gap=1e-8, n_threads=1)).weights)
     assert 0 < np.count_nonzero(weights) < 15
     assert np.abs(weights[weights != 0.0]).min() > 1e-6
+
+
+@pytest.mark.parametrize("loss", ["squared", "huber", "logistic"])
+def test_a_start_at_the_minimiser_is_certified_at_once(loss: str) -> None:
+    # With a norm alone the gap is linear in the slope, the objective quadratic: it cannot tell steps apart.
+    for seed in range(12):
+        rng = np.random.default_rng(seed)
+        sizes = 10.0 ** rng.integers(-3, 4, size=8) if seed % 2 else np.ones(8)
+        X = rng.normal(size=(120, 8)) * sizes
+        y = X / np.abs(X).max(axis=0) @ [3.0, -6.0, 1.5, 0.0, 3.0, 0.0, 0.9, 0.0] + rng.normal(size=120)
+        y = (y > 0.0) * 1.0 if loss == "logistic" else y
+        problem = make_problem([X[:, :3], X[:, 3:]], y, loss=loss, lam=1e-2, regularizer="l1")
+        options = SolverOptions(gap=1e-9, max_rounds=30, n_threads=1)
+        first = solve(problem, options)
+        assert first.status is Status.CONVERGED
+        again = solve(problem, options, start=StartingPoint(first.weights, first.intercept))
+        assert again.status is Status.CONVERGED
+        assert len(again.history) <= 6
+        values = [first.objective, *(record.objective for record in again.history)]
+        assert all(b <= a + 4e-15 * abs(a) for a, b in itertools.pairwise(values))
 
 
 def test_more_than_sixty_four_parties_share() -> None:

@@ -32,6 +32,12 @@ _MOST_HOLDS = 20
 #: A Newton step is at most so many times as long as model and answers.
 _REACH = 1e4
 
+#: Share of the objective below which a promise is lost in its rounding.
+_FLAT = 1e-13
+
+#: What a proposal leaves of the slope at the model, at most, where only the slope can tell.
+_LESS_STEEP = 0.25
+
 
 @dataclass(frozen=True)
 class Found:
@@ -42,7 +48,8 @@ class Found:
     point : HullPoint
         Coefficients of directions.
     promised : float
-        How much lower than at the model the objective is to be there.
+        How much lower than at the model the objective is to be there; 0 where that is lost in rounding,
+        and the slope on the face has fallen instead.
     exact : bool
         Whether no weight has passed a kink or bound: then the promise is exact but for a bent norm.
     """
@@ -229,4 +236,18 @@ class FaceSearch:
         z = problem.offset + intercept + point.total
         loss = problem.loss.evaluate(z, problem.y, problem.weight, np.empty_like(z), self.engine)
         promised = self.value - loss - float(self.slope @ c) - 0.5 * float(c @ self.bend @ c)
+        if abs(promised) <= _FLAT * abs(self.value):
+            # A gap is linear in the slope where nothing but a norm bounds the weights, and can be far
+            # above what the objective resolves: its square.
+            less = self._steepness(point) <= _LESS_STEEP * self._steepness(self.model)
+            return Found(point, 0.0, exact) if less else None
         return Found(point, promised, exact) if promised > 0.0 else None
+
+    def _steepness(self, point: HullPoint) -> float:
+        """Size of the objective's slope along the current faces."""
+        problem, shared, gradient = self.problem, self.shared, np.empty_like(point.total)
+        z = problem.offset + point.intercept + point.total
+        problem.loss.evaluate(z, problem.y, problem.weight, gradient, self.engine)
+        slope = shared.messages @ gradient + self.slope + self.bend @ point.coefficients
+        parts = [basis.T @ slope[mine] for basis, mine in zip(self.bases, self.numbers)]
+        return float(np.linalg.norm(np.concatenate(parts)))

@@ -64,6 +64,9 @@ _SHARP_ACCURACY = 1e-6
 
 _ROUNDING = 1e-12
 
+#: What a sum over all samples loses, as a share of it.
+_ROUNDING_OF_VALUE = 1e-15
+
 #: A round that gained less than this share of the gap is stalled; the next averages over so much more.
 _STALLED, _LOOSER = 1e-3, 10.0
 
@@ -241,14 +244,15 @@ class ProximalCoordinator:
         before = self._value(self.model)
         tolerance = _ACCURACY * min(self.gap, _LARGEST_GAP * abs(before))
         best = math.nan if plain else self._best_on_the_way(answers, tolerance)
-        old = self.model
+        old, unresolved = self.model, not plain and self.promised == 0.0
         self.model = self._best_of_hull(answers, best, tolerance)
+        value = self._valued(parties, self.model)
+        inside = all(answer.line is None or answer.line.places[-1] == 1.0 for answer in answers)
+        if unresolved and inside:  # the proposal is in the set
+            value = self._less_steep(parties, value, before)
         moved = self.model.total - old.total + (self.model.intercept - old.intercept)
         self.reach, before_reach = math.sqrt(float(moved @ moved) / len(moved)), self.reach
-        self._norms = np.array(
-            self.engine.map(lambda m: parties[m].norm(self.coefficients(m)), range(len(parties)))
-        )
-        gained = before - self._value(self.model)
+        gained = before - value
         if gained < _STALLED * min(self.gap, abs(before)):
             # Too stiff a metric keeps every party where the others are: further looks loosen it.
             self.reach = max(self.reach, _LOOSER * before_reach)
@@ -257,6 +261,28 @@ class ProximalCoordinator:
         bad = counts and gained < _KEPT_PROMISE * self.promised
         self.n_bad = self.n_bad + 1 if bad else 0
         return [answer.dual for answer in answers]
+
+    def _valued(self, parties: Sequence[FaceParty], point: HullPoint) -> float:
+        """The objective at a point of the set, whose norms the parties tell."""
+        c, of = point.coefficients, self.shared.of
+        self._norms = np.array(self.engine.map(lambda m: parties[m].norm(c[of(m)]), range(len(parties))))
+        return self._value(point)
+
+    def _less_steep(self, parties: Sequence[FaceParty], value: float, before: float) -> float:
+        """Make a proposal the model whose lower slope the objective cannot resolve; returns its value.
+
+        Not where the hull's model is lower by more than rounding, or the proposal higher.
+        """
+        rounding = _ROUNDING_OF_VALUE * abs(before)
+        if value < before - rounding:
+            return value
+        hull, norms = self.model, self._norms
+        proposed = self._valued(parties, self.proposal)
+        if proposed <= before + rounding:
+            self.model = self.proposal
+            return proposed
+        self.model, self._norms = hull, norms
+        return value
 
     def _padded(self, coefficients: Array) -> Array:
         return np.append(coefficients, np.zeros(len(self.shared) - len(coefficients)))
