@@ -8,8 +8,8 @@ costs a third of the time.
 from __future__ import annotations
 
 import numpy as np
-from fastadmm.kernels.four_lanes import add_four
 from fastadmm.kernels.policy import inline, kernel
+from fastadmm.kernels.sparse_row import add_row, add_row_of_four, row_product
 
 __all__ = [
     "add_csr_rows",
@@ -27,30 +27,30 @@ __all__ = [
 @inline
 def multiply_csr_rows(indptr, base, indices, data, x, offset, out, start, stop):
     """Write ``(D x)[i]`` to ``out[i - offset]`` for rows whose entries begin at ``indptr[i] - base``."""
+    readable = np.uint64(indptr[stop] - base)
     for i in range(start, stop):
-        total = 0.0
-        for k in range(np.uint64(indptr[i] - base), np.uint64(indptr[i + 1] - base)):
-            total += data[k] * x[indices[k]]
-        out[i - offset] = total
+        begin, end = np.uint64(indptr[i] - base), np.uint64(indptr[i + 1] - base)
+        out[i - offset] = row_product(data, indices, x, begin, end, readable)
 
 
 @inline
 def add_csr_rows(indptr, base, indices, data, v, offset, out, start, stop):
     """Add ``sum_i v[i - offset] D[i, :]`` for rows whose entries begin at ``indptr[i] - base``."""
+    readable = np.uint64(indptr[stop] - base)
     for i in range(start, stop):
-        scale = v[i - offset]
-        for k in range(np.uint64(indptr[i] - base), np.uint64(indptr[i + 1] - base)):
-            out[indices[k]] += data[k] * scale
+        begin, end = np.uint64(indptr[i] - base), np.uint64(indptr[i + 1] - base)
+        add_row(data, indices, out, begin, end, readable, v[i - offset])
 
 
 @inline
 def add_csr_rows_of_four(indptr, base, indices, data, vectors, offset, out, start, stop):
     """As :func:`add_csr_rows` for four vectors at once, to the bit as one by one."""
+    readable = np.uint64(indptr[stop] - base)
     for i in range(start, stop):
         row = i - offset
         a, b, c, d = vectors[0, row], vectors[1, row], vectors[2, row], vectors[3, row]
-        for k in range(np.uint64(indptr[i] - base), np.uint64(indptr[i + 1] - base)):
-            add_four(out, indices[k], data[k], a, b, c, d)
+        begin, end = np.uint64(indptr[i] - base), np.uint64(indptr[i + 1] - base)
+        add_row_of_four(data, indices, out, begin, end, readable, a, b, c, d)
 
 
 @kernel

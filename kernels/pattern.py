@@ -7,6 +7,7 @@ bit, from two bytes an entry instead of ten.
 from __future__ import annotations
 
 import numpy as np
+from fastadmm.kernels.csr import add_csr_rows, multiply_csr_rows
 from fastadmm.kernels.policy import kernel
 
 __all__ = [
@@ -29,20 +30,13 @@ def pattern_product(indptr, indices, x, out, start, stop):
     start, stop : int
         Row range.
     """
-    for i in range(start, stop):
-        total = 0.0
-        for k in range(np.uint64(indptr[i]), np.uint64(indptr[i + 1])):
-            total += x[indices[k]]
-        out[i] = total
+    multiply_csr_rows(indptr, 0, indices, None, x, 0, out, start, stop)
 
 
 @kernel
 def pattern_accumulate_transposed(indptr, indices, v, out, start, stop):
     """Add ``v[i]`` to ``out[j]``, of shape (d,), for the entries j of each row i of a range."""
-    for i in range(start, stop):
-        scale = v[i]
-        for k in range(np.uint64(indptr[i]), np.uint64(indptr[i + 1])):
-            out[indices[k]] += scale
+    add_csr_rows(indptr, 0, indices, None, v, 0, out, start, stop)
 
 
 @kernel

@@ -385,3 +385,17 @@ def noise_normal(key: Sequence[int], nonce: Sequence[int], i: int) -> float:
     for _ in range(quadrant % 4):
         cosine, sine = -sine, cosine
     return radius * (sine if second else cosine)
+
+
+# --- sparse rows
+
+
+def sparse_row_product(values: Array, x: Array) -> float:
+    """A sparse row's product, its entries dealt out to eight sums that are added in pairs."""
+    sums = [0.0] * 8
+    for k, (value, factor) in enumerate(zip(values, x)):
+        sums[k % 8] += float(value) * float(factor)
+    while len(sums) > 1:
+        half = len(sums) // 2
+        sums = [a + b for a, b in zip(sums[:half], sums[half:])]
+    return sums[0]

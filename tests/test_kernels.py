@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import os
 import subprocess
@@ -14,6 +15,7 @@ import pytest
 import scipy.sparse as sp
 from fastadmm.kernels.csr import (
     csr_accumulate_gram,
+    csr_accumulate_images,
     csr_accumulate_transposed,
     csr_column_squares,
     csr_product,
@@ -33,6 +35,7 @@ from fastadmm.kernels.file_rows import (
     read_range,
 )
 from fastadmm.kernels.logistic import logistic_curvature, logistic_evaluate, logistic_prox
+from fastadmm.kernels.pattern import pattern_accumulate_transposed, pattern_product
 from fastadmm.kernels.squared import squared_curvature, squared_evaluate, squared_prox
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -316,6 +319,81 @@ def test_csr_kernels(shape, index_type):
     np.testing.assert_allclose(squares, 1.0 + (matrix[rows] ** 2).sum(axis=0), rtol=1e-14)
 
 
+def uneven_rows(rng, d):
+    """Rows of every length from 0 to 40, in disorder, as CSR."""
+    lengths = rng.permutation(np.repeat(np.arange(41), 3))
+    indptr = np.concatenate([[0], np.cumsum(lengths)])
+    indices = np.concatenate([rng.choice(d, k, replace=False) for k in lengths]).astype(np.uint16)
+    return indptr, indices, rng.normal(size=len(indices))
+
+
+@pytest.mark.parametrize("ones", [False, True])
+def test_csr_rows_of_every_length(ones):
+    """To the bit as their twins, wherever a range begins and ends: what is behind a row is never in it."""
+    rng = np.random.default_rng(3)
+    d = 50
+    indptr, indices, data = uneven_rows(rng, d)
+    n = len(indptr) - 1
+    data = np.ones(len(data)) if ones else data
+    x, vectors = rng.normal(size=d), rng.normal(size=(4, n))
+    rows = [slice(a, b) for a, b in itertools.pairwise(indptr)]
+    expected = [naive.sparse_row_product(data[row], x[indices[row]]) for row in rows]
+    parts = (indptr, indices) if ones else (indptr, indices, data)
+    product = pattern_product if ones else csr_product
+    transposed = pattern_accumulate_transposed if ones else csr_accumulate_transposed
+    for start, stop in [(0, n), *((k, k + 1) for k in range(0, n, 3)), (n, n)]:
+        out = np.full(n, -99.0)
+        product(*parts, x, out, start, stop)
+        np.testing.assert_array_equal(out[start:stop], expected[start:stop])
+        sums = np.zeros((4, d))
+        for i in range(start, stop):
+            for k in range(indptr[i], indptr[i + 1]):
+                sums[:, indices[k]] += data[k] * vectors[:, i]
+        found = np.zeros((4, d))
+        for v, own in zip(vectors, found):
+            transposed(*parts, v, own, start, stop)
+        np.testing.assert_array_equal(found, sums)
+        if not ones:
+            found = np.zeros((d, 4))
+            csr_accumulate_images(*parts, vectors, found, start, stop)
+            np.testing.assert_array_equal(found.T, sums)
+    strided = np.zeros((2, d)).T  # neither x nor the sums need be contiguous
+    strided[:, 0] = x
+    product(*parts, strided[:, 0], out, 0, n)
+    np.testing.assert_array_equal(out, expected)
+    transposed(*parts, vectors[0], strided[:, 1], 0, n)
+    np.testing.assert_array_equal(strided[:, 1], sums_of(indptr, indices, data, vectors[0], d))
+
+
+def sums_of(indptr, indices, data, v, d):
+    """``D.T v``, entry after entry."""
+    out = np.zeros(d)
+    np.add.at(out, indices, data * np.repeat(v, np.diff(indptr)))
+    return out
+
+
+@pytest.mark.parametrize("bad", [np.inf, np.nan])
+def test_csr_rows_keep_to_themselves(bad):
+    """What is not finite in one row or column is in no other's sums."""
+    rng = np.random.default_rng(4)
+    indptr, indices, data = uneven_rows(rng, 50)
+    n = len(indptr) - 1
+    touched = np.array([7 in indices[a:b] for a, b in itertools.pairwise(indptr)])
+    x, out = rng.normal(size=50), np.zeros(n)
+    x[7] = bad
+    csr_product(indptr, indices, data, x, out, 0, n)
+    np.testing.assert_array_equal(np.isfinite(out), ~touched)
+    row = int(np.flatnonzero(np.diff(indptr) == 5)[0])
+    vectors, images, alone = rng.normal(size=(4, n)), np.zeros((50, 4)), np.zeros(50)
+    vectors[1:, row] = bad
+    csr_accumulate_images(indptr, indices, data, vectors, images, 0, n)
+    csr_accumulate_transposed(indptr, indices, data, vectors[1], alone, 0, n)
+    touched = np.isin(np.arange(50), indices[indptr[row] : indptr[row + 1]])
+    assert np.isfinite(images[:, 0]).all()
+    for sums in (*images.T[1:], alone):
+        np.testing.assert_array_equal(np.isfinite(sums), ~touched)
+
+
 # --- dense rows, and rows in a file
 
 
@@ -440,7 +518,7 @@ def scattered(path, array, chunk):
 @pytest.mark.skipif(not COMPILED, reason="already without compilation")
 def test_kernels_without_compilation(tmp_path):
     """The kernels are plain Python too: a debugger can step through them."""
-    chosen = "seams or evaluate or range or csr_ker or dense_ker or against_exact or prox_is_exact or stays"
+    chosen = "seams or evaluate or range or csr_ or dense_ker or against_exact or prox_is_exact or stays"
     chosen += " or test_crew or test_span_kernels"
     files = [__file__, *(str(Path(__file__).with_name(f"test_{k}.py")) for k in ("crew", "span_kernels"))]
     done = subprocess.run(

@@ -1,0 +1,289 @@
+"""One sparse row, eight entries at a time, with few branches that depend on how many there are.
+
+The processor guesses where a row's loop ends. Where lengths vary it is wrong
+once a row, which costs as much as twenty entries. In groups of eight it has
+little to guess: a row's last group is computed whole, and entries in it that
+belong to the next row count as zero.
+
+A row's product with a vector is eight sums, each of every eighth entry, added in
+pairs at the end: not the order of a plain loop, but one that nothing but
+the row decides. ``D.T v`` stays in the order of a plain loop, to the bit.
+
+``data`` may be None everywhere: all entries are one.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numba
+import numpy as np
+from fastadmm.kernels.four_lanes import add_four
+from fastadmm.kernels.policy import inline
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+__all__ = ["add_row", "add_row_of_four", "row_product"]
+
+#: Entries of a group, and of one where four sums are made of each entry.
+_WIDTH, _FEW = 8, 4
+
+#: The same for arithmetic with places.
+_GROUP, _FEW_GROUP = np.uint64(_WIDTH), np.uint64(_FEW)
+
+_BIT, _LANE, _INTEGER = ir.IntType(1), ir.IntType(32), ir.IntType(64)
+_VALUES, _PLACES = ir.VectorType(ir.DoubleType(), _WIDTH), ir.VectorType(_INTEGER, _WIDTH)
+_ZEROS, _LANES = ir.Constant(_VALUES, [0.0] * _WIDTH), ir.Constant(_PLACES, list(range(_WIDTH)))
+
+
+def _repeat(builder, value, vector):
+    """A vector of one value in all lanes."""
+    undefined = ir.Constant(vector, ir.Undefined)
+    first = builder.insert_element(undefined, value, _LANE(0))
+    return builder.shuffle_vector(
+        first, undefined, ir.Constant(ir.VectorType(_LANE, vector.count), [0] * vector.count)
+    )
+
+
+class _Array:
+    """Address, type of an item and distance between items of an argument of one dimension."""
+
+    def __init__(self, context, builder, kind, value):
+        made = context.make_array(kind)(context, builder, value)
+        self.pointer, self.item = made.data, context.get_data_type(kind.dtype)
+        step = cgutils.unpack_tuple(builder, made.strides)[0]
+        self.bytes = kind.dtype.bitwidth // 8
+        self.step = _INTEGER(self.bytes) if kind.layout == "C" else step
+
+    def load(self, builder, k):
+        """One item of a contiguous array; an unsigned one in 64 bits."""
+        return self._widen(builder, builder.load(builder.gep(self.pointer, [k])), _INTEGER)
+
+    def group(self, builder, k):
+        """Neighbouring items, from one on, of a contiguous array."""
+        place = builder.bitcast(builder.gep(self.pointer, [k]), ir.VectorType(self.item, _WIDTH).as_pointer())
+        return self._widen(builder, builder.load(place, align=self.bytes), _PLACES)
+
+    def _widen(self, builder, found, wide):
+        narrow = isinstance(self.item, ir.IntType) and self.item != _INTEGER
+        return builder.zext(found, wide) if narrow else found
+
+
+def _contiguous(*arrays):
+    """Whether the code below may take neighbours in an array for neighbours in memory."""
+    return all(a == types.none or (isinstance(a, types.Array) and a.layout == "C") for a in arrays)
+
+
+@intrinsic
+def _compiled_product(typing_context, data, indices, x, begin, end):
+    """Product of the entries of a row with x."""
+    if not _contiguous(data, indices):
+        return None
+    signature = types.float64(data, indices, x, types.uint64, types.uint64)
+
+    def generate(context, builder, signature, arguments):
+        kinds = signature.args
+        columns = _Array(context, builder, kinds[1], arguments[1])
+        weights = _Array(context, builder, kinds[2], arguments[2])
+        values = None if data == types.none else _Array(context, builder, kinds[0], arguments[0])
+        begin, end = arguments[3:]
+        pointers = ir.VectorType(ir.DoubleType().as_pointer(), _WIDTH)
+        lanes = ir.VectorType(_BIT, _WIDTH)
+        gather = cgutils.get_or_insert_function(
+            builder.module,
+            ir.FunctionType(_VALUES, [pointers, _LANE, lanes, _VALUES]),
+            f"llvm.masked.gather.v{_WIDTH}f64.v{_WIDTH}p0",
+        )
+        base = _repeat(builder, builder.ptrtoint(weights.pointer, _INTEGER), _PLACES)
+        step = _repeat(builder, weights.step, _PLACES)
+
+        def products(k):
+            offsets = builder.mul(columns.group(builder, k), step)
+            places = builder.inttoptr(builder.add(base, offsets), pointers)
+            # A mask known to be full: where there is no instruction for it, LLVM makes eight plain loads.
+            gathered = builder.call(gather, [places, _LANE(8), ir.Constant(lanes, [1] * _WIDTH), _ZEROS])
+            if values is None:
+                return gathered
+            return builder.fmul(values.group(builder, k), gathered)
+
+        sums = cgutils.alloca_once_value(builder, _ZEROS)
+        at = cgutils.alloca_once_value(builder, begin)
+        more, body, last = (builder.append_basic_block(name) for name in ("more", "group", "last"))
+        builder.branch(more)
+        builder.position_at_end(more)
+        following = builder.add(builder.load(at), _INTEGER(_WIDTH))
+        builder.cbranch(builder.icmp_unsigned("<", following, end), body, last)
+        builder.position_at_end(body)
+        builder.store(builder.fadd(builder.load(sums), products(builder.load(at))), sums)
+        builder.store(following, at)
+        builder.branch(more)
+        builder.position_at_end(last)
+        left = _repeat(builder, builder.sub(end, builder.load(at)), _PLACES)
+        own = builder.select(builder.icmp_unsigned("<", _LANES, left), products(builder.load(at)), _ZEROS)
+        total, width = builder.fadd(builder.load(sums), own), _WIDTH
+        while width > 1:
+            half = width // 2
+            undefined, part = ir.Constant(total.type, ir.Undefined), ir.VectorType(_LANE, half)
+            one, other = (
+                builder.shuffle_vector(total, undefined, ir.Constant(part, list(range(k, k + half))))
+                for k in (0, half)
+            )
+            total, width = builder.fadd(one, other), half
+        return builder.extract_element(total, _LANE(0))
+
+    return signature, generate
+
+
+@intrinsic
+def _compiled_add(typing_context, data, indices, out, begin, end, scale):
+    """``out[indices[k]] += data[k] * scale`` for a row's last group."""
+    if not _contiguous(data, indices):
+        return None
+    signature = types.void(data, indices, out, types.uint64, types.uint64, types.float64)
+
+    def generate(context, builder, signature, arguments):
+        kinds = signature.args
+        columns = _Array(context, builder, kinds[1], arguments[1])
+        sums = _Array(context, builder, kinds[2], arguments[2])
+        begin, end, scale = arguments[3:]
+        increases = _repeat(builder, scale, _VALUES)
+        if data != types.none:
+            values = _Array(context, builder, kinds[0], arguments[0])
+            increases = builder.fmul(values.group(builder, begin), increases)
+        left = _repeat(builder, builder.sub(end, begin), _PLACES)
+        increases = builder.select(builder.icmp_unsigned("<", _LANES, left), increases, _ZEROS)
+        address = builder.ptrtoint(sums.pointer, _INTEGER)
+        for lane in range(_WIDTH):
+            # One after the other: entries that are not of this row may name one of its columns.
+            column = columns.load(builder, builder.add(begin, _INTEGER(lane)))
+            place = builder.inttoptr(
+                builder.add(address, builder.mul(column, sums.step)), ir.DoubleType().as_pointer()
+            )
+            increase = builder.extract_element(increases, _LANE(lane))
+            builder.store(builder.fadd(builder.load(place, align=8), increase), place, align=8)
+        return context.get_dummy_value()
+
+    return signature, generate
+
+
+@intrinsic
+def _compiled_add_of_four(typing_context, data, indices, out, begin, end, a, b, c, d):
+    """``out[indices[k]] += data[k] * (a, b, c, d)`` for a row's last group and ``out`` of shape (d, 4)."""
+    if not _contiguous(data, indices, out):
+        return None
+    signature = types.void(data, indices, out, types.uint64, types.uint64, *[types.float64] * 4)
+
+    def generate(context, builder, signature, arguments):
+        values = context.make_array(signature.args[0])(context, builder, arguments[0]).data
+        columns = _Array(context, builder, signature.args[1], arguments[1])
+        sums = context.make_array(signature.args[2])(context, builder, arguments[2]).data
+        begin, end = arguments[3:5]
+        four, bits = ir.VectorType(ir.DoubleType(), 4), ir.VectorType(_INTEGER, 4)
+        factors = ir.Constant(four, ir.Undefined)
+        for k, factor in enumerate(arguments[5:]):
+            factors = builder.insert_element(factors, factor, _LANE(k))
+        left = builder.sub(end, begin)
+        for lane in range(_FEW):
+            k = builder.add(begin, _INTEGER(lane))
+            value = _repeat(builder, builder.load(builder.gep(values, [k])), four)
+            own = _repeat(builder, builder.icmp_unsigned("<", _INTEGER(lane), left), ir.VectorType(_BIT, 4))
+            product = builder.bitcast(builder.fmul(value, factors), bits)
+            increase = builder.bitcast(builder.and_(product, builder.sext(own, bits)), four)
+            column = columns.load(builder, k)
+            place = builder.gep(sums, [builder.mul(column, _INTEGER(4))])
+            place = builder.bitcast(place, four.as_pointer())
+            builder.store(builder.fadd(builder.load(place, align=8), increase), place, align=8)
+        return context.get_dummy_value()
+
+    return signature, generate
+
+
+@inline
+def _lane(data, indices, x, first, end):
+    """Product of every eighth entry from one on."""
+    total = 0.0
+    for k in range(first, end, _WIDTH):
+        if data is None:
+            total += x[indices[k]]
+        else:
+            total += data[k] * x[indices[k]]
+    return total
+
+
+@inline
+def _plain_product(data, indices, x, begin, end):
+    """As :func:`_compiled_product`, and reads nothing behind the row."""
+    begin, end = np.int64(begin), np.int64(end)
+    one = _lane(data, indices, x, begin, end) + _lane(data, indices, x, begin + 4, end)
+    two = _lane(data, indices, x, begin + 1, end) + _lane(data, indices, x, begin + 5, end)
+    three = _lane(data, indices, x, begin + 2, end) + _lane(data, indices, x, begin + 6, end)
+    four = _lane(data, indices, x, begin + 3, end) + _lane(data, indices, x, begin + 7, end)
+    return (one + three) + (two + four)
+
+
+@inline
+def _plain_add(data, indices, out, begin, end, scale):
+    """As :func:`_compiled_add` for any entries, and reads nothing behind them."""
+    for k in range(begin, end):
+        if data is None:
+            out[indices[k]] += scale
+        else:
+            out[indices[k]] += data[k] * scale
+
+
+@inline
+def _plain_add_of_four(data, indices, out, begin, end, a, b, c, d):
+    for k in range(begin, end):
+        add_four(out, indices[k], data[k], a, b, c, d)
+
+
+#: What Numba reads from the environment.
+_SETTINGS: Any = numba.config
+
+if _SETTINGS.DISABLE_JIT:
+    _compiled_product, _compiled_add, _compiled_add_of_four = _plain_product, _plain_add, _plain_add_of_four
+
+
+@inline
+def row_product(data, indices, x, begin, end, readable):
+    """Product of the entries of one row with a vector.
+
+    Parameters
+    ----------
+    data : ndarray of float64, or None
+    indices : ndarray of unsigned int
+    x : ndarray of shape (d,)
+    begin, end : uint64
+        The row's entries.
+    readable : uint64
+        So many entries there are.
+    """
+    if end + _GROUP <= readable:
+        return _compiled_product(data, indices, x, begin, end)
+    return _plain_product(data, indices, x, begin, end)
+
+
+@inline
+def add_row(data, indices, out, begin, end, readable, scale):
+    """Add ``scale`` times one row to ``out``; see :func:`row_product`."""
+    if end + _GROUP <= readable:
+        while begin + _GROUP < end:
+            _plain_add(data, indices, out, begin, begin + _GROUP, scale)
+            begin += _GROUP
+        _compiled_add(data, indices, out, begin, end, scale)
+    else:
+        _plain_add(data, indices, out, begin, end, scale)
+
+
+@inline
+def add_row_of_four(data, indices, out, begin, end, readable, a, b, c, d):
+    """As :func:`add_row` for four scales, and ``out`` of shape (d, 4)."""
+    if end + _FEW_GROUP <= readable:
+        while begin + _FEW_GROUP < end:
+            _plain_add_of_four(data, indices, out, begin, begin + _FEW_GROUP, a, b, c, d)
+            begin += _FEW_GROUP
+        _compiled_add_of_four(data, indices, out, begin, end, a, b, c, d)
+    else:
+        _plain_add_of_four(data, indices, out, begin, end, a, b, c, d)
