@@ -5,7 +5,7 @@ from __future__ import annotations
 from fastadmm.coordinator.schemes import SCHEMES
 from fastadmm.errors import ConfigError
 
-__all__ = ["PROXIMAL", "SCHEME_NAMES", "SUBSPACE", "choose_scheme"]
+__all__ = ["DIRECTIONS", "PROXIMAL", "SCHEME_NAMES", "SUBSPACE", "choose_directions", "choose_scheme"]
 
 #: The scheme that needs no penalty; see :mod:`fastadmm.coordinator.subspace`.
 SUBSPACE = "subspace"
@@ -15,6 +15,54 @@ PROXIMAL = "proximal"
 
 #: Every scheme, the default first.
 SCHEME_NAMES: tuple[str, ...] = (SUBSPACE, PROXIMAL, *SCHEMES)
+
+#: What the parties of ``subspace`` may answer with in a round.
+DIRECTIONS: tuple[str, ...] = ("auto", "one", "both")
+
+#: Messages in single precision are not asked to certify a smaller relative gap.
+_SINGLE_GAP = 1e-9
+
+
+def choose_directions(asked: str, suited: bool, gap: float, exchange: bool) -> tuple[bool, str]:
+    """Whether parties answer with both directions in a round of ``subspace``, and why.
+
+    Parameters
+    ----------
+    asked : {"auto", "one", "both"}
+    suited : bool
+        Whether the problem is convex and smooth, and has one predictor per sample.
+    gap : float
+        Relative gap that is wanted; 0 for as small as it gets.
+    exchange : bool
+        Whether a round is an exchange between machines: then rounds cost more than arithmetic.
+
+    Returns
+    -------
+    both : bool
+    reason : str
+        One clause for the log.
+
+    Raises
+    ------
+    ConfigError
+        If both are asked for and the problem is not suited.
+    """
+    if asked not in DIRECTIONS:
+        raise ConfigError(f"directions: unknown choice {asked!r}; choose {', '.join(DIRECTIONS)}")
+    if asked == "both" and not suited:
+        raise ConfigError(
+            "directions: 'both' needs a smooth convex loss and one predictor per sample; choose 'one' or "
+            "'auto'"
+        )
+    if asked != "auto":
+        return asked == "both", "asked for"
+    if not suited:
+        return False, "loss with kinks, not convex, or with several predictors per sample"
+    if gap < _SINGLE_GAP:
+        return False, "the gap is too small for messages in single precision"
+    if exchange:
+        return True, "a round is an exchange: two directions in single precision are no more bytes"
+    return False, "rounds are cheap in one process: fewer directions are less arithmetic"
 
 
 def choose_scheme(

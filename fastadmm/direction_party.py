@@ -9,13 +9,15 @@ The party keeps its directions X_m; the coordinator only sees their images
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 import scipy.linalg
 
 from fastadmm.blocks import FeatureBlock
 from fastadmm.engine import Engine
 
-__all__ = ["DirectionParty", "choose_metric_solver"]
+__all__ = ["DirectionParty", "Pair", "choose_metric_solver", "in_single_precision"]
 
 #: Largest Gram side that is refactorised in every new metric; above it the party sends gradients.
 MAX_GRAM_SIDE = 1024
@@ -71,6 +73,46 @@ def _gram_passes(n_columns: int, density: float) -> float:
     if density >= _DENSE:
         return pairs * _DENSE_PAIR / (n_columns * _DENSE_ENTRY)
     return min(0.5 * entries**2 * _SPARSE_PAIR, pairs * _DENSE_PAIR) / max(1.0, entries * _SPARSE_ENTRY)
+
+
+def in_single_precision(message: np.ndarray) -> tuple[np.ndarray, float]:
+    """A message as it travels in half the bytes.
+
+    Parameters
+    ----------
+    message : ndarray of shape (N,)
+
+    Returns
+    -------
+    short : ndarray of float32, shape (N,)
+        Of largest modulus between 1 and 2: nothing overflows.
+    scale : float
+        A power of two: ``scale * short`` is the message, each number to within
+        2^-24 of itself or 2^-150 of the scale.
+    """
+    largest = float(np.abs(message).max(initial=0.0))
+    scale = float(2.0 ** np.floor(np.log2(largest))) if largest > 0.0 else 1.0
+    return (message / scale).astype(np.float32), scale
+
+
+@dataclass(frozen=True)
+class Pair:
+    r"""What a party answers with where it sends both directions.
+
+    Attributes
+    ----------
+    messages : list of (ndarray of float32, shape (N,), float)
+        None, one or two: see :func:`in_single_precision`.
+    squared_residual : float
+        As of :meth:`DirectionParty.respond`.
+    products : ndarray of shape (K,)
+        :math:`\langle D_m^\top g, d_j\rangle` with every direction, the new ones last: what the messages
+        would give if they were not rounded.
+    """
+
+    messages: list[tuple[np.ndarray, float]]
+    squared_residual: float
+    products: np.ndarray
 
 
 class DirectionParty:
@@ -165,22 +207,79 @@ class DirectionParty:
         """
         residual = self.residual(gradient, coefficients)
         squared = float(residual @ residual)
-        direction = -self._newton(residual) if newton and self._factor is not None else -residual
-        size = float(np.linalg.norm(direction))
-        if not (np.isfinite(size) and size > 0.0):
+        newton = newton and self._factor is not None
+        direction = self._keep(-self._newton(residual) if newton else -residual)
+        if direction is None:
             return None, squared
-        direction /= size
-        for _ in range(2):  # twice is enough (Kahan, Parlett)
-            direction -= (self.directions @ direction) @ self.directions
-        left = float(np.linalg.norm(direction))
-        if left <= _NOTHING_NEW:
-            return None, squared
-        direction /= left
-        self.directions = np.vstack([self.directions, direction])
         if out is None:
             return self.block.product(direction, self.engine), squared
         self.block.product_into(direction, out, self.engine)
         return out, squared
+
+    def respond_pair(self, gradient: np.ndarray, coefficients: np.ndarray) -> Pair:
+        """Answer a loss gradient with block Newton direction and block gradient.
+
+        Parameters
+        ----------
+        gradient, coefficients : ndarray
+            As of :meth:`respond`.
+
+        Returns
+        -------
+        Pair
+            Two messages in the bytes of one.
+        """
+        residual = self.residual(gradient, coefficients)
+        images = residual - self.regularization * (coefficients @ self.directions)
+        messages = []
+        for newton in (True, False):
+            if newton and self._factor is None:
+                continue
+            direction = self._keep(-self._newton(residual) if newton else -residual)
+            if direction is not None:
+                messages.append(in_single_precision(self.block.product(direction, self.engine)))
+        return Pair(messages, float(residual @ residual), self.directions @ images)
+
+    def restate(
+        self, gradient: np.ndarray, coefficients: np.ndarray
+    ) -> tuple[np.ndarray | None, float, np.ndarray]:
+        """Answer a loss gradient with the message of the weights themselves, and forget all directions else.
+
+        Parameters
+        ----------
+        gradient, coefficients : ndarray
+            As of :meth:`respond`.
+
+        Returns
+        -------
+        message : ndarray of shape (N,) or None
+            Of the weights over their norm, in double precision; None where they are zero.
+        squared_residual : float
+        products : ndarray of shape (K,)
+            As in :class:`Pair`, with the directions that are forgotten.
+        """
+        residual = self.residual(gradient, coefficients)
+        products = self.directions @ (residual - self.regularization * (coefficients @ self.directions))
+        weights = self.weights(coefficients)
+        norm = float(np.linalg.norm(weights))
+        self.directions = weights[np.newaxis] / norm if norm > 0.0 else self.directions[:0]
+        message = self.block.product(self.directions[0], self.engine) if norm > 0.0 else None
+        return message, float(residual @ residual), products
+
+    def _keep(self, direction: np.ndarray) -> np.ndarray | None:
+        """Append what is new of a direction, as a unit vector; None if nothing is."""
+        size = float(np.linalg.norm(direction))
+        if not (np.isfinite(size) and size > 0.0):
+            return None
+        direction = direction / size
+        for _ in range(2):  # twice is enough (Kahan, Parlett)
+            direction -= (self.directions @ direction) @ self.directions
+        left = float(np.linalg.norm(direction))
+        if left <= _NOTHING_NEW:
+            return None
+        direction /= left
+        self.directions = np.vstack([self.directions, direction])
+        return direction
 
     def residual(self, gradient: np.ndarray, coefficients: np.ndarray) -> np.ndarray:
         r"""Block gradient :math:`\rho_m` of shape (d,); arguments as of :meth:`respond`."""

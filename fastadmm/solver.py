@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from fastadmm.choice import PROXIMAL, SUBSPACE, choose_scheme
+from fastadmm.choice import PROXIMAL, SUBSPACE, choose_directions, choose_scheme
 from fastadmm.coordinator.admm import AdmmMethod
 from fastadmm.coordinator.certificate import LowerBound
 from fastadmm.coordinator.coordinator import acceleration_memory
@@ -83,6 +83,10 @@ class SolverOptions:
         Fewer take less memory and more rounds. None takes what the scheme likes.
     gap_absolute : float
         Stop also at this absolute duality gap, per mean loss; 0 never stops by it.
+    directions : {"auto", "one", "both"}
+        What a party of ``subspace`` answers with in a round: ``one`` direction in double
+        precision, or ``both`` that it has in single precision, the same bytes.
+        See :func:`fastadmm.choice.choose_directions`.
     """
 
     scheme: str = "auto"
@@ -96,6 +100,7 @@ class SolverOptions:
     stationarity: float = 1e-5
     history: int | None = None
     gap_absolute: float = 0.0
+    directions: str = "auto"
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.gap) and self.gap >= 0):
@@ -119,6 +124,16 @@ class SolverOptions:
         if self.history is not None and self.history < 0:
             raise ConfigError(f"history: {self.history!r} must not be negative")
         self.resolved_scheme()
+        choose_directions(self.directions, True, self.gap, False)
+
+    def both_directions(self, problem: Problem, exchange: bool = False) -> tuple[bool, str]:
+        """Whether parties of ``subspace`` send both directions, and why.
+
+        ``exchange`` says whether they are elsewhere. See :func:`fastadmm.choice.choose_directions`.
+        """
+        loss = problem.loss
+        suited = problem.convex and loss.smooth and not loss.vector
+        return choose_directions(self.directions, suited, self.gap, exchange)
 
     def resolved_scheme(
         self, smooth: bool = True, ridge: bool = True, convex: bool = True, suited: bool = True
@@ -129,7 +144,7 @@ class SolverOptions:
         space, ``convex`` whether it and the loss are, ``suited`` whether
         ``proximal`` suits it. See :func:`fastadmm.choice.choose_scheme`.
         """
-        return choose_scheme(
+        name, reason = choose_scheme(
             self.scheme,
             self.penalty,
             self.acceleration,
@@ -139,6 +154,9 @@ class SolverOptions:
             convex,
             suited,
         )
+        if name != SUBSPACE and self.directions != "auto":
+            raise ConfigError(f"directions: scheme {name!r} has none; leave it out, or choose 'subspace'")
+        return name, reason
 
 
 @dataclass
@@ -476,13 +494,14 @@ def _make_method(problem: Problem, options: SolverOptions, engine: Engine) -> Me
     )
     if name == PROXIMAL:
         return ProximalMethod(problem, engine, options.history)
+    both, _ = options.both_directions(problem) if name == SUBSPACE else (False, "")
     if name == SUBSPACE and not problem.convex:
         return DescentSubspaceMethod(problem, engine, options.history)
     if name == SUBSPACE:
         if problem.loss.vector:
             return MultinomialMethod(problem, engine, options.history)
         return (
-            SubspaceMethod(problem, engine, options.history)
+            SubspaceMethod(problem, engine, options.history, both)
             if problem.loss.smooth
             else SmoothedSubspaceMethod(problem, engine, options.history)
         )

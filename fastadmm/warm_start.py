@@ -137,6 +137,8 @@ def _begin_subspace(method: SubspaceMethod, start: StartingPoint, problem: Probl
         messages[k] = party.block.product(party.directions[0], engine)
     coefficients = norms[owner]
     coordinator.adopt(messages, owner)
+    if coordinator.rounded is not None:
+        coordinator.rounded.exact(owner, problem.n_samples)
     coordinator.point = SpanPoint(coefficients, start.intercept, coefficients @ messages)
     if isinstance(method, SmoothedSubspaceMethod):
         primal = primal_value(problem, coordinator.point.total, start.intercept, engine)

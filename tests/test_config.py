@@ -61,6 +61,7 @@ def test_every_key_reaches_the_configuration_and_back() -> None:
         "history": 12,
     }
     learning = {
+        "directions": "both",
         "class_weight": {"yes": 2.0},
         "party_lambda": {"bank": 0.1},
         "party_constraint": {"bank": "nonnegative"},

@@ -93,6 +93,12 @@ def assert_like_in_process(folder: Path, directory: Path, reference: Path) -> No
 
 CASES = [
     pytest.param({"lambda": 1e-3, "rounds": 3}, "classification", id="subspace"),
+    pytest.param({"lambda": 1e-3, "rounds": 3, "directions": "one"}, "classification", id="one direction"),
+    pytest.param(
+        {"lambda": 1e-3, "gap": 1e-10, "rounds": 3},
+        "classification",
+        id="too small a gap for single precision",
+    ),
     pytest.param({"lambda": 1e-5, "history": 2, "rounds": 4}, "classification", id="directions are merged"),
     pytest.param({"scheme": "sharing", "lambda": 1e-2, "rounds": 3}, "classification", id="sharing"),
     pytest.param(
@@ -144,21 +150,32 @@ CASES = [
 ]
 
 
+def in_process(data: Path, values: dict) -> object:
+    """The configuration that does in one process what ``values`` do by files."""
+    pairs = values.get("scheme", "subspace") == "subspace" and values.get("gap", 1e-6) >= 1e-9
+    return make_config({"data": str(data), **({"directions": "both"} if pairs else {}), **values})
+
+
 @pytest.mark.parametrize(("values", "kind"), CASES)
 def test_equal_to_the_bit(tmp_path: Path, values: dict, kind: str) -> None:
     data = data_of(tmp_path, kind)
-    start_run(make_config({"data": str(data), **values}), tmp_path / "reference")
+    start_run(in_process(data, values), tmp_path / "reference")
     separate(data, tmp_path / "world")
     begin(tmp_path / "world", **values)
     directory, _ = train(tmp_path / "world")
     assert_like_in_process(tmp_path / "world", directory, tmp_path / "reference")
 
 
+def test_messages_are_restated_by_files_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fastadmm.coordinator.subspace._ROUNDING_IS_LEFT", 1e300)  # after the first round
+    test_equal_to_the_bit(tmp_path, {"lambda": 1e-3, "rounds": 3}, "classification")
+
+
 @pytest.mark.parametrize("scheme", ["subspace", "sharing"])
 def test_repeated_steps_give_the_same_files(tmp_path: Path, scheme: str) -> None:
     values = {"scheme": scheme, "lambda": 1e-2, "rounds": 2}
     data = data_of(tmp_path, sample_weight=np.linspace(0.5, 2.0, 90), offset=np.linspace(-1, 1, 90))
-    start_run(make_config({"data": str(data), **values}), tmp_path / "reference")
+    start_run(in_process(data, values), tmp_path / "reference")
     separate(data, tmp_path / "world")
     begin(tmp_path / "world", **values)
     directory, _ = train(tmp_path / "world", twice=True)
@@ -201,9 +218,13 @@ def test_only_what_the_scheme_sends_passes(tmp_path: Path) -> None:
         for message in messages:
             with h5py.File(message) as file:
                 answers |= {*file["answer"], *(k for k in file["answer"].attrs)}
+                assert all(
+                    values.size * values.dtype.itemsize <= 4 * 90 for values in file["answer"].values()
+                )
         coordinator_step(directory, messages)
-    assert calls <= {"start", "set_metric", "respond", "merge_oldest", "finish"}
-    assert answers <= {"n_features", "kind", "reason", "message", "squared_residual", "mean"}
+    assert calls <= {"start", "set_metric", "respond_pair", "merge_oldest", "finish"}
+    messages = {f"{which}{what}" for which in ("first", "second") for what in ("", "_scale")}
+    assert answers <= {"n_features", "kind", "reason", *messages, "products", "squared_residual", "mean"}
     # Nothing of the coordinator's holds a column of features.
     column = np.ascontiguousarray(features[:, 0] if features.ndim == 2 else features[:8]).tobytes()
     assert not any(column in path.read_bytes() for path in directory.rglob("*") if path.is_file())

@@ -45,6 +45,9 @@ def start(
     x_update: Annotated[str | None, typer.Option(help="As of train.")] = None,
     threads: Annotated[int | None, typer.Option(help="The result does not depend on it.")] = None,
     history: Annotated[int | None, typer.Option(help="As of train.")] = None,
+    directions: Annotated[
+        str | None, typer.Option(help="auto, one or both, which is auto's choice here.")
+    ] = None,
 ) -> None:
     """Open a run: write the first request for each party."""
     from fastadmm.cli.place import settings_of
@@ -67,6 +70,7 @@ def start(
         "x_update": x_update,
         "threads": threads,
         "history": history,
+        "directions": directions,
     }
     base = read_config(config) if config is not None else {}
     base.pop("provenance", None)

@@ -184,6 +184,10 @@ def train(
         int | None,
         typer.Option(help="Directions per party, or differences of the acceleration; unset: by memory."),
     ] = None,
+    directions: Annotated[
+        str | None,
+        typer.Option(help="What a party answers in a round of subspace: auto, one or both. [default: auto]"),
+    ] = None,
     log_to: Annotated[
         list[str] | None,
         typer.Option(
@@ -290,6 +294,7 @@ def train(
         "ledger": str(ledger) if ledger is not None else None,
         "memory": memory,
         "history": history,
+        "directions": directions,
         "class_weight": parse_class_weight(class_weight) if class_weight is not None else None,
         "warm_start": str(warm_start) if warm_start is not None else None,
         "validation": _share_or_path(validation),

@@ -156,9 +156,9 @@ def _span_system(
 class DescentCoordinator(SubspaceCoordinator):
     """Messages of all parties, and the descent over their span; the convex start has a convex problem."""
 
-    def _minimise(self, tolerance: float) -> SpanPoint:
+    def _minimise(self, tolerance: float, tilt: np.ndarray | None = None) -> SpanPoint:
         if self.problem.convex:
-            return super()._minimise(tolerance)
+            return super()._minimise(tolerance, tilt)
         return descend_over_span(self.problem, self.messages, self.point, tolerance, self.engine)
 
 

@@ -78,6 +78,7 @@ def minimise_over_span(
     tolerance: float,
     engine: Engine,
     hessian: SpanHessian | None = None,
+    tilt: np.ndarray | None = None,
 ) -> SpanPoint:
     """Newton's method from a point; never returns a worse one.
 
@@ -95,13 +96,15 @@ def minimise_over_span(
     engine : Engine
     hessian : SpanHessian, optional
         Kept from an earlier call with the first of the same messages; changed.
+    tilt : ndarray of shape (K,), optional
+        e: adds ``e @ coefficients`` to the objective. Summed scaling.
 
     Returns
     -------
     SpanPoint
         With loss and gradient.
     """
-    span = _Span(problem, messages, engine)
+    span = _Span(problem, messages, engine, tilt)
     if hessian is None:
         hessian = SpanHessian(problem.fit_intercept)
     if point.gradient is None or not math.isfinite(point.loss):
@@ -157,8 +160,10 @@ def minimise_over_span(
 class _Span:
     """Passes over the messages of one problem."""
 
-    def __init__(self, problem: Problem, messages: np.ndarray, engine: Engine) -> None:
-        self.problem, self.messages, self.engine = problem, messages, engine
+    def __init__(
+        self, problem: Problem, messages: np.ndarray, engine: Engine, tilt: np.ndarray | None = None
+    ) -> None:
+        self.problem, self.messages, self.engine, self.tilt = problem, messages, engine, tilt
         self.lead = int(problem.fit_intercept)
         self.scale = problem.regularization
         self.rows = light_ranges(messages.shape[1])
@@ -184,7 +189,14 @@ class _Span:
         slope[self.lead :] = hessian.extend(self.messages, point.gradient, self.engine) + self.scale * c
         if self.lead:
             slope[0] = point.gradient.sum()
-        return _Here(point, slope, point.loss + 0.5 * self.scale * float(c @ c))
+        return self._tilted(_Here(point, slope, point.loss + 0.5 * self.scale * float(c @ c)))
+
+    def _tilted(self, here: _Here) -> _Here:
+        """With the linear term, if there is one; changes the argument."""
+        if self.tilt is not None:
+            here.slope[self.lead :] += self.tilt
+            here.value += float(self.tilt @ here.point.coefficients)
+        return here
 
     def regularised(self, matrix: np.ndarray) -> np.ndarray:
         """Hessian of loss and regulariser, positive definite up to rounding."""
@@ -228,7 +240,7 @@ class _Span:
         c = old.coefficients + move
         slope[lead:] += self.scale * c
         point = SpanPoint(c, intercept, total, loss, gradient)
-        return _Here(point, slope, loss + 0.5 * self.scale * float(c @ c))
+        return self._tilted(_Here(point, slope, loss + 0.5 * self.scale * float(c @ c)))
 
     def best_length(self, here: _Here, step: np.ndarray) -> float:
         """Length of least objective along a step, between 0 and 1."""
@@ -241,6 +253,8 @@ class _Span:
         if self.lead:
             move += step[0]
         linear, square = self.scale * float(c @ change), self.scale * float(change @ change)
+        if self.tilt is not None:
+            linear += float(self.tilt @ change)
         return best_length(problem, start, move, linear, square, engine)
 
 

@@ -23,8 +23,9 @@ from fastadmm.coordinator.certificate import PrimalValue, dual_bound, make_feasi
 from fastadmm.coordinator.direction_choice import DirectionChoice
 from fastadmm.coordinator.method import Measured, Method
 from fastadmm.coordinator.metric_watch import MetricWatch
+from fastadmm.coordinator.rounded_messages import Correction, RoundedMessages
 from fastadmm.coordinator.span import SpanPoint, minimise_over_span
-from fastadmm.coordinator.span_hessian import SpanHessian
+from fastadmm.coordinator.span_hessian import SpanHessian, span_products
 from fastadmm.direction_party import DirectionParty
 from fastadmm.engine import Engine, light_ranges
 from fastadmm.problem import Problem
@@ -50,6 +51,9 @@ _EARLY_SPAN_ACCURACY, _EARLY = 1e-4, 0.1
 
 #: ... and as far as it goes where the directions span all weights: nothing but the span keeps the gap open.
 _COMPLETE_SPAN_ACCURACY = 1e-7
+
+#: Messages are restated in double precision once the gap is this share of what their rounding may hide.
+_ROUNDING_IS_LEFT = 0.1
 
 #: Parties with less data together answer one after another: threads would spend more on taking turns.
 _SMALL_BYTES = 1 << 24
@@ -97,6 +101,8 @@ class SubspaceCoordinator:
     engine : Engine
     directions : int, optional
         Most directions a party keeps; :func:`directions_per_party` by default.
+    both : bool
+        Whether parties answer with both directions in every round, in single precision.
 
     Attributes
     ----------
@@ -110,11 +116,22 @@ class SubspaceCoordinator:
         Loss and gradient at the current point, intercept minimised out.
     metric : ndarray of shape (N,) or None
         Curvature that the parties have factorised.
+    rounded : RoundedMessages or None
+        Bounds on the messages' errors where they are rounded.
+    correction : Correction
+        What the rounding of messages can have done to the last round's objective and bound.
+    rounding_is_left : bool
+        Whether that is much more than directions still promise: messages in double precision follow.
     """
 
-    def __init__(self, problem: Problem, engine: Engine, directions: int | None = None) -> None:
+    def __init__(
+        self, problem: Problem, engine: Engine, directions: int | None = None, both: bool = False
+    ) -> None:
         self.problem, self.engine = problem, engine
         self.most_directions = directions
+        self.rounded = RoundedMessages() if both else None
+        self.correction = Correction()
+        self.rounding_is_left = False
         n = problem.n_samples
         self._store = np.empty((0, n))
         self.owner = np.empty(0, dtype=np.int64)
@@ -190,22 +207,79 @@ class SubspaceCoordinator:
             :math:`\|\rho_m\|^2` of each party at the point where the round *started*.
         """
         primal = self.primal if self.primal is not None else self.start()
-        newton, before = self.directions.newton(), primal.loss + self.regulariser()
+        before = primal.loss + self.regulariser()
         if not self.watch.may_wait(before) and self._metric_is_stale(before):
             metric = self.metric
             self._each(lambda m: parties[m].set_metric(metric), len(parties))  # type: ignore[arg-type]
+        if self.rounded is not None and self.rounding_is_left:
+            return self._restate(parties, primal)
+        if self.rounded is not None:
+            return self._round_of_pairs(parties, primal, self.rounded)
+        self.correction = Correction()
+        newton = self.directions.newton()
         answers = self._ask(parties, primal.gradient, newton)
         for m, (message, _) in enumerate(answers):
             if message is not None:
                 self._append(m, message)
         squared = [answer[1] for answer in answers]
-        gap = sum(squared) / (2.0 * self.problem.regularization)
-        complete = len(self.owner) >= sum(block.shape[1] for block in self.problem.blocks)
-        self.point = self._minimise(span_tolerance(gap, before, complete))
+        gap = self._descend(sum(squared), before)
         self._compress(parties)
         after = self.start(self.point.intercept).loss + self.regulariser()
         self.directions.record(newton, before - after, gap)
         return squared
+
+    def _round_of_pairs(
+        self, parties: Sequence[DirectionParty], primal: PrimalValue, rounded: RoundedMessages
+    ) -> list[float]:
+        gradient, old = primal.gradient.copy(), self.point.coefficients
+        answers = self._each(lambda m: parties[m].respond_pair(gradient, self.coefficients(m)), len(parties))
+        for m, answer in enumerate(answers):
+            for short, scale in answer.messages:
+                self._append(m, scale * short.astype(np.float64))
+        errors = -self._slopes(gradient)
+        for m, answer in enumerate(answers):
+            errors[self.owner == m] += answer.products
+        squared = [answer.squared_residual for answer in answers]
+        old = np.pad(old, (0, len(self.owner) - len(old)))
+        gap = self._descend(sum(squared), primal.loss + self.regulariser(), errors)
+        self.start(self.point.intercept)
+        spread = rounded.spread(self.messages, self.owner, self.point.coefficients)
+        self.correction = rounded.correction(
+            self.problem, old, gradient, errors, self.point, spread, self.engine
+        )
+        self.rounding_is_left = gap <= _ROUNDING_IS_LEFT * abs(self.correction.objective)
+        for _ in range(2):
+            self._compress(parties)
+        return squared
+
+    def _restate(self, parties: Sequence[DirectionParty], primal: PrimalValue) -> list[float]:
+        """Begin again at the same weights, with messages in double precision."""
+        gradient, c, n = primal.gradient.copy(), self.point.coefficients, self.problem.n_samples
+        answers = self._each(lambda m: parties[m].restate(gradient, self.coefficients(m)), len(parties))
+        errors = -self._slopes(gradient)
+        for m, (_, _, products) in enumerate(answers):
+            errors[self.owner == m] += products
+        norms = np.array([np.linalg.norm(self.coefficients(m)) for m in range(len(parties))])
+        kept = [m for m, (message, _, _) in enumerate(answers) if message is not None]
+        messages = np.array([answers[m][0] for m in kept]).reshape(len(kept), n)
+        self.adopt(messages, np.array(kept, dtype=np.int64))
+        self.point = SpanPoint(norms[kept], self.point.intercept, norms[kept] @ messages)
+        self.rounded, self.hessian = None, SpanHessian(self.problem.fit_intercept)
+        self.correction = Correction(bound=float(c @ errors))
+        self.start(self.point.intercept)
+        return [squared for _, squared, _ in answers]
+
+    def _slopes(self, gradient: np.ndarray) -> np.ndarray:
+        """V g, of shape (K,)."""
+        products = span_products(self.messages, lambda begin, end: gradient[None, begin:end], 1, self.engine)
+        return products[:, 0]
+
+    def _descend(self, squared: float, objective: float, tilt: np.ndarray | None = None) -> float:
+        """Minimise over the span after the parties' answers; the gap that they certified."""
+        gap = squared / (2.0 * self.problem.regularization)
+        complete = len(self.owner) >= sum(block.shape[1] for block in self.problem.blocks)
+        self.point = self._minimise(span_tolerance(gap, objective, complete), tilt)
+        return gap
 
     def _each(self, ask: Callable[[int], _Answer], n_parties: int) -> list[_Answer]:
         """Ask all parties: side by side, or one after another where that keeps more threads busy."""
@@ -214,10 +288,10 @@ class SubspaceCoordinator:
             return [ask(m) for m in range(n_parties)]  # their passes over rows are cut up instead
         return self.engine.map(ask, range(n_parties), parallel=self._parties_are_large)
 
-    def _minimise(self, tolerance: float) -> SpanPoint:
+    def _minimise(self, tolerance: float, tilt: np.ndarray | None = None) -> SpanPoint:
         """The best point of the span, to a tolerance in the summed scaling."""
         return minimise_over_span(
-            self.problem, self.messages, self.point, tolerance, self.engine, self.hessian
+            self.problem, self.messages, self.point, tolerance, self.engine, self.hessian, tilt
         )
 
     def _metric_is_stale(self, objective: float) -> bool:
@@ -310,6 +384,8 @@ class SubspaceCoordinator:
                 pair, size = np.array([1.0, 0.0]), 1.0  # neither is in use: forget the younger
             party.merge_oldest(pair)
             self.hessian.merge(first, second, pair / size)
+            if self.rounded is not None:
+                self.rounded.merge(m, self._store[[first, second]], pair / size)
             k = len(self.owner)
             self._store[first] = (pair @ self._store[[first, second]]) / size
             for row in range(second, k - 1):  # one by one: NumPy would copy all of them first
@@ -329,15 +405,19 @@ class SubspaceMethod(Method):
     engine : Engine
     directions : int, optional
         Most directions a party keeps; :func:`directions_per_party` by default.
+    both : bool
+        Whether parties answer with both directions in every round: see :class:`SubspaceCoordinator`.
     """
 
     name = "subspace"
     convergent = True
 
-    def __init__(self, problem: Problem, engine: Engine, directions: int | None = None) -> None:
+    def __init__(
+        self, problem: Problem, engine: Engine, directions: int | None = None, both: bool = False
+    ) -> None:
         self.problem, self.engine = problem, engine
         self.parties = self._make_parties()
-        self.coordinator = SubspaceCoordinator(problem, engine, directions)
+        self.coordinator = SubspaceCoordinator(problem, engine, directions, both)
 
     def _make_parties(self) -> Sequence[DirectionParty]:
         problem = self.problem
@@ -360,8 +440,8 @@ class SubspaceMethod(Method):
         stationarity = sum(squared)
         gaps = stationarity / (2.0 * scale)
         return Measured(
-            objective=after,
-            lower_bound=self._lower_bound(start, total, regulariser, gaps),
+            objective=after + coordinator.correction.objective,
+            lower_bound=self._lower_bound(start, total, regulariser, gaps) + coordinator.correction.bound,
             # z is the sum of the messages itself; u is the loss gradient: only the parties' terms are left.
             primal_residual=0.0,
             dual_residual=math.sqrt(stationarity / (len(self.parties) * self.problem.n_samples)),
@@ -403,6 +483,9 @@ class SubspaceMethod(Method):
             "directions": coordinator.directions.export(),
             "n_factorisations": coordinator.n_factorisations,
         }
+        if coordinator.rounded is not None:
+            saved.update(coordinator.rounded.export())
+            saved["restate"] = coordinator.rounding_is_left
         if coordinator.metric is not None:
             saved["metric"] = coordinator.metric
             saved["metric_watch"] = coordinator.watch.export()
@@ -426,6 +509,9 @@ class SubspaceMethod(Method):
             raise ValueError("messages")
         self._restore_directions(owner, parties)
         coordinator.adopt(messages, owner)
+        # A run goes on as it began, whatever would be chosen today.
+        coordinator.rounded = RoundedMessages.restored(saved, n)
+        coordinator.rounding_is_left = bool(saved.get("restate", False))
         coordinator.point = SpanPoint(
             np.array(saved["coefficients"]),
             float(saved["intercept"]),

@@ -438,7 +438,8 @@ class _Coordinator:
         def make_method(problem: Problem, options: SolverOptions, engine: Engine) -> Any:
             name = _family(problem, self.config)
             if name == SUBSPACE:
-                return RemoteSubspaceMethod(problem, engine, options.history, parties)
+                both, _ = options.both_directions(problem, exchange=True)
+                return RemoteSubspaceMethod(problem, engine, options.history, both, parties)
             scheme = get_scheme(name)
             return RemoteAdmmMethod(
                 parties, problem, scheme, *admm_settings(problem, options, scheme, engine)

@@ -233,6 +233,8 @@ _CALLS: dict[str, dict[str, dict[str, str]]] = {
     "subspace": {
         "set_metric": {"curvature": "rows"},
         "respond": {"gradient": "rows", "coefficients": "vector", "newton": "flag"},
+        "respond_pair": {"gradient": "rows", "coefficients": "vector"},
+        "restate": {"gradient": "rows", "coefficients": "vector"},
         "merge_oldest": {"coefficients": "vector"},
         "finish": {"coefficients": "vector", "model_id": "text", "version": "text", "privacy": "text"},
     },
@@ -375,6 +377,21 @@ class _Server:
             self.party.set_metric(self.metric)
         message, squared = self.party.respond(gradient, coefficients, newton)
         answer = {"squared_residual": squared}
+        return answer if message is None else {**answer, "message": message}
+
+    def _respond_pair(self, gradient: np.ndarray, coefficients: np.ndarray) -> dict[str, Any]:
+        self._own(coefficients)
+        if self.metric is not None:
+            self.party.set_metric(self.metric)
+        pair = self.party.respond_pair(gradient, coefficients)
+        answer: dict[str, Any] = {"squared_residual": pair.squared_residual, "products": pair.products}
+        for key, message in zip(("first", "second"), pair.messages):
+            answer[key], answer[f"{key}_scale"] = message
+        return answer
+
+    def _restate(self, gradient: np.ndarray, coefficients: np.ndarray) -> dict[str, Any]:
+        message, squared, products = self.party.restate(gradient, self._own(coefficients))
+        answer: dict[str, Any] = {"squared_residual": squared, "products": products}
         return answer if message is None else {**answer, "message": message}
 
     def _merge_oldest(self, coefficients: np.ndarray) -> None:

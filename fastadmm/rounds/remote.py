@@ -15,6 +15,7 @@ import numpy as np
 from fastadmm.blocks import FeatureBlock
 from fastadmm.coordinator.admm import AdmmMethod
 from fastadmm.coordinator.subspace import SubspaceMethod
+from fastadmm.direction_party import Pair
 from fastadmm.engine import Engine
 from fastadmm.errors import FormatError
 from fastadmm.party import Certificate
@@ -121,10 +122,25 @@ class RemoteParty:
 
     def vector(self, answer: dict[str, Any], key: str) -> np.ndarray:
         """An answer's N numbers."""
+        return self.numbers(answer, key, self.n_samples)
+
+    def numbers(self, answer: dict[str, Any], key: str, size: int) -> np.ndarray:
+        """An answer's array of so many numbers."""
         value = answer.get(key)
-        if not isinstance(value, np.ndarray) or value.shape != (self.n_samples,) or value.dtype != np.float64:
-            raise FormatError(f"message of {self.name}: key 'answer/{key}' is not {self.n_samples} numbers")
+        if not isinstance(value, np.ndarray) or value.shape != (size,) or value.dtype != np.float64:
+            raise FormatError(f"message of {self.name}: key 'answer/{key}' is not {size} numbers")
         return value
+
+    def short_vector(self, answer: dict[str, Any], key: str) -> tuple[np.ndarray, float]:
+        """An answer's N numbers in single precision, and their scale."""
+        value, scale = answer.get(key), self.number(answer, f"{key}_scale")
+        if not isinstance(value, np.ndarray) or value.shape != (self.n_samples,) or value.dtype != np.float32:
+            raise FormatError(
+                f"message of {self.name}: key 'answer/{key}' is not {self.n_samples} numbers of 4 bytes"
+            )
+        if not (np.isfinite(value).all() and np.isfinite(scale) and scale > 0.0):
+            raise FormatError(f"message of {self.name}: key 'answer/{key}' is not finite")
+        return value, scale
 
     def number(self, answer: dict[str, Any], key: str) -> float:
         """An answer's single number."""
@@ -156,6 +172,22 @@ class RemoteDirections(RemoteParty):
         answer = self.ask("respond", gradient=gradient, coefficients=coefficients, newton=bool(newton))
         message = self.vector(answer, "message") if "message" in answer else None
         return message, self.number(answer, "squared_residual")
+
+    def respond_pair(self, gradient: np.ndarray, coefficients: np.ndarray) -> Pair:
+        """Arguments and results as of the party itself."""
+        answer = self.ask("respond_pair", gradient=gradient, coefficients=coefficients)
+        messages = [self.short_vector(answer, key) for key in ("first", "second") if key in answer]
+        products = self.numbers(answer, "products", len(coefficients) + len(messages))
+        return Pair(messages, self.number(answer, "squared_residual"), products)
+
+    def restate(
+        self, gradient: np.ndarray, coefficients: np.ndarray
+    ) -> tuple[np.ndarray | None, float, np.ndarray]:
+        """Arguments and results as of the party itself."""
+        answer = self.ask("restate", gradient=gradient, coefficients=coefficients)
+        message = self.vector(answer, "message") if "message" in answer else None
+        products = self.numbers(answer, "products", len(coefficients))
+        return message, self.number(answer, "squared_residual"), products
 
     def merge_oldest(self, coefficients: np.ndarray) -> None:
         """See there."""
@@ -214,14 +246,21 @@ class RemoteSubspaceMethod(SubspaceMethod):
     problem : Problem
     engine : Engine
     directions : int or None
+    both : bool
+        As of :class:`fastadmm.coordinator.subspace.SubspaceMethod`.
     parties : list of RemoteDirections
     """
 
     def __init__(
-        self, problem: Problem, engine: Engine, directions: int | None, parties: list[RemoteDirections]
+        self,
+        problem: Problem,
+        engine: Engine,
+        directions: int | None,
+        both: bool,
+        parties: list[RemoteDirections],
     ) -> None:
         self._remote = parties
-        super().__init__(problem, engine, directions)
+        super().__init__(problem, engine, directions, both)
 
     def _make_parties(self) -> Any:
         return self._remote

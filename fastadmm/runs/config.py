@@ -74,6 +74,8 @@ class RunConfig:
         Most memory that the run may take, as :func:`fastadmm.runs.memory.parse_bytes` reads it.
     history : int or None
         As in :class:`fastadmm.solver.SolverOptions`; None takes what the scheme likes and memory allows.
+    directions : str
+        As in :class:`fastadmm.solver.SolverOptions`.
     class_weight : str, dict of str to float, or None
         "balanced", or a factor for each class; None weighs all the same.
     warm_start : str or None
@@ -128,6 +130,7 @@ class RunConfig:
     ledger: str | None = None
     memory: str | None = None
     history: int | None = None
+    directions: str = "auto"
     class_weight: str | dict[str, float] | None = None
     warm_start: str | None = None
     validation: float | str | None = None
@@ -201,6 +204,7 @@ _KINDS: dict[str, tuple[type, ...]] = {
     "ledger": (str,),
     "memory": (str,),
     "history": (int,),
+    "directions": (str,),
     "class_weight": (str, dict),
     "warm_start": (str,),
     "validation": (int, float, str),
@@ -353,6 +357,7 @@ _NOT_PRIVATE = {
     "one lambda",
     "party_lambda": "the noise and its guarantees are for one lambda",
     "party_constraint": "the guarantees of a private run are for squared l2 without a constraint",
+    "directions": "private messages are those of ADMM, one number per row",
     "class_weight": "the guarantees of a private run are for equal weights",
     "warm_start": "a private run starts at zero, so that nothing but its releases counts",
 }
@@ -640,6 +645,7 @@ def solver_options(config: RunConfig) -> Any:
         x_update=config.x_update,
         n_threads=config.threads,
         history=config.history,
+        directions=config.directions,
     )
 
 

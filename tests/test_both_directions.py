@@ -1,0 +1,290 @@
+"""Both directions in a round, in single precision: fewer rounds, and a certificate that knows of it."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from fastadmm.choice import choose_directions
+from fastadmm.coordinator.rounded_messages import RoundedMessages
+from fastadmm.coordinator.subspace import SubspaceMethod
+from fastadmm.direction_party import in_single_precision
+from fastadmm.engine import Engine
+from fastadmm.errors import ConfigError
+from fastadmm.history import Status
+from fastadmm.problem import make_problem
+from fastadmm.solver import Solver, SolverOptions, solve
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+N = 60
+
+
+def build(seed=0, loss="logistic", widths=(5, 8, 3), scale=1.0, **arguments):
+    rng = np.random.default_rng(seed)
+    shared = rng.normal(size=(N, 2))
+    blocks = [
+        scale * (rng.normal(size=(N, d)) + shared @ rng.normal(size=(2, d))) * 10.0 ** rng.uniform(-1, 1, d)
+        for d in widths
+    ]
+    z = sum(block @ rng.normal(size=block.shape[1]) for block in blocks) / scale / 5
+    noise = rng.normal(size=N)
+    y = (z + 2 * noise > 0).astype(float) if loss in ("logistic", "squared_hinge") else z + noise
+    options = {"loss": loss, "lam": 1e-3, "sample_weight": rng.uniform(0.2, 3.0, N), **arguments}
+    return blocks, make_problem(blocks, y, **options)
+
+
+def options(**more):
+    return SolverOptions(**{"gap": 1e-8, "directions": "both", "max_rounds": 200, **more})
+
+
+def true_objective(blocks, problem, solver):
+    weights = solver.party_weights()
+    z = solver.intercept + sum(block @ x for block, x in zip(blocks, weights))
+    with Engine(1) as engine:
+        loss = problem.loss.evaluate(z, problem.y, problem.weight, np.empty(N), engine)
+    square = sum(float(x @ x) for x in weights)
+    return (loss + 0.5 * problem.regularization * square) / problem.total_weight
+
+
+@pytest.mark.parametrize("value", [1.0, 1.9999999999, 3e-200, 7e300, 5e-324])
+def test_single_precision_keeps_24_bits_of_any_size(value):
+    rng = np.random.default_rng(1)
+    message = value * np.append(rng.uniform(-1, 1, 500), 1.0)
+    short, scale = in_single_precision(message)
+    assert short.dtype == np.float32
+    assert np.log2(scale) == np.floor(np.log2(scale))
+    error = np.abs(scale * short.astype(float) - message)
+    assert (error <= 2.0**-24 * np.abs(message) + 2.0**-149 * scale).all()
+    assert value < 1e-300 or (error <= RoundedMessages.error(scale * short.astype(float))).all()
+
+
+def test_of_nothing_single_precision_is_nothing():
+    short, scale = in_single_precision(np.zeros(3))
+    np.testing.assert_array_equal(scale * short, np.zeros(3))
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    st.integers(0, 10**6),
+    st.sampled_from(["logistic", "squared", "huber", "squared_hinge"]),
+    st.booleans(),
+    st.sampled_from([1e-1, 1e-3, 1e-6]),
+    st.sampled_from([1e-3, 1.0, 1e3]),
+)
+def test_objective_and_bound_hold_for_the_model_itself(seed, loss, intercept, lam, scale):
+    """Not only for the messages as they arrived; the bounds are compared in every round."""
+    blocks, problem = build(seed, loss, lam=lam, fit_intercept=intercept, scale=scale)
+    best = solve(problem, SolverOptions(gap=1e-13, max_rounds=300, directions="one"))
+    lower, upper = best.objective - best.record.gap_absolute, best.objective
+    slack = 1e-13 * max(1.0, abs(upper))
+    solver = Solver(problem, options(max_rounds=12, gap=1e-9))
+    for _ in range(12):
+        record = solver.round()
+        exact = true_objective(blocks, problem, solver)
+        assert exact <= record.objective + slack, "the objective is that of other weights"
+        assert record.objective - record.gap_absolute <= upper + slack, "the bound lies above the optimum"
+        assert exact - lower <= record.gap_absolute + (upper - lower) + slack
+        if record.gap <= 1e-9:
+            break
+    solver.close()
+
+
+def test_messages_are_rounded_images_and_the_errors_are_bounded(monkeypatch):
+    monkeypatch.setattr("fastadmm.coordinator.subspace.directions_per_party", lambda parties: 6)
+    blocks, problem = build()
+    solver = Solver(problem, options(gap=1e-9))
+    for _ in range(8):  # merged after the third
+        solver.round()
+        if solver.coordinator.rounded is None:  # restated: nothing to gain any more
+            break
+        coordinator = solver.coordinator
+        for m, party in enumerate(solver.parties):
+            mine = coordinator.owner == m
+            assert mine.sum() <= 6
+            error = np.abs(coordinator.messages[mine] - party.directions @ blocks[m].T)
+            for k, message in enumerate(coordinator.messages[mine]):
+                known = coordinator.rounded.oldest.get(m) if k == 0 else None
+                bound = coordinator.rounded.error(message) if known is None else known
+                assert (error[k] <= bound + 1e-15 * np.abs(message).max()).all()
+            assert error.max() > 0.0
+        c = coordinator.point.coefficients
+        exact = sum(block @ x for block, x in zip(blocks, solver.party_weights()))
+        spread = coordinator.rounded.spread(coordinator.messages, coordinator.owner, c)
+        assert (np.abs(coordinator.point.total - exact) <= spread + 1e-14 * np.abs(exact).max()).all()
+    assert solver.n_rounds > 4
+    solver.close()
+
+
+def test_a_round_contains_the_newton_and_the_gradient_direction():
+    blocks, problem = build(fit_intercept=False)
+    solver = Solver(problem, options())
+    solver.prepare()
+    gradient = solver.coordinator.primal.gradient.copy()
+    solver.round()
+    for block, party in zip(blocks, solver.parties):
+        curvature = problem.weight / 4.0
+        residual = block.T @ gradient
+        newton = np.linalg.solve(
+            (block.T * curvature) @ block + problem.regularization * np.eye(block.shape[1]), residual
+        )
+        for direction in (newton, residual):
+            inside = party.directions.T @ (party.directions @ direction)
+            np.testing.assert_allclose(inside, direction, atol=1e-9 * np.linalg.norm(direction))
+    solver.close()
+
+
+def test_fewer_rounds_than_with_one_direction_and_the_same_model():
+    _, problem = build(3, widths=(12, 15), lam=1e-4)
+    both, one = solve(problem, options()), solve(problem, options(directions="one"))
+    assert both.status is one.status is Status.CONVERGED
+    assert len(both.history) < len(one.history)
+    assert abs(both.objective - one.objective) <= 1e-8 * one.objective
+
+
+def test_resumed_to_the_bit():
+    _, problem = build(4)
+    straight = Solver(problem, options(history=4, gap=0.0))
+    for _ in range(9):
+        last = straight.round()
+    first = Solver(problem, options(history=4, gap=0.0))
+    for _ in range(4):
+        first.round()
+    second = Solver(problem, options(history=4, gap=0.0))
+    second.restore(first.export(), first.export_parties())
+    for _ in range(5):
+        record = second.round()
+    assert (record.objective, record.gap) == (last.objective, last.gap)
+    for a, b in zip(second.party_weights(), straight.party_weights()):
+        np.testing.assert_array_equal(a, b)
+    for solver in (straight, first, second):
+        solver.close()
+
+
+def test_a_run_goes_on_as_it_began():
+    _, problem = build(5)
+    one = Solver(problem, options(directions="one"))
+    for _ in range(3):
+        one.round()
+    resumed = Solver(problem, options())
+    resumed.restore(one.export(), one.export_parties())
+    assert resumed.coordinator.rounded is None
+    assert resumed.round().objective == one.round().objective
+    for solver in (one, resumed):
+        solver.close()
+
+
+def test_the_same_for_any_number_of_threads():
+    _, problem = build(6)
+    results = [solve(problem, options(n_threads=threads)) for threads in (1, 2, 3)]
+    for other in results[1:]:
+        assert [r.objective for r in other.history] == [r.objective for r in results[0].history]
+
+
+def test_from_a_warm_start_messages_of_both_precisions_go_together():
+    from fastadmm.warm_start import StartingPoint
+
+    _, problem = build(7)
+    cold = solve(problem, options())
+    warm = solve(problem, options(), start=StartingPoint(cold.weights, cold.intercept))
+    assert len(warm.history) <= 2
+    assert warm.gap <= 1e-8
+
+
+def nearly_equal():
+    """Parties that nearly hold the same: large weights of opposite signs, whose messages nearly cancel."""
+    rng = np.random.default_rng(12)
+    base = rng.normal(size=(300, 6))
+    y = (base @ rng.normal(size=6) + rng.logistic(size=300) > 0) * 1.0
+    return make_problem([base + 1e-3 * rng.normal(size=base.shape) for _ in range(4)], y, lam=1e-8)
+
+
+def test_where_rounding_is_what_is_left_messages_are_restated_in_double_precision():
+    problem = nearly_equal()
+    solver = Solver(problem, options(gap=1e-11, max_rounds=60))
+    kinds = []
+    with solver.engine:
+        for _ in range(60):
+            record = solver.round()
+            kinds.append(solver.coordinator.rounded is not None)
+            if solver.stop_reason(record) is not None:
+                break
+    assert kinds[0]
+    assert not kinds[-1]
+    assert kinds == sorted(kinds, reverse=True)
+    assert len(kinds) < 60
+    at = kinds.index(False)
+    assert at < len(kinds) - 1 or record.gap <= 1e-11
+
+
+def test_a_run_is_resumed_on_either_side_of_a_restatement():
+    problem = nearly_equal()
+    straight = Solver(problem, options(gap=0.0))
+    objectives, states = [], []
+    for _ in range(16):
+        states.append((straight.export(), straight.export_parties()) if straight.n_rounds else None)
+        objectives.append(straight.round().objective)
+    assert straight.coordinator.rounded is None
+    for begun in range(1, 16):
+        second = Solver(problem, options(gap=0.0))
+        second.restore(*states[begun])
+        assert second.round().objective == objectives[begun]
+        second.close()
+    straight.close()
+
+
+@pytest.mark.parametrize(
+    ("asked", "suited", "gap", "exchange", "both"),
+    [
+        ("auto", True, 1e-6, True, True),
+        ("auto", True, 1e-6, False, False),
+        ("auto", False, 1e-6, True, False),
+        ("auto", True, 1e-12, True, False),
+        ("one", True, 1e-6, True, False),
+        ("both", True, 1e-6, False, True),
+        ("both", True, 1e-12, False, True),
+    ],
+)
+def test_choice(asked, suited, gap, exchange, both):
+    chosen, reason = choose_directions(asked, suited, gap, exchange)
+    assert chosen is both
+    assert reason
+
+
+def test_refused_where_nothing_is_known_of_rounding():
+    with pytest.raises(ConfigError, match="directions: unknown choice 'two'"):
+        SolverOptions(directions="two")
+    with pytest.raises(ConfigError, match="scheme 'sharing' has none"):
+        SolverOptions(scheme="sharing", directions="both")
+    rng = np.random.default_rng(8)
+    bounded = make_problem([rng.normal(size=(N, 2))], rng.normal(size=N), loss="tukey", lam=0.1)
+    with pytest.raises(ConfigError, match="directions: 'both'"):
+        Solver(bounded, SolverOptions(directions="both"))
+    kinks = make_problem([rng.normal(size=(N, 2))], rng.normal(size=N), loss="quantile", lam=0.1)
+    with pytest.raises(ConfigError, match="directions: 'both'"):
+        Solver(kinks, SolverOptions(directions="both"))
+
+
+def test_a_run_knows_the_key(tmp_path):
+    from run_tools import run, write_blocks
+
+    rng = np.random.default_rng(9)
+    data = write_blocks(
+        tmp_path / "d.parts",
+        [rng.normal(size=(40, 3)), rng.normal(size=(40, 2))],
+        np.arange(40) % 2,
+    )
+    assert run("train", data, "-o", tmp_path / "run", "--directions", "both", "-q") == 0
+    assert 'directions = "both"' in (tmp_path / "run" / "run.toml").read_text()
+    assert json.loads((tmp_path / "run" / "result.json").read_text())["status"] == "converged"
+    assert run("train", data, "-o", tmp_path / "no", "--directions", "three", "-q") != 0
+    assert run("train", data, "-o", tmp_path / "no", "--scheme", "sharing", "--directions", "one", "-q") != 0
+    assert not (tmp_path / "no").exists()
+
+
+def test_the_method_says_what_it_is():
+    _, problem = build(10)
+    with Engine(1) as engine:
+        assert SubspaceMethod(problem, engine, None, True).coordinator.rounded is not None
+        assert SubspaceMethod(problem, engine).coordinator.rounded is None
