@@ -306,7 +306,7 @@ def _check_extras(config: RunConfig, given: Mapping[str, Any], place: str) -> No
     """Refuse keys that do not go together."""
     if config.privacy.mode != "none":
         for key, reason in _NOT_PRIVATE.items():
-            if given.get(key) not in (None, False):
+            if given.get(key) not in (None, False, "auto"):
                 raise ConfigError(f"{place}: key {key!r}: {reason}")
     if not config.path:
         alone = [key for key in PATH_KEYS if key != "path" and key in given]
