@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from functools import cached_property
 from typing import Any
 
@@ -13,7 +14,8 @@ import scipy.sparse as sp
 
 from fastadmm.engine import MAX_PIECES, Engine, even_ranges, row_ranges
 from fastadmm.errors import InputError
-from fastadmm.tiles import TILE_BYTES, Rows, csr_tiles, dense_tiles, tile_rows
+from fastadmm.steps import Step, Visit
+from fastadmm.tiles import TILE_BYTES, Rows, csr_tiles, dense_tiles
 
 __all__ = [
     "CSRBlock",
@@ -146,27 +148,37 @@ class FeatureBlock(ABC):
     def column_squares(self, engine: Engine) -> Array:
         """Diagonal of the Gram matrix, of shape (d,)."""
 
-    def walk(self, ranges: Sequence[Rows]) -> Generator[tuple[Rows, Any], None, None]:
-        """Tiles of the given consecutive ranges of rows; each is valid until the next is asked for."""
+    def visit(
+        self, ranges: Sequence[Rows], x: Array, answer: Array, vectors: Array, sums: Array
+    ) -> AbstractContextManager[Visit]:
+        """Steps of :class:`fastadmm.steps.Steps` that use the block's tiles while they are in the cache.
+
+        Parameters
+        ----------
+        ranges : sequence of (int, int)
+            The tiles: consecutive ranges of rows, which the steps are run for in this order.
+        x : ndarray of shape (d,)
+            Weights.
+        answer : ndarray of shape (N,)
+            The product with them is written here.
+        vectors : ndarray of shape (4, most rows of a tile)
+            Rows of a tile from its first on; the fourth is zero.
+        sums : ndarray
+            Of :meth:`empty_images`: a tile's share of the images of three vectors is added.
+
+        Returns
+        -------
+        context manager of Visit
+            The steps may be run inside.
+        """
         raise NotImplementedError
 
     def cost(self, rows: Rows) -> Array:
         """Bytes of a tile from the first row up to each border between rows, of shape (stop - start + 1,)."""
         raise NotImplementedError
 
-    def tile_product(self, tile: Any, x: Array, out: Array) -> None:
-        """Write a tile's rows of ``D x`` to ``out`` of shape (rows,)."""
-        raise NotImplementedError
-
     def empty_images(self) -> Array:
-        """Zero sums for :meth:`add_images`."""
-        raise NotImplementedError
-
-    def add_images(self, tile: Any, vectors: Array, rows: int, out: Array) -> None:
-        """Add a tile's share of the images of three vectors to their sums.
-
-        Vectors of shape (4, at least rows), the last of them zero.
-        """
+        """Zero sums for :meth:`visit`."""
         raise NotImplementedError
 
     def split_images(self, sums: Array) -> Array:
@@ -208,25 +220,21 @@ class DenseBlock(FeatureBlock):
         """Rows ``rows`` for one pass of kernels that in memory need no tiles made for them."""
         yield rows, self.matrix[rows[0] : rows[1]]
 
-    def walk(self, ranges: Sequence[Rows]) -> Generator[tuple[Rows, Array], None, None]:
-        for start, stop in ranges:
-            yield (start, stop), self.matrix[start:stop]
+    @contextmanager
+    def visit(
+        self, ranges: Sequence[Rows], x: Array, answer: Array, vectors: Array, sums: Array
+    ) -> Iterator[Visit]:
+        from fastadmm.kernels.dense_products import dense_product
+        from fastadmm.kernels.dense_tile import dense_tile_images
+
+        product = Step(dense_product, (self.matrix, np.ascontiguousarray(x), answer))
+        yield Visit(product, Step(dense_tile_images, (self.matrix, vectors, sums)))
 
     def cost(self, rows: Rows) -> Array:
         return 8 * self.shape[1] * np.arange(rows[1] - rows[0] + 1)
 
-    def tile_product(self, tile: Array, x: Array, out: Array) -> None:
-        from fastadmm.kernels.dense_products import dense_product
-
-        dense_product(tile, x, out, len(out), 0, len(out))
-
     def empty_images(self) -> Array:
         return np.zeros((3, self.shape[1]))
-
-    def add_images(self, tile: Array, vectors: Array, rows: int, out: Array) -> None:
-        from fastadmm.kernels.dense_products import dense_accumulate_images
-
-        dense_accumulate_images(tile, vectors, out, 0, rows)
 
     def split_images(self, sums: Array) -> Array:
         return sums
@@ -234,12 +242,12 @@ class DenseBlock(FeatureBlock):
     def product(self, x: Array, engine: Engine) -> Array:
         from fastadmm.kernels.dense_products import dense_product
 
-        out, step = np.empty(self.shape[0]), tile_rows(self.shape[1])
+        out = np.empty(self.shape[0])
         x = np.ascontiguousarray(x)
 
         def work(rows: Rows) -> None:
             for (start, stop), part in self.once(rows):
-                dense_product(part, x, out[start:stop], step, 0, stop - start)
+                dense_product(part, x, out[start:stop], 0, stop - start)
 
         engine.map(work, self._ranges())
         return out
@@ -389,26 +397,22 @@ class CSRBlock(FeatureBlock):
         start, stop = rows
         yield rows, (self.indptr[start : stop + 1], self.indices, self.data)
 
-    def walk(self, ranges: Sequence[Rows]) -> Generator[tuple[Rows, tuple[Array, Array, Array]], None, None]:
-        for start, stop in ranges:
-            yield (start, stop), (self.indptr[start : stop + 1], self.indices, self.data)
+    @contextmanager
+    def visit(
+        self, ranges: Sequence[Rows], x: Array, answer: Array, vectors: Array, sums: Array
+    ) -> Iterator[Visit]:
+        from fastadmm.kernels.csr import csr_product, csr_tile_images
+
+        parts = self.indptr, self.indices, self.data
+        product = Step(csr_product, (*parts, np.ascontiguousarray(x), answer))
+        yield Visit(product, Step(csr_tile_images, (*parts, vectors, sums)))
 
     def cost(self, rows: Rows) -> Array:
         own = self.indptr[rows[0] : rows[1] + 1]
         return 12 * (own - own[0]) + 8 * np.arange(len(own))
 
-    def tile_product(self, tile: tuple[Array, Array, Array], x: Array, out: Array) -> None:
-        from fastadmm.kernels.csr import csr_product
-
-        csr_product(*tile, x, out, 0, len(out))
-
     def empty_images(self) -> Array:
         return np.zeros((self.shape[1], 4))
-
-    def add_images(self, tile: tuple[Array, Array, Array], vectors: Array, rows: int, out: Array) -> None:
-        from fastadmm.kernels.csr import csr_accumulate_images
-
-        csr_accumulate_images(*tile, vectors, out, 0, rows)
 
     def split_images(self, sums: Array) -> Array:
         return np.ascontiguousarray(sums.T[:3])

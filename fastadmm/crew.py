@@ -25,6 +25,8 @@ def _kind(argument: Any) -> Any:
     """What decides for which types a kernel is compiled, found faster than Numba's own types."""
     if isinstance(argument, np.ndarray):
         return argument.dtype, argument.ndim, argument.flags.num
+    if isinstance(argument, tuple):
+        return tuple(map(_kind, argument))
     return type(argument)
 
 

@@ -12,7 +12,7 @@ import os
 import threading
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -30,6 +30,7 @@ from fastadmm.blocks import (
 )
 from fastadmm.engine import Engine
 from fastadmm.errors import StorageError
+from fastadmm.steps import Step, Visit
 from fastadmm.store.atomic import shown
 from fastadmm.store.party_file import PARTY_TYPE, PARTY_VERSIONS, PartyData
 from fastadmm.store.row_reader import RowReader
@@ -99,14 +100,6 @@ class _Place:
     #: Values as float64, and of sparse rows their indices.
     values: np.ndarray
     indices: np.ndarray | None = None
-
-
-@dataclass(frozen=True)
-class _FileTile:
-    """Rows that the first product with them reads."""
-
-    rows: Rows
-    place: _Place
 
 
 class _Stream:
@@ -262,6 +255,18 @@ class _Stream:
                 raise StorageError(f"{shown(self.reader.path)}: cannot be read; try again")
             failed = row
 
+    def failed(self, place: _Place) -> Callable[[int, int], None]:
+        """What to do about a range that a kernel could not read: hear from the system why, and raise that."""
+        last: list[Rows] = []
+
+        def read(start: int, stop: int) -> None:
+            place.read(start, stop)
+            if (start, stop) in last:  # and yet it can be read
+                raise StorageError(f"{shown(self.reader.path)}: cannot be read; try again")
+            last[:] = [(start, stop)]
+
+        return read
+
     def close(self) -> None:
         """Close the file and stop the thread."""
         if self._thread is not None and self._owner == os.getpid():
@@ -295,30 +300,35 @@ class StreamedDense(DenseBlock):
     def once(self, rows: Rows) -> Iterator[tuple[Rows, np.ndarray]]:
         return self.tiles(rows)
 
-    def walk(self, ranges: Sequence[Rows]) -> Generator[tuple[Rows, Any], None, None]:
-        largest = max(stop - start for start, stop in ranges)
-        if not self.stream.direct:
-            yield from self._read(ranges, largest * self.shape[1])
-            return
+    @contextmanager
+    def visit(
+        self, ranges: Sequence[Rows], x: np.ndarray, answer: np.ndarray, vectors: np.ndarray, sums: np.ndarray
+    ) -> Iterator[Visit]:
+        from fastadmm.kernels.dense_products import dense_product
+        from fastadmm.kernels.dense_tile import dense_buffer_images, dense_tile_images
+        from fastadmm.kernels.file_rows import dense_tile_product_from_file
+
+        largest, x = max(stop - start for start, stop in ranges), np.ascontiguousarray(x)
         self.stream.reader.check_unchanged()
-        with self._place(largest) as place:
-            for rows in self.stream.told(ranges, self._advise):
-                yield rows, _FileTile(rows, place)
+        if self.stream.direct:
+            with self._place(largest) as place:
+                product = Step(
+                    dense_tile_product_from_file, (x, answer, *place.arguments), self.stream.failed(place)
+                )
+                yield Visit(product, Step(dense_buffer_images, (place.values, vectors, sums)), self._advise)
+            return
+        with closing(self._read(ranges, largest * self.shape[1])) as tiles:
+            tile = np.empty((0, 0))
 
-    def tile_product(self, tile: np.ndarray | _FileTile, x: np.ndarray, out: np.ndarray) -> None:
-        if not isinstance(tile, _FileTile):
-            return super().tile_product(tile, x, out)
-        from fastadmm.kernels.file_rows import dense_product_from_file
+            def multiply(start: int, stop: int) -> None:
+                nonlocal tile
+                _, tile = next(tiles)
+                dense_product(tile, x, answer[start:stop], 0, len(tile))
 
-        self.stream.finish(tile.place, lambda *place: dense_product_from_file(x, out, *place), *tile.rows)
+            def add(start: int, stop: int) -> None:
+                dense_tile_images(tile, vectors, sums, 0, len(tile))
 
-    def add_images(
-        self, tile: np.ndarray | _FileTile, vectors: np.ndarray, rows: int, out: np.ndarray
-    ) -> None:
-        if isinstance(tile, _FileTile):
-            d = self.shape[1]
-            tile = tile.place.values[: rows * d].reshape(rows, d)
-        super().add_images(tile, vectors, rows, out)
+            yield Visit(Step(multiply, ()), Step(add, ()))
 
     def _read(self, ranges: Iterable[Rows], largest: int) -> Generator[tuple[Rows, np.ndarray], None, None]:
         """Tiles of given ranges, of at most so many values each."""
@@ -429,31 +439,38 @@ class StreamedCSR(CSRBlock):
     def once(self, rows: Rows) -> Iterator[tuple[Rows, _SparseTile]]:
         return self.tiles(rows)
 
-    def walk(self, ranges: Sequence[Rows]) -> Generator[tuple[Rows, Any], None, None]:
+    @contextmanager
+    def visit(
+        self, ranges: Sequence[Rows], x: np.ndarray, answer: np.ndarray, vectors: np.ndarray, sums: np.ndarray
+    ) -> Iterator[Visit]:
+        from fastadmm.kernels.csr import csr_buffer_images, csr_product, csr_tile_images
+        from fastadmm.kernels.file_rows import csr_tile_product_from_file
+
         largest = max(int(self.indptr[stop] - self.indptr[start]) for start, stop in ranges)
-        if not self.stream.direct:
-            yield from self._read(ranges, largest)
-            return
+        x = np.ascontiguousarray(x)
         self.stream.reader.check_unchanged()
-        with self._place(largest) as place:
-            for rows in self.stream.told(ranges, self._advise):
-                yield rows, _FileTile(rows, place)
+        if self.stream.direct:
+            with self._place(largest) as place:
+                product = Step(
+                    csr_tile_product_from_file, (x, answer, *place.arguments), self.stream.failed(place)
+                )
+                parts = self.indptr, place.indices, place.values
+                yield Visit(product, Step(csr_buffer_images, (*parts, vectors, sums)), self._advise)
+            return
+        with closing(self._read(ranges, largest)) as tiles:
+            tile: Any = ()
 
-    def tile_product(self, tile: _SparseTile | _FileTile, x: np.ndarray, out: np.ndarray) -> None:
-        if not isinstance(tile, _FileTile):
-            return super().tile_product(tile, x, out)
-        from fastadmm.kernels.file_rows import csr_product_from_file
+            def multiply(start: int, stop: int) -> None:
+                nonlocal tile
+                tile = next(tiles)[1]
+                indptr, indices, data = tile
+                csr_product(indptr, indices, data, x, answer[start:stop], 0, stop - start)
 
-        self.stream.finish(tile.place, lambda *place: csr_product_from_file(x, out, *place), *tile.rows)
+            def add(start: int, stop: int) -> None:
+                indptr, indices, data = tile
+                csr_tile_images(indptr, indices, data, vectors, sums, 0, stop - start)
 
-    def add_images(
-        self, tile: _SparseTile | _FileTile, vectors: np.ndarray, rows: int, out: np.ndarray
-    ) -> None:
-        if isinstance(tile, _FileTile):
-            own, indices = self.indptr[tile.rows[0] : tile.rows[1] + 1], tile.place.indices
-            assert indices is not None
-            tile = (own - own[0], indices, tile.place.values)
-        super().add_images(tile, vectors, rows, out)
+            yield Visit(Step(multiply, ()), Step(add, ()))
 
     def _read(self, ranges: Iterable[Rows], largest: int) -> Generator[tuple[Rows, _SparseTile], None, None]:
         """Tiles of given ranges, of at most so many entries each."""

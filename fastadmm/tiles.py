@@ -11,7 +11,16 @@ from collections.abc import Iterator
 
 import numpy as np
 
-__all__ = ["TILE_BYTES", "TILE_ENTRIES", "Rows", "common_tiles", "csr_tiles", "dense_tiles", "tile_rows"]
+__all__ = [
+    "SWEEP_BYTES",
+    "TILE_BYTES",
+    "TILE_ENTRIES",
+    "Rows",
+    "common_tiles",
+    "csr_tiles",
+    "dense_tiles",
+    "tile_rows",
+]
 
 #: A half-open range of rows.
 Rows = tuple[int, int]
@@ -21,6 +30,9 @@ TILE_BYTES = 2**20
 
 #: Stored entries of a CSR tile: 8 bytes of value and 4 of index each.
 TILE_ENTRIES = TILE_BYTES // 12
+
+#: Bytes of the tiles of all parties together that pass side by side: they are read a second time while there.
+SWEEP_BYTES = 2**19
 
 
 def tile_rows(n_columns: int) -> int:
@@ -88,12 +100,12 @@ def common_tiles(rows: Rows, cost: np.ndarray) -> list[Rows]:
     Returns
     -------
     list of (int, int)
-        Consecutive ranges of at most :data:`TILE_BYTES` together, or one row.
+        Consecutive ranges of at most :data:`SWEEP_BYTES` together, or one row.
     """
     start, end = rows
     ranges: list[Rows] = []
     while start < end:
-        reach = cost[start - rows[0]] + TILE_BYTES
+        reach = cost[start - rows[0]] + SWEEP_BYTES
         fitting = int(np.searchsorted(cost, reach, side="right")) - 1
         stop = min(max(rows[0] + fitting, start + 1), end)
         ranges.append((start, stop))

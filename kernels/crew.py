@@ -40,7 +40,17 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic as _intrinsic
 
-__all__ = ["COMPILED", "NO_MORE", "board_size", "over_rows", "over_sums", "post", "serve"]
+__all__ = [
+    "COMPILED",
+    "NO_MORE",
+    "board_size",
+    "call_piece",
+    "over_rows",
+    "over_sums",
+    "piece_function",
+    "post",
+    "serve",
+]
 
 #: Its typing context is given by Numba, not by the caller.
 intrinsic: Any = _intrinsic
@@ -61,6 +71,9 @@ NO_MORE = -1
 _I64 = ir.IntType(64)
 _POINTER = ir.IntType(8).as_pointer()
 _PIECE = ir.FunctionType(ir.VoidType(), [_POINTER, _I64])
+
+#: Place for what a kernel returns.
+_ROOM = types.UniTuple(types.float64, 4)
 
 
 def _place(context, builder, array_type, array, index):
@@ -120,7 +133,7 @@ def _pause(typing_context):
 
 
 @intrinsic
-def _run(typing_context, code, what, piece):
+def call_piece(typing_context, code, what, piece):
     """Call the piece function at an address."""
     signature = types.void(types.int64, types.int64, types.int64)
 
@@ -132,11 +145,12 @@ def _run(typing_context, code, what, piece):
     return signature, generate
 
 
-def _entry(context, builder, tuple_type, fill):
+def piece_function(context, builder, tuple_type, fill, keep=None):
     """Piece function that calls a kernel at an address with arguments from a packed tuple.
 
     The tuple begins with the address and the borders of the pieces; ``fill`` makes the kernel's
-    arguments, types and values, of the rest and the number of the piece.
+    arguments, types and values, of the rest and the number of the piece. ``keep``, if given, is told the
+    rest, the number of the piece, and the first eight bytes of what the kernel returned, as a float.
     """
     name = f"piece.{len(builder.module.functions)}"
     entry = ir.Function(builder.module, _PIECE, name)
@@ -149,10 +163,12 @@ def _entry(context, builder, tuple_type, fill):
     ends = [body.load(body.gep(bounds.data, [body.add(piece, _I64(k))])) for k in range(2)]
     argument_types, arguments = fill(body, values[2:], piece)
     argument_types, arguments = [*argument_types, types.int64, types.int64], [*arguments, *ends]
-    # Whatever a kernel returns, nothing or a number, has room in eight bytes and is left there.
-    function_type = context.call_conv.get_function_type(types.float64, argument_types)
+    # Whatever a kernel returns, nothing or a few numbers, has room here and is left there.
+    function_type = context.call_conv.get_function_type(_ROOM, argument_types)
     kernel_function = body.inttoptr(values[0], function_type.as_pointer())
-    context.call_conv.call_function(body, kernel_function, types.float64, argument_types, arguments)
+    _, result = context.call_conv.call_function(body, kernel_function, _ROOM, argument_types, arguments)
+    if keep is not None:
+        keep(body, values[2:], piece, body.extract_value(result, 0))
     body.ret_void()
     return entry
 
@@ -170,7 +186,7 @@ def _rows(typing_context, packed):
 
     def generate(context, builder, signature, values):
         kinds = signature.args[0].types[2:]
-        entry = _entry(context, builder, signature.args[0], lambda _, rest, __: (kinds, rest))
+        entry = piece_function(context, builder, signature.args[0], lambda _, rest, __: (kinds, rest))
         return _described(context, builder, signature, entry, values[0])
 
     return signature, generate
@@ -193,7 +209,7 @@ def _sums(typing_context, packed):
             context.nrt.decref(body, row_type, value)
             return [*kinds, row_type], [*rest[1:], value]
 
-        entry = _entry(context, builder, signature.args[0], fill)
+        entry = piece_function(context, builder, signature.args[0], fill)
         return _described(context, builder, signature, entry, values[0])
 
     return signature, generate
@@ -229,7 +245,7 @@ def _work(board, worker, code, what, pieces):
             piece = first + _add(board, _TAKEN + share * _LINE, 1)
             if piece >= end:
                 break
-            _run(code, what, piece)
+            call_piece(code, what, piece)
 
 
 @kernel
@@ -246,7 +262,7 @@ def post(board, code, what, pieces):
     """
     if len(board) == 0:
         for piece in range(pieces):
-            _run(code, what, piece)
+            call_piece(code, what, piece)
         return
     if _add(board, _BUSY, 1) == 0:
         for place in range(_TAKEN, len(board), _LINE):
@@ -262,7 +278,7 @@ def post(board, code, what, pieces):
             _pause()
     else:
         for piece in range(pieces):
-            _run(code, what, piece)
+            call_piece(code, what, piece)
     _add(board, _BUSY, -1)
 
 

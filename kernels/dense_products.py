@@ -1,14 +1,13 @@
 """Products of a dense matrix with vectors, piece by piece without the interpreter in between.
 
-``D x`` is left to the linear algebra library, tile by tile: a row's dot product
-can only be fast if its terms are added in another order, which no loop of ours
-may ask for. ``D.T v`` adds row after row to one sum, in their order: how rows are
-grouped into tiles or read from a file cannot change a bit.
+Rows of ``D x`` each have a sum of their own (:mod:`fastadmm.kernels.dense_rows`), and ``D.T v`` adds
+row after row to one sum, in their order: how rows are grouped into tiles or read from a
+file cannot change a bit.
 """
 
 from __future__ import annotations
 
-import numpy as np
+from fastadmm.kernels.dense_rows import multiply_rows
 from fastadmm.kernels.fused_multiply_add import fma
 from fastadmm.kernels.policy import inline, kernel
 
@@ -22,7 +21,7 @@ __all__ = [
 
 
 @kernel
-def dense_product(matrix, x, out, step, start, stop):
+def dense_product(matrix, x, out, start, stop):
     """Write ``D x`` for the rows of a range.
 
     Parameters
@@ -31,14 +30,11 @@ def dense_product(matrix, x, out, step, start, stop):
         C-contiguous.
     x : ndarray of shape (d,)
     out : ndarray of shape (N,)
-    step : int
-        Rows of a tile, counted from ``start``.
+        Contiguous.
     start, stop : int
         Row range.
     """
-    for first in range(start, stop, step):
-        last = min(first + step, stop)
-        np.dot(matrix[first:last], x, out[first:last])
+    multiply_rows(matrix[start:stop], x, out[start:stop])
 
 
 @inline

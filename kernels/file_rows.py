@@ -17,14 +17,17 @@ import numba
 import numpy as np
 from fastadmm.kernels.csr import add_csr_rows, add_csr_rows_of_four, multiply_csr_rows
 from fastadmm.kernels.dense_products import add_rows, add_rows_of_three
+from fastadmm.kernels.dense_rows import multiply_rows
 from fastadmm.kernels.policy import inline, kernel
 from numba import types
 
 __all__ = [
     "csr_images_from_file",
     "csr_product_from_file",
+    "csr_tile_product_from_file",
     "csr_transposed_from_file",
     "dense_product_from_file",
+    "dense_tile_product_from_file",
     "dense_transposed_from_file",
     "read_range",
 ]
@@ -137,8 +140,31 @@ def dense_product_from_file(
         ):
             return first
         _widen(stored, values, factor, count)
-        np.dot(values[:count].reshape(last - first, d), x, out[first - start : last - start])
+        multiply_rows(values[:count].reshape(last - first, d), x, out[first - start : last - start])
     return stop
+
+
+@kernel
+def dense_tile_product_from_file(
+    x, out, descriptor, offsets, chunk_rows, stored, values, factor, step, start, stop
+):
+    """As :func:`dense_product_from_file`, for ``out`` from the matrix's first row.
+
+    Parameters
+    ----------
+    x : ndarray of shape (d,)
+    out : ndarray of shape (N,)
+    descriptor, offsets, chunk_rows, stored, values, factor, step, start, stop
+        As of :func:`dense_product_from_file`.
+
+    Returns
+    -------
+    int
+        First row that is not done.
+    """
+    return dense_product_from_file(
+        x, out[start:], descriptor, offsets, chunk_rows, stored, values, factor, step, start, stop
+    )
 
 
 @kernel
@@ -245,6 +271,29 @@ def csr_product_from_file(
         multiply_csr_rows(indptr, begin, indices, values, x, start, out, first, last)
         first = last
     return stop
+
+
+@kernel
+def csr_tile_product_from_file(
+    x, out, descriptor, places, chunk_rows, indices, stored, values, factor, indptr, start, stop
+):
+    """As :func:`csr_product_from_file`, for ``out`` from the matrix's first row.
+
+    Parameters
+    ----------
+    x : ndarray of shape (d,)
+    out : ndarray of shape (N,)
+    descriptor, places, chunk_rows, indices, stored, values, factor, indptr, start, stop
+        As of :func:`csr_product_from_file`.
+
+    Returns
+    -------
+    int
+        First row that is not done.
+    """
+    return csr_product_from_file(
+        x, out[start:], descriptor, places, chunk_rows, indices, stored, values, factor, indptr, start, stop
+    )
 
 
 @kernel

@@ -23,9 +23,12 @@ from fastadmm.kernels.policy import inline
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
-from numba.extending import intrinsic
+from numba.extending import intrinsic as _intrinsic
 
 __all__ = ["add_row", "add_row_of_four", "row_product"]
+
+#: Its typing context is given by Numba, not by the caller.
+intrinsic: Any = _intrinsic
 
 #: Entries of a group, and of one where four sums are made of each entry.
 _WIDTH, _FEW = 8, 4

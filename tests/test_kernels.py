@@ -25,6 +25,7 @@ from fastadmm.kernels.dense_products import (
     dense_accumulate_transposed,
     dense_product,
 )
+from fastadmm.kernels.dense_tile import dense_buffer_images, dense_tile_images
 from fastadmm.kernels.exponential import exp_nonpositive
 from fastadmm.kernels.file_rows import (
     csr_images_from_file,
@@ -397,7 +398,7 @@ def test_csr_rows_keep_to_themselves(bad):
 # --- dense rows, and rows in a file
 
 
-@pytest.mark.parametrize("shape", [(1, 1), (7, 3), (41, 17), (5, 60)])
+@pytest.mark.parametrize("shape", [(1, 1), (7, 3), (41, 17), (5, 60), (38, 64)])
 def test_dense_kernels(shape):
     rng = np.random.default_rng(shape[0])
     n, d = shape
@@ -406,9 +407,14 @@ def test_dense_kernels(shape):
     rows = slice(start, stop)
 
     out = np.full(n, -99.0)
-    dense_product(matrix, x, out, 3, start, stop)
+    dense_product(matrix, x, out, start, stop)
     np.testing.assert_allclose(out[rows], matrix[rows] @ x, rtol=1e-14, atol=1e-14)
     assert (np.delete(out, np.arange(n)[rows]) == -99.0).all()
+
+    alone = np.full(n, -99.0)
+    for i in range(start, stop):  # a row's bits do not depend on how rows are grouped
+        dense_product(matrix, np.repeat(x, 2)[::2], alone, i, i + 1)
+    np.testing.assert_allclose(alone, out, rtol=0 if COMPILED else 1e-14, atol=0 if COMPILED else 1e-14)
 
     out = np.ones(d)
     dense_accumulate_transposed(matrix, v, out, start, stop)
@@ -419,10 +425,15 @@ def test_dense_kernels(shape):
     np.testing.assert_array_equal(out, again)
     vectors, images = np.array([v, rng.normal(size=n), -v, v]), np.ones((3, d))
     dense_accumulate_images(matrix, vectors, images, start, stop)
-    for own, image in zip(vectors, images):
+    own = np.ascontiguousarray(vectors[:, start:stop])  # from the tile's first row on
+    tile, buffer = np.ones((3, d)), np.ones((3, d))
+    dense_tile_images(matrix, own, tile, start, stop)
+    dense_buffer_images(matrix[start:stop].ravel(), own, buffer, start, stop)
+    for own, *found in zip(vectors, images, tile, buffer):
         again = np.ones(d)
         dense_accumulate_transposed(matrix, own, again, start, stop)
-        np.testing.assert_array_equal(image, again)
+        for image in found:
+            np.testing.assert_array_equal(image, again)
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
@@ -444,7 +455,7 @@ def test_dense_kernels_that_read(tmp_path, chunk, count, dtype):
         np.testing.assert_array_equal(whole[2:], matrix[2:])
         out, expected = np.zeros(n), np.zeros(n)
         assert dense_product_from_file(x, out[2:], *place, stored, values, factor, step, 2, n) == n
-        dense_product(wide, x, expected, step, 2, n)
+        dense_product(wide, x, expected, 2, n)
         np.testing.assert_array_equal(out, expected)
         sums, sums_expected = np.ones((count, d)), np.ones((count, d))
         done = dense_transposed_from_file(vectors[:, 2:], sums, *place, stored, values, factor, step, 2, n)

@@ -374,16 +374,16 @@ def test_passes_of_a_round(monkeypatch, options, passes):
             read.append(self)
             return plain(self, rows)
 
-        def walk(self, ranges, plain=kind.walk):
+        def visit(self, *given, plain=kind.visit):
             read.append(self)
-            return plain(self, ranges)
+            return plain(self, *given)
 
         def once(self, rows, plain=kind.once):
             read.append(self)
             return plain(self, rows)
 
         monkeypatch.setattr(kind, "tiles", tiles)
-        monkeypatch.setattr(kind, "walk", walk)
+        monkeypatch.setattr(kind, "visit", visit)
         monkeypatch.setattr(kind, "once", once)
 
     for plain in (Engine.over_rows, Engine.sum_over_rows):

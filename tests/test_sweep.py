@@ -10,14 +10,26 @@ import scipy.sparse as sp
 from fastadmm.coordinator import admm
 from fastadmm.coordinator.anderson import Anderson
 from fastadmm.engine import Engine
-from fastadmm.kernels.csr import csr_accumulate_images, csr_accumulate_transposed
-from fastadmm.kernels.sweep import sweep_centres, sweep_targets
+from fastadmm.kernels.csr import (
+    csr_accumulate_images,
+    csr_accumulate_transposed,
+    csr_buffer_images,
+    csr_tile_images,
+)
+from fastadmm.kernels.sweep import (
+    sweep_add,
+    sweep_centres,
+    sweep_correct,
+    sweep_divide,
+    sweep_relax,
+    sweep_targets,
+)
 from fastadmm.problem import make_problem
 from fastadmm.runs.config import make_config
 from fastadmm.runs.plan import make_plan
 from fastadmm.runs.train import plan_run, resume_run, start_run
 from fastadmm.solver import Solver, SolverOptions
-from fastadmm.store import open_partition
+from fastadmm.store import create_partition, open_partition
 from fastadmm.target_images import TargetImages, Turn
 from fastadmm.tiles import common_tiles
 
@@ -33,6 +45,7 @@ def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in ("fastadmm.tiles", "fastadmm.blocks", "fastadmm.streamed"):
         monkeypatch.setattr(f"{module}.TILE_BYTES", 8192, raising=False)
         monkeypatch.setattr(f"{module}.TILE_ENTRIES", 600, raising=False)
+        monkeypatch.setattr(f"{module}.SWEEP_BYTES", 8192, raising=False)
     monkeypatch.setattr("fastadmm.engine.ROWS_PER_PIECE", 150)
 
 
@@ -69,11 +82,36 @@ def test_kernels_are_the_formulas() -> None:
         wanted = messages[k] - (total - z) / tau - u / (tau * r)
         np.testing.assert_allclose(vectors[k, 2, :24], wanted[rows], rtol=1e-14, atol=1e-14)
     assert np.isnan(vectors[:, :, 24:]).all()
+    omega, state = rng.uniform(0.5, 2.0, n), rng.normal(size=(m, n))
+    sweep_correct(total, z, u, r, omega, pull, vectors, 7, 31)
+    np.testing.assert_array_equal(pull[rows], (omega * (u + r * (total - z)))[rows])
+    for k in range(m):
+        np.testing.assert_array_equal(vectors[k, 1, :24], pull[rows])
+        wanted = omega * (messages[k] - (total - z) / tau - u / (tau * r))
+        np.testing.assert_allclose(vectors[k, 2, :24], wanted[rows], rtol=1e-14, atol=1e-14)
+    found, (relaxed, centre, added, divided) = np.full((m, n), np.nan), np.full((4, n), np.nan)
+    sweep_relax(messages, state, before, u, 1.7, r, found, relaxed, centre, 7, 31)
+    wanted = 1.7 * messages - 0.7 * (state - (state.sum(axis=0) - before) / m)
+    np.testing.assert_allclose(found[:, rows], wanted[:, rows], rtol=1e-14, atol=1e-14)
+    np.testing.assert_allclose(relaxed[rows], wanted.sum(axis=0)[rows], rtol=1e-13, atol=1e-13)
+    np.testing.assert_array_equal(centre[rows], (relaxed + u / r)[rows])
+    sweep_add(u, before, added, 7, 31)
+    sweep_divide(u, omega, divided, 7, 31)
+    np.testing.assert_array_equal(added[rows], (u + before)[rows])
+    np.testing.assert_array_equal(divided[rows], (u / omega)[rows])
+    outside = np.array([relaxed, centre, added, divided, *found])[:, np.r_[:7, 31:n]]
+    assert np.isnan(outside).all()
     matrix = sp.csr_array(np.where(rng.random((n, d)) < 0.4, rng.normal(size=(n, d)), 0.0))
     given, out = rng.normal(size=(4, n)), np.ones((d, 4))
     parts = matrix.indptr.astype(np.int64), matrix.indices.astype(np.uint32), matrix.data
     csr_accumulate_images(*parts, given, out, 3, 33)
     np.testing.assert_allclose(out, 1.0 + matrix.toarray()[3:33].T @ given[:, 3:33].T, rtol=1e-13, atol=1e-13)
+    own, tile, buffer = np.ascontiguousarray(given[:, 3:33]), np.ones((d, 4)), np.ones((d, 4))
+    first, last = parts[0][[3, 33]]
+    csr_tile_images(*parts, own, tile, 3, 33)
+    csr_buffer_images(parts[0], parts[1][first:last], parts[2][first:last], own, buffer, 3, 33)
+    np.testing.assert_array_equal(tile, out)
+    np.testing.assert_array_equal(buffer, out)
     for v, image in zip(given, out.T):
         alone = np.ones(d)
         csr_accumulate_transposed(*parts, v, alone, 3, 33)
@@ -235,6 +273,31 @@ def test_streamed_interrupted_and_resumed_to_the_bit(tmp_path, options: dict) ->
         start_run(tight, tmp_path / "run", display=CrashAfter(9))
     resume_run(tmp_path / "run")
     assert_same_run(tmp_path / "memory", tmp_path / "run")
+
+
+@pytest.mark.parametrize("compression", ["none", "gzip"])
+def test_files_read_by_kernels_or_by_hdf5_give_the_same_bits(tmp_path, compression: str) -> None:
+    from fastadmm.streamed import load_block
+
+    blocks, y = blocks_and_targets(3000)
+    with create_partition(tmp_path / "a.parts", task="classification") as writer:
+        for block in blocks:
+            kind = "dense" if isinstance(block, np.ndarray) else "csr"
+            writer.party(n_features=block.shape[1], kind=kind, compression=compression).append(block)
+        writer.labels(classes=("no", "yes")).append(y)
+    parties = open_partition(tmp_path / "a.parts").parties
+    found = []
+    for streamed in (False, True):
+        loaded = [load_block(party, streamed=streamed, factor=0.3) for party in parties]
+        if streamed:
+            assert {block.stream.direct for block in loaded} == {compression == "none"}
+        problem = make_problem(loaded, y, lam=1e-2, fit_intercept=False)
+        solver = Solver(problem, SolverOptions(scheme="sharing", n_threads=2))
+        for _ in range(15):  # with a metric from the tenth on
+            record = solver.round()
+        found.append((replace(record, seconds=0.0), *map(bytes, solver.party_weights())))
+        solver.close()
+    assert found[0] == found[1]
 
 
 def test_a_file_that_fails_stops_every_reader(tmp_path) -> None:

@@ -14,18 +14,20 @@ from a round in two passes by rounding: sums run over other tiles.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
-from contextlib import ExitStack, closing
+from contextlib import ExitStack
 from dataclasses import dataclass
 
 import numpy as np
 
 from fastadmm.blocks import CSRBlock, DenseBlock
-from fastadmm.coordinator.schemes import Scheme, correction, relax
+from fastadmm.coordinator.schemes import Scheme, correction
 from fastadmm.coordinator.state import SharedState
 from fastadmm.engine import Engine, row_ranges
 from fastadmm.party import Party
 from fastadmm.problem import Problem
+from fastadmm.steps import Step, Steps
 from fastadmm.tiles import Rows, common_tiles
 
 __all__ = ["MOST_PARTIES", "Sweep", "Swept", "suits_sweep"]
@@ -102,12 +104,16 @@ class Sweep:
     def __init__(self, problem: Problem, scheme: Scheme, parties: Sequence[Party], engine: Engine) -> None:
         self.problem, self.scheme, self.parties, self.engine = problem, scheme, parties, engine
         per_row = _VECTORS + _PARTY_VECTORS * len(parties)
-        self._pieces: list[list[Rows]] = []
+        self._pieces: list[tuple[int, int]] = []  # ranges of tiles
+        bounds = [0]
         for rows in row_ranges(problem.n_samples):
             cost = per_row * np.arange(rows[1] - rows[0] + 1)
             for party in parties:
                 cost = cost + party.block.cost(rows)
-            self._pieces.append(common_tiles(rows, cost))
+            tiles = common_tiles(rows, cost)
+            self._pieces.append((len(bounds) - 1, len(bounds) - 1 + len(tiles)))
+            bounds += [stop for _, stop in tiles]
+        self._bounds = np.array(bounds, dtype=np.int64)
 
     def run(
         self,
@@ -162,6 +168,15 @@ class Sweep:
         -------
         Swept
         """
+        from fastadmm.kernels.sweep import (
+            sweep_add,
+            sweep_centres,
+            sweep_correct,
+            sweep_divide,
+            sweep_relax,
+            sweep_targets,
+        )
+
         problem, parties, tau = self.problem, self.parties, self.scheme.tau(len(self.parties))
         n, plain = problem.n_samples, relaxation == 1.0
         centre, predictor, shift = np.empty(n), np.empty(n), problem.offset
@@ -176,65 +191,66 @@ class Sweep:
         narrowed, u_before, u_after = s, state.u, new.u
         if metric is not None:
             narrowed, u_before, u_after = s / metric, state.u / metric, np.empty(n)
-        from fastadmm.kernels.sweep import sweep_centres, sweep_targets
 
-        def correct(vectors: Array, start: int, stop: int) -> None:
-            """The pull at the messages as they were sent, and omega where it belongs."""
-            tile = slice(start, stop)
-            pull[tile] = u_after[tile] + penalty * (total[tile] - new.z[tile])
-            if metric is not None:
-                pull[tile] *= metric[tile]
-                vectors[:, 2, : stop - start] *= metric[tile]
-            vectors[:, 1, : stop - start] = pull[tile]
+        steps = Steps(self._bounds)
+        value = steps.write(Step(kernels.evaluate, (predictor, y, s, *extra, gradient)))
+        z_update = [
+            Step(
+                sweep_centres,
+                (answers, u_before, state.z, shift, penalty, total, centre, predictor, new.z),
+            )
+        ]
+        if not plain:
+            given = answers, state.messages, state.z, u_before, relaxation, penalty
+            z_update.append(Step(sweep_relax, (*given, new.messages, relaxed, centre)))
+        z_update.append(Step(kernels.prox, (centre, shift, y, narrowed, *extra, penalty, new.z, new.u)))
+        if metric is not None:
+            # As the gradient itself, so that it is in the domain of the conjugate, exactly.
+            z_update.append(Step(sweep_add, (shift, new.z, centre)))
+            z_update.append(Step(kernels.evaluate, (centre, y, s, *extra, new.u)))
+            z_update.append(Step(sweep_divide, (new.u, metric, u_after)))
+        common = [*map(steps.write, z_update), value]
 
-        def piece(ranges: list[Rows]) -> tuple[float, list[Array]]:
-            loss, sums = 0.0, [party.block.empty_images() for party in parties]
-            vectors = np.zeros(
-                (len(parties), 4, max(stop - start for start, stop in ranges))
-            )  # the last stays so
+        def piece(tiles: tuple[int, int]) -> list[Array]:
+            ranges = list(itertools.pairwise(self._bounds[tiles[0] : tiles[1] + 1].tolist()))
+            most = max(stop - start for start, stop in ranges)
+            sums = [party.block.empty_images() for party in parties]
+            vectors = np.zeros((len(parties), 4, most))  # the last stays so
+            targets = [
+                Step(
+                    sweep_targets,
+                    (new.messages, relaxed, new.z, u_after, dual, penalty, tau, pull, vectors),
+                )
+            ]
+            if metric is not None or not plain:
+                omega = np.ones(n) if metric is None else metric
+                targets.append(Step(sweep_correct, (total, new.z, u_after, penalty, omega, pull, vectors)))
             with ExitStack() as stack:
-                walks = [stack.enter_context(closing(party.block.walk(ranges))) for party in parties]
-                for pieces in zip(*walks):
-                    rows = start, stop = pieces[0][0]
-                    tiles, tile_rows = [tile for _, tile in pieces], slice(start, stop)
-                    for party, x, tile, message in zip(parties, weights, tiles, answers):
-                        party.block.tile_product(tile, x, message[start:stop])
-                    sweep_centres(
-                        answers, u_before, state.z, shift, penalty, total, centre, predictor, new.z, *rows
-                    )
-                    if not plain:
-                        messages = new.messages[:, tile_rows]
-                        messages[:] = answers[:, tile_rows]
-                        relax(state, messages, relaxation, tile_rows)
-                        relaxed[tile_rows] = messages.sum(axis=0)
-                        centre[tile_rows] = relaxed[tile_rows] + u_before[tile_rows] / penalty
-                    kernels.prox(centre, shift, y, narrowed, *extra, penalty, new.z, new.u, *rows)
-                    if metric is not None:
-                        # As the gradient itself, so that it is in the domain of the conjugate, exactly.
-                        centre[tile_rows] = shift[tile_rows] + new.z[tile_rows]
-                        kernels.evaluate(centre, y, s, *extra, new.u, *rows)
-                        u_after[tile_rows] = new.u[tile_rows] / metric[tile_rows]
-                    loss += kernels.evaluate(predictor, y, s, *extra, gradient, *rows)
-                    sweep_targets(
-                        new.messages, relaxed, new.z, u_after, dual, penalty, tau, pull, vectors, *rows
-                    )
-                    if metric is not None or not plain:
-                        correct(vectors, *rows)
-                    for party, tile, own, out in zip(parties, tiles, vectors, sums):
-                        party.block.add_images(tile, own, stop - start, out)
-            return loss, sums
+                visits = [
+                    stack.enter_context(party.block.visit(ranges, *arrays))
+                    for party, *arrays in zip(parties, weights, answers, vectors, sums)
+                ]
+
+                def advise(rows: Rows) -> None:
+                    for visit in visits:
+                        if visit.advise is not None:
+                            visit.advise(rows)
+
+                before = [steps.write(visit.product) for visit in visits]
+                after = [*map(steps.write, targets), *(steps.write(visit.images) for visit in visits)]
+                steps.run([*before, *common, *after], *tiles, advise)
+            return sums
 
         parts = self.engine.map(piece, self._pieces)
-        value = float(sum(part[0] for part in parts))
-        targets = []
+        images = []
         for m, party in enumerate(parties):
-            sums = parts[0][1][m]
+            sums = parts[0][m]
             for part in parts[1:]:
-                sums += part[1][m]
+                sums += part[m]
             first, second, target = party.block.split_images(sums)
             party.block.know([(dual, first), (pull, second)])
-            targets.append(target.copy())
-        return Swept(total, pull, value, gradient, targets, answers)
+            images.append(target.copy())
+        return Swept(total, pull, sum(value.values.tolist()), gradient, images, answers)
 
     def _x_updates(self, state: SharedState, penalty: float, metric: Array | None) -> list[Array]:
         """New weights of every party: from a known image, or from one more read."""
