@@ -263,4 +263,5 @@ for found in pkgutil.iter_modules(fastadmm.kernels.__path__):
             if value.targetoptions.get("nogil"):
                 print(f"{found.name}.{name}")
 """
-    assert compiled == set(program(text).split())
+    # That one is compiled as a part of those that call it.
+    assert compiled == set(program(text).split()) - {"crew.post"}

@@ -104,15 +104,21 @@ def _other_runs(folder: Path) -> None:
 def _streamed(folder: Path) -> None:
     """Kernels that read a file themselves."""
     from fastadmm.engine import Engine
+    from fastadmm.problem import make_problem
+    from fastadmm.solver import Solver, SolverOptions
     from fastadmm.store import open_partition
     from fastadmm.streamed import load_block
 
-    for party in open_partition(folder / "classification.parts").parties:
+    partition, blocks = open_partition(folder / "classification.parts"), []
+    for party in partition.parties:
         block, engine = load_block(party, streamed=True), Engine(1)
+        blocks.append(block)
         block.product(np.ones(party.n_features), engine)
         for count in (1, 3):
             block.transposed_products([np.ones(_ROWS)] * count, engine)
         block.column_squares(engine)
+    problem = make_problem(blocks, partition.labels.y, lam=0.1, fit_intercept=False)
+    Solver(problem, SolverOptions(scheme="sharing", n_threads=1)).round()  # in one read
 
 
 def _settings() -> Iterator[dict[str, Any]]:
@@ -134,7 +140,13 @@ def _settings() -> Iterator[dict[str, Any]]:
     yield {"kind": "classification", "constraint": "nonnegative"}
     yield {"kind": "classification", "constraint": "ball:1"}
     yield {"kind": "classification", "x_update": "cg", "scheme": "sharing"}
-    yield {"kind": "classification", "scheme": "sharing", "intercept": False}  # rounds in one read
+    yield {
+        "kind": "classification",
+        "scheme": "sharing",
+        "intercept": False,
+        "rounds": 12,
+        "gap": 0.0,
+    }  # in one read
     yield {
         "kind": "classification",
         "privacy": {"mode": "message", "epsilon": 5.0, "public_scaling": True},
@@ -201,9 +213,11 @@ def _owners(folder: Path) -> None:
 
 def _rest() -> None:
     """Kernels that only functions of the library lead to."""
+    from fastadmm.blocks import CSRBlock
     from fastadmm.engine import Engine
     from fastadmm.kernels.bounded import bounded_conjugate
     from fastadmm.kernels.chacha import chacha_blocks
+    from fastadmm.kernels.crew import board_size, serve
     from fastadmm.kernels.gaussian_noise import standard_normal, uniform
     from fastadmm.kernels.owner_batch import owner_batch_slopes
 
@@ -211,6 +225,11 @@ def _rest() -> None:
     standard_normal(key, nonce, out, 0, 4)
     uniform(key, nonce, out, 0, 4)
     chacha_blocks(key, nonce, 0, np.empty((16, 16), dtype=np.uint32))
+    serve(np.zeros(board_size(2), dtype=np.int64), 1, 1)
+    indicators, one = CSRBlock(np.ones((3, 2))), Engine(1)
+    indicators.product(np.ones(2), one)
+    indicators.transposed_products([np.ones(3)], one)
+    indicators.gram(one)
     three = np.ones(3)
     bounded_conjugate(three, three, three, 0, 1.0, 0, 3)
     classes = np.ones((2, 3))
