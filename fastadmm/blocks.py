@@ -185,13 +185,13 @@ class FeatureBlock(ABC):
         """Images of shape (3, d), each contiguous, from complete sums."""
         raise NotImplementedError
 
-    def _ranges(self, most: int = MAX_PIECES) -> list[Rows]:
+    def _ranges(self, most: int = MAX_PIECES) -> tuple[Rows, ...]:
         """Pieces of a pass: as many as rows or entries are worth, whatever holds the data."""
         n, d = self.shape
         entries = round(self.density * n * d)
         return even_ranges(n, min(most, max(len(row_ranges(n)), entries // _ENTRIES_PER_PIECE)))
 
-    def _gram_pieces(self) -> list[Rows]:
+    def _gram_pieces(self) -> tuple[Rows, ...]:
         d = self.shape[1]
         return self._ranges(max(1, min(4, _GRAM_BUDGET // max(8 * d * d, 1))))
 

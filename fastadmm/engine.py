@@ -13,6 +13,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import lru_cache
 from typing import Any, Generic, TypeVar, cast
 
 import numpy as np
@@ -46,7 +47,7 @@ _CACHE_LINES = 16
 MAX_PIECES = 16
 
 
-def row_ranges(n_rows: int, max_pieces: int = MAX_PIECES) -> list[tuple[int, int]]:
+def row_ranges(n_rows: int, max_pieces: int = MAX_PIECES) -> tuple[tuple[int, int], ...]:
     """Cut ``n_rows`` into consecutive ranges, the same for any number of threads.
 
     Parameters
@@ -58,13 +59,14 @@ def row_ranges(n_rows: int, max_pieces: int = MAX_PIECES) -> list[tuple[int, int
 
     Returns
     -------
-    list of (int, int)
+    tuple of (int, int)
         Half-open ranges that cover ``0 ... n_rows`` in order.
     """
     return even_ranges(n_rows, min(max_pieces, -(-n_rows // ROWS_PER_PIECE)))
 
 
-def even_ranges(n_rows: int, pieces: int) -> list[tuple[int, int]]:
+@lru_cache(maxsize=256)
+def even_ranges(n_rows: int, pieces: int) -> tuple[tuple[int, int], ...]:
     """Cut ``n_rows`` into ``pieces`` consecutive ranges, or into single rows if there are fewer.
 
     Parameters
@@ -73,15 +75,15 @@ def even_ranges(n_rows: int, pieces: int) -> list[tuple[int, int]]:
 
     Returns
     -------
-    list of (int, int)
+    tuple of (int, int)
         Half-open; at least one.
     """
     pieces = max(1, min(n_rows, pieces))
     bounds = [n_rows * k // pieces for k in range(pieces + 1)]
-    return list(itertools.pairwise(bounds))
+    return tuple(itertools.pairwise(bounds))
 
 
-def light_ranges(n_rows: int) -> list[tuple[int, int]]:
+def light_ranges(n_rows: int) -> tuple[tuple[int, int], ...]:
     """As :func:`row_ranges` for a few nanoseconds of work per row: pieces worth waking a thread for.
 
     Parameters
@@ -91,12 +93,12 @@ def light_ranges(n_rows: int) -> list[tuple[int, int]]:
 
     Returns
     -------
-    list of (int, int)
+    tuple of (int, int)
     """
     return even_ranges(n_rows, min(MAX_PIECES, n_rows // LIGHT_ROWS_PER_PIECE))
 
 
-def fine_ranges(n_rows: int) -> list[tuple[int, int]]:
+def fine_ranges(n_rows: int) -> tuple[tuple[int, int], ...]:
     """As :func:`row_ranges` for :meth:`Engine.over_rows`, which hands pieces over in a microsecond.
 
     Parameters
@@ -106,12 +108,13 @@ def fine_ranges(n_rows: int) -> list[tuple[int, int]]:
 
     Returns
     -------
-    list of (int, int)
+    tuple of (int, int)
     """
     return even_ranges(n_rows, min(MAX_PIECES, n_rows // FINE_ROWS_PER_PIECE))
 
 
-def _bounds(ranges: Sequence[tuple[int, int]]) -> np.ndarray:
+@lru_cache(maxsize=256)
+def _bounds(ranges: tuple[tuple[int, int], ...]) -> np.ndarray:
     return np.array([ranges[0][0], *(stop for _, stop in ranges)], dtype=np.int64)
 
 
@@ -269,7 +272,7 @@ class Engine:
                 kernel(*arguments, *rows)
             return
         address = address_of(kernel, (*arguments, 0, 0))
-        over_rows(self._board(len(ranges)), address, _bounds(ranges), *arguments)
+        over_rows(self._board(len(ranges)), address, _bounds(tuple(ranges)), *arguments)
 
     def sum_over_rows(
         self, kernel: Any, ranges: Sequence[tuple[int, int]], shape: tuple[int, ...], *arguments: Any
@@ -294,7 +297,7 @@ class Engine:
         own = np.zeros((len(ranges), *room))
         if COMPILED:
             address = address_of(kernel, (*arguments, own[0], 0, 0))
-            over_sums(self._board(len(ranges)), address, _bounds(ranges), own, *arguments)
+            over_sums(self._board(len(ranges)), address, _bounds(tuple(ranges)), own, *arguments)
         else:
             for out, rows in zip(own, ranges):
                 kernel(*arguments, out, *rows)

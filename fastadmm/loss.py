@@ -233,7 +233,7 @@ class Loss(ABC):
     def curvature(self, z: Array, y: Array, weight: Array, out: Array, engine: Engine) -> Array:
         """Write the weighted second derivative at z to ``out``, all of shape (N,); returns ``out``."""
         kernel, extra = self.kernels().curvature, self.kernel_arguments()
-        engine.map(lambda rows: kernel(z, y, weight, *extra, out, *rows), light_ranges(len(z)))
+        engine.over_rows(kernel, fine_ranges(len(z)), z, y, weight, *extra, out)
         return out
 
     def curvature_rows(self, z: Array, y: Array, weight: Array, out: Array) -> None:

@@ -247,6 +247,8 @@ class Solver:
         self.options = options or SolverOptions()
         self.engine = engine or Engine(self.options.n_threads)
         self.method = (make_method or _make_method)(problem, self.options, self.engine)
+        if self.method.ends_within and self.problem.convex:
+            self.method.enough = self._would_end
         self.bound = LowerBound()
         self.divergence = DivergenceDetector(math.inf, self.method.convergent)
         self.n_rounds = 0
@@ -352,7 +354,7 @@ class Solver:
             value, wanted = record.stationarity, self.options.stationarity
             if wanted > 0 and value is not None and value <= wanted:
                 return Status.STATIONARY
-        elif self._certified(record):
+        elif self._reaches(record.gap, record.gap_absolute):
             return Status.CONVERGED
         if self.watch is not None and self.watch.waited(self.n_rounds):
             return Status.EARLY_STOPPED
@@ -362,20 +364,25 @@ class Solver:
             return Status.TIME_LIMIT
         return None
 
-    def _certified(self, record: RoundRecord) -> bool:
-        """Whether one of the gaps that were asked for is reached."""
-        wanted, absolute = self.options.gap, self.options.gap_absolute
-        if wanted > 0 and (record.gap <= wanted or self._at_rounding(record)):
-            return True
-        return absolute > 0 and record.gap_absolute <= absolute
+    def _would_end(self, objective: float, lower_bound: float) -> bool:
+        """Whether an objective and a bound, both summed, reach one of the gaps that were asked for."""
+        w = self.problem.total_weight
+        absolute, relative = LowerBound(self.bound.value).update(objective / w, lower_bound / w)
+        return self._reaches(relative, absolute)
 
-    def _at_rounding(self, record: RoundRecord) -> bool:
+    def _reaches(self, relative: float, absolute: float) -> bool:
+        """Whether one of the gaps that were asked for is reached."""
+        if self.options.gap > 0 and (relative <= self.options.gap or self._at_rounding(absolute)):
+            return True
+        return 0 < self.options.gap_absolute >= absolute
+
+    def _at_rounding(self, absolute: float) -> bool:
         """Whether the absolute gap is below what double precision resolves of the start's objective.
 
         A model that fits perfectly has an optimum of almost zero, and no
         relative accuracy of it can be computed, or matters.
         """
-        return record.gap_absolute <= _ROUNDING * self.divergence.start
+        return absolute <= _ROUNDING * self.divergence.start
 
     def describe(self, status: Status, record: RoundRecord) -> str:
         """One sentence on why the run stopped, with advice."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import os
 
 import numpy as np
@@ -11,9 +12,10 @@ from fastadmm.coordinator import span_hessian as span_hessian_module
 from fastadmm.coordinator.span_hessian import SpanHessian
 from fastadmm.engine import Engine
 from fastadmm.kernels.fused_multiply_add import fma
+from fastadmm.kernels.metric_drift import metric_drift
 from fastadmm.kernels.policy import kernel
 from fastadmm.kernels.span import span_blocks, span_move, span_slopes
-from fastadmm.kernels.span_hessian import span_hessian
+from fastadmm.kernels.span_hessian import span_extension, span_hessian
 from fastadmm.losses import LOSSES
 
 SCALAR = [loss for loss in LOSSES.values() if not loss.vector and loss.weak_convexity == 0.0]
@@ -106,3 +108,49 @@ def test_hessians_by_kernel_and_by_numpy_agree(monkeypatch):
             hessian.refresh(messages, curvature, engine)
             found.append(hessian.matrix)
     np.testing.assert_allclose(found[0], found[1], rtol=1e-12, atol=1e-11)
+
+
+@pytest.mark.parametrize("n_new", [0, 1, 3])
+def test_extension_is_products_with_weighted_new_messages_and_gradient(n_new):
+    n = 2500
+    messages, _, gradient, curvature = span(7, n, seed=11)
+    curvature = np.abs(curvature)
+    out = np.ones((7, n_new + 1))
+    span_extension(messages, 7 - n_new, curvature, gradient, out, 300, 2200)
+    rows = slice(300, 2200)
+    right = np.vstack([messages[7 - n_new :, rows] * curvature[rows], gradient[None, rows]])
+    np.testing.assert_allclose(out, 1.0 + messages[:, rows] @ right.T, rtol=0, atol=1e-11)
+
+
+def naive_drift(curvature, metric, floor):
+    squares = weights = 0.0
+    for h, m in zip(np.maximum(curvature, floor), metric):
+        t = min(h, m) / max(h, m)
+        log = 3 * (1 - t * t) / (1 + 4 * t + t * t)
+        squares += (h + m) * log * log
+        weights += h + m
+    return squares, weights
+
+
+@pytest.mark.parametrize("size", [0.0, 1e-3, 0.5, 30.0])
+def test_drift_is_its_naive_twin_and_nearly_the_logarithm(size):
+    n, floor = 3000, 1e-3
+    rng = np.random.default_rng(12)
+    metric = rng.uniform(0.01, 1.0, n)
+    curvature = metric * np.exp(size * rng.uniform(-1.0, 1.0, n))
+    expected, out, given = (
+        naive_drift(curvature[5:2900], metric[5:2900], floor),
+        np.zeros(2),
+        curvature.copy(),
+    )
+    metric_drift(curvature, metric, floor, out, 5, 2900)
+    np.testing.assert_allclose(out, expected, rtol=1e-12, atol=1e-300)
+    np.testing.assert_array_equal(curvature[5:2900], np.maximum(given, floor)[5:2900])
+    np.testing.assert_array_equal(curvature[:5], given[:5])
+    h = np.maximum(given, floor)[5:2900]
+    exact = math.sqrt(np.average(np.log(h / metric[5:2900]) ** 2, weights=h + metric[5:2900]))
+    found = math.sqrt(out[0] / out[1])
+    if size < 1.0:
+        assert found == pytest.approx(exact, rel=1e-3)
+    else:
+        assert 0.5 < found <= 3.0

@@ -255,3 +255,64 @@ def test_the_span_is_solved_further_while_the_gap_is_large_and_when_it_is_comple
     gap, objective, complete, share
 ):
     assert span_tolerance(gap, objective, complete) == pytest.approx(share * gap, rel=1e-15)
+
+
+@pytest.mark.parametrize("lam", [1e-1, 1e-3])
+def test_the_last_round_ends_with_its_certificate(lam, monkeypatch):
+    """What the certificate says of the round's start is enough: no direction is made that nobody needs."""
+    _, problem = build(lam=lam)
+    made: list[str] = []
+    answer = direction_party.DirectionParty.answer
+    monkeypatch.setattr(
+        direction_party.DirectionParty,
+        "answer",
+        lambda self, *arguments: made.append(self.name) or answer(self, *arguments),
+    )
+    result = solve(problem, SolverOptions(gap=1e-6))
+    full = Solver(problem, SolverOptions(gap=0.0))
+    records = [full.round() for _ in result.history]
+    assert result.status is Status.CONVERGED
+    assert [r.objective for r in result.history[:-1]] == [r.objective for r in records[:-1]]
+    assert all(r.gap > 1e-6 for r in records[:-1])
+    assert records[-1].gap <= 1e-6
+    ended_within = result.objective == result.history[-2].objective
+    assert len(made) == problem.n_parties * (2 * len(records) - int(ended_within))
+    assert ended_within
+    full.close()
+
+
+def test_a_run_that_ended_within_a_round_goes_on_to_a_smaller_gap():
+    _, problem = build()
+    first = Solver(problem, SolverOptions(gap=1e-3))
+    while first.stop_reason(first.round()) is None:
+        pass
+    second = Solver(problem, SolverOptions(gap=1e-9))
+    second.restore(first.export(), first.export_parties())
+    straight = Solver(problem, SolverOptions(gap=1e-9))
+    while second.stop_reason(record := second.round()) is None:
+        pass
+    while straight.stop_reason(expected := straight.round()) is None:
+        pass
+    assert record.objective == expected.objective
+    for solver in (first, second, straight):
+        solver.close()
+
+
+def test_elsewhere_the_last_directions_are_forgotten():
+    """Parties that answer before anybody can say that the certificate is enough end at the same weights."""
+    _, problem = build()
+    results = []
+    for certify_first in (True, False):
+        solver = Solver(problem, SolverOptions(gap=1e-5))
+        solver.prepare()
+        solver.coordinator.certify_first = certify_first
+        while solver.stop_reason(record := solver.round()) is None:
+            pass
+        results.append((record.objective, record.gap, [w.copy() for w in solver.party_weights()]))
+        assert all(
+            len(p.directions) == len(solver.coordinator.coefficients(m)) for m, p in enumerate(solver.parties)
+        )
+        solver.close()
+    assert results[0][:2] == results[1][:2]
+    for a, b in zip(results[0][2], results[1][2]):
+        np.testing.assert_array_equal(a, b)

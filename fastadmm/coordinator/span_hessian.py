@@ -152,7 +152,13 @@ class SpanHessian:
             rows[new] = gradient[begin:end]
             return rows
 
-        products = span_products(messages, right, new + 1, engine)
+        if k <= _FEW_MESSAGES:
+            from fastadmm.kernels.span_hessian import span_extension
+
+            ranges, shape = fine_ranges(len(h)), (k, new + 1)
+            products = engine.sum_over_rows(span_extension, ranges, shape, messages, known, h, gradient)
+        else:
+            products = span_products(messages, right, new + 1, engine)
         grown = np.zeros((lead + k, lead + k))
         grown[: lead + known, : lead + known] = self.matrix
         if new:

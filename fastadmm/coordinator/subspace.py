@@ -27,7 +27,7 @@ from fastadmm.coordinator.rounded_messages import Correction, RoundedMessages
 from fastadmm.coordinator.span import SpanPoint, minimise_over_span
 from fastadmm.coordinator.span_hessian import SpanHessian, span_products
 from fastadmm.direction_party import DirectionParty
-from fastadmm.engine import Engine, light_ranges
+from fastadmm.engine import Engine, fine_ranges
 from fastadmm.problem import Problem
 
 __all__ = ["SubspaceCoordinator", "SubspaceMethod", "directions_per_party", "span_tolerance"]
@@ -86,12 +86,6 @@ def directions_per_party(n_parties: int) -> int:
     return max(8, min(64, 512 // n_parties))
 
 
-def _drift(h: np.ndarray, metric: np.ndarray) -> np.ndarray:
-    """Sums of the weighted squares of log(h / metric), and of the weights."""
-    drift, importance = np.log(h / metric), h + metric
-    return np.array([(drift * drift) @ importance, importance.sum()])
-
-
 class SubspaceCoordinator:
     """Messages of all parties, and the minimiser over their span.
 
@@ -120,6 +114,9 @@ class SubspaceCoordinator:
         Bounds on the messages' errors where they are rounded.
     correction : Correction
         What the rounding of messages can have done to the last round's objective and bound.
+    certify_first : bool
+        Whether parties are asked for directions only after their shares of the gap; a second exchange where
+        they are elsewhere.
     rounding_is_left : bool
         Whether that is much more than directions still promise: messages in double precision follow.
     """
@@ -142,6 +139,7 @@ class SubspaceCoordinator:
         self.n_factorisations = 0
         self.directions = DirectionChoice()
         self.primal: PrimalValue | None = None
+        self.certify_first = True
         self._parties_are_large = sum(getattr(block, "nbytes", 0) for block in problem.blocks) > _SMALL_BYTES
 
     @property
@@ -193,13 +191,18 @@ class SubspaceCoordinator:
         c = self.point.coefficients
         return 0.5 * self.problem.regularization * float(c @ c)
 
-    def round(self, parties: Sequence[DirectionParty]) -> list[float]:
+    def round(
+        self, parties: Sequence[DirectionParty], enough: Callable[[float], bool] | None = None
+    ) -> list[float]:
         r"""One exchange with every party, then the minimisation over the span.
 
         Parameters
         ----------
         parties : sequence of DirectionParty
             In the problem's order.
+        enough : callable, optional
+            Says of the sum of what is returned whether the point where the round started is good enough: then
+            it stays.
 
         Returns
         -------
@@ -217,11 +220,12 @@ class SubspaceCoordinator:
             return self._round_of_pairs(parties, primal, self.rounded)
         self.correction = Correction()
         newton = self.directions.newton()
-        answers = self._ask(parties, primal.gradient, newton)
-        for m, (message, _) in enumerate(answers):
+        messages, squared = self._ask(parties, primal.gradient, newton, enough)
+        if not messages:
+            return squared
+        for m, message in enumerate(messages):
             if message is not None:
                 self._append(m, message)
-        squared = [answer[1] for answer in answers]
         gap = self._descend(sum(squared), before)
         self._compress(parties)
         after = self.start(self.point.intercept).loss + self.regulariser()
@@ -296,15 +300,21 @@ class SubspaceCoordinator:
 
     def _metric_is_stale(self, objective: float) -> bool:
         """Move the metric to the current curvature if it has drifted; True if it was moved."""
-        problem, point = self.problem, self.point
-        h = np.empty(problem.n_samples)
-        mean = float(self._sum_over_rows(lambda rows: self._curvature(point, h, rows))) / len(h)
+        from fastadmm.kernels.metric_drift import metric_drift
+
+        problem, point, metric = self.problem, self.point, self.metric
+        z = problem.offset + point.total
+        z += point.intercept
+        h = problem.loss.curvature(z, problem.y, problem.weight, np.empty(problem.n_samples), self.engine)
+        mean = float(h.mean())
         if not mean > 0.0:  # every sample on a flat piece of its loss
             mean = problem.loss.penalty_unit(problem.y, problem.weight, problem.offset, problem.lam)
-        floor, metric = _CURVATURE_FLOOR * mean, self.metric
-        np.maximum(h, floor, out=h)
-        if metric is not None:
-            squares, importance = self._sum_over_rows(lambda rows: _drift(h[rows], metric[rows]))
+        floor = _CURVATURE_FLOOR * mean
+        if metric is None:
+            np.maximum(h, floor, out=h)
+        else:
+            ranges = fine_ranges(len(h))
+            squares, importance = self.engine.sum_over_rows(metric_drift, ranges, (2,), h, metric, floor)
             share = math.sqrt(squares / importance) / _METRIC_DRIFT
             if share <= 1.0:
                 self.watch.measured(objective, share)
@@ -314,24 +324,39 @@ class SubspaceCoordinator:
         self.n_factorisations += 1
         return True
 
-    def _sum_over_rows(self, function: Callable[[slice], Any]) -> Any:
-        return sum(self.engine.map(lambda rows: function(slice(*rows)), light_ranges(self.problem.n_samples)))
-
-    def _curvature(self, point: SpanPoint, h: np.ndarray, rows: slice) -> float:
-        problem = self.problem
-        z = problem.offset[rows] + point.total[rows]
-        z += point.intercept
-        problem.loss.curvature_rows(z, problem.y[rows], problem.weight[rows], h[rows])
-        return float(h[rows].sum())
-
     def _ask(
-        self, parties: Sequence[DirectionParty], gradient: np.ndarray, newton: bool
-    ) -> list[tuple[np.ndarray | None, float]]:
-        """Every party's answer; those at hand write their message where it will stay."""
-        places = self._places(len(parties))
-        return self._each(
-            lambda m: parties[m].respond(gradient, self.coefficients(m), newton, places[m]), len(parties)
+        self,
+        parties: Sequence[DirectionParty],
+        gradient: np.ndarray,
+        newton: bool,
+        enough: Callable[[float], bool] | None,
+    ) -> tuple[list[np.ndarray | None], list[float]]:
+        """Every party's message and share of the gap; no messages where the shares are enough.
+
+        Parties at hand write their message where it will stay.
+        """
+        n_parties = len(parties)
+        if enough is not None and self.certify_first:
+            squared = self._each(lambda m: parties[m].certify(gradient, self.coefficients(m)), n_parties)
+            if enough(sum(squared)):
+                return [], squared
+            places = self._places(n_parties)
+            return self._each(lambda m: parties[m].answer(newton, places[m]), n_parties), squared
+        places = self._places(n_parties)
+        answers = self._each(
+            lambda m: parties[m].respond(gradient, self.coefficients(m), newton, places[m]), n_parties
         )
+        messages, squared = [answer[0] for answer in answers], [answer[1] for answer in answers]
+        if enough is not None and enough(sum(squared)):
+            self._forget(parties, [int(message is not None) for message in messages])
+            return [], squared
+        return messages, squared
+
+    @staticmethod
+    def _forget(parties: Sequence[DirectionParty], counts: list[int]) -> None:
+        for party, count in zip(parties, counts):
+            if count:
+                party.forget(count)
 
     def _places(self, parties: int) -> np.ndarray:
         """Room behind the messages, of shape (parties, N), for one of each party."""
@@ -411,6 +436,7 @@ class SubspaceMethod(Method):
 
     name = "subspace"
     convergent = True
+    ends_within = True
 
     def __init__(
         self, problem: Problem, engine: Engine, directions: int | None = None, both: bool = False
@@ -435,7 +461,12 @@ class SubspaceMethod(Method):
         coordinator, scale = self.coordinator, self.problem.regularization
         start = coordinator.primal if coordinator.primal is not None else coordinator.start()
         total, regulariser = coordinator.point.total, coordinator.regulariser()
-        squared = coordinator.round(self.parties)
+
+        def enough(squared: float) -> bool:
+            bound = self._lower_bound(start, total, regulariser, squared / (2.0 * scale))
+            return self.enough is not None and self.enough(start.loss + regulariser, bound)
+
+        squared = coordinator.round(self.parties, None if self.enough is None else enough)
         after = (coordinator.primal or start).loss + coordinator.regulariser()
         stationarity = sum(squared)
         gaps = stationarity / (2.0 * scale)
