@@ -223,6 +223,9 @@ class Solver:
         Weights to begin at; zero by default.
     early : EarlyStopping, optional
         Held-out rows that end the run, and choose the round whose model is kept.
+    ends_within : bool
+        Whether the last round may end with its certificate. Without, it goes on to a better model: worth
+        while where another fit starts at it.
 
     Attributes
     ----------
@@ -240,6 +243,7 @@ class Solver:
         make_method: Callable[[Problem, SolverOptions, Engine], Method] | None = None,
         start: StartingPoint | None = None,
         early: EarlyStopping | None = None,
+        ends_within: bool = True,
     ) -> None:
         self.problem = problem
         self.watch = None if early is None else ValidationWatch(early, problem)
@@ -247,7 +251,7 @@ class Solver:
         self.options = options or SolverOptions()
         self.engine = engine or Engine(self.options.n_threads)
         self.method = (make_method or _make_method)(problem, self.options, self.engine)
-        if self.method.ends_within and self.problem.convex:
+        if ends_within and self.method.ends_within and self.problem.convex:
             self.method.enough = self._would_end
         self.bound = LowerBound()
         self.divergence = DivergenceDetector(math.inf, self.method.convergent)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+from fastadmm.kernels.exponential import log1p_unit
 from fastadmm.kernels.policy import kernel
 
 __all__ = ["metric_drift"]
@@ -10,14 +11,16 @@ __all__ = ["metric_drift"]
 #: Samples per block: all that is computed of them stays in the first-level cache.
 _BLOCK = 1024
 
+#: A double is ``2**(exponent - 1023) * (1 + fraction)``, with the exponent above 52 bits of the fraction.
+_FRACTION_BITS, _EXPONENT_OF_ONE = 52, 1023
+_FRACTION, _ONE = (1 << _FRACTION_BITS) - 1, _EXPONENT_OF_ONE << _FRACTION_BITS
+
+_LOG_2 = 0.6931471805599453
+
 
 @kernel
 def metric_drift(curvature, metric, floor, out, start, stop):
-    r"""Add weighted squares of the logarithm of curvature over metric, and the weights, to two sums.
-
-    With t the smaller of the two over the larger, :math:`|\log t|` is taken as
-    :math:`3 (1 - t^2) / (1 + 4 t + t^2)` (Padé), which is right to 1e-3 for
-    factors up to 2.5 and never above 3: what is to be told is small from large.
+    """Add weighted squares of the logarithm of curvature over metric, and the weights, to two sums.
 
     Parameters
     ----------
@@ -32,16 +35,23 @@ def metric_drift(curvature, metric, floor, out, start, stop):
     start, stop : int
         Row range.
     """
-    squares, weights, ones = np.empty(_BLOCK), np.empty(_BLOCK), np.ones(_BLOCK)
+    ratio, squares = np.empty(_BLOCK), np.empty(_BLOCK)
+    weights, ones = np.empty(_BLOCK), np.ones(_BLOCK)
+    bits, fraction = ratio.view(np.int64), np.empty(_BLOCK, dtype=np.int64)
+    exponent, mantissa = np.empty(_BLOCK, dtype=np.int32), fraction.view(np.float64)
     for begin in range(start, stop, _BLOCK):
         size = min(begin + _BLOCK, stop) - begin
         own, other = curvature[begin : begin + size], metric[begin : begin + size]
         for k in range(size):
-            h, m = max(own[k], floor), other[k]
+            h = max(own[k], floor)
             own[k] = h
-            t = min(h, m) / max(h, m)
-            log = 3.0 * (1.0 - t * t) / (1.0 + t * (4.0 + t))
+            ratio[k] = h / other[k]
+            weights[k] = h + other[k]
+        for k in range(size):
+            exponent[k] = (bits[k] >> _FRACTION_BITS) - _EXPONENT_OF_ONE
+            fraction[k] = (bits[k] & _FRACTION) | _ONE
+        for k in range(size):
+            log = exponent[k] * _LOG_2 + log1p_unit(mantissa[k] - 1.0)
             squares[k] = log * log
-            weights[k] = h + m
         out[0] += np.dot(squares[:size], weights[:size])
         out[1] += np.dot(weights[:size], ones[:size])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import math
 import os
 
 import numpy as np
@@ -122,35 +121,15 @@ def test_extension_is_products_with_weighted_new_messages_and_gradient(n_new):
     np.testing.assert_allclose(out, 1.0 + messages[:, rows] @ right.T, rtol=0, atol=1e-11)
 
 
-def naive_drift(curvature, metric, floor):
-    squares = weights = 0.0
-    for h, m in zip(np.maximum(curvature, floor), metric):
-        t = min(h, m) / max(h, m)
-        log = 3 * (1 - t * t) / (1 + 4 * t + t * t)
-        squares += (h + m) * log * log
-        weights += h + m
-    return squares, weights
-
-
-@pytest.mark.parametrize("size", [0.0, 1e-3, 0.5, 30.0])
-def test_drift_is_its_naive_twin_and_nearly_the_logarithm(size):
+@pytest.mark.parametrize("size", [0.0, 1e-3, 0.5, 300.0])
+def test_drift_is_weighted_squares_of_logarithms(size):
     n, floor = 3000, 1e-3
     rng = np.random.default_rng(12)
     metric = rng.uniform(0.01, 1.0, n)
     curvature = metric * np.exp(size * rng.uniform(-1.0, 1.0, n))
-    expected, out, given = (
-        naive_drift(curvature[5:2900], metric[5:2900], floor),
-        np.zeros(2),
-        curvature.copy(),
-    )
+    out, given, rows = np.zeros(2), curvature.copy(), slice(5, 2900)
     metric_drift(curvature, metric, floor, out, 5, 2900)
-    np.testing.assert_allclose(out, expected, rtol=1e-12, atol=1e-300)
-    np.testing.assert_array_equal(curvature[5:2900], np.maximum(given, floor)[5:2900])
+    h, m = np.maximum(given, floor)[rows], metric[rows]
+    np.testing.assert_allclose(out, [(h + m) @ np.log(h / m) ** 2, (h + m).sum()], rtol=1e-11, atol=1e-25)
+    np.testing.assert_array_equal(curvature[rows], h)
     np.testing.assert_array_equal(curvature[:5], given[:5])
-    h = np.maximum(given, floor)[5:2900]
-    exact = math.sqrt(np.average(np.log(h / metric[5:2900]) ** 2, weights=h + metric[5:2900]))
-    found = math.sqrt(out[0] / out[1])
-    if size < 1.0:
-        assert found == pytest.approx(exact, rel=1e-3)
-    else:
-        assert 0.5 < found <= 3.0
