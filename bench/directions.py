@@ -92,7 +92,9 @@ class AggregateParty(CoupledParty):
         self.sums: list[np.ndarray] = []
         self.coefficients: list[np.ndarray] = []
 
-    def respond(self, gradient: np.ndarray, coefficients: np.ndarray, newton: bool) -> Any:
+    def respond(
+        self, gradient: np.ndarray, coefficients: np.ndarray, newton: bool, out: np.ndarray | None = None
+    ) -> Any:
         """Note what the others have reached, then answer."""
         point, owner = self.coordinator.point, self.coordinator.owner
         theirs = np.where(owner == self.number, 0.0, point.coefficients[: len(owner)])
@@ -113,7 +115,9 @@ class AggregateParty(CoupledParty):
 class SingleParty(DirectionParty):
     """Messages rounded to single precision."""
 
-    def respond(self, gradient: np.ndarray, coefficients: np.ndarray, newton: bool) -> Any:
+    def respond(
+        self, gradient: np.ndarray, coefficients: np.ndarray, newton: bool, out: np.ndarray | None = None
+    ) -> Any:
         """The answer, rounded."""
         message, squared = super().respond(gradient, coefficients, newton)
         return None if message is None else message.astype(np.float32).astype(np.float64), squared
