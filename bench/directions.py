@@ -128,6 +128,9 @@ class PairCoordinator(SubspaceCoordinator):
 
     parties: list[DirectionParty]
 
+    def _places(self, parties: int) -> np.ndarray:
+        return np.empty((parties, self.problem.n_samples))  # not where they stay: a second one comes between
+
     def _append(self, m: int, message: np.ndarray) -> None:
         super()._append(m, message)
         assert self.primal is not None
