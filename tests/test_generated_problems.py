@@ -42,13 +42,20 @@ def generate(seed):
 
 
 @pytest.mark.parametrize(
-    "batch", [0, 1, *(pytest.param(batch, marks=pytest.mark.slow) for batch in (2, 3, 4))]
+    ("batch", "directions"),
+    [
+        (0, "auto"),
+        (1, "auto"),
+        (0, "both"),
+        *(pytest.param(batch, "auto", marks=pytest.mark.slow) for batch in (2, 3, 4)),
+        *(pytest.param(batch, "both", marks=pytest.mark.slow) for batch in (1, 2, 3, 4)),
+    ],
 )
-def test_the_default_is_certified_and_right(batch):
+def test_the_default_is_certified_and_right(batch, directions):
     for seed in range(batch * PROBLEMS_PER_TEST, (batch + 1) * PROBLEMS_PER_TEST):
         blocks, y, loss, lam, intercept = generate(seed)
         problem = make_problem(blocks, y, loss=loss, lam=lam, fit_intercept=intercept)
-        result = solve(problem, SolverOptions(max_rounds=200, n_threads=1))
+        result = solve(problem, SolverOptions(max_rounds=200, n_threads=1, directions=directions))
         assert result.status is Status.CONVERGED, seed
         ones, zeros = np.ones(len(y)), np.zeros(len(y))
         best = naive.optimum(loss, np.hstack(blocks), y, lam, ones, zeros, intercept).objective
