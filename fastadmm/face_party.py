@@ -240,7 +240,7 @@ class FaceParty:
         target = self._root * self.block.product(y, self.engine) - gradient / self._root
         new = self._solver.solve(target, self.regularization, penalty.prox(y, 0.0), self.engine)
         new = self._within_reach(x, y, new)
-        message, products, coefficients = self.describe(new)
+        message, products, coefficients = self.describe(new, proposal)
         self._answer, self._last_multiplier = new, self._multiplier(new, slope, y)
         norm = penalty.regularizer.norm
         return Answer(
@@ -262,12 +262,16 @@ class FaceParty:
         size = float(np.linalg.norm(self.scale * new))
         return new if reach == 0.0 or size <= reach else x + (reach / size) * (new - x)
 
-    def describe(self, x: Array) -> tuple[Array | None, Array, Array]:
+    def describe(self, x: Array, near: Array | None = None) -> tuple[Array | None, Array, Array]:
         """Coefficients of weights, after one more direction where they need it.
 
         Parameters
         ----------
         x : ndarray of shape (d,)
+        near : ndarray of shape (K,), optional
+            Coefficients of weights that may be close by. What is new is then taken from the difference,
+            which vanishes to the last digit where both are held: what little a stiff metric moves would
+            else bring the rounding of the weights themselves into the direction, and out of every face.
 
         Returns
         -------
@@ -277,13 +281,17 @@ class FaceParty:
             Its inner products with all directions, itself last; empty where there is none.
         coefficients : ndarray of shape (K,)
         """
-        scaled, known = self.scale * x, self.directions * self.scale
+        known = self.directions * self.scale
+        start = np.zeros(len(known)) if near is None else near
+        there = self._combine(start)
+        scaled = self.scale * (x - there)
         coefficients = known @ scaled
         rest = scaled - coefficients @ known
         again = known @ rest  # rounding of the first pass
         coefficients, rest = coefficients + again, rest - again @ known
+        coefficients += start + known @ (self.scale * (there - start @ self.directions))
         size = float(np.linalg.norm(rest))
-        if len(known) >= len(x) or not size > _NOTHING_NEW * float(np.linalg.norm(scaled)):
+        if len(known) >= len(x) or not size > _NOTHING_NEW * float(np.linalg.norm(self.scale * x)):
             return None, np.empty(0), coefficients
         direction = rest / size
         direction -= (known @ direction) @ known

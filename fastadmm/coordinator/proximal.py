@@ -59,16 +59,14 @@ _LARGEST_GAP = 1e-3
 #: A proposal that brought less than this share of what it promised is followed by a round from the model.
 _KEPT_PROMISE = 0.1
 
-#: Proposals for a smoothed loss are solved to this share: an error of z counts 1 / width times in its slope.
-_SHARP_ACCURACY = 1e-6
+#: Proposals for a smoothed loss are solved to this share: a slope that counts in the gap lowers a stiff loss
+#: by next to nothing.
+_SHARP_ACCURACY = 1e-12
 
 _ROUNDING = 1e-12
 
 #: What a sum over all samples loses, as a share of it.
 _ROUNDING_OF_VALUE = 1e-15
-
-#: A round that gained less than this share of the gap is stalled; the next averages over so much more.
-_STALLED, _LOOSER = 1e-3, 10.0
 
 #: Curvatures are not averaged over less than this share of the largest predictor: rounding.
 _SHORT_REACH = 1e-8
@@ -251,11 +249,8 @@ class ProximalCoordinator:
         if unresolved and inside:  # the proposal is in the set
             value = self._less_steep(parties, value, before)
         moved = self.model.total - old.total + (self.model.intercept - old.intercept)
-        self.reach, before_reach = math.sqrt(float(moved @ moved) / len(moved)), self.reach
+        self.reach = math.sqrt(float(moved @ moved) / len(moved))
         gained = before - value
-        if gained < _STALLED * min(self.gap, abs(before)):
-            # Too stiff a metric keeps every party where the others are: further looks loosen it.
-            self.reach = max(self.reach, _LOOSER * before_reach)
         # Promises lost in the value's rounding are kept as far as anyone can tell.
         counts = self.promised > _ROUNDING * abs(before)
         bad = counts and gained < _KEPT_PROMISE * self.promised
