@@ -79,6 +79,33 @@ def test_a_start_at_the_minimiser_is_certified_at_once(loss: str) -> None:
         assert all(b <= a + 4e-15 * abs(a) for a, b in itertools.pairwise(values))
 
 
+def test_a_tiny_move_stays_on_the_face() -> None:
+    # A stiff metric moves answers by next to nothing; directions are to have no rounding of held weights.
+    rng = np.random.default_rng(0)
+    block, y = rng.normal(size=(200, 12)), rng.normal(size=200)
+    problem = make_problem([block], y, loss="squared", lam=1e-2, regularizer="l1")
+    party = Solver(problem, SolverOptions(n_threads=1)).parties[0]
+    party.prepare()
+    free = np.arange(12) < 7
+    for _ in range(2):  # whose zeros differ
+        _, _, coefficients = party.describe(rng.normal(size=12) * (rng.random(12) < 0.8))
+    weights = np.where(free, rng.normal(size=12), 0.0)
+    _, _, coefficients = party.describe(weights)
+    for size in (1e-6, 1e-9):
+        moved = np.where(free, weights + size * rng.normal(size=12), 0.0)
+        before = len(party.directions)
+        message, _, coefficients = party.describe(moved, coefficients)
+        assert message is not None
+        assert len(party.directions) == before + 1
+        scaled = party.directions * party.scale
+        np.testing.assert_allclose(scaled @ scaled.T, np.eye(before + 1), atol=1e-12)
+        np.testing.assert_allclose(party.weights(coefficients), moved, rtol=1e-13, atol=1e-14)
+        assert (party.weights(coefficients)[~free] == 0.0).all()
+        # As many combinations of directions hold what is held as dimensions allow.
+        assert party._kept(~free)[0].shape[1] == before + 1 - np.linalg.matrix_rank(scaled[:before, ~free])
+        weights = moved
+
+
 def test_more_than_sixty_four_parties_share() -> None:
     rng = np.random.default_rng(0)
     for parties, name in ((64, "proximal"), (65, "sharing")):
