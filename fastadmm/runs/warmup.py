@@ -220,6 +220,7 @@ def _rest() -> None:
     from fastadmm.kernels.crew import board_size, serve
     from fastadmm.kernels.gaussian_noise import standard_normal, uniform
     from fastadmm.kernels.owner_batch import owner_batch_slopes
+    from fastadmm.kernels.sweep import sweep_add, sweep_divide
 
     key, nonce, out = np.arange(8, dtype=np.uint32), np.arange(3, dtype=np.uint32), np.empty(4)
     standard_normal(key, nonce, out, 0, 4)
@@ -231,6 +232,8 @@ def _rest() -> None:
     indicators.transposed_products([np.ones(3)], one)
     indicators.gram(one)
     three = np.ones(3)
+    for kernel in (sweep_add, sweep_divide):  # in a metric, which a short run has none of
+        kernel(three, three, np.empty(3), 0, 3)
     bounded_conjugate(three, three, three, 0, 1.0, 0, 3)
     classes = np.ones((2, 3))
     Multinomial().action(classes, three, classes, Engine(1))  # a second step in the span
