@@ -203,50 +203,13 @@ def _compiled_add_of_four(typing_context, data, indices, out, begin, end, a, b, 
     return signature, generate
 
 
-@inline
-def _lane(data, indices, x, first, end):
-    """Product of every eighth entry from one on."""
-    total = 0.0
-    for k in range(first, end, _WIDTH):
-        if data is None:
-            total += x[indices[k]]
-        else:
-            total += data[k] * x[indices[k]]
-    return total
-
-
-@inline
-def _plain_product(data, indices, x, begin, end):
-    """As :func:`_compiled_product`, and reads nothing behind the row."""
-    begin, end = np.int64(begin), np.int64(end)
-    one = _lane(data, indices, x, begin, end) + _lane(data, indices, x, begin + 4, end)
-    two = _lane(data, indices, x, begin + 1, end) + _lane(data, indices, x, begin + 5, end)
-    three = _lane(data, indices, x, begin + 2, end) + _lane(data, indices, x, begin + 6, end)
-    four = _lane(data, indices, x, begin + 3, end) + _lane(data, indices, x, begin + 7, end)
-    return (one + three) + (two + four)
-
-
-@inline
-def _plain_add(data, indices, out, begin, end, scale):
-    """As :func:`_compiled_add` for any entries, and reads nothing behind them."""
-    for k in range(begin, end):
-        if data is None:
-            out[indices[k]] += scale
-        else:
-            out[indices[k]] += data[k] * scale
-
-
-@inline
-def _plain_add_of_four(data, indices, out, begin, end, a, b, c, d):
-    for k in range(begin, end):
-        add_four(out, indices[k], data[k], a, b, c, d)
-
-
 #: What Numba reads from the environment.
 _SETTINGS: Any = numba.config
 
-if _SETTINGS.DISABLE_JIT:
-    _compiled_product, _compiled_add, _compiled_add_of_four = _plain_product, _plain_add, _plain_add_of_four
+#: Without the compiler there are only the loops that say what is meant.
+_COMPILED = not _SETTINGS.DISABLE_JIT
+
+# The functions below are long rather than many: each that is inlined is compiled for itself before.
 
 
 @inline
@@ -263,30 +226,55 @@ def row_product(data, indices, x, begin, end, readable):
     readable : uint64
         So many entries there are.
     """
-    if end + _GROUP <= readable:
+    if _COMPILED and end + _GROUP <= readable:
         return _compiled_product(data, indices, x, begin, end)
-    return _plain_product(data, indices, x, begin, end)
+    first, last, total = np.int64(begin), np.int64(end), 0.0
+    for h in range(first, first + 2):  # the eight sums in pairs, the pairs in pairs
+        half = 0.0
+        for j in range(h, h + 4, 2):
+            pair = 0.0
+            for i in range(j, j + 8, 4):
+                lane = 0.0
+                for k in range(i, last, _WIDTH):
+                    if data is None:
+                        lane += x[indices[k]]
+                    else:
+                        lane += data[k] * x[indices[k]]
+                pair += lane
+            half += pair
+        total += half
+    return total
 
 
 @inline
 def add_row(data, indices, out, begin, end, readable, scale):
     """Add ``scale`` times one row to ``out``; see :func:`row_product`."""
-    if end + _GROUP <= readable:
+    if _COMPILED and end + _GROUP <= readable:
         while begin + _GROUP < end:
-            _plain_add(data, indices, out, begin, begin + _GROUP, scale)
+            for k in range(begin, begin + _GROUP):
+                if data is None:
+                    out[indices[k]] += scale
+                else:
+                    out[indices[k]] += data[k] * scale
             begin += _GROUP
         _compiled_add(data, indices, out, begin, end, scale)
     else:
-        _plain_add(data, indices, out, begin, end, scale)
+        for k in range(begin, end):
+            if data is None:
+                out[indices[k]] += scale
+            else:
+                out[indices[k]] += data[k] * scale
 
 
 @inline
 def add_row_of_four(data, indices, out, begin, end, readable, a, b, c, d):
     """As :func:`add_row` for four scales, and ``out`` of shape (d, 4)."""
-    if end + _FEW_GROUP <= readable:
+    if _COMPILED and end + _FEW_GROUP <= readable:
         while begin + _FEW_GROUP < end:
-            _plain_add_of_four(data, indices, out, begin, begin + _FEW_GROUP, a, b, c, d)
+            for k in range(begin, begin + _FEW_GROUP):
+                add_four(out, indices[k], data[k], a, b, c, d)
             begin += _FEW_GROUP
         _compiled_add_of_four(data, indices, out, begin, end, a, b, c, d)
     else:
-        _plain_add_of_four(data, indices, out, begin, end, a, b, c, d)
+        for k in range(begin, end):
+            add_four(out, indices[k], data[k], a, b, c, d)
