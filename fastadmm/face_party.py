@@ -29,7 +29,7 @@ from fastadmm.weighted_block import WeightedBlock
 from fastadmm.xupdate.base import XUpdate
 from fastadmm.xupdate.choose import choose_penalised
 
-__all__ = ["Answer", "DualShare", "Face", "FaceParty", "Way"]
+__all__ = ["Answer", "DualShare", "Face", "FaceParty", "Way", "sum_without_rounding"]
 
 Array = np.ndarray
 
@@ -42,6 +42,9 @@ _KEPT = 1e-11
 #: Weights up to this share of the terms that they are the sum of are rounding.
 _ROUNDING = 1e-11
 
+#: The same of a sum that is rounded once.
+_LAST_DIGITS = 1e-15
+
 #: Answers grow to at most so many times what model and proposal are.
 _REACH = 1e6
 
@@ -50,6 +53,26 @@ _ON_SPHERE = 1e-9
 
 #: Most places on a way at which the regulariser is reported.
 _MOST_PLACES = 48
+
+
+def sum_without_rounding(start: Array, columns: Array, factors: Array) -> Array:
+    """``start + columns @ factors``, zero where only rounding is left.
+
+    Relative to such a rest nothing would be rounding any more, and weights that are to be zero would not be.
+
+    Parameters
+    ----------
+    start : ndarray of shape (K,)
+    columns : ndarray of shape (K, n)
+    factors : ndarray of shape (n,)
+
+    Returns
+    -------
+    ndarray of shape (K,)
+    """
+    total = start + columns @ factors
+    total[np.abs(total) <= _LAST_DIGITS * (np.abs(start) + np.abs(columns) @ np.abs(factors))] = 0.0
+    return total
 
 
 @dataclass(frozen=True)
@@ -282,24 +305,26 @@ class FaceParty:
         coefficients : ndarray of shape (K,)
         """
         known = self.directions * self.scale
-        start = np.zeros(len(known)) if near is None else near
-        there = self._combine(start)
-        scaled = self.scale * (x - there)
-        coefficients = known @ scaled
-        rest = scaled - coefficients @ known
-        again = known @ rest  # rounding of the first pass
-        coefficients, rest = coefficients + again, rest - again @ known
-        coefficients += start + known @ (self.scale * (there - start @ self.directions))
-        size = float(np.linalg.norm(rest))
-        if len(known) >= len(x) or not size > _NOTHING_NEW * float(np.linalg.norm(self.scale * x)):
-            return None, np.empty(0), coefficients
+        there = 0.0 if near is None else self._combine(near)
+        rest = self.scale * (x - there)
+        for _ in range(2):  # the second for the rounding of the first
+            rest = rest - (known @ rest) @ known
+        size, whole = float(np.linalg.norm(rest)), float(np.linalg.norm(self.scale * x))
+        if len(known) >= len(x) or not size > _NOTHING_NEW * whole:
+            return None, np.empty(0), self._coefficients(x)
         direction = rest / size
         direction -= (known @ direction) @ known
         direction /= np.linalg.norm(direction)
         direction /= self.scale
         self.directions = np.vstack([self.directions, direction])
         message = self.block.product(direction, self.engine)
-        return message, self.directions @ direction, np.append(coefficients, size)
+        return message, self.directions @ direction, self._coefficients(x)
+
+    def _coefficients(self, x: Array) -> Array:
+        """Of weights in the span of the directions, afresh: of none exactly zero, and no rounding adds up."""
+        scaled, known = self.scale * x, self.directions * self.scale
+        coefficients = known @ scaled
+        return coefficients + known @ (scaled - coefficients @ known)
 
     def _way(self, x: Array, y: Array) -> Way:
         """Norms at the kinks between x, in the set, and y."""
@@ -465,7 +490,7 @@ class FaceParty:
             left = float(np.abs(images.T @ move - missing).max())
             if left <= _ROUNDING * max(float(np.abs(wanted).max()), float(np.abs(missing).max())):
                 self._held, self._goal = held, goal
-                return coefficients + others @ move, basis
+                return sum_without_rounding(coefficients, others, move), basis
         return None
 
     def _dual(self, slope: Array, y: Array) -> DualShare:

@@ -19,7 +19,7 @@ from fastadmm.coordinator.face_newton import FaceModel, FacePoint, minimise_on_f
 from fastadmm.coordinator.hull import HullPoint
 from fastadmm.coordinator.shared_directions import SharedDirections
 from fastadmm.engine import Engine
-from fastadmm.face_party import Face, FaceParty
+from fastadmm.face_party import Face, FaceParty, sum_without_rounding
 from fastadmm.problem import Problem
 
 __all__ = ["FaceSearch", "Found"]
@@ -148,7 +148,7 @@ class FaceSearch:
         )
         points: list[FacePoint] = [model.at((start - anchor) @ q, intercept) for start in starts]
         found = minimise_on_face(self.problem, model, points, self.tolerance, self._reach, self.engine)
-        return anchor + q @ found.w, found.intercept
+        return sum_without_rounding(anchor, q, found.w), found.intercept
 
     def _joined(self, parts: Sequence[Array]) -> Array:
         return np.concatenate(parts)[self._order]
@@ -210,7 +210,8 @@ class FaceSearch:
             end, moved = found[0], True
             at = self._first_crossing(self.anchors, end)
             length = min(at, 1.0)
-            c, intercept = anchor + length * (end - anchor), intercept + length * (found[1] - intercept)
+            c = sum_without_rounding(anchor, (end - anchor)[:, None], np.array([length]))
+            intercept += length * (found[1] - intercept)
             if at >= 1.0:
                 break
             self._hold_at(end, at, c)
