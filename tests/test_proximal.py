@@ -106,6 +106,25 @@ def test_a_tiny_move_stays_on_the_face() -> None:
         weights = moved
 
 
+@pytest.mark.parametrize("seed", [25, 28, 38])
+def test_a_party_that_is_pulled_back_to_zero_is_at_zero(seed: int) -> None:
+    # At the rounding of zero instead, answers could grow by a bounded factor a round only, for rounds on end.
+    rng = np.random.default_rng(seed)
+    base = rng.normal(size=(150, 3))
+    blocks = [base + 0.3 * rng.normal(size=(150, 3)) for _ in range(4)]
+    y = (base @ [1.0, -1.0, 0.5] + 0.3 * rng.normal(size=150) > 0.0) * 1.0
+    solver = Solver(make_problem(blocks, y, lam=3e-2, regularizer="l1"), SolverOptions(n_threads=1))
+    for _ in range(8):
+        solver.round()
+        shared, proposal = solver.coordinator.shared, solver.coordinator.proposal.coefficients
+        sizes = [
+            np.linalg.norm(proposal[shared.of(m)] @ party.directions)
+            for m, party in enumerate(solver.parties)
+        ]
+        assert all(size == 0.0 or size > 1e-12 for size in sizes)
+        assert max(sizes) > 0.1
+
+
 def test_more_than_sixty_four_parties_share() -> None:
     rng = np.random.default_rng(0)
     for parties, name in ((64, "proximal"), (65, "sharing")):
