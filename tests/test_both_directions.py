@@ -288,3 +288,21 @@ def test_the_method_says_what_it_is():
     with Engine(1) as engine:
         assert SubspaceMethod(problem, engine, None, True).coordinator.rounded is not None
         assert SubspaceMethod(problem, engine).coordinator.rounded is None
+
+
+def test_the_log_says_what_parties_answer_and_why(tmp_path, capsys):
+    from run_tools import run, write_blocks
+
+    rng = np.random.default_rng(9)
+    data = write_blocks(
+        tmp_path / "d.parts", [rng.normal(size=(40, 3)), rng.normal(size=(40, 2))], np.arange(40) % 2
+    )
+    for asked, said in ((["--directions", "both"], "both directions (asked for)"), ([], "one direction (")):
+        assert run("train", data, "-o", tmp_path / f"run{len(asked)}", *asked) == 0
+        shown = " ".join(capsys.readouterr().err.split())
+        assert f"answers of a round: {said}" in shown
+    labels = data / "labels.h5"
+    start = ["coordinator", "start", labels, "--party", "party-1", "--party", "party-2", "-o"]
+    assert run(*start, tmp_path / "by-files") in (0, 7)
+    said = capsys.readouterr()
+    assert "both directions (a round is an exchange" in " ".join((said.out + said.err).split())

@@ -375,7 +375,12 @@ class _Coordinator:
                 "position": m,
             }
             requests[name] = Request(self.run, name, 0, -1, [("start", start)])
-        return self._wait(0, requests, 0)
+        opened = self._wait(0, requests, 0)
+        if family != SUBSPACE:
+            return opened
+        both, why = solver_options(self.config).both_directions(problem, exchange=True)
+        note = f"answers of a round: {'both directions' if both else 'one direction'} ({why})"
+        return replace(opened, notes=[note, *opened.notes])
 
     def _check_labels(self, labels: LabelData) -> None:
         if labels_digest(labels) != self.labels_digest:

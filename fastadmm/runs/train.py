@@ -19,6 +19,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from fastadmm.blocks import FeatureBlock
+from fastadmm.choice import SUBSPACE
 from fastadmm.class_weights import weigh_classes
 from fastadmm.early_stopping import EarlyStopping, held_out_rows, measure, predictor
 from fastadmm.engine import Engine
@@ -798,6 +799,9 @@ def _run(
         f"scheme '{solver.method.name}' ({reason}), "
         f"{solver.engine.n_threads} thread(s), lambda {_lambda_text(config, problem)}"
     )
+    if not private and solver.method.name == SUBSPACE and problem.convex:
+        both, why = solver.options.both_directions(problem)
+        display.note(f"answers of a round: {'both directions' if both else 'one direction'} ({why})")
     last_saved = time.monotonic()
 
     with RoundLog(run / "rounds.jsonl", solver.n_rounds) as log, stop_on_signal() as stop_requested:
