@@ -142,7 +142,6 @@ class DirectionParty:
         self._kernel: np.ndarray | None = None
         self._squares: float | None = None
         self._factor: tuple[np.ndarray, bool] | None = None
-        self._residual = np.zeros(block.shape[1])
 
     def set_metric(self, curvature: np.ndarray) -> None:
         """Factorise in a new curvature metric.
@@ -206,29 +205,16 @@ class DirectionParty:
             :math:`\|\rho_m\|^2` with :math:`\rho_m = D_m^\top g + \lambda W x_m`:
             the gap share is this over :math:`2 \lambda W`.
         """
-        squared = self.certify(gradient, coefficients)
-        return self.answer(newton, out), squared
-
-    def certify(self, gradient: np.ndarray, coefficients: np.ndarray) -> float:
-        r"""The first half of :meth:`respond`, which may be enough: :math:`\|\rho_m\|^2`."""
-        self._residual = self.residual(gradient, coefficients)
-        return float(self._residual @ self._residual)
-
-    def answer(self, newton: bool, out: np.ndarray | None = None) -> np.ndarray | None:
-        """The second half of :meth:`respond`: the message."""
-        residual = self._residual
+        residual = self.residual(gradient, coefficients)
+        squared = float(residual @ residual)
         newton = newton and self._factor is not None
         direction = self._keep(-self._newton(residual) if newton else -residual)
         if direction is None:
-            return None
+            return None, squared
         if out is None:
-            return self.block.product(direction, self.engine)
+            return self.block.product(direction, self.engine), squared
         self.block.product_into(direction, out, self.engine)
-        return out
-
-    def forget(self, count: int) -> None:
-        """Drop the newest directions: nobody used them."""
-        self.directions = self.directions[: len(self.directions) - count]
+        return out, squared
 
     def respond_pair(self, gradient: np.ndarray, coefficients: np.ndarray) -> Pair:
         """Answer a loss gradient with block Newton direction and block gradient.

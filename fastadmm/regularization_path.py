@@ -258,7 +258,7 @@ def fit_point(
     -------
     PathPoint
     """
-    solver = Solver(problem, options, engine, start=start, ends_within=False)
+    solver = Solver(problem, options, engine, start=start)
     result = run_rounds(solver, monitor, should_stop)
     return PathPoint(
         problem.lam,

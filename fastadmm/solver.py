@@ -223,9 +223,6 @@ class Solver:
         Weights to begin at; zero by default.
     early : EarlyStopping, optional
         Held-out rows that end the run, and choose the round whose model is kept.
-    ends_within : bool
-        Whether the last round may end with its certificate. Without, it goes on to a better model: worth
-        while where another fit starts at it.
 
     Attributes
     ----------
@@ -243,7 +240,6 @@ class Solver:
         make_method: Callable[[Problem, SolverOptions, Engine], Method] | None = None,
         start: StartingPoint | None = None,
         early: EarlyStopping | None = None,
-        ends_within: bool = True,
     ) -> None:
         self.problem = problem
         self.watch = None if early is None else ValidationWatch(early, problem)
@@ -251,8 +247,6 @@ class Solver:
         self.options = options or SolverOptions()
         self.engine = engine or Engine(self.options.n_threads)
         self.method = (make_method or _make_method)(problem, self.options, self.engine)
-        if ends_within and self.method.ends_within and self.problem.convex:
-            self.method.enough = self._would_end
         self.bound = LowerBound()
         self.divergence = DivergenceDetector(math.inf, self.method.convergent)
         self.n_rounds = 0
@@ -358,7 +352,7 @@ class Solver:
             value, wanted = record.stationarity, self.options.stationarity
             if wanted > 0 and value is not None and value <= wanted:
                 return Status.STATIONARY
-        elif self._reaches(record.gap, record.gap_absolute):
+        elif self._certified(record):
             return Status.CONVERGED
         if self.watch is not None and self.watch.waited(self.n_rounds):
             return Status.EARLY_STOPPED
@@ -368,25 +362,20 @@ class Solver:
             return Status.TIME_LIMIT
         return None
 
-    def _would_end(self, objective: float, lower_bound: float) -> bool:
-        """Whether an objective and a bound, both summed, reach one of the gaps that were asked for."""
-        w = self.problem.total_weight
-        absolute, relative = LowerBound(self.bound.value).update(objective / w, lower_bound / w)
-        return self._reaches(relative, absolute)
-
-    def _reaches(self, relative: float, absolute: float) -> bool:
+    def _certified(self, record: RoundRecord) -> bool:
         """Whether one of the gaps that were asked for is reached."""
-        if self.options.gap > 0 and (relative <= self.options.gap or self._at_rounding(absolute)):
+        wanted, absolute = self.options.gap, self.options.gap_absolute
+        if wanted > 0 and (record.gap <= wanted or self._at_rounding(record)):
             return True
-        return 0 < self.options.gap_absolute >= absolute
+        return absolute > 0 and record.gap_absolute <= absolute
 
-    def _at_rounding(self, absolute: float) -> bool:
+    def _at_rounding(self, record: RoundRecord) -> bool:
         """Whether the absolute gap is below what double precision resolves of the start's objective.
 
         A model that fits perfectly has an optimum of almost zero, and no
         relative accuracy of it can be computed, or matters.
         """
-        return absolute <= _ROUNDING * self.divergence.start
+        return record.gap_absolute <= _ROUNDING * self.divergence.start
 
     def describe(self, status: Status, record: RoundRecord) -> str:
         """One sentence on why the run stopped, with advice."""

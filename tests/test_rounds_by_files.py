@@ -95,9 +95,6 @@ CASES = [
     pytest.param({"lambda": 1e-3, "rounds": 3}, "classification", id="subspace"),
     pytest.param({"lambda": 1e-3, "rounds": 3, "directions": "one"}, "classification", id="one direction"),
     pytest.param(
-        {"lambda": 1e-1, "gap": 1e-3, "directions": "one"}, "classification", id="the last round ends early"
-    ),
-    pytest.param(
         {"lambda": 1e-3, "gap": 1e-10, "rounds": 3},
         "classification",
         id="too small a gap for single precision",

@@ -178,8 +178,6 @@ class DescentSubspaceMethod(SubspaceMethod):
         Whether rounds still minimise the convex loss.
     """
 
-    ends_within = False
-
     def __init__(self, problem: Problem, engine: Engine, directions: int | None = None) -> None:
         super().__init__(problem, engine, directions)
         self.coordinator = DescentCoordinator(problem, engine, directions)

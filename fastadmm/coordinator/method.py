@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -56,10 +55,6 @@ class Method(ABC):
     coordinator: Any
     #: The parties, in the problem's order.
     parties: Any
-    #: Whether a round may end with its certificate, where that ends the run.
-    ends_within: bool = False
-    #: Says of an objective and a lower bound, both summed, whether they end the run; set by the solver.
-    enough: Callable[[float, float], bool] | None = None
 
     @abstractmethod
     def prepare(self) -> float:

@@ -41,8 +41,6 @@ class SmoothedSubspaceMethod(SubspaceMethod):
         As in :class:`fastadmm.coordinator.subspace.SubspaceMethod`.
     """
 
-    ends_within = False  # what is certified is another objective than that of the rounds
-
     def __init__(self, problem: Problem, engine: Engine, directions: int | None = None) -> None:
         super().__init__(problem, engine, directions)
         self.width = 0.0

@@ -114,9 +114,6 @@ class SubspaceCoordinator:
         Bounds on the messages' errors where they are rounded.
     correction : Correction
         What the rounding of messages can have done to the last round's objective and bound.
-    certify_first : bool
-        Whether parties are asked for directions only after their shares of the gap; a second exchange where
-        they are elsewhere.
     rounding_is_left : bool
         Whether that is much more than directions still promise: messages in double precision follow.
     """
@@ -139,7 +136,6 @@ class SubspaceCoordinator:
         self.n_factorisations = 0
         self.directions = DirectionChoice()
         self.primal: PrimalValue | None = None
-        self.certify_first = True
         self._parties_are_large = sum(getattr(block, "nbytes", 0) for block in problem.blocks) > _SMALL_BYTES
 
     @property
@@ -191,18 +187,13 @@ class SubspaceCoordinator:
         c = self.point.coefficients
         return 0.5 * self.problem.regularization * float(c @ c)
 
-    def round(
-        self, parties: Sequence[DirectionParty], enough: Callable[[float], bool] | None = None
-    ) -> list[float]:
+    def round(self, parties: Sequence[DirectionParty]) -> list[float]:
         r"""One exchange with every party, then the minimisation over the span.
 
         Parameters
         ----------
         parties : sequence of DirectionParty
             In the problem's order.
-        enough : callable, optional
-            Says of the sum of what is returned whether the point where the round started is good enough: then
-            it stays.
 
         Returns
         -------
@@ -220,12 +211,11 @@ class SubspaceCoordinator:
             return self._round_of_pairs(parties, primal, self.rounded)
         self.correction = Correction()
         newton = self.directions.newton()
-        messages, squared = self._ask(parties, primal.gradient, newton, enough)
-        if not messages:
-            return squared
-        for m, message in enumerate(messages):
+        answers = self._ask(parties, primal.gradient, newton)
+        for m, (message, _) in enumerate(answers):
             if message is not None:
                 self._append(m, message)
+        squared = [answer[1] for answer in answers]
         gap = self._descend(sum(squared), before)
         self._compress(parties)
         after = self.start(self.point.intercept).loss + self.regulariser()
@@ -325,38 +315,13 @@ class SubspaceCoordinator:
         return True
 
     def _ask(
-        self,
-        parties: Sequence[DirectionParty],
-        gradient: np.ndarray,
-        newton: bool,
-        enough: Callable[[float], bool] | None,
-    ) -> tuple[list[np.ndarray | None], list[float]]:
-        """Every party's message and share of the gap; no messages where the shares are enough.
-
-        Parties at hand write their message where it will stay.
-        """
-        n_parties = len(parties)
-        if enough is not None and self.certify_first:
-            squared = self._each(lambda m: parties[m].certify(gradient, self.coefficients(m)), n_parties)
-            if enough(sum(squared)):
-                return [], squared
-            places = self._places(n_parties)
-            return self._each(lambda m: parties[m].answer(newton, places[m]), n_parties), squared
-        places = self._places(n_parties)
-        answers = self._each(
-            lambda m: parties[m].respond(gradient, self.coefficients(m), newton, places[m]), n_parties
+        self, parties: Sequence[DirectionParty], gradient: np.ndarray, newton: bool
+    ) -> list[tuple[np.ndarray | None, float]]:
+        """Every party's answer; those at hand write their message where it will stay."""
+        places = self._places(len(parties))
+        return self._each(
+            lambda m: parties[m].respond(gradient, self.coefficients(m), newton, places[m]), len(parties)
         )
-        messages, squared = [answer[0] for answer in answers], [answer[1] for answer in answers]
-        if enough is not None and enough(sum(squared)):
-            self._forget(parties, [int(message is not None) for message in messages])
-            return [], squared
-        return messages, squared
-
-    @staticmethod
-    def _forget(parties: Sequence[DirectionParty], counts: list[int]) -> None:
-        for party, count in zip(parties, counts):
-            if count:
-                party.forget(count)
 
     def _places(self, parties: int) -> np.ndarray:
         """Room behind the messages, of shape (parties, N), for one of each party."""
@@ -436,7 +401,6 @@ class SubspaceMethod(Method):
 
     name = "subspace"
     convergent = True
-    ends_within = True
 
     def __init__(
         self, problem: Problem, engine: Engine, directions: int | None = None, both: bool = False
@@ -461,12 +425,7 @@ class SubspaceMethod(Method):
         coordinator, scale = self.coordinator, self.problem.regularization
         start = coordinator.primal if coordinator.primal is not None else coordinator.start()
         total, regulariser = coordinator.point.total, coordinator.regulariser()
-
-        def enough(squared: float) -> bool:
-            bound = self._lower_bound(start, total, regulariser, squared / (2.0 * scale))
-            return self.enough is not None and self.enough(start.loss + regulariser, bound)
-
-        squared = coordinator.round(self.parties, None if self.enough is None else enough)
+        squared = coordinator.round(self.parties)
         after = (coordinator.primal or start).loss + coordinator.regulariser()
         stationarity = sum(squared)
         gaps = stationarity / (2.0 * scale)

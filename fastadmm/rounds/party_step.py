@@ -234,7 +234,6 @@ _CALLS: dict[str, dict[str, dict[str, str]]] = {
         "set_metric": {"curvature": "rows"},
         "respond": {"gradient": "rows", "coefficients": "vector", "newton": "flag"},
         "respond_pair": {"gradient": "rows", "coefficients": "vector"},
-        "forget": {"count": "count"},
         "restate": {"gradient": "rows", "coefficients": "vector"},
         "merge_oldest": {"coefficients": "vector"},
         "finish": {"coefficients": "vector", "model_id": "text", "version": "text", "privacy": "text"},
@@ -394,13 +393,6 @@ class _Server:
         message, squared, products = self.party.restate(gradient, self._own(coefficients))
         answer: dict[str, Any] = {"squared_residual": squared, "products": products}
         return answer if message is None else {**answer, "message": message}
-
-    def _forget(self, count: int) -> None:
-        if not 0 < count <= len(self.party.directions):
-            raise FormatError(
-                f"{self.place}: call 'forget': {count} of {len(self.party.directions)} directions"
-            )
-        self.party.forget(count)
 
     def _merge_oldest(self, coefficients: np.ndarray) -> None:
         if len(coefficients) != 2 or not coefficients.any() or len(self.party.directions) < 2:

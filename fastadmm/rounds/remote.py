@@ -189,10 +189,6 @@ class RemoteDirections(RemoteParty):
         products = self.numbers(answer, "products", len(coefficients))
         return message, self.number(answer, "squared_residual"), products
 
-    def forget(self, count: int) -> None:
-        """See there."""
-        self.tell("forget", count=count)
-
     def merge_oldest(self, coefficients: np.ndarray) -> None:
         """See there."""
         self.tell("merge_oldest", coefficients=coefficients)
@@ -265,7 +261,6 @@ class RemoteSubspaceMethod(SubspaceMethod):
     ) -> None:
         self._remote = parties
         super().__init__(problem, engine, directions, both)
-        self.coordinator.certify_first = False
 
     def _make_parties(self) -> Any:
         return self._remote
