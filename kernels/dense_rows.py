@@ -99,6 +99,16 @@ _compiled_four, _compiled_one = _four_rows(_ROWS), _four_rows(1)
 
 @inline
 def _compiled(matrix, x, out):
+    """Write ``D x``.
+
+    Parameters
+    ----------
+    matrix : ndarray of shape (n, d)
+        D, C-contiguous.
+    x : ndarray of shape (d,)
+    out : ndarray of shape (n,)
+        Contiguous.
+    """
     n, d = matrix.shape
     x = np.ascontiguousarray(x)
     rows, given, found = matrix.ctypes.data, x.ctypes.data, out.ctypes.data
@@ -119,7 +129,16 @@ def _compiled(matrix, x, out):
 
 
 def _interpreted(matrix, x, out):
-    """As the compiled one up to rounding: for runs without the compiler."""
+    """Write ``D x``.
+
+    Parameters
+    ----------
+    matrix : ndarray of shape (n, d)
+        D, C-contiguous.
+    x : ndarray of shape (d,)
+    out : ndarray of shape (n,)
+        Contiguous. Equal to what the compiled function writes up to rounding.
+    """
     out[:] = matrix @ x
 
 

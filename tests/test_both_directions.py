@@ -65,7 +65,7 @@ def test_of_nothing_single_precision_is_nothing():
     np.testing.assert_array_equal(scale * short, np.zeros(3))
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(
     st.integers(0, 10**6),
     st.sampled_from(["logistic", "squared", "huber", "squared_hinge"]),
