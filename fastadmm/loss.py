@@ -236,18 +236,6 @@ class Loss(ABC):
         engine.over_rows(kernel, fine_ranges(len(z)), z, y, weight, *extra, out)
         return out
 
-    def curvature_rows(self, z: Array, y: Array, weight: Array, out: Array) -> None:
-        """Write the weighted second derivative of samples that the caller has cut out.
-
-        Parameters
-        ----------
-        z, y, weight : ndarray of shape (n,)
-            Linear predictor, targets and weights of these samples.
-        out : ndarray of shape (n,)
-            Output.
-        """
-        self.kernels().curvature(z, y, weight, *self.kernel_arguments(), out, 0, len(z))
-
     def prox(
         self,
         v: Array,

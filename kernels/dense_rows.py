@@ -15,6 +15,7 @@ import numba
 import numpy as np
 from fastadmm.kernels.fused_multiply_add import fma
 from fastadmm.kernels.policy import inline
+from fastadmm.kernels.sum_by_halves import sum_by_halves
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
@@ -72,26 +73,12 @@ def _four_rows(count):
                     builder.call(prefetch, [there, _SMALL(0), _SMALL(3), _SMALL(1)])
             for r, total in enumerate(totals):
                 place = builder.inttoptr(builder.add(out, _INTEGER(8 * r)), _DOUBLE.as_pointer())
-                builder.store(_sum(builder, builder.load(total)), place)
+                builder.store(sum_by_halves(builder, builder.load(total)), place)
             return context.get_dummy_value()
 
         return signature, generate
 
     return compiled
-
-
-def _sum(builder, total):
-    """Sum of a vector's numbers, by halves."""
-    width = _WIDTH
-    while width > 1:
-        half = width // 2
-        undefined, part = ir.Constant(total.type, ir.Undefined), ir.VectorType(_SMALL, half)
-        one, other = (
-            builder.shuffle_vector(total, undefined, ir.Constant(part, list(range(k, k + half))))
-            for k in (0, half)
-        )
-        total, width = builder.fadd(one, other), half
-    return builder.extract_element(total, _SMALL(0))
 
 
 _compiled_four, _compiled_one = _four_rows(_ROWS), _four_rows(1)
@@ -129,16 +116,7 @@ def _compiled(matrix, x, out):
 
 
 def _interpreted(matrix, x, out):
-    """Write ``D x``.
-
-    Parameters
-    ----------
-    matrix : ndarray of shape (n, d)
-        D, C-contiguous.
-    x : ndarray of shape (d,)
-    out : ndarray of shape (n,)
-        Contiguous. Equal to what the compiled function writes up to rounding.
-    """
+    """As the compiled one up to rounding: for runs without the compiler."""
     out[:] = matrix @ x
 
 

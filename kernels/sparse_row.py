@@ -20,6 +20,7 @@ import numba
 import numpy as np
 from fastadmm.kernels.four_lanes import add_four
 from fastadmm.kernels.policy import inline
+from fastadmm.kernels.sum_by_halves import sum_by_halves
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
@@ -125,16 +126,7 @@ def _compiled_product(typing_context, data, indices, x, begin, end):
         builder.position_at_end(last)
         left = _repeat(builder, builder.sub(end, builder.load(at)), _PLACES)
         own = builder.select(builder.icmp_unsigned("<", _LANES, left), products(builder.load(at)), _ZEROS)
-        total, width = builder.fadd(builder.load(sums), own), _WIDTH
-        while width > 1:
-            half = width // 2
-            undefined, part = ir.Constant(total.type, ir.Undefined), ir.VectorType(_LANE, half)
-            one, other = (
-                builder.shuffle_vector(total, undefined, ir.Constant(part, list(range(k, k + half))))
-                for k in (0, half)
-            )
-            total, width = builder.fadd(one, other), half
-        return builder.extract_element(total, _LANE(0))
+        return sum_by_halves(builder, builder.fadd(builder.load(sums), own))
 
     return signature, generate
 

@@ -32,6 +32,11 @@ def test_what_the_page_says_in_words_is_true():
     assert all(c["both"][1] <= 30 for c in cases)
     mean = load_script().geometric_mean([c["both"][1] for c in cases])
     assert mean <= 10.0
+    for k in range(3):  # "about a quarter fewer"
+        both, one = (
+            load_script().geometric_mean([c[key][k] for c in cases]) for key in ("both", "certified")
+        )
+        assert 0.7 <= both / one <= 0.78
     reached = sum(c["rounds"]["sharing"][1] is not None for c in cases) / len(cases)
     assert 0.8 < reached < 0.95
     # the certificate never comes before the accuracy it certifies

@@ -301,6 +301,24 @@ def test_documented_rounds_on_a9a(a9a, scheme, lam, parties, rounds):
         assert measured == pytest.approx(documented, rel=0.1, abs=1)
 
 
+@pytest.mark.parametrize("loss", ["squared", "huber", "squared_hinge", "smoothed_hinge", "poisson"])
+def test_smooth_losses_take_about_as_many_rounds_as_the_logistic_on_a9a(a9a, loss):
+    matrix, y, *_ = a9a
+
+    def rounds(name):
+        total = 0
+        for parties, lam in itertools.product((2, 5), (1e-3, 1e-4)):
+            bounds = list(itertools.accumulate(WIDTHS[parties], initial=0))
+            blocks = [matrix[:, a:b].tocsr() for a, b in itertools.pairwise(bounds)]
+            problem = make_problem(blocks, y, loss=name, lam=lam, fit_intercept=False)
+            result = solve(problem, SolverOptions(max_rounds=100))
+            assert result.status is Status.CONVERGED
+            total += len(result.history)
+        return total
+
+    assert rounds(loss) <= 1.5 * rounds("logistic")
+
+
 def test_a9a_weights_agree_with_scikit_learn(a9a):
     matrix, y, *_ = a9a
     lam = 1e-3
