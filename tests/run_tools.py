@@ -6,6 +6,7 @@ import atexit
 import hashlib
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -16,6 +17,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import h5py
 import numpy as np
 from fastadmm.cli.app import main
 from fastadmm.data_tools.synthetic import make_vertical_classification
@@ -89,11 +91,24 @@ def write_problem(path: Path, n: int = 300, widths: Sequence[int] = (4, 6, 3), *
     return write_blocks(path, blocks, y)
 
 
+def without_id(file: Path) -> bytes:
+    """Bytes of a model's file but for its id, which is random, and for the digest that covers the id."""
+    raw = file.read_bytes()
+    if file.name == "model.toml":
+        return re.sub(rb'(?m)^id = ".+"$', b"", raw)
+    with h5py.File(file) as opened:
+        for name in {"model-id", "digest"} & set(opened.attrs):
+            text = opened.attrs[name].encode()
+            assert text in raw
+            raw = raw.replace(text, bytes(len(text)))
+    return raw
+
+
 def model_digests(run_directory: Path) -> dict[str, str]:
-    """sha256 of every file of a run's model."""
+    """sha256 of every file of a run's model, without its id."""
     files = sorted((run_directory / "model").iterdir())
     assert files
-    return {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in files}
+    return {file.name: hashlib.sha256(without_id(file)).hexdigest() for file in files}
 
 
 def logged(run_directory: Path) -> list[dict[str, Any]]:

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import shutil
 import tomllib
 from pathlib import Path
 
 import h5py
 import numpy as np
 import pytest
-from fastadmm.errors import StorageError
-from fastadmm.store.model import Model, PartyModel, open_model, write_model
+import tomli_w
+from fastadmm.errors import FormatError, StorageError
+from fastadmm.runs.config import make_config
+from fastadmm.runs.train import resume_run, start_run
+from fastadmm.store.model import Model, PartyModel, open_model, open_shared_part, write_model
+from fastadmm.store.model_id import content_id
 from fastadmm.store.transform import Transform
+
+from run_tools import model_digests, write_problem
 
 
 @pytest.fixture
@@ -91,6 +98,54 @@ def test_each_file_holds_its_own_part_alone(model: Model, tmp_path: Path) -> Non
     manifest = tomllib.loads((tmp_path / "m" / "model.toml").read_text())
     assert manifest["lambda"] == 1e-3
     assert manifest["certificate"] == model.certificate
+
+
+def older(path: Path, version: str, ids: bool) -> str:
+    """Make a model one of an older format, whose id was a digest of its exact numbers."""
+    values = tomllib.loads((path / "model.toml").read_text())
+    shared, _ = open_shared_part(path)
+    old = content_id(values, shared.intercept, shared.classes, shared.scales, values["certificate"])
+    values |= {"version": version, "id": old}
+    (path / "model.toml").write_text(tomli_w.dumps(values if ids else {**values, "id": "none"}))
+    for file in path.glob("*.h5"):
+        with h5py.File(file, "r+") as opened:
+            opened.attrs["encoding-version"] = version
+            opened.attrs.pop("digest", None)
+            if ids:
+                opened.attrs["model-id"] = old
+            else:
+                del opened.attrs["model-id"]
+    return old
+
+
+@pytest.mark.parametrize("ids", [True, False])
+@pytest.mark.parametrize("version", ["1.0", "1.1"])
+def test_older_models_open_as_what_they_were(model: Model, tmp_path: Path, version: str, ids: bool) -> None:
+    write_model(tmp_path / "m", model)
+    old = older(tmp_path / "m", version, ids)
+    opened = open_model(tmp_path / "m")
+    assert_same(opened, model)
+    assert opened.model_id == old
+    if ids:
+        text = (tmp_path / "m" / "model.toml").read_text()
+        (tmp_path / "m" / "model.toml").write_text(text.replace("objective = 0.1", "objective = 0.2"))
+        with pytest.raises(FormatError, match="belongs to another model"):
+            open_model(tmp_path / "m")
+
+
+def test_ids_are_of_the_run_not_of_the_data(tmp_path: Path) -> None:
+    config = make_config({"data": str(write_problem(tmp_path / "a.parts", 60, (3, 2))), "rounds": 2})
+    for name in ("one", "two"):
+        start_run(config, tmp_path / name)
+    one, two = (open_model(tmp_path / name) for name in ("one", "two"))
+    assert one.model_id != two.model_id
+    assert model_digests(tmp_path / "one") == model_digests(tmp_path / "two")  # all else is the same
+    shutil.rmtree(tmp_path / "one" / "model")
+    (tmp_path / "one" / "result.json").unlink()
+    resume_run(tmp_path / "one")
+    assert open_model(tmp_path / "one").model_id == one.model_id  # parts handed out before still fit
+    resume_run(tmp_path / "one", changes={"rounds": 3})
+    assert open_model(tmp_path / "one").model_id != one.model_id  # another model
 
 
 def test_existing_models_are_kept(model: Model, tmp_path: Path) -> None:

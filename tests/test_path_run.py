@@ -19,7 +19,7 @@ from fastadmm.runs.train import resume_run, start_run
 from fastadmm.store import open_partition
 from fastadmm.store.model import open_model
 
-from run_tools import Notes, assert_clean, result_of, run, start, wait_for, write_problem
+from run_tools import Notes, assert_clean, model_digests, result_of, run, start, wait_for, write_problem
 
 SMALL = {"path": True, "path_length": 5, "folds": 3, "seed": 7}
 
@@ -43,8 +43,9 @@ def table_of(directory: Path) -> dict[str, Any]:
 def digests(directory: Path) -> dict[str, str]:
     """sha256 of all that does not hold times: table, plot, model, and the weights of every fit."""
     files = [directory / name for name in ("path.json", "path.csv", "path.svg")]
-    files += [*(directory / "model").iterdir(), *directory.glob("fits/*/*.npy")]
-    return {str(f.relative_to(directory)): hashlib.sha256(f.read_bytes()).hexdigest() for f in files}
+    files += directory.glob("fits/*/*.npy")
+    found = {str(f.relative_to(directory)): hashlib.sha256(f.read_bytes()).hexdigest() for f in files}
+    return found | model_digests(directory)
 
 
 @pytest.fixture(scope="module")

@@ -395,7 +395,7 @@ def test_run_from_the_command_line(data, tmp_path, capsys):
     assert all(party.clipped for party in model.parties)
     with h5py.File(out / "model" / "party-1.h5") as file:
         assert file.attrs["privacy"].startswith("weights: epsilon = infinity")
-        assert file.attrs["encoding-version"] == "1.1"  # readers of 1.0 would not clip rows
+        assert file.attrs["encoding-version"] == "1.2"
     assert run("inspect", out) == ExitCode.OK
     text = capsys.readouterr().out
     assert "epsilon per party" in text

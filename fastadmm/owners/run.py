@@ -35,6 +35,7 @@ from fastadmm.runs.lock import run_lock
 from fastadmm.runs.train import stop_on_signal
 from fastadmm.store.atomic import atomic_directory, atomic_file, shown, storage_errors
 from fastadmm.store.model import Model, PartyModel, write_model
+from fastadmm.store.model_id import model_id_of
 from fastadmm.store.transform import Transform
 
 __all__ = ["RUN_FILE", "OwnerDisplay", "resume_owner_run", "start_owner_run"]
@@ -231,7 +232,7 @@ def _run(
     if objective:
         document["objective"] = setup.objective(learner.model)
     if not interrupted:
-        write_model(run / "model", _model(setup, learner, data), force=True)
+        write_model(run / "model", _model(setup, learner, data, identifier), force=True)
     _write_json(run / "result.json", document)
     return document
 
@@ -359,7 +360,7 @@ def _document(setup: Setup, learner: Learner, statement: dict[str, Any], interru
     }
 
 
-def _model(setup: Setup, learner: Learner, data: Owners) -> Model:
+def _model(setup: Setup, learner: Learner, data: Owners, identifier: str) -> Model:
     theta = learner.model
     file = data.owners[0]
     weights = theta[: file.n_features]
@@ -381,6 +382,7 @@ def _model(setup: Setup, learner: Learner, data: Owners) -> Model:
             )
         ],
         certificate={"status": "private gradients", "rounds": learner.k - 1},
+        model_id=model_id_of(identifier, learner.k - 1),
     )
 
 

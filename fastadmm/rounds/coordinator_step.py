@@ -55,6 +55,7 @@ from fastadmm.store.elements import read_attribute, require_group
 from fastadmm.store.h5file import create_h5, read_h5
 from fastadmm.store.label_file import LabelData, open_labels
 from fastadmm.store.model import MANIFEST, SharedPart, write_shared_part
+from fastadmm.store.model_id import model_id_of
 from fastadmm.store.party_file import check_party_name
 
 __all__ = ["StepResult", "coordinator_start", "coordinator_step"]
@@ -554,15 +555,13 @@ class _Coordinator:
     ) -> StepResult:
         statement = no_privacy(self.names)
         if result.status is not Status.DIVERGED:
-            shared = _shared(solver, result, labels)
+            shared = _shared(solver, result, labels, self.run)
             means: list[float] = []
             waiting = False
             for m, party in enumerate(parties):
                 arguments = {
                     **solver.method.final_arguments(m),  # type: ignore[attr-defined]
                     "model_id": shared.model_id,
-                    "version": shared.version,
-                    "privacy": statement.weights_line(),
                 }
                 try:
                     means.append(party.finish(arguments))
@@ -578,7 +577,7 @@ class _Coordinator:
         return StepResult([], solver.n_rounds, [], document)
 
 
-def _shared(solver: Solver, result: SolveResult, labels: LabelData) -> SharedPart:
+def _shared(solver: Solver, result: SolveResult, labels: LabelData, run_id: str) -> SharedPart:
     problem = solver.problem
     return SharedPart(
         loss=problem.loss.name,
@@ -589,8 +588,8 @@ def _shared(solver: Solver, result: SolveResult, labels: LabelData) -> SharedPar
         names=problem.names,
         n_features=[int(block.shape[1]) for block in problem.blocks],
         scales=[1.0] * len(problem.names),
-        clipped=False,
         certificate=certificate_of(result),
         penalty=problem.describe_penalty(),
         privacy=no_privacy(problem.names),
+        model_id=model_id_of(run_id, result.record.round),
     )

@@ -13,6 +13,7 @@ from fastadmm.direction_party import DirectionParty
 from fastadmm.engine import Engine
 from fastadmm.errors import FastadmmError, FormatError, InputError, StorageError
 from fastadmm.party import Party
+from fastadmm.privacy.statement import no_privacy
 from fastadmm.rounds.exchange import Message, Request, open_request, write_message
 from fastadmm.runs.checkpoint import read_tree, write_tree
 from fastadmm.runs.lock import run_lock
@@ -236,7 +237,7 @@ _CALLS: dict[str, dict[str, dict[str, str]]] = {
         "respond_pair": {"gradient": "rows", "coefficients": "vector"},
         "restate": {"gradient": "rows", "coefficients": "vector"},
         "merge_oldest": {"coefficients": "vector"},
-        "finish": {"coefficients": "vector", "model_id": "text", "version": "text", "privacy": "text"},
+        "finish": {"coefficients": "vector", "model_id": "text"},
     },
     "admm": {
         "set_metric": {"curvature": "rows"},
@@ -245,7 +246,7 @@ _CALLS: dict[str, dict[str, dict[str, str]]] = {
         "stationarity": {"pull": "rows"},
         "dual_scale": {"u": "rows"},
         "dual_value": {"scale": "number"},
-        "finish": {"model_id": "text", "version": "text", "privacy": "text"},
+        "finish": {"model_id": "text"},
     },
 }
 
@@ -345,15 +346,14 @@ class _Server:
         except FastadmmError as error:
             raise FormatError(f"{self.place}: {error}") from None
 
-    def _finish(
-        self, model_id: str, version: str, privacy: str, coefficients: np.ndarray | None = None
-    ) -> dict[str, Any]:
+    def _finish(self, model_id: str, coefficients: np.ndarray | None = None) -> dict[str, Any]:
         data = self.data
         weights = self.party.weights if coefficients is None else self.party.weights(self._own(coefficients))
         names = list(data.feature_names)
-        model = PartyModel(data.name, weights, names, data.transform, encoder=data.encoder)
-        path = self.state / f"{data.name}.h5"
-        write_party_model(path, model, version=version, model_id=model_id, privacy_line=privacy)
+        # What holds for its weights the party says itself: no request has a word in it.
+        said = no_privacy([data.name]).weights_line()
+        model = PartyModel(data.name, weights, names, data.transform, encoder=data.encoder, privacy=said)
+        write_party_model(self.state / f"{data.name}.h5", model, model_id=model_id)
         return {"mean": float(mean_contribution(self.party.block, weights, self.engine))}
 
     def _set_metric(self, curvature: np.ndarray) -> None:

@@ -11,8 +11,10 @@ import numpy as np
 from fastadmm.errors import ConfigError, FormatError, InputError, StorageError
 from fastadmm.store.atomic import atomic_file, shown, storage_errors
 from fastadmm.store.encoder import Encoder
-from fastadmm.store.h5file import read_h5
+from fastadmm.store.h5file import check_version, read_h5
 from fastadmm.store.model import (
+    VERSION,
+    VERSIONS,
     Model,
     PartyModel,
     open_model,
@@ -91,14 +93,14 @@ def export_party(model: Path, party: str, out: Path, *, force: bool = False) -> 
 
 def _party_document(path: Path, party: PartyModel, model_id: str) -> dict[str, Any]:
     with read_h5(path) as file:
-        version, privacy = str(file.attrs["encoding-version"]), file.attrs.get("privacy")
+        version = str(file.attrs["encoding-version"])
     return {
         "format": _PARTY_JSON,
         "version": version,
         "name": party.name,
         "model_id": model_id,
         "rows": "clipped" if party.clipped else "as they are",
-        "privacy": privacy,
+        "privacy": party.privacy,
         "feature_names": party.feature_names,
         "weights": party.weights.tolist(),
         "transform": _transform_document(party.transform),
@@ -158,7 +160,7 @@ def export_model(model: Path, out: Path, *, force: bool = False) -> str:
 def _model_document(model: Model) -> dict[str, Any]:
     return {
         "format": _MODEL_JSON,
-        "version": model.shared.version,
+        "version": VERSION,
         "model_id": model.model_id,
         "loss": model.loss,
         "task": model.task,
@@ -248,7 +250,6 @@ def import_party(file: Path, model: Path, *, force: bool = False) -> str:
             party,
             version=document["version"],
             model_id=document["model_id"],
-            privacy_line=document["privacy"],
         )
     return party.name
 
@@ -261,8 +262,7 @@ def _read_json(path: Path) -> dict[str, Any]:
             raise FormatError(f"{shown(path)}: not JSON: {error}") from None
     if not isinstance(document, dict) or document.get("format") != _PARTY_JSON:
         raise FormatError(f"{shown(path)}: key 'format' is not {_PARTY_JSON!r}; export it with --party")
-    if document.get("version") not in ("1.0", "1.1"):
-        raise FormatError(f"{shown(path)}: key 'version' is {document.get('version')!r}; upgrade fastadmm")
+    check_version(path, str(document.get("version")), VERSIONS, "key 'version'")
     for key, kinds in (
         ("name", (str,)),
         ("model_id", (str,)),
@@ -302,4 +302,12 @@ def _party_of(document: dict[str, Any], place: str) -> PartyModel:
         encoder = Encoder.from_json(document["encoder"], f"{place}: key 'encoder'")
         if encoder.feature_names != names:
             raise FormatError(f"{place}: keys 'encoder' and 'feature_names' do not agree; damaged or edited")
-    return PartyModel(name, weights, names, transform, document["rows"] == "clipped", encoder=encoder)
+    return PartyModel(
+        name,
+        weights,
+        names,
+        transform,
+        document["rows"] == "clipped",
+        encoder=encoder,
+        privacy=document["privacy"],
+    )

@@ -338,7 +338,7 @@ def _finish(
         with atomic_file(run / "rounds.jsonl") as temporary:
             lines = [json.dumps(record.to_json(), allow_nan=False) + "\n" for record in point.history]
             temporary.write_text("".join(lines), encoding="utf-8")
-        write_model(run / "model", model_of(loaded.partition, solver, result), force=True)
+        write_model(run / "model", model_of(loaded.partition, solver, result, run_id), force=True)
         document = result_document(solver, result)
         document["privacy"] = write_statement(run, solver, run_id).to_json()
     finally:

@@ -59,6 +59,7 @@ from fastadmm.solver import Solver, SolveResult, run_rounds
 from fastadmm.store.atomic import atomic_directory, atomic_file, shown, storage_errors
 from fastadmm.store.label_file import LabelData
 from fastadmm.store.model import MANIFEST, Model, PartyModel, check_same_columns, open_model, write_model
+from fastadmm.store.model_id import model_id_of
 from fastadmm.store.partition import Partition, open_partition
 from fastadmm.streamed import load_block
 from fastadmm.warm_start import StartingPoint
@@ -838,7 +839,7 @@ def _run(
         # Neither from the model of an earlier limit: its rounds already led astray.
         shutil.rmtree(run / "model", ignore_errors=True)
     elif result.status is not Status.INTERRUPTED:
-        write_model(run / "model", model_of(partition, solver, result), force=True)
+        write_model(run / "model", model_of(partition, solver, result, run_id), force=True)
     document = result_document(solver, result)
     document["privacy"] = write_statement(run, solver, run_id).to_json()
     if comparison is not None:
@@ -876,7 +877,7 @@ def certificate_of(result: SolveResult) -> dict[str, Any]:
     }
 
 
-def model_of(partition: Partition, solver: Any, result: SolveResult) -> Model:
+def model_of(partition: Partition, solver: Any, result: SolveResult, run_id: str) -> Model:
     """A result as a model to store.
 
     Parameters
@@ -884,12 +885,14 @@ def model_of(partition: Partition, solver: Any, result: SolveResult) -> Model:
     partition : Partition
     solver : Solver, MessageSolver or FusionSolver
     result : SolveResult
+    run_id : str
+        See :func:`fastadmm.runs.private.new_run_id`.
 
     Returns
     -------
     Model
     """
-    labels = partition.labels
+    labels, statement = partition.labels, statement_of(solver)
     weights, scales = result.weights, [1.0] * len(result.weights)
     if isinstance(solver, FusionSolver):  # what a party holds is what it released
         weights, scales = solver.local_weights(), solver.scales
@@ -905,12 +908,22 @@ def model_of(partition: Partition, solver: Any, result: SolveResult) -> Model:
         intercept=result.intercept,
         classes=labels.classes if labels is not None else None,
         parties=[
-            PartyModel(p.name, w, list(p.feature_names), p.transform, clipped, scale, p.encoder)
+            PartyModel(
+                p.name,
+                w,
+                list(p.feature_names),
+                p.transform,
+                clipped,
+                scale,
+                p.encoder,
+                statement.weights_line(),
+            )
             for p, w, scale in zip(partition.parties, weights, scales)
         ],
         certificate=certificate_of(result),
         penalty=solver.problem.describe_penalty(),
-        privacy=statement_of(solver),
+        privacy=statement,
+        model_id=model_id_of(run_id, result.record.round),
         means=(
             np.array(
                 [

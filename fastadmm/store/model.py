@@ -3,14 +3,12 @@
 The layout is normative in ``docs/file-format.md``: ``model.toml`` names the
 files; ``<party>.h5`` can be handed to that party alone; ``coordinator.h5``
 holds the intercept, the class names and, of a fusion model, what each party's
-score counts. Manifest and ``coordinator.h5`` together are the *shared part*;
-its digest is the model's id, which every file carries.
+score counts. Manifest and ``coordinator.h5`` together are the *shared part*.
+Every file carries the model's id, which is random.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
 import math
 import os
 import tomllib
@@ -35,6 +33,7 @@ from fastadmm.store.elements import (
 )
 from fastadmm.store.encoder import Encoder
 from fastadmm.store.h5file import check_version, create_h5, read_h5
+from fastadmm.store.model_id import content_id, new_model_id, shared_digest
 from fastadmm.store.partition import Partition
 from fastadmm.store.party_file import PartyData, check_party_name
 from fastadmm.store.transform import Transform
@@ -52,12 +51,11 @@ __all__ = [
 ]
 
 FORMAT = "fastadmm-model"
-VERSION = "1.0"
+VERSION = "1.2"
 
-#: Of models with one weight vector per class, with scales of the parties' scores, or for clipped rows:
-#: readers of 1.0 would predict wrongly and have to refuse them. The others are still written as 1.0.
-LATER_VERSION = "1.1"
-_VERSIONS = (VERSION, LATER_VERSION)
+#: The id of models of these was a digest of their content.
+_OLD_VERSIONS = ("1.0", "1.1")
+VERSIONS = (*_OLD_VERSIONS, VERSION)
 PARTY_MODEL = "fastadmm-party-model"
 MANIFEST = "model.toml"
 COORDINATOR = "coordinator.h5"
@@ -85,6 +83,9 @@ class PartyModel:
         coordinator, because it depends on the label holder's data.
     encoder : Encoder or None
         How columns of a table became the features, before the transform; new tables get the same.
+    privacy : str or None
+        What holds for these weights, in one line; None in a model older than statements. Whoever trained
+        them states it: nobody else's text may stand here.
     """
 
     name: str
@@ -94,6 +95,7 @@ class PartyModel:
     clipped: bool = False
     scale: float = 1.0
     encoder: Encoder | None = None
+    privacy: str | None = None
 
     def contribution(self, party: PartyData) -> np.ndarray:
         """This party's summand of the linear predictor, read row block by row block.
@@ -194,6 +196,8 @@ class Model:
     means : ndarray of shape (M,) or (M, C), or None
         Mean of each party's contribution over the training rows, for ``combine --fallback mean``;
         None where it is not known, or would tell what privacy hides.
+    model_id : str
+        What all files of the model carry: see :mod:`fastadmm.store.model_id`.
     """
 
     loss: str
@@ -206,6 +210,7 @@ class Model:
     penalty: dict[str, Any] = field(default_factory=dict)
     privacy: PrivacyStatement | None = None
     means: np.ndarray | None = None
+    model_id: str = field(default_factory=new_model_id)
 
     @property
     def shared(self) -> SharedPart:
@@ -219,17 +224,12 @@ class Model:
             names=[party.name for party in self.parties],
             n_features=[len(party.weights) for party in self.parties],
             scales=[party.scale for party in self.parties],
-            clipped=any(party.clipped for party in self.parties),
             certificate=self.certificate,
             penalty=self.penalty,
             privacy=self.privacy,
             means=self.means,
+            model_id=self.model_id,
         )
-
-    @property
-    def model_id(self) -> str:
-        """``sha256:<hex>`` of the shared part; see :attr:`SharedPart.model_id`."""
-        return self.shared.model_id
 
     def linear_predictor(self, partition: Partition) -> np.ndarray:
         """Scores z: offset, intercept and every party's contribution.
@@ -259,7 +259,7 @@ class SharedPart:
 
     Attributes
     ----------
-    loss, task, lam, intercept, classes, certificate, penalty, privacy, means
+    loss, task, lam, intercept, classes, certificate, penalty, privacy, means, model_id
         As of :class:`Model`.
     names : list of str
         The parties, in order.
@@ -267,8 +267,6 @@ class SharedPart:
         Columns of each.
     scales : list of float
         What each party's score counts.
-    clipped : bool
-        Whether weights are for clipped rows.
     """
 
     loss: str
@@ -279,48 +277,17 @@ class SharedPart:
     names: list[str]
     n_features: list[int]
     scales: list[float]
-    clipped: bool
     certificate: dict[str, Any]
     penalty: dict[str, Any] = field(default_factory=dict)
     privacy: PrivacyStatement | None = None
     means: np.ndarray | None = None
-
-    @property
-    def version(self) -> str:
-        """Format version of the files."""
-        later = any(scale != 1.0 for scale in self.scales) or self.clipped or np.ndim(self.intercept)
-        return LATER_VERSION if later else VERSION
-
-    @property
-    def model_id(self) -> str:
-        """``sha256:<hex>`` over loss, parties, intercept, classes, scales and certificate.
-
-        Intercept and objective have all their digits in it: models of different
-        data or settings have different ids, and the coordinator can say the id
-        without anybody's weights.
-        """
-        document = {
-            "loss": self.loss,
-            "task": self.task,
-            "lambda": float(self.lam).hex(),
-            "intercept": [float(b).hex() for b in np.atleast_1d(self.intercept)],
-            "classes": None if self.classes is None else list(self.classes),
-            "parties": [[name, int(d)] for name, d in zip(self.names, self.n_features)],
-            "scales": [float(scale).hex() for scale in self.scales],
-            "certificate": {
-                key: value.hex() if isinstance(value, float) else value
-                for key, value in self.certificate.items()
-                if isinstance(value, (str, int, float))
-            },
-        }
-        text = json.dumps(document, sort_keys=True, separators=(",", ":"))
-        return "sha256:" + hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+    model_id: str = field(default_factory=new_model_id)
 
     def manifest(self) -> dict[str, Any]:
         """Content of ``model.toml``."""
         return {
             "format": FORMAT,
-            "version": self.version,
+            "version": VERSION,
             "id": self.model_id,
             "task": self.task,
             "loss": self.loss,
@@ -381,13 +348,7 @@ def write_model(path: str | os.PathLike[str], model: Model, *, force: bool = Fal
     shared = model.shared
     with atomic_directory(path, force=force, marker=MANIFEST) as directory:
         for party in model.parties:
-            write_party_model(
-                directory / f"{party.name}.h5",
-                party,
-                version=shared.version,
-                model_id=shared.model_id,
-                privacy_line=model.privacy.weights_line() if model.privacy is not None else None,
-            )
+            write_party_model(directory / f"{party.name}.h5", party, model_id=shared.model_id)
         write_shared_part(directory, shared)
     return Path(path)
 
@@ -396,9 +357,8 @@ def write_party_model(
     path: str | os.PathLike[str],
     party: PartyModel,
     *,
-    version: str,
     model_id: str,
-    privacy_line: str | None,
+    version: str = VERSION,
     force: bool = True,
 ) -> None:
     """Write one party's file of a model.
@@ -407,10 +367,10 @@ def write_party_model(
     ----------
     path : path
     party : PartyModel
-    version, model_id : str
+    model_id : str
         Of the whole model.
-    privacy_line : str or None
-        What holds for the weights.
+    version : str
+        An older one only for the file of an older model that was exported and comes back.
     force : bool
         Whether an existing file may be replaced.
     """
@@ -418,8 +378,8 @@ def write_party_model(
         file.attrs["name"] = party.name
         file.attrs["model-id"] = model_id
         file.attrs["rows"] = "clipped" if party.clipped else "as they are"
-        if privacy_line is not None:
-            file.attrs["privacy"] = privacy_line
+        if party.privacy is not None:
+            file.attrs["privacy"] = party.privacy
         write_array(file, "weights", np.asarray(party.weights, dtype=np.float64))
         write_strings(file.require_group("var"), "names", party.feature_names)
         party.transform.to_group(file.create_group("transform"))
@@ -437,8 +397,12 @@ def write_shared_part(directory: Path, shared: SharedPart) -> None:
     """
     import tomli_w
 
-    with create_h5(directory / COORDINATOR, "fastadmm-coordinator-model", shared.version) as file:
+    manifest = shared.manifest()
+    with create_h5(directory / COORDINATOR, "fastadmm-coordinator-model", VERSION) as file:
         file.attrs["model-id"] = shared.model_id
+        file.attrs["digest"] = shared_digest(
+            manifest, shared.intercept, shared.classes, shared.scales, shared.means
+        )
         if np.ndim(shared.intercept):
             write_array(file, "intercepts", np.asarray(shared.intercept, dtype=np.float64))
         else:
@@ -453,7 +417,7 @@ def write_shared_part(directory: Path, shared: SharedPart) -> None:
         if shared.means is not None:
             write_array(file, "means", np.asarray(shared.means, dtype=np.float64))
     with atomic_file(directory / MANIFEST) as temporary:
-        temporary.write_text(tomli_w.dumps(shared.manifest()), encoding="utf-8")
+        temporary.write_text(tomli_w.dumps(manifest), encoding="utf-8")
 
 
 def open_model(path: str | os.PathLike[str]) -> Model:
@@ -493,6 +457,7 @@ def open_model(path: str | os.PathLike[str]) -> Model:
         penalty=shared.penalty,
         privacy=shared.privacy,
         means=shared.means,
+        model_id=shared.model_id,
     )
 
 
@@ -536,7 +501,7 @@ def open_shared_part(path: str | os.PathLike[str]) -> tuple[SharedPart, Path]:
             raise FormatError(f"{shown(manifest)}: not TOML: {error}") from None
     if values.get("format") != FORMAT:
         raise FormatError(f"{shown(manifest)}: key 'format' is {values.get('format')!r}, expected {FORMAT!r}")
-    check_version(manifest, _get(manifest, values, "version", str), _VERSIONS, "key 'version'")
+    check_version(manifest, _get(manifest, values, "version", str), VERSIONS, "key 'version'")
     names, n_features = _party_entries(manifest, values)
     loss, task = _get(manifest, values, "loss", str), _get(manifest, values, "task", str)
     if loss not in LOSSES:
@@ -549,7 +514,7 @@ def open_shared_part(path: str | os.PathLike[str]) -> tuple[SharedPart, Path]:
         raise FormatError(f"{shown(manifest)}: key 'certificate' must be a table")
     place = shown(directory / COORDINATOR)
     intercept: Any
-    with read_h5(directory / COORDINATOR, "fastadmm-coordinator-model", _VERSIONS) as file:
+    with read_h5(directory / COORDINATOR, "fastadmm-coordinator-model", VERSIONS) as file:
         if vector:
             intercept = np.asarray(read_array(file, "intercepts", ndim=1, kind="f"), dtype=np.float64)
         else:
@@ -557,6 +522,7 @@ def open_shared_part(path: str | os.PathLike[str]) -> tuple[SharedPart, Path]:
         classes = read_strings(file, "classes") if "classes" in file else None
         scales = read_array(file, "scales", ndim=1, kind="f") if "scales" in file else np.ones(len(names))
         means = read_array(file, "means", kind="f") if "means" in file else None
+        digest = None if values["version"] in _OLD_VERSIONS else read_attribute(file, "digest", str)
     if len(scales) != len(names) or not np.isfinite(scales).all():
         raise FormatError(f"{place}: key 'scales' must hold {len(names)} finite numbers")
     if means is not None and (
@@ -571,16 +537,24 @@ def open_shared_part(path: str | os.PathLike[str]) -> tuple[SharedPart, Path]:
         raise FormatError(f"{place}: key 'classes' holds {len(classes)} names, expected 2")
     if classes is None and task == "classification":
         raise FormatError(f"{place}: key 'classes' is missing")
+    lam = float(_get(manifest, values, "lambda", float))
+    if digest is None:
+        model_id = content_id(values, intercept, classes, scales, certificate)
+    else:
+        model_id = _get(manifest, values, "id", str)
+        if digest != shared_digest(values, intercept, classes, scales, means):
+            raise FormatError(
+                f"{shown(manifest)}: does not agree with the digest in {COORDINATOR}; damaged or edited"
+            )
     return SharedPart(
         loss=loss,
         task=task,
-        lam=float(_get(manifest, values, "lambda", float)),
+        lam=lam,
         intercept=intercept,
         classes=tuple(classes) if classes is not None else None,
         names=names,
         n_features=n_features,
         scales=[float(scale) for scale in scales],
-        clipped=False,
         certificate=certificate,
         penalty=_penalty(manifest, values, names),
         privacy=(
@@ -589,6 +563,7 @@ def open_shared_part(path: str | os.PathLike[str]) -> tuple[SharedPart, Path]:
             else None
         ),
         means=means,
+        model_id=model_id,
     ), directory
 
 
@@ -709,7 +684,7 @@ def open_party_model(path: str | os.PathLike[str]) -> tuple[PartyModel, str | No
     FormatError
         If it is damaged, or of another kind or version.
     """
-    with read_h5(path, PARTY_MODEL, _VERSIONS) as file:
+    with read_h5(path, PARTY_MODEL, VERSIONS) as file:
         name = check_party_name(
             read_attribute(file, "name", str), f"{shown(path)}: attribute 'name'", FormatError
         )
@@ -719,6 +694,7 @@ def open_party_model(path: str | os.PathLike[str]) -> tuple[PartyModel, str | No
         clipped = str(file.attrs.get("rows", "")) == "clipped"
         model_id = read_attribute(file, "model-id", str) if "model-id" in file.attrs else None
         encoder = Encoder.from_group(require_group(file, "encoder")) if "encoder" in file else None
+        privacy = read_attribute(file, "privacy", str) if "privacy" in file.attrs else None
     if weights.ndim not in (1, 2):
         raise FormatError(f"{shown(path)}: key 'weights': has {weights.ndim} dimensions instead of 1 or 2")
     if not np.isfinite(weights).all():
@@ -729,7 +705,8 @@ def open_party_model(path: str | os.PathLike[str]) -> tuple[PartyModel, str | No
         )
     if encoder is not None and encoder.feature_names != names:
         raise FormatError(f"{shown(path)}: keys 'encoder' and 'var/names' do not agree; damaged or edited")
-    return PartyModel(name, weights, names, transform, clipped, encoder=encoder), model_id
+    party = PartyModel(name, weights, names, transform, clipped, encoder=encoder, privacy=privacy)
+    return party, model_id
 
 
 def check_same_columns(parties: Sequence[PartyData], reference: Sequence[PartyData], place: str) -> None:
