@@ -10,6 +10,7 @@ import pytest
 from fastadmm.errors import ConfigError
 from fastadmm.privacy.adversary import concrete_rows, find_worst_pair
 from fastadmm.privacy.party import fixed_ball_solution
+from fastadmm.privacy.rows import clip_rows
 from fastadmm.privacy.sensitivity import (
     column_sensitivity,
     message_sensitivity,
@@ -235,6 +236,61 @@ def test_column_bounds_hold_on_concrete_matrices():
             worst[ball] = max(before, float(np.linalg.norm(A @ x - moved @ y)) / bound)
     assert all(0.3 < ratio <= 1 + 1e-9 for ratio in worst.values())
     assert column_sensitivity(1e9, 3.0, 1.0).value == pytest.approx(3.0)  # never more than |w|
+
+
+def random_move(rng, shape):
+    """A matrix of spectral norm 1: of any rank, of rank one, or with all singular values 1."""
+    left, values, right = np.linalg.svd(rng.normal(size=shape), full_matrices=False)
+    kind = rng.integers(3)
+    values = values / values[0] if kind == 0 else np.where(np.arange(len(values)) > 0, kind - 1.0, 1.0)
+    return (left * values) @ right
+
+
+def test_column_bounds_hold_for_any_move_of_the_block():
+    """Not one column alone: every A + E with |E| <= U; from random starts the worst E is climbed to."""
+    rng = np.random.default_rng(1)
+    worst = {None: 0.0, 0.3: 0.0}
+    for _ in range(12):
+        n, d = int(rng.integers(1, 5)), int(rng.integers(1, 4))
+        mu, w = 10.0 ** rng.uniform(0, 2), rng.normal(size=n)
+        for ball, before in worst.items():
+            bound = column_sensitivity(1.0, float(np.linalg.norm(w)), mu, ball).value
+            A, E = rng.normal(size=(n, d)) * 10.0 ** rng.uniform(-1, 1), random_move(rng, (n, d))
+            best, step = -1.0, 1.0
+            for _ in range(30):
+                B = A + step * rng.normal(size=A.shape) if best >= 0.0 else A
+                F = E + step * rng.normal(size=E.shape) if best >= 0.0 else E
+                F = F / np.linalg.norm(F, 2)
+                x, y = (answer(D, w, mu, ball or 1e6) for D in (B, B + F))
+                found = float(np.linalg.norm(B @ x - (B + F) @ y)) / bound
+                if found > best:
+                    best, A, E = found, B, F
+                else:
+                    step *= 0.9
+            worst[ball] = max(before, best)
+    assert all(0.75 < ratio <= 1 + 1e-9 for ratio in worst.values()), worst
+
+
+def test_a_raw_column_moves_the_clipped_rows_by_no_more():
+    """Rows are clipped after the column has moved, so whole rows change: by at most |u| in Frobenius norm."""
+    rng = np.random.default_rng(2)
+    rows_moved = 0
+    for _ in range(100):
+        n, d, mu = int(rng.integers(1, 6)), int(rng.integers(2, 5)), 10.0 ** rng.uniform(0, 2)
+        raw = rng.normal(size=(n, d)) * 10.0 ** rng.uniform(-1, 1)
+        u = rng.normal(size=n)
+        u /= np.linalg.norm(u)
+        moved = raw.copy()
+        moved[:, 0] += u
+        A, B = clip_rows(raw), clip_rows(moved)
+        assert np.linalg.norm(A - B) <= 1.0 + 1e-12
+        rows_moved += not np.allclose(A[:, 1:], B[:, 1:])
+        w = rng.normal(size=n)
+        for ball in (None, 0.3):
+            bound = column_sensitivity(1.0, float(np.linalg.norm(w)), mu, ball).value
+            x, y = (answer(D, w, mu, ball or 1e6) for D in (A, B))
+            assert np.linalg.norm(A @ x - B @ y) <= bound * (1 + 1e-9)
+    assert rows_moved > 30
 
 
 def test_certificate_of_an_inexact_answer_holds_and_is_tight():

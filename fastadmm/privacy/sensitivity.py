@@ -133,7 +133,10 @@ def replace_one_sensitivity(
 
 
 def column_sensitivity(move: float, target_norm: float, mu: float, ball: float | None = None) -> Sensitivity:
-    r"""Message change when one column of A moves by at most U in l2 norm, squared l2 only: T4.
+    r"""Message change when A, rows clipped, moves by at most U in spectral norm, squared l2 only: T4.
+
+    A raw column that moves by at most U in l2 norm moves the clipped rows by no more than that in
+    Frobenius norm, so it is such a move.
 
     Without a ball :math:`\Delta = \min(|w|, \tfrac{3\sqrt3}{8} U|w|/\sqrt\mu)`; in a ball
     :math:`\Delta = \min(|w|, \tfrac U2 (X + \sqrt{X^2 + |w|^2/\mu}))`, :math:`X = \min(B, |w|/(2\sqrt\mu))`.
@@ -141,7 +144,7 @@ def column_sensitivity(move: float, target_norm: float, mu: float, ball: float |
     Parameters
     ----------
     move : float
-        U.
+        U, also met by a Frobenius norm of at most U.
     target_norm : float
         :math:`|w|_2`, or a bound on it.
     mu : float
@@ -155,8 +158,8 @@ def column_sensitivity(move: float, target_norm: float, mu: float, ball: float |
 
     Notes
     -----
-    Theorem: ``docs/privacy.md#t4-one-column``. This protects a small move of one column: not a person,
-    and not a feature.
+    Theorem: ``docs/privacy.md#t4-one-column``. This protects a small move: not a person, and not a
+    feature.
     """
     if not (move >= 0.0 and target_norm >= 0.0 and mu > 0.0 and (ball is None or ball > 0.0)):
         raise ConfigError("column sensitivity: mu and the ball must be positive, the norms not negative")
