@@ -17,6 +17,7 @@ from fastadmm.history import Status
 from fastadmm.privacy.accounting import epsilon_of
 from fastadmm.privacy.evidence_ridge import ClassDesign
 from fastadmm.privacy.fusion import FusionSolver
+from fastadmm.privacy.ledger import Ledger
 from fastadmm.privacy.message import MessageSolver
 from fastadmm.privacy.stored import Store
 from fastadmm.problem import TestSet
@@ -194,12 +195,14 @@ def test_a_stored_message_is_used_again_and_another_question_refused(tmp_path):
     given, directory = problem(), tmp_path / "messages"
     first = FusionSolver(given, OPTIONS, settings(label_epsilon=1.0), store=Store(directory))
     first.round()
-    again = FusionSolver(given, OPTIONS, settings(label_epsilon=1.0), store=Store(directory))
+    charged = list(first.ledger.charges)
+    common = {"ledger": first.ledger, "store": Store(directory)}
+    again = FusionSolver(given, OPTIONS, settings(label_epsilon=1.0), **common)
     again.round()
     np.testing.assert_array_equal(first.party_weights()[0], again.party_weights()[0])
     np.testing.assert_array_equal(first.messages[1].levels, again.messages[1].levels)
     assert again.messages[1].channel == first.messages[1].channel
-    assert again.ledger.charges == []  # nothing new was released
+    assert again.ledger.charges == charged  # nothing new was released
     other = FusionSolver(given, OPTIONS, settings(epsilon=2.0, label_epsilon=1.0), store=Store(directory))
     with pytest.raises(FormatError, match="other labels or settings"):
         other.round()
@@ -364,10 +367,8 @@ def test_a_killed_run_releases_and_charges_once(parts, tmp_path, monkeypatch, pl
     assert message.exists() == stored
     released = {path.name: path.read_bytes() for path in (out / "messages").iterdir()}
     assert "labels.npz" in released
-    ledger = (out / "privacy-ledger.jsonl").read_text()
-    assert len(ledger.splitlines()) == 4  # charged before anything is drawn
     assert run("resume", out) == 0
-    assert (out / "privacy-ledger.jsonl").read_text() == ledger
+    assert len(Ledger(out / "privacy-ledger.jsonl").charges) == 3  # two for the message, one for the labels
     for name, content in released.items():
         assert (out / "messages" / name).read_bytes() == content
     assert open_model(out).parties[1].scale != 1.0
@@ -384,7 +385,7 @@ def test_message_mode_trains_on_randomised_labels():
     run_rounds(solver)
     assert set(solver.problem.y.round(3)) == {-0.582, 1.582}
     assert 0.22 < ((solver.problem.y > 0.5) != (y > 0.5)).mean() < 0.32
-    labels = [c for c in solver.ledger.charges if c.release == "randomised labels"]
+    labels = [c for c in solver.ledger.charges if c.release.startswith("randomised labels")]
     assert [c.pure for c in labels] == [1.0]
     assert solver.statement().label_epsilon == 1.0
     with pytest.raises(ConfigError, match="logistic or the squared loss"):

@@ -25,10 +25,11 @@ from fastadmm.privacy.fusion_party import FusionMessage, make_message
 from fastadmm.privacy.ledger import Charge, Ledger, other_runs
 from fastadmm.privacy.noise import NoiseSource
 from fastadmm.privacy.public_labels import PublicLabels, publish_labels
+from fastadmm.privacy.releases import Payment, digest_of
 from fastadmm.privacy.row_norm import NORM_QUERIES
 from fastadmm.privacy.settings import Privacy
 from fastadmm.privacy.statement import PartyGuarantee, PrivacyStatement, state
-from fastadmm.privacy.stored import Store, digest_of
+from fastadmm.privacy.stored import Store
 from fastadmm.problem import Problem, TestSet, make_problem
 from fastadmm.solver import SolverOptions, solve
 
@@ -133,7 +134,7 @@ class FusionSolver:
     settings : Privacy
         Mode "fusion".
     ledger : Ledger, optional
-        Charged before each release; in memory without one.
+        Charged before each release is used; in memory without one.
     store : Store, optional
         Where releases are kept, so that a resumed run does not draw them again.
     run : str
@@ -190,6 +191,10 @@ class FusionSolver:
         begin = time.perf_counter()
         problem, names = self.problem, self.problem.names
         with self.engine.limited():
+            planned = [
+                c for m in self.others if not self.store.has_message(names[m]) for c in self._charges(m)
+            ]
+            self.ledger.check_all(planned, self.settings.budget, self.settings.delta)
             self.labels = publish_labels(
                 problem.y, self.settings, self.ledger, self.store, self.run, names[self.holder], self.engine
             )
@@ -216,30 +221,31 @@ class FusionSolver:
         """Party m's message: one that was stored is used again, never drawn again."""
         name, settings = self.problem.names[m], self.settings
         question = digest_of(labels.target, labels.classes, self.budget, settings.row_norm, self.data[m])
-        stored = self.store.find(name, question)
-        if stored is not None:
-            return stored
-        if settings.sampler != "insecure_test":
-            # Before anything is drawn. Killed before the message is stored, the run draws again: the
-            # first one never left this process.
-            common = (self.run, self.data[m], name)
-            charges = [
-                Charge(*common, "row norm, local model, moments", gdp=self.budget.gdp),
-                Charge(*common, "one symbol per record", pure=self.budget.symbol),
-            ]
-            self.ledger.charge_all(charges, settings.budget, settings.delta)
-        noise = NoiseSource(settings.sampler, settings.seed, m)
-        message = make_message(
-            self.problem.blocks[m],
-            labels.target,
-            labels.classes,
-            self.budget,
-            noise,
-            self.engine,
-            settings.row_norm,
-        )
-        self.store.keep(name, question, message)
-        return message
+        payment = Payment(self.ledger, self._charges(m), settings.budget, settings.delta)
+
+        def draw() -> FusionMessage:
+            noise = NoiseSource(settings.sampler, settings.seed, m)
+            return make_message(
+                self.problem.blocks[m],
+                labels.target,
+                labels.classes,
+                self.budget,
+                noise,
+                self.engine,
+                settings.row_norm,
+            )
+
+        return self.store.message(name, question, payment, draw)
+
+    def _charges(self, m: int) -> list[Charge]:
+        """What party m's message costs; nothing is claimed for a test's noise, and nothing may be charged."""
+        if self.settings.sampler == "insecure_test":
+            return []
+        common = (self.run, self.data[m], self.problem.names[m])
+        return [
+            Charge(*common, "row norm, local model, moments", gdp=self.budget.gdp),
+            Charge(*common, "one symbol per record", pure=self.budget.symbol),
+        ]
 
     def _own_fit(self) -> tuple[Array, float]:
         """The label holder by itself, on true labels."""
@@ -372,7 +378,7 @@ class FusionSolver:
             if m == self.holder:
                 parties.append(PartyGuarantee(name, "sends nothing about its features", gdp=0.0))
                 continue
-            message = self.messages.get(m)
+            message, spent = self.messages.get(m), self.ledger.spent(self.data[m], self.run)
             parties.append(
                 PartyGuarantee(
                     name=name,
@@ -381,8 +387,8 @@ class FusionSolver:
                     sensitivity=None if message is None else message.model.sensitivity,
                     sigma=None if message is None else message.model.sigma,
                     rounds=STEPS + 2 + (NORM_QUERIES if s.row_norm is None else 0),
-                    gdp=budget.gdp,
-                    pure=(budget.symbol,),
+                    gdp=max(budget.gdp, spent.gdp),
+                    pure=max((budget.symbol,), spent.pure, key=math.fsum),  # more if drawn again
                     reason=self.unproved.get(name, ""),
                 )
             )

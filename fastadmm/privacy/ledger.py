@@ -87,6 +87,11 @@ class Spent:
     releases: int
     runs: int
 
+    @property
+    def total_gdp(self) -> float:
+        """mu of Gaussian releases, those of discrete noise counted as continuous ones of the same rho."""
+        return math.hypot(self.gdp, math.sqrt(2.0 * self.rho))
+
     def epsilon(self, delta: float) -> float:
         """Epsilon of everything together at ``delta``; exact unless discrete noise is among it."""
         if self.rho > 0.0:

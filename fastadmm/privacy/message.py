@@ -29,6 +29,7 @@ from fastadmm.privacy.noise import GridMessage, calibrate
 from fastadmm.privacy.outbox import Outbox
 from fastadmm.privacy.party import MessageParty, clipped_block
 from fastadmm.privacy.public_labels import check_label_loss, publish_labels
+from fastadmm.privacy.releases import Payment
 from fastadmm.privacy.sensitivity import message_sensitivity
 from fastadmm.privacy.settings import Privacy
 from fastadmm.privacy.statement import PartyGuarantee, PrivacyStatement, state
@@ -185,7 +186,7 @@ class MessageSolver:
         self.z, self.u, self.intercept = np.zeros(n), np.zeros(n), 0.0
         self.n_rounds = 0
         self.seconds = 0.0
-        self.prepared = False
+        self.prepared = self._checked = False
         self.last_record: RoundRecord | None = None
         #: Called with party and sent message right after a message was made; audits look in here.
         self.watch: Callable[[int, np.ndarray], None] | None = None
@@ -239,7 +240,7 @@ class MessageSolver:
             raise ConfigError(f"privacy: all {self.settings.rounds} rounds are spent; no further one is made")
         with self.engine.limited():
             targets = [self._target(m) for m in range(len(self.parties))]
-            self._charge(number)
+            self._check_budget()
             received = [self._send(m, targets[m], number).values for m in range(len(targets))]
             self.messages = np.array([self._shrunk(message) for message in received])
             self._coordinate()
@@ -250,37 +251,40 @@ class MessageSolver:
         self.last_record = self._record()
         return self.last_record
 
-    def _charges(self, number: int) -> list[Charge]:
-        """What a round costs each party."""
+    def _charge(self, m: int, number: int) -> Charge:
+        """What a party's message of a round costs."""
         mu = self.level.gdp
         cost = {"rho": zcdp_of([mu])} if self.settings.sampler == "discrete" else {"gdp": mu}
-        return [
-            Charge(self.run, data, party.name, f"message {number}", **cost)
-            for party, data in zip(self.parties, self.data)
-        ]
+        return Charge(self.run, self.data[m], self.parties[m].name, f"message {number}", **cost)
 
-    def _charge(self, number: int) -> None:
-        """Charge a round; before the first, make sure that the budget has room for all."""
-        if self.settings.sampler == "insecure_test":
-            return  # nothing is claimed, and nothing may be
-        budget, delta = self.settings.budget, self.settings.delta
-        if number == 1:
-            everything = [c for t in range(self.settings.rounds) for c in self._charges(t + 1)]
-            self.ledger.check_all(everything, budget, delta)
-        self.ledger.charge_all(self._charges(number), budget, delta)
+    def _check_budget(self) -> None:
+        """Before this process draws anything, make sure that the budget has room for all that is missing."""
+        if self._checked or self.settings.sampler == "insecure_test":
+            return
+        missing = [
+            self._charge(m, t)
+            for t in range(1, self.settings.rounds + 1)
+            for m, party in enumerate(self.parties)
+            if not self.outbox.holds(party.name, t)
+        ]
+        self.ledger.check_all(missing, self.settings.budget, self.settings.delta)
+        self._checked = True
 
     def _send(self, m: int, target: np.ndarray, number: int) -> GridMessage:
         """The message of a round; one that was stored is sent again, never drawn again."""
-        party = self.parties[m]
+        party, s = self.parties[m], self.settings
+        # Nothing is claimed for a test's noise, and nothing may be charged.
+        charges = [] if s.sampler == "insecure_test" else [self._charge(m, number)]
+        payment = Payment(self.ledger, charges, s.budget, s.delta)
+
+        def draw() -> GridMessage:
+            message = party.answer(target, number)
+            if self.watch is not None:
+                self.watch(m, message.values)
+            return message
+
         digest = hashlib.sha256(np.ascontiguousarray(party.public_target(target)).tobytes()).hexdigest()
-        stored = self.outbox.find(party.name, number, digest)
-        if stored is not None:
-            return stored
-        message = party.answer(target, number)
-        self.outbox.store(party.name, number, digest, message)
-        if self.watch is not None:
-            self.watch(m, message.values)
-        return message
+        return self.outbox.send(party.name, number, digest, payment, draw)
 
     def _shrunk(self, message: np.ndarray) -> np.ndarray:
         """James and Stein's factor towards the public centre: post-processing of a noisy message.
@@ -351,9 +355,9 @@ class MessageSolver:
         return [(party.name, "private ball", reason) for party in self.parties]
 
     def statement(self) -> PrivacyStatement:
-        """What the run guarantees, with all T rounds charged."""
+        """What the run guarantees, with all T rounds charged, and messages that had to be drawn again."""
         s = self.settings
-        total = self.level.gdp * math.sqrt(s.rounds)
+        planned = self.level.gdp * math.sqrt(s.rounds)
         parties = [
             PartyGuarantee(
                 name=party.name,
@@ -362,10 +366,10 @@ class MessageSolver:
                 sensitivity=self.level.sensitivity,
                 sigma=self.level.sigma,
                 rounds=s.rounds,
-                gdp=total,
+                gdp=max(planned, self.ledger.spent(data, self.run).total_gdp),
                 reason=self.unproved.get(party.name, ""),
             )
-            for party in self.parties
+            for party, data in zip(self.parties, self.data)
         ]
         seen = who_sees_messages(len(parties), s.rounds)
         labels = () if s.label_epsilon is not None else ("labels",)

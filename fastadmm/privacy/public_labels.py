@@ -12,8 +12,9 @@ from fastadmm.errors import ConfigError
 from fastadmm.privacy.label_response import randomise_labels, soft_targets
 from fastadmm.privacy.ledger import Charge, Ledger
 from fastadmm.privacy.noise import NoiseSource
+from fastadmm.privacy.releases import Payment, digest_of
 from fastadmm.privacy.settings import Privacy
-from fastadmm.privacy.stored import Store, digest_of
+from fastadmm.privacy.stored import Store
 
 __all__ = ["PublicLabels", "check_label_loss", "publish_labels"]
 
@@ -58,7 +59,7 @@ def check_label_loss(loss: str, settings: Privacy) -> None:
 def publish_labels(
     y: np.ndarray, settings: Privacy, ledger: Ledger, store: Store, run: str, holder: str, engine: Engine
 ) -> PublicLabels:
-    """Randomise the labels if that is asked for: once, charged first, stored before they are used.
+    """Randomise the labels if that is asked for: once, stored and charged before they are used.
 
     Parameters
     ----------
@@ -92,15 +93,17 @@ def publish_labels(
     if not np.isin(y, (0.0, 1.0)).all():
         raise ConfigError("label_epsilon: randomised response needs labels of two classes, not other targets")
     question = digest_of(len(y), epsilon)
-    labels = store.find_labels(question)
-    if labels is None:
-        if settings.sampler != "insecure_test":
-            runs = 1.0 if settings.total_epsilon is None else settings.total_epsilon / settings.epsilon
-            cost = Charge(run, f"labels of {holder}", holder, "randomised labels", pure=epsilon)
-            ledger.charge(cost, epsilon * runs, settings.delta)
+    charges = []
+    if settings.sampler != "insecure_test":
+        charges = [Charge(run, f"labels of {holder}", holder, "randomised labels", pure=epsilon)]
+    runs = 1.0 if settings.total_epsilon is None else settings.total_epsilon / settings.epsilon
+    payment = Payment(ledger, charges, epsilon * runs, settings.delta)
+
+    def draw() -> np.ndarray:
         noise = NoiseSource(settings.sampler, settings.seed, _LABELS)
-        labels = randomise_labels(y, epsilon, noise, 0, engine)
-        store.keep_labels(question, labels)
+        return randomise_labels(y, epsilon, noise, 0, engine)
+
+    labels = store.labels(question, payment, draw)
     classes = labels.astype(np.float64)
     target = soft_targets(classes, epsilon)
     if not 0.0 < float(target.mean()) < 1.0 or math.isinf(float(target.max())):

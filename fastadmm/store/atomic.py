@@ -17,7 +17,7 @@ from pathlib import Path
 
 from fastadmm.errors import FastadmmError, StorageError
 
-__all__ = ["atomic_directory", "atomic_file", "shown", "storage_error", "storage_errors"]
+__all__ = ["atomic_directory", "atomic_file", "shown", "storage_error", "storage_errors", "synchronise"]
 
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _DENIED = {errno.EACCES, errno.EPERM, errno.EROFS}
@@ -71,7 +71,13 @@ def storage_errors(path: str | os.PathLike[str], action: str = "write") -> Itera
         raise storage_error(path, error, action) from error
 
 
-def _fsync(path: Path) -> None:
+def synchronise(path: Path) -> None:
+    """Put a file's content, or the names in a directory, on disk.
+
+    Parameters
+    ----------
+    path : pathlib.Path
+    """
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -130,13 +136,13 @@ def atomic_file(path: str | os.PathLike[str], *, force: bool = True) -> Iterator
         temporary = _temporary(target)
         try:
             yield temporary
-            _fsync(temporary)
+            synchronise(temporary)
             _refuse_existing(path, target, force)
             os.replace(temporary, target)
         except BaseException:
             _remove(temporary)
             raise
-        _fsync(target.parent)
+        synchronise(target.parent)
 
 
 def _refuse_existing(path: str | os.PathLike[str], target: Path, force: bool) -> None:
@@ -183,14 +189,14 @@ def atomic_directory(
         try:
             yield temporary
             for entry in sorted(temporary.rglob("*"), reverse=True):
-                _fsync(entry)
-            _fsync(temporary)
+                synchronise(entry)
+            synchronise(temporary)
             _refuse_directory(path, target, force, marker, only)
             _replace_directory(temporary, target)
         except BaseException:
             _remove(temporary)
             raise
-        _fsync(target.parent)
+        synchronise(target.parent)
 
 
 def _refuse_directory(

@@ -1,0 +1,340 @@
+"""Noisy releases on disk: drawn once, written ahead, charged, and only then used.
+
+A release goes through four steps, and a kill between any two of them loses nothing and repeats nothing:
+
+1. it is *drawn*, and gets a random number of its own, the draw;
+2. it is written whole under a pending name that follows from its name, and synchronised;
+3. its draw is charged in the ledger, which knows a draw again;
+4. it is renamed to its final name, the directory is synchronised, and only now is it used.
+
+Whoever resumes completes a whole pending file (charge, rename) and draws nothing. A torn one was never used:
+it is removed, and the next draw is another draw, charged as such. The same holds for a release that is
+missing although it was charged: its next draw is a further charge, or the budget refuses it.
+
+A file is an NPZ archive whose comment is a digest of everything before it: any damage is found before a byte
+is interpreted, and :func:`numpy.load` still reads the file. Files of older versions have no digest: of those,
+what zip's own checksums miss goes unseen.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import secrets
+import stat
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+
+from fastadmm.errors import FormatError, PrivacyBudgetError
+from fastadmm.privacy.ledger import Charge, Ledger
+from fastadmm.store.atomic import shown, storage_errors, synchronise
+
+__all__ = ["Payment", "Releases", "digest_of"]
+
+T = TypeVar("T")
+
+#: Begins the archive's comment; 64 digits of SHA-256 follow.
+_MARK = b"fastadmm-release-1 sha256 "
+_COMMENT = len(_MARK) + 64
+
+#: An archive without a comment ends with this record of 22 bytes, the last two zero.
+_END_OF_ZIP = b"PK\x05\x06"
+
+#: Characters of a name that a pending name shows; older versions added eight digits and ``.tmp``.
+_SHOWN = 40
+
+#: Our own keys beside the release's.
+_QUESTION, _DRAW = "question", "draw"
+
+_ADVICE = "it was charged, so none is drawn again: restore the file or start a new run"
+
+
+def digest_of(*values: Any) -> str:
+    """Digest of public arrays and numbers: a stored release answers exactly these.
+
+    Parameters
+    ----------
+    *values
+        Arrays, numbers or texts.
+
+    Returns
+    -------
+    str
+    """
+    digest = hashlib.sha256()
+    for value in values:
+        held = value.tobytes() if isinstance(value, np.ndarray) else repr(value).encode()
+        digest.update(held + b"\0")
+    return digest.hexdigest()
+
+
+@dataclass(frozen=True)
+class Payment:
+    """What one release costs, and the ledger that it is charged in.
+
+    Attributes
+    ----------
+    ledger : Ledger
+    charges : sequence of Charge
+        Empty where nothing is claimed.
+    epsilon, delta : float
+        Budget of each set of data.
+    """
+
+    ledger: Ledger
+    charges: Sequence[Charge]
+    epsilon: float
+    delta: float
+
+    def check(self) -> None:
+        """Refuse a release that the budget does not allow, before it is drawn."""
+        # Older versions charged a name, not a draw: what is missing for it is a further charge as well.
+        charges = [of_draw(c, "again") if self.ledger.holds(c) else c for c in self.charges]
+        self.ledger.check_all(charges, self.epsilon, self.delta)
+
+    def charge(self, draw: str) -> None:
+        """Charge a draw; one that was charged before costs nothing.
+
+        Parameters
+        ----------
+        draw : str
+            Empty for a release of an older version, which has none.
+
+        Raises
+        ------
+        PrivacyBudgetError
+            If the budget does not allow it; then it must not be used.
+        """
+        if self.charges:
+            charges = [of_draw(charge, draw) for charge in self.charges]
+            self.ledger.charge_all(charges, self.epsilon, self.delta)
+
+
+def of_draw(charge: Charge, draw: str) -> Charge:
+    """The charge of one draw of a release; a second draw of it is another charge."""
+    return replace(charge, release=f"{charge.release}, draw {draw}") if draw else charge
+
+
+class Releases:
+    """The releases of a run, one file each.
+
+    Parameters
+    ----------
+    directory : Path or None
+        Made with the first release; None keeps nothing, for runs that cannot be resumed.
+    """
+
+    def __init__(self, directory: Path | None = None) -> None:
+        self.directory = directory
+
+    def obtain(
+        self,
+        name: str,
+        question: str,
+        payment: Payment,
+        draw: Callable[[], dict[str, Any]],
+        build: Callable[[dict[str, np.ndarray]], T],
+    ) -> T:
+        """The release of a name: the stored one, the completed pending one, or else a new draw.
+
+        Parameters
+        ----------
+        name : str
+            Of the file, without its ending.
+        question : str
+            Digest of the public values that it answers.
+        payment : Payment
+        draw : callable
+            Makes the release as arrays and numbers by name; called only if there is none.
+        build : callable
+            Makes of these what is returned.
+
+        Returns
+        -------
+        object
+
+        Raises
+        ------
+        FormatError
+            If the stored release is damaged or answers another question.
+        PrivacyBudgetError
+            If a draw exceeds the budget; then nothing of it is kept.
+        StorageError
+            If it cannot be written; then it was not used.
+        """
+        path = self._path(name)
+        if path is None:
+            return build(self._draw(None, question, payment, draw))
+        found = self._find(path, question)
+        if found is None:
+            found = self._complete(path, question, payment)
+        else:
+            payment.charge(_draw_of(found))
+        values = found if found is not None else self._draw(path, question, payment, draw)
+        self._remove(self._leftovers(path))
+        try:
+            return build(values)
+        except (KeyError, ValueError, TypeError) as error:
+            raise FormatError(
+                f"{shown(path)}: not a released message, or damaged: {error}; {_ADVICE}"
+            ) from None
+
+    def _draw(
+        self, path: Path | None, question: str, payment: Payment, draw: Callable[[], dict[str, Any]]
+    ) -> dict[str, np.ndarray]:
+        """Draw, write ahead, charge, rename."""
+        payment.check()
+        number = secrets.token_hex(8) if payment.charges else ""
+        values = {key: np.asarray(value) for key, value in draw().items()}
+        values |= {_QUESTION: np.array(question), _DRAW: np.array(number)}
+        if path is None:
+            payment.charge(number)
+            return values
+        pending = _pending(path)
+        with storage_errors(path):
+            if not path.parent.is_dir():
+                path.parent.mkdir()
+                synchronise(path.parent.parent)
+            try:
+                _write(pending, values)
+            except BaseException:
+                self._remove([pending])  # not whole, so never used
+                raise
+        self._use(pending, path, number, payment)
+        return values
+
+    def holds(self, name: str) -> bool:
+        """Whether there is a file of this release, final or pending; its content is not looked at.
+
+        Parameters
+        ----------
+        name : str
+        """
+        path = self._path(name)
+        return path is not None and (os.path.lexists(path) or os.path.lexists(_pending(path)))
+
+    def _path(self, name: str) -> Path | None:
+        return None if self.directory is None else self.directory / f"{name}.npz"
+
+    def _find(self, path: Path, question: str) -> dict[str, np.ndarray] | None:
+        """A release that is complete under its final name, or None."""
+        if not os.path.lexists(path):
+            return None
+        with storage_errors(path, "read"):
+            found = _read(path)
+        if found is None:
+            raise FormatError(f"{shown(path)}: not a released message, or damaged; {_ADVICE}")
+        return _answering(path, found, question)
+
+    def _complete(self, path: Path, question: str, payment: Payment) -> dict[str, np.ndarray] | None:
+        """Use a release that a kill kept from its final name; remove what is not whole."""
+        for pending in self._leftovers(path):
+            with storage_errors(pending, "read"):
+                found = _read(pending) if _tells(pending, path) else None
+            if found is not None:
+                _answering(pending, found, question)
+                self._use(pending, path, _draw_of(found), payment)
+                return found
+            self._remove([pending])
+        return None
+
+    def _use(self, pending: Path, path: Path, draw: str, payment: Payment) -> None:
+        """Charge, rename, synchronise: from here on the release counts as made."""
+        try:
+            payment.charge(draw)
+        except PrivacyBudgetError:
+            self._remove([pending])
+            raise
+        with storage_errors(path):
+            os.replace(pending, path)
+            synchronise(path.parent)
+
+    def _leftovers(self, path: Path) -> list[Path]:
+        """Pending files of a release: ours, then those of older versions, oldest first."""
+        if not path.parent.is_dir():
+            return []
+        with storage_errors(path.parent, "read"):
+            begin = f".{path.name[:_SHOWN]}."
+            hidden = [p for p in path.parent.iterdir() if p.name.startswith(begin) and p.suffix == ".tmp"]
+            hidden.sort(key=lambda p: p.lstat().st_mtime_ns)
+        ours = _pending(path)
+        return [ours, *hidden] if os.path.lexists(ours) else hidden
+
+    def _remove(self, paths: Sequence[Path]) -> None:
+        for path in paths:
+            with storage_errors(path):
+                path.unlink(missing_ok=True)
+        if paths:
+            with storage_errors(paths[0].parent):
+                synchronise(paths[0].parent)
+
+
+def _pending(path: Path) -> Path:
+    # A file name has 255 bytes: a readable beginning, and a digest that tells long names apart.
+    digest = hashlib.sha256(path.name.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+    return path.with_name(f".{path.name[:_SHOWN]}.{digest}.pending")
+
+
+def _tells(pending: Path, path: Path) -> bool:
+    """Whether a pending name tells its release: older versions cut it, so that two parties could meet."""
+    return pending == _pending(path) or len(path.name) <= _SHOWN
+
+
+def _draw_of(values: dict[str, np.ndarray]) -> str:
+    return str(values[_DRAW]) if _DRAW in values else ""
+
+
+def _answering(path: Path, found: dict[str, np.ndarray], question: str) -> dict[str, np.ndarray]:
+    """The content, if it answers this question."""
+    # Messages of older versions call it their target.
+    if str(found.get(_QUESTION, found.get("target"))) != question:
+        raise FormatError(
+            f"{shown(path)}: answers another target than this run's, or other labels or settings; {_ADVICE}"
+        )
+    return found
+
+
+def _write(path: Path, values: dict[str, Any]) -> None:
+    """Write an archive whose comment is the digest of all that precedes it; synchronise it."""
+    with open(path, "w+b") as file:
+        np.savez(file, **values)
+        file.seek(-2, os.SEEK_END)
+        file.write(_COMMENT.to_bytes(2, "little"))
+        file.flush()
+        file.seek(0)
+        digest = hashlib.file_digest(file, "sha256")
+        file.seek(0, os.SEEK_END)
+        file.write(_MARK + digest.hexdigest().encode())
+        file.flush()
+        os.fsync(file.fileno())
+    synchronise(path.parent)
+
+
+def _read(path: Path) -> dict[str, np.ndarray] | None:
+    """The content of a whole release, None for anything else."""
+    if not stat.S_ISREG(path.stat().st_mode):
+        return None  # a pipe would never end
+    raw = path.read_bytes()
+    if not (_verifies(raw) or _is_old(raw)):
+        return None
+    try:
+        with np.load(io.BytesIO(raw), allow_pickle=False) as archive:
+            return {key: archive[key] for key in archive.files}
+    except Exception:
+        # Old files alone come here damaged, and zip has a dozen ways to say so, down to struct.error.
+        return None
+
+
+def _verifies(raw: bytes) -> bool:
+    digest = hashlib.sha256(memoryview(raw)[:-_COMMENT]).hexdigest()
+    return raw[-_COMMENT:] == _MARK + digest.encode()
+
+
+def _is_old(raw: bytes) -> bool:
+    """Whether an archive never had a comment: one of ours that lost it says that there was one."""
+    return raw[-22:-18] == _END_OF_ZIP and raw[-2:] == b"\0\0"

@@ -1,0 +1,301 @@
+"""Noisy releases on disk: drawn once, written ahead, charged, used; killed anywhere, damaged anyhow."""
+
+from __future__ import annotations
+
+import io
+import os
+import shutil
+from contextlib import suppress
+
+import numpy as np
+import pytest
+from fastadmm.errors import ExitCode, FormatError, PrivacyBudgetError, StorageError
+from fastadmm.privacy import releases as module
+from fastadmm.privacy.ledger import Charge, Ledger
+from fastadmm.privacy.releases import Payment, Releases
+from fastadmm.runs.config import make_config
+from fastadmm.runs.train import resume_run, start_run
+
+from run_tools import run, write_blocks
+
+
+class Killed(BaseException):
+    """Nobody catches it: like a kill, it leaves things as they are."""
+
+
+COST = Charge("run", "data of a", "a", "message 1", pure=1.0)
+
+
+def obtain(directory, ledger, total=1.0, question="q", draws=None):
+    """One release of five random numbers."""
+    draws = [] if draws is None else draws
+
+    def draw():
+        draws.append(np.frombuffer(os.urandom(40), dtype=np.int64))
+        return {"integers": draws[-1]}
+
+    payment = Payment(ledger, [COST], total, 0.0)
+    return Releases(directory).obtain("one", question, payment, draw, lambda found: found["integers"])
+
+
+def hidden(directory):
+    return [path for path in directory.iterdir() if path.name.startswith(".")]
+
+
+@pytest.mark.parametrize("place", ["before the charge", "before the rename", "after the rename"])
+def test_killed_anywhere_a_release_is_drawn_and_charged_once(tmp_path, monkeypatch, place):
+    directory, path, draws = tmp_path / "messages", tmp_path / "ledger", []
+    replace, charge = os.replace, Ledger.charge_all
+
+    def die_replacing(*names):
+        if place == "after the rename":
+            replace(*names)
+        raise Killed
+
+    def die_charging(*_):
+        raise Killed
+
+    with monkeypatch.context() as patched:
+        if place == "before the charge":
+            patched.setattr(Ledger, "charge_all", die_charging)
+        else:
+            patched.setattr(module.os, "replace", die_replacing)
+        with pytest.raises(Killed):
+            obtain(directory, Ledger(path), draws=draws)
+    assert len(list(directory.iterdir())) == 1
+    assert Ledger.charge_all is charge
+    np.testing.assert_array_equal(obtain(directory, Ledger(path), draws=draws), draws[0])
+    assert len(draws) == 1
+    assert hidden(directory) == []
+    assert len(Ledger(path).charges) == 1
+
+
+def test_a_torn_draw_is_removed_and_the_next_one_charged(tmp_path, monkeypatch):
+    directory, path, draws = tmp_path / "messages", tmp_path / "ledger", []
+    with monkeypatch.context() as patched:
+        patched.setattr(module.os, "replace", lambda *_: (_ for _ in ()).throw(Killed))
+        with pytest.raises(Killed):
+            obtain(directory, Ledger(path), draws=draws)
+    (pending,) = hidden(directory)
+    raw = pending.read_bytes()
+    for torn in (raw[:-1], raw[: len(raw) // 2], b"", bytes([raw[0] ^ 1]) + raw[1:]):
+        pending.write_bytes(torn)
+        with pytest.raises(PrivacyBudgetError, match="nothing was sent"):
+            obtain(directory, Ledger(path), draws=draws)
+        assert list(directory.iterdir()) == []
+    assert len(draws) == 1  # refused before anything is drawn
+    pending.write_bytes(raw[:-1])
+    np.testing.assert_array_equal(obtain(directory, Ledger(path), 2.0, draws=draws), draws[1])
+    assert [c.pure for c in Ledger(path).charges] == [1.0, 1.0]
+
+
+def test_a_charged_release_that_is_missing_is_charged_again_or_refused(tmp_path):
+    directory, path, draws = tmp_path / "messages", tmp_path / "ledger", []
+    obtain(directory, Ledger(path), draws=draws)
+    shutil.rmtree(directory)
+    with pytest.raises(PrivacyBudgetError, match="it would be 2"):
+        obtain(directory, Ledger(path), draws=draws)
+    assert len(draws) == 1
+    obtain(directory, Ledger(path), 2.0, draws=draws)
+    assert Ledger(path).spent("data of a").epsilon(0.0) == 2.0
+    # A stored release whose ledger was lost is charged where it is used.
+    obtain(directory, Ledger(tmp_path / "other"), draws=draws)
+    assert len(draws) == 2
+    assert len(Ledger(tmp_path / "other").charges) == 1
+
+
+def old_file(**values):
+    """As older versions wrote it: no draw, no digest."""
+    file = io.BytesIO()
+    np.savez(file, **values)
+    return file.getvalue()
+
+
+@pytest.mark.parametrize("key", ["question", "target"])
+def test_leftovers_of_older_versions_are_completed(tmp_path, key):
+    directory, ledger = tmp_path / "messages", Ledger(tmp_path / "ledger")
+    ledger.charge(COST, 1.0, 0.0)  # older versions charged before they drew
+    directory.mkdir()
+    first, second = np.arange(5), np.arange(5, 10)
+    for number, values in enumerate((first, second)):
+        leftover = directory / f".one.npz.0000000{number}.tmp"
+        leftover.write_bytes(old_file(integers=values, **{key: "q"}))
+        os.utime(leftover, (number, number))
+    (directory / ".one.npz.0000000a.tmp").write_bytes(b"PK torn")
+    os.utime(directory / ".one.npz.0000000a.tmp", (0, 0))
+    draws = []
+    np.testing.assert_array_equal(obtain(directory, ledger, draws=draws), first)
+    assert draws == []
+    assert [path.name for path in directory.iterdir()] == ["one.npz"]
+    assert ledger.charges == [COST]
+    # its only leftover torn: nothing was drawn for this charge that could be used
+    (directory / "one.npz").unlink()
+    (directory / ".one.npz.00000002.tmp").write_bytes(old_file(integers=first, **{key: "q"})[:-3])
+    with pytest.raises(PrivacyBudgetError):
+        obtain(directory, ledger, draws=draws)
+    assert list(directory.iterdir()) == []
+
+
+def test_old_names_that_were_cut_are_not_mistaken_for_another_party(tmp_path):
+    name = "round-000001-" + "p" * 40
+    (tmp_path / f".{(name + '-two.npz')[:40]}.00000000.tmp").write_bytes(
+        old_file(integers=np.arange(5), target="q")
+    )
+    payment = Payment(Ledger(), [COST], 1.0, 0.0)
+    made = Releases(tmp_path).obtain(
+        name + "-one", "q", payment, lambda: {"integers": np.zeros(5)}, lambda found: found["integers"]
+    )
+    assert (made == 0.0).all()
+    # names as long as the system allows
+    payment = Payment(Ledger(), [COST], 1.0, 0.0)
+    Releases(tmp_path).obtain("n" * 251, "q", payment, lambda: {"x": 1}, lambda found: found)
+
+
+def damages(raw, rng, count):
+    for _ in range(count):
+        changed = bytearray(raw)
+        bit = int(rng.integers(8 * len(raw)))
+        changed[bit // 8] ^= 1 << bit % 8
+        yield bytes(changed)
+    for length in rng.integers(len(raw), size=count):
+        yield raw[:length]
+        yield raw + bytes(int(length) % 30 + 1)
+    yield raw[: -module._COMMENT]  # as if it had never had a digest
+
+
+def test_every_damage_is_one_line(tmp_path):
+    rng, ledger, draws = np.random.default_rng(0), Ledger(), []
+    obtain(tmp_path, ledger, draws=draws)
+    path = tmp_path / "one.npz"
+    with np.load(path) as archive:  # still an archive like any other
+        np.testing.assert_array_equal(archive["integers"], draws[0])
+    for changed in damages(path.read_bytes(), rng, 300):
+        path.write_bytes(changed)
+        with pytest.raises(FormatError, match="not a released message, or damaged") as error:
+            obtain(tmp_path, ledger, draws=draws)
+        assert "\n" not in str(error.value)
+    assert len(draws) == 1
+
+
+def test_damaged_files_of_older_versions_give_no_traceback(tmp_path):
+    rng, path = np.random.default_rng(0), tmp_path / "one.npz"
+    raw, seen = old_file(integers=np.arange(5), target="q"), 0
+    for changed in damages(raw, rng, 300):
+        path.write_bytes(changed)
+        with suppress(FormatError):
+            found = obtain(tmp_path, Ledger())
+            np.testing.assert_array_equal(found, np.arange(5))  # in padding and dates that zip does not check
+            seen += 1
+    assert 0 < seen < 100
+    path.write_bytes(raw)
+    np.testing.assert_array_equal(obtain(tmp_path, Ledger()), np.arange(5))
+    path.unlink()
+    os.mkfifo(path)
+    with pytest.raises(FormatError):
+        obtain(tmp_path, Ledger())
+
+
+def test_a_full_disk_keeps_nothing_half_written(tmp_path, monkeypatch):
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    draws, ledger = [], Ledger(tmp_path / "ledger")
+    with monkeypatch.context() as patched:
+        patched.setattr(module.os, "fsync", full)
+        with pytest.raises(StorageError, match="No space left"):
+            obtain(tmp_path / "messages", ledger, draws=draws)
+    assert list((tmp_path / "messages").iterdir()) == []
+    assert ledger.charges == []
+    obtain(tmp_path / "messages", ledger, draws=draws)
+
+
+# --- whole runs
+
+
+@pytest.fixture(scope="module")
+def parts(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("releases")
+    rng = np.random.default_rng(0)
+    blocks = [rng.uniform(-0.5, 0.5, size=(200, d)) for d in (3, 2)]
+    y = (blocks[0][:, 0] + 0.2 * rng.normal(size=200) > 0).astype(float)
+    write_blocks(folder / "train.parts", blocks, y)
+    return folder / "train.parts"
+
+
+def configured(parts, mode, **changes):
+    table = {"mode": mode, "epsilon": 2.0, "delta": 1e-4, "label_epsilon": 1.0, **changes}
+    return make_config({"data": str(parts), "lambda": 1e-2, "threads": 1, "privacy": table})
+
+
+FILES = {
+    "message": ["labels.npz", "round-000001-party-1.npz", "round-000001-party-2.npz"],
+    "fusion": ["labels.npz", "fusion-party-2.npz"],
+}
+
+
+@pytest.mark.parametrize(
+    ("mode", "victim"), [(mode, name) for mode, names in FILES.items() for name in names]
+)
+@pytest.mark.parametrize("charged", [False, True])
+def test_a_run_that_is_killed_with_a_release_in_its_hand(parts, tmp_path, monkeypatch, mode, victim, charged):
+    out = tmp_path / "run"
+    use = Releases._use
+
+    def die(self, pending, path, draw, payment):
+        if path.name != victim:
+            return use(self, pending, path, draw, payment)
+        if charged:
+            payment.charge(draw)
+        raise Killed
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Releases, "_use", die)
+        with pytest.raises(Killed):
+            start_run(configured(parts, mode), out)
+    (pending,) = hidden(out / "messages")
+    first = pending.read_bytes()
+    assert resume_run(out)["status"] == "completed"
+    assert (out / "messages" / victim).read_bytes() == first
+    assert sorted(path.name for path in (out / "messages").iterdir()) == sorted(FILES[mode])
+    charges = Ledger(out / "privacy-ledger.jsonl").charges
+    assert len(charges) == 3
+
+
+@pytest.mark.parametrize("mode", ["message", "fusion"])
+def test_deleted_messages_are_not_drawn_for_nothing(parts, tmp_path, capsys, mode):
+    out = tmp_path / "run"
+    start_run(configured(parts, mode), out)
+    shutil.rmtree(out / "messages")
+    (out / "result.json").unlink()
+    assert run("resume", out, "-q") == ExitCode.PRIVACY
+    error = capsys.readouterr().err
+    assert "it would be" in error
+    assert error.count("\n") == 1
+    assert not (out / "messages").exists()
+
+
+def test_a_run_that_drew_twice_says_what_both_cost(parts, tmp_path):
+    out = tmp_path / "run"
+    config = configured(parts, "message", total_epsilon=9.0)
+    before = start_run(config, out)["privacy"]
+    (out / "messages" / "round-000001-party-2.npz").unlink()
+    (out / "result.json").unlink()
+    after = resume_run(out)["privacy"]
+    assert before["epsilon"] == pytest.approx(2.0)
+    assert after["epsilon"] > 2.8  # two messages of party-2
+    assert after["parties"][0]["gdp"] == before["parties"][0]["gdp"]
+    assert after["parties"][1]["gdp"] == pytest.approx(before["parties"][1]["gdp"] * 2**0.5)
+
+
+def test_a_damaged_message_of_a_run_is_one_line(parts, tmp_path, capsys):
+    out = tmp_path / "run"
+    start_run(configured(parts, "fusion"), out)
+    (out / "result.json").unlink()
+    path = out / "messages" / "fusion-party-2.npz"
+    raw = path.read_bytes()
+    for at in (0, len(raw) // 2, len(raw) - 1):
+        path.write_bytes(raw[:at] + bytes([raw[at] ^ 4]) + raw[at + 1 :])
+        assert run("resume", out, "-q") == ExitCode.FORMAT
+        error = capsys.readouterr().err
+        assert "fusion-party-2.npz: not a released message, or damaged" in error
+        assert error.count("\n") == 1
