@@ -74,6 +74,6 @@ class DivergenceError(FastadmmError, RuntimeError):
 
 
 class PrivacyBudgetError(FastadmmError, RuntimeError):
-    """A release would exceed the privacy budget that its ledger keeps; it was not made."""
+    """A release would exceed the privacy budget, or nothing is proved for it; it was not made."""
 
     exit_code = ExitCode.PRIVACY

@@ -315,6 +315,7 @@ class _SharingModel(CallbackSupportMixin, BaseEstimator):
         early: EarlyStopping | None,
     ) -> SolveResult:
         """Train with the privacy that is asked for, and record what it guarantees."""
+        from fastadmm.privacy.public_inputs import NOT_PRIVATE
         from fastadmm.privacy.settings import Privacy
         from fastadmm.privacy.statement import no_privacy
 
@@ -331,17 +332,13 @@ class _SharingModel(CallbackSupportMixin, BaseEstimator):
                 return run_rounds(open_solver, _each(own, callbacks), callbacks.should_stop)
             finally:
                 open_solver.close()
-        if early is not None:
-            raise ConfigError(
-                "early_stopping: not in a private run: its rounds are fixed and charged beforehand, "
-                "and a stop that depends on held-out labels would be one more release"
-            )
-        if start is not None:
-            raise ConfigError(
-                "warm_start: a private run starts at zero, so that nothing but its releases counts"
-            )
-        if getattr(self, "class_weight", None) is not None:
-            raise ConfigError("class_weight: not in a private run, whose guarantees are for equal weights")
+        for parameter, key, given in (
+            ("early_stopping", "validation", early),
+            ("warm_start", "warm_start", start),
+            ("class_weight", "class_weight", getattr(self, "class_weight", None)),
+        ):
+            if given is not None:
+                raise ConfigError(f"{parameter}: not in a private run: {NOT_PRIVATE[key]}")
         from fastadmm.privacy.fusion import FusionSolver
         from fastadmm.privacy.message import MessageSolver
 

@@ -157,7 +157,15 @@ def train(
         bool | None,
         typer.Option(
             "--public-scaling",
-            help="The data's scaling constants do not come from their private rows.",
+            help="Scales, fills and categories of the data do not come from their private rows.",
+            rich_help_panel=PRIVACY,
+        ),
+    ] = None,
+    allow_infinite_epsilon: Annotated[
+        bool | None,
+        typer.Option(
+            "--allow-infinite-epsilon",
+            help="Train also where no epsilon can be proved for the data as they were prepared.",
             rich_help_panel=PRIVACY,
         ),
     ] = None,
@@ -323,6 +331,7 @@ def train(
         "message_clip": message_clip,
         "sampler": sampler,
         "public_scaling": public_scaling,
+        "allow_infinite_epsilon": allow_infinite_epsilon,
         "total_epsilon": total_epsilon,
     }
     options["privacy"] = {key: value for key, value in asked.items() if value is not None} or None

@@ -24,6 +24,7 @@ from fastadmm.privacy.fusion_fit import FusionFit, fit_scores
 from fastadmm.privacy.fusion_party import FusionMessage, make_message
 from fastadmm.privacy.ledger import Charge, Ledger, other_runs
 from fastadmm.privacy.noise import NoiseSource
+from fastadmm.privacy.public_inputs import check_public_inputs
 from fastadmm.privacy.public_labels import PublicLabels, publish_labels
 from fastadmm.privacy.releases import Payment, digest_of
 from fastadmm.privacy.row_norm import NORM_QUERIES
@@ -83,8 +84,7 @@ def check_fusion_mode(problem: Problem, options: SolverOptions, settings: Privac
         raise ConfigError("privacy: mode 'fusion' fits an intercept; leave out --no-intercept")
     if options.scheme != "auto":
         raise ConfigError(f"scheme: privacy mode 'fusion' has one round of its own, not {options.scheme!r}")
-    if (problem.weight != 1.0).any() or problem.offset.any():
-        raise ConfigError("privacy: mode 'fusion' takes neither sample weights nor offsets; remove them")
+    check_public_inputs(problem, settings)
     if settings.sampler == "discrete":
         raise ConfigError("sampler: 'discrete' is for mode 'message'; fusion takes 'grid'")
     if settings.adjacency != "replace_one":
@@ -148,6 +148,8 @@ class FusionSolver:
     ------
     ConfigError
         If theorems do not cover the problem, or delta is not below 1/N.
+    PrivacyBudgetError
+        If there are unproved parties, and ``settings`` do not allow them.
     """
 
     name = "fusion"
@@ -167,7 +169,10 @@ class FusionSolver:
         self.problem, self.options, self.settings = problem, options, settings
         self.ledger, self.store = ledger or Ledger(), store or Store()
         self.run, self.data = run, list(data or problem.names)
-        self.unproved = dict(unproved or {})
+        # The label holder sends nothing about its columns, however they were prepared.
+        own = problem.names[self.holder]
+        self.unproved = {name: why for name, why in (unproved or {}).items() if name != own}
+        settings.refuse_unproved(self.unproved)
         self.engine = Engine(options.n_threads)
         self.budget = split_budget(
             settings.epsilon,

@@ -28,6 +28,7 @@ from fastadmm.privacy.ledger import Charge, Ledger, other_runs
 from fastadmm.privacy.noise import GridMessage, calibrate
 from fastadmm.privacy.outbox import Outbox
 from fastadmm.privacy.party import MessageParty, clipped_block
+from fastadmm.privacy.public_inputs import check_public_inputs, curvature_unit
 from fastadmm.privacy.public_labels import check_label_loss, publish_labels
 from fastadmm.privacy.releases import Payment
 from fastadmm.privacy.sensitivity import message_sensitivity
@@ -147,6 +148,8 @@ class MessageSolver:
     ------
     ConfigError
         If theorems do not cover the problem, or delta is not below 1/N.
+    PrivacyBudgetError
+        If there are unproved parties, and ``settings`` do not allow them.
     """
 
     def __init__(
@@ -161,8 +164,10 @@ class MessageSolver:
         unproved: dict[str, str] | None = None,
     ) -> None:
         check_message_mode(problem, options)
+        check_public_inputs(problem, settings)
         check_label_loss(problem.loss.name, settings)
         settings.check_samples(problem.n_samples)
+        settings.refuse_unproved(unproved or {})
         self.problem = clipped_problem(problem)
         self.options, self.settings = options, settings
         self.ledger, self.outbox = ledger or Ledger(), outbox or Outbox()
@@ -172,8 +177,7 @@ class MessageSolver:
         n, m = problem.n_samples, problem.n_parties
         self.scheme = SCHEMES["sharing" if options.scheme == "auto" else options.scheme]
         self.tau = self.scheme.tau(m)
-        unit = problem.loss.penalty_unit(problem.y, problem.weight, problem.offset, problem.lam)
-        default = DEFAULT_PENALTY * unit * problem.total_weight / n
+        default = DEFAULT_PENALTY * curvature_unit(problem, settings) * problem.total_weight / n
         self.penalty = options.penalty if options.penalty is not None else default
         self.mu = problem.regularization / (self.tau * self.penalty)
         self.sensitivity = message_sensitivity(settings, self.mu, n)

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from numbers import Integral, Real
 from typing import Any, Self
 
-from fastadmm.errors import ConfigError
+from fastadmm.errors import ConfigError, PrivacyBudgetError
 
 __all__ = ["ADJACENCIES", "MODES", "SAMPLERS", "Privacy"]
 
@@ -53,8 +53,11 @@ class Privacy:
     total_epsilon : float or None
         Budget over all runs that share a ledger, at the same delta; None: epsilon.
     public_scaling : bool
-        Says that the constants by which columns were centred or scaled do not
-        come from the private rows. Without it such columns make epsilon infinite.
+        Says that the constants by which columns were prepared (centres and scales, fills, categories)
+        do not come from the private rows. Without it such columns make epsilon infinite.
+    allow_infinite_epsilon : bool
+        Go on where nothing finite is proved, for columns prepared by constants of the private
+        rows; without it such a run is refused before anything is drawn or charged.
     rounds : int
         T: messages that each party sends, fixed and charged beforehand (``message``).
     ball : float
@@ -90,6 +93,7 @@ class Privacy:
     seed: int | None = None
     total_epsilon: float | None = None
     public_scaling: bool = False
+    allow_infinite_epsilon: bool = False
     # message
     rounds: int = 1
     ball: float = 8.0
@@ -114,7 +118,7 @@ class Privacy:
             _number("label_epsilon", self.label_epsilon, above=0.0)
         if isinstance(self.rounds, bool) or not isinstance(self.rounds, Integral) or self.rounds < 1:
             raise ConfigError(f"rounds: {self.rounds!r} must be a whole number, at least 1")
-        for name in ("public_scaling", "shrink"):
+        for name in ("public_scaling", "allow_infinite_epsilon", "shrink"):
             if not isinstance(getattr(self, name), bool):
                 raise ConfigError(f"{name}: {getattr(self, name)!r} must be true or false")
         if self.total_epsilon is not None:
@@ -179,6 +183,32 @@ class Privacy:
             raise ConfigError(
                 f"delta: {self.delta:g} is not below 1/N = {1.0 / n_samples:.3g} for {n_samples} records: "
                 "publishing one record at random would satisfy it; choose a smaller one"
+            )
+
+    def refuse_unproved(self, unproved: Mapping[str, str]) -> None:
+        """Refuse to begin a run that would claim an infinite epsilon, unless that is said to be wanted.
+
+        Parameters
+        ----------
+        unproved : mapping of str to str
+            Parties whose releases nothing is proved for, and why.
+
+        Raises
+        ------
+        PrivacyBudgetError
+            Before anything is drawn or charged.
+
+        Notes
+        -----
+        Theorem: ``docs/privacy.md#what-a-private-run-takes-as-public``.
+        """
+        # The tests' sampler claims nothing by construction: there is no claim to protect.
+        if self.allow_infinite_epsilon or self.sampler == "insecure_test":
+            return
+        for name, reason in unproved.items():
+            raise PrivacyBudgetError(
+                f"{name}: epsilon {self.epsilon:g} was asked for, but none is proved: {reason}; or go on "
+                "with epsilon = infinity by --allow-infinite-epsilon (key allow_infinite_epsilon)"
             )
 
     def to_dict(self) -> dict[str, Any]:

@@ -305,7 +305,9 @@ def make_config(
 def _check_extras(config: RunConfig, given: Mapping[str, Any], place: str) -> None:
     """Refuse keys that do not go together."""
     if config.privacy.mode != "none":
-        for key, reason in _NOT_PRIVATE.items():
+        from fastadmm.privacy.public_inputs import NOT_PRIVATE
+
+        for key, reason in NOT_PRIVATE.items():
             if given.get(key) not in (None, False, "auto"):
                 raise ConfigError(f"{place}: key {key!r}: {reason}")
     if not config.path:
@@ -348,19 +350,6 @@ def _check_own_lambdas(config: RunConfig, place: str) -> None:
                 f"{place}: key 'party_lambda': goes with regularizer l2, l1 or group_lasso and no constraint "
                 f"but nonnegative, not with regularizer {config.regularizer} and constraint {constraint}"
             )
-
-
-_NOT_PRIVATE = {
-    "validation": "rounds of a private run are fixed and charged beforehand; to stop by held-out rows "
-    "would be one more release",
-    "path": "every fit of a path and every score that chooses would have to be charged; a private run has "
-    "one lambda",
-    "party_lambda": "the noise and its guarantees are for one lambda",
-    "party_constraint": "the guarantees of a private run are for squared l2 without a constraint",
-    "directions": "private messages are those of ADMM, one number per row",
-    "class_weight": "the guarantees of a private run are for equal weights",
-    "warm_start": "a private run starts at zero, so that nothing but its releases counts",
-}
 
 
 def _check_target(config: RunConfig, given: Mapping[str, Any], place: str) -> None:

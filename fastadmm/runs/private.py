@@ -15,6 +15,7 @@ from fastadmm.privacy.baseline import Comparison, compare_fusion, compare_with_n
 from fastadmm.privacy.fusion import FusionSolver
 from fastadmm.privacy.ledger import Ledger
 from fastadmm.privacy.message import MessageSolver
+from fastadmm.privacy.origins import private_constants
 from fastadmm.privacy.outbox import Outbox
 from fastadmm.privacy.statement import PrivacyStatement, no_privacy
 from fastadmm.privacy.stored import Store
@@ -100,7 +101,7 @@ def make_solver(
 
 
 def unproved_parties(config: RunConfig, partition: Partition) -> dict[str, str]:
-    """Parties whose columns were scaled by constants of the private rows, which no theorem covers.
+    """Parties whose columns were prepared by constants of their private rows, which no theorem covers.
 
     Parameters
     ----------
@@ -114,14 +115,12 @@ def unproved_parties(config: RunConfig, partition: Partition) -> dict[str, str]:
     """
     if config.privacy.public_scaling:
         return {}
-    reason = (
-        "columns were centred or scaled by constants of the private rows, so one record moves all rows; "
-        "scale by public constants and say public_scaling, or convert without scaling"
-    )
+    found = {party.name: private_constants(party.steps) for party in partition.parties}
     return {
-        party.name: reason
-        for party in partition.parties
-        if party.transform.center is not None or party.transform.scale is not None
+        name: f"{', '.join(what)}: computed from the private rows, so one record moves the rows of others; "
+        "convert anew with --public-columns, or say --public-scaling if these constants are public"
+        for name, what in found.items()
+        if what
     }
 
 

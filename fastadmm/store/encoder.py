@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fastadmm.errors import FormatError
+from fastadmm.privacy.origins import Constants
 from fastadmm.store.atomic import shown
 from fastadmm.store.digest import strings_digest
 from fastadmm.store.elements import (
@@ -86,6 +87,17 @@ class Encoder:
     def feature_names(self) -> list[str]:
         """Names of all features, in order."""
         return [self.prefix + name for column in self.columns for name in column.feature_names]
+
+    def constants(self) -> tuple[Constants, ...]:
+        """Where categories and fills come from; see :mod:`fastadmm.privacy.origins`."""
+        fitted = [f"categories of {c.name!r}" for c in self.columns if c.levels is not None]
+        if self.missing != "refuse":
+            fitted.append(f"what stands for missing cells (--missing {self.missing})")
+        what = fitted[0] + (f" and {len(fitted) - 1} more" if len(fitted) > 1 else "") if fitted else "none"
+        return (
+            Constants(("missing", "prefix"), "options", "public"),
+            Constants(("columns",), what, "private" if fitted else "public"),
+        )
 
     def digest(self) -> str:
         """Return ``sha256:<hex>``; equal exactly if the encoders are equal."""

@@ -504,6 +504,11 @@ class PartyData:
         return names
 
     @property
+    def steps(self) -> list[Any]:
+        """Every step from the party's table to its columns that the file tells of, in order."""
+        return [step for step in (self.encoder, self.transform) if step is not None]
+
+    @property
     def nbytes(self) -> int:
         """Bytes that the loaded block takes in memory."""
         if self.nnz is None:

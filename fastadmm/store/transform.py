@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fastadmm.errors import FormatError, InputError
+from fastadmm.privacy.origins import Constants
 from fastadmm.store.atomic import shown
 from fastadmm.store.elements import encode, read_array, read_attribute, write_array
 from fastadmm.store.h5file import check_version
@@ -76,6 +77,14 @@ class Transform:
     def is_identity(self) -> bool:
         """Whether :meth:`apply` changes nothing."""
         return self.normalize == "none" and self.center is None and self.scale is None
+
+    def constants(self) -> tuple[Constants, ...]:
+        """Where the numbers come from; see :mod:`fastadmm.privacy.origins`."""
+        fitted = self.center is not None or self.scale is not None
+        return (
+            Constants(("normalize",), "norm of each row, by itself", "public"),
+            Constants(("center", "scale"), "centres or scales of columns", "private" if fitted else "public"),
+        )
 
     @property
     def n_features(self) -> int | None:

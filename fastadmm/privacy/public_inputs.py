@@ -1,0 +1,76 @@
+"""What a private run takes as public, in one place: its settings, record ids, N and widths, and nothing else.
+
+A theorem bounds what *messages* give away, for inputs that are public. Whatever else enters a public target
+tells of the rows or labels that it was made from, however strong the noise: with weights that balance the
+classes, the first target of mode "message" takes four values, two for each true label.
+"""
+
+from __future__ import annotations
+
+from fastadmm.errors import ConfigError
+from fastadmm.privacy.settings import Privacy
+from fastadmm.problem import Problem
+
+__all__ = ["NOT_PRIVATE", "check_public_inputs", "curvature_unit"]
+
+#: Settings that no private run takes, by their key in a configuration, and why.
+NOT_PRIVATE: dict[str, str] = {
+    "validation": "rounds of a private run are fixed and charged beforehand; to stop by held-out rows "
+    "would be one more release",
+    "path": "every fit of a path and every score that chooses would have to be charged; a private run has "
+    "one lambda",
+    "party_lambda": "the noise and its guarantees are for one lambda",
+    "party_constraint": "the guarantees of a private run are for squared l2 without a constraint",
+    "directions": "private messages are those of ADMM, one number per row",
+    "class_weight": "the guarantees of a private run are for equal weights; ones made from labels would "
+    "give the labels away",
+    "warm_start": "a private run starts at zero, so that nothing but its releases counts",
+}
+
+
+def check_public_inputs(problem: Problem, settings: Privacy) -> None:
+    """Refuse numbers per record that a private run would publish although labels or rows may have made them.
+
+    Parameters
+    ----------
+    problem : Problem
+    settings : Privacy
+
+    Raises
+    ------
+    ConfigError
+        If weights differ between records, or an offset is not zero.
+
+    Notes
+    -----
+    Theorem: ``docs/privacy.md#what-a-private-run-takes-as-public``.
+    """
+    for what, found in (
+        ("sample_weight", (problem.weight != 1.0).any()),
+        ("offset", problem.offset.any()),
+    ):
+        if found:
+            raise ConfigError(
+                f"{what}: privacy: mode {settings.mode!r} takes neither sample weights nor offsets: public "
+                "targets would give away the labels or rows that they were made from; remove them"
+            )
+
+
+def curvature_unit(problem: Problem, settings: Privacy) -> float:
+    """Curvature of the loss, which scales the public penalty: without labels where these are protected.
+
+    Parameters
+    ----------
+    problem : Problem
+    settings : Privacy
+
+    Returns
+    -------
+    float
+
+    Notes
+    -----
+    Theorem: ``docs/privacy.md#what-a-private-run-takes-as-public``.
+    """
+    y = problem.y if settings.label_epsilon is None else problem.y[:0]
+    return problem.loss.penalty_unit(y, problem.weight, problem.offset, problem.lam)

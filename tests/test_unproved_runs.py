@@ -1,0 +1,235 @@
+"""Columns prepared by constants of private rows: no epsilon is claimed, and none is asked for in vain."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+from fastadmm import Privacy, SolverOptions, make_problem
+from fastadmm.blocks import as_block
+from fastadmm.data_tools.convert_tables import convert_tables
+from fastadmm.data_tools.synthetic import make_vertical_classification
+from fastadmm.engine import Engine
+from fastadmm.errors import ConfigError, ExitCode, PrivacyBudgetError
+from fastadmm.privacy.budget import split_budget
+from fastadmm.privacy.fusion import FusionSolver
+from fastadmm.privacy.fusion_party import make_message
+from fastadmm.privacy.ledger import Ledger
+from fastadmm.privacy.message import MessageSolver
+from fastadmm.privacy.noise import NoiseSource
+from fastadmm.privacy.origins import Constants, private_constants
+from fastadmm.runs.train import resume_run
+from fastadmm.store import Transform, open_partition
+from fastadmm.store.encoder import ColumnEncoding, Encoder
+from fastadmm.store.party_file import _ROOT_KEYS
+
+from run_tools import run
+
+N = 240
+
+
+def write_tables(folder: Path, changed: bool = False, n: int = N) -> tuple[Path, Path]:
+    """A bank with the label and a shop with numbers, gaps and words; one record of the shop may differ."""
+    rng = np.random.default_rng(3)
+    label = rng.integers(0, 2, n)
+    age, spent = rng.integers(18, 90, n), rng.normal(size=n).round(2) + label
+    city = rng.choice(["Bern", "Oslo", "Rome"], n)
+    gap = rng.random(n) < 0.5
+    gap[7] = False
+    bank, shop = folder / "bank.csv", folder / "shop.csv"
+    bank.write_text("id,y,age\n" + "".join(f"{i},{label[i]},{age[i]}\n" for i in range(n)))
+    lines = [f"{i},{'' if gap[i] else spent[i]},{city[i]}\n" for i in range(n)]
+    if changed:
+        lines[7] = "7,1000000,Zug\n"
+    shop.write_text("id,spent,city\n" + "".join(lines))
+    return bank, shop
+
+
+def convert(folder: Path, name: str, changed: bool = False, n: int = N, **options):
+    tables = write_tables(folder, changed, n)
+    return convert_tables(tables[0], [tables[1]], folder / name, id="id", label="y", **options)
+
+
+def rows_moved(folder: Path, **options) -> int:
+    """How many rows of the shop differ between two tables in which one record does."""
+    first = convert(folder, "one", **options).parties[1]
+    second = convert(folder, "two", changed=True, **options).parties[1]
+    if first.n_features != second.n_features:
+        return N
+    return int((first.load() != second.load()).any(axis=1).sum())
+
+
+# --- the one function
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"missing": "mean"}, "categories of 'city' and 1 more"),
+        ({"missing": "median", "drop": ["city"]}, "what stands for missing cells (--missing median)"),
+        ({"missing": "indicator", "drop": ["city"]}, "--missing indicator"),
+        ({"drop": ["spent"]}, "categories of 'city'"),
+        ({"drop": ["city"], "missing": "mean", "standardize": True}, "centres or scales of columns"),
+    ],
+)
+def test_what_is_fitted_on_rows_moves_others_and_is_said(tmp_path, options, said):
+    assert rows_moved(tmp_path, **options) > 1
+    found = private_constants(open_partition(tmp_path / "one").parties[1].steps)
+    assert said in ", ".join(found)
+
+
+def test_the_attack_two_neighbours_are_told_apart_at_epsilon_one(tmp_path):
+    """Half of the cells carry a mean that one record moved: the private row norm tells, 6 of 6 times."""
+    norms = []
+    for changed in (False, True):
+        party = convert(tmp_path, f"p{changed}", changed, 3000, missing="mean", drop=["city"]).parties[1]
+        block, y = as_block(party.load()), open_partition(tmp_path / f"p{changed}").labels.y
+        budget = split_budget(1.0, 1e-5, 0.4, 1.0, False)
+        engine = Engine(1)
+        made = [make_message(block, y, y, budget, NoiseSource("grid", None, 1), engine) for _ in range(6)]
+        norms.append([message.row_norm for message in made])
+    assert min(norms[1]) > max(norms[0])
+
+
+def test_numbers_without_gaps_move_their_own_row_alone(tmp_path):
+    bank, _ = write_tables(tmp_path)
+    shops = []
+    for k, value in enumerate((1.5, 1e6)):
+        shop = tmp_path / f"shop{k}.csv"
+        shop.write_text("id,spent\n" + "".join(f"{i},{value if i == 7 else i / 10}\n" for i in range(N)))
+        made = convert_tables(bank, [shop], tmp_path / f"p{k}", id="id", label="y", normalize="l2")
+        shops.append(made.parties[1])
+    assert [private_constants(shop.steps) for shop in shops] == [[], []]
+    assert not (np.delete(shops[0].load(), 7, 0) != np.delete(shops[1].load(), 7, 0)).any()
+
+
+@dataclass(frozen=True)
+class Silent:
+    """A toy step that forgets to declare itself."""
+
+    rotation: tuple[float, ...] = (1.0,)
+
+
+@dataclass(frozen=True)
+class Declared(Silent):
+    """The same with a declaration; ``said`` are the fields that it covers."""
+
+    said: tuple[str, ...] = ("rotation", "said", "origin")
+    origin: str = "private"
+
+    def constants(self):
+        return (Constants(self.said, "a rotation", self.origin),)
+
+
+def test_a_step_that_does_not_declare_itself_is_refused():
+    with pytest.raises(ConfigError, match="Silent does not say where its constants come from"):
+        private_constants([Silent()])
+    with pytest.raises(ConfigError, match="Declared does not say where its 'rotation' comes from"):
+        private_constants([Declared(said=("said", "origin"))])
+    with pytest.raises(ConfigError, match="unknown origin 'secret'"):
+        private_constants([Declared(origin="secret")])
+    assert private_constants([Transform(), Declared()]) == ["a rotation"]
+    assert private_constants([Declared(origin="public"), Declared(origin="charged")]) == []
+
+
+def test_every_step_that_a_party_file_may_hold_is_asked(tmp_path):
+    """A new kind of step is a new key of the file; it has to be among the steps that are asked."""
+    party = convert(tmp_path, "p", missing="mean").parties[1]
+    assert {type(step).__name__.lower() for step in party.steps} == _ROOT_KEYS[""] - {"X", "obs", "var"}
+
+
+def test_old_encoders_and_transforms_count_as_private():
+    """They carry no declaration of their own: what they hold decides."""
+    old = Encoder((ColumnEncoding("city", ("Oslo", "Rome")), ColumnEncoding("age")))
+    assert private_constants([old]) == ["categories of 'city'"]
+    assert private_constants([Encoder((ColumnEncoding("age"),))]) == []
+    assert private_constants([Transform(scale=np.ones(2))]) == ["centres or scales of columns"]
+
+
+# --- runs
+
+
+@pytest.fixture(scope="module")
+def parts(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("unproved")
+    convert(folder, "filled.parts", missing="mean", drop=["city"])
+    convert(folder, "scaled.parts", drop=["city"], missing="mean", standardize=True)
+    return folder
+
+
+@pytest.mark.parametrize("mode", ["fusion", "message"])
+@pytest.mark.parametrize(
+    ("name", "said"), [("filled", "what stands for missing cells"), ("scaled", "centres or scales")]
+)
+def test_a_run_that_could_claim_nothing_is_refused_before_anything_is_drawn(
+    parts, tmp_path, capsys, monkeypatch, mode, name, said
+):
+    drawn = "fastadmm.privacy.noise.NoiseSource.__init__"
+    monkeypatch.setattr(drawn, lambda *_: pytest.fail("noise was set up"))
+    ledger = tmp_path / "ledger.jsonl"
+    arguments = ("train", parts / f"{name}.parts", "-o", tmp_path / "run", "--privacy", mode, "--quiet")
+    assert run(*arguments, "--epsilon", 1, "--ledger", ledger) == ExitCode.PRIVACY == 9
+    error = capsys.readouterr().err.strip()
+    assert said in error
+    assert "host: " in error or mode == "message"
+    assert "--public-columns" in error
+    assert "--allow-infinite-epsilon" in error
+    assert "\n" not in error
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("mode", ["fusion", "message"])
+def test_an_explicit_wish_goes_on_and_claims_nothing(parts, tmp_path, mode):
+    out = tmp_path / "run"
+    arguments = ("train", parts / "scaled.parts", "-o", out, "--privacy", mode, "--epsilon", 1, "--quiet")
+    assert run(*arguments, "--allow-infinite-epsilon") == ExitCode.OK
+    statement = json.loads((out / "privacy.json").read_text())["statement"]
+    assert statement["epsilon"] == "inf"
+    assert "private rows" in statement["reason"]
+    (out / "result.json").unlink()
+    assert resume_run(out)["privacy"]["epsilon"] == "inf"  # the wish is in run.toml
+
+
+def test_the_key_in_toml_and_constants_said_to_be_public(parts, tmp_path):
+    config = tmp_path / "run.toml"
+    for key, epsilon in (("allow_infinite_epsilon", "inf"), ("public_scaling", 1.0)):
+        config.write_text(
+            f'data = "{parts / "scaled.parts"}"\n[privacy]\nmode = "fusion"\nepsilon = 1.0\n{key} = true\n'
+        )
+        assert run("train", "--config", config, "-o", tmp_path / key, "--quiet") == ExitCode.OK
+        found = json.loads((tmp_path / key / "privacy.json").read_text())["statement"]["epsilon"]
+        assert found == (epsilon if epsilon == "inf" else pytest.approx(epsilon))
+
+
+@pytest.mark.parametrize("kind", [FusionSolver, MessageSolver])
+def test_solvers_refuse_as_runs_do(kind):
+    blocks, y, _ = make_vertical_classification(300, (3, 2))
+    given, mode = make_problem(blocks, y), kind.__module__.rpartition(".")[2]
+    ledger, asked = Ledger(), Privacy(mode=mode, epsilon=1.0)
+    unproved = {"party-2": "scaled by the private rows"}
+    with pytest.raises(PrivacyBudgetError, match="party-2: epsilon 1 was asked for, but none is proved"):
+        kind(given, SolverOptions(n_threads=1), asked, ledger, unproved=unproved)
+    assert ledger.charges == []
+    # The tests' sampler claims nothing by construction; a wish may be said.
+    for changes in ({"sampler": "insecure_test", "seed": 1}, {"allow_infinite_epsilon": True}):
+        made = kind(given, SolverOptions(n_threads=1), asked.with_(**changes), unproved=unproved)
+        assert made.statement().epsilon == math.inf
+        made.close()
+
+
+def test_the_label_holder_of_fusion_may_prepare_its_columns_as_it_likes(tmp_path):
+    """It sends nothing about them."""
+    bank, shop = write_tables(tmp_path)
+    shop.write_text("id,spent\n" + "".join(f"{i},{i / 100}\n" for i in range(N)))
+    convert_tables(bank, [shop], tmp_path / "p", id="id", label="y", missing="mean")
+    with_gap = convert_tables(bank, [shop], tmp_path / "q", id="id", label="y", categorical=["age"])
+    assert [bool(private_constants(p.steps)) for p in with_gap.parties] == [True, False]
+    asked = ("--privacy", "fusion", "--epsilon", 1, "--quiet")
+    assert run("train", tmp_path / "q", *asked, "-o", tmp_path / "run") == ExitCode.OK
+    statement = json.loads((tmp_path / "run" / "privacy.json").read_text())["statement"]
+    assert statement["epsilon"] == pytest.approx(1.0)
+    assert run("train", tmp_path / "p", *asked, "-o", tmp_path / "other") == ExitCode.PRIVACY
