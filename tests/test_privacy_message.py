@@ -503,6 +503,8 @@ def test_scaling_by_private_constants_is_not_private(data, tmp_path):
     unproved = unproved_parties(configured(data), partition)
     assert list(unproved) == ["party-1"]
     assert unproved_parties(configured(data, privacy={"public_scaling": True}), partition) == {}
-    made = solver(unproved=unproved)
+    with pytest.raises(PrivacyBudgetError, match="party-1: epsilon 4 was asked for, but none is proved"):
+        solver(unproved=unproved)
+    made = solver(SETTINGS.with_(allow_infinite_epsilon=True), unproved=unproved)
     assert made.statement().epsilon == math.inf
     assert "private rows" in made.statement().reason
