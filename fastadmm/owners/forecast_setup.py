@@ -201,13 +201,13 @@ def _pilot(
         )
     from uuid import uuid4
 
+    from fastadmm.privacy.accounts import record_account
     from fastadmm.privacy.ledger import Charge, Ledger
 
-    charge = Charge(
-        run=f"forecast-{uuid4().hex[:12]}",
-        data=file.content_digest,
-        party=name,
-        release="second moments for a forecast",
+    charge = Charge.to(
+        record_account(file),
+        f"forecast-{uuid4().hex[:12]}",
+        "second moments for a forecast",
         pure=epsilon / public.kappa,
     )
     # Refuse what is not a budget before anything is charged.

@@ -29,6 +29,7 @@ from fastadmm.owners.learner import Learner
 from fastadmm.owners.settings import OwnerSettings, make_settings, parse_epsilons, read_settings
 from fastadmm.owners.setup import Setup, describe_setup, make_setup
 from fastadmm.privacy.accounting import gdp_of
+from fastadmm.privacy.accounts import record_account
 from fastadmm.privacy.ledger import Charge, Ledger
 from fastadmm.runs.environment import available_memory, describe_environment
 from fastadmm.runs.lock import run_lock
@@ -282,11 +283,10 @@ def _charge(run: Path, identifier: str, setup: Setup, data: Owners) -> None:
             continue
         delta = settings.delta / setup.kappa if settings.delta is not None else 0.0
         gaussian = settings.mechanism == "gaussian"
-        charge = Charge(
-            run=identifier,
-            data=file.content_digest,
-            party=owner.name,
-            release=f"answers to {settings.rounds} gradient queries",
+        charge = Charge.to(
+            record_account(file),
+            identifier,
+            f"answers to {settings.rounds} gradient queries",
             gdp=gdp_of(owner.epsilon, delta) if gaussian else 0.0,
             pure=0.0 if gaussian else owner.epsilon,
         )

@@ -1,34 +1,47 @@
-"""The privacy ledger: a release is charged, on disk, before it leaves; none is made beyond the budget.
+"""The privacy ledger: a release is charged, on disk, before it is used; none is made beyond the budget.
 
-One ledger may serve several runs on the same data, as tuning needs: what they spend adds up. It is a file
-of JSON lines that only grows: a header with nothing but the version, then one line per charge. Two processes
-that charge at once take turns.
+One ledger may serve several runs on the same data, as tuning needs: what they spend adds up. Its file
+(:mod:`fastadmm.privacy.ledger_file`) only grows, and two processes that charge at once take turns.
+
+* **A charge belongs to data and a role**, not to names: :mod:`fastadmm.privacy.accounts`.
+* **A charge is for one draw.** Each draw of noise has a random name, ``draw``, stored with the release. Draw,
+  store, charge, use, in this order: a stored release is charged under its own draw before every use, which
+  costs nothing where the ledger holds that very charge. So a release whose charge was lost with the ledger
+  is charged again; what was charged and is not stored here is spent, and drawing it anew has a new name and a
+  new charge; two copies of a run that go on apart pay for two draws; and a kill between any two of the steps
+  neither loses a charge nor makes one for nothing.
+* **A charge is the same only if its cost is the same.** Under another cost it is another release.
+* **A run sets its whole budget aside before it draws anything**, :meth:`Ledger.reserve`, so that of two runs
+  that share a ledger neither is stopped half way. That counts as long as the process lives: what a dead one
+  has used was charged, and the rest was never used.
 """
 
 from __future__ import annotations
 
-import fcntl
-import json
 import math
-import os
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+import secrets
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import IO, Any
 
-from fastadmm.errors import FormatError, PrivacyBudgetError
+from fastadmm.errors import PrivacyBudgetError
 from fastadmm.privacy.accounting import compose_gdp, epsilon_of, zcdp_epsilon, zcdp_of
+from fastadmm.privacy.accounts import FEATURES, LABELS, RECORDS, Account
+from fastadmm.privacy.ledger_file import LedgerFile, Line
+from fastadmm.privacy.reservations import Reservation, reserved_by_others
 from fastadmm.privacy.settings import Privacy
 from fastadmm.store.atomic import shown, storage_errors
 
-__all__ = ["Charge", "Ledger", "Spent", "other_runs"]
+__all__ = ["Charge", "Ledger", "Spent", "new_draw", "other_runs"]
 
-_FORMAT = "fastadmm-privacy-ledger"
-_VERSION = "1.0"
-
-#: Two budgets that differ by rounding are the same.
+#: Two budgets that differ by rounding are the same, and so are two costs.
 _TOLERANCE = 1e-9
+
+
+def new_draw() -> str:
+    """A name for one draw of noise, that no other draw has; see the module's rules."""
+    return secrets.token_hex(8)
 
 
 @dataclass(frozen=True)
@@ -39,36 +52,96 @@ class Charge:
     ----------
     run : str
         Identifier of the run.
-    data : str
-        Identifier of the protected data: a party's content digest, or any name for labels.
+    rows : str
+        Which rows it is about; with ``party``, ``role`` and ``columns`` it names the account.
     party : str
     release : str
-        What is released; with ``run``, ``data`` and ``party`` it identifies the release.
+        What is released.
     gdp : float
         mu of a Gaussian release, 0 for none.
     pure : float
         Epsilon of a pure mechanism, 0 for none.
     rho : float
         zCDP of a discrete Gaussian release, 0 for none.
+    role : {"features", "labels", "records"}
+    columns : str
+        Digest of the values, see :class:`~fastadmm.privacy.accounts.Account`; empty if not known.
+    draw : str
+        Which draw of the release, see :func:`new_draw`; empty if it is not told apart.
     """
 
     run: str
-    data: str
+    rows: str
     party: str
     release: str
     gdp: float = 0.0
     pure: float = 0.0
     rho: float = 0.0
+    role: str = FEATURES
+    columns: str = ""
+    draw: str = ""
+
+    @classmethod
+    def to(
+        cls,
+        account: Account,
+        run: str,
+        release: str,
+        *,
+        gdp: float = 0.0,
+        pure: float = 0.0,
+        rho: float = 0.0,
+        draw: str = "",
+    ) -> Charge:
+        """A charge to an account.
+
+        Parameters
+        ----------
+        account : Account
+        run, release : str
+        gdp, pure, rho : float
+        draw : str
+            As in the class.
+
+        Returns
+        -------
+        Charge
+        """
+        a = account
+        return cls(run, a.rows, a.party, release, gdp, pure, rho, a.role, a.columns, draw)
 
     @property
-    def key(self) -> tuple[str, str, str, str]:
-        """What identifies the release."""
-        return self.run, self.data, self.party, self.release
+    def account(self) -> Account:
+        """What it is made to."""
+        return Account(self.rows, self.party, self.role, self.columns)
+
+    @property
+    def plan(self) -> tuple[str, str, str, str]:
+        """What names the release in its run, whichever draw it is."""
+        return self.run, self.role, self.party, self.release
+
+    def same(self, other: Charge) -> bool:
+        """Whether it is the very same charge: one release, one draw, one account, one cost.
+
+        Parameters
+        ----------
+        other : Charge
+
+        Returns
+        -------
+        bool
+        """
+        costs = zip((self.gdp, self.pure, self.rho), (other.gdp, other.pure, other.rho))
+        return (
+            (self.plan, self.draw) == (other.plan, other.draw)
+            and self.account.same(other.account)
+            and all(math.isclose(a, b, rel_tol=_TOLERANCE) for a, b in costs)
+        )
 
 
 @dataclass(frozen=True)
 class Spent:
-    """What has been charged to one set of data.
+    """What has been charged to one account.
 
     Attributes
     ----------
@@ -109,6 +182,20 @@ def _sum(charges: Sequence[Charge]) -> Spent:
     )
 
 
+def _of_account(charges: Sequence[Charge], account: Account) -> list[Charge]:
+    """The charges to an account, under all names and columns by which they hang together."""
+    left = {charge.account for charge in charges}
+    found, edge = set[Account](), [account]
+    while edge:
+        here = edge.pop()
+        near = {other for other in left if other.same(here)}
+        left -= near
+        found |= near
+        # Old charges do not say their rows: they count, but do not tie other rows together.
+        edge += [other for other in near if other.rows]
+    return [charge for charge in charges if charge.account in found]
+
+
 class Ledger:
     """Append-only account of releases.
 
@@ -121,32 +208,39 @@ class Ledger:
     Raises
     ------
     FormatError
-        If the file is not a ledger, or damaged before its last line.
+        If the file is not a ledger, or does not verify; it is left as it is.
     """
 
     def __init__(self, path: Path | None = None) -> None:
         self.path = path
-        self._charges: dict[tuple[str, str, str, str], Charge] = {}
-        self._size = 0
-        if path is not None and path.exists():
-            with self._locked() as file:
-                self._read(file)
+        self._charges: list[Charge] = []
+        self._planned: list[Charge] = []
+        self._reservation: Reservation | None = None
+        self._file: LedgerFile | None = None
+        if path is not None:
+            self._file = LedgerFile(path)
+            with storage_errors(path, "read"):
+                exists = path.exists()
+            if exists:
+                with self._file.locked(write=False) as (_, lines):
+                    self._charges = [_charge_of(line) for line in lines]
 
     @property
     def charges(self) -> list[Charge]:
         """All charges, oldest first."""
-        return list(self._charges.values())
+        return list(self._charges)
 
     def holds(self, charge: Charge) -> bool:
-        """Whether this very release was charged already."""
-        return charge.key in self._charges
+        """Whether this very release was charged already, at this cost."""
+        return any(charge.same(other) for other in self._charges)
 
-    def spent(self, data: str, run: str | None = None) -> Spent:
-        """What has been charged to one set of data.
+    def spent(self, data: Account | str, run: str | None = None) -> Spent:
+        """What has been charged to one account.
 
         Parameters
         ----------
-        data : str
+        data : Account or str
+            A text means the features of these rows, whoever holds them.
         run : str, optional
             Count only this run's charges.
 
@@ -154,23 +248,35 @@ class Ledger:
         -------
         Spent
         """
-        found = [c for c in self._charges.values() if c.data == data and run in (None, c.run)]
-        return _sum(found)
+        if isinstance(data, str):
+            found = [c for c in self._charges if c.rows == data and c.role == FEATURES]
+        else:
+            found = _of_account(self._charges, data)
+        return _sum([c for c in found if run in (None, c.run)])
+
+    def accounts(self) -> list[list[Charge]]:
+        """All charges, those of one account together; the oldest account first."""
+        groups: list[list[Charge]] = []
+        seen = set[Account]()
+        for charge in self._charges:
+            if charge.account not in seen:
+                groups.append(_of_account(self._charges, charge.account))
+                seen |= {c.account for c in groups[-1]}
+        return groups
 
     def charge(self, charge: Charge, epsilon: float, delta: float) -> bool:
-        """Charge a release before it is made; on disk when this returns.
+        """Charge a release before it is used; on disk when this returns.
 
         Parameters
         ----------
         charge : Charge
         epsilon, delta : float
-            Budget of everything that is charged to the same data.
+            Budget of everything that is charged to the same account.
 
         Returns
         -------
         bool
-            False if this very release was charged before: the message that
-            was stored then has to be sent again, and none drawn.
+            False if this very charge was made before.
 
         Raises
         ------
@@ -188,7 +294,7 @@ class Ledger:
         ----------
         charges : sequence of Charge
         epsilon, delta : float
-            Budget for each set of data.
+            Budget for each account.
 
         Returns
         -------
@@ -200,121 +306,165 @@ class Ledger:
         PrivacyBudgetError
             If the budget does not allow one of them; nothing is charged.
         """
-        if self.path is None:
-            return self._charge(charges, epsilon, delta, None)
-        with self._locked() as file:
-            self._read(file)
-            return self._charge(charges, epsilon, delta, file)
+        if self._file is None or self.path is None:
+            new = self._new(charges)
+            self._check(new, self._left(new), epsilon, delta)
+            self._take(new)
+            return bool(new)
+        if not self.path.exists():
+            self._check(self._new(charges), [], epsilon, delta)  # what is refused makes no file
+        self._file.create()
+        with self._file.locked() as (file, lines):
+            self._charges = [_charge_of(line) for line in lines]
+            new = self._new(charges)
+            self._check(new, [*self._left(new), *self._others()], epsilon, delta)
+            if new:
+                self._file.append(file, [asdict(charge) for charge in new])
+            self._take(new)
+            if not self._planned:
+                self.free()
+        return bool(new)
 
     def check_all(self, charges: Sequence[Charge], epsilon: float, delta: float) -> None:
-        """Refuse a run that its budget would stop half way; charges nothing.
+        """Refuse what :meth:`charge_all` would refuse; charges nothing, and does not write.
 
         Parameters
         ----------
         charges : sequence of Charge
-            Everything the run will charge.
         epsilon, delta : float
-            Budget for each set of data.
+            Budget for each account.
 
         Raises
         ------
         PrivacyBudgetError
         """
-        new = [c for c in charges if not self.holds(c)]
-        for data in {c.data for c in new}:
-            self._check(data, [c for c in new if c.data == data], epsilon, delta)
+        if self._file is None or self.path is None or not self.path.exists():
+            new = self._new(charges)
+            self._check(new, self._left(new), epsilon, delta)
+            return
+        with self._file.locked() as (_, lines):
+            self._charges = [_charge_of(line) for line in lines]
+            new = self._new(charges)
+            self._check(new, [*self._left(new), *self._others()], epsilon, delta)
 
-    def _charge(
-        self, charges: Sequence[Charge], epsilon: float, delta: float, file: IO[bytes] | None
-    ) -> bool:
-        new = [c for c in charges if c.key not in self._charges]
-        if not new:
-            return False
-        for data in {c.data for c in new}:
-            self._check(data, [c for c in new if c.data == data], epsilon, delta)
-        if file is not None:
-            lines = [] if self._size else [{"format": _FORMAT, "version": _VERSION}]
-            lines += [asdict(c) for c in new]
-            text = "".join(json.dumps(line, allow_nan=False) + "\n" for line in lines).encode()
-            file.seek(self._size)
-            file.truncate()  # what a kill left half-written; its release was never made
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-            self._size += len(text)
-        self._charges.update((c.key, c) for c in new)
-        return True
+    def reserve(self, charges: Sequence[Charge], epsilon: float, delta: float) -> None:
+        """Set aside what a run will charge, or refuse the run before it draws anything.
 
-    def _check(self, data: str, new: Sequence[Charge], epsilon: float, delta: float) -> None:
+        It is used up by the charges themselves, and given back by :meth:`free` or by the end of the process.
+        A resumed run reserves again what it will still draw.
+
+        Parameters
+        ----------
+        charges : sequence of Charge
+            Everything that is still to be drawn; the draws have no names yet.
+        epsilon, delta : float
+            Budget for each account.
+
+        Raises
+        ------
+        PrivacyBudgetError
+            If the budget does not allow one of them, also because living runs
+            have set theirs aside; nothing is reserved.
+        """
+        planned = [*self._planned, *charges]
+        if self._file is None or self.path is None:
+            self._check(charges, self._planned, epsilon, delta)
+            self._planned = planned
+            return
+        if not self.path.exists():
+            self._check(charges, self._planned, epsilon, delta)
+        self._file.create()
+        with self._file.locked() as (_, lines):
+            self._charges = [_charge_of(line) for line in lines]
+            self._check(charges, [*self._planned, *self._others()], epsilon, delta)
+            if charges:
+                self._reservation = self._reservation or Reservation(self.path)
+                self._reservation.write(len(lines), [asdict(charge) for charge in planned])
+                self._planned = planned
+
+    def free(self) -> None:
+        """Give back what was reserved and not charged."""
+        self._planned = []
+        if self._reservation is not None:
+            self._reservation.free()
+            self._reservation = None
+
+    def _new(self, charges: Sequence[Charge]) -> list[Charge]:
+        return [charge for charge in charges if not self.holds(charge)]
+
+    def _left(self, new: Sequence[Charge]) -> list[Charge]:
+        """What remains reserved by this ledger once these are charged."""
+        return _without(self._planned, Counter(c.plan for c in new))
+
+    def _take(self, new: Sequence[Charge]) -> None:
+        self._planned = self._left(new)
+        self._charges += new
+
+    def _others(self) -> list[Charge]:
+        """What living runs have reserved in this file and not charged yet."""
+        if self.path is None:
+            return []
+        found: list[Charge] = []
+        for at, planned in reserved_by_others(self.path, self._reservation):
+            made = Counter(c.plan for c in self._charges[at:])
+            found += _without([Charge(**values) for values in planned], made)
+        return found
+
+    def _check(self, new: Sequence[Charge], reserved: Sequence[Charge], epsilon: float, delta: float) -> None:
         for c in new:
             if not all(0.0 <= cost < math.inf for cost in (c.gdp, c.pure, c.rho)):
                 raise PrivacyBudgetError(f"privacy ledger: {c.party}, {c.release}: its cost is not finite")
-        before = self.spent(data)
-        after = _sum([*(c for c in self._charges.values() if c.data == data), *new]).epsilon(delta)
-        if after > epsilon * (1.0 + _TOLERANCE):
+        for account in dict.fromkeys(c.account for c in new):
+            after = _sum(_of_account([*self._charges, *reserved, *new], account)).epsilon(delta)
+            if after <= epsilon * (1.0 + _TOLERANCE):
+                continue
+            first = next(c for c in new if c.account == account)
+            before = self.spent(account)
+            others = _sum(_of_account(reserved, account))
             name = shown(self.path) if self.path is not None else "privacy ledger"
             spent = f"{before.releases} releases of {before.runs} run(s) have spent epsilon"
+            held = f" and {others.releases} are reserved by running ones" if others.releases else ""
             raise PrivacyBudgetError(
-                f"{name}: {new[0].party}: {spent} {before.epsilon(delta):.4g}; "
-                f"with '{new[0].release}' it would be {after:.4g} of {epsilon:.4g} "
+                f"{name}: {first.party}: {spent} {before.epsilon(delta):.4g}{held}; "
+                f"with '{first.release}' it would be {after:.4g} of {epsilon:.4g} "
                 f"at delta {delta:g}; nothing was sent"
             )
 
-    @contextmanager
-    def _locked(self) -> Iterator[IO[bytes]]:
-        """The file, held by this process alone."""
-        path = self.path
-        if path is None:
-            raise AssertionError("a ledger in memory has no file")
-        with storage_errors(path):
-            descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
-            with os.fdopen(descriptor, "r+b") as file:
-                fcntl.flock(file, fcntl.LOCK_EX)
-                yield file
 
-    def _read(self, file: IO[bytes]) -> None:
-        """Take in what is on disk; a torn last line was never acted upon and does not count."""
-        file.seek(0)
-        raw = file.read()
-        whole = raw[: raw.rfind(b"\n") + 1]
-        charges: dict[tuple[str, str, str, str], Charge] = {}
-        for number, line in enumerate(whole.splitlines(), start=1):
-            try:
-                values = json.loads(line)
-                if number == 1:
-                    if values.get("format") != _FORMAT or values.get("version") != _VERSION:
-                        raise ValueError(
-                            f"format {values.get('format')!r}, version {values.get('version')!r}"
-                        )
-                    continue
-                charge = _charge_of(values)
-            except (ValueError, TypeError, KeyError, AttributeError) as error:
-                raise FormatError(
-                    f"{shown(self.path or '')}: line {number}: not a privacy ledger: {error}; "
-                    "what was spent is unknown, so nothing is sent: restore the file"
-                ) from None
-            charges[charge.key] = charge
-        self._charges, self._size = charges, len(whole)
+def _without(charges: Sequence[Charge], made: Counter[tuple[str, str, str, str]]) -> list[Charge]:
+    """Those planned charges that were not made yet."""
+    left, made = [], made.copy()
+    for charge in charges:
+        if made[charge.plan] > 0:
+            made[charge.plan] -= 1
+        else:
+            left.append(charge)
+    return left
 
 
-def _charge_of(values: dict[str, Any]) -> Charge:
-    texts = {key: values[key] for key in ("run", "data", "party", "release")}
-    if not all(isinstance(text, str) for text in texts.values()):
-        raise ValueError("names must be texts")
-    costs = {key: float(values[key]) for key in ("gdp", "pure", "rho")}
-    if not all(0.0 <= cost < math.inf for cost in costs.values()):
-        raise ValueError("costs must be finite and not negative")
-    return Charge(**texts, gdp=costs["gdp"], pure=costs["pure"], rho=costs["rho"])
+def _charge_of(line: Line) -> Charge:
+    """A line as a charge; one of version 1.0 names neither rows nor role, so it counts for any rows."""
+    values = dict(line.values)
+    if not line.old:
+        return Charge(**values)
+    del values["data"]
+    release = values["release"]
+    role = FEATURES
+    if release == "randomised labels":
+        role = LABELS
+    elif release.startswith("answers to ") or release.startswith("second moments for "):
+        role = RECORDS
+    return Charge(rows="", role=role, **values)
 
 
-def other_runs(ledger: Ledger, data: Sequence[str], settings: Privacy) -> str:
+def other_runs(ledger: Ledger, data: Sequence[Account | str], settings: Privacy) -> str:
     """What a ledger has charged to the same data in other runs, in words; empty for none.
 
     Parameters
     ----------
     ledger : Ledger
-    data : sequence of str
-        Identifier of each party's data.
+    data : sequence of Account or str
+        Each party's account.
     settings : Privacy
 
     Returns

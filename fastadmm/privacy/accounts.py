@@ -1,0 +1,224 @@
+"""Accounts of a ledger: what is charged is data and a role, whatever their names.
+
+Two accounts are one if they have the same role and
+
+* the same columns: the same values, rounded to float32, for the same rows, in whatever order of rows and
+  columns, whatever storage, and whatever the party and its columns are called; or
+* the same rows and the same party name, whatever its columns are now; for labels the rows alone.
+
+Rows are known by their ids in any order. Where a table has none its ids are the numbers 0 … N-1, so all
+tables of N rows without ids count as the same rows: rather too much than too little. Digests are computed
+from the data in use, never read from an attribute. They are sums of hashes, for which order does not matter.
+They find the same data again; they do not stop an owner of data who wants to deceive his own ledger.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+__all__ = [
+    "FEATURES",
+    "LABELS",
+    "RECORDS",
+    "Account",
+    "block_account",
+    "columns_digest",
+    "feature_account",
+    "label_account",
+    "record_account",
+    "rows_digest",
+]
+
+#: Roles: one party's features of some rows, the labels of some rows, and whole rows with their targets.
+FEATURES, LABELS, RECORDS = "features", "labels", "records"
+
+_UINT = np.uint64
+
+
+@dataclass(frozen=True)
+class Account:
+    """What a charge is made to.
+
+    Attributes
+    ----------
+    rows : str
+        Which rows, see :func:`rows_digest`; empty for charges of old ledgers, which do not say it.
+    party : str
+        Who holds the data.
+    role : {"features", "labels", "records"}
+    columns : str
+        Their values, see :func:`columns_digest`; empty if not known. Never given for labels:
+        a digest of labels confirms a guess of one.
+    """
+
+    rows: str
+    party: str
+    role: str = FEATURES
+    columns: str = ""
+
+    def same(self, other: Account) -> bool:
+        """Whether both are one account, see the module's rule.
+
+        Parameters
+        ----------
+        other : Account
+
+        Returns
+        -------
+        bool
+            Unknown rows are any rows.
+        """
+        if self.role != other.role:
+            return False
+        if self.columns and self.columns == other.columns:
+            return True
+        rows = self.rows == other.rows or not self.rows or not other.rows
+        return rows and (self.role == LABELS or self.party == other.party)
+
+
+def _mix(values: np.ndarray) -> np.ndarray:
+    """Scatter 64-bit numbers (the last steps of SplitMix64)."""
+    values = values + _UINT(0x9E3779B97F4A7C15)
+    values = (values ^ (values >> _UINT(30))) * _UINT(0xBF58476D1CE4E5B9)
+    values = (values ^ (values >> _UINT(27))) * _UINT(0x94D049BB133111EB)
+    return values ^ (values >> _UINT(31))
+
+
+def _row_keys(ids: np.ndarray | Sequence[Any] | int) -> np.ndarray:
+    """A 64-bit number for each row: of its id, or of its position."""
+    if isinstance(ids, int):
+        return _mix(np.arange(ids, dtype=_UINT))
+    ids = np.asarray(ids)
+    if ids.dtype.kind in "iu":
+        return _mix(ids.astype(np.int64, copy=False).view(_UINT))
+    texts = (hashlib.sha256(str(name).encode("utf-8", "surrogatepass")).digest()[:8] for name in ids)
+    return np.frombuffer(b"".join(texts), dtype="<u8").astype(_UINT)
+
+
+def rows_digest(ids: np.ndarray | Sequence[Any] | int) -> str:
+    """Which rows these are, in whatever order.
+
+    Parameters
+    ----------
+    ids : array of shape (N,), or int
+        Row ids, integers or text; or N where there are none, for the numbers 0 … N-1.
+
+    Returns
+    -------
+    str
+    """
+    keys = _row_keys(ids)
+    hashes = _mix(keys)
+    sums = np.array([hashes.sum(), _mix(hashes).sum()], dtype="<u8")
+    return hashlib.sha256(b"rows\n%d\n" % len(keys) + sums.tobytes()).hexdigest()[:32]
+
+
+def columns_digest(pieces: Iterable[tuple[int, Any]], keys: np.ndarray) -> str:
+    """What a set of columns holds, whatever its order, names, type or storage.
+
+    Parameters
+    ----------
+    pieces : iterable of (int, ndarray or csr_array)
+        Consecutive rows, each piece with the number of its first row.
+    keys : ndarray of uint64, shape (N,)
+        A number for each row.
+
+    Returns
+    -------
+    str
+        Digest of the columns' digests, sorted; columns of zeros do not count.
+    """
+    total: np.ndarray | None = None
+    for start, block in pieces:
+        if total is None:
+            total = np.zeros((2, block.shape[1]), dtype=_UINT)
+        part = _mix(keys[start : start + block.shape[0]])
+        if isinstance(block, np.ndarray):
+            for lane, hashes in enumerate(_hashes(block, part[:, None])):
+                total[lane] += hashes.sum(axis=0)
+        else:
+            for lane, hashes in enumerate(_hashes(block.data, np.repeat(part, np.diff(block.indptr)))):
+                np.add.at(total[lane], block.indices, hashes)
+    columns = np.zeros((0, 2), dtype=_UINT) if total is None else total.T
+    found = sorted(column.astype("<u8").tobytes() for column in columns if column.any())
+    return hashlib.sha256(b"columns\n" + b"".join(found)).hexdigest()[:32]
+
+
+def _hashes(values: np.ndarray, keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """128 bits of each value as float32 and its row; nothing of a zero, which sparse storage leaves out."""
+    with np.errstate(over="ignore", under="ignore"):
+        short = np.ascontiguousarray(values, dtype=np.float32)
+    first = _mix(short.view(np.uint32).astype(_UINT) + keys)
+    there = (short != 0.0).astype(_UINT)
+    return first * there, _mix(first) * there
+
+
+def block_account(name: str, block: Any, ids: np.ndarray | Sequence[Any] | None = None) -> Account:
+    """The account of a party's features in memory.
+
+    Parameters
+    ----------
+    name : str
+        The party.
+    block : ndarray or csr_array of shape (N, d)
+    ids : array of shape (N,), optional
+
+    Returns
+    -------
+    Account
+    """
+    given = block.shape[0] if ids is None else ids
+    return Account(rows_digest(given), name, FEATURES, columns_digest([(0, block)], _row_keys(given)))
+
+
+def feature_account(party: Any) -> Account:
+    """The account of a party's file.
+
+    Parameters
+    ----------
+    party : PartyData
+
+    Returns
+    -------
+    Account
+    """
+    ids = party.ids()
+    return Account(rows_digest(ids), party.name, FEATURES, columns_digest(party.iter_rows(), _row_keys(ids)))
+
+
+def label_account(ids: np.ndarray | Sequence[Any] | int, holder: str) -> Account:
+    """The account of the labels of some rows, whoever holds them.
+
+    Parameters
+    ----------
+    ids : array of shape (N,), or int
+        As of :func:`rows_digest`.
+    holder : str
+        For messages; two holders of the same rows have one account.
+
+    Returns
+    -------
+    Account
+    """
+    return Account(rows_digest(ids), holder, LABELS)
+
+
+def record_account(owner: Any) -> Account:
+    """The account of an owner's rows, whose files have no ids: they are known by their targets.
+
+    Parameters
+    ----------
+    owner : OwnerFile
+
+    Returns
+    -------
+    Account
+    """
+    y = owner.targets()
+    targets = rows_digest(np.ascontiguousarray(y + 0.0).view(np.int64))
+    return Account(targets, owner.name, RECORDS, columns_digest(owner.iter_rows(), _row_keys(len(y))))

@@ -1,0 +1,343 @@
+"""The file of a privacy ledger: what is written into it stays readable, and what was changed is seen.
+
+A header line, then one line of JSON per charge. Every line ends with a digest of its own bytes and of the
+line before, from the header on. The header has two places for the number of lines and the last one's digest;
+after each charge the older of the two is written anew, in place. So:
+
+* a bit that was changed, a line that was added, moved or removed does not verify;
+* whole lines cut off at the end are missed by the header's count;
+* killed after the lines and before the header: there are more lines than the header counts. They verify, so
+  they count. Nothing was released for them: the header is on disk before a charge returns;
+* killed while the header is written: the other place holds the state before;
+* killed while lines are written: the last has no end. It was never acted upon, and is cut off by the next
+  charge; nothing else ever is.
+
+A ledger of version 1.0 has neither digests nor count. It is read as it is, and the first charge appends a
+header of version 2.0, whose digest begins with all bytes before it.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import math
+import os
+import re
+import secrets
+import stat
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Any
+
+from fastadmm.errors import FormatError
+from fastadmm.store.atomic import shown, storage_errors
+from fastadmm.store.locks import lock
+
+__all__ = ["LedgerFile", "Line", "sync_directory"]
+
+FORMAT = "fastadmm-privacy-ledger"
+VERSION = "2.0"
+
+_TEXTS = ("run", "role", "rows", "party", "columns", "release", "draw")
+_OLD_TEXTS = ("run", "data", "party", "release")
+_COSTS = ("gdp", "pure", "rho")
+
+_BEGIN = b'{"format": "%s", "version": ' % FORMAT.encode()
+_OLD_HEADER = _BEGIN + b'"1.0"}'
+_HEADER = re.compile(re.escape(_BEGIN) + rb'"2\.0", "heads": \["([^"]*)", "([^"]*)"\]\}')
+_END = re.compile(rb', "digest": "([0-9a-f]{32})"\}$')
+_END_BYTES = len(', "digest": ""}') + 32
+_HEAD = re.compile(rb"([0-9]{10}) ([0-9a-f]{32}) ([0-9a-f]{8})")
+_HEAD_BYTES = 10 + 1 + 32 + 1 + 8
+
+
+@dataclass(frozen=True)
+class Line:
+    """What one line says, checked: texts and finite costs.
+
+    Attributes
+    ----------
+    values : dict
+        ``run``, ``role``, ``rows``, ``party``, ``columns``, ``release``, ``draw`` and the three costs.
+    old : bool
+        A line of version 1.0: ``data`` in place of role, rows and columns, and no draw.
+    """
+
+    values: dict[str, Any]
+    old: bool = False
+
+
+@dataclass
+class _State:
+    """What a file holds up to the last whole line."""
+
+    lines: list[Line] = field(default_factory=list)
+    size: int = 0  # bytes up to the end of the last whole line
+    places: tuple[int, int] | None = None  # where the two heads are; None: no header of this version yet
+    digest: str = ""
+    count: int = 0  # lines after that header
+    newest: int = 1  # which of the two heads is the newer
+
+
+def _head(count: int, digest: str) -> bytes:
+    text = f"{count:010d} {digest}"
+    return f"{text} {hashlib.sha256(text.encode()).hexdigest()[:8]}".encode()
+
+
+def _read_head(raw: bytes) -> tuple[int, str] | None:
+    """Count and digest, or None for one that was half written."""
+    match = _HEAD.fullmatch(raw)
+    if match is None or _head(int(match[1]), match[2].decode()) != raw:
+        return None
+    return int(match[1]), match[2].decode()
+
+
+def _header(before: bytes) -> tuple[bytes, str]:
+    """A header line after these bytes, and the digest that the first line continues."""
+    start = _start(before)
+    head = _head(0, start)
+    return _BEGIN + b'"2.0", "heads": ["' + head + b'", "' + head + b'"]}\n', start
+
+
+def _start(before: bytes) -> str:
+    return hashlib.sha256(before + _BEGIN + VERSION.encode()).hexdigest()[:32]
+
+
+def _next(previous: str, body: bytes) -> str:
+    return hashlib.sha256(previous.encode() + body).hexdigest()[:32]
+
+
+def _line_bytes(values: dict[str, Any], previous: str) -> tuple[bytes, str]:
+    body = json.dumps(values, allow_nan=False).encode()[:-1]
+    digest = _next(previous, body)
+    return body + b', "digest": "' + digest.encode() + b'"}\n', digest
+
+
+def sync_directory(path: Path) -> None:
+    """Bring a directory's entries to disk, where the system can.
+
+    Parameters
+    ----------
+    path : Path
+    """
+    try:
+        descriptor = os.open(path, os.O_RDONLY)
+    except OSError as error:
+        if error.errno in {errno.EACCES, errno.EPERM, errno.EISDIR}:
+            return  # Windows opens no directory; where one may write but not list, there is nothing to ask
+        raise
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        if error.errno not in {errno.EINVAL, errno.ENOTSUP}:
+            raise
+    finally:
+        os.close(descriptor)
+
+
+class LedgerFile:
+    """A ledger's file, read whole and appended to.
+
+    Parameters
+    ----------
+    path : Path
+        Made by :meth:`create`.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def create(self) -> None:
+        """Make the file if there is none: whole, under its name at once, also on disk."""
+        target = Path(os.path.realpath(self.path))
+        with storage_errors(self.path):
+            if os.path.lexists(target):
+                return
+            temporary = target.with_name(f".{target.name[:40]}.{secrets.token_hex(4)}.tmp")
+            flags = os.O_RDWR | os.O_CREAT | os.O_EXCL
+            try:
+                _write_whole(os.open(temporary, flags, 0o600), _header(b"")[0])
+                try:
+                    os.link(temporary, target)  # unlike a rename it never replaces another's ledger
+                except FileExistsError:
+                    return
+                except OSError:  # no links on this file system
+                    with suppress(FileExistsError):
+                        _write_whole(os.open(target, flags, 0o600), _header(b"")[0])
+            finally:
+                with suppress(FileNotFoundError):
+                    os.unlink(temporary)
+            sync_directory(target.parent)
+
+    @contextmanager
+    def locked(self, *, write: bool = True) -> Iterator[tuple[IO[bytes], list[Line]]]:
+        """The open file and its lines, held by this process alone while it writes.
+
+        Parameters
+        ----------
+        write : bool
+            False only reads.
+
+        Yields
+        ------
+        file : binary file
+            For :meth:`append`.
+        lines : list of Line
+
+        Raises
+        ------
+        FormatError
+            If it is not a ledger, or does not verify; it is left as it is.
+        """
+        action = "write" if write else "read"
+        with storage_errors(self.path, action):
+            flags = os.O_RDWR if write else os.O_RDONLY
+            # Not blocking: a pipe would be waited for.
+            descriptor = os.open(self.path, flags | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                os.close(descriptor)
+                raise FormatError(f"{shown(self.path)}: not a privacy ledger: not a regular file")
+            with os.fdopen(descriptor, "r+b" if write else "rb", buffering=0) as file:
+                lock(descriptor, shared=not write)
+                self._state = self._read(file)
+                yield file, self._state.lines
+
+    def append(self, file: IO[bytes], lines: Sequence[dict[str, Any]]) -> None:
+        """Write lines behind the last whole one; on disk, and counted, when this returns.
+
+        Parameters
+        ----------
+        file : binary file
+            As given by :meth:`locked`.
+        lines : sequence of dict
+            Values as of :class:`Line`.
+        """
+        state, descriptor = self._state, file.fileno()
+        raw, digest, places = b"", state.digest, state.places
+        if places is None:
+            file.seek(0)
+            header, digest = _header(file.read(state.size))
+            first = state.size + header.index(b"[") + 2
+            places = (first, first + _HEAD_BYTES + 4)
+            raw = header
+        for values in lines:
+            line, digest = _line_bytes(values, digest)
+            raw += line
+        file.truncate(state.size)  # what a kill left of a line that was never acted upon
+        file.seek(state.size)
+        _write_all(descriptor, raw)
+        os.fsync(descriptor)
+        count, older = state.count + len(lines), 1 - state.newest
+        file.seek(places[older])
+        _write_all(descriptor, _head(count, digest))
+        os.fsync(descriptor)
+
+    def _read(self, file: IO[bytes]) -> _State:
+        file.seek(0)
+        raw = file.read(len(_BEGIN))
+        if raw == _BEGIN:
+            raw += file.read()
+        try:
+            return _parse(raw)
+        except _Refused as error:
+            raise FormatError(
+                f"{shown(self.path)}: line {error.number}: not a privacy ledger: {error}; "
+                "what was spent is unknown, so nothing is sent: restore the file"
+            ) from None
+
+
+class _Refused(Exception):
+    def __init__(self, number: int, text: str) -> None:
+        super().__init__(text)
+        self.number = number
+
+
+def _parse(raw: bytes) -> _State:
+    """All whole lines, or what is wrong with the first that does not verify."""
+    whole = raw[: raw.rfind(b"\n") + 1]
+    if not whole.startswith(_BEGIN):
+        begun = raw.startswith(_BEGIN)
+        raise _Refused(1, "its header has no end" if begun else "it has no header" if raw else "it is empty")
+    state, at, number = _State(size=len(whole)), 0, 0
+    heads: list[tuple[int, str] | None] = []
+    digests: list[str] = []
+    found: list[tuple[int, bytes, bool]] = []
+    try:
+        # First whether it verifies: what does not is not looked into.
+        for number, line in enumerate(whole.split(b"\n")[:-1], start=1):
+            if number == 1 and line == _OLD_HEADER:
+                pass
+            elif state.places is None and line.startswith(_BEGIN):
+                header = _HEADER.fullmatch(line)
+                if header is None:
+                    raise ValueError(f"its header is damaged, or of a version after {VERSION}")
+                state.places = at + header.start(1), at + header.start(2)
+                heads = [_read_head(header[1]), _read_head(header[2])]
+                digests = [_start(whole[:at])]
+            elif state.places is None:
+                found.append((number, line, True))
+            else:
+                end = _END.search(line, max(0, len(line) - _END_BYTES))
+                if end is None:
+                    raise ValueError("it has no digest")
+                body = line[: end.start()]
+                digests.append(_next(digests[-1], body))
+                if digests[-1] != end[1].decode():
+                    raise ValueError("its digest is another: the line or one before it was changed")
+                found.append((number, body + b"}", False))
+            at += len(line) + 1
+        if state.places is not None:
+            state.count, state.digest = len(digests) - 1, digests[-1]
+            state.newest = _check_heads(heads, digests, number)
+        for number, line, old in found:  # noqa: B007 (the handler below names it)
+            state.lines.append(Line(_values(line, _OLD_TEXTS if old else _TEXTS), old))
+    except (ValueError, TypeError, KeyError, OverflowError, RecursionError) as error:
+        raise _Refused(number, " ".join(str(error).split())) from None
+    return state
+
+
+def _check_heads(heads: list[tuple[int, str] | None], digests: list[str], number: int) -> int:
+    """Which of the two heads is the newer, if what is there agrees with the lines."""
+    newest, most = -1, -1
+    for place, head in enumerate(heads):
+        if head is None:
+            continue
+        count, digest = head
+        if count >= len(digests):
+            raise _Refused(number, f"{count - len(digests) + 1} line(s) after it are missing")
+        if digests[count] != digest:
+            raise _Refused(1, "the header's digest is another: the header or a line was changed")
+        if count >= most:
+            newest, most = place, count
+    if newest < 0:
+        raise _Refused(1, "its header is damaged")
+    return newest
+
+
+def _values(text: bytes, texts: tuple[str, ...]) -> dict[str, Any]:
+    values = json.loads(text)
+    if not isinstance(values, dict) or values.keys() != {*texts, *_COSTS}:
+        raise ValueError("a charge has other keys")
+    if not all(isinstance(values[key], str) for key in texts):
+        raise ValueError("names must be texts")
+    if not all(type(values[key]) in (int, float) and 0.0 <= values[key] < math.inf for key in _COSTS):
+        raise ValueError("costs must be finite and not negative")
+    return {**values, **{key: float(values[key]) for key in _COSTS}}
+
+
+def _write_all(descriptor: int, raw: bytes) -> None:
+    view = memoryview(raw)
+    while view:
+        view = view[os.write(descriptor, view) :]
+
+
+def _write_whole(descriptor: int, raw: bytes) -> None:
+    """Write a new file, bring it to disk, close it."""
+    try:
+        _write_all(descriptor, raw)
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,262 @@
+"""The ledger's rules: data and role make an account, a draw makes a charge, a run sets its budget aside."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from fastadmm.errors import PrivacyBudgetError
+from fastadmm.privacy.accounts import Account, block_account, columns_digest, label_account, rows_digest
+from fastadmm.privacy.ledger import Charge, Ledger, new_draw
+from scipy import sparse
+
+DELTA = 1e-5
+
+
+def table(rows=40, columns=5, seed=0):
+    generator = np.random.default_rng(seed)
+    values = generator.normal(size=(rows, columns))
+    values[generator.random(values.shape) < 0.4] = 0.0
+    return values
+
+
+# --- accounts
+
+
+def test_the_same_columns_are_one_account_in_any_storage_and_order():
+    X = table()
+    one = block_account("bank", X)
+    rounded = X.astype(np.float32)
+    explicit = sparse.csr_array(X)
+    explicit.data[3] = 1e-60  # a zero of float32
+    zero = X.copy()
+    zero[explicit.nonzero()[0][3], explicit.indices[3]] = 0.0
+    for other in (
+        rounded,
+        np.asfortranarray(X),
+        X[:, ::-1],
+        sparse.csr_array(X),
+        sparse.csr_array(rounded[:, [2, 0, 1, 4, 3]]),
+        np.hstack([X, np.zeros((40, 1))]),
+    ):
+        assert block_account("other name", other).same(one)
+        assert block_account("other name", other).columns == one.columns
+    assert block_account("b", explicit).columns == block_account("b", zero).columns
+    for other in (X + 1e-3, X[:, :4], X[::-1], np.abs(X)):
+        assert not block_account("other name", other).same(one)
+        assert block_account("bank", other).same(one)  # the same rows and the same name
+
+
+def test_rows_are_known_by_their_ids_in_any_order():
+    X, order = table(), np.random.default_rng(1).permutation(40)
+    for ids in (np.arange(100, 140), np.array([f"person {k}" for k in range(40)], dtype=object)):
+        one, other = block_account("a", X, ids), block_account("b", X[order], ids[order])
+        assert one.rows == other.rows != rows_digest(40)
+        assert one.columns == other.columns
+        assert block_account("a", X, ids).columns != block_account("a", X, ids[order]).columns
+    assert rows_digest(np.arange(40)) == rows_digest(40)  # what a table without ids gets when it is converted
+    assert rows_digest(40) != rows_digest(41)
+    assert rows_digest(["1", "2"]) != rows_digest([1, 2])
+
+
+def test_pieces_do_not_matter():
+    from fastadmm.privacy.accounts import _row_keys
+
+    X, keys = table(), _row_keys(40)
+    whole = columns_digest([(0, X)], keys)
+    assert columns_digest(((k, X[k : k + 7]) for k in range(0, 40, 7)), keys) == whole
+    csr = sparse.csr_array(X)
+    assert columns_digest(((k, csr[k : k + 9]) for k in range(0, 40, 9)), keys) == whole
+
+
+def test_a_digest_is_what_the_rule_says_in_plain_loops():
+    """The vectorised digest beside one written with Python's numbers."""
+    import hashlib
+    import struct
+
+    def mix(v):
+        v = (v + 0x9E3779B97F4A7C15) % 2**64
+        v = ((v ^ v >> 30) * 0xBF58476D1CE4E5B9) % 2**64
+        v = ((v ^ v >> 27) * 0x94D049BB133111EB) % 2**64
+        return v ^ v >> 31
+
+    X = table(6, 3)
+    columns = []
+    for column in X.T:
+        first = second = 0
+        for row, value in enumerate(column):
+            if value:
+                bits = struct.unpack("<I", struct.pack("<f", value))[0]
+                h = mix((bits + mix(mix(row))) % 2**64)
+                first, second = (first + h) % 2**64, (second + mix(h)) % 2**64
+        columns.append(struct.pack("<QQ", first, second))
+    expected = hashlib.sha256(b"columns\n" + b"".join(sorted(columns))).hexdigest()[:32]
+    assert block_account("p", X).columns == expected
+
+
+def test_two_holders_of_the_same_labels_have_one_budget(tmp_path):
+    ledger, ids = Ledger(tmp_path / "l"), np.arange(7, 50)
+    costs = [
+        Charge.to(label_account(ids, holder), "run", "randomised labels", pure=1.0) for holder in ("a", "b")
+    ]
+    ledger.charge(costs[0], 1.5, DELTA)
+    with pytest.raises(PrivacyBudgetError, match="b: 1 releases of 1 run"):
+        ledger.charge(costs[1], 1.5, DELTA)
+    assert ledger.charge(
+        Charge.to(label_account(ids + 1, "a"), "run", "randomised labels", pure=1.0), 1.5, DELTA
+    )
+    assert ledger.charge(
+        Charge.to(Account(rows_digest(ids), "a"), "run", "m", pure=1.0), 1.5, DELTA
+    )  # features
+
+
+def test_float32_another_order_and_another_name_open_no_fresh_budget(tmp_path):
+    X, path = table(), tmp_path / "l"
+    Ledger(path).charge(Charge.to(block_account("bank", X), "one", "model", pure=1.0), 1.5, DELTA)
+    for name, block in (
+        ("bank", X.astype(np.float32)),
+        ("shop", X[:, ::-1]),
+        ("shop", sparse.csr_array(X.astype(np.float32))),
+        ("bank", 2.0 * X),
+    ):
+        with pytest.raises(PrivacyBudgetError, match="1 releases of 1 run"):
+            Ledger(path).charge(Charge.to(block_account(name, block), "two", "model", pure=1.0), 1.5, DELTA)
+    Ledger(path).charge(Charge.to(block_account("shop", table(seed=1)), "two", "model", pure=1.0), 1.5, DELTA)
+
+
+def test_accounts_hang_together_by_name_and_by_columns():
+    X, ledger = table(), Ledger()
+    blocks = [("bank", X), ("shop", X), ("shop", X + 1.0)]
+    for run, (name, block) in enumerate(blocks):
+        ledger.charge(Charge.to(block_account(name, block), str(run), "model", pure=1.0), 9.0, DELTA)
+    for name, block in blocks:
+        assert ledger.spent(block_account(name, block)).releases == 3
+    assert [len(group) for group in ledger.accounts()] == [3]
+    assert ledger.spent(block_account("bank", X), run="1").releases == 1
+
+
+def test_different_rows_stay_apart():
+    ledger = Ledger()
+    for n in (40, 41):
+        ledger.charge(Charge.to(block_account("bank", table(n, seed=n)), "r", "model", pure=1.0), 1.0, DELTA)
+    assert len(ledger.accounts()) == 2
+
+
+# --- draws
+
+
+def test_a_draw_is_charged_once_and_another_draw_again(tmp_path):
+    path, draw = tmp_path / "l", new_draw()
+    first = Charge("run", "rows", "bank", "message 1", gdp=0.1, draw=draw)
+    assert Ledger(path).charge(first, 9.0, DELTA)
+    assert not Ledger(path).charge(first, 9.0, DELTA)  # the stored message is sent again
+    assert Ledger(path).charge(
+        Charge("run", "rows", "bank", "message 1", gdp=0.1, draw=new_draw()), 9.0, DELTA
+    )
+    assert Ledger(path).spent("rows").releases == 2
+
+
+def test_a_charge_is_the_same_only_at_the_same_cost_and_on_the_same_rows(tmp_path):
+    path = tmp_path / "l"
+    Ledger(path).charge(Charge("run", "rows", "bank", "model", pure=2.0), 2.0, DELTA)
+    with pytest.raises(PrivacyBudgetError, match="1 releases"):
+        Ledger(path).charge(Charge("run", "rows", "bank", "model", pure=1.0), 2.0, DELTA)
+    assert Ledger(path).charge(Charge("run", "rows", "bank", "model", pure=2000.0), 9999.0, DELTA)
+    assert Ledger(path).spent("rows").pure == (2.0, 2000.0)
+    assert Ledger(path).charge(Charge("run", "others", "bank", "model", pure=2.0), 2.0, DELTA)
+    assert not Ledger(path).charge(Charge("run", "rows", "bank", "model", pure=2.0 * (1 + 1e-12)), 2.0, DELTA)
+
+
+# --- reservations
+
+
+def planned(run, count=4):
+    return [Charge(run, "rows", "bank", f"message {t}", pure=0.25) for t in range(count)]
+
+
+def drawn(charge):
+    return Charge(charge.run, charge.rows, charge.party, charge.release, pure=charge.pure, draw=new_draw())
+
+
+def test_the_second_of_two_runs_is_refused_before_it_draws(tmp_path):
+    one, two = Ledger(tmp_path / "l"), Ledger(tmp_path / "l")
+    one.reserve(planned("one"), 1.0, DELTA)
+    with pytest.raises(PrivacyBudgetError, match=r"4 are reserved by running ones.*nothing was sent"):
+        two.reserve(planned("two"), 1.0, DELTA)
+    one.charge(drawn(planned("one")[0]), 1.0, DELTA)
+    with pytest.raises(PrivacyBudgetError, match=r"spent epsilon 0\.25 and 3 are reserved"):
+        two.charge(drawn(planned("two")[0]), 1.0, DELTA)
+    two.reserve(planned("two"), 2.0, DELTA)
+    for charge in planned("one")[1:]:
+        one.charge(drawn(charge), 1.0 + 1.0, DELTA)
+    for charge in planned("two"):
+        two.charge(drawn(charge), 2.0, DELTA)
+    assert os.listdir(tmp_path) == ["l"]  # used up, so nothing is left of the reservations
+    assert Ledger(tmp_path / "l").spent("rows").pure == (0.25,) * 8
+
+
+def test_what_was_never_drawn_is_given_back(tmp_path):
+    one, two = Ledger(tmp_path / "l"), Ledger(tmp_path / "l")
+    one.reserve(planned("one"), 1.0, DELTA)
+    one.charge(drawn(planned("one")[0]), 1.0, DELTA)
+    one.free()
+    two.reserve(planned("two", 3), 1.0, DELTA)
+    with pytest.raises(PrivacyBudgetError, match="reserved"):
+        one.reserve(planned("one")[1:], 1.0, DELTA)
+    two.free()
+    one.reserve(planned("one")[1:], 1.0, DELTA)  # as a resumed run does
+    del one
+    assert os.listdir(tmp_path) == ["l"]
+
+
+def test_a_charge_beyond_the_plan_does_not_eat_the_plan(tmp_path):
+    ledger = Ledger(tmp_path / "l")
+    ledger.reserve(planned("one"), 1.0, DELTA)
+    with pytest.raises(PrivacyBudgetError):
+        ledger.charge(Charge("one", "rows", "bank", "something else", pure=0.25), 1.0, DELTA)
+    with pytest.raises(PrivacyBudgetError):
+        ledger.check_all([Charge("one", "rows", "bank", "something else", pure=0.25)], 1.0, DELTA)
+    ledger.check_all(planned("one"), 1.0, DELTA)
+    assert Ledger(tmp_path / "l").charges == []
+
+
+_HOLD = """
+import sys, time
+from pathlib import Path
+from fastadmm.privacy.ledger import Charge, Ledger
+ledger = Ledger(Path(sys.argv[1]))
+ledger.reserve([Charge("dead", "rows", "bank", f"message {t}", pure=0.25) for t in range(4)], 1.0, 1e-5)
+ledger.charge(Charge("dead", "rows", "bank", "message 0", pure=0.25, draw="a"), 1.0, 1e-5)
+print("held", flush=True)
+time.sleep(60)
+"""
+
+
+def test_a_killed_process_keeps_no_reservation(tmp_path):
+    process = subprocess.Popen(
+        [sys.executable, "-c", _HOLD, str(tmp_path / "l")], stdout=subprocess.PIPE, text=True
+    )
+    try:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "held\n"
+        with pytest.raises(PrivacyBudgetError, match="3 are reserved"):
+            Ledger(tmp_path / "l").reserve(planned("two", 3), 1.0, DELTA)
+    finally:
+        process.kill()
+        process.communicate(timeout=60)
+    assert len(os.listdir(tmp_path)) == 2
+    Ledger(tmp_path / "l").reserve(planned("two", 3), 1.0, DELTA)
+    assert os.listdir(tmp_path) == ["l"]
+    with pytest.raises(PrivacyBudgetError, match="1 releases of 1 run"):
+        Ledger(tmp_path / "l").reserve(planned("two", 4), 1.0, DELTA)  # what was drawn stays charged
+
+
+def test_a_refused_run_reserves_nothing(tmp_path):
+    one = Ledger(tmp_path / "l")
+    one.charge(drawn(planned("zero")[0]), 1.0, DELTA)
+    with pytest.raises(PrivacyBudgetError):
+        one.reserve(planned("one", 4), 1.0, DELTA)
+    Ledger(tmp_path / "l").reserve(planned("two", 3), 1.0, DELTA)

@@ -1,0 +1,285 @@
+"""The ledger's file: whatever happens to it, it never says that less was spent."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+
+import pytest
+from fastadmm.errors import FormatError, PrivacyBudgetError, StorageError
+from fastadmm.privacy import ledger_file
+from fastadmm.privacy.ledger import Charge, Ledger
+
+OLD = (
+    '{"format": "fastadmm-privacy-ledger", "version": "1.0"}\n'
+    '{"run": "r", "data": "sha256:1", "party": "bank", "release": "message 1", "gdp": 0.1, '
+    '"pure": 0.0, "rho": 0.0}\n'
+    '{"run": "r", "data": "labels of bank", "party": "bank", "release": "randomised labels", "gdp": 0.0, '
+    '"pure": 1.0, "rho": 0.0}\n'
+)
+
+
+def charges(count, run="run"):
+    return [
+        Charge(run, "rows", f"party-{t % 3}", f"message {t}", gdp=0.01 * (t + 1), columns="c", draw=f"{t:x}")
+        for t in range(count)
+    ]
+
+
+def written(path, count=20):
+    ledger = Ledger(path)
+    for charge in charges(count):
+        ledger.charge(charge, 100.0, 1e-5)
+    return path.read_bytes()
+
+
+def cost(path):
+    """What the ledger says was spent; None if it is refused."""
+    try:
+        found = Ledger(path).charges
+    except (FormatError, StorageError):
+        return None
+    return sum(c.gdp + c.pure + c.rho for c in found)
+
+
+def test_every_flipped_bit_is_refused_or_harmless(tmp_path):
+    path = tmp_path / "l"
+    good = written(path)
+    spent = cost(path)
+    refused = 0
+    for bit in range(8 * len(good)):
+        raw = bytearray(good)
+        raw[bit // 8] ^= 1 << bit % 8
+        try:
+            lines = ledger_file._parse(bytes(raw)).lines
+        except ledger_file._Refused:
+            refused += 1
+        else:
+            assert sum(line.values["gdp"] for line in lines) == spent
+    # Nothing but the two places of the header, of which one is enough.
+    assert refused >= 8 * (len(good) - 2 * ledger_file._HEAD_BYTES)
+
+
+def test_every_truncation_is_refused_or_harmless(tmp_path):
+    path = tmp_path / "l"
+    good = written(path)
+    for size in range(len(good)):
+        with pytest.raises(ledger_file._Refused):
+            ledger_file._parse(good[:size])
+    for size in (0, 1, 100, len(good) // 2, len(good) - 1):
+        path.write_bytes(good[:size])
+        with pytest.raises(FormatError, match="not a privacy ledger"):
+            Ledger(path)
+
+
+def test_a_lost_line_is_missed(tmp_path):
+    path = tmp_path / "l"
+    lines = written(path).splitlines(keepends=True)
+    path.write_bytes(b"".join(lines[:-1]))
+    with pytest.raises(FormatError, match=r"line 20: not a privacy ledger: 1 line\(s\) after it are missing"):
+        Ledger(path)
+    path.write_bytes(b"".join([*lines[:4], *lines[5:]]))
+    with pytest.raises(FormatError, match="line 5: not a privacy ledger: its digest is another"):
+        Ledger(path)
+    path.write_bytes(b"".join([*lines[:4], lines[5], lines[4], *lines[6:]]))
+    assert cost(path) is None
+
+
+def test_random_damage_gives_one_line_and_never_less(tmp_path):
+    path = tmp_path / "l"
+    good = written(path, 6)
+    old = OLD.encode()
+    spent, generator = cost(path), random.Random(5)
+    for trial in range(1000):
+        source = old if trial % 4 == 0 else good
+        raw = bytearray(source)
+        for _ in range(generator.choice([1, 1, 2, 8])):
+            at = generator.randrange(len(raw))
+            kind = generator.randrange(5)
+            if kind == 0:
+                raw[at] = generator.randrange(256)
+            elif kind == 1:
+                del raw[at : at + generator.randrange(1, 200)]
+            elif kind == 2:
+                raw[at:at] = generator.randbytes(generator.randrange(1, 50))
+            elif kind == 3:
+                raw[at:at] = generator.choice(
+                    [b"[" * 9999, b"9" * 6000, b'"\\ud800"', b"\n", b"1e999", b"{}"]
+                )
+            else:
+                raw[at:at] = raw[at // 2 : at]
+            raw = raw or bytearray(b"x")
+        path.write_bytes(raw)
+        found = cost(path)
+        assert source is old or found is None or found >= spent
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"my notes, no newline at the end", b"a\nb", b'{"format": "x"', OLD[:30].encode()]
+)
+def test_what_is_not_a_ledger_is_left_as_it_is(tmp_path, content):
+    path = tmp_path / "notes"
+    path.write_bytes(content)
+    ledger = Ledger()
+    ledger.path, ledger._file = (
+        path,
+        ledger_file.LedgerFile(path),
+    )  # as if it came after the ledger was opened
+    for attempt in (
+        lambda: Ledger(path),
+        lambda: ledger.charge(charges(1)[0], 9.0, 1e-5),
+        lambda: ledger.reserve(charges(1), 9.0, 1e-5),
+    ):
+        with pytest.raises(FormatError, match="line 1: not a privacy ledger"):
+            attempt()
+        assert path.read_bytes() == content
+    assert os.listdir(tmp_path) == ["notes"]
+
+
+def test_what_is_no_file_is_refused(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path, tmp_path / "pipe"):
+        with pytest.raises(FormatError, match="not a regular file"):
+            Ledger(path)
+    with pytest.raises(StorageError):
+        Ledger(tmp_path / "absent" / "l").charge(charges(1)[0], 9.0, 1e-5)
+
+
+def test_a_refused_charge_leaves_no_file(tmp_path):
+    ledger = Ledger(tmp_path / "l")
+    with pytest.raises(PrivacyBudgetError):
+        ledger.charge(Charge("r", "rows", "p", "m", pure=2.0), 1.0, 1e-5)
+    with pytest.raises(PrivacyBudgetError):
+        ledger.reserve([Charge("r", "rows", "p", "m", pure=2.0)], 1.0, 1e-5)
+    assert os.listdir(tmp_path) == []
+
+
+# --- kills between any two writes
+
+
+class Killed(BaseException):
+    """Nobody catches it."""
+
+
+def operations(monkeypatch, stop_at, torn):
+    """Die at the n-th write, sync, link or truncation, a write perhaps half done."""
+    count = 0
+
+    def watched(name):
+        original = getattr(os, name)
+
+        def call(*arguments, **options):
+            nonlocal count
+            count += 1
+            if count == stop_at:
+                if name == "write" and torn:
+                    original(arguments[0], bytes(arguments[1])[: len(arguments[1]) // 2])
+                raise Killed
+            return original(*arguments, **options)
+
+        return call
+
+    for name in ("write", "fsync", "link"):
+        monkeypatch.setattr(ledger_file.os, name, watched(name))
+    return lambda: count
+
+
+@pytest.mark.parametrize("torn", [False, True])
+@pytest.mark.parametrize("before", [0, 1, 2, 3])
+def test_no_kill_makes_a_ledger_unreadable_or_loses_a_charge(tmp_path, monkeypatch, before, torn):
+    made, step = charges(5), 0
+    while True:
+        step += 1
+        folder = tmp_path / str(step)
+        folder.mkdir()
+        path = folder / "l"
+        if before:
+            written(path, before)
+        with monkeypatch.context() as patched:
+            count = operations(patched, step, torn)
+            try:
+                Ledger(path).charge_all(made[before : before + 2], 100.0, 1e-5)
+                done = True
+            except Killed:
+                done = False
+        reopened = Ledger(path)
+        found = len(reopened.charges)
+        assert found in ((before + 2,) if done else range(before, before + 3))
+        # The next one goes on as if nothing had happened.
+        reopened.charge_all(made[before:], 100.0, 1e-5)
+        assert [c.draw for c in Ledger(path).charges] == [c.draw for c in made]
+        if done:
+            break
+    assert count() == step - 1 >= 4
+
+
+def test_the_directory_is_synchronised_when_a_ledger_is_made(tmp_path, monkeypatch):
+    seen = []
+    original = os.fsync
+    monkeypatch.setattr(
+        ledger_file.os, "fsync", lambda fd: (seen.append(os.readlink(f"/proc/self/fd/{fd}")), original(fd))
+    )
+    written(tmp_path / "l", 1)
+    assert str(tmp_path) in seen
+
+
+# --- ledgers of version 1.0
+
+
+def test_an_old_ledger_counts_and_is_protected_from_its_next_charge_on(tmp_path):
+    path = tmp_path / "l"
+    path.write_text(OLD)
+    ledger = Ledger(path)
+    assert [(c.role, c.rows, c.party) for c in ledger.charges] == [
+        ("features", "", "bank"),
+        ("labels", "", "bank"),
+    ]
+    assert path.read_text() == OLD  # reading changes nothing
+    # Rows are not known, so they are any rows: of the party of that name, and of the labels.
+    with pytest.raises(PrivacyBudgetError):
+        ledger.charge(
+            Charge("new", "rows", "anyone", "randomised labels", pure=0.5, role="labels"), 1.2, 1e-5
+        )
+    with pytest.raises(PrivacyBudgetError):
+        ledger.charge(Charge("new", "rows", "bank", "message 1", gdp=0.1), 0.45, 1e-5)
+    # The run that made them goes on without paying twice.
+    assert not ledger.charge(Charge("r", "rows", "bank", "message 1", gdp=0.1), 9.0, 1e-5)
+    assert ledger.charge(Charge("r", "rows", "bank", "message 2", gdp=0.1), 9.0, 1e-5)
+    raw = path.read_bytes()
+    assert raw.startswith(OLD.encode())
+    assert len(Ledger(path).charges) == 3
+    for bit in range(8 * len(raw)):
+        changed = bytearray(raw)
+        changed[bit // 8] ^= 1 << bit % 8
+        try:
+            lines = ledger_file._parse(bytes(changed)).lines
+        except ledger_file._Refused:
+            continue
+        assert [line.values for line in lines] == [json.loads(x) | {} for x in OLD.splitlines()[1:]] + [
+            lines[2].values
+        ]
+    for size in range(len(raw)):
+        try:
+            ledger_file._parse(raw[:size])
+        except ledger_file._Refused:
+            continue
+        assert size <= len(OLD) + raw[len(OLD) :].index(b"\n")  # a ledger of 1.0 has no count
+
+
+def test_a_new_line_is_no_old_one(tmp_path):
+    path = tmp_path / "l"
+    raw = written(path, 2)
+    path.write_bytes(OLD.splitlines(keepends=True)[0].encode() + b"".join(raw.splitlines(keepends=True)[1:]))
+    assert cost(path) is None
+
+
+def test_a_ledger_may_be_moved_and_linked(tmp_path):
+    written(tmp_path / "l", 3)
+    shutil.move(tmp_path / "l", tmp_path / "m")
+    (tmp_path / "link").symlink_to("m")
+    ledger = Ledger(tmp_path / "link")
+    ledger.charge(charges(4)[3], 100.0, 1e-5)
+    assert len(Ledger(tmp_path / "m").charges) == 4
+    assert (tmp_path / "link").is_symlink()
