@@ -131,7 +131,7 @@ def test_statement_says_what_the_ledger_holds():
     solver.round()
     statement = solver.statement()
     for m in (1, 2):
-        spent = solver.ledger.spent(solver.data[m])
+        spent = solver.ledger.spent(solver.accounts[m])
         party = statement.parties[m]
         assert party.gdp == pytest.approx(spent.gdp, rel=1e-12)
         assert party.pure == spent.pure

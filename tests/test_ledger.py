@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 import subprocess
 import sys
 
@@ -10,7 +11,7 @@ import numpy as np
 import pytest
 from fastadmm.errors import PrivacyBudgetError
 from fastadmm.privacy.accounts import Account, block_account, columns_digest, label_account, rows_digest
-from fastadmm.privacy.ledger import Charge, Ledger, new_draw
+from fastadmm.privacy.ledger import Charge, Ledger
 from scipy import sparse
 
 DELTA = 1e-5
@@ -149,12 +150,12 @@ def test_different_rows_stay_apart():
 
 
 def test_a_draw_is_charged_once_and_another_draw_again(tmp_path):
-    path, draw = tmp_path / "l", new_draw()
+    path, draw = tmp_path / "l", secrets.token_hex(8)
     first = Charge("run", "rows", "bank", "message 1", gdp=0.1, draw=draw)
     assert Ledger(path).charge(first, 9.0, DELTA)
     assert not Ledger(path).charge(first, 9.0, DELTA)  # the stored message is sent again
     assert Ledger(path).charge(
-        Charge("run", "rows", "bank", "message 1", gdp=0.1, draw=new_draw()), 9.0, DELTA
+        Charge("run", "rows", "bank", "message 1", gdp=0.1, draw=secrets.token_hex(8)), 9.0, DELTA
     )
     assert Ledger(path).spent("rows").releases == 2
 
@@ -178,7 +179,9 @@ def planned(run, count=4):
 
 
 def drawn(charge):
-    return Charge(charge.run, charge.rows, charge.party, charge.release, pure=charge.pure, draw=new_draw())
+    return Charge(
+        charge.run, charge.rows, charge.party, charge.release, pure=charge.pure, draw=secrets.token_hex(8)
+    )
 
 
 def test_the_second_of_two_runs_is_refused_before_it_draws(tmp_path):

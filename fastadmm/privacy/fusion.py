@@ -18,6 +18,7 @@ import numpy as np
 from fastadmm.engine import Engine
 from fastadmm.errors import ConfigError
 from fastadmm.history import RoundRecord, Status
+from fastadmm.privacy.accounts import LABELS, Account
 from fastadmm.privacy.budget import split_budget
 from fastadmm.privacy.descent import STEPS
 from fastadmm.privacy.fusion_fit import FusionFit, fit_scores
@@ -25,8 +26,8 @@ from fastadmm.privacy.fusion_party import FusionMessage, make_message
 from fastadmm.privacy.ledger import Charge, Ledger, other_runs
 from fastadmm.privacy.noise import NoiseSource
 from fastadmm.privacy.public_inputs import check_public_inputs
-from fastadmm.privacy.public_labels import PublicLabels, publish_labels
-from fastadmm.privacy.releases import Payment, digest_of
+from fastadmm.privacy.public_labels import PublicLabels, label_payment, publish_labels
+from fastadmm.privacy.releases import Payment, digest_of, reserve
 from fastadmm.privacy.row_norm import NORM_QUERIES
 from fastadmm.privacy.settings import Privacy
 from fastadmm.privacy.statement import PartyGuarantee, PrivacyStatement, state
@@ -140,9 +141,13 @@ class FusionSolver:
     run : str
         Identifier of the run in the ledger.
     data : sequence of str, optional
-        Identifier of each party's data in the ledger; names without one.
+        Identifier of each party's data, for which a stored message is used again; names without one.
     unproved : mapping of str to str, optional
         Parties whose data were prepared in a way that nothing is proved for, and why.
+    accounts : sequence of Account, optional
+        Of each party's features in the ledger; without them names stand for the rows.
+    label_account : Account, optional
+        Of the labels.
 
     Raises
     ------
@@ -164,11 +169,15 @@ class FusionSolver:
         run: str = "run",
         data: Sequence[str] | None = None,
         unproved: dict[str, str] | None = None,
+        accounts: Sequence[Account] | None = None,
+        label_account: Account | None = None,
     ) -> None:
         self.holder = check_fusion_mode(problem, options, settings)
         self.problem, self.options, self.settings = problem, options, settings
         self.ledger, self.store = ledger or Ledger(), store or Store()
         self.run, self.data = run, list(data or problem.names)
+        self.accounts = list(accounts or [Account(name, name) for name in self.data])
+        self.label_account = label_account or Account("labels", problem.names[self.holder], LABELS)
         # The label holder sends nothing about its columns, however they were prepared.
         own = problem.names[self.holder]
         self.unproved = {name: why for name, why in (unproved or {}).items() if name != own}
@@ -196,13 +205,10 @@ class FusionSolver:
         begin = time.perf_counter()
         problem, names = self.problem, self.problem.names
         with self.engine.limited():
-            planned = [
-                c for m in self.others if not self.store.has_message(names[m]) for c in self._charges(m)
-            ]
-            self.ledger.check_all(planned, self.settings.budget, self.settings.delta)
-            self.labels = publish_labels(
-                problem.y, self.settings, self.ledger, self.store, self.run, names[self.holder], self.engine
-            )
+            paid = label_payment(self.settings, self.ledger, self.run, self.label_account)
+            planned = [self._payment(m) for m in self.others if not self.store.has_message(names[m])]
+            reserve(self.ledger, planned if self.store.has_labels() else [paid, *planned])
+            self.labels = publish_labels(problem.y, self.settings, self.store, paid, self.engine)
             for m in self.others:
                 self.messages[m] = self._receive(m, self.labels)
         block = problem.blocks[self.holder]
@@ -226,7 +232,6 @@ class FusionSolver:
         """Party m's message: one that was stored is used again, never drawn again."""
         name, settings = self.problem.names[m], self.settings
         question = digest_of(labels.target, labels.classes, self.budget, settings.row_norm, self.data[m])
-        payment = Payment(self.ledger, self._charges(m), settings.budget, settings.delta)
 
         def draw() -> FusionMessage:
             noise = NoiseSource(settings.sampler, settings.seed, m)
@@ -240,17 +245,16 @@ class FusionSolver:
                 settings.row_norm,
             )
 
-        return self.store.message(name, question, payment, draw)
+        return self.store.message(name, question, self._payment(m), draw)
 
-    def _charges(self, m: int) -> list[Charge]:
+    def _payment(self, m: int) -> Payment:
         """What party m's message costs; nothing is claimed for a test's noise, and nothing may be charged."""
-        if self.settings.sampler == "insecure_test":
-            return []
-        common = (self.run, self.data[m], self.problem.names[m])
-        return [
-            Charge(*common, "row norm, local model, moments", gdp=self.budget.gdp),
-            Charge(*common, "one symbol per record", pure=self.budget.symbol),
+        account, s = self.accounts[m], self.settings
+        charges = [
+            Charge.to(account, self.run, "row norm, local model, moments", gdp=self.budget.gdp),
+            Charge.to(account, self.run, "one symbol per record", pure=self.budget.symbol),
         ]
+        return Payment(self.ledger, [] if s.sampler == "insecure_test" else charges, s.budget, s.delta)
 
     def _own_fit(self) -> tuple[Array, float]:
         """The label holder by itself, on true labels."""
@@ -383,7 +387,7 @@ class FusionSolver:
             if m == self.holder:
                 parties.append(PartyGuarantee(name, "sends nothing about its features", gdp=0.0))
                 continue
-            message, spent = self.messages.get(m), self.ledger.spent(self.data[m], self.run)
+            message, spent = self.messages.get(m), self.ledger.spent(self.accounts[m], self.run)
             parties.append(
                 PartyGuarantee(
                     name=name,
@@ -399,7 +403,7 @@ class FusionSolver:
             )
         labels = () if s.label_epsilon is not None else ("labels: every party learns all of them",)
         seen = who_sees_fusion(s, self.problem.names[self.holder])
-        tuning = other_runs(self.ledger, self.data, s)
+        tuning = other_runs(self.ledger, self.accounts, s)
         return state(s, parties, seen, (*labels, *_NOT_COVERED), tuning, _WEIGHTS)
 
     def mechanism(self) -> dict[str, float]:
@@ -413,5 +417,6 @@ class FusionSolver:
         }
 
     def close(self) -> None:
-        """Stop the threads."""
+        """Stop the threads; give back what was set aside and not drawn."""
         self.engine.close()
+        self.ledger.free()

@@ -19,7 +19,6 @@ One ledger may serve several runs on the same data, as tuning needs: what they s
 from __future__ import annotations
 
 import math
-import secrets
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -33,15 +32,10 @@ from fastadmm.privacy.reservations import Reservation, reserved_by_others
 from fastadmm.privacy.settings import Privacy
 from fastadmm.store.atomic import shown, storage_errors
 
-__all__ = ["Charge", "Ledger", "Spent", "new_draw", "other_runs"]
+__all__ = ["Charge", "Ledger", "Spent", "other_runs"]
 
 #: Two budgets that differ by rounding are the same, and so are two costs.
 _TOLERANCE = 1e-9
-
-
-def new_draw() -> str:
-    """A name for one draw of noise, that no other draw has; see the module's rules."""
-    return secrets.token_hex(8)
 
 
 @dataclass(frozen=True)
@@ -67,7 +61,7 @@ class Charge:
     columns : str
         Digest of the values, see :class:`~fastadmm.privacy.accounts.Account`; empty if not known.
     draw : str
-        Which draw of the release, see :func:`new_draw`; empty if it is not told apart.
+        Which draw of the release, see the module's rules; empty for releases of older versions.
     """
 
     run: str

@@ -24,13 +24,14 @@ from fastadmm.engine import Engine
 from fastadmm.errors import ConfigError
 from fastadmm.history import RoundRecord, Status
 from fastadmm.privacy.accounting import noise_multiplier, zcdp_budget, zcdp_of
+from fastadmm.privacy.accounts import LABELS, Account
 from fastadmm.privacy.ledger import Charge, Ledger, other_runs
 from fastadmm.privacy.noise import GridMessage, calibrate
 from fastadmm.privacy.outbox import Outbox
 from fastadmm.privacy.party import MessageParty, clipped_block
 from fastadmm.privacy.public_inputs import check_public_inputs, curvature_unit
-from fastadmm.privacy.public_labels import check_label_loss, publish_labels
-from fastadmm.privacy.releases import Payment
+from fastadmm.privacy.public_labels import check_label_loss, label_payment, publish_labels
+from fastadmm.privacy.releases import Payment, reserve
 from fastadmm.privacy.sensitivity import message_sensitivity
 from fastadmm.privacy.settings import Privacy
 from fastadmm.privacy.statement import PartyGuarantee, PrivacyStatement, state
@@ -139,10 +140,12 @@ class MessageSolver:
         Where sent messages are stored, so that a resumed run sends them again.
     run : str
         Identifier of the run in the ledger.
-    data : sequence of str, optional
-        Identifier of each party's data in the ledger; names without one.
     unproved : mapping of str to str, optional
         Parties whose data were prepared in a way that nothing is proved for, and why.
+    accounts : sequence of Account, optional
+        Of each party's features in the ledger; without them names stand for the rows.
+    label_account : Account, optional
+        Of the labels.
 
     Raises
     ------
@@ -160,8 +163,9 @@ class MessageSolver:
         ledger: Ledger | None = None,
         outbox: Outbox | None = None,
         run: str = "run",
-        data: Sequence[str] | None = None,
         unproved: dict[str, str] | None = None,
+        accounts: Sequence[Account] | None = None,
+        label_account: Account | None = None,
     ) -> None:
         check_message_mode(problem, options)
         check_public_inputs(problem, settings)
@@ -171,7 +175,9 @@ class MessageSolver:
         self.problem = clipped_problem(problem)
         self.options, self.settings = options, settings
         self.ledger, self.outbox = ledger or Ledger(), outbox or Outbox()
-        self.run, self.data = run, list(data or problem.names)
+        self.run = run
+        self.accounts = list(accounts or [Account(name, name) for name in problem.names])
+        self.label_account = label_account or Account("labels", "the label holder", LABELS)
         self.unproved = dict(unproved or {})
         self.engine = Engine(options.n_threads)
         n, m = problem.n_samples, problem.n_parties
@@ -190,7 +196,7 @@ class MessageSolver:
         self.z, self.u, self.intercept = np.zeros(n), np.zeros(n), 0.0
         self.n_rounds = 0
         self.seconds = 0.0
-        self.prepared = self._checked = False
+        self.prepared = False
         self.last_record: RoundRecord | None = None
         #: Called with party and sent message right after a message was made; audits look in here.
         self.watch: Callable[[int, np.ndarray], None] | None = None
@@ -208,11 +214,11 @@ class MessageSolver:
         if self.prepared:
             return
         begin = time.perf_counter()
+        store, paid = Store(self.outbox.directory), self._reserve()
         with self.engine.limited():
             if self.settings.label_epsilon is not None:
-                store = Store(self.outbox.directory)
-                made = (self.settings, self.ledger, store, self.run, "the label holder", self.engine)
-                self.problem = replace(self.problem, y=publish_labels(self.problem.y, *made).target)
+                labels = publish_labels(self.problem.y, self.settings, store, paid, self.engine)
+                self.problem = replace(self.problem, y=labels.target)
             self.engine.map(lambda party: party.prepare(), self.parties)
             self._coordinate()
             self.start_intercept = self.intercept
@@ -244,7 +250,6 @@ class MessageSolver:
             raise ConfigError(f"privacy: all {self.settings.rounds} rounds are spent; no further one is made")
         with self.engine.limited():
             targets = [self._target(m) for m in range(len(self.parties))]
-            self._check_budget()
             received = [self._send(m, targets[m], number).values for m in range(len(targets))]
             self.messages = np.array([self._shrunk(message) for message in received])
             self._coordinate()
@@ -257,22 +262,26 @@ class MessageSolver:
 
     def _charge(self, m: int, number: int) -> Charge:
         """What a party's message of a round costs."""
-        mu = self.level.gdp
-        cost = {"rho": zcdp_of([mu])} if self.settings.sampler == "discrete" else {"gdp": mu}
-        return Charge(self.run, self.data[m], self.parties[m].name, f"message {number}", **cost)
+        mu, discrete = self.level.gdp, self.settings.sampler == "discrete"
+        gdp, rho = (0.0, zcdp_of([mu])) if discrete else (mu, 0.0)
+        return Charge.to(self.accounts[m], self.run, f"message {number}", gdp=gdp, rho=rho)
 
-    def _check_budget(self) -> None:
-        """Before this process draws anything, make sure that the budget has room for all that is missing."""
-        if self._checked or self.settings.sampler == "insecure_test":
-            return
+    def _reserve(self) -> Payment:
+        """Before this process draws anything, set aside what is missing; what the labels cost."""
+        s = self.settings
+        labels = label_payment(s, self.ledger, self.run, self.label_account)
+        if s.sampler == "insecure_test":
+            return labels
         missing = [
             self._charge(m, t)
-            for t in range(1, self.settings.rounds + 1)
+            for t in range(1, s.rounds + 1)
             for m, party in enumerate(self.parties)
             if not self.outbox.holds(party.name, t)
         ]
-        self.ledger.check_all(missing, self.settings.budget, self.settings.delta)
-        self._checked = True
+        drawn = Store(self.outbox.directory).has_labels()
+        messages = Payment(self.ledger, missing, s.budget, s.delta)
+        reserve(self.ledger, [messages] if drawn else [messages, labels])
+        return labels
 
     def _send(self, m: int, target: np.ndarray, number: int) -> GridMessage:
         """The message of a round; one that was stored is sent again, never drawn again."""
@@ -370,14 +379,14 @@ class MessageSolver:
                 sensitivity=self.level.sensitivity,
                 sigma=self.level.sigma,
                 rounds=s.rounds,
-                gdp=max(planned, self.ledger.spent(data, self.run).total_gdp),
+                gdp=max(planned, self.ledger.spent(account, self.run).total_gdp),
                 reason=self.unproved.get(party.name, ""),
             )
-            for party, data in zip(self.parties, self.data)
+            for party, account in zip(self.parties, self.accounts)
         ]
         seen = who_sees_messages(len(parties), s.rounds)
         labels = () if s.label_epsilon is not None else ("labels",)
-        other = other_runs(self.ledger, self.data, s)
+        other = other_runs(self.ledger, self.accounts, s)
         return state(s, parties, seen, (_MODELS_NOT_COVERED, *labels), other)
 
     def advice(self) -> str:
@@ -403,5 +412,6 @@ class MessageSolver:
         }
 
     def close(self) -> None:
-        """Stop the threads."""
+        """Stop the threads; give back what was set aside and not drawn."""
         self.engine.close()
+        self.ledger.free()

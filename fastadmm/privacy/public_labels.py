@@ -9,6 +9,7 @@ import numpy as np
 
 from fastadmm.engine import Engine
 from fastadmm.errors import ConfigError
+from fastadmm.privacy.accounts import Account
 from fastadmm.privacy.label_response import randomise_labels, soft_targets
 from fastadmm.privacy.ledger import Charge, Ledger
 from fastadmm.privacy.noise import NoiseSource
@@ -16,7 +17,7 @@ from fastadmm.privacy.releases import Payment, digest_of
 from fastadmm.privacy.settings import Privacy
 from fastadmm.privacy.stored import Store
 
-__all__ = ["PublicLabels", "check_label_loss", "publish_labels"]
+__all__ = ["PublicLabels", "check_label_loss", "label_payment", "publish_labels"]
 
 #: Part of the nonce of randomised labels, where parties have their number.
 _LABELS = 2**32 - 1
@@ -56,8 +57,33 @@ def check_label_loss(loss: str, settings: Privacy) -> None:
         )
 
 
+def label_payment(settings: Privacy, ledger: Ledger, run: str, account: Account) -> Payment:
+    """What randomised labels cost; nothing where they are not, and for a test's noise, which claims nothing.
+
+    Parameters
+    ----------
+    settings : Privacy
+    ledger : Ledger
+    run : str
+        Identifier of the run in the ledger.
+    account : Account
+        Of the labels.
+
+    Returns
+    -------
+    Payment
+    """
+    epsilon, charges = settings.label_epsilon, []
+    if epsilon is None:
+        return Payment(ledger, [], 0.0, settings.delta)
+    if settings.sampler != "insecure_test":
+        charges = [Charge.to(account, run, "randomised labels", pure=epsilon)]
+    runs = 1.0 if settings.total_epsilon is None else settings.total_epsilon / settings.epsilon
+    return Payment(ledger, charges, epsilon * runs, settings.delta)
+
+
 def publish_labels(
-    y: np.ndarray, settings: Privacy, ledger: Ledger, store: Store, run: str, holder: str, engine: Engine
+    y: np.ndarray, settings: Privacy, store: Store, payment: Payment, engine: Engine
 ) -> PublicLabels:
     """Randomise the labels if that is asked for: once, stored and charged before they are used.
 
@@ -66,12 +92,9 @@ def publish_labels(
     y : ndarray of shape (N,)
         Labels 0 and 1.
     settings : Privacy
-    ledger : Ledger
     store : Store
-    run : str
-        Identifier of the run in the ledger.
-    holder : str
-        Name of the label holder.
+    payment : Payment
+        See :func:`label_payment`.
     engine : Engine
 
     Returns
@@ -93,11 +116,6 @@ def publish_labels(
     if not np.isin(y, (0.0, 1.0)).all():
         raise ConfigError("label_epsilon: randomised response needs labels of two classes, not other targets")
     question = digest_of(len(y), epsilon)
-    charges = []
-    if settings.sampler != "insecure_test":
-        charges = [Charge(run, f"labels of {holder}", holder, "randomised labels", pure=epsilon)]
-    runs = 1.0 if settings.total_epsilon is None else settings.total_epsilon / settings.epsilon
-    payment = Payment(ledger, charges, epsilon * runs, settings.delta)
 
     def draw() -> np.ndarray:
         noise = NoiseSource(settings.sampler, settings.seed, _LABELS)

@@ -34,7 +34,7 @@ from fastadmm.errors import FormatError, PrivacyBudgetError
 from fastadmm.privacy.ledger import Charge, Ledger
 from fastadmm.store.atomic import shown, storage_errors, synchronise
 
-__all__ = ["Payment", "Releases", "digest_of"]
+__all__ = ["Payment", "Releases", "digest_of", "reserve"]
 
 T = TypeVar("T")
 
@@ -83,7 +83,7 @@ class Payment:
     charges : sequence of Charge
         Empty where nothing is claimed.
     epsilon, delta : float
-        Budget of each set of data.
+        Budget of each account.
     """
 
     ledger: Ledger
@@ -117,7 +117,29 @@ class Payment:
 
 def of_draw(charge: Charge, draw: str) -> Charge:
     """The charge of one draw of a release; a second draw of it is another charge."""
-    return replace(charge, release=f"{charge.release}, draw {draw}") if draw else charge
+    return replace(charge, draw=draw)
+
+
+def reserve(ledger: Ledger, payments: Sequence[Payment]) -> None:
+    """Set aside what a run will still draw, all or nothing, before it draws anything.
+
+    Parameters
+    ----------
+    ledger : Ledger
+        That of the payments.
+    payments : sequence of Payment
+
+    Raises
+    ------
+    PrivacyBudgetError
+        If the budget does not allow it.
+    """
+    try:
+        for payment in payments:
+            ledger.reserve(payment.charges, payment.epsilon, payment.delta)
+    except BaseException:
+        ledger.free()
+        raise
 
 
 class Releases:

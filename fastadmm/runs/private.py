@@ -11,12 +11,14 @@ import numpy as np
 
 from fastadmm.early_stopping import EarlyStopping
 from fastadmm.errors import ConfigError, FormatError
+from fastadmm.privacy.accounts import Account, feature_account, label_account
 from fastadmm.privacy.baseline import Comparison, compare_fusion, compare_with_nothing
 from fastadmm.privacy.fusion import FusionSolver
 from fastadmm.privacy.ledger import Ledger
 from fastadmm.privacy.message import MessageSolver
 from fastadmm.privacy.origins import private_constants
 from fastadmm.privacy.outbox import Outbox
+from fastadmm.privacy.settings import Privacy
 from fastadmm.privacy.statement import PrivacyStatement, no_privacy
 from fastadmm.privacy.stored import Store
 from fastadmm.problem import Problem
@@ -92,12 +94,36 @@ def make_solver(
         return Solver(problem, options, start=start, early=early)
     ledger = Ledger(Path(config.ledger) if config.ledger is not None else run / LEDGER)
     data = [party.content_digest for party in partition.parties]
+    accounts = [feature_account(party) for party in partition.parties]
+    labels = label_account_of(partition, settings)
     unproved = unproved_parties(config, partition)
     if settings.mode == "fusion":
         store = Store(run / _MESSAGES)
-        return FusionSolver(problem, options, settings, ledger, store, run_id, data, unproved)
+        return FusionSolver(
+            problem, options, settings, ledger, store, run_id, data, unproved, accounts, labels
+        )
     outbox = Outbox(run / _MESSAGES)
-    return MessageSolver(problem, options, settings, ledger, outbox, run_id, data, unproved)
+    return MessageSolver(problem, options, settings, ledger, outbox, run_id, unproved, accounts, labels)
+
+
+def label_account_of(partition: Partition, settings: Privacy) -> Account | None:
+    """The account of a partition's labels, if they are to be randomised.
+
+    Parameters
+    ----------
+    partition : Partition
+    settings : Privacy
+
+    Returns
+    -------
+    Account or None
+    """
+    if settings.label_epsilon is None or partition.labels is None:
+        return None
+    holder = "the label holder"
+    if settings.mode == "fusion":
+        holder = settings.label_party or partition.parties[0].name
+    return label_account(partition.labels.ids(), holder)
 
 
 def unproved_parties(config: RunConfig, partition: Partition) -> dict[str, str]:
