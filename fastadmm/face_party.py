@@ -42,8 +42,8 @@ _KEPT = 1e-11
 #: Weights up to this share of the terms that they are the sum of are rounding.
 _ROUNDING = 1e-11
 
-#: The same of a sum that is rounded once.
-_LAST_DIGITS = 1e-15
+#: The same of a sum of terms that are rounded themselves: a place on a way is a quotient of sums.
+_LAST_DIGITS = 1e-14
 
 #: Answers grow to at most so many times what model and proposal are.
 _REACH = 1e6

@@ -116,8 +116,11 @@ def _compiled(matrix, x, out):
 
 
 def _interpreted(matrix, x, out):
-    """As the compiled one up to rounding: for runs without the compiler."""
-    out[:] = matrix @ x
+    """As the compiled one up to rounding: for runs without the compiler.
+
+    Not a product of the BLAS, whose kernels may add up a row in an order that depends on its neighbours.
+    """
+    out[:] = (matrix * x).sum(axis=1)
 
 
 #: What Numba reads from the environment.

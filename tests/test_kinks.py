@@ -107,6 +107,36 @@ def test_dummy_columns_do_not_slow_a_party(regularizer: str, constraint: str) ->
             assert np.abs(moved).max() <= 1e-10
 
 
+@pytest.mark.parametrize("constraint", ["all", "nonnegative", "box:-0.1,0.1"])
+@pytest.mark.parametrize("columns", ["few factors", "powers", "more than rows", "pairs"])
+def test_dependent_columns_are_solved_to_the_end(columns: str, constraint: str) -> None:
+    # A weight that has just left its kink ends a Newton step before it has begun, pass after pass.
+    rng = np.random.default_rng(0)
+    block = {
+        "few factors": rng.standard_normal((200, 4)) @ rng.standard_normal((4, 40))
+        + 1e-4 * rng.standard_normal((200, 40)),
+        "powers": np.linspace(0.0, 1.0, 200)[:, None] ** np.arange(40),
+        "more than rows": rng.standard_normal((20, 40)),
+        "pairs": np.repeat(rng.standard_normal((200, 20)), 2, axis=1) + 1e-7 * rng.standard_normal((200, 40)),
+    }[columns]
+    w = block @ rng.standard_normal(40) + 0.1 * rng.standard_normal(len(block))
+    gram, right = block.T @ block, block.T @ w
+    chosen, limit = get_regularizer("l1"), get_constraint(constraint)
+    curvature = np.diag(gram)
+    with Engine(1) as engine:
+        update, _ = choose_penalised(as_block(block), chosen, limit)
+        assert update.name == "coordinate"
+        update.prepare(engine)
+        x = np.zeros(40)
+        for mu in (10.0, 1.0, 1e-2, 1e-5):
+            x = update.solve(w, mu, x, engine)
+            centre = curvature * x - (gram @ x - right)
+            best = np.sign(centre) * np.maximum(np.abs(centre) - mu, 0.0) / curvature
+            violation = np.abs(np.clip(best, *limit.bounds) - x) * np.sqrt(curvature)
+            scale = ((np.abs(right) + curvature * np.abs(x) + mu) / np.sqrt(curvature)).max()
+            assert violation.max() <= 1e-11 * scale  # ten times the tolerance: gram and w are rounded too
+
+
 @pytest.mark.parametrize(("linear", "square"), [*itertools.product((-3.0, 2.0, 40.0), (0.0, 5.0))])
 def test_length_along_a_line_is_the_best(linear: float, square: float) -> None:
     X = np.random.default_rng(9).standard_normal((N, 2))

@@ -22,16 +22,18 @@ _TOLERANCE = 1e-12
 #: Passes over the columns before nearly collinear ones are helped along.
 _MAX_PASSES = 100
 
-#: Newton steps per round; an answer that is cut short is still feasible, and certified as it is.
+#: Attempts of Newton's method; an answer that is cut short is still feasible, and certified as it is.
 _MAX_NEWTON = 30
 
 
 class GramDescent(PenalisedUpdate):
     r"""Cyclic coordinate descent with passes over the moving weights, for sums over columns.
 
-    Where it is slow, because columns are nearly collinear, a Newton step over
-    the weights off their kinks and bounds takes it along: that step solves
-    exactly, or ends where the first of them reaches its kink or bound.
+    Where it is slow, because columns are nearly collinear, Newton steps over the
+    weights off their kinks and bounds take it along. A step solves exactly, or ends
+    where the first weight reaches its kink or bound; that weight is then held and the
+    next step is over the others. The passes after may let go of it again, back to where
+    it came from, so every attempt may hold twice as many weights as the last.
 
     Parameters
     ----------
@@ -53,20 +55,24 @@ class GramDescent(PenalisedUpdate):
         low, high = self.constraint.bounds
         x, gradient = start.copy(), np.empty_like(start)
         right = self.block.transposed_product(w, engine)
-        for _ in range(_MAX_NEWTON):
+        for attempt in range(_MAX_NEWTON):
             if gram_descent(
                 self._gram, right, first, second, low, high, x, gradient, _TOLERANCE, _MAX_PASSES
             ):
                 break
-            self._newton(x, gradient, first, second)
+            free = np.flatnonzero(((x != 0.0) | (first == 0.0)) & (x > low) & (x < high))
+            for _ in range(2**attempt):
+                if len(free) == 0:
+                    break
+                free = self._newton(x, free, gradient, first, second)
         return x
 
-    def _newton(self, x: np.ndarray, gradient: np.ndarray, first: float, second: float) -> None:
+    def _newton(
+        self, x: np.ndarray, free: np.ndarray, gradient: np.ndarray, first: float, second: float
+    ) -> np.ndarray:
+        """One step over the free weights; the ones among them to go on with: none after a whole step."""
         low, high = self.constraint.bounds
-        free = np.flatnonzero(((x != 0.0) | (first == 0.0)) & (x > low) & (x < high))
-        if len(free) == 0:
-            return
-        point = x[free]
+        point, nothing = x[free], free[:0]
         matrix = self._gram[np.ix_(free, free)]
         slope = gradient[free] + first * np.sign(point) + second * point
         matrix[np.diag_indices(len(free))] += second
@@ -78,7 +84,7 @@ class GramDescent(PenalisedUpdate):
         try:
             factor = scipy.linalg.cho_factor(matrix, overwrite_a=True, check_finite=False)
         except scipy.linalg.LinAlgError:
-            return
+            return nothing
         step = -scipy.linalg.cho_solve(factor, slope / root, check_finite=False) / root
         below = np.where((point > 0.0) & (first > 0.0), max(low, 0.0), low)
         above = np.where((point < 0.0) & (first > 0.0), min(high, 0.0), high)
@@ -90,6 +96,8 @@ class GramDescent(PenalisedUpdate):
         at = room <= length
         moved[at] = np.where(step[at] > 0.0, above[at], below[at])
         x[free] = moved
+        gradient += self._gram[:, free] @ (moved - point)
+        return free[~at] if at.any() else nothing
 
 
 class GroupDescent(GramProximalGradient):
