@@ -145,7 +145,7 @@ def test_configuration_written(folder: Path) -> None:
     values = tomllib.loads((folder / "run" / "run.toml").read_text())
     assert values["data"] == "../train.parts"
     assert values["test"] == "../test.parts"
-    assert set(values["provenance"]) == {"row_digest", "content", "labels", "test"}
+    assert set(values["provenance"]) == {"row_digest", "content", "labels", "test", "settings"}
 
 
 def test_checkpoints_keep_parties_apart(folder: Path) -> None:

@@ -197,7 +197,7 @@ def audit_run(run: Path, trials: int | None, canaries: bool) -> list[Check]:
             mechanism = json.loads(path.read_text(encoding="utf-8")).get("mechanism")
         except (ValueError, AttributeError, tomllib.TOMLDecodeError) as error:
             raise FormatError(f"{shown(path)}: not a privacy record: {error}") from None
-    values = read_config(run / "run.toml")
+    values = read_config(run / "run.toml", sealed=True)
     values.pop("provenance", None)
     config = make_config(values, shown(run / "run.toml"))
     if mechanism is None or config.privacy.mode == "none":

@@ -1,32 +1,61 @@
 """Checkpoints: the coordinator's state in one file, each party's weights alone in its own.
 
 A checkpoint is a directory that appears by one rename, so a kill at any moment
-leaves either the old one or the new one, whole.
+leaves either the old one or the new one, whole. It says which run, settings and
+data it is of, and a file of digests says what was written: nothing else is gone on from.
 """
 
 from __future__ import annotations
 
+import json
 import shutil
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from fastadmm.errors import FormatError
+from fastadmm.errors import FormatError, InputError
 from fastadmm.solver import Solver
 from fastadmm.store.atomic import atomic_directory, shown, storage_errors
 from fastadmm.store.elements import read_array, read_attribute, require_group, write_array
 from fastadmm.store.h5file import create_h5, read_h5
+from fastadmm.store.retry import retried
+from fastadmm.store.seal import check_files, digest_of_files
 
-__all__ = ["latest_checkpoint", "read_tree", "restore_checkpoint", "write_checkpoint", "write_tree"]
+__all__ = [
+    "Subject",
+    "latest_checkpoint",
+    "read_tree",
+    "restore_checkpoint",
+    "write_checkpoint",
+    "write_tree",
+]
 
 _COORDINATOR = "coordinator.h5"
+_DIGESTS = "digests.json"
 
 #: The newest checkpoint and one to fall back to, should the newest be damaged.
 _KEEP = 2
 
 
-def write_checkpoint(directory: Path, solver: Solver) -> Path:
+@dataclass(frozen=True)
+class Subject:
+    """What a checkpoint is of.
+
+    Attributes
+    ----------
+    run : str
+        Identifier of the run.
+    problem : str
+        Digest of the settings that decide what is computed, and of the data.
+    """
+
+    run: str
+    problem: str
+
+
+def write_checkpoint(directory: Path, solver: Solver, subject: Subject) -> Path:
     """Save the state of a solver after its last round.
 
     Parameters
@@ -34,6 +63,7 @@ def write_checkpoint(directory: Path, solver: Solver) -> Path:
     directory : Path
         ``RUN/checkpoints``; created where absent.
     solver : Solver
+    subject : Subject
 
     Returns
     -------
@@ -50,17 +80,24 @@ def write_checkpoint(directory: Path, solver: Solver) -> Path:
     target = directory / f"round-{solver.n_rounds:08d}"
     if target.exists():
         return target
+    retried(lambda: _write(target, solver, subject))
+    for old in checkpoints(directory)[:-_KEEP]:
+        shutil.rmtree(old, ignore_errors=True)
+    return target
+
+
+def _write(target: Path, solver: Solver, subject: Subject) -> None:
     with atomic_directory(target) as temporary:
         with create_h5(temporary / _COORDINATOR, "fastadmm-checkpoint") as file:
             write_tree(file, solver.export())
+            file.attrs["run"], file.attrs["problem"] = subject.run, subject.problem
         for name, arrays in zip(solver.problem.names, solver.export_parties()):
             with create_h5(temporary / f"{name}.h5", "fastadmm-party-checkpoint") as file:
                 file.attrs["name"] = name
                 file.attrs["round"] = solver.n_rounds
                 write_tree(file, dict(arrays))
-    for old in checkpoints(directory)[:-_KEEP]:
-        shutil.rmtree(old, ignore_errors=True)
-    return target
+        digests = digest_of_files(temporary)
+        (temporary / _DIGESTS).write_text(json.dumps(digests, indent=2) + "\n", encoding="utf-8")
 
 
 def checkpoints(directory: Path) -> list[Path]:
@@ -74,7 +111,7 @@ def latest_checkpoint(directory: Path) -> Path | None:
     return found[-1] if found else None
 
 
-def restore_checkpoint(path: Path, solver: Solver) -> None:
+def restore_checkpoint(path: Path, solver: Solver, subject: Subject) -> None:
     """Put a solver into the saved state.
 
     Parameters
@@ -83,15 +120,29 @@ def restore_checkpoint(path: Path, solver: Solver) -> None:
         A checkpoint directory.
     solver : Solver
         Freshly made for the same problem and options.
+    subject : Subject
 
     Raises
     ------
     FormatError
         If a file is damaged or does not belong to this problem.
+    InputError
+        If it is of another run, or of other settings or data.
+    StorageError
+        If it cannot be read, which is no damage.
+
+    Notes
+    -----
+    Checkpoints of version 0.1 say neither what they are of nor what was written.
     """
+    _check_digests(path)
     with read_h5(path / _COORDINATOR, "fastadmm-checkpoint") as file:
         saved = read_tree(file)
         n_rounds = read_attribute(file, "n_rounds", int)
+    found = Subject(saved.pop("run", subject.run), saved.pop("problem", subject.problem))
+    if found != subject:
+        what = "another run" if found.run != subject.run else "other settings or data than this run's"
+        raise InputError(f"{shown(path)}: a checkpoint of {what}; nothing is gone on from: train anew")
     parties = []
     for name in solver.problem.names:
         with read_h5(path / f"{name}.h5", "fastadmm-party-checkpoint") as file:
@@ -106,6 +157,20 @@ def restore_checkpoint(path: Path, solver: Solver) -> None:
     except (KeyError, ValueError, TypeError, AttributeError, IndexError) as error:
         # Files of a checkpoint lack something, or are of another problem: which file is not known here.
         raise FormatError(f"{shown(path)}: {error}: missing, or not of this problem's shape") from None
+
+
+def _check_digests(path: Path) -> None:
+    listed = path / _DIGESTS
+    with storage_errors(listed, "read"):
+        if not listed.exists():
+            return
+        try:
+            digests = json.loads(listed.read_bytes())
+            if not digests or not all(isinstance(text, str) for item in digests.items() for text in item):
+                raise ValueError("not a table of texts")
+        except (ValueError, AttributeError, TypeError) as error:
+            raise FormatError(f"{shown(listed)}: damaged: {error}") from None
+    check_files(path, digests)
 
 
 def write_tree(group: Any, tree: dict[str, Any]) -> None:

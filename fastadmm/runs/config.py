@@ -14,12 +14,16 @@ from typing import TYPE_CHECKING, Any
 from fastadmm.errors import ConfigError
 from fastadmm.privacy.settings import Privacy
 from fastadmm.store.atomic import shown, storage_errors
+from fastadmm.store.seal import check_seal
 
 if TYPE_CHECKING:
     from fastadmm.constraints import Constraint
     from fastadmm.party_lambda import PartyLambda
 
-__all__ = ["KEYS", "PATHS", "RunConfig", "is_convex", "make_config", "read_config"]
+__all__ = ["KEYS", "PATHS", "SEAL", "RunConfig", "is_convex", "make_config", "read_config"]
+
+#: Key of the table ``provenance`` of ``run.toml`` with the digest of everything else in the file.
+SEAL = "settings"
 
 
 @dataclass(frozen=True)
@@ -642,7 +646,7 @@ def solver_options(config: RunConfig) -> Any:
 PATHS = ("data", "test", "ledger", "warm_start", "validation")
 
 
-def read_config(path: str | os.PathLike[str]) -> dict[str, Any]:
+def read_config(path: str | os.PathLike[str], *, sealed: bool = False) -> dict[str, Any]:
     """Read a TOML configuration as a flat dictionary; :func:`make_config` checks it.
 
     Relative ``data`` and ``test`` paths count from the file's directory.
@@ -651,6 +655,9 @@ def read_config(path: str | os.PathLike[str]) -> dict[str, Any]:
     ----------
     path : path
         The TOML file.
+    sealed : bool
+        Whether it is the record of a run, to be refused where it is not what the run wrote;
+        a run of version 0.1 has no digest of it.
 
     Returns
     -------
@@ -662,6 +669,8 @@ def read_config(path: str | os.PathLike[str]) -> dict[str, Any]:
         If the file cannot be read.
     ConfigError
         If it is not TOML.
+    FormatError
+        If it is sealed and was changed.
     """
     with storage_errors(path, "read"):
         raw = Path(path).read_bytes()
@@ -669,6 +678,11 @@ def read_config(path: str | os.PathLike[str]) -> dict[str, Any]:
         values = tomllib.loads(raw.decode("utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"{shown(path)}: not TOML: {error}") from None
+    provenance = values.get("provenance")
+    if sealed and isinstance(provenance, dict):
+        seal = provenance.pop(SEAL, None)
+        remedy = "restore it, or start a new run; 'fastadmm resume' takes new limits as options"
+        check_seal(values, seal, shown(path), remedy)
     for key in PATHS:
         if isinstance(values.get(key), str):
             values[key] = str(Path(path).parent / values[key])

@@ -2,20 +2,54 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from fastadmm.errors import StorageError
-from fastadmm.store.atomic import shown, storage_errors
+from fastadmm.store.atomic import atomic_directory, shown, storage_errors
+from fastadmm.store.file_lock import lock_file
 
-__all__ = ["run_lock"]
+__all__ = ["RunLock", "begin_run", "run_lock"]
+
+
+class RunLock:
+    """A run directory that this process holds.
+
+    Parameters
+    ----------
+    run : Path
+        Its name.
+    descriptor : int
+        The open directory.
+    """
+
+    def __init__(self, run: Path, descriptor: int) -> None:
+        self.run, self._held = run, os.fstat(descriptor)
+
+    def check(self) -> None:
+        """Refuse to write by name into another directory than the one that is held.
+
+        Raises
+        ------
+        StorageError
+            If the directory was moved, removed or replaced meanwhile.
+        """
+        try:
+            same = sys.platform == "win32" or os.path.samestat(os.stat(self.run), self._held)
+        except FileNotFoundError:
+            same = False
+        if not same:
+            raise StorageError(
+                f"{shown(self.run)}: was moved, removed or replaced while this run worked in it; "
+                "nothing more is written"
+            )
 
 
 @contextmanager
-def run_lock(run: Path) -> Iterator[None]:
+def run_lock(run: Path, name: Path | None = None) -> Iterator[RunLock]:
     """Hold a run directory while training in it.
 
     The operating system releases the lock when the process ends, however it
@@ -25,20 +59,70 @@ def run_lock(run: Path) -> Iterator[None]:
     ----------
     run : Path
         Run directory.
+    name : Path, optional
+        What it will be called, where it still has a temporary name.
+
+    Yields
+    ------
+    RunLock
 
     Raises
     ------
     StorageError
         If another process holds it.
     """
-    with storage_errors(run, "read"):
-        # The directory itself: nothing to leave behind.
-        descriptor = os.open(run, os.O_RDONLY)
+    name = run if name is None else name
+    with storage_errors(name, "read"):
+        # The directory itself: nothing to leave behind. Windows opens files only.
+        descriptor = (
+            os.open(run / ".lock", os.O_RDWR | os.O_CREAT)
+            if sys.platform == "win32"
+            else os.open(run, os.O_RDONLY)
+        )
     try:
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            lock_file(descriptor, wait=False)
         except BlockingIOError:
-            raise StorageError(f"{shown(run)}: another process is working on this run; wait for it") from None
-        yield
+            raise StorageError(
+                f"{shown(name)}: another process is working on this run; wait for it, or stop it"
+            ) from None
+        yield RunLock(name, descriptor)
     finally:
         os.close(descriptor)
+
+
+@contextmanager
+def begin_run(
+    out: Path, fill: Callable[[Path], None], *, force: bool, marker: str, only: tuple[str, ...]
+) -> Iterator[RunLock]:
+    """Make a run directory and hold it from the moment it appears.
+
+    An older run that it replaces is held first, so one that another process works on is never replaced.
+
+    Parameters
+    ----------
+    out : Path
+        Run directory to create.
+    fill : callable
+        Writes the first files into the directory it is given.
+    force : bool
+        Whether an older run there may be replaced.
+    marker, only
+        As of :func:`fastadmm.store.atomic.atomic_directory`.
+
+    Yields
+    ------
+    RunLock
+
+    Raises
+    ------
+    StorageError
+        If another process holds the older run, or it may not be replaced.
+    """
+    with ExitStack() as stack:
+        if force and out.is_dir():
+            stack.enter_context(run_lock(out))
+        with atomic_directory(out, force=force, marker=marker, only=only) as directory:
+            fill(directory)
+            lock = stack.enter_context(run_lock(directory, out))
+        yield lock

@@ -25,7 +25,7 @@ from fastadmm.problem import Problem
 from fastadmm.regularization_path import PathPoint, check_lambdas, fit_point, lambda_grid
 from fastadmm.runs.config import RunConfig, solver_options
 from fastadmm.runs.environment import describe_environment
-from fastadmm.runs.lock import run_lock
+from fastadmm.runs.lock import RunLock, begin_run, run_lock
 from fastadmm.runs.private import new_run_id, read_run_id, write_statement
 from fastadmm.runs.train import (
     OWN_FILES,
@@ -45,6 +45,7 @@ from fastadmm.runs.train import (
 from fastadmm.solver import Solver, SolveResult
 from fastadmm.store.atomic import atomic_directory, atomic_file, shown, storage_errors
 from fastadmm.store.model import write_model
+from fastadmm.store.seal import check_files, check_seal, digest_of_files, seal_of
 from fastadmm.warm_start import StartingPoint
 
 __all__ = ["StoredFits", "read_table", "resume_path", "start_path", "table_lines"]
@@ -77,14 +78,16 @@ def start_path(config: RunConfig, out: Path, *, force: bool, display: Display) -
     _grid(config, loaded.problem)
     run_id = new_run_id()
     solver = loaded.solver(config, out, run_id)
-    with atomic_directory(out, force=force, marker="run.toml", only=OWN_FILES) as directory:
+
+    def fill(directory: Path) -> None:
         write_configuration(directory / "run.toml", config, out, loaded.provenance)
         write_json(directory / "environment.json", describe_environment(solver.engine.n_threads))
         write_statement(directory, solver, run_id)
         (directory / "fits").mkdir()
-    solver.close()
-    with run_lock(out):
-        return _run(out, config, loaded, display, run_id)
+        solver.close()
+
+    with begin_run(out, fill, force=force, marker="run.toml", only=OWN_FILES) as lock:
+        return _run(lock, config, loaded, display, run_id)
 
 
 def resume_path(
@@ -107,13 +110,13 @@ def resume_path(
     dict
         The content of ``result.json``.
     """
-    with run_lock(run):
+    with run_lock(run) as lock:
         loaded = load_run(config, check_run(config, display))
         check_provenance(run, provenance, loaded.provenance, loaded.partition)
         remove_leftovers(run)
         if changes:
             write_configuration(run / "run.toml", config, run, provenance)
-        return _run(run, config, loaded, display, read_run_id(run))
+        return _run(lock, config, loaded, display, read_run_id(run))
 
 
 def _folds(config: RunConfig, loaded: LoadedRun) -> np.ndarray | None:
@@ -130,9 +133,12 @@ def _grid(config: RunConfig, problem: Problem) -> list[float]:
         return lambda_grid(problem, config.path_length, config.path_ratio, engine)
 
 
-def _run(run: Path, config: RunConfig, loaded: LoadedRun, display: Display, run_id: str) -> dict[str, Any]:
+def _run(
+    lock: RunLock, config: RunConfig, loaded: LoadedRun, display: Display, run_id: str
+) -> dict[str, Any]:
+    run = lock.run
     unlink(run / "result.json")
-    fits = StoredFits(run / "fits", loaded.problem.names)
+    fits = StoredFits(run / "fits", loaded.problem.names, lock.check)
     grid, fold = _grid(config, loaded.problem), _folds(config, loaded)
     with stop_on_signal() as stop_requested:
         try:
@@ -143,9 +149,11 @@ def _run(run: Path, config: RunConfig, loaded: LoadedRun, display: Display, run_
         except KeyboardInterrupt:
             if not stop_requested():
                 raise
+            lock.check()
             document = _interrupted(fits)
             write_json(run / "result.json", document)
             return document
+    lock.check()
     k = len(grid) - 1 if chosen is None else chosen.chosen
     table = _table(points, chosen, k)
     write_json(run / "path.json", table)
@@ -367,6 +375,8 @@ class StoredFits:
         The directory ``fits`` of a run.
     names : list of str
         The parties.
+    check : callable, optional
+        Raises where nothing may be written any more.
 
     Attributes
     ----------
@@ -374,8 +384,9 @@ class StoredFits:
         Fits made or found so far.
     """
 
-    def __init__(self, path: Path, names: list[str]) -> None:
+    def __init__(self, path: Path, names: list[str], check: Callable[[], None] | None = None) -> None:
         self.path, self.names, self.n_done = path, names, 0
+        self._check = check
 
     def fold_fit(self, name: str, make: Callable[[], FoldFit]) -> FoldFit:
         """The fit of a fold, from disk or made and stored.
@@ -466,11 +477,14 @@ class StoredFits:
             raise InputError(
                 f"path: fit {name} has weights that are not finite; bring the features to one scale"
             )
+        if self._check is not None:
+            self._check()
         with atomic_directory(self.path / name) as directory:
-            text = json.dumps({**finite, "intercept": held.tolist()}, indent=2, allow_nan=False)
-            (directory / "fit.json").write_text(text + "\n", encoding="utf-8")
             for party, x in zip(self.names, weights, strict=True):
                 np.save(directory / f"{party}.npy", np.ascontiguousarray(x), allow_pickle=False)
+            record = {**finite, "intercept": held.tolist(), "files": digest_of_files(directory)}
+            text = json.dumps({**record, "digest": seal_of(record)}, indent=2, allow_nan=False)
+            (directory / "fit.json").write_text(text + "\n", encoding="utf-8")
 
     def _read(self, name: str) -> tuple[dict[str, Any], list[np.ndarray], Any] | None:
         directory = self.path / name
@@ -479,9 +493,13 @@ class StoredFits:
                 return None
             try:
                 document = json.loads((directory / "fit.json").read_text(encoding="utf-8"))
+                if "files" in document:  # fits of version 0.1 have no digests
+                    seal = str(document.pop("digest"))
+                    check_seal(document, seal, "fit.json", "make it again")
+                    check_files(directory, document["files"])
                 weights = [np.load(directory / f"{party}.npy", allow_pickle=False) for party in self.names]
                 held = np.array(document["intercept"], dtype=np.float64)
-            except (ValueError, KeyError, TypeError, EOFError, FileNotFoundError) as error:
+            except (ValueError, KeyError, TypeError, AttributeError, EOFError, FileNotFoundError) as error:
                 raise self._damaged(name, error) from None
         return document, weights, held if held.ndim else float(held)
 

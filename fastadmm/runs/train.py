@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
@@ -30,9 +31,10 @@ from fastadmm.party_lambda import PartyLambda
 from fastadmm.privacy.fusion import FusionSolver
 from fastadmm.privacy.message import MessageSolver
 from fastadmm.problem import Problem, TestSet, make_problem
-from fastadmm.runs.checkpoint import checkpoints, restore_checkpoint, write_checkpoint
+from fastadmm.runs.checkpoint import Subject, checkpoints, restore_checkpoint, write_checkpoint
 from fastadmm.runs.config import (
     PATHS,
+    SEAL,
     RunConfig,
     is_convex,
     make_config,
@@ -42,7 +44,7 @@ from fastadmm.runs.config import (
     read_config,
 )
 from fastadmm.runs.environment import available_memory, describe_environment
-from fastadmm.runs.lock import run_lock
+from fastadmm.runs.lock import RunLock, begin_run, run_lock
 from fastadmm.runs.memory import SHARE, parse_bytes
 from fastadmm.runs.plan import Plan, check_limit, make_plan
 from fastadmm.runs.private import (
@@ -56,11 +58,13 @@ from fastadmm.runs.private import (
 )
 from fastadmm.runs.round_log import RoundLog
 from fastadmm.solver import Solver, SolveResult, run_rounds
-from fastadmm.store.atomic import atomic_directory, atomic_file, shown, storage_errors
+from fastadmm.store.atomic import atomic_file, shown, storage_errors
 from fastadmm.store.label_file import LabelData
 from fastadmm.store.model import MANIFEST, Model, PartyModel, check_same_columns, open_model, write_model
 from fastadmm.store.model_id import model_id_of
 from fastadmm.store.partition import Partition, open_partition
+from fastadmm.store.retry import retried
+from fastadmm.store.seal import seal_of
 from fastadmm.streamed import load_block
 from fastadmm.warm_start import StartingPoint
 
@@ -185,16 +189,18 @@ def start_run(
         # Written down: it decides what is computed, and a resumed run may find other memory.
         config = replace(config, history=checked.plan.history)
     loaded = load_run(config, checked)
-    partition, provenance = loaded.partition, loaded.provenance
+    provenance = loaded.provenance
     run_id = new_run_id()
     solver = loaded.solver(config, out, run_id)
-    with atomic_directory(out, force=force, marker="run.toml", only=OWN_FILES) as directory:
+
+    def fill(directory: Path) -> None:
         write_configuration(directory / "run.toml", config, out, provenance)
         write_json(directory / "environment.json", describe_environment(solver.engine.n_threads))
         write_statement(directory, solver, run_id)
+
     try:
-        with run_lock(out):
-            return _run(out, config, partition, solver, display, run_id)
+        with begin_run(out, fill, force=force, marker="run.toml", only=OWN_FILES) as lock:
+            return _run(lock, config, loaded, solver, display, run_id)
     except InputError as error:
         # Some values show only when the parties prepare. A ledger stays: it may have been charged.
         if not (out / LEDGER).exists() and not (out / "rounds.jsonl").read_bytes():
@@ -242,19 +248,19 @@ def resume_run(
         exists = path.exists()
     if not exists:
         raise StorageError(f"{shown(run)}: no run.toml: not a run; start one with 'fastadmm train'")
-    values = read_config(path)
+    values = read_config(path, sealed=True)
     provenance = values.pop("provenance", {})
     changes = {k: v for k, v in (changes or {}).items() if v is not None}
     config = make_config(values, shown(path), changes)
-    if config.privacy.mode != "none" and changes.keys() & {"gap", "stationarity", "rounds", "time"}:
+    if config.privacy.mode != "none" and changes.keys() & set(_LIMITS):
         raise ConfigError(
             f"{shown(run)}: the rounds of a private run were fixed and charged beforehand: no new limit; "
             "start a new run with a shared --ledger"
         )
-    if config.path and changes.keys() & {"gap", "stationarity", "rounds", "time"}:
+    if config.path and changes.keys() & set(_LIMITS):
         raise ConfigError(f"{shown(run)}: a path ends when it is certified: no new limit; start a new run")
     finished = finished_result(run)
-    if finished is not None and not changes.keys() & {"gap", "stationarity", "rounds", "time"}:
+    if finished is not None and not changes.keys() & set(_LIMITS):
         if finished["status"] in (
             Status.CONVERGED,
             Status.STATIONARY,
@@ -274,25 +280,29 @@ def resume_run(
         from fastadmm.runs.path_run import resume_path
 
         return resume_path(run, config, provenance, changes, display)
-    with run_lock(run):
-        return _resume(run, config, provenance, changes, display)
+    with run_lock(run) as lock:
+        return _resume(lock, config, provenance, changes, display)
 
 
 def _resume(
-    run: Path, config: RunConfig, provenance: dict[str, Any], changes: dict[str, Any], display: Display
+    lock: RunLock, config: RunConfig, provenance: dict[str, Any], changes: dict[str, Any], display: Display
 ) -> dict[str, Any]:
     """Restore the newest whole checkpoint and go on."""
+    run = lock.run
     loaded = load_run(config, check_run(config, display))
-    partition = loaded.partition
-    check_provenance(run, provenance, loaded.provenance, partition)
+    check_provenance(run, provenance, loaded.provenance, loaded.partition)
     remove_leftovers(run)
     run_id = read_run_id(run)
     solver = loaded.solver(config, run, run_id)
+    subject = Subject(run_id, _problem_digest(config, loaded.provenance))
     damaged = []
     for candidate in reversed(checkpoints(run / "checkpoints")):
         try:
-            restore_checkpoint(candidate, solver)
+            retried(lambda: restore_checkpoint(candidate, solver, subject))  # noqa: B023 (called at once)
         except (FormatError, StorageError) as error:
+            # What cannot be read now may be whole. Damaged is what was read and is wrong, or is not there.
+            if isinstance(error, StorageError) and error.errno != errno.ENOENT:
+                raise
             display.note(f"checkpoint skipped: {error}")
             damaged.append(candidate)
             solver = loaded.solver(config, run, run_id)
@@ -314,7 +324,26 @@ def _resume(
         # First, so that a kill between the two never leaves an old result beside new limits.
         unlink(run / "result.json")
         write_configuration(run / "run.toml", config, run, provenance)
-    return _run(run, config, partition, solver, display, run_id)
+    return _run(lock, config, loaded, solver, display, run_id)
+
+
+def _problem_digest(config: RunConfig, provenance: dict[str, Any]) -> str:
+    """Digest of what decides the result: not of limits, paths, threads and memory, which may change.
+
+    Settings that have their default are left out, so that one which a later version adds changes nothing.
+    """
+    usual = RunConfig(config.data).to_toml()
+    settings = {
+        key: value
+        for key, value in config.to_toml().items()
+        if key not in (*PATHS, *_LIMITS, *_PLACES) and usual.get(key) != value
+    }
+    return seal_of({"settings": settings, "data": provenance})
+
+
+#: What a resumed run may change, and what decides only where and when it works.
+_LIMITS = ("gap", "stationarity", "rounds", "time")
+_PLACES = ("threads", "memory", "checkpoint_rounds", "checkpoint_seconds")
 
 
 def _refuse_existing(out: Path, force: bool) -> None:
@@ -780,8 +809,9 @@ def finished_result(run: Path) -> dict[str, Any] | None:
 
 
 def _run(
-    run: Path, config: RunConfig, partition: Partition, solver: Any, display: Display, run_id: str
+    lock: RunLock, config: RunConfig, loaded: LoadedRun, solver: Any, display: Display, run_id: str
 ) -> dict[str, Any]:
+    run, subject = lock.run, Subject(run_id, _problem_digest(config, loaded.provenance))
     private = not isinstance(solver, Solver)  # its state is its stored messages, so it needs no checkpoint
     display.note(write_statement(run, solver, run_id).one_line())
     if isinstance(solver, MessageSolver) and solver.advice():
@@ -817,7 +847,8 @@ def _run(
                 log.sync()
             elif due or time.monotonic() - last_saved >= config.checkpoint_seconds:
                 log.sync()
-                write_checkpoint(run / "checkpoints", solver)
+                lock.check()
+                write_checkpoint(run / "checkpoints", solver, subject)
                 last_saved = time.monotonic()
 
         try:
@@ -828,9 +859,10 @@ def _run(
             finally:
                 display.stop()
             log.sync()
+            lock.check()
             # Of a diverged run there is nothing to go on from.
             if result.status is not Status.DIVERGED and not private:
-                write_checkpoint(run / "checkpoints", solver)
+                write_checkpoint(run / "checkpoints", solver, subject)
             finished = result.status is not Status.INTERRUPTED
             comparison = compare(solver, result.weights, result.intercept) if finished else None
         finally:
@@ -839,7 +871,7 @@ def _run(
         # Neither from the model of an earlier limit: its rounds already led astray.
         shutil.rmtree(run / "model", ignore_errors=True)
     elif result.status is not Status.INTERRUPTED:
-        write_model(run / "model", model_of(partition, solver, result, run_id), force=True)
+        write_model(run / "model", model_of(loaded.partition, solver, result, run_id), force=True)
     document = result_document(solver, result)
     document["privacy"] = write_statement(run, solver, run_id).to_json()
     if comparison is not None:
@@ -1013,7 +1045,7 @@ def _intercepts(intercept: Any) -> dict[str, Any]:
 
 @contextmanager
 def stop_on_signal() -> Iterator[Callable[[], bool]]:
-    """Let Ctrl-C and SIGTERM end the run after the current round; a second one ends it at once."""
+    """Let Ctrl-C, SIGTERM and SIGHUP end the run after the current round; a second one ends it at once."""
     received = 0
 
     def handler(number: int, frame: FrameType | None) -> None:
@@ -1025,7 +1057,11 @@ def stop_on_signal() -> Iterator[Callable[[], bool]]:
     if threading.current_thread() is not threading.main_thread():
         yield lambda: False  # signals belong to the main thread
         return
-    old = {number: signal.signal(number, handler) for number in (signal.SIGINT, signal.SIGTERM)}
+    numbers = [signal.SIGINT, signal.SIGTERM]
+    # Under nohup it is ignored, and stays so.
+    if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
+        numbers.append(signal.SIGHUP)
+    old = {number: signal.signal(number, handler) for number in numbers}
     try:
         yield lambda: received > 0
     finally:
@@ -1078,5 +1114,6 @@ def write_configuration(path: Path, config: RunConfig, run: Path, provenance: di
         if isinstance(value, str)
     }
     document = {**config.to_toml(), **paths, "provenance": provenance}
+    document["provenance"] = {**provenance, SEAL: seal_of(document)}
     with atomic_file(path) as temporary:
         temporary.write_text(tomli_w.dumps(document), encoding="utf-8")

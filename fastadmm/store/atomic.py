@@ -1,23 +1,37 @@
 """Write completely or not at all: temporary name in the same directory, fsync, rename.
 
 A reader never sees a half-written file or directory, also not after a crash or
-on a full disk: until the rename there is only a hidden ``.NAME.XXXX.tmp``.
+on a full disk: until the rename there is only a hidden ``.NAME.WRITER.tmp``. The name tells
+the process that writes it, so that whoever writes the same file next can remove what a killed one left.
 """
 
 from __future__ import annotations
 
 import errno
 import fnmatch
+import hashlib
 import os
+import re
 import secrets
 import shutil
+import socket
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from fastadmm.errors import FastadmmError, StorageError
+from fastadmm.store.exchange import exchange
 
-__all__ = ["atomic_directory", "atomic_file", "shown", "storage_error", "storage_errors", "synchronise"]
+__all__ = [
+    "atomic_directory",
+    "atomic_file",
+    "remove_leftovers",
+    "shown",
+    "storage_error",
+    "storage_errors",
+    "synchronise",
+]
 
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _DENIED = {errno.EACCES, errno.EPERM, errno.EROFS}
@@ -91,7 +105,46 @@ def synchronise(path: Path) -> None:
 
 def _temporary(target: Path) -> Path:
     # Bytes, not characters, count towards the 255 of a file name: keep only a readable beginning.
-    return target.with_name(f".{target.name[:40]}.{secrets.token_hex(4)}.tmp")
+    return target.with_name(f".{target.name[:40]}.{_host()}-{os.getpid()}-{secrets.token_hex(4)}.tmp")
+
+
+def _host() -> str:
+    # Process numbers mean something on one machine only; several may share a file system.
+    return hashlib.sha256(socket.gethostname().encode()).hexdigest()[:6]
+
+
+_WRITER = re.compile(r"\.(?P<host>[0-9a-f]{6})-(?P<pid>[0-9]+)-[0-9a-f]{8}\.tmp$")
+
+
+def remove_leftovers(directory: Path, name: str | None = None) -> None:
+    """Delete what killed processes of this machine left under temporary names.
+
+    Parameters
+    ----------
+    directory : Path
+        Where to look, not below it.
+    name : str, optional
+        Only leftovers of this file or directory.
+    """
+    with suppress(OSError):
+        for entry in os.scandir(directory):
+            found = _WRITER.search(entry.name)
+            if found is None or not entry.name.startswith("." if name is None else f".{name[:40]}."):
+                continue
+            if found["host"] == _host() and not _alive(int(found["pid"])):
+                _remove(Path(entry.path))
+
+
+def _alive(pid: int) -> bool:
+    if sys.platform == "win32":
+        return True  # there a signal 0 ends the process
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except (OSError, OverflowError):
+        return True  # another user's process: not ours to judge
+    return True
 
 
 def _target(path: str | os.PathLike[str]) -> Path:
@@ -133,6 +186,7 @@ def atomic_file(path: str | os.PathLike[str], *, force: bool = True) -> Iterator
         if target.is_dir():
             raise StorageError(f"{shown(path)}: cannot write: is a directory; give a file name")
         _refuse_existing(path, target, force)
+        remove_leftovers(target.parent, target.name)
         temporary = _temporary(target)
         try:
             yield temporary
@@ -184,6 +238,7 @@ def atomic_directory(
     target = _target(path)
     with storage_errors(path):
         _refuse_directory(path, target, force, marker, only)
+        remove_leftovers(target.parent, target.name)
         temporary = _temporary(target)
         temporary.mkdir()
         try:
@@ -223,7 +278,11 @@ def _replace_directory(temporary: Path, target: Path) -> None:
     if not target.exists() or not os.listdir(target):
         os.rename(temporary, target)
         return
-    # rename(2) does not replace a non-empty directory: set the old one aside, and back if that fails.
+    # rename(2) does not replace a non-empty directory; where the system cannot exchange two names,
+    # set the old one aside, and back if that fails.
+    if exchange(temporary, target):
+        _remove(temporary)
+        return
     aside = _temporary(target)
     os.rename(target, aside)
     try:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import re
 from collections.abc import Iterator
@@ -10,6 +9,7 @@ from contextlib import contextmanager
 
 from fastadmm.errors import FastadmmError, FormatError, StorageError
 from fastadmm.store.atomic import shown, storage_error
+from fastadmm.store.retry import TRANSIENT
 
 __all__ = ["check_version", "h5_errors"]
 
@@ -24,10 +24,12 @@ def h5_errors(path: str | os.PathLike[str], key: str = "/") -> Iterator[None]:
     except MemoryError as error:
         raise StorageError(f"{shown(path)}: key {key!r}: not enough memory to read it") from error
     except (OSError, KeyError, RuntimeError, ValueError, TypeError, AttributeError, OverflowError) as error:
-        code = getattr(error, "errno", None)
-        if code in {errno.EIO, errno.ESTALE, errno.EACCES, errno.EPERM}:
-            raise storage_error(path, error, "read") from error  # type: ignore[arg-type]
         text = " ".join(str(error).split())
+        # HDF5 hands on the system's error in its text only.
+        told = re.search(r"errno = (\d+)", text)
+        code = int(told[1]) if told else getattr(error, "errno", None)
+        if code in TRANSIENT:
+            raise storage_error(path, OSError(code, os.strerror(code)), "read") from error
         # "filter returned failure" is how HDF5 reports fletcher32 (and gzip) on reading.
         if any(word in text.lower() for word in ("fletcher32", "checksum", "filter returned failure")):
             reason = "checksum mismatch, the file is damaged; restore or convert it again"

@@ -17,6 +17,7 @@ from fastadmm.store.encoder import Encoder
 from fastadmm.store.h5file import check_version
 from fastadmm.store.label_file import TASKS, LabelData, LabelWriter, open_labels
 from fastadmm.store.party_file import PartyData, PartyWriter, check_party_name, open_party
+from fastadmm.store.seal import check_seal, refuse_unknown, seal_of
 from fastadmm.store.transform import Transform
 
 __all__ = [
@@ -33,6 +34,8 @@ MANIFEST = "partition.toml"
 FORMAT = "fastadmm-partition"
 VERSIONS = ("1.0",)
 _LABELS_FILE = "labels.h5"
+_KEYS = ("format", "version", "n_samples", "row_digest", "task", "digest", "party", "labels", "source")
+_PARTY_KEYS = ("name", "file", "n_features", "kind")
 
 
 @dataclass(frozen=True, eq=False)
@@ -268,13 +271,15 @@ def _write_manifest(
         "row_digest": digest,
         "task": task,
     }
+    tables: dict[str, Any] = {"labels": {"file": _LABELS_FILE}} if has_labels else {}
+    if source is not None:
+        tables["source"] = {"name": source}
+    manifest["digest"] = seal_of({**manifest, "party": entries, **tables})
     text = tomli_w.dumps(manifest)
     for entry in entries:
         text += "\n[[party]]\n" + tomli_w.dumps(entry)
-    if has_labels:
-        text += "\n" + tomli_w.dumps({"labels": {"file": _LABELS_FILE}})
-    if source is not None:
-        text += "\n" + tomli_w.dumps({"source": {"name": source}})
+    for name, table in tables.items():
+        text += "\n" + tomli_w.dumps({name: table})
     (directory / MANIFEST).write_text(text, encoding="utf-8")
 
 
@@ -434,6 +439,7 @@ def read_manifest(path: str | os.PathLike[str]) -> dict[str, Any]:
     if found != FORMAT:
         raise FormatError(f"{place}: key 'format': {found!r} instead of {FORMAT!r}")
     check_version(place, _get(manifest, "version", str, place), VERSIONS, "key 'version'")
+    refuse_unknown(manifest, _KEYS, place)
     if _get(manifest, "n_samples", int, place) < 1:
         raise FormatError(f"{place}: key 'n_samples': {manifest['n_samples']} is not positive")
     _get(manifest, "row_digest", str, place)
@@ -448,6 +454,7 @@ def read_manifest(path: str | os.PathLike[str]) -> dict[str, Any]:
         where = f"{place}: [[party]] number {i + 1}"
         if not isinstance(party, dict):
             raise FormatError(f"{where}: key 'party': not a table")
+        refuse_unknown(party, _PARTY_KEYS, where)
         name = check_party_name(party.get("name"), f"{where}: key 'name'", FormatError)
         if name.casefold() in names:
             raise FormatError(f"{where}: key 'name': {name!r} occurs twice; each party needs its own name")
@@ -458,9 +465,12 @@ def read_manifest(path: str | os.PathLike[str]) -> dict[str, Any]:
         if _get(party, "kind", str, where) not in {"dense", "csr"}:
             raise FormatError(f"{where}: key 'kind': {party['kind']!r} is not 'dense' or 'csr'")
     if "labels" in manifest:
-        _file_name(_get(manifest, "labels", dict, place), f"{place}: [labels]", files)
+        refuse_unknown(_get(manifest, "labels", dict, place), ("file",), f"{place}: [labels]")
+        _file_name(manifest["labels"], f"{place}: [labels]", files)
     if "source" in manifest:
-        _get(manifest, "source", dict, place)
+        refuse_unknown(_get(manifest, "source", dict, place), ("name",), f"{place}: [source]")
+    seal = manifest.pop("digest", None)
+    check_seal(manifest, seal, place, "restore it; after an edit of your own, take out the line 'digest'")
     return manifest
 
 

@@ -112,7 +112,7 @@ def worth_of_run(
         A file is damaged.
     """
     path = run / "run.toml"
-    values = read_config(path)
+    values = read_config(path, sealed=True)
     provenance = values.pop("provenance", None)
     config = make_config(values, shown(path), {} if threads is None else {"threads": threads})
     if config.privacy.mode != "none":

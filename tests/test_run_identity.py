@@ -1,0 +1,306 @@
+"""A run goes on only from what it wrote itself, and writes only into its own directory."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from fastadmm.errors import FormatError, InputError, StorageError
+from fastadmm.history import RoundRecord
+from fastadmm.runs import checkpoint
+from fastadmm.runs.config import make_config
+from fastadmm.runs.lock import run_lock
+from fastadmm.runs.train import Silent, resume_run, start_run
+from fastadmm.store import atomic, open_partition
+from fastadmm.store.atomic import atomic_directory, atomic_file, remove_leftovers
+from fastadmm.store.exchange import exchange
+
+from run_tools import SignalAfter, result_of, write_problem
+
+LIMITS = {"gap": 0.0, "rounds": 6, "lambda": 1e-3}
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_problem(tmp_path_factory.mktemp("identity") / "a.parts", n=60, widths=(3, 4, 2))
+
+
+def configured(data: Path, **changes: object) -> object:
+    return make_config({"data": str(data), **LIMITS, **changes})
+
+
+# --- whose directory it is --------------------------------------------------------------------------------
+
+
+def test_a_running_run_is_not_replaced(data: Path, tmp_path: Path) -> None:
+    start_run(configured(data), tmp_path / "run")
+    before = sorted(path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file())
+    with run_lock(tmp_path / "run"), pytest.raises(StorageError, match="another process"):
+        start_run(configured(data, rounds=2), tmp_path / "run", force=True)
+    assert sorted(path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file()) == before
+    assert os.listdir(tmp_path) == ["run"]
+
+
+def test_a_new_run_is_held_from_the_moment_it_appears(data: Path, tmp_path: Path) -> None:
+    class Intruder(Silent):
+        def round(self, record: RoundRecord) -> None:
+            with pytest.raises(StorageError, match="another process"), run_lock(tmp_path / "run"):
+                pass
+
+    start_run(configured(data), tmp_path / "run", force=True, display=Intruder())
+    start_run(configured(data), tmp_path / "run", force=True, display=Intruder())
+
+
+def test_nothing_is_written_into_a_directory_that_took_the_place(data: Path, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+
+    class Replace(Silent):
+        def round(self, record: RoundRecord) -> None:
+            if record.round == 3:
+                os.rename(out, tmp_path / "aside")
+                out.mkdir()
+
+    with pytest.raises(StorageError, match="moved, removed or replaced"):
+        start_run(configured(data, checkpoint_rounds=1), out, display=Replace())
+    assert not any(out.iterdir())
+    assert not (tmp_path / "aside" / "result.json").exists()
+    shutil.rmtree(out)
+    shutil.rmtree(tmp_path / "aside")
+    with pytest.raises(StorageError, match="moved, removed or replaced"):
+        start_run(configured(data), out, display=Replace())
+    assert not any(out.iterdir())
+
+
+def test_a_directory_is_replaced_in_one_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("old", "new"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "file").write_text(name)
+    if not exchange(tmp_path / "new", tmp_path / "old"):
+        pytest.skip("this system cannot exchange two names")
+    assert (tmp_path / "old" / "file").read_text() == "new"
+    assert (tmp_path / "new" / "file").read_text() == "old"
+
+    def refuse(*_: object) -> None:
+        raise AssertionError("the old directory was set aside")
+
+    with monkeypatch.context() as patched, atomic_directory(tmp_path / "old", force=True) as directory:
+        (directory / "file").write_text("third")
+        patched.setattr(atomic.os, "rename", refuse)
+    assert (tmp_path / "old" / "file").read_text() == "third"
+    monkeypatch.setattr(atomic, "exchange", lambda *_: False)
+    with atomic_directory(tmp_path / "old", force=True) as directory:
+        (directory / "file").write_text("fourth")
+    assert (tmp_path / "old" / "file").read_text() == "fourth"
+    assert sorted(os.listdir(tmp_path)) == ["new", "old"]
+
+
+# --- what it goes on from ---------------------------------------------------------------------------------
+
+
+def test_changed_settings_are_refused(data: Path, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    start_run(configured(data), out, display=SignalAfter(3))
+    path = out / "run.toml"
+    text = path.read_text()
+    path.write_text(text.replace("lambda = 0.001", "lambda = 0.009"))
+    with pytest.raises(FormatError, match=r"run\.toml: damaged, or changed"):
+        resume_run(out)
+    path.write_text(text)
+    assert resume_run(out)["rounds"] == 6
+
+
+def test_a_checkpoint_of_another_run_is_refused(data: Path, tmp_path: Path) -> None:
+    for name in ("run", "other"):
+        start_run(configured(data), tmp_path / name, display=SignalAfter(3))
+    shutil.rmtree(tmp_path / "run" / "checkpoints")
+    shutil.copytree(tmp_path / "other" / "checkpoints", tmp_path / "run" / "checkpoints")
+    with pytest.raises(InputError, match="a checkpoint of another run"):
+        resume_run(tmp_path / "run")
+    assert checkpoint.latest_checkpoint(tmp_path / "run" / "checkpoints") is not None
+
+
+def test_other_settings_than_the_checkpoints_are_refused(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where ``run.toml`` has no digest, so that its flipped bit stays unseen."""
+    out = tmp_path / "run"
+    monkeypatch.setattr("fastadmm.runs.train.seal_of", lambda document: "none" if "data" in document else "x")
+    start_run(configured(data), out, display=SignalAfter(3))
+    monkeypatch.undo()
+    path = out / "run.toml"
+    lines = [line for line in path.read_text().splitlines() if not line.startswith("settings")]
+    path.write_text("\n".join(lines).replace("lambda = 0.001", "lambda = 0.009") + "\n")
+    with pytest.raises(InputError, match="a checkpoint of other settings or data"):
+        resume_run(out)
+
+
+def test_every_flipped_bit_of_a_checkpoint_is_seen(data: Path, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    start_run(configured(data), tmp_path / "whole")
+    start_run(configured(data, checkpoint_rounds=2), out, display=SignalAfter(5))
+    newest = checkpoint.latest_checkpoint(out / "checkpoints")
+    assert newest is not None
+    rng = np.random.default_rng(0)
+    for file in newest.iterdir():
+        raw = file.read_bytes()
+        for place in rng.integers(0, 8 * len(raw), 40):
+            spoiled = bytearray(raw)
+            spoiled[place // 8] ^= 1 << (place % 8)
+            file.write_bytes(spoiled)
+            with pytest.raises(FormatError):
+                checkpoint._check_digests(newest)
+        file.write_bytes(raw)
+    (newest / "party-1.h5").write_bytes(b"")
+    resume_run(out)
+    assert result_of(out)["objective"] == result_of(tmp_path / "whole")["objective"]
+
+
+@pytest.mark.parametrize("code", [errno.EIO, errno.EMFILE, errno.EACCES])
+def test_what_cannot_be_read_is_not_damaged(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    out, real, left = tmp_path / "run", checkpoint.read_h5, 50
+    start_run(configured(data), out, display=SignalAfter(3))
+    before = sorted(path.name for path in (out / "checkpoints").iterdir())
+
+    def read(*arguments: object, **options: object) -> object:
+        nonlocal left
+        left -= 1
+        if left >= 0:
+            raise atomic.storage_error("somewhere", OSError(code, os.strerror(code)), "read")
+        return real(*arguments, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(checkpoint, "read_h5", read)
+    monkeypatch.setattr("fastadmm.store.retry._PAUSES", (0.0, 0.0))
+    with pytest.raises(StorageError, match="cannot read"):
+        resume_run(out)
+    assert sorted(path.name for path in (out / "checkpoints").iterdir()) == before
+    left = 1  # the first attempt fails, the second does not
+    assert resume_run(out)["rounds"] == 6
+
+
+# --- manifests --------------------------------------------------------------------------------------------
+
+
+def test_every_flipped_bit_of_a_partitions_manifest_is_seen(data: Path, tmp_path: Path) -> None:
+    place = tmp_path / "a.parts"
+    shutil.copytree(data, place)
+    manifest = place / "partition.toml"
+    raw = manifest.read_bytes()
+    names = [party.name for party in open_partition(place).parties]
+    for at in range(8 * len(raw)):
+        spoiled = bytearray(raw)
+        spoiled[at // 8] ^= 1 << (at % 8)
+        manifest.write_bytes(spoiled)
+        try:
+            found = open_partition(place)
+        except (FormatError, InputError, StorageError):
+            continue
+        # White space between tables, say: nothing that was told has changed.
+        assert [party.name for party in found.parties] == names
+        assert found.labels is not None
+
+
+def test_a_lost_party_is_refused(data: Path, tmp_path: Path) -> None:
+    place = tmp_path / "a.parts"
+    shutil.copytree(data, place)
+    text = (place / "partition.toml").read_text()
+    head, _, tail = text.rpartition("[[party]]")
+    (place / "partition.toml").write_text(f"{head}[[pirty]]{tail}")
+    with pytest.raises(FormatError, match="unknown key 'pirty'"):
+        open_partition(place)
+    (place / "partition.toml").write_text(text.replace('task = "classification"', 'task = "regression"'))
+    with pytest.raises(FormatError, match="take out the line 'digest'"):
+        open_partition(place)
+    lines = [line for line in text.splitlines() if not line.startswith("digest")]
+    (place / "partition.toml").write_text("\n".join(lines))
+    assert len(open_partition(place).parties) == 3
+
+
+@pytest.mark.parametrize("flip", range(0, 400, 37))
+def test_a_damaged_fit_of_a_path_is_refused(
+    data: Path, tmp_path: Path, flip: int, finished_path: Path
+) -> None:
+    out = tmp_path / "run"
+    shutil.copytree(finished_path, out)
+    (out / "result.json").unlink()
+    for name in ("party-2.npy", "fit.json"):
+        file = out / "fits" / "lambda-0001" / name
+        raw = bytearray(file.read_bytes())
+        raw[(8 * len(raw) - 1 - 3 * flip) // 8] ^= 1 << (flip % 8)
+        kept = file.read_bytes()
+        file.write_bytes(raw)
+        with pytest.raises(FormatError, match="lambda-0001"):
+            resume_run(out)
+        file.write_bytes(kept)
+
+
+@pytest.fixture(scope="module")
+def finished_path(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("paths") / "run"
+    start_run(make_config({"data": str(data), "path": True, "path_values": [0.1, 0.01], "folds": 0}), out)
+    return out
+
+
+# --- leftovers and signals --------------------------------------------------------------------------------
+
+
+def test_whoever_comes_next_removes_what_a_killed_process_left(tmp_path: Path) -> None:
+    code = (
+        "import os, sys\n"
+        "from fastadmm.store.atomic import atomic_directory, atomic_file\n"
+        "with atomic_file('a') as one, atomic_directory('b') as two:\n"
+        "    one.write_text('half'); (two / 'c').write_text('half'); os._exit(9)\n"
+    )
+    subprocess.run([sys.executable, "-P", "-c", code], cwd=tmp_path, check=False)
+    assert len(os.listdir(tmp_path)) == 2
+    with atomic_file(tmp_path / "other") as mine:
+        mine.write_text("whole")
+        remove_leftovers(tmp_path, "other")  # one that a living process writes stays
+        assert mine.exists()
+    assert len(os.listdir(tmp_path)) == 3
+    with atomic_file(tmp_path / "a") as mine:
+        mine.write_text("whole")
+    with atomic_directory(tmp_path / "b"):
+        pass
+    assert sorted(os.listdir(tmp_path)) == ["a", "b", "other"]
+
+
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP"])
+def test_a_signal_outside_rounds_leaves_nothing(tmp_path: Path, name: str) -> None:
+    (tmp_path / "a.svm").write_text("1 1:1 2:2\n-1 1:2 2:1\n" * 10)
+    code = (
+        "import os, signal, sys\n"
+        "from fastadmm.cli.start import main\n"
+        "from fastadmm.store.partition import PartitionWriter as W\n"
+        "old = W.party\n"
+        f"W.party = lambda *a, **k: (old(*a, **k), os.kill(os.getpid(), signal.{name}))[0]\n"
+        "sys.argv = ['fastadmm', 'convert', 'a.svm', '-o', 'out.parts', '--parties', '2']\n"
+        "main()\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 130, done.stderr
+    assert done.stderr in ("", "fastadmm: interrupted\n")
+    assert os.listdir(tmp_path) == ["a.svm"]
+
+
+def test_an_interrupt_during_the_first_imports_is_no_traceback() -> None:
+    code = (
+        "import os, signal, sys\n"
+        "class Interrupt:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        "        if name == 'typer': os.kill(os.getpid(), signal.SIGINT)\n"
+        "sys.meta_path.insert(0, Interrupt())\n"
+        "from fastadmm.cli.start import main\n"
+        "main()\n"
+    )
+    done = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
