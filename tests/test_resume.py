@@ -445,7 +445,7 @@ def test_damaged_configuration(folder: Path, tmp_path: Path) -> None:
         (whole[: len(whole) // 2], "run.toml"),
         ("\x00", "not TOML"),
         ("", "'data' is missing"),
-        (whole.replace("rounds", "ruonds"), "did you mean 'rounds'"),
+        (whole.replace("rounds", "ruonds"), "damaged, or changed"),
     ):
         (out / "run.toml").write_text(broken)
         with pytest.raises((ConfigError, FormatError), match=message):

@@ -296,7 +296,8 @@ def test_interrupted_it_goes_on_to_the_same_result(trained: Path, tmp_path: Path
 def test_other_data_or_settings_begin_anew(trained: Path, tmp_path: Path) -> None:
     place = copy_of(trained, tmp_path)
     worth_of_run(place, display=StopAfter(3))
-    text = (place / "run.toml").read_text()
+    lines = (place / "run.toml").read_text().splitlines(keepends=True)
+    text = "".join(line for line in lines if not line.startswith("settings = "))  # a digest of the rest
     (place / "run.toml").write_text(text.replace("lambda = 0.01", "lambda = 0.1"))
     display = StopAfter(99)
     assert worth_of_run(place, display=display) is not None

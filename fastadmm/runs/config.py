@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["KEYS", "PATHS", "SEAL", "RunConfig", "is_convex", "make_config", "read_config"]
 
-#: Key of the table ``provenance`` of ``run.toml`` with the digest of everything else in the file.
+#: Key of the table ``provenance`` of ``run.toml`` with the digest of :func:`sealed_part`.
 SEAL = "settings"
 
 
@@ -646,6 +646,20 @@ def solver_options(config: RunConfig) -> Any:
 PATHS = ("data", "test", "ledger", "warm_start", "validation")
 
 
+def sealed_part(document: Mapping[str, Any]) -> dict[str, Any]:
+    """What the digest of a ``run.toml`` covers: all but paths, whose content ``provenance`` tells.
+
+    Parameters
+    ----------
+    document : mapping
+
+    Returns
+    -------
+    dict
+    """
+    return {key: value for key, value in document.items() if key not in PATHS}
+
+
 def read_config(path: str | os.PathLike[str], *, sealed: bool = False) -> dict[str, Any]:
     """Read a TOML configuration as a flat dictionary; :func:`make_config` checks it.
 
@@ -682,7 +696,7 @@ def read_config(path: str | os.PathLike[str], *, sealed: bool = False) -> dict[s
     if sealed and isinstance(provenance, dict):
         seal = provenance.pop(SEAL, None)
         remedy = "restore it, or start a new run; 'fastadmm resume' takes new limits as options"
-        check_seal(values, seal, shown(path), remedy)
+        check_seal(sealed_part(values), seal, shown(path), remedy)
     for key in PATHS:
         if isinstance(values.get(key), str):
             values[key] = str(Path(path).parent / values[key])

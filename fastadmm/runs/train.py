@@ -42,6 +42,7 @@ from fastadmm.runs.config import (
     party_constraints,
     penalty_arguments,
     read_config,
+    sealed_part,
 )
 from fastadmm.runs.environment import available_memory, describe_environment
 from fastadmm.runs.lock import RunLock, begin_run, run_lock
@@ -1114,6 +1115,6 @@ def write_configuration(path: Path, config: RunConfig, run: Path, provenance: di
         if isinstance(value, str)
     }
     document = {**config.to_toml(), **paths, "provenance": provenance}
-    document["provenance"] = {**provenance, SEAL: seal_of(document)}
+    document["provenance"] = {**provenance, SEAL: seal_of(sealed_part(document))}
     with atomic_file(path) as temporary:
         temporary.write_text(tomli_w.dumps(document), encoding="utf-8")
