@@ -151,6 +151,9 @@ class Problem:
         described: dict[str, Any] = {"regularizer": first.text, "constraint": self.constraint.text}
         if isinstance(first, ElasticNet):
             described["l1_ratio"] = first.l1_ratio
+        groups = [own.members for own in self.party_regularizers if isinstance(own, GroupLasso)]
+        if any(len(own) > 1 for own in groups):
+            described["groups"] = [[g.tolist() for g in own] if len(own) > 1 else [] for own in groups]
         if self.constraints:
             described["party_constraint"] = {n: c.text for n, c in zip(self.names, self.constraints)}
         if self.own_lambda is not None:

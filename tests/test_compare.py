@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 import shutil
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
 import numpy as np
 import pytest
+from fastadmm.config_keys import DECISIVE, ROLES
 from fastadmm.data_tools.synthetic import make_vertical_classification
 from fastadmm.errors import ConfigError, FormatError, StorageError
 from fastadmm.reports import compare_runs, write_comparison
-from fastadmm.runs.config import make_config
+from fastadmm.runs.config import KEYS, make_config
 from fastadmm.runs.evaluate import evaluate_partition
 from fastadmm.runs.train import start_run
 
@@ -150,6 +152,36 @@ def test_unfinished_and_bare_runs(place: Path, tmp_path: Path) -> None:
     write_comparison(compare_runs([bare, half]), tmp_path / "c.png")
 
 
+@pytest.mark.parametrize(
+    ("one", "other", "named"),
+    [
+        ("groups = [[[0], [1, 2, 3]], [], []]", "groups = [[[0, 1], [2, 3]], [], []]", "groups differs"),
+        ("validation = 0.25\nseed = 1", "validation = 0.25\nseed = 2", "seed differs"),
+        ("seed = 1", "seed = 2", None),  # it draws nothing here
+        ("validation = 'v.parts'", "validation = 0.25", "validation differs"),
+    ],
+)
+def test_bounds_are_of_one_objective(
+    place: Path, tmp_path: Path, one: str, other: str, named: str | None
+) -> None:
+    for name, line in (("x", one), ("y", other)):
+        shutil.copytree(place / "one", tmp_path / name)
+        text = (tmp_path / name / "run.toml").read_text()
+        text = re.sub(r"(?m)^(seed|validation|groups) = .*$", "", text)
+        (tmp_path / name / "run.toml").write_text(f"{line}\n{text}")
+    comparison = compare_runs([tmp_path / "x", tmp_path / "y"])
+    notes = [note for note in comparison.notes if "Objectives are not comparable" in note]
+    assert (notes == []) == (named is None) == comparison.same_problem
+    assert (comparison.lower_bound is None) == (named is not None)
+    assert named is None or named in notes[0]
+
+
+def test_every_configuration_key_declares_its_role() -> None:
+    assert set(ROLES) == set(KEYS)
+    assert {"groups", "directions", "party_lambda"} <= set(DECISIVE)
+    assert set(ROLES.values()) == {"objective", "penalty", "data", "method", "budget", "place", "output"}
+
+
 def test_names_tell_runs_apart(place: Path, tmp_path: Path) -> None:
     for where in ("x", "y"):
         shutil.copytree(place / "one", tmp_path / where / "run")
@@ -168,6 +200,9 @@ def test_private_runs_show_what_they_spent(place: Path, tmp_path: Path) -> None:
     assert comparison.runs[0].epsilon is None
     assert "privacy.mode" in comparison.differing
     assert "privacy.row_norm" not in comparison.differing  # a run without privacy has none to differ
+    assert comparison.runs[1].objective is None
+    assert not len(comparison.runs[1].history)
+    assert not comparison.same_problem
 
 
 def test_refused_in_one_line(place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -262,6 +262,7 @@ def test_groups_of_a_file_are_those_of_the_problem(folder: Path, tmp_path: Path)
     file.write_text(f'data = "a.parts"\nregularizer = "group_lasso"\nlambda = 0.05\ngroups = {groups}\n')
     assert run("train", "--config", file, "--quiet", "--out", tmp_path / "run") == 0
     assert tomllib.loads((tmp_path / "run" / "run.toml").read_text())["groups"] == groups
+    assert tomllib.loads((tmp_path / "run" / "model" / "model.toml").read_text())["groups"] == groups
     result = json.loads((tmp_path / "run" / "result.json").read_text())
     # A group of one column is its absolute value: another problem than with whole parties as groups.
     file.write_text('data = "a.parts"\nregularizer = "group_lasso"\nlambda = 0.05\n')

@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
+import json
+import re
+import shutil
+import tomllib
 from pathlib import Path
+from typing import Any
 
 import h5py
 import numpy as np
 import pytest
 from fastadmm.errors import FormatError
+from fastadmm.privacy.published import KEPT_BACK, privacy_facts, result_numbers, result_texts, settings_of
+from fastadmm.reports import read_records, write_report
 from fastadmm.rounds.exchange import Request, write_request
 from fastadmm.rounds.party_step import party_step
+from fastadmm.runs.config import make_config
+from fastadmm.runs.evaluate import evaluate_partition
+from fastadmm.runs.train import start_run
 from fastadmm.store import open_partition
+from fastadmm.store.model import open_shared_part
+from fastadmm.store.model_id import content_id
 
-from run_tools import write_problem
+from run_tools import run, write_problem
 
 
 def test_no_request_writes_what_a_partys_model_says_of_privacy(tmp_path: Path) -> None:
@@ -47,3 +59,130 @@ def test_no_request_writes_what_a_partys_model_says_of_privacy(tmp_path: Path) -
     with h5py.File(tmp_path / "state" / f"{data.name}.h5") as file:
         assert file.attrs["privacy"].startswith("weights: epsilon = infinity")
         assert "epsilon = 0" not in file.attrs["privacy"]
+
+
+#: Settings of private runs with a finite claim.
+PRIVATE = {
+    "fusion": {"mode": "fusion", "epsilon": 2.0, "delta": 1e-4, "row_norm": 1.0},
+    "message": {"mode": "message", "epsilon": 2.0, "delta": 1e-4},
+}
+
+
+@pytest.fixture(scope="module", params=PRIVATE)
+def private(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory with data and a finished, evaluated private run."""
+    home = tmp_path_factory.mktemp("private")
+    write_problem(home / "a.parts", 60, (3, 2))
+    write_problem(home / "t.parts", 30, (3, 2), seed=5)
+    keys = {"data": str(home / "a.parts"), "test": str(home / "t.parts"), "privacy": PRIVATE[request.param]}
+    start_run(make_config({**keys, "lambda": 1e-2}), home / "run")
+    evaluate_partition(home / "run", home / "t.parts")
+    return home
+
+
+def numbers_in(value: Any) -> set[float]:
+    """All numbers of a document that are no small whole ones."""
+    if isinstance(value, dict):
+        return set().union(*map(numbers_in, value.values()))
+    if isinstance(value, list):
+        return set().union(*map(numbers_in, value))
+    exact = isinstance(value, int | float) and not isinstance(value, bool) and value != int(value)
+    return {float(value)} if exact else set()
+
+
+def secrets_of(run_directory: Path) -> tuple[set[float], set[str]]:
+    """Exact numbers and digests that the run directory holds, but not its settings and its statement."""
+    result = json.loads((run_directory / "result.json").read_text())
+    settings = numbers_in(tomllib.loads((run_directory / "run.toml").read_text()))
+    settings |= numbers_in(result.pop("privacy"))
+    measured = numbers_in(result) | numbers_in(json.loads((run_directory / "evaluation.json").read_text()))
+    for line in (run_directory / "rounds.jsonl").read_text().splitlines():
+        measured |= numbers_in(json.loads(line))
+    shared, _ = open_shared_part(run_directory)
+    measured |= {float(shared.intercept), *map(float, shared.scales)} - {0.0, 1.0}
+    digests = set(re.findall(r"sha256:[0-9a-f]{64}", (run_directory / "run.toml").read_text()))
+    # What an attacker would try who has guessed everything right.
+    manifest = {"loss": shared.loss, "task": shared.task, "lambda": shared.lam}
+    parties = [{"name": n, "n_features": d} for n, d in zip(shared.names, shared.n_features)]
+    kept = ("status", "objective", "gap", "gap_absolute", "stationarity", "rounds")
+    certificate = {key: result.get(key) for key in kept}
+    guess = (shared.intercept, shared.classes, shared.scales)
+    digests.add(content_id({**manifest, "party": parties}, *guess, certificate))
+    with h5py.File(run_directory / "model" / "coordinator.h5") as file:
+        digests.add(file.attrs["digest"])
+    assert len(digests) == 2 * 4 + 2  # rows, labels and two parties of training and test data
+    return measured - settings, digests
+
+
+def holds(text: str, number: float) -> bool:
+    """Whether a text shows five digits or more of a number, however it is rounded."""
+    text = re.sub(r"(?s)<(svg|style).*?</\1>", "", text)
+    for word in re.findall(r"(?<![\w.])\d+\.\d+(?:e[-+]?\d+)?(?![\w.])", text):
+        digits = len(word.partition("e")[0].replace(".", "").lstrip("0"))
+        if digits >= 5 and abs(float(word) - abs(number)) <= 10.0 ** (1 - digits) * abs(number):
+            return True
+    return False
+
+
+def left(home: Path, out: Path) -> dict[str, str]:
+    """Everything that is made of a run to be handed on, as text."""
+    run_directory = home / "run"
+    made = {name: out / name for name in ("card.md", "card.json", "report.html", "c.html", "c.json", "c.csv")}
+    assert run("card", run_directory, "-o", made["card.md"]) == 0
+    assert run("card", run_directory, "--json", "-o", made["card.json"]) == 0
+    assert run("report", run_directory, "-o", made["report.html"]) == 0
+    shutil.copytree(run_directory, out / "again")
+    compared = ["-o", made["c.html"], "-o", made["c.json"], "-o", made["c.csv"]]
+    assert run("compare", run_directory, out / "again", *compared) == 0
+    texts = {name: path.read_text(encoding="utf-8") for name, path in made.items()}
+    texts["model.toml"] = (run_directory / "model" / "model.toml").read_text()
+    for name in open_shared_part(run_directory)[0].names:
+        with h5py.File(run_directory / "model" / f"{name}.h5") as file:
+            texts[f"{name}.h5"] = "\n".join(map(str, file.attrs.values()))
+            assert set(file) <= {"weights", "var", "transform", "encoder"}
+        assert run("export", run_directory, "--party", name, "-o", out / f"{name}.json") == 0
+        document = json.loads((out / f"{name}.json").read_text())
+        del document["weights"]
+        texts[f"{name}.json"] = json.dumps(document)
+    records = read_records(run_directory)
+    assert records.privacy is not None
+    assert records.result is not None
+    logged = [settings_of(records.config), privacy_facts(records.privacy)]
+    logged += [result_numbers(records.result, private=True), result_texts(records.result, private=True)]
+    texts["log"] = json.dumps(logged)
+    return texts
+
+
+def test_what_leaves_a_private_run_holds_no_exact_number_and_no_digest(private: Path, tmp_path: Path) -> None:
+    numbers, digests = secrets_of(private / "run")
+    assert len(numbers) > 10
+    for name, text in left(private, tmp_path).items():
+        assert not [d for d in digests if d in text or d.removeprefix("sha256:")[:16] in text], name
+        assert "sha256" not in text, name
+        assert not [number for number in numbers if holds(text, number)], name
+        assert str(private) not in text.replace(str(private / "run"), ""), name
+
+
+def test_what_leaves_says_what_was_kept_back(private: Path, tmp_path: Path) -> None:
+    texts = left(private, tmp_path)
+    for name in ("card.md", "card.json", "report.html", "c.html", "c.json"):
+        assert KEPT_BACK in texts[name], name
+    values = re.findall(r'<dt>([^<]*)</dt><dd class="value">([^<]*)</dd>', texts["report.html"])
+    assert {name for name, value in values if value == "–"} == {"Objective", "Relative gap", "Time"}
+    assert "<svg" not in texts["report.html"]
+    # A page of a run whose privacy.json or run.toml got lost holds back what the other one says.
+    for lost in ("privacy.json", "run.toml"):
+        copy = tmp_path / f"without-{lost}"
+        shutil.copytree(private / "run", copy)
+        (copy / lost).unlink()
+        assert KEPT_BACK in write_report(copy).read_text(encoding="utf-8")
+
+
+def test_a_run_without_privacy_shows_its_numbers_and_no_digest(tmp_path: Path) -> None:
+    write_problem(tmp_path / "a.parts", 60, (3, 2))
+    start_run(make_config({"data": str(tmp_path / "a.parts"), "rounds": 2}), tmp_path / "run")
+    objective = json.loads((tmp_path / "run" / "result.json").read_text())["objective"]
+    texts = left(tmp_path, tmp_path)
+    for name in ("card.md", "card.json", "report.html", "c.json", "model.toml"):
+        assert holds(texts[name], objective), name
+        assert "sha256" not in texts[name], name

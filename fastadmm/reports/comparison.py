@@ -17,7 +17,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from fastadmm.config_keys import OBJECTIVE
 from fastadmm.errors import ConfigError
+from fastadmm.privacy.published import KEPT_BACK, is_private, published, settings_of
 from fastadmm.reports.records import RunRecords, read_records
 from fastadmm.store.atomic import shown
 
@@ -25,25 +27,6 @@ if TYPE_CHECKING:
     from fastadmm.reports.records import History
 
 __all__ = ["ComparedRun", "RunComparison", "compare_runs"]
-
-#: Settings of what is minimised; all others only say how.
-OBJECTIVE_KEYS = (
-    "loss",
-    "lambda",
-    "party_lambda",
-    "regularizer",
-    "l1_ratio",
-    "constraint",
-    "party_constraint",
-    "intercept",
-    "class_weight",
-    "validation",
-)
-
-#: Settings that hold paths; their last part is what a reader knows.
-_PATHS = ("data", "test", "ledger")
-
-_NO_PRIVACY = {"privacy.mode": "none"}
 
 #: Letter of what a run does not record.
 _UNKNOWN = "?"
@@ -218,13 +201,17 @@ def compare_runs(paths: Sequence[str | Path]) -> RunComparison:
         key: _letters([_provenance(record, key) for record in records])
         for key in ("content", "row_digest", "labels", "test")
     }
+    # Of digests nothing is passed on but which of them are equal.
+    records = [published(record) for record in records]
     runs = [
         _compared(record, name, {key: letters[key][k] for key in letters})
         for k, (record, name) in enumerate(zip(records, _names(resolved)))
     ]
     differing = _differing(runs)
     same_data = all(_one([getattr(run, key) for run in runs]) for key in ("data", "rows", "labels"))
-    same_problem = same_data and not _of_objective(differing)
+    # A private run minimises over rows that it clipped, and shows no objective.
+    private = any(run.settings["privacy.mode"] != "none" for run in runs)
+    same_problem = same_data and not private and not _of_objective(differing, runs)
     return RunComparison(
         runs,
         differing,
@@ -234,9 +221,11 @@ def compare_runs(paths: Sequence[str | Path]) -> RunComparison:
     )
 
 
-def _of_objective(keys: Iterable[str]) -> list[str]:
+def _of_objective(keys: Iterable[str], runs: Sequence[ComparedRun]) -> list[str]:
     """Those of what is minimised; tables are flat here, with a dot between table and key."""
-    return [key for key in keys if key.partition(".")[0] in OBJECTIVE_KEYS]
+    # Where a run holds out a share of its rows, the seed says which.
+    drawn = any(isinstance(run.settings.get("validation"), float) for run in runs)
+    return [key for key in keys if key.partition(".")[0] in OBJECTIVE and (key != "seed" or drawn)]
 
 
 def _compared(records: RunRecords, name: str, letters: dict[str, str]) -> ComparedRun:
@@ -252,7 +241,8 @@ def _compared(records: RunRecords, name: str, letters: dict[str, str]) -> Compar
     if rounds is None and len(history):
         rounds = int(history.round[-1])
     privacy = records.privacy
-    private = privacy is not None and privacy.mode != "none"
+    private = is_private(privacy, records.config)
+    mode = privacy.mode if privacy is not None else "private" if private else "none"
     evaluation = records.evaluation or {}
     # A path chooses its λ: it is in the result, not in the configuration.
     chosen = {"lambda": result["lambda"]} if isinstance(result.get("lambda"), float) else {}
@@ -260,7 +250,7 @@ def _compared(records: RunRecords, name: str, letters: dict[str, str]) -> Compar
         name=name,
         path=records.path,
         status=str(result.get("status") or "not finished"),
-        settings={**_flat(records.config), **chosen, **(_NO_PRIVACY if not private else {})},
+        settings={**settings_of(records.config), **chosen, "privacy.mode": mode},
         rounds=rounds,
         seconds=number("seconds"),
         objective=number("objective"),
@@ -281,21 +271,6 @@ def _compared(records: RunRecords, name: str, letters: dict[str, str]) -> Compar
         test_data=letters["test"],
         history=history,
     )
-
-
-def _flat(config: dict[str, Any]) -> dict[str, Any]:
-    """Settings by name, tables joined by dots; paths by their last part."""
-    flat: dict[str, Any] = {}
-    for key, value in config.items():
-        if key == "provenance":
-            continue
-        if isinstance(value, dict):
-            flat |= {f"{key}.{inner}": item for inner, item in _flat(value).items()}
-        elif key in _PATHS and isinstance(value, str):
-            flat[key] = Path(value).name
-        else:
-            flat[key] = value
-    return flat
 
 
 def _names(paths: list[Path]) -> list[str]:
@@ -381,7 +356,7 @@ def _notes(
             )
             groups = _groups(runs, "data")
         notes.append(f"{what}: {groups}.")
-    objective = _of_objective(differing)
+    objective = _of_objective(differing, runs)
     if not same_data:
         notes.append("Objectives are not comparable: they are of different data.")
     elif objective:
@@ -399,6 +374,9 @@ def _notes(
     changed = [key for key in machines[0] if any(m[key] != machines[0][key] for m in machines[1:])]
     if changed:
         notes.append(f"Seconds are not comparable: other {', '.join(changed)}.")
+    private = [run.name for run in runs if run.settings["privacy.mode"] != "none"]
+    if private:
+        notes.append(f"{KEPT_BACK} Not shown of {', '.join(private)}.")
     open_runs = [run.name for run in runs if run.status == "not finished"]
     if open_runs:
         notes.append(f"Not finished: {', '.join(open_runs)}; the last logged round is shown.")

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fastadmm.errors import ConfigError
+from fastadmm.privacy.published import KEPT_BACK, is_private, published
 from fastadmm.reports.figure import INSTALL_HINT
 from fastadmm.reports.numbers import NONE, format_duration, format_number, format_percent, round_up
 from fastadmm.reports.plots import calibration_plot, history_plots, metric_label
@@ -58,7 +59,7 @@ def write_report(run_dir: str | Path, out: str | Path | None = None) -> Path:
     if target.suffix.lower() not in (".html", ".htm"):
         # Also keeps `-o RUN/rounds.jsonl` from destroying the run.
         raise ConfigError(f"{shown(target)}: a report is an HTML page; choose a name that ends in .html")
-    write_page(target, "report.html.j2", _context(read_records(run_dir)))
+    write_page(target, "report.html.j2", _context(published(read_records(run_dir))))
     return target
 
 
@@ -103,13 +104,15 @@ def _context(records: RunRecords) -> dict[str, Any]:
     parties = _parties(records)
     names = [str(party["name"]) for party in parties]
     evaluation = _evaluation(records.evaluation)
+    private = is_private(records.privacy, records.config)
     calibration = (records.evaluation or {}).get("metrics", {}).get("calibration")
     return {
         "title": records.path.resolve().name,
         "badge": _badge(records, facts),
         "headline": _headline(records, facts, len(parties)),
         "certificate": _certificate(records, facts),
-        "message": str((records.result or {}).get("message") or ""),
+        "message": KEPT_BACK if private else str((records.result or {}).get("message") or ""),
+        "private": private,
         "plots": history_plots(records.history, facts.target, names),
         "parties": parties,
         "last_rounds": _last_rounds(records),

@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 
 from fastadmm.errors import FormatError
+from fastadmm.privacy.published import KEPT_BACK, certificate_of_model, config_of, is_private
+from fastadmm.runs.train import finished_result
 from fastadmm.store.atomic import shown, storage_errors
 from fastadmm.store.model import open_shared_part
 
@@ -22,12 +24,13 @@ def model_card(model: Path) -> dict[str, Any]:
     Parameters
     ----------
     model : Path
-        Run directory, which also gives digests of the data and metrics, or model directory.
+        Run directory, which also gives names and size of the data and metrics, or model directory.
 
     Returns
     -------
     dict
         ``model``, ``parties``, ``certificate``, ``data``, ``metrics``, ``privacy``; None where not known.
+        Of a private model no number that is an exact function of private data.
 
     Raises
     ------
@@ -38,6 +41,8 @@ def model_card(model: Path) -> dict[str, Any]:
     # The model of a run may be named itself: then the run is around it.
     run = next((d for d in (Path(model), directory.parent) if _has(d / "run.toml", d / "model")), None)
     run = run if run is not None and _same(run / "model", directory) else None
+    config = None if run is None else _config(run / "run.toml")
+    private = is_private(shared.privacy, config)
     return {
         "model": {
             "id": shared.model_id,
@@ -47,15 +52,16 @@ def model_card(model: Path) -> dict[str, Any]:
             "classes": None if shared.classes is None else list(shared.classes),
             "lambda": shared.lam,
             **shared.penalty,
-            "intercept": np.asarray(shared.intercept).tolist(),
+            **({} if private else {"intercept": np.asarray(shared.intercept).tolist()}),
         },
         "parties": [
-            {"name": name, "n_features": d, "scale": scale}
+            {"name": name, "n_features": d, **({} if private else {"scale": scale})}
             for name, d, scale in zip(shared.names, shared.n_features, shared.scales)
         ],
-        "certificate": shared.certificate,
-        "data": None if run is None else _data(run / "run.toml"),
-        "metrics": None if run is None else _metrics(run / "evaluation.json"),
+        "certificate": certificate_of_model(shared.certificate, shared.privacy),
+        "data": None if config is None else _data(config, finished_result(directory.parent)),
+        "metrics": None if run is None or private else _metrics(run / "evaluation.json"),
+        "kept_back": KEPT_BACK if private else None,
         "privacy": None if shared.privacy is None else shared.privacy.to_json(),
         "privacy_line": None if shared.privacy is None else shared.privacy.one_line(),
     }
@@ -71,13 +77,19 @@ def _same(one: Path, other: Path) -> bool:
         return one.samefile(other)
 
 
-def _data(path: Path) -> dict[str, Any] | None:
+def _config(path: Path) -> dict[str, Any]:
     with storage_errors(path, "read"):
         try:
-            provenance = tomllib.loads(path.read_text(encoding="utf-8")).get("provenance")
+            return tomllib.loads(path.read_text(encoding="utf-8"))
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
             raise FormatError(f"{shown(path)}: not TOML: {error}") from None
-    return provenance if isinstance(provenance, dict) else None
+
+
+def _data(config: dict[str, Any], result: dict[str, Any] | None) -> dict[str, Any]:
+    """Names and size; digests can be tried out by whoever guesses the data, and stay in the run."""
+    found = {key: config_of(config).get(key) for key in ("data", "test")}
+    found["n_samples"] = (result or {}).get("n_samples")
+    return {key: value for key, value in found.items() if value is not None}
 
 
 def _metrics(path: Path) -> dict[str, Any] | None:
@@ -114,11 +126,12 @@ def card_text(card: dict[str, Any]) -> str:
     lines += _table(
         {key: v for key, v in card["model"].items() if v is not None and of_parties.get(key) is None}
     )
-    head = ["party", "features", "counts", *(["lambda"] if own is not None else [])]
+    scaled = all("scale" in p for p in card["parties"])
+    head = ["party", "features", *(["counts"] if scaled else []), *(["lambda"] if own is not None else [])]
     head += ["constraint"] if sets is not None else []
     lines += ["## Parties", "", f"| {' | '.join(head)} |", f"|{'---|' * len(head)}"]
     for p in card["parties"]:
-        cells = [p["name"], str(p["n_features"]), f"{p['scale']:g}"]
+        cells = [p["name"], str(p["n_features"]), *([f"{p['scale']:g}"] if scaled else [])]
         cells += [] if own is None else [_cell(own.get(p["name"]))]
         cells += [] if sets is None else [_cell(sets.get(p["name"]))]
         lines.append(f"| {' | '.join(cells)} |")
@@ -126,15 +139,15 @@ def card_text(card: dict[str, Any]) -> str:
     lines += _table(card["certificate"]) if card["certificate"] else ["Not recorded.", ""]
     lines += ["## Data", ""]
     lines += (
-        _table(_flat(card["data"]))
-        if card["data"]
-        else ["Not recorded here; the run directory has digests.", ""]
+        _table(card["data"]) if card["data"] else ["Not recorded here; the run directory has their name.", ""]
     )
     lines += ["## Metrics", ""]
     if card["metrics"]:
         numbers = {k: v for k, v in card["metrics"]["metrics"].items() if isinstance(v, (int, float))}
         lines += [f"On {_cell(card['metrics'].get('data'))}, {card['metrics'].get('n_samples')} rows:", ""]
         lines += _table(numbers)
+    elif card["kept_back"]:
+        lines += [card["kept_back"], ""]
     else:
         lines += ["Not evaluated; 'fastadmm evaluate RUN DATA.parts' keeps the result for this card.", ""]
     lines += ["## Privacy", ""]
@@ -144,16 +157,6 @@ def card_text(card: dict[str, Any]) -> str:
 
     statement = PrivacyStatement.from_json(card["privacy"])
     return "\n".join([*lines, statement.one_line(), "", *_table(dict(statement.table()))])
-
-
-def _flat(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for key, value in values.items():
-        if isinstance(value, dict):
-            flat |= _flat(value, f"{prefix}{key} ")
-        else:
-            flat[f"{prefix}{key}"] = value
-    return flat
 
 
 def _table(values: dict[str, Any]) -> list[str]:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from fastadmm.errors import ConfigError, FormatError, InputError, StorageError
+from fastadmm.privacy.published import certificate_of_model
 from fastadmm.store.atomic import atomic_file, shown, storage_errors
 from fastadmm.store.encoder import Encoder
 from fastadmm.store.h5file import check_version, read_h5
@@ -169,7 +170,7 @@ def _model_document(model: Model) -> dict[str, Any]:
         **({"party_constraint": own} if (own := model.penalty.get("party_constraint")) is not None else {}),
         "classes": model.classes,
         "intercept": np.asarray(model.intercept).tolist(),
-        "certificate": model.certificate,
+        "certificate": certificate_of_model(model.certificate, model.privacy),
         "privacy": model.privacy.to_json() if model.privacy is not None else None,
         "parties": [
             {

@@ -30,6 +30,7 @@ from fastadmm.losses import Loss, parse_loss
 from fastadmm.party_lambda import PartyLambda
 from fastadmm.privacy.fusion import FusionSolver
 from fastadmm.privacy.message import MessageSolver
+from fastadmm.privacy.published import certificate_of_model
 from fastadmm.problem import Problem, TestSet, make_problem
 from fastadmm.runs.checkpoint import Subject, checkpoints, restore_checkpoint, write_checkpoint
 from fastadmm.runs.config import (
@@ -953,7 +954,7 @@ def model_of(partition: Partition, solver: Any, result: SolveResult, run_id: str
             )
             for p, w, scale in zip(partition.parties, weights, scales)
         ],
-        certificate=certificate_of(result),
+        certificate=certificate_of_model(certificate_of(result), statement),
         penalty=solver.problem.describe_penalty(),
         privacy=statement,
         model_id=model_id_of(run_id, result.record.round),

@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from fastadmm.config_keys import PENALTY
 from fastadmm.errors import FormatError, InputError, StorageError
 from fastadmm.losses import LOSSES
 from fastadmm.privacy.statement import PrivacyStatement
@@ -59,9 +60,6 @@ VERSIONS = (*_OLD_VERSIONS, VERSION)
 PARTY_MODEL = "fastadmm-party-model"
 MANIFEST = "model.toml"
 COORDINATOR = "coordinator.h5"
-
-#: Keys of the manifest that say what the weights were penalised and constrained by.
-_PENALTY_KEYS = ("regularizer", "l1_ratio", "constraint", "party_constraint", "party_lambda")
 
 
 @dataclass(frozen=True)
@@ -189,8 +187,7 @@ class Model:
         ``status``, ``objective``, ``gap``, ``gap_absolute``, ``rounds`` of the training run; of a
         non-convex problem ``stationarity`` in place of the gaps.
     penalty : dict
-        ``regularizer``, ``constraint``, ``l1_ratio``, ``party_constraint`` and ``party_lambda``, where
-        known; for reading only.
+        :data:`fastadmm.config_keys.PENALTY`, where known; for reading only.
     privacy : PrivacyStatement or None
         What training guaranteed; None for a model older than statements.
     means : ndarray of shape (M,) or (M, C), or None
@@ -292,7 +289,7 @@ class SharedPart:
             "task": self.task,
             "loss": self.loss,
             "lambda": float(self.lam),
-            **{key: self.penalty[key] for key in _PENALTY_KEYS if key in self.penalty},
+            **{key: self.penalty[key] for key in PENALTY if key in self.penalty},
             "certificate": {k: v for k, v in self.certificate.items() if v is not None},
             **({"privacy": _without_none(self.privacy.to_json())} if self.privacy is not None else {}),
             "coordinator": {"file": COORDINATOR},
@@ -581,7 +578,7 @@ def _penalty(manifest: Path, values: dict[str, Any], names: list[str]) -> dict[s
         sets = _get(manifest, values, "party_constraint", dict)
         if sets.keys() != set(names) or not all(isinstance(v, str) for v in sets.values()):
             raise FormatError(f"{shown(manifest)}: key 'party_constraint' must hold one text for each party")
-    return {key: values[key] for key in _PENALTY_KEYS if key in values}
+    return {key: values[key] for key in PENALTY if key in values}
 
 
 def _party_entries(manifest: Path, values: dict[str, Any]) -> tuple[list[str], list[int]]:

@@ -10,14 +10,15 @@ from typing import Any
 
 from fastadmm.errors import FastadmmError, FormatError
 from fastadmm.history import RoundRecord
-from fastadmm.store.atomic import atomic_file, shown, storage_errors
-from fastadmm.tracking.published import (
+from fastadmm.privacy.published import (
+    is_private,
     privacy_facts,
     result_numbers,
     result_texts,
     round_numbers,
     settings_of,
 )
+from fastadmm.store.atomic import atomic_file, shown, storage_errors
 from fastadmm.tracking.targets import Target, Tracker, parse_target
 
 __all__ = ["STATE", "Tracking", "tracked"]
@@ -107,7 +108,7 @@ class Tracking:
 
             records = read_records(self.run)
             statement = records.privacy
-            self.private = statement is None or statement.mode != "none"
+            self.private = statement is None or is_private(statement, records.config)
             self.parties = list(_content(records.config))
             first = int(records.history.round[-1]) + 1 if len(records.history) else 1
             for tracker in trackers:

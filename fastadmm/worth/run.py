@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from fastadmm.config_keys import DECISIVE
 from fastadmm.errors import ConfigError, FormatError, InputError
 from fastadmm.problem import Problem
 from fastadmm.runs.config import RunConfig, make_config, read_config, solver_options
@@ -30,25 +31,6 @@ WORTH = "worth.json"
 
 #: Coalitions that are done, until all are.
 PARTIAL = "worth.partial"
-
-#: Settings that decide what is computed.
-_DECISIVE = (
-    "loss",
-    "lambda_",
-    "regularizer",
-    "l1_ratio",
-    "constraint",
-    "intercept",
-    "scheme",
-    "penalty",
-    "acceleration",
-    "x_update",
-    "gap",
-    "stationarity",
-    "rounds",
-    "history",
-    "class_weight",
-)
 
 
 class WorthDisplay(Protocol):
@@ -224,11 +206,7 @@ def _fingerprint(config: RunConfig, provenance: Any, run: Path) -> str:
             f"{shown(config.data)}: not the data that {shown(run)} began with (digests differ); train anew"
         )
     assert config.test is not None  # checked
-    decisive = {key: getattr(config, key) for key in _DECISIVE}
-    if config.party_lambda is not None:  # without it fingerprints are those of older runs
-        decisive["party_lambda"] = config.party_lambda
-    if config.party_constraint is not None:
-        decisive["party_constraint"] = config.party_constraint
+    decisive = {key: getattr(config, "lambda_" if key == "lambda" else key) for key in DECISIVE}
     document = {**decisive, "data": data, "test": provenance_of(open_partition(config.test))}
     text = json.dumps(document, sort_keys=True).encode()
     return f"sha256:{hashlib.sha256(text).hexdigest()}"

@@ -1,0 +1,276 @@
+"""What of a run may leave it: the one filter of logs, reports, comparisons, model cards and models.
+
+Digests of data and directories never leave: digests of columns or labels can be tried out by whoever
+guesses them. A run without privacy shows all else. Of a private run, objective, intercept, weight norms,
+metrics and times are exact functions of private data or depend on them, and no theorem covers them
+(``docs/privacy.md``): only what was fixed before any data were read leaves.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fastadmm.history import RoundRecord
+from fastadmm.privacy.statement import PrivacyStatement
+
+if TYPE_CHECKING:
+    from fastadmm.reports.records import RunRecords
+
+__all__ = [
+    "KEPT_BACK",
+    "certificate_of_model",
+    "config_of",
+    "is_private",
+    "privacy_facts",
+    "published",
+    "result_numbers",
+    "result_texts",
+    "round_numbers",
+    "settings_of",
+]
+
+#: What stands where numbers of a private run were left out.
+KEPT_BACK = (
+    "Objective, intercept, metrics and times of a private run are exact functions of private data, which "
+    "no theorem covers: they stay in the run directory."
+)
+
+#: Settings that hold paths; their last part is what others may know.
+_PATHS = ("data", "test", "ledger", "warm_start", "validation")
+
+#: Of ``result.json`` of a private run, what was fixed before any data were read.
+_FIXED = ("status", "rounds", "convex", "scheme", "lambda", "loss", "n_samples", "regularizer", "constraint")
+_FIXED_OF_PARTY = ("name", "n_features", "file")
+_FIXED_OF_MODEL = ("status", "rounds")
+
+_ROUND = (
+    "seconds",
+    "objective",
+    "gap",
+    "gap_absolute",
+    "stationarity",
+    "primal_residual",
+    "dual_residual",
+    "augmented_lagrangian",
+    "lyapunov",
+    "penalty",
+)
+
+_RESULT = ("rounds", "seconds", "objective", "gap", "gap_absolute", "stationarity")
+
+
+def is_private(statement: PrivacyStatement | None, config: dict[str, Any] | None = None) -> bool:
+    """Whether a run is one with privacy: by its statement or by its settings, where either says so.
+
+    Parameters
+    ----------
+    statement : PrivacyStatement or None
+        None for a run older than statements, or one that has lost it.
+    config : dict, optional
+        Content of ``run.toml``.
+
+    Returns
+    -------
+    bool
+    """
+    asked = (config or {}).get("privacy")
+    mode = asked.get("mode", "none") if isinstance(asked, dict) else "none"
+    return mode != "none" or (statement is not None and statement.mode != "none")
+
+
+def certificate_of_model(certificate: dict[str, Any], statement: PrivacyStatement | None) -> dict[str, Any]:
+    """What a model says of the run that made it.
+
+    Parameters
+    ----------
+    certificate : dict
+        ``status``, ``objective``, gaps, ``rounds``.
+    statement : PrivacyStatement or None
+
+    Returns
+    -------
+    dict
+        Of a private model status and rounds alone.
+    """
+    if not is_private(statement):
+        return certificate
+    return _only(_FIXED_OF_MODEL, certificate)
+
+
+def published(records: RunRecords) -> RunRecords:
+    """The records of a run as they may be given away: ``docs/privacy.md#what-may-leave``.
+
+    Parameters
+    ----------
+    records : RunRecords
+
+    Returns
+    -------
+    RunRecords
+        Without digests and directories; of a private run without rounds, metrics and results.
+    """
+    records = replace(records, config=config_of(records.config))
+    if not is_private(records.privacy, records.config):
+        return records
+    result = records.result
+    if result is not None:
+        parties = [_only(_FIXED_OF_PARTY, party) for party in result.get("parties", [])]
+        result = {**_only(_FIXED, result), "parties": parties}
+    history = records.history
+    nothing = replace(
+        history,
+        round=history.round[:0],
+        series={name: values[:0] for name, values in history.series.items()},
+        weight_norms=np.empty((0, 0)),
+        test={},
+    )
+    return replace(records, history=nothing, result=result, evaluation=None, worth=None, path_table=None)
+
+
+def config_of(config: dict[str, Any]) -> dict[str, Any]:
+    """A configuration without digests of data and without directories.
+
+    Parameters
+    ----------
+    config : dict
+        Content of ``run.toml``.
+
+    Returns
+    -------
+    dict
+    """
+    return {
+        key: Path(value).name if key in _PATHS and isinstance(value, str) else value
+        for key, value in config.items()
+        if key != "provenance"
+    }
+
+
+def settings_of(config: dict[str, Any]) -> dict[str, Any]:
+    """Settings by name, tables joined by dots, without digests of data and without directories.
+
+    Parameters
+    ----------
+    config : dict
+        Content of ``run.toml``.
+
+    Returns
+    -------
+    dict
+    """
+    flat: dict[str, Any] = {}
+    for key, value in config_of(config).items():
+        if isinstance(value, dict):
+            flat |= {f"{key}.{inner}": item for inner, item in settings_of(value).items()}
+        else:
+            flat[key] = value
+    return flat
+
+
+def privacy_facts(statement: PrivacyStatement) -> dict[str, Any]:
+    """The claim of a run: what is protected and by how much.
+
+    Parameters
+    ----------
+    statement : PrivacyStatement
+
+    Returns
+    -------
+    dict
+    """
+    names = (
+        "mode",
+        "unit",
+        "adjacency",
+        "epsilon",
+        "joint_epsilon",
+        "person_epsilon",
+        "label_epsilon",
+        "delta",
+    )
+    return {**{name: getattr(statement, name) for name in names}, "statement": statement.one_line()}
+
+
+def round_numbers(record: RoundRecord, parties: list[str], *, private: bool) -> dict[str, float]:
+    """Numbers of a round, by name.
+
+    Parameters
+    ----------
+    record : RoundRecord
+    parties : list of str
+        Names for the weight norms.
+    private : bool
+        Whether the run is private: then there are none.
+
+    Returns
+    -------
+    dict of str to float
+        Finite ones only; ``test/…`` and ``weight_norm/…`` have a part of their own.
+    """
+    if private:
+        return {}
+    values: dict[str, Any] = {name: getattr(record, name) for name in _ROUND}
+    values |= {f"test/{name}": value for name, value in (record.test or {}).items()}
+    names = parties if len(parties) == len(record.weight_norms) else map(str, range(len(record.weight_norms)))
+    values |= {f"weight_norm/{name}": norm for name, norm in zip(names, record.weight_norms)}
+    return _finite(values)
+
+
+def result_numbers(result: dict[str, Any], *, private: bool) -> dict[str, float]:
+    """Final numbers of a run.
+
+    Parameters
+    ----------
+    result : dict
+        Content of ``result.json``.
+    private : bool
+        Whether the run is private: then only the number of rounds, which was fixed beforehand.
+
+    Returns
+    -------
+    dict of str to float
+    """
+    if private:
+        return _finite({"final/rounds": result.get("rounds")})
+    values = {f"final/{name}": result.get(name) for name in _RESULT}
+    values |= {f"final/test/{name}": value for name, value in (result.get("test") or {}).items()}
+    return _finite(values)
+
+
+def result_texts(result: dict[str, Any], *, private: bool) -> dict[str, str]:
+    """Final words of a run: status, message and privacy statement.
+
+    Parameters
+    ----------
+    result : dict
+        Content of ``result.json``.
+    private : bool
+        Whether the run is private: then there is no message, which may hold numbers.
+
+    Returns
+    -------
+    dict of str to str
+    """
+    texts = {"status": str(result.get("status", ""))}
+    if not private:
+        texts["message"] = str(result.get("message", ""))
+    if result.get("privacy"):
+        texts["privacy.statement"] = PrivacyStatement.from_json(result["privacy"]).one_line()
+    return texts
+
+
+def _only(keys: tuple[str, ...], values: dict[str, Any]) -> dict[str, Any]:
+    return {key: values[key] for key in keys if key in values}
+
+
+def _finite(values: dict[str, Any]) -> dict[str, float]:
+    return {
+        name: float(value)
+        for name, value in values.items()
+        if isinstance(value, int | float) and math.isfinite(value)
+    }
