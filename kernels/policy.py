@@ -10,7 +10,8 @@
     caching is safe.
 ``cache=True``
     Compiled once per machine and version of the sources, in the directory that
-    :mod:`fastadmm.kernels.cache` chooses, also for a read-only installation.
+    :mod:`fastadmm.kernels.cache` chooses, also for a read-only installation. Each file has a digest
+    (:mod:`fastadmm.kernels.checked_cache`).
 
 ``fastmath`` is never given here: it would allow reassociation upstream of
 privacy noise, and reductions that differ between machines.
@@ -25,6 +26,7 @@ from typing import Any, TypeVar
 
 import numba
 from fastadmm.kernels.cache import cache_directory
+from fastadmm.kernels.checked_cache import check_digests
 from fastadmm.kernels.compilation import begun, done
 from numba import njit
 from numba.core import event
@@ -48,6 +50,8 @@ def kernel(function: _Function) -> _Function:
             compiled: Any = njit(cache=directory is not None, nogil=True, error_model="numpy")(function)
         finally:
             _SETTINGS.CACHE_DIR = before
+    if directory is not None and not _SETTINGS.DISABLE_JIT:
+        check_digests(compiled)
     return compiled
 
 

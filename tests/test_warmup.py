@@ -114,6 +114,20 @@ def test_an_edit_of_an_inlined_function_recompiles_its_users_alone(installation:
     assert one_kernel(installation)[1:] == (BOTH[:1], 0.5)
 
 
+@pytest.mark.parametrize("ending", ["nbi", "nbc"])
+def test_a_damaged_file_is_compiled_again(installation: Path, ending: str) -> None:
+    """Truncated, or with one flipped bit, which would otherwise be run as machine code."""
+    place = Path(one_kernel(installation)[0])
+    (file,) = place.rglob(f"squared.squared_evaluate-*.{ending}")
+    whole = file.read_bytes()
+    flipped = bytearray(whole)
+    flipped[len(whole) // 2] ^= 4
+    for spoiled in (whole[: len(whole) // 2], bytes(flipped)):
+        file.write_bytes(spoiled)
+        assert one_kernel(installation)[1:] == (BOTH[:1], 1.0)
+        assert one_kernel(installation)[1:] == ([], 1.0)
+
+
 def test_digests_follow_imports() -> None:
     assert source_digest("logistic") != source_digest("exponential")
     assert len({source_digest(path.stem) for path in (ROOT / "kernels").glob("*.py")}) > 10
