@@ -6,6 +6,7 @@ import json
 import re
 import shutil
 import tomllib
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +15,12 @@ import numpy as np
 import pytest
 from fastadmm.errors import FormatError
 from fastadmm.privacy.published import KEPT_BACK, privacy_facts, result_numbers, result_texts, settings_of
+from fastadmm.privacy.settings import Privacy
+from fastadmm.privacy.statement import PartyGuarantee, PrivacyStatement, no_privacy, rounded_up, state
 from fastadmm.reports import read_records, write_report
 from fastadmm.rounds.exchange import Request, write_request
 from fastadmm.rounds.party_step import party_step
+from fastadmm.runs.card import card_text, model_card
 from fastadmm.runs.config import make_config
 from fastadmm.runs.evaluate import evaluate_partition
 from fastadmm.runs.train import start_run
@@ -186,3 +190,65 @@ def test_a_run_without_privacy_shows_its_numbers_and_no_digest(tmp_path: Path) -
     for name in ("card.md", "card.json", "report.html", "c.json", "model.toml"):
         assert holds(texts[name], objective), name
         assert "sha256" not in texts[name], name
+
+
+# --- what a statement says -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("value", [1230.0, 20000.0, 150.84785, 2.00001, 1.0, 0.30000001, 1e-7, 99999.9])
+def test_an_epsilon_is_never_shown_smaller_than_it_is(value: float) -> None:
+    assert value * (1 - 1e-9) <= float(rounded_up(value)) <= 1.0011 * value
+
+
+def a_statement(**values: Any) -> PrivacyStatement:
+    settings = Privacy(mode="message", epsilon=4.0, delta=1.2345678e-5)
+    party = PartyGuarantee("delta", "gaussian message", "T2", 2.00001, sigma=7.46189, rounds=3, gdp=0.9)
+    return replace(state(settings, [party], {"coordinator": "messages"}, ("labels",)), **values)
+
+
+def test_noise_is_not_shown_larger_nor_delta_smaller_than_it_is() -> None:
+    text = dict(a_statement().table())["delta"]  # the party's row comes later than the row of delta
+    assert "sigma 7.461" in text
+    assert "sensitivity 2.001" in text
+    assert "at delta = 1.2345678e-05" in a_statement().one_line()
+
+
+def test_a_card_has_every_row_of_the_statement(tmp_path: Path) -> None:
+    """Rows with one heading, and a party that is called like one, do not displace each other."""
+    write_problem(tmp_path / "a.parts", 60, (3, 2))
+    start_run(make_config({"data": str(tmp_path / "a.parts"), "rounds": 1}), tmp_path / "run")
+    card = model_card(tmp_path / "run")
+    text = card_text({**card, "privacy": a_statement().to_json()})
+    for key, value in a_statement().table():
+        assert f"| {key} | {value} |" in text
+
+
+def test_what_is_assumed_is_said(private: Path, tmp_path: Path) -> None:
+    said = read_records(private / "run").privacy
+    assert said is not None
+    assert "honest coordinator" not in said.one_line()
+    assert "bounds hold for any" in dict(said.table())["assumed"]
+    for name, text in left(private, tmp_path).items():
+        if name in ("card.md", "report.html"):
+            assert said.assumed in text
+    none = no_privacy(["a", "b"])
+    assert none.one_line().endswith("an honest coordinator is assumed)")
+    assert "reads columns exactly" in dict(none.table())["assumed"]
+    old = {key: value for key, value in none.to_json().items() if key != "assumed"}
+    assert "assumed" not in dict(PrivacyStatement.from_json(old).table())
+
+
+def test_the_line_has_what_all_runs_of_a_ledger_spent(tmp_path: Path) -> None:
+    write_problem(tmp_path / "a.parts", 60, (3, 2))
+    budget = {**PRIVATE["message"], "total_epsilon": 8.0}
+    keys = {"data": str(tmp_path / "a.parts"), "privacy": budget, "ledger": str(tmp_path / "l.jsonl")}
+    for name in ("one", "two"):
+        start_run(make_config({**keys, "lambda": 1e-2}), tmp_path / name)
+    said = read_records(tmp_path / "two").privacy
+    assert said is not None
+    assert said.one_line().endswith("of 8.0 allowed")
+    together = re.search(
+        r"1 other run\(s\) in this ledger; all together epsilon ([\d.]+) at", said.one_line()
+    )
+    assert together is not None
+    assert float(together[1]) > said.epsilon

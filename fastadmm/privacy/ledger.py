@@ -30,6 +30,7 @@ from fastadmm.privacy.accounts import FEATURES, LABELS, RECORDS, Account
 from fastadmm.privacy.ledger_file import LedgerFile, Line
 from fastadmm.privacy.reservations import Reservation, reserved_by_others
 from fastadmm.privacy.settings import Privacy
+from fastadmm.privacy.statement import rounded_up
 from fastadmm.store.atomic import shown, storage_errors
 
 __all__ = ["Charge", "Ledger", "Spent", "other_runs"]
@@ -465,11 +466,11 @@ def other_runs(ledger: Ledger, data: Sequence[Account | str], settings: Privacy)
     -------
     str
     """
-    worst = max((ledger.spent(name) for name in data), key=lambda s: s.runs, default=None)
-    if worst is None or worst.runs <= 1:
+    shared = [spent for spent in map(ledger.spent, data) if spent.runs > 1]
+    if not shared:
         return ""
-    epsilon = worst.epsilon(settings.delta)
+    runs, epsilon = max(s.runs for s in shared), max(s.epsilon(settings.delta) for s in shared)
     return (
-        f"{worst.runs - 1} other run(s) in this ledger; all together epsilon {epsilon:.4g} at delta "
-        f"{settings.delta:g}, of {settings.budget:.4g} allowed"
+        f"{runs - 1} other run(s) in this ledger; all together epsilon {rounded_up(epsilon)} at delta "
+        f"{settings.delta!r}, of {settings.budget!r} allowed"
     )

@@ -7,7 +7,7 @@ It is a record; nothing here decides anything.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Self
 
@@ -15,7 +15,15 @@ from fastadmm.errors import FormatError
 from fastadmm.privacy.accounting import compose_gdp, epsilon_of, zcdp_epsilon, zcdp_of
 from fastadmm.privacy.settings import ADJACENCIES, Privacy
 
-__all__ = ["NOT_COVERED", "PartyGuarantee", "PrivacyStatement", "no_privacy", "seen_without_privacy", "state"]
+__all__ = [
+    "NOT_COVERED",
+    "PartyGuarantee",
+    "PrivacyStatement",
+    "no_privacy",
+    "rounded_up",
+    "seen_without_privacy",
+    "state",
+]
 
 #: What no mode protects.
 NOT_COVERED: tuple[str, ...] = (
@@ -25,6 +33,17 @@ NOT_COVERED: tuple[str, ...] = (
     "hyper-parameters that were tuned on private data, unless the tuning runs share this run's ledger",
     "timing and crash behaviour, and a compromised machine",
 )
+
+#: What is assumed of those who take part, by mode: ``docs/privacy.md#threat-model``.
+_ASSUMED = {
+    "none": "an honest coordinator: without noise, one that chooses its questions reads columns exactly",
+    "message": "of the coordinator nothing: the bounds hold for any targets that it sends and whoever "
+    "colludes; each party answers by this program, and who holds the labels randomises them where "
+    "label_epsilon is set",
+    "fusion": "of the label holder nothing as to the features of others: the bounds hold for any labels that "
+    "it sends and whoever colludes; each party answers by this program, and the label holder randomises "
+    "labels where label_epsilon is set",
+}
 
 
 @dataclass(frozen=True)
@@ -99,6 +118,8 @@ class PrivacyStatement:
         What other runs the ledger has charged to the same data; empty for none.
     weights : str
         What holds for the weights themselves, which a model file contains.
+    assumed : str
+        What is assumed of those who take part; empty in a statement of an older version.
     """
 
     mode: str
@@ -116,6 +137,7 @@ class PrivacyStatement:
     reason: str = ""
     tuning: str = ""
     weights: str = "epsilon = infinity: they are exact functions of private data"
+    assumed: str = ""
 
     @property
     def is_private(self) -> bool:
@@ -125,16 +147,18 @@ class PrivacyStatement:
     def one_line(self) -> str:
         """The statement in one line, for a terminal or a table cell."""
         if not self.is_private:
-            return f"privacy: epsilon = infinity ({self.reason})"
+            honest = "; an honest coordinator is assumed" * (self.mode == "none")
+            return f"privacy: epsilon = infinity ({self.reason}{honest})"
         label = (
-            f"label epsilon = {_number(self.label_epsilon)}"
+            f"label epsilon = {rounded_up(self.label_epsilon)}"
             if math.isfinite(self.label_epsilon)
             else "labels not protected"
         )
         return (
-            f"privacy: epsilon = {_number(self.epsilon)} at delta = {self.delta:g} per party and record "
-            f"({self.adjacency}), {_number(self.joint_epsilon)} for a person in all "
+            f"privacy: epsilon = {rounded_up(self.epsilon)} at delta = {self.delta!r} per party and record "
+            f"({self.adjacency}), {rounded_up(self.joint_epsilon)} for a person in all "
             f"{len(self.parties)} parties, {label}, sampler {self.sampler}"
+            + (f"; {self.tuning}" if self.tuning else "")
         )
 
     def weights_line(self) -> str:
@@ -147,21 +171,23 @@ class PrivacyStatement:
             ("mode", self.mode),
             ("protected unit", self.unit),
             ("adjacency", self.adjacency),
-            ("epsilon per party", _number(self.epsilon)),
-            ("epsilon, one person in all parties", _number(self.joint_epsilon)),
-            ("epsilon, the same with the label", _number(self.person_epsilon)),
-            ("label epsilon", _number(self.label_epsilon)),
-            ("delta", f"{self.delta:g}" if self.is_private else "–"),
+            ("epsilon per party", rounded_up(self.epsilon)),
+            ("epsilon, one person in all parties", rounded_up(self.joint_epsilon)),
+            ("epsilon, the same with the label", rounded_up(self.person_epsilon)),
+            ("label epsilon", rounded_up(self.label_epsilon)),
+            ("delta", f"{self.delta!r}" if self.is_private else "–"),
             ("noise", self.sampler),
             ("weights", self.weights),
         ]
         if self.reason:
             rows.append(("why infinite", self.reason))
         if self.tuning:
-            rows.append(("other runs on these data", self.tuning))
+            rows.append(("with other runs, when this one ended", self.tuning))
         for party in self.parties:
             rows.append((party.name, _party_cell(party, self.delta)))
         rows += [(f"seen by {who}", what) for who, what in self.seen.items()]
+        if self.assumed:
+            rows.append(("assumed", self.assumed))
         rows += [("not covered", text) for text in self.not_covered]
         return rows
 
@@ -263,6 +289,7 @@ def state(
         reason=next((party.reason for party in made if party.reason), ""),
         tuning=tuning,
         weights=weights,
+        assumed=_ASSUMED[settings.mode],
     )
 
 
@@ -300,6 +327,7 @@ def no_privacy(names: Sequence[str]) -> PrivacyStatement:
         seen=seen_without_privacy(len(names)),
         not_covered=("features, labels, the local models and predictions made with them", *NOT_COVERED),
         reason=reason,
+        assumed=_ASSUMED["none"],
     )
 
 
@@ -318,7 +346,8 @@ def seen_without_privacy(n_parties: int) -> dict[str, str]:
     others = "the other party's messages" if n_parties == 2 else "the sum of all messages"
     return {
         "coordinator": "record order, N, labels, every party's exact message in every round: enough to "
-        "rebuild features, given as many known records as a party has columns",
+        "rebuild features, given as many known records as a party has columns, and every column where the "
+        "coordinator does not follow the protocol",
         "other parties": f"gradients or targets: enough to work out all labels and {others}",
         "outsiders": "nothing, until a model or predictions are given out",
     }
@@ -329,28 +358,54 @@ def _party_cell(party: PartyGuarantee, delta: float) -> str:
     if party.theorem:
         parts.append(f"{party.theorem}: sensitivity {_optional(party.sensitivity)}")
     if party.sigma is not None:
-        parts.append(f"sigma {_number(party.sigma)}")
+        parts.append(f"sigma {_rounded_down(party.sigma)}")
     if party.rounds:
         parts.append(f"{party.rounds} charged release{'s' * (party.rounds != 1)}")
-    parts.append(f"epsilon {_number(party.epsilon)}" + (f" at delta {delta:g}" if party.gdp else ""))
+    parts.append(f"epsilon {rounded_up(party.epsilon)}" + (f" at delta {delta!r}" if party.gdp else ""))
     if party.reason:
         parts.append(party.reason)
     return ", ".join(parts)
 
 
 def _optional(value: float | None) -> str:
-    return "–" if value is None else _number(value)
+    return "–" if value is None else rounded_up(value)
 
 
-def _number(value: float) -> str:
-    """An epsilon is rounded up, so that no table claims more than was proved."""
+def rounded_up(value: float) -> str:
+    """Four digits of an epsilon, rounded up, so that no page claims more than was proved.
+
+    Parameters
+    ----------
+    value : float
+
+    Returns
+    -------
+    str
+    """
+    return _rounded(value, math.ceil)
+
+
+def _rounded_down(value: float) -> str:
+    """Of a noise, which must not look larger than it is."""
+    return _rounded(value, math.floor)
+
+
+def _rounded(value: float, whole: Callable[[float], int]) -> str:
     if math.isinf(value):
         return "infinity"
     if value == 0.0:
         return "0"
     digits = 4 - math.ceil(math.log10(abs(value)) + 1e-12)
     scale = 10.0**digits
-    return f"{math.ceil(value * scale - 1e-6) / scale:.{max(digits, 0)}f}".rstrip("0").rstrip(".")
+    # What is within rounding of a short number is that number.
+    near = round(value * scale)
+    count = near if abs(value * scale - near) < 1e-6 else whole(value * scale)
+    return _plainly(count / scale, digits)
+
+
+def _plainly(value: float, digits: int) -> str:
+    text = f"{value:.{max(digits, 0)}f}"
+    return text.rstrip("0").rstrip(".") if "." in text else text
 
 
 def _shallow(value: Any) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fastadmm.errors import ConfigError
+from fastadmm.privacy.statement import rounded_up
 from fastadmm.reports.compare_plot import MAX_RUNS, curve_kinds, draw_comparison, picture_height
 from fastadmm.reports.figure import FILE_SUFFIXES, render, write_figure
 from fastadmm.reports.html import write_page
@@ -168,7 +169,7 @@ def _epsilon(run: ComparedRun) -> str:
         return NONE
     if run.epsilon == math.inf:
         return "∞"
-    return f"{format_number(run.epsilon)} (δ {format_number(run.delta)})"
+    return f"{rounded_up(run.epsilon)} (δ {format_number(run.delta)})"
 
 
 def _metric(value: float | None) -> str:

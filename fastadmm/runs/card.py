@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import tomllib
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -156,16 +157,16 @@ def card_text(card: dict[str, Any]) -> str:
     from fastadmm.privacy.statement import PrivacyStatement
 
     statement = PrivacyStatement.from_json(card["privacy"])
-    return "\n".join([*lines, statement.one_line(), "", *_table(dict(statement.table()))])
+    return "\n".join([*lines, statement.one_line(), "", *_rows(statement.table())])
 
 
 def _table(values: dict[str, Any]) -> list[str]:
-    return [
-        "| | |",
-        "|---|---|",
-        *(f"| {_cell(key)} | {_cell(value)} |" for key, value in values.items()),
-        "",
-    ]
+    return _rows(values.items())
+
+
+def _rows(rows: Iterable[tuple[str, Any]]) -> list[str]:
+    """Rows of a table; several may have one heading."""
+    return ["| | |", "|---|---|", *(f"| {_cell(key)} | {_cell(value)} |" for key, value in rows), ""]
 
 
 def _cell(value: Any) -> str:
