@@ -15,16 +15,19 @@ MATH_THREADS := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
 export PYTHONSAFEPATH := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help test test-slow bench rounds paper-a owners readme demo docs lint types format venv clean
+.PHONY: help test test-slow test-portable bench rounds paper-a owners readme demo docs lint types format venv clean
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 test: lint types docs ## everything that must pass before a commit (minutes)
 	$(MATH_THREADS) $(BIN)/pytest -n $(JOBS) -m "not slow"
 
 test-slow: venv ## the tests marked slow: large data, many parties
 	$(MATH_THREADS) $(BIN)/pytest -n $(JOBS) -m slow
+
+test-portable: venv ## the numerical tests on every family of BLAS kernels (minutes)
+	NUMBA_CACHE_DIR=$(abspath $(VENV))/portable-cache tests/portable.sh $(abspath $(BIN))/pytest -q -n $(JOBS) -m "not slow"
 
 # addopts switches benchmarks off for the tests, so it is replaced here.
 bench: venv ## timings beside peers: JSON, docs/performance.md (quarter of an hour; FASTADMM_DATA)
