@@ -40,7 +40,7 @@ bench: venv ## timings beside peers: JSON, docs/performance.md (quarter of an ho
 rounds: venv ## rounds of every scheme over data sets (ten minutes; FASTADMM_DATA)
 	$(BIN)/python bench/rounds.py
 
-paper-a: venv ## the paper's experiments again (eight minutes; FASTADMM_DATA)
+paper-a: venv ## the paper's experiments again (twelve minutes; FASTADMM_DATA)
 	$(MATH_THREADS) $(BIN)/python bench/paper_a.py
 
 owners: venv ## figures and tables of owners of rows (ten minutes; FASTADMM_DATA)

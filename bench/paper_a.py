@@ -1,6 +1,6 @@
 """Figures 1 to 3 of Hu, Liu, Kong and Niu (2019, arXiv:1907.07735) again, with the paper's own equations.
 
-    python -P bench/paper_a.py [--redraw] [--gisette gisette_scale gisette_scale.t]
+    python -P bench/paper_a.py [more] [--redraw] [--gisette gisette_scale gisette_scale.t]
 
 Writes ``bench/paper_a.json`` (what was measured), the block between
 ``<!-- paper-a:begin -->`` and ``<!-- paper-a:end -->`` in ``docs/paper-a.md``
@@ -9,8 +9,10 @@ starts of SGD are seeded: the same versions give the same numbers.
 
 What follows the paper is the solver's scheme `jacobi` (equations 6 to 8) with
 :class:`PerturbedParty` in the parties' place (its noise on the parameters),
-and :func:`descend`, the baseline. gisette itself cannot be had without a
-download: ``--gisette`` adds it from LIBSVM's two files. ``--redraw`` measures
+and :func:`descend`, the baseline; :func:`frank_wolfe` is what one of its texts
+compares with in words. gisette itself cannot be had without a
+download: ``--gisette`` adds it from LIBSVM's two files. ``more`` measures only
+:func:`measure_more` and keeps the rest of the file; ``--redraw`` measures
 nothing. The data are found as in ``bench/rounds.py``.
 """
 
@@ -22,6 +24,7 @@ import json
 import math
 import os
 import sys
+from collections import deque
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -44,6 +47,10 @@ SEEDS = (0, 1, 2)
 WATCHED, LONGER = 60, 4
 #: Delta and delta' of Theorem 3 and Corollary 1.
 DELTA = 1e-5
+#: Mini-batches by which what a party of FDML sees of the others may be out of date.
+STALENESS = (10, 100)
+#: Radii of Frank-Wolfe's l1 ball, in units of the optimum's norm.
+RADII = (0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0)
 
 
 class Case(NamedTuple):
@@ -185,12 +192,15 @@ class PerturbedParty(Party):
     ----------
     sigma : float
         Standard deviation of the noise on each parameter, in each epoch.
+    shape : ndarray of shape (d_m, rank) or None
+        Its noise is sigma times this times a standard normal vector; None for the identity.
     noise : numpy.random.Generator
     ready : bool
         Whether the factorisation is another run's and need not be made.
     """
 
     sigma: float = 0.0
+    shape: np.ndarray | None = None
     noise: np.random.Generator
     ready: bool = False
 
@@ -208,8 +218,22 @@ class PerturbedParty(Party):
         message = super().step(w, scaled_penalty)
         if self.sigma == 0.0:
             return message
-        self.weights = self.weights + self.sigma * self.noise.standard_normal(len(self.weights))
+        if self.shape is None:
+            drawn = self.noise.standard_normal(len(self.weights))
+        else:
+            drawn = self.shape @ self.noise.standard_normal(self.shape.shape[1])
+        self.weights = self.weights + self.sigma * drawn
         return self.block.product(self.weights, self.engine)
+
+
+def noise_shape(block: np.ndarray) -> np.ndarray:
+    """V S^-1 of the block's singular values above zero: its noise has the covariance (D'D)^+.
+
+    So D times it has the covariance of the projection onto D's columns.
+    """
+    values, vectors = np.linalg.eigh(block.T @ block)
+    kept = values > 1e-9 * values[-1]  # the Gram matrix's own rounding is 1e-12 of the largest or below
+    return vectors[:, kept] / np.sqrt(values[kept])
 
 
 class Workshop:
@@ -240,7 +264,12 @@ class Workshop:
         return self._follow(Solver(self.problem, SolverOptions(scheme=scheme, gap=gap, n_threads=1)), epochs)
 
     def run_paper(
-        self, epochs: int, penalty: float, sigmas: float | list[float] = 0.0, seed: int = 0
+        self,
+        epochs: int,
+        penalty: float,
+        sigmas: float | list[float] = 0.0,
+        seed: int = 0,
+        shapes: list[np.ndarray] | None = None,
     ) -> dict[str, Any]:
         """The same of the paper's Algorithm 1, with noise of some size on every parameter (of each party)."""
         from fastadmm.solver import Solver, SolverOptions
@@ -251,6 +280,7 @@ class Workshop:
         for m, (name, block) in enumerate(zip(self.problem.names, self.problem.blocks, strict=True)):
             party = PerturbedParty(name, block, self.problem.regularization, solver.engine)
             party.sigma = sigmas[m] if isinstance(sigmas, list) else sigmas
+            party.shape = shapes[m] if shapes else None
             party.noise = np.random.default_rng([seed, m])
             if self._updates:
                 party.update, party.ready = self._updates[m], True
@@ -277,11 +307,23 @@ class Workshop:
                 diverged = epoch
             if 0.0 < record.gap <= solver.options.gap:
                 break
+        size = float(sum(np.abs(v).sum() for v in solver.party_weights()))
         solver.close()
-        return {"objective": objective, "test": test, "diverged": diverged, "bound": bound}
+        return {"objective": objective, "test": test, "diverged": diverged, "bound": bound, "l1": size}
 
-    def run_sgd(self, step: float, epochs: int, seed: int = 0) -> dict[str, Any]:
+    def run_sgd(self, step: float, epochs: int, seed: int = 0, staleness: int = 0) -> dict[str, Any]:
         """The same of the baseline; no number of it is a round of ours, an epoch sees each row once."""
+        return self._watch(
+            lambda watch: descend(self.blocks, self.case.y, self.lam, step, epochs, seed, watch, staleness)
+        )
+
+    def run_frank_wolfe(self, radius: float, epochs: int) -> dict[str, Any]:
+        """The same of Frank and Wolfe's algorithm in an l1 ball; an epoch is a step, with all rows."""
+        return self._watch(
+            lambda watch: frank_wolfe(self.blocks, self.case.y, self.lam, radius, epochs, watch)
+        )
+
+    def _watch(self, run: Callable[[Callable[[list[np.ndarray]], None]], None]) -> dict[str, Any]:
         objective: list[float] = []
         test: list[float] = []
 
@@ -290,7 +332,7 @@ class Workshop:
             objective.append(mean_loss(self.blocks, weights, self.case.y) + 0.5 * self.lam * squares)
             test.append(mean_loss(self.tests, weights, self.case.y_test))
 
-        descend(self.blocks, self.case.y, self.lam, step, epochs, seed, watch)
+        run(watch)
         return {"objective": objective, "test": test}
 
 
@@ -308,11 +350,13 @@ def descend(
     epochs: int,
     seed: int,
     watch: Callable[[list[np.ndarray]], None],
+    staleness: int = 0,
 ) -> None:
-    """SGD over distributed features (FDML, Hu et al. 2019, synchronous): random start, mini-batches.
+    """SGD over distributed features (FDML, Hu et al. 2019): random start, mini-batches.
 
     For each mini-batch every party sends its local prediction; their sum, the shared prediction, gives
     every party its gradient. The step of mini-batch t is ``step / sqrt(t)``, FDML's schedule.
+    Asynchronous, a party adds its own prediction to what it last saw of each other one's.
 
     Parameters
     ----------
@@ -325,11 +369,15 @@ def descend(
     epochs, seed : int
     watch : callable
         Called with the weights before the first epoch and after each.
+    staleness : int
+        The others' weights behind their predictions are up to so many mini-batches old, each as many as
+        is drawn, all equally likely; 0 is the synchronous algorithm.
     """
-    rng = np.random.default_rng(seed)
+    rng, delays = np.random.default_rng(seed), np.random.default_rng([seed, 1])
     d = sum(block.shape[1] for block in blocks)
     weights = [rng.normal(size=block.shape[1]) / math.sqrt(d) for block in blocks]
     watch(weights)
+    past = deque([weights], maxlen=staleness + 1)
     t = 0
     for _ in range(epochs):
         order = rng.permutation(len(y))
@@ -337,11 +385,69 @@ def descend(
             t += 1
             rows = np.sort(order[begin : begin + BATCH])
             local = [block[rows] for block in blocks]
-            shared = sum(part @ x for part, x in zip(local, weights, strict=True))
-            residual = (0.5 * (1.0 + np.tanh(0.5 * shared)) - y[rows]) / len(rows)
+            late = delays.integers(len(past), size=(len(blocks), len(blocks)))
+            np.fill_diagonal(late, 0)
             size = step / math.sqrt(t)
+            new = []
             for m, part in enumerate(local):
-                weights[m] = weights[m] - size * (part.T @ residual + lam * weights[m])
+                shared = sum(other @ past[-1 - late[m, k]][k] for k, other in enumerate(local))
+                residual = (0.5 * (1.0 + np.tanh(0.5 * shared)) - y[rows]) / len(rows)
+                new.append(weights[m] - size * (part.T @ residual + lam * weights[m]))
+            weights = new
+            past.append(weights)
+        watch(weights)
+
+
+def frank_wolfe(
+    blocks: list[np.ndarray],
+    y: np.ndarray,
+    lam: float,
+    radius: float,
+    epochs: int,
+    watch: Callable[[list[np.ndarray]], None],
+) -> None:
+    """Frank and Wolfe's algorithm over distributed features (Bellet et al. 2015): one column in each round.
+
+    From zero; each party names the column with the largest entry of its gradient, the largest of all
+    goes to everybody, and the step towards that corner of the l1 ball is the best one.
+
+    Parameters
+    ----------
+    blocks : list of ndarray of shape (N, d_m)
+    y : ndarray of shape (N,)
+        0/1.
+    lam : float
+        Per mean loss.
+    radius : float
+        Of the ball.
+    epochs : int
+    watch : callable
+        Called with the weights before the first epoch and after each.
+    """
+    weights, z = [np.zeros(block.shape[1]) for block in blocks], np.zeros(len(y))
+    watch(weights)
+    for _ in range(epochs):
+        residual = (0.5 * (1.0 + np.tanh(0.5 * z)) - y) / len(y)
+        slopes = [block.T @ residual + lam * x for block, x in zip(blocks, weights, strict=True)]
+        m = max(range(len(blocks)), key=lambda k: np.abs(slopes[k]).max())
+        j = int(np.abs(slopes[m]).argmax())
+        corner = [np.zeros_like(x) for x in weights]
+        corner[m][j] = -radius * np.sign(slopes[m][j])
+        there = blocks[m][:, j] * corner[m][j]
+        moves = [c - x for c, x in zip(corner, weights, strict=True)]
+        inner = sum(float(x @ v) for x, v in zip(weights, moves, strict=True))
+        square = sum(float(v @ v) for v in moves)
+
+        def slope(size: float, z: np.ndarray = z, v: np.ndarray = there - z) -> float:
+            at = 0.5 * (1.0 + np.tanh(0.5 * (z + size * v))) - y
+            return float(at @ v) / len(y) + lam * (inner + size * square)  # noqa: B023
+
+        low, high = 0.0, 1.0
+        for _ in range(40):
+            middle = 0.5 * (low + high)
+            low, high = (middle, high) if slope(middle) < 0.0 else (low, middle)
+        weights = [x + low * v for x, v in zip(weights, moves, strict=True)]
+        z = z + low * (there - z)
         watch(weights)
 
 
@@ -367,9 +473,8 @@ def measure_case(case: Case) -> dict[str, Any]:
         "sharing": shop.run("sharing", case.epochs),
         "subspace": optimum,
     }
-    shown = {k: {name: rounded(c[name]) for name in ("objective", "test")} for k, c in curves.items()}
     print(case.key, "rho", rho, "step", step, {k: c["test"][-1] for k, c in curves.items()}, flush=True)
-    return {
+    found = {
         "title": case.title,
         "rows": [len(case.y), len(case.y_test)],
         "widths": [block.shape[1] for block in shop.blocks],
@@ -380,11 +485,49 @@ def measure_case(case: Case) -> dict[str, Any]:
         "rho": rho,
         "step": step,
         "longer": {"epochs": LONGER * case.epochs, "test": rounded(longer["test"][-1])},
-        "curves": shown,
+        "curves": {name: shown(curve) for name, curve in curves.items()},
         "noise": [measure_noise(shop, rho, sigma) for sigma in case.sigmas],
         "calibrated": calibrate(shop, rho, plain["bound"]),
         "baselines": baselines(shop),
     }
+    return {**found, **measure_more(shop, found)}
+
+
+def measure_more(shop: Workshop, found: dict[str, Any]) -> dict[str, Any]:
+    """Beside what the paper draws: its other noise, Frank and Wolfe, FDML as it runs asynchronously."""
+    case = shop.case
+    shapes = [noise_shape(block) for block in shop.blocks]
+    # Of the same size on the message, which is sigma^2 |D|_F^2 there and sigma^2 times the rank here.
+    factors = [
+        math.sqrt(float(np.vdot(block, block)) / shape.shape[1])
+        for block, shape in zip(shop.blocks, shapes, strict=True)
+    ]
+    shaped = [
+        measure_noise(shop, found["rho"], rounded([row["sigma"] * f for f in factors]), shapes=shapes)
+        for row in found["noise"]
+    ]
+    size = shop.run("subspace", 1000, gap=1e-6)["l1"]
+    balls = {radius: shop.run_frank_wolfe(radius * size, case.epochs) for radius in RADII}
+    radius = min(balls, key=lambda r: balls[r]["objective"][-1])
+    late = []
+    for bound in STALENESS:
+        # What is late asks for smaller steps, if for others.
+        steps = [step for step in STEPS if 0.09 * found["step"] < step <= found["step"]]
+        tried = {step: shop.run_sgd(step, case.epochs, staleness=bound) for step in steps}
+        step = min(tried, key=lambda s: tried[s]["objective"][-1])
+        late.append({"staleness": bound, "step": step, **shown(tried[step])})
+    print(case.key, "radius", radius, "staleness", [(c["step"], c["test"][-1]) for c in late], flush=True)
+    return {
+        "rank": [shape.shape[1] for shape in shapes],
+        "shaped": shaped,
+        "frank_wolfe": {"norm": rounded(size), "radius": radius, **shown(balls[radius])},
+        "asynchronous": late,
+    }
+
+
+def shown(curve: dict[str, Any]) -> dict[str, Any]:
+    """What a figure draws of a run."""
+    return {name: rounded(curve[name]) for name in ("objective", "test")}
 
 
 def try_penalties(shop: Workshop, optimum: float) -> dict[str, Any]:
@@ -405,10 +548,14 @@ def try_penalties(shop: Workshop, optimum: float) -> dict[str, Any]:
 
 
 def measure_noise(
-    shop: Workshop, rho: float, sigmas: float | list[float], seeds: tuple[int, ...] = SEEDS
+    shop: Workshop,
+    rho: float,
+    sigmas: float | list[float],
+    seeds: tuple[int, ...] = SEEDS,
+    shapes: list[np.ndarray] | None = None,
 ) -> dict[str, Any]:
     """Algorithm 1 with noise, for every seed: test log loss of the first, and of all in the end."""
-    runs = [shop.run_paper(shop.case.epochs, rho, sigmas, seed)["test"] for seed in seeds]
+    runs = [shop.run_paper(shop.case.epochs, rho, sigmas, seed, shapes)["test"] for seed in seeds]
     return {"sigma": sigmas, "test": rounded(runs[0]), "last": [rounded(run[-1]) for run in runs]}
 
 
@@ -461,15 +608,21 @@ def rounded(value: Any) -> Any:
     return [rounded(v) for v in value] if isinstance(value, list) else float(f"{value:.6g}")
 
 
-def measure(chosen: Iterator[Case]) -> dict[str, Any]:
-    """All cases."""
+def measure(chosen: Iterator[Case], before: dict[str, Any]) -> dict[str, Any]:
+    """All cases; of those measured before only :func:`measure_more`."""
+    cases = {}
+    for case in chosen:
+        found = before.get(case.key)
+        cases[case.key] = (
+            {**found, **measure_more(Workshop(case, case.bounds), found)} if found else measure_case(case)
+        )
     return {
         "batch": BATCH,
         "seeds": len(SEEDS),
         "delta": DELTA,
         "watched": WATCHED,
         "steps": list(STEPS),
-        "cases": {case.key: measure_case(case) for case in chosen},
+        "cases": cases,
     }
 
 
@@ -546,6 +699,19 @@ def claims(measured: dict[str, Any]) -> list[tuple[str, str, str]]:
             )
         )
     for case in cases.values():
+        best, last = case["optimum"]["objective"], case["epochs"]
+        ours, theirs = case["curves"]["admm"], case["frank_wolfe"]
+        rows.append(
+            (
+                "Frank-Wolfe is efficient for sparse features, ADMM more so for dense and for many ones "
+                "(one of its texts)",
+                f"{case['title']}: after {last} epochs the objective is {above(ours, best)} above "
+                f"the optimum with ADMM, {above(theirs, best)} with Frank-Wolfe; test log loss "
+                f"{ours['test'][-1]:.3f} against {theirs['test'][-1]:.3f}",
+                verdict(ours["objective"][-1] < theirs["objective"][-1]),
+            )
+        )
+    for case in cases.values():
         together, alone = case["baselines"]["pooled"]["default"], case["baselines"]["party_1"]["default"]
         rows.append(
             (
@@ -564,6 +730,16 @@ def claims(measured: dict[str, Any]) -> list[tuple[str, str, str]]:
                 verdict(bool(kept) and np.mean(largest["last"]) > alone),
             )
         )
+    for case in cases.values():
+        ranks = ", ".join(f"{r} of {w}" for r, w in zip(case["rank"], case["widths"], strict=True))
+        rows.append(
+            (
+                "Noise N(0, σ²(DᵀD)⁻¹) on the parameters (three of its four texts)",
+                f"{case['title']}: the parties' DᵀD have rank {ranks}"
+                + (": no inverse; the pseudo-inverse is run below" if case["rank"] != case["widths"] else ""),
+                verdict(case["rank"] == case["widths"]),
+            )
+        )
     total = corollary_epsilon(1.0, 20, measured["delta"])
     rows.append(
         (
@@ -574,6 +750,18 @@ def claims(measured: dict[str, Any]) -> list[tuple[str, str, str]]:
         )
     )
     return rows
+
+
+def above(curve: dict[str, Any], optimum: float) -> str:
+    """How far a curve ends above the optimum."""
+    excess = curve["objective"][-1] / optimum - 1.0
+    return f"{100 * excess:.2g} %" if excess < 1.0 else f"{excess:.1f} times the optimum"
+
+
+def all_curves(case: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """Every method of a figure's left half."""
+    late = {f"late-{c['staleness']}": c for c in case["asynchronous"]}
+    return {**case["curves"], **late, "frank-wolfe": case["frank_wolfe"]}
 
 
 def explanation(admm: float, pooled: dict[str, float]) -> str:
@@ -620,7 +808,8 @@ def block(measured: dict[str, Any]) -> str:
             "",
             f"*Figure {number}: {c['title']}, {len(c['widths'])} parties. Left: training objective (solid) "
             f"and test log loss (dashed). Right: test log loss of the paper's ADMM with noise σ on every "
-            "parameter in every epoch. Noise on parameters protects nothing: ε = ∞ on every curve.*",
+            "parameter in every epoch; dashed: noise of the other shape, equally large on the message. Noise "
+            "on parameters protects nothing: ε = ∞ on every curve.*",
             "",
         ]
     lines += [
@@ -645,6 +834,8 @@ def block(measured: dict[str, Any]) -> str:
         f"Objective above the optimum after {measured['watched']} epochs (×: times the optimum); where the "
         "solver's own check stopped believing in it, the epoch in brackets.",
         "",
+        *more_block(measured),
+        "",
         f"The noise that Theorem 3 asks for at ε = 1 in each round, δ = {measured['delta']:g}, with "
         "Lemma 1's C and for b₁ the largest norm that occurred (the theorem is unproved, the lemma false):",
         "",
@@ -662,6 +853,45 @@ def block(measured: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
+def more_block(measured: dict[str, Any]) -> list[str]:
+    """The tables of :func:`measure_more`."""
+    cases = measured["cases"].values()
+    lines = [
+        "Every method on the same problem, objective above the optimum and test log loss in the end:",
+        "",
+        "| data | " + " | ".join(label for label, _ in LINES.values()) + " |",
+        "|---|" + "---:|" * len(LINES),
+    ]
+    for c in cases:
+        curves, best = all_curves(c), c["optimum"]["objective"]
+        cells = (f"{above(curves[k], best)}, {curves[k]['test'][-1]:.4f}" for k in LINES)
+        lines.append(f"| {c['title']} | " + " | ".join(cells) + " |")
+    radii = ", ".join(f"{c['frank_wolfe']['radius']:g} ({c['title']})" for c in cases)
+    steps = "; ".join(
+        f"{c['title']}: " + ", ".join(f"{a['step']:g}" for a in c["asynchronous"]) for c in cases
+    )
+    lines += [
+        "",
+        f"Frank-Wolfe's radius in units of the optimum's l1 norm: {radii}. First steps of asynchronous SGD, "
+        f"by staleness: {steps}.",
+        "",
+        "The two noises where they are equally large on a message: test log loss in the end, mean of "
+        f"{measured['seeds']} runs, of N(0, σ²) on every parameter and of N(0, s²(DᵀD)⁺), s such that the "
+        "message's noise has the same expected square:",
+        "",
+        "| data | σ | s of the parties | N(0, σ²) | N(0, s²(DᵀD)⁺) | party 1 alone |",
+        "|---|---:|---:|---:|---:|---:|",
+    ]
+    for c in cases:
+        for plain, shaped in zip(c["noise"], c["shaped"], strict=True):
+            sizes = ", ".join(f"{v:.3g}" for v in shaped["sigma"])
+            lines.append(
+                f"| {c['title']} | {plain['sigma']:g} | {sizes} | {np.mean(plain['last']):.3f} | "
+                f"{np.mean(shaped['last']):.3f} | {c['baselines']['party_1']['default']:.3f} |"
+            )
+    return lines
+
+
 def picture(key: str) -> str:
     """File name of a case's figure."""
     return f"paper-a-{key.replace('_', '-')}.svg"
@@ -670,9 +900,13 @@ def picture(key: str) -> str:
 LINES = {
     "admm": ("ADMM sharing (the paper's)", "#d55e00"),
     "sgd": ("SGD (FDML)", "#555555"),
+    "late-10": ("SGD, 10 batches late", "#999999"),
+    "late-100": ("SGD, 100 batches late", "#cccccc"),
+    "frank-wolfe": ("Frank-Wolfe", "#cc79a7"),
     "sharing": ("ours: sharing", "#009e73"),
     "subspace": ("ours: subspace", "#0072b2"),
 }
+LEGEND = {"loc": "upper right", "framealpha": 0.85, "edgecolor": "none", "fontsize": 8}
 SHADES = ("#d55e00", "#fdae61", "#a6d96a", "#1a9850", "#542788")
 
 
@@ -685,7 +919,7 @@ def draw(measured: dict[str, Any]) -> None:
     cases = measured["cases"]
     with mpl.rc_context({"svg.hashsalt": "fastadmm", "svg.fonttype": "path", "font.size": 9}):
         for key, case in cases.items():
-            figure = Figure(figsize=(9.0, 3.5), layout="constrained")
+            figure = Figure(figsize=(9.6, 4.2), layout="constrained")
             left, right = figure.subplots(1, 2)
             draw_curves(left, case)
             draw_noise(right, case)
@@ -705,7 +939,7 @@ def save(figure: Any, name: str) -> None:
 
 def draw_curves(axes: Any, case: dict[str, Any]) -> None:
     for name, (label, colour) in LINES.items():
-        curve = case["curves"][name]
+        curve = all_curves(case)[name]
         epochs = range(len(curve["objective"]))
         axes.plot(epochs, curve["objective"], color=colour, linewidth=1.6, label=label)
         axes.plot(epochs, curve["test"], color=colour, linewidth=1.2, linestyle=(0, (3, 2)))
@@ -715,7 +949,7 @@ def draw_curves(axes: Any, case: dict[str, Any]) -> None:
     axes.set_xlabel("epoch")
     axes.set_ylabel("objective (solid), test log loss (dashed)")
     axes.set_title(f"(a) loss vs. epoch: {case['title']}", fontsize=9)
-    axes.legend(frameon=False, loc="upper right")
+    axes.legend(**LEGEND)
     axes.grid(alpha=0.3)
 
 
@@ -723,6 +957,8 @@ def draw_noise(axes: Any, case: dict[str, Any]) -> None:
     runs = [(0.0, case["curves"]["admm"]["test"])] + [(r["sigma"], r["test"]) for r in case["noise"]]
     for (sigma, test), colour in zip(runs, SHADES, strict=True):
         axes.plot(range(len(test)), test, color=colour, linewidth=1.4, label=f"σ = {sigma:g}")
+    for row, colour in zip(case["shaped"], SHADES[1:], strict=True):
+        axes.plot(range(len(row["test"])), row["test"], color=colour, linewidth=1.1, linestyle=(0, (3, 2)))
     alone = case["baselines"]["party_1"]["default"]
     axes.axhline(alone, color="black", linewidth=1.0, linestyle=":", label="party 1 alone")
     axes.set_yscale("log")
@@ -730,7 +966,7 @@ def draw_noise(axes: Any, case: dict[str, Any]) -> None:
     axes.set_xlabel("epoch")
     axes.set_ylabel("test log loss")
     axes.set_title("(b) test log loss under noise levels (ε = ∞)", fontsize=9)
-    axes.legend(frameon=False, loc="upper right", ncols=2)
+    axes.legend(**LEGEND, ncols=2)
     axes.grid(alpha=0.3)
 
 
@@ -773,13 +1009,17 @@ def replace_block(text: str, new: str) -> str:
 def main() -> None:
     """Measure unless told to redraw, then write page and figures."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument(
+        "more", nargs="?", choices=["more"], help="measure only the other noise and baselines"
+    )
     parser.add_argument("--redraw", action="store_true", help="measure nothing: page and figures only")
     parser.add_argument(
         "--gisette", nargs=2, type=Path, metavar=("TRAIN", "TEST"), help="LIBSVM's gisette_scale and .t"
     )
     arguments = parser.parse_args()
     if not arguments.redraw:
-        measured = measure(cases(find_data(), arguments.gisette))
+        before = json.loads(MEASURED.read_text(encoding="utf-8"))["cases"] if arguments.more else {}
+        measured = measure(cases(find_data(), arguments.gisette), before)
         MEASURED.write_text(json.dumps(measured) + "\n", encoding="utf-8")
     measured = json.loads(MEASURED.read_text(encoding="utf-8"))
     PAGE.write_text(replace_block(PAGE.read_text(encoding="utf-8"), block(measured)), encoding="utf-8")

@@ -95,6 +95,17 @@ def test_what_the_page_says_in_words_is_true(script, measured):
         assert min(case["calibrated"]["last"]) > math.log(2.0)
         assert case["baselines"]["pooled"]["same"] < case["baselines"]["party_1"]["same"]
         assert case["calibrated"]["sigma"][0] > case["noise"][-1]["sigma"]
+        # Frank-Wolfe is behind; late predictions cost something, and more the later they are
+        excess = {k: c["objective"][-1] / optimum - 1 for k, c in script.all_curves(case).items()}
+        assert excess["frank-wolfe"] > excess["admm"]
+        assert excess["sgd"] < excess["late-10"] < excess["late-100"]
+    cases = measured["cases"]
+    behind = {k: c["frank_wolfe"]["objective"][-1] / c["optimum"]["objective"] for k, c in cases.items()}
+    assert min(behind, key=behind.get) == "a9a"
+    a9a, like = cases["a9a"], cases["gisette_like"]
+    for case, better in ((a9a, True), (like, False)):
+        for plain, shaped in zip(case["noise"][1:], case["shaped"][1:], strict=True):
+            assert (np.mean(shaped["last"]) < np.mean(plain["last"])) is np.bool_(better)
 
 
 def test_note_on_mnist_is_true(script, measured):
@@ -125,10 +136,29 @@ def test_agreement_is_said_where_it_is_measured(script, measured):
         assert (row[2] == "yes") == bool(below and below[0] <= 10)
 
 
+def test_other_noise_and_baselines_are_measured_on_the_same_problem(script, measured):
+    for case in measured["cases"].values():
+        assert [row["staleness"] for row in case["asynchronous"]] == list(script.STALENESS)
+        curves = script.all_curves(case)
+        assert set(curves) == set(script.LINES)
+        assert {len(c["objective"]) for name, c in curves.items() if name != "subspace"} == {
+            case["epochs"] + 1
+        }
+        optimum = case["optimum"]["objective"]
+        assert all(min(curve["objective"]) >= optimum * (1 - 2e-6) for curve in curves.values())
+        # the shaped noise is calibrated to the plain one's size, so it grows with it
+        sizes = [
+            row["sigma"][0] / plain["sigma"] for row, plain in zip(case["shaped"], case["noise"], strict=True)
+        ]
+        assert max(sizes) == pytest.approx(min(sizes), rel=1e-4)
+    a9a = measured["cases"]["a9a"]
+    assert (a9a["rank"], a9a["widths"]) == ([56, 53], [66, 57])
+
+
 # --- what is run
 
 
-def paper_epochs(case, bounds, rho, sigma, seed, epochs):
+def paper_epochs(case, bounds, rho, sigma, seed, epochs, shapes=None):
     """Equations 6 to 8 with noise on the parameters, by a general optimiser; the objective of each epoch."""
     blocks = [case.X[:, a:b] for a, b in itertools.pairwise(bounds)]
     n, lam = len(case.y), case.lam * len(case.y)
@@ -148,7 +178,10 @@ def paper_epochs(case, bounds, rho, sigma, seed, epochs):
                 return value, lam * v + block.T @ (dual + rho * gap)
 
             new.append(minimize(lagrangian, x[m], jac=True, tol=1e-13).x)
-        x = [v + sigma * g.standard_normal(len(v)) for v, g in zip(new, generators, strict=True)]
+        for m, (v, g) in enumerate(zip(new, generators, strict=True)):
+            x[m] = v + sigma * (
+                shapes[m] @ g.standard_normal(shapes[m].shape[1]) if shapes else g.standard_normal(len(v))
+            )
         total = sum(block @ v for block, v in zip(blocks, x, strict=True))
 
         def central(v, total=total, dual=dual):
@@ -164,15 +197,25 @@ def paper_epochs(case, bounds, rho, sigma, seed, epochs):
     return found
 
 
-@pytest.mark.parametrize("sigma", [0.0, 0.1])
+@pytest.mark.parametrize(("sigma", "shaped"), [(0.0, False), (0.1, False), (1.0, True)])
 @pytest.mark.parametrize("bounds", [[0, 4, 7], [0, 3, 5, 7]])
-def test_curves_are_the_papers_equations(script, case, bounds, sigma):
+def test_curves_are_the_papers_equations(script, case, bounds, sigma, shaped):
     shop = script.Workshop(case, bounds)
-    got = shop.run_paper(case.epochs, 0.5, sigma, seed=5)["objective"]
+    shapes = [script.noise_shape(block) for block in shop.blocks] if shaped else None
+    got = shop.run_paper(case.epochs, 0.5, sigma, seed=5, shapes=shapes)["objective"]
     assert got[0] == math.log(2.0)
-    np.testing.assert_allclose(got[1:], paper_epochs(case, bounds, 0.5, sigma, 5, case.epochs), rtol=1e-5)
+    expected = paper_epochs(case, bounds, 0.5, sigma, 5, case.epochs, shapes)
+    np.testing.assert_allclose(got[1:], expected, rtol=1e-5)
     # the second run takes over the factorisations
-    assert shop.run_paper(case.epochs, 0.5, sigma, seed=5)["objective"] == got
+    assert shop.run_paper(case.epochs, 0.5, sigma, seed=5, shapes=shapes)["objective"] == got
+
+
+def test_shaped_noise_has_the_pseudo_inverse_as_its_covariance(script):
+    rng = np.random.default_rng(0)
+    block = rng.normal(size=(30, 3)) @ rng.normal(size=(3, 5))  # rank 3 of 5: no inverse
+    shape = script.noise_shape(block)
+    assert shape.shape == (5, 3)
+    np.testing.assert_allclose(shape @ shape.T, np.linalg.pinv(block.T @ block), atol=1e-10)
 
 
 def test_no_noise_is_the_solvers_own_scheme(script, case):
@@ -195,6 +238,51 @@ def test_sgd_uses_the_shared_prediction(script, case):
         z = case.X @ seen[k - 1]
         gradient = case.X.T @ (1.0 / (1.0 + np.exp(-z)) - case.y) / len(z) + case.lam * seen[k - 1]
         np.testing.assert_allclose(seen[k], seen[k - 1] - 0.7 / math.sqrt(k) * gradient, rtol=1e-12)
+
+
+@pytest.mark.parametrize("staleness", [1, 3])
+def test_asynchronous_sgd_adds_its_own_prediction_to_late_ones_of_the_others(script, case, staleness):
+    """With one batch an epoch: each party's step is that of some age of the others, never above the bound."""
+    blocks = script.cut(case.X, [0, 4, 7])
+    seen = []
+    script.descend(blocks, case.y, case.lam, 0.7, 25, 0, seen.append, staleness)
+    ages = set()
+    for k in range(1, 26):
+        for m in (0, 1):
+            mine, matches = blocks[m] @ seen[k - 1][m], []
+            for age in range(k):
+                z = mine + blocks[1 - m] @ seen[k - 1 - age][1 - m]
+                gradient = (
+                    blocks[m].T @ (1.0 / (1.0 + np.exp(-z)) - case.y) / len(z) + case.lam * seen[k - 1][m]
+                )
+                step = seen[k - 1][m] - 0.7 / math.sqrt(k) * gradient
+                if np.allclose(seen[k][m], step, rtol=1e-10, atol=1e-13):
+                    matches.append(age)
+            assert len(matches) == 1, (k, m)
+            ages.add(matches[0])
+    assert ages == set(range(staleness + 1))
+
+
+def test_frank_wolfe_comes_to_the_optimum_of_its_ball(script, case):
+    """Against a general optimiser: x = p - q with p, q >= 0 that add up to the radius at most."""
+    radius, d = 0.5, case.X.shape[1]
+    seen = []
+    script.frank_wolfe(script.cut(case.X, case.bounds), case.y, case.lam, radius, 400, seen.append)
+
+    def value(x):
+        z = case.X @ x
+        return np.mean(np.logaddexp(0.0, z) - case.y * z) + 0.5 * case.lam * x @ x
+
+    values = [value(np.concatenate(weights)) for weights in seen]
+    assert np.diff(values).max() <= 1e-12
+    assert [int((np.concatenate(w) != 0).sum()) for w in seen[:2]] == [0, 1]  # one column in each round
+    assert np.abs(np.concatenate(seen[-1])).sum() <= radius + 1e-9
+    best = minimize(
+        lambda v: value(v[:d] - v[d:]), np.full(2 * d, 0.01), method="SLSQP", bounds=[(0, None)] * (2 * d),
+        constraints={"type": "ineq", "fun": lambda v: radius - v.sum()}, tol=1e-12,
+    )  # fmt: skip
+    assert values[-1] == pytest.approx(best.fun, abs=2e-4)
+    assert values[-1] >= best.fun - 1e-8
 
 
 def test_columns_are_scaled_by_the_training_rows(script):
