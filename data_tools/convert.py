@@ -68,6 +68,7 @@ def convert(
     names: str | None = None,
     label: str | None = None,
     like: str | Path | None = None,
+    public_columns: str | Path | None = None,
     normalize: str | None = None,
     standardize: bool = False,
     dtype: str | None = None,
@@ -107,6 +108,9 @@ def convert(
     like : path, optional
         Partition whose widths, names, transforms, storage, dtype, task and classes are taken over: for test
         sets, which must be scaled as the training set was.
+    public_columns : path, optional
+        Public description of the columns of a CSV table, with numbers and categories; see
+        :mod:`fastadmm.data_tools.public_columns`. The table is then read whole.
     normalize : {"none", "l2"}, optional
         ``"l2"`` scales each row of each party's block to Euclidean norm 1, after standardising.
     standardize : bool
@@ -175,6 +179,23 @@ def convert(
             f"{file.shown}: is {'' if file.is_zip else 'not '}a zip archive, as NPZ files are: check --format"
         )
     check_format_options(kind, label, drop, header, separator, zero_based, x_key, y_key, f"{file.shown}: ")
+    if public_columns is not None or (model is not None and model.encoded and kind == "csv"):
+        if kind != "csv":
+            raise ConfigError(
+                f"{file.shown}: --public-columns is for CSV tables, not for {kind} (see --format)"
+            )
+        if features is not None:
+            raise ConfigError("--features and --public-columns: the description says what becomes a feature")
+        from fastadmm.data_tools.convert_tables import TableOptions, plan_one_table, write_plan
+
+        chosen = TableOptions(
+            id="", label=label, like=like, names=names, drop=drop, public_columns=public_columns,
+            standardize=standardize, normalize=normalize, dtype=dtype, task=task, storage=storage,
+            separator=separator, header=header, compression=compression,
+        )  # fmt: skip
+        return write_plan(
+            plan_one_table(source, chosen, columns, parties), out, force=force, compression=compression
+        )
 
     reader: Source
     if kind == "csv":
@@ -356,6 +377,7 @@ class _Like:
     dtype: str
     task: str
     classes: tuple[str, ...] | None
+    encoded: bool
 
     @property
     def feature_names(self) -> list[str]:
@@ -378,6 +400,7 @@ class _Like:
             dtype=str(np.dtype(parties[0].dtype)),
             task=partition.task,
             classes=partition.labels.classes,
+            encoded=all(party.encoder is not None for party in parties),
         )
 
 

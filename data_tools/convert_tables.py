@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,8 +12,18 @@ from fastadmm.data_tools.alignment import Alignment, TableIds, align, read_align
 from fastadmm.data_tools.convert import check_out
 from fastadmm.data_tools.encoding import describe, encode_table, fit_encoder
 from fastadmm.data_tools.labels import LabelCollector, Labels
+from fastadmm.data_tools.public_columns import Description, read_description, write_template
 from fastadmm.data_tools.scaling import ColumnStatistics, fit_transform_of
-from fastadmm.data_tools.split import PartyColumns, parse_names
+from fastadmm.data_tools.split import (
+    PartyColumns,
+    by_names,
+    by_widths,
+    equal_widths,
+    is_widths,
+    parse_names,
+    parse_widths,
+    split_names,
+)
 from fastadmm.data_tools.suggest import nearest
 from fastadmm.data_tools.tables import Column, Table, read_table
 from fastadmm.errors import ConfigError, InputError
@@ -23,7 +33,15 @@ from fastadmm.store.compression import compression_options
 if TYPE_CHECKING:
     from fastadmm.store import Encoder, Partition, Transform
 
-__all__ = ["TableOptions", "TablePlan", "convert_tables", "plan_tables", "write_plan"]
+__all__ = [
+    "TableOptions",
+    "TablePlan",
+    "convert_tables",
+    "describe_tables",
+    "plan_one_table",
+    "plan_tables",
+    "write_plan",
+]
 
 
 @dataclass(frozen=True)
@@ -44,6 +62,8 @@ class TableOptions:
         Names of the parties, guest first.
     drop, categorical : sequence of str
         Columns left out; columns whose numbers are codes of categories.
+    public_columns : path or None
+        Public description of the columns (:mod:`fastadmm.data_tools.public_columns`): nothing is fitted.
     missing : str or None
         What is done with missing values (:data:`fastadmm.store.encoder.MISSING_POLICIES`); default "refuse".
     unseen : {"zeros", "refuse"}
@@ -64,6 +84,8 @@ class TableOptions:
         How features are stored; "auto" is dense.
     separator : str
         Between CSV cells.
+    header : bool
+        Whether CSV files begin with column names.
     compression : str
         Of the stored blocks.
     """
@@ -75,6 +97,7 @@ class TableOptions:
     names: str | None = None
     drop: Sequence[str] = ()
     categorical: Sequence[str] = ()
+    public_columns: str | Path | None = None
     missing: str | None = None
     unseen: str = "zeros"
     duplicates: str = "refuse"
@@ -85,6 +108,7 @@ class TableOptions:
     task: str | None = None
     storage: str | None = None
     separator: str = ","
+    header: bool = True
     compression: str = "none"
 
 
@@ -239,7 +263,8 @@ def plan_tables(guest: str | Path | None, hosts: Sequence[str | Path], options: 
     _check_options(guest, hosts, options)
     like = _Like.open(options.like) if options.like is not None else None
     known = read_alignment(options.alignment) if options.alignment is not None else None
-    tables = _read(guest, hosts, options, like)
+    described = _described(options)
+    tables = _read(guest, hosts, options, _text_columns(options, like, described))
     if options.label is not None:
         tables[0].require(options.label, "label column")
         for table in tables[1:]:
@@ -253,7 +278,7 @@ def plan_tables(guest: str | Path | None, hosts: Sequence[str | Path], options: 
     rows = [rows_of(own, alignment) for own in ids]
     report = report + _unused(tables, options, like)
 
-    parties = _encode(tables, rows, options, like, report, guest is not None)
+    parties = _encode(tables, rows, options, like, described, report, guest is not None)
     labels = None
     if options.label is not None:
         labels = _labels(tables[0], options.label, rows[0], options, like)
@@ -271,6 +296,128 @@ def plan_tables(guest: str | Path | None, hosts: Sequence[str | Path], options: 
         columns={p.name: describe(p.table, p.encoder, p.rows) for p in parties},
         source=Path(guest if guest is not None else hosts[0]).name,
     )
+
+
+def plan_one_table(
+    source: str | Path, options: TableOptions, columns: str | None, parties: int | None
+) -> TablePlan:
+    """Read and encode one table that is split between parties, without writing anything.
+
+    Parameters
+    ----------
+    source : path
+        CSV. Rows are numbered from 0.
+    options : TableOptions
+        ``id`` is not used. With ``like``, the one column that training did not have is the label.
+    columns : str or None
+        Widths or names, as for :func:`fastadmm.data_tools.convert.convert`; they count columns of the table.
+    parties : int or None
+        Number of equal consecutive blocks of columns.
+
+    Returns
+    -------
+    TablePlan
+
+    Raises
+    ------
+    FastadmmError
+        As :func:`convert_tables`.
+    """
+    _check_options(source, [], options)
+    like = _Like.open(options.like) if options.like is not None else None
+    described = _described(options)
+    text = _text_columns(options, like, described)
+    (table,) = _read(source, [], options, text)
+    if options.label is None and like is not None:
+        used = {column.name for encoder in like.encoders for column in encoder.columns}
+        rest = [name for name in table.names if name not in used]
+        options = replace(options, label=rest[0] if len(rest) == 1 else None)
+    if options.label is None:
+        raise ConfigError("--label: which column is the label?")
+    table.require(options.label, "label column")
+    rows, report = np.arange(table.n_rows), _unused([table], options, like)
+    if like is not None:
+        m = len(like.names)
+        made = _replay([table] * m, [rows] * m, options, like, report, False)
+    else:
+        split = _split_columns(columns, parties, options.names, _feature_columns(table, options), table.path)
+        made = [_fit_party(name, table, rows, own, options, described, report) for name, own in split.items()]
+    labels = _labels(table, options.label, rows, options, like)
+    return TablePlan(
+        alignment=Alignment(rows, ""),
+        parties=made,
+        labels=labels,
+        task=labels.task,
+        report=report,
+        columns={p.name: describe(p.table, p.encoder, p.rows) for p in made},
+        source=Path(source).name,
+    )
+
+
+def describe_tables(
+    guest: str | Path | None,
+    hosts: Sequence[str | Path],
+    out: str | Path,
+    options: TableOptions,
+    *,
+    force: bool = False,
+) -> int:
+    """Write a public description of the tables' columns to fill in: names and types, no number of a cell.
+
+    Parameters
+    ----------
+    guest : path or None
+        Table of the label holder, or the one that is split between parties.
+    hosts : sequence of path
+        Tables of the other parties.
+    out : path
+        File to write.
+    options : TableOptions
+        ``id``, ``label``, ``drop``, ``categorical``, ``names``, ``prefix`` and how CSV is read.
+    force : bool
+        Replace an existing file.
+
+    Returns
+    -------
+    int
+        Columns in it.
+
+    Raises
+    ------
+    FastadmmError
+        A table that cannot be read; an existing file.
+    """
+    tables = _read(guest, hosts, options, _text_columns(options, None, None))
+    columns = [_feature_columns(table, options) for table in tables]
+    names = _roles(len(tables), guest is not None)
+    if guest is not None and not columns[0]:
+        tables, columns, names = tables[1:], columns[1:], names[1:]  # as in the conversion
+    if options.names is not None:
+        names = parse_names(options.names, len(tables))
+    prefixes = [f"{name}." if options.prefix else "" for name in names]
+    if not options.prefix:
+        _refuse_overlap(list(zip(tables, columns)))
+    parties = list(zip(tables, columns, prefixes))
+    return write_template(out, parties, force=force)
+
+
+def _split_columns(
+    columns: str | None, parties: int | None, names: str | None, features: list[str], path: str
+) -> dict[str, list[str]]:
+    """Names of each party's columns of one table."""
+    order = np.array(features, dtype=object)
+    try:
+        if columns is not None and not is_widths(columns):
+            lists = split_names(columns)
+            split = by_names(lists, parse_names(names, len(lists)), features)
+        else:
+            widths = (
+                parse_widths(columns) if columns is not None else equal_widths(parties or 0, len(features))
+            )
+            split = by_widths(widths, parse_names(names, len(widths)), len(features))
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from None
+    return {party.name: order[party.columns].tolist() for party in split}
 
 
 def write_plan(
@@ -340,6 +487,7 @@ def _check_options(guest: str | Path | None, hosts: Sequence[str | Path], option
     ):
         if values[0] is not None and values[0] not in values[1:]:
             raise ConfigError(f"{option} {values[0]!r}: choose one of {', '.join(filter(None, values[1:]))}")
+    _check_described(options)
     if options.id in options.drop or options.label in options.drop:
         raise ConfigError("--drop: the id and the label column cannot be dropped")
     if options.id == options.label:
@@ -361,20 +509,49 @@ def _check_options(guest: str | Path | None, hosts: Sequence[str | Path], option
         )
 
 
+def _described(options: TableOptions) -> Description | None:
+    path = options.public_columns
+    return None if path is None else read_description(path, options.drop)
+
+
+def _check_described(options: TableOptions) -> None:
+    """Refuse options that would fit what the description states."""
+    if options.public_columns is None:
+        return
+    fitted = {
+        "--missing": options.missing, "--categorical": tuple(options.categorical) or None,
+        "--standardize": options.standardize or None, "--like": options.like,
+    }  # fmt: skip
+    if given := [option for option, value in fitted.items() if value is not None]:
+        raise ConfigError(
+            f"{given[0]} and --public-columns: the description says how columns are prepared; leave one out"
+        )
+
+
+def _text_columns(options: TableOptions, like: _Like | None, described: Description | None) -> set[str]:
+    """Columns whose cells are read as text, also where all are numbers."""
+    text = {options.id, *options.categorical}
+    if like is not None:
+        for encoder in like.encoders:
+            text |= {column.name for column in encoder.columns if column.levels is not None}
+    if described is not None:
+        text |= set(described.categories)
+    return text
+
+
 def _read(
-    guest: str | Path | None, hosts: Sequence[str | Path], options: TableOptions, like: _Like | None
+    guest: str | Path | None, hosts: Sequence[str | Path], options: TableOptions, text: set[str]
 ) -> list[Table]:
     paths = [*([guest] if guest is not None else []), *hosts]
     resolved = [Path(path).resolve() for path in paths]
     for i, path in enumerate(resolved):
         if path in resolved[:i]:
             raise InputError(f"{shown(paths[i])}: given twice; every party has its own table")
-    text = {options.id, *options.categorical}
-    if like is not None:
-        for encoder in like.encoders:
-            text |= {column.name for column in encoder.columns if column.levels is not None}
     tables = [
-        read_table(path, separator=options.separator, text=sorted(text), drop=options.drop) for path in paths
+        read_table(
+            path, separator=options.separator, text=sorted(text), drop=options.drop, header=options.header
+        )
+        for path in paths
     ]
     everywhere = [name for table in tables for name in table.names]
     for name in options.categorical:
@@ -416,15 +593,14 @@ def _encode(
     rows: list[np.ndarray],
     options: TableOptions,
     like: _Like | None,
+    described: Description | None,
     report: list[str],
     has_guest: bool,
 ) -> list[_Party]:
     if like is not None:
         return _replay(tables, rows, options, like, report, has_guest)
     given = [(table, own, _feature_columns(table, options)) for table, own in zip(tables, rows)]
-    roles = (["guest"] if has_guest else []) + [
-        "host" if len(tables) - has_guest == 1 else f"host-{k}" for k in range(1, len(tables) - has_guest + 1)
-    ]
+    roles = _roles(len(tables), has_guest)
     if has_guest and not given[0][2] and len(given) > 1:
         given, roles = given[1:], roles[1:]  # a guest that brings labels only is no party
     for table, _, columns in given:
@@ -433,31 +609,54 @@ def _encode(
     names = parse_names(options.names, len(given)) if options.names is not None else roles
     if not options.prefix:
         _refuse_overlap([(table, columns) for table, _, columns in given])
-    parties = []
-    for name, (table, own, columns) in zip(names, given):
+    return [
+        _fit_party(name, table, own, columns, options, described, report)
+        for name, (table, own, columns) in zip(names, given)
+    ]
+
+
+def _fit_party(
+    name: str,
+    table: Table,
+    rows: np.ndarray,
+    columns: list[str],
+    options: TableOptions,
+    described: Description | None,
+    report: list[str],
+) -> _Party:
+    """One party's columns as features: by the description, or fitted."""
+    prefix = f"{name}." if options.prefix else ""
+    if described is not None:
+        encoder = described.encoder(table, columns, prefix)
+    else:
         encoder = fit_encoder(
             table,
             columns,
-            own,
+            rows,
             missing=options.missing or "refuse",
             categorical=options.categorical,
-            prefix=f"{name}." if options.prefix else "",
+            prefix=prefix,
         )
-        X, done = encode_table(table, encoder, own)
-        report += done.lines(table.path)
-        statistics = None
-        if options.standardize:
-            statistics = ColumnStatistics()
-            with np.errstate(over="ignore", invalid="ignore"):  # the transform refuses what is not finite
-                statistics.update(X)
-        kind = "csr" if options.storage == "csr" else "dense"
-        whole = PartyColumns(name, slice(0, X.shape[1]), X.shape[1])
-        try:
-            transform = fit_transform_of(whole, kind, statistics, options.normalize or "none")
-        except InputError as error:
-            raise InputError(f"{table.path}: values too large to standardise: {error}") from None
-        parties.append(_Party(name, table, own, encoder, X, transform, kind, options.dtype or "float64"))
-    return parties
+    X, done = encode_table(table, encoder, rows)
+    report += [line for line in done.lines(table.path) if line not in report]
+    statistics = None
+    if options.standardize:
+        statistics = ColumnStatistics()
+        with np.errstate(over="ignore", invalid="ignore"):  # the transform refuses what is not finite
+            statistics.update(X)
+    kind = "csr" if options.storage == "csr" else "dense"
+    whole = PartyColumns(name, slice(0, X.shape[1]), X.shape[1])
+    try:
+        transform = fit_transform_of(whole, kind, statistics, options.normalize or "none")
+    except InputError as error:
+        raise InputError(f"{table.path}: values too large to standardise: {error}") from None
+    return _Party(name, table, rows, encoder, X, transform, kind, options.dtype or "float64")
+
+
+def _roles(n_tables: int, has_guest: bool) -> list[str]:
+    """What parties are called without names."""
+    hosts = n_tables - has_guest
+    return ["guest"] * has_guest + (["host"] if hosts == 1 else [f"host-{k + 1}" for k in range(hosts)])
 
 
 def _replay(

@@ -214,8 +214,9 @@ def encode_table(
             report.filled[encoding.name] = int(absent.sum())
         width = 1 if encoding.levels is None else len(encoding.levels)
         if encoding.levels is None:
-            X[:, at] = _numbers(table, encoding, column)[rows]
-            X[absent, at] = encoding.fill
+            values = _numbers(table, encoding, column)[rows]
+            values[absent] = encoding.fill
+            X[:, at] = encoding.scaled(values)
         else:
             codes = _codes(table, encoding, column, rows, unseen, report)
             codes[absent] = encoding.fill_level
@@ -235,7 +236,7 @@ def _numbers(table: Table, encoding: ColumnEncoding, column: Column) -> np.ndarr
     at = next((i for i, cell in enumerate(column.values) if cell), 0)
     raise InputError(
         f"{table.path}: {table.where(at)}, column {encoding.name!r}: {column.values[at][:40]!a} is not a "
-        "number, as the training table has there"
+        "number, as the training table has there, or its description says"
     )
 
 
@@ -250,7 +251,7 @@ def _codes(
     assert encoding.levels is not None
     number = {level: i for i, level in enumerate(encoding.levels)}
     cells = column.as_text()[rows].tolist()
-    codes = np.array([number.get(cell, -1) for cell in cells], dtype=np.int64)
+    codes = np.array([number.get(cell, encoding.other) for cell in cells], dtype=np.int64)
     unknown = [i for i, (cell, code) in enumerate(zip(cells, codes.tolist())) if code < 0 and cell]
     if unknown:
         first = cells[unknown[0]]
@@ -278,7 +279,7 @@ def describe(table: Table, encoder: Encoder, rows: np.ndarray) -> list[dict[str,
     Returns
     -------
     list of dict
-        ``column``, ``type``, ``features``, ``missing`` (cells) and ``filled_with`` or ``levels``.
+        ``column``, ``type``, ``features``, ``missing`` (cells) and ``filled_with``, ``levels`` or ``bounds``.
     """
     result: list[dict[str, Any]] = []
     for encoding in encoder.columns:
@@ -291,6 +292,8 @@ def describe(table: Table, encoder: Encoder, rows: np.ndarray) -> list[dict[str,
         }
         if encoding.levels is not None:
             record["levels"] = list(encoding.levels)
+        if encoding.low < encoding.high:
+            record["bounds"] = [encoding.low, encoding.high]
         if absent and encoder.missing != "refuse":
             filled: object = encoding.fill
             if encoding.levels is not None:

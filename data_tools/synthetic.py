@@ -10,7 +10,7 @@ from typing import TypeAlias
 import numpy as np
 from scipy import sparse
 
-__all__ = ["make_vertical_classification", "make_vertical_regression", "write_tables"]
+__all__ = ["make_vertical_classification", "make_vertical_regression", "write_description", "write_tables"]
 
 Block: TypeAlias = np.ndarray | sparse.csr_array
 
@@ -171,3 +171,47 @@ def write_tables(directory: str | Path, n_samples: int = 1500, seed: int = 0) ->
                 writer.writerows(zip(*(values[kept].tolist() for values in table.values())))
             written.append(path)
     return written
+
+
+#: What one may know of the tutorial's columns without having seen a row.
+DESCRIPTION = """\
+[columns.age]
+type = "number"
+low = 18
+high = 100
+
+[columns.income]
+type = "number"
+low = 0
+high = 60000
+fill = 20000
+
+[columns.city]
+type = "category"
+levels = ["Lyon", "Porto", "Turin"]
+
+[columns.orders]
+type = "number"
+low = 0
+high = 12
+
+[columns.late_payments]
+type = "number"
+low = 0
+high = 6
+
+[columns.segment]
+type = "category"
+levels = ["new", "regular", "gold"]
+"""
+
+
+def write_description(path: str | Path) -> None:
+    """Write a public description of the tables of :func:`write_tables`.
+
+    Parameters
+    ----------
+    path : path
+        File to write.
+    """
+    Path(path).write_text(DESCRIPTION, encoding="utf-8")

@@ -148,6 +148,7 @@ def read_table(
     text: Sequence[str] = (),
     drop: Sequence[str] = (),
     only: str | None = None,
+    header: bool = True,
 ) -> Table:
     """Read a CSV or Parquet table.
 
@@ -163,6 +164,8 @@ def read_table(
         Columns left out; ones that are not there do not matter.
     only : str, optional
         The one column that is read.
+    header : bool
+        Whether a CSV file begins with column names; otherwise they are ``c1``, ``c2``, ...
 
     Returns
     -------
@@ -184,7 +187,7 @@ def read_table(
         raise InputError(f"{file.shown}: line 1: not UTF-8 text: convert the file to UTF-8")
     if len(separator) != 1 or separator in '"\r\n' or not separator.isascii():
         raise ConfigError(f"--separator {separator!r}: give one character, such as ';'")
-    source = CsvFile(file, drop=drop, separator=separator)
+    source = CsvFile(file, drop=drop, header=header, separator=separator)
     left_out = _left_out(source.path, source.columns, drop, only)
     return _assemble(source.path, source.columns, _csv_rows(source), set(text), left_out, True)
 
@@ -199,7 +202,7 @@ def _left_out(path: str, names: Sequence[str], drop: Sequence[str] | set[str], o
 
 def _csv_rows(source: CsvFile) -> Iterator[tuple[int, Sequence[str]]]:
     width = len(source.columns)
-    for line, cells in itertools.islice(source.rows(), 1, None):
+    for line, cells in itertools.islice(source.rows(), 1 if source.header else 0, None):
         if len(cells) != width:
             raise InputError(
                 f"{source.path}: line {line}: {len(cells)} cells, but there are {width} columns: quote cells "

@@ -90,8 +90,9 @@ class Compression(StrEnum):
     blosc2 = "blosc2"
 
 
-_TABLES, _SPLIT, _VALUES, _LIBSVM, _CSV, _NPZ = (
+_TABLES, _PUBLIC, _SPLIT, _VALUES, _LIBSVM, _CSV, _NPZ = (
     "One table per party, with ids",
+    "Public description of columns",
     "Split between parties",
     "Values and labels",
     "LIBSVM sources",
@@ -181,6 +182,24 @@ def convert(
         bool,
         typer.Option("--dry-run", help="Show types and joined rows; write nothing.", rich_help_panel=_TABLES),
     ] = False,
+    public_columns: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE.toml",
+            readable=False,
+            help="Bounds, categories and fills of CSV or Parquet tables; nothing is learned from rows.",
+            rich_help_panel=_PUBLIC,
+        ),
+    ] = None,
+    describe: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE.toml",
+            readable=False,
+            help="Write such a description to fill in, from names and types alone; no partition.",
+            rich_help_panel=_PUBLIC,
+        ),
+    ] = None,
     columns: Annotated[
         str | None,
         typer.Option(
@@ -299,10 +318,18 @@ def convert(
             raise ConfigError(f"{given[0]} does not go with --guest and --host, one table per party")
         if id is None:
             raise ConfigError("--id: which column holds the ids, in every table?")
+        if describe is not None:
+            _describe(
+                guest, host or [], describe, force,
+                id=id, label=label, names=names, prefix=prefix, drop=dropped,
+                categorical=_list(categorical), separator=separator,
+            )  # fmt: skip
+            return
         _convert_tables(
             guest, host or [], out, dry_run, force, as_json,
             id=id, label=label, alignment=align, like=like, names=names, drop=dropped,
-            categorical=_list(categorical), missing=_text(missing), unseen=unseen.value,
+            public_columns=public_columns, categorical=_list(categorical),
+            missing=_text(missing), unseen=unseen.value,
             duplicates=duplicates.value, prefix=prefix, standardize=standardize, normalize=_text(normalize),
             dtype=_text(dtype), task=_text(task), storage=_text(storage), separator=separator,
             compression=compression.value,
@@ -312,6 +339,12 @@ def convert(
         raise ConfigError(f"{given[0]} is for tables with ids: give them with --guest and --host")
     if source is None:
         raise typer.BadParameter("give a data file, or tables with --guest and --host", param_hint="SOURCE")
+    if describe is not None:
+        _describe(
+            source, [], describe, force, id="", label=label, drop=dropped, separator=separator,
+            header=not no_header,
+        )  # fmt: skip
+        return
     if out is None:
         raise typer.BadParameter("give the partition to make", param_hint="--out")
     from fastadmm.data_tools.convert import convert as run
@@ -325,6 +358,7 @@ def convert(
             names=names,
             label=label,
             like=like,
+            public_columns=public_columns,
             normalize=_text(normalize),
             standardize=standardize,
             dtype=_text(dtype),
@@ -353,6 +387,13 @@ def convert(
 
 def _list(names: str) -> list[str]:
     return [name.strip() for name in names.split(",") if name.strip()]
+
+
+def _describe(guest: Path | None, hosts: list[Path], out: Path, force: bool, **options: Any) -> None:
+    from fastadmm.data_tools.convert_tables import TableOptions, describe_tables
+
+    count = describe_tables(guest, hosts, out, TableOptions(**options), force=force)
+    typer.echo(f"{out}: {count} columns; fill in bounds and categories, then pass it with --public-columns")
 
 
 def _convert_tables(
@@ -401,6 +442,8 @@ def _convert_tables(
 
 def _column_line(record: dict[str, Any]) -> str:
     line = f"{record['column']}: {record['type']}"
+    if "bounds" in record:
+        line += " from {:g} to {:g}".format(*record["bounds"])
     if "levels" in record:
         levels = record["levels"]
         line += f" {', '.join(levels[:8])}" + (f", ... ({len(levels)})" if len(levels) > 8 else "")

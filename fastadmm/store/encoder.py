@@ -26,12 +26,20 @@ from fastadmm.store.h5file import check_version
 if TYPE_CHECKING:
     import h5py
 
-__all__ = ["MISSING_POLICIES", "ColumnEncoding", "Encoder"]
+__all__ = ["DESCRIBED", "MISSING_POLICIES", "OTHER", "ColumnEncoding", "Encoder"]
 
-_TYPE, _VERSION = "fastadmm-encoder", "1.0"
+_TYPE = "fastadmm-encoder"
+#: 1.1: by a public description; others are still written as 1.0.
+_VERSIONS = ("1.0", "1.1")
 
 #: What is done with missing values.
 MISSING_POLICIES = ("refuse", "mean", "median", "most-frequent", "indicator")
+
+#: In their place: what a public description says. Nothing of such an encoder was learned from rows.
+DESCRIBED = "described"
+
+#: Category of the cells that a description does not list.
+OTHER = "other"
 
 
 @dataclass(frozen=True)
@@ -50,6 +58,10 @@ class ColumnEncoding:
         Number of the category that stands in for a missing one; -1: none, all features are zero.
     indicator : bool
         Whether one more feature is 1 where the cell is missing.
+    low, high : float
+        Public bounds of a described number: cells are cut to them, and they become -1 and 1; both 0: none.
+    other : int
+        Number of the category that cells of no category get; -1: none.
     """
 
     name: str
@@ -57,6 +69,24 @@ class ColumnEncoding:
     fill: float = 0.0
     fill_level: int = -1
     indicator: bool = False
+    low: float = 0.0
+    high: float = 0.0
+    other: int = -1
+
+    def scaled(self, values: np.ndarray) -> np.ndarray:
+        """Numbers as a feature: cut to the bounds, where there are any, and scaled to [-1, 1].
+
+        Parameters
+        ----------
+        values : ndarray of shape (N,)
+
+        Returns
+        -------
+        ndarray of shape (N,)
+        """
+        if self.low == self.high:
+            return values
+        return 2.0 * ((np.clip(values, self.low, self.high) - self.low) / (self.high - self.low)) - 1.0
 
     @property
     def feature_names(self) -> list[str]:
@@ -67,14 +97,15 @@ class ColumnEncoding:
 
 @dataclass(frozen=True)
 class Encoder:
-    """Turns a table of one party into features; fitted once, on the training table.
+    """Turns a table of one party into features; fitted once, on the training table, or described in public.
 
     Attributes
     ----------
     columns : tuple of ColumnEncoding
         In the order of the features.
-    missing : {"refuse", "mean", "median", "most-frequent", "indicator"}
-        What is done with missing values; the values that stand in for them are with the columns.
+    missing : {"refuse", "mean", "median", "most-frequent", "indicator", "described"}
+        What is done with missing values; the values that stand in for them are with the columns. The last:
+        categories, bounds and fills are those of a public description.
     prefix : str
         Stands before every feature name.
     """
@@ -89,28 +120,35 @@ class Encoder:
         return [self.prefix + name for column in self.columns for name in column.feature_names]
 
     def constants(self) -> tuple[Constants, ...]:
-        """Where categories and fills come from; see :mod:`fastadmm.privacy.origins`."""
+        """Where categories, bounds and fills come from; see :mod:`fastadmm.privacy.origins`."""
+        options = Constants(("missing", "prefix"), "options", "public")
+        if self.missing == DESCRIBED:
+            return options, Constants(("columns",), "a public description", "public")
         fitted = [f"categories of {c.name!r}" for c in self.columns if c.levels is not None]
         if self.missing != "refuse":
             fitted.append(f"what stands for missing cells (--missing {self.missing})")
         what = fitted[0] + (f" and {len(fitted) - 1} more" if len(fitted) > 1 else "") if fitted else "none"
-        return (
-            Constants(("missing", "prefix"), "options", "public"),
-            Constants(("columns",), what, "private" if fitted else "public"),
-        )
+        return options, Constants(("columns",), what, "private" if fitted else "public")
 
     def digest(self) -> str:
         """Return ``sha256:<hex>``; equal exactly if the encoders are equal."""
-        texts = [_TYPE, _VERSION, self.missing, self.prefix]
+        texts = [_TYPE, self._version, self.missing, self.prefix]
         for column in self.columns:
             texts += [column.name, "number" if column.levels is None else str(len(column.levels))]
             texts += [*(column.levels or ()), str(column.fill_level), str(int(column.indicator))]
             texts.append(np.float64(column.fill).astype("<f8").tobytes().hex())
+            if self.missing == DESCRIBED:
+                bounds = np.array([column.low, column.high], dtype="<f8")
+                texts += [bounds.tobytes().hex(), str(column.other)]
         return "sha256:" + hashlib.sha256(strings_digest(texts).encode()).hexdigest()
+
+    @property
+    def _version(self) -> str:
+        return _VERSIONS[self.missing == DESCRIBED]
 
     def to_group(self, h5group: h5py.Group) -> None:
         """Write the encoder into an empty HDF5 group."""
-        encode(h5group, _TYPE, _VERSION)
+        encode(h5group, _TYPE, self._version)
         h5group.attrs["missing"] = self.missing
         h5group.attrs["prefix"] = self.prefix
         h5group.attrs["digest"] = self.digest()
@@ -123,6 +161,10 @@ class Encoder:
         levels = np.array([column.fill_level for column in self.columns], dtype=np.int64)
         write_array(h5group, "fill_level", levels)
         write_array(h5group, "indicator", np.array([int(c.indicator) for c in self.columns], dtype=np.int64))
+        if self.missing == DESCRIBED:
+            bounds = [[column.low, column.high] for column in self.columns]
+            write_array(h5group, "bounds", np.array(bounds, dtype=np.float64))
+            write_array(h5group, "other", np.array([c.other for c in self.columns], dtype=np.int64))
 
     @classmethod
     def from_group(cls, h5group: h5py.Group) -> Encoder:
@@ -148,7 +190,7 @@ class Encoder:
         if found != _TYPE:
             raise FormatError(f"{place}: is encoded as {found!r}, but {_TYPE!r} is needed")
         version = read_attribute(h5group, "encoding-version", str)
-        check_version(h5group.file.filename, version, (_VERSION,), f"key {key!r}")
+        check_version(h5group.file.filename, version, _VERSIONS, f"key {key!r}")
         names = read_strings(h5group, "columns")
         n = len(names)
         counts = read_array(h5group, "level_counts", ndim=1, length=n, kind="i").tolist()
@@ -158,21 +200,36 @@ class Encoder:
         fill = read_array(h5group, "fill", ndim=1, length=n, kind="f").tolist()
         fill_level = read_array(h5group, "fill_level", ndim=1, length=n, kind="i").tolist()
         indicator = read_array(h5group, "indicator", ndim=1, length=n, kind="i").tolist()
+        missing = read_attribute(h5group, "missing", str)
+        bounds, other = [[0.0, 0.0]] * n, [-1] * n
+        if missing == DESCRIBED:
+            bounds = read_array(h5group, "bounds", ndim=2, length=n, kind="f").tolist()
+            other = read_array(h5group, "other", ndim=1, length=n, kind="i").tolist()
         columns, at = [], 0
         for i, name in enumerate(names):
             own = _own(levels, at, counts[i])
             at += max(counts[i], 0)
-            columns.append(ColumnEncoding(name, own, fill[i], fill_level[i], bool(indicator[i])))
-        encoder = cls(
-            tuple(columns), read_attribute(h5group, "missing", str), read_attribute(h5group, "prefix", str)
-        )
+            limits = [*bounds[i], 0.0, 0.0][:2]
+            if not limits[0] <= limits[1] or not -1 <= other[i] < max(counts[i], 0):
+                raise FormatError(
+                    f"{place}: column {i + 1}: impossible bounds or categories; damaged or edited"
+                )
+            columns.append(
+                ColumnEncoding(name, own, fill[i], fill_level[i], bool(indicator[i]), *limits, other[i])
+            )
+        encoder = cls(tuple(columns), missing, read_attribute(h5group, "prefix", str))
         if encoder.digest() != read_attribute(h5group, "digest", str):
             raise FormatError(f"{place}: does not agree with its digest; damaged or edited")
         return encoder
 
     def to_json(self) -> dict[str, Any]:
         """The encoder as plain values, with its digest."""
-        return asdict(self) | {"digest": self.digest()}
+        document = asdict(self)
+        if self.missing != DESCRIBED:  # as readers of 1.0 know it
+            for column in document["columns"]:
+                for key in ("low", "high", "other"):
+                    del column[key]
+        return document | {"digest": self.digest()}
 
     @classmethod
     def from_json(cls, document: Any, place: str) -> Encoder:

@@ -1,0 +1,225 @@
+"""Public descriptions of columns: bounds, categories and fills that a person states, so that none is learned.
+
+A description is a TOML file with a table ``[columns.NAME]`` for each column. Under it a cell becomes features
+by itself, whatever the other rows hold, so that one record changes its own row alone.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import isfinite
+from pathlib import Path
+from typing import Any
+
+from fastadmm.data_tools.suggest import nearest
+from fastadmm.data_tools.tables import Table, canonical_text
+from fastadmm.errors import ConfigError, InputError
+from fastadmm.store.atomic import atomic_file, shown, storage_errors
+from fastadmm.store.encoder import DESCRIBED, OTHER, ColumnEncoding, Encoder
+
+__all__ = ["Description", "read_description", "write_template"]
+
+_KEYS = {"number": ("low", "high", "fill"), "category": ("levels", "fill")}
+
+_HEAD = """\
+# A public description of columns, for: fastadmm convert ... --public-columns THIS-FILE
+#
+# Nothing in it may come from the private rows: take bounds and categories from a form, a standard, a law or
+# common knowledge. number: cells are cut to [low, high], which become [-1, 1]. category: cells that are none
+# of the levels become "other". fill is optional, and stands for missing cells: the middle of the bounds, or
+# "other", without it.
+"""
+_LINES = {"number": ("# low =", "# high =", "# fill ="), "category": ("# levels = []", "# fill =")}
+
+
+@dataclass(frozen=True)
+class Description:
+    """What a file says about columns.
+
+    Attributes
+    ----------
+    path : str
+        For messages.
+    columns : dict of str to ColumnEncoding
+        By the name in the file.
+    """
+
+    path: str
+    columns: dict[str, ColumnEncoding]
+
+    @property
+    def categories(self) -> list[str]:
+        """Columns whose cells are read as text."""
+        return [column.name for column in self.columns.values() if column.levels is not None]
+
+    def encoder(self, table: Table, columns: Sequence[str], prefix: str = "") -> Encoder:
+        """The encoder of one party's columns; nothing in it comes from their cells.
+
+        Parameters
+        ----------
+        table : Table
+            Named in messages.
+        columns : sequence of str
+            Its feature columns.
+        prefix : str
+            Stands before every feature name; the file may use it too, where parties share names.
+
+        Returns
+        -------
+        Encoder
+
+        Raises
+        ------
+        ConfigError
+            If a column is not described.
+        InputError
+            If two features would have one name.
+        """
+        encodings = []
+        for name in columns:
+            key = prefix + name if prefix + name in self.columns else name
+            if key not in self.columns:
+                raise ConfigError(
+                    f"{self.path}: column {name!r} of {table.path} is not described: describe it, or "
+                    f"leave it out with --drop {name}"
+                )
+            encodings.append(replace(self.columns[key], name=name))
+        encoder = Encoder(tuple(encodings), DESCRIBED, prefix)
+        names = encoder.feature_names
+        if len(set(names)) < len(names):
+            twice = next(name for name in names if names.count(name) > 1)
+            raise InputError(f"{table.path}: two features would be named {twice!r}: rename a column")
+        return encoder
+
+
+def read_description(path: str | Path, drop: Sequence[str] = ()) -> Description:
+    """Read a description.
+
+    Parameters
+    ----------
+    path : path
+        TOML.
+    drop : sequence of str
+        Columns that are left out, whatever is said of them.
+
+    Returns
+    -------
+    Description
+
+    Raises
+    ------
+    ConfigError
+        Not TOML, an unknown key, a column without bounds or levels; names file, column and key.
+    StorageError
+        The file is absent or unreadable.
+    """
+    with storage_errors(path, "read"):
+        raw = Path(path).read_bytes()
+    try:
+        values = tomllib.loads(raw.decode("utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise ConfigError(f"{shown(path)}: not TOML: {' '.join(str(error).split())}") from None
+    tables = values.pop("columns", None)
+    if values or not isinstance(tables, dict) or not all(isinstance(t, dict) for t in tables.values()):
+        raise ConfigError(f"{shown(path)}: give one table [columns.NAME] for each column, and nothing else")
+    kept = {n: t for n, t in tables.items() if not {n, n.partition(".")[2]} & set(drop)}
+    place = shown(path)
+    return Description(
+        place, {name: _column(name, t, f"{place}: column {name!r}") for name, t in kept.items()}
+    )
+
+
+def _column(name: str, table: Mapping[str, Any], place: str) -> ColumnEncoding:
+    kind = table.get("type")
+    if not isinstance(kind, str) or kind not in _KEYS:
+        raise ConfigError(f'{place}: key \'type\': give "number" or "category"')
+    for key in table:
+        if key not in ("type", *_KEYS[kind]):
+            raise ConfigError(f"{place}: unknown key {key!r}; a {kind} has {', '.join(_KEYS[kind])}")
+    return _number(name, table, place) if kind == "number" else _category(name, table, place)
+
+
+def _number(name: str, table: Mapping[str, Any], place: str) -> ColumnEncoding:
+    if "low" not in table or "high" not in table:
+        raise ConfigError(
+            f"{place}: no bounds: give low and high, from public knowledge and not from the rows, or leave "
+            f"the column out with --drop {name}"
+        )
+    low, high = (_real(table[key], f"{place}: key {key!r}") for key in ("low", "high"))
+    if not low < high or not isfinite(high - low):
+        raise ConfigError(f"{place}: low = {low:g} must be below high = {high:g}")
+    fill = _real(table["fill"], f"{place}: key 'fill'") if "fill" in table else low + (high - low) / 2.0
+    if not low <= fill <= high:
+        raise ConfigError(f"{place}: key 'fill': {fill:g} is not between low = {low:g} and high = {high:g}")
+    return ColumnEncoding(name, fill=fill, low=low, high=high)
+
+
+def _category(name: str, table: Mapping[str, Any], place: str) -> ColumnEncoding:
+    given = table.get("levels")
+    if not isinstance(given, list) or not given:
+        raise ConfigError(
+            f"{place}: no levels: give the list of categories, from public knowledge and not from the rows, "
+            f"or leave the column out with --drop {name}"
+        )
+    levels = [_text(level, f"{place}: key 'levels'") for level in given]
+    for level in levels:
+        if levels.count(level) > 1:
+            raise ConfigError(f"{place}: key 'levels': {level!r} is given twice")
+    if OTHER not in levels:
+        levels.append(OTHER)
+    fill = _text(table.get("fill", OTHER), f"{place}: key 'fill'")
+    if fill not in levels:
+        raise ConfigError(f"{place}: key 'fill': {fill!r} is none of the levels{nearest(fill, levels)}")
+    return ColumnEncoding(name, tuple(levels), fill_level=levels.index(fill), other=levels.index(OTHER))
+
+
+def _real(value: Any, place: str) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= 1e300:
+        raise ConfigError(f"{place}: {value!r} is not a finite number")
+    return float(value)
+
+
+def _text(value: Any, place: str) -> str:
+    text = canonical_text(str(value).strip()) if isinstance(value, str | int | float) else ""
+    if not text or isinstance(value, bool) or "\0" in text:
+        raise ConfigError(f"{place}: {value!r} is not the text of a category")
+    return text
+
+
+def write_template(
+    path: str | Path, tables: Iterable[tuple[Table, Sequence[str], str]], *, force: bool = False
+) -> int:
+    """Write a description to fill in: names and types of columns, and no number that comes from a cell.
+
+    Parameters
+    ----------
+    path : path
+        File to write.
+    tables : iterable of (Table, sequence of str, str)
+        Each party's table, its feature columns, and the prefix of their names.
+    force : bool
+        Replace an existing file.
+
+    Returns
+    -------
+    int
+        Columns in it.
+
+    Raises
+    ------
+    StorageError
+        The file exists, or cannot be written.
+    """
+    import tomli_w
+
+    parts = [_HEAD]
+    for table, columns, prefix in tables:
+        for name in columns:
+            kind = "number" if table.columns[name].kind == "number" else "category"
+            head = tomli_w.dumps({"columns": {prefix + name: {"type": kind}}})
+            parts.append(head + "\n".join(_LINES[kind]) + "\n")
+    with atomic_file(path, force=force) as temporary:
+        temporary.write_text("\n".join(parts), encoding="utf-8")
+    return len(parts) - 1
