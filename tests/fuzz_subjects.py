@@ -131,6 +131,26 @@ def seed_tables(home: Path) -> None:
     do("align --guest @guest.csv --host @host.csv --id id -o @rows.json", home)
 
 
+def seed_described(home: Path) -> None:
+    """Tables with gaps, a public description of their columns, and the partition it makes."""
+    seed_tables(home)
+    for name in ("guest", "host"):
+        path = home / f"{name}.csv"
+        path.write_text(path.read_text().replace(",30,", ",,"))
+    (home / "columns.toml").write_text(
+        "".join(
+            f'[columns.{name}]\ntype = "number"\nlow = -5\nhigh = {high}\nfill = 0.5\n'
+            for name, high in (("age", 90), ("income", 5), ("rate", 5.5), ("size", 90), ("cost", 5))
+        )
+        + '[columns.city]\ntype = "category"\nlevels = ["rome", "new, york", 3]\nfill = "rome"\n'
+    )
+    do(
+        "convert --guest @guest.csv --host @host.csv --id id --label y --public-columns @columns.toml "
+        "-o @described.parts",
+        home,
+    )
+
+
 def seed_parquet(home: Path) -> None:
     """The same tables as Parquet files."""
     import pandas as pd
@@ -285,6 +305,14 @@ SUBJECTS: dict[str, Subject] = {
         Command("align --guest @guest.csv --host @host.csv --id id -o @out.json", ("out.json",)),
         Command("align --guest @guest.csv --host @host.csv --id id --duplicates first -o @out.json", ("out.json",)),
     ), 2),
+    "described": Subject(seed_described, ("columns.toml", "guest.csv", "described.parts/*.h5"), (
+        Command("convert --guest @guest.csv --host @host.csv --id id --label y --public-columns @columns.toml -o @out.parts",
+                ("out.parts",)),
+        Command("convert @guest.csv --drop id --label y --public-columns @columns.toml --parties 2 -o @out.parts", ("out.parts",)),
+        Command("convert --guest @guest.csv --host @host.csv --id id --label y --describe @out.toml", ("out.toml",)),
+        Command("convert --guest @guest.csv --host @host.csv --id id --label y --like @described.parts -o @out.parts", ("out.parts",)),
+        Command("train @described.parts --privacy fusion --epsilon 9 --delta 1e-2 --lambda 1e-1 --threads 1 -q -o @out", ("out",)),
+    ), 2),
     "ids": Subject(seed_tables, ("rows.json",), (
         Command("convert --guest @guest.csv --id id --label y --align @rows.json -o @out.parts", ("out.parts",)),
         Command("convert --guest @guest.csv --host @host.csv --id id --label y --align @rows.json -o @out.parts", ("out.parts",)),
@@ -365,7 +393,7 @@ SUBJECTS: dict[str, Subject] = {
     "config": Subject(seed_config, ("config.toml", "owners.toml", "private.toml"), (
         Command("train @dense.parts --config @config.toml -q -o @out", ("out",)),
         Command("train @sparse.parts --config @config.toml --dry-run"),
-        Command("train @dense.parts --config @private.toml -q -o @out", ("out",)),
+        Command("train @sparse.parts --config @private.toml -q -o @out", ("out",)),
         Command("owners train @data.owners --config @owners.toml -q -o @out", ("out",)),
         Command("coordinator start @dense.parts/labels.h5 --party party-1 --party party-2 --scheme sharing --config @config.toml -o @out", ("out",)),
     ), 3),

@@ -233,3 +233,19 @@ def test_the_label_holder_of_fusion_may_prepare_its_columns_as_it_likes(tmp_path
     statement = json.loads((tmp_path / "run" / "privacy.json").read_text())["statement"]
     assert statement["epsilon"] == pytest.approx(1.0)
     assert run("train", tmp_path / "p", *asked, "-o", tmp_path / "other") == ExitCode.PRIVACY
+
+
+@pytest.mark.parametrize("kind", [FusionSolver, MessageSolver])
+def test_arrays_say_nothing_of_their_preparation_and_the_statement_says_that(kind):
+    blocks, y, _ = make_vertical_classification(300, (3, 2))
+    given, mode = make_problem(blocks, y), kind.__module__.rpartition(".")[2]
+    asked, options = Privacy(mode=mode, epsilon=1.0), SolverOptions(n_threads=1)
+    line = "how columns were prepared before they were given"
+    for settings, unproved, said in (
+        (asked, None, True),
+        (asked, {}, False),
+        (asked.with_(public_scaling=True), None, False),
+    ):
+        made = kind(given, options, settings, unproved=unproved)
+        assert any(line in text for text in made.statement().not_covered) == said
+        made.close()

@@ -25,7 +25,7 @@ from fastadmm.privacy.fusion_fit import FusionFit, fit_scores
 from fastadmm.privacy.fusion_party import FusionMessage, make_message
 from fastadmm.privacy.ledger import Charge, Ledger, other_runs
 from fastadmm.privacy.noise import NoiseSource
-from fastadmm.privacy.public_inputs import check_public_inputs
+from fastadmm.privacy.public_inputs import check_public_inputs, preparation_not_covered
 from fastadmm.privacy.public_labels import PublicLabels, label_payment, publish_labels
 from fastadmm.privacy.releases import Payment, digest_of, reserve
 from fastadmm.privacy.row_norm import NORM_QUERIES
@@ -181,6 +181,7 @@ class FusionSolver:
         # The label holder sends nothing about its columns, however they were prepared.
         own = problem.names[self.holder]
         self.unproved = {name: why for name, why in (unproved or {}).items() if name != own}
+        self.open = preparation_not_covered(settings, unproved)
         settings.refuse_unproved(self.unproved)
         self.engine = Engine(options.n_threads)
         self.budget = split_budget(
@@ -404,7 +405,7 @@ class FusionSolver:
         labels = () if s.label_epsilon is not None else ("labels: every party learns all of them",)
         seen = who_sees_fusion(s, self.problem.names[self.holder])
         tuning = other_runs(self.ledger, self.accounts, s)
-        return state(s, parties, seen, (*labels, *_NOT_COVERED), tuning, _WEIGHTS)
+        return state(s, parties, seen, (*labels, *self.open, *_NOT_COVERED), tuning, _WEIGHTS)
 
     def mechanism(self) -> dict[str, float]:
         """The numbers behind the statement, for audits: each part of a party's budget."""

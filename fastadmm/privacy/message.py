@@ -29,7 +29,7 @@ from fastadmm.privacy.ledger import Charge, Ledger, other_runs
 from fastadmm.privacy.noise import GridMessage, calibrate
 from fastadmm.privacy.outbox import Outbox
 from fastadmm.privacy.party import MessageParty, clipped_block
-from fastadmm.privacy.public_inputs import check_public_inputs, curvature_unit
+from fastadmm.privacy.public_inputs import check_public_inputs, curvature_unit, preparation_not_covered
 from fastadmm.privacy.public_labels import check_label_loss, label_payment, publish_labels
 from fastadmm.privacy.releases import Payment, reserve
 from fastadmm.privacy.sensitivity import message_sensitivity
@@ -179,6 +179,7 @@ class MessageSolver:
         self.accounts = list(accounts or [Account(name, name) for name in problem.names])
         self.label_account = label_account or Account("labels", "the label holder", LABELS)
         self.unproved = dict(unproved or {})
+        self.open = preparation_not_covered(settings, unproved)
         self.engine = Engine(options.n_threads)
         n, m = problem.n_samples, problem.n_parties
         self.scheme = SCHEMES["sharing" if options.scheme == "auto" else options.scheme]
@@ -387,7 +388,7 @@ class MessageSolver:
         seen = who_sees_messages(len(parties), s.rounds)
         labels = () if s.label_epsilon is not None else ("labels",)
         other = other_runs(self.ledger, self.accounts, s)
-        return state(s, parties, seen, (_MODELS_NOT_COVERED, *labels), other)
+        return state(s, parties, seen, (_MODELS_NOT_COVERED, *labels, *self.open), other)
 
     def advice(self) -> str:
         """A warning where messages will be mostly noise, known before any data are read; else empty."""

@@ -7,11 +7,13 @@ classes, the first target of mode "message" takes four values, two for each true
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from fastadmm.errors import ConfigError
 from fastadmm.privacy.settings import Privacy
 from fastadmm.problem import Problem
 
-__all__ = ["NOT_PRIVATE", "check_public_inputs", "curvature_unit"]
+__all__ = ["NOT_PRIVATE", "check_public_inputs", "curvature_unit", "preparation_not_covered"]
 
 #: Settings that no private run takes, by their key in a configuration, and why.
 NOT_PRIVATE: dict[str, str] = {
@@ -74,3 +76,28 @@ def curvature_unit(problem: Problem, settings: Privacy) -> float:
     """
     y = problem.y if settings.label_epsilon is None else problem.y[:0]
     return problem.loss.penalty_unit(y, problem.weight, problem.offset, problem.lam)
+
+
+def preparation_not_covered(settings: Privacy, unproved: Mapping[str, str] | None) -> tuple[str, ...]:
+    """What a statement leaves open where nobody said how columns were prepared: arrays, in estimators.
+
+    Parameters
+    ----------
+    settings : Privacy
+    unproved : mapping or None
+        What a solver was told; None: nothing.
+
+    Returns
+    -------
+    tuple of str
+
+    Notes
+    -----
+    Theorem: ``docs/privacy.md#what-a-private-run-takes-as-public``.
+    """
+    if unproved is not None or settings.public_scaling:
+        return ()
+    return (
+        "how columns were prepared before they were given: scales, fills or categories computed from the "
+        "private rows void epsilon",
+    )
