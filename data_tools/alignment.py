@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 from fastadmm.data_tools.tables import Table
 from fastadmm.errors import ConfigError, FormatError, InputError
-from fastadmm.store.atomic import atomic_file, shown, storage_errors
+from fastadmm.store.atomic import atomic_file, shown
 from fastadmm.store.digest import row_digest
+from fastadmm.store.reading import parse_json, read_bytes
 
 __all__ = [
     "DUPLICATES",
@@ -270,12 +271,10 @@ def read_alignment(path: str | Path) -> Alignment:
     StorageError
         Absent or unreadable.
     """
-    with storage_errors(path, "read"):
-        raw = Path(path).read_bytes()
-    place = shown(path)
+    place, raw = shown(path), read_bytes(path)
     try:
-        record: Any = json.loads(raw)
-    except (ValueError, RecursionError):
+        record: Any = parse_json(raw, place)
+    except FormatError:
         record = None
     if not isinstance(record, dict) or record.get("format") != FORMAT:
         raise FormatError(f"{place}: not an alignment file; make one with 'fastadmm align'")

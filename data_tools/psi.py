@@ -16,7 +16,8 @@ from typing import Any
 
 from fastadmm.data_tools.alignment import Alignment, TableIds, canonical_order
 from fastadmm.errors import ConfigError, FormatError, InputError
-from fastadmm.store.atomic import atomic_file, shown, storage_errors
+from fastadmm.store.atomic import atomic_file, shown
+from fastadmm.store.reading import parse_json, read_bytes
 
 __all__ = ["psi_finish", "psi_request", "psi_respond"]
 
@@ -203,12 +204,11 @@ def _write(
 
 
 def _read(path: str | Path, step: str, n_parts: int) -> tuple[dict[str, Any], list[bytes]]:
-    with storage_errors(path, "read"):
-        raw = Path(path).read_bytes()
+    raw = read_bytes(path)
     line, _, rest = raw.partition(b"\n")
     try:
-        head: Any = json.loads(line)
-    except (ValueError, RecursionError):
+        head: Any = parse_json(line, shown(path))
+    except FormatError:
         head = None
     if not isinstance(head, dict) or head.get("format") != FORMAT:
         raise FormatError(f"{shown(path)}: not a file of 'fastadmm align psi-{_COMMANDS[step]}'")

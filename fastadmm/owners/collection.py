@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import os
-import tomllib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from fastadmm.errors import FormatError, InputError, StorageError
 from fastadmm.owners.owner_file import OwnerFile, open_owner
 from fastadmm.store.atomic import shown, storage_errors
 from fastadmm.store.h5file import check_version
 from fastadmm.store.party_file import check_party_name
+from fastadmm.store.reading import read_toml
 
 __all__ = ["FORMAT", "MANIFEST", "VERSIONS", "Owners", "open_owners"]
 
@@ -79,9 +78,8 @@ def open_owners(path: str | os.PathLike[str]) -> Owners:
     with storage_errors(manifest, "read"):
         if not manifest.is_file():
             raise StorageError(f"{shown(path)}: no {MANIFEST}: not made by 'fastadmm owners convert'")
-        raw = manifest.read_bytes()
+    values = read_toml(manifest)
     try:
-        values: dict[str, Any] = tomllib.loads(raw.decode("utf-8"))
         check_version(manifest, str(values["version"]), VERSIONS, "key 'version'")
         names, kappa = list(values["owners"]), int(values["kappa"])
         # One record cannot be with more owners than there are.

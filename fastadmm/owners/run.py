@@ -37,6 +37,7 @@ from fastadmm.runs.train import stop_on_signal
 from fastadmm.store.atomic import atomic_directory, atomic_file, shown, storage_errors
 from fastadmm.store.model import Model, PartyModel, write_model
 from fastadmm.store.model_id import model_id_of
+from fastadmm.store.reading import read_json
 from fastadmm.store.transform import Transform
 
 __all__ = ["RUN_FILE", "OwnerDisplay", "resume_owner_run", "start_owner_run"]
@@ -260,7 +261,7 @@ def _rewrite_log(path: Path, replayed: list[dict[str, Any]]) -> None:
         for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
             try:
                 kept[json.loads(line)["round"]] = json.loads(line)
-            except (ValueError, KeyError, TypeError):
+            except (ValueError, KeyError, TypeError, RecursionError):
                 continue
     with atomic_file(path) as temporary:
         lines = [json.dumps(kept.get(record["round"], record)) + "\n" for record in replayed]
@@ -329,14 +330,12 @@ class _Answers:
 
 
 def _finished(path: Path) -> dict[str, Any]:
-    with storage_errors(path, "read"):
-        raw = path.read_bytes()
     try:
-        document: dict[str, Any] = json.loads(raw.decode("utf-8"))
+        document: dict[str, Any] = read_json(path)
         _ = document["status"], document["message"], document["statement"]["sentence"] + ""
         for owner in document["statement"]["owners"]:
             _ = owner["name"], owner["n_samples"], float(owner["epsilon"] or 0.0), float(owner["noise_scale"])
-    except (ValueError, TypeError, KeyError, RecursionError) as error:
+    except (ValueError, TypeError, KeyError) as error:
         raise FormatError(f"{shown(path)}: damaged ({error}); delete it, and resume again") from None
     return document
 

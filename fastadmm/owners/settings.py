@@ -5,14 +5,13 @@ from __future__ import annotations
 import difflib
 import math
 import os
-import tomllib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from fastadmm.errors import ConfigError
-from fastadmm.store.atomic import shown, storage_errors
+from fastadmm.errors import ConfigError, FormatError
+from fastadmm.store.reading import read_toml
 
 __all__ = ["OwnerSettings", "make_settings", "parse_epsilons", "read_settings"]
 
@@ -230,12 +229,10 @@ def read_settings(path: str | os.PathLike[str]) -> dict[str, Any]:
     ConfigError
         It is not TOML.
     """
-    with storage_errors(path, "read"):
-        raw = Path(path).read_bytes()
     try:
-        values = tomllib.loads(raw.decode("utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{shown(path)}: not TOML: {error}") from None
+        values = read_toml(path)
+    except FormatError as error:
+        raise ConfigError(str(error)) from None
     for key in ("data", "ledger"):
         if isinstance(values.get(key), str):
             values[key] = str(Path(path).parent / values[key])

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import math
-import tomllib
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -30,6 +28,7 @@ from fastadmm.privacy.paper import lemma_counter_example, theorem_sigma
 from fastadmm.privacy.sensitivity import message_sensitivity
 from fastadmm.privacy.settings import Privacy
 from fastadmm.store.atomic import shown, storage_errors
+from fastadmm.store.reading import read_json
 
 __all__ = ["Check", "audit_fusion", "audit_paper", "audit_run", "audit_settings"]
 
@@ -194,8 +193,8 @@ def audit_run(run: Path, trials: int | None, canaries: bool) -> list[Check]:
         if not path.exists():
             raise StorageError(f"{shown(run)}: no {STATEMENT}: not a run of this version")
         try:
-            mechanism = json.loads(path.read_text(encoding="utf-8")).get("mechanism")
-        except (ValueError, AttributeError, tomllib.TOMLDecodeError) as error:
+            mechanism = read_json(path).get("mechanism")
+        except AttributeError as error:
             raise FormatError(f"{shown(path)}: not a privacy record: {error}") from None
     values = read_config(run / "run.toml", sealed=True)
     values.pop("provenance", None)

@@ -16,6 +16,7 @@ import numpy as np
 
 from fastadmm.errors import FormatError, StorageError
 from fastadmm.store.atomic import shown, storage_errors
+from fastadmm.store.reading import read_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -401,13 +402,10 @@ def _read_toml(path: Path) -> dict[str, Any]:
         return tomllib.loads(raw.decode("utf-8"))
     except UnicodeDecodeError as error:
         raise FormatError(f"{shown(path)}, line {_line_of(raw, error)}: not UTF-8 text") from error
-    except (tomllib.TOMLDecodeError, RecursionError) as error:  # its text names line and column
+    except (ValueError, RecursionError) as error:  # its text names line and column
         raise FormatError(f"{shown(path)}: not valid TOML: {error}") from error
 
 
 def _read_bytes(path: Path) -> bytes | None:
     with storage_errors(path, "read"):
-        try:
-            return path.read_bytes()
-        except FileNotFoundError:
-            return None
+        return read_bytes(path) if path.exists() else None

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import tomllib
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -15,6 +13,7 @@ from fastadmm.privacy.published import KEPT_BACK, certificate_of_model, config_o
 from fastadmm.runs.train import finished_result
 from fastadmm.store.atomic import shown, storage_errors
 from fastadmm.store.model import open_shared_part
+from fastadmm.store.reading import read_json, read_toml
 
 __all__ = ["card_text", "model_card"]
 
@@ -42,7 +41,7 @@ def model_card(model: Path) -> dict[str, Any]:
     # The model of a run may be named itself: then the run is around it.
     run = next((d for d in (Path(model), directory.parent) if _has(d / "run.toml", d / "model")), None)
     run = run if run is not None and _same(run / "model", directory) else None
-    config = None if run is None else _config(run / "run.toml")
+    config = None if run is None else read_toml(run / "run.toml")
     private = is_private(shared.privacy, config)
     return {
         "model": {
@@ -78,14 +77,6 @@ def _same(one: Path, other: Path) -> bool:
         return one.samefile(other)
 
 
-def _config(path: Path) -> dict[str, Any]:
-    with storage_errors(path, "read"):
-        try:
-            return tomllib.loads(path.read_text(encoding="utf-8"))
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-            raise FormatError(f"{shown(path)}: not TOML: {error}") from None
-
-
 def _data(config: dict[str, Any], result: dict[str, Any] | None) -> dict[str, Any]:
     """Names and size; digests can be tried out by whoever guesses the data, and stay in the run."""
     found = {key: config_of(config).get(key) for key in ("data", "test")}
@@ -96,11 +87,7 @@ def _data(config: dict[str, Any], result: dict[str, Any] | None) -> dict[str, An
 def _metrics(path: Path) -> dict[str, Any] | None:
     if not _has(path):
         return None
-    with storage_errors(path, "read"):
-        try:
-            document = json.loads(path.read_text(encoding="utf-8"))
-        except (ValueError, UnicodeDecodeError, RecursionError) as error:
-            raise FormatError(f"{shown(path)}: not JSON: {error}; evaluate again") from None
+    document = read_json(path)
     if not isinstance(document, dict) or not isinstance(document.get("metrics"), dict):
         raise FormatError(f"{shown(path)}: key 'metrics' is missing; evaluate again")
     return document

@@ -5,15 +5,15 @@ from __future__ import annotations
 import difflib
 import math
 import os
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fastadmm.errors import ConfigError
+from fastadmm.errors import ConfigError, FormatError
 from fastadmm.privacy.settings import Privacy
-from fastadmm.store.atomic import shown, storage_errors
+from fastadmm.store.atomic import shown
+from fastadmm.store.reading import read_toml
 from fastadmm.store.seal import check_seal
 
 if TYPE_CHECKING:
@@ -686,12 +686,10 @@ def read_config(path: str | os.PathLike[str], *, sealed: bool = False) -> dict[s
     FormatError
         If it is sealed and was changed.
     """
-    with storage_errors(path, "read"):
-        raw = Path(path).read_bytes()
     try:
-        values = tomllib.loads(raw.decode("utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{shown(path)}: not TOML: {error}") from None
+        values = read_toml(path)
+    except FormatError as error:
+        raise ConfigError(str(error)) from None
     provenance = values.get("provenance")
     if sealed and isinstance(provenance, dict):
         seal = provenance.pop(SEAL, None)

@@ -23,6 +23,7 @@ from fastadmm.store.model import (
     open_shared_part,
     write_party_model,
 )
+from fastadmm.store.reading import read_json
 from fastadmm.store.transform import Transform
 
 __all__ = ["FORMATS", "export_model", "export_party", "import_party"]
@@ -256,11 +257,7 @@ def import_party(file: Path, model: Path, *, force: bool = False) -> str:
 
 
 def _read_json(path: Path) -> dict[str, Any]:
-    with storage_errors(path, "read"):
-        try:
-            document = json.loads(path.read_text(encoding="utf-8"))
-        except (ValueError, UnicodeDecodeError, RecursionError) as error:
-            raise FormatError(f"{shown(path)}: not JSON: {error}") from None
+    document = read_json(path)
     if not isinstance(document, dict) or document.get("format") != _PARTY_JSON:
         raise FormatError(f"{shown(path)}: key 'format' is not {_PARTY_JSON!r}; export it with --party")
     check_version(path, str(document.get("version")), VERSIONS, "key 'version'")

@@ -45,6 +45,7 @@ from fastadmm.runs.train import (
 from fastadmm.solver import Solver, SolveResult
 from fastadmm.store.atomic import atomic_directory, atomic_file, shown, storage_errors
 from fastadmm.store.model import write_model
+from fastadmm.store.reading import read_json
 from fastadmm.store.seal import check_files, check_seal, digest_of_files, seal_of
 from fastadmm.warm_start import StartingPoint
 
@@ -285,11 +286,7 @@ def read_table(run: Path) -> dict[str, Any]:
         If it is damaged.
     """
     path = run / "path.json"
-    with storage_errors(path, "read"):
-        try:
-            table = json.loads(path.read_text(encoding="utf-8"))
-        except ValueError as error:
-            raise FormatError(f"{shown(path)}: not JSON: {error}") from None
+    table = read_json(path)
     if not isinstance(table, dict) or "values" not in table:
         raise FormatError(f"{shown(path)}: key 'values' is missing")
     return table
@@ -492,7 +489,9 @@ class StoredFits:
             if not directory.exists():
                 return None
             try:
-                document = json.loads((directory / "fit.json").read_text(encoding="utf-8"))
+                if not (directory / "fit.json").exists():
+                    raise FileNotFoundError("no fit.json")
+                document = read_json(directory / "fit.json")
                 if "files" in document:  # fits of version 0.1 have no digests
                     seal = str(document.pop("digest"))
                     check_seal(document, seal, "fit.json", "make it again")

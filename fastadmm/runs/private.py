@@ -26,6 +26,7 @@ from fastadmm.runs.config import RunConfig, solver_options
 from fastadmm.solver import Solver
 from fastadmm.store.atomic import atomic_file, shown, storage_errors
 from fastadmm.store.partition import Partition
+from fastadmm.store.reading import read_json
 from fastadmm.warm_start import StartingPoint
 
 __all__ = [
@@ -191,8 +192,8 @@ def read_run_id(run: Path) -> str:
         if not path.exists():
             return new_run_id()
         try:
-            found = json.loads(path.read_text(encoding="utf-8"))["run"]
-        except (ValueError, KeyError, TypeError, UnicodeDecodeError) as error:
+            found = read_json(path)["run"]
+        except (KeyError, TypeError) as error:
             raise FormatError(f"{shown(path)}: not a privacy record: {error}; train anew") from None
     if not isinstance(found, str):
         raise FormatError(f"{shown(path)}: key 'run' must be a text; train anew")

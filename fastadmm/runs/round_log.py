@@ -10,6 +10,7 @@ from types import TracebackType
 
 from fastadmm.history import RoundRecord
 from fastadmm.store.atomic import atomic_file, storage_errors
+from fastadmm.store.reading import read_bytes
 
 __all__ = ["RoundLog"]
 
@@ -40,12 +41,11 @@ class RoundLog:
             temporary.write_text("".join(kept), encoding="utf-8")
 
     def _lines(self) -> Iterator[tuple[int, str]]:
-        with storage_errors(self.path, "read"):
-            text = self.path.read_text(encoding="utf-8", errors="replace")
+        text = read_bytes(self.path).decode("utf-8", errors="replace")
         for line in text.splitlines(keepends=True):
             try:
                 number = json.loads(line)["round"]
-            except (ValueError, KeyError, TypeError):
+            except (ValueError, KeyError, TypeError, RecursionError):
                 continue
             if line.endswith("\n") and isinstance(number, int):
                 yield number, line

@@ -65,6 +65,7 @@ from fastadmm.store.label_file import LabelData
 from fastadmm.store.model import MANIFEST, Model, PartyModel, check_same_columns, open_model, write_model
 from fastadmm.store.model_id import model_id_of
 from fastadmm.store.partition import Partition, open_partition
+from fastadmm.store.reading import read_json
 from fastadmm.store.retry import retried
 from fastadmm.store.seal import seal_of
 from fastadmm.streamed import load_block
@@ -798,13 +799,10 @@ def finished_result(run: Path) -> dict[str, Any] | None:
     path = run / "result.json"
     if not path.exists():
         return None
-    with storage_errors(path, "read"):
-        try:
-            values = json.loads(path.read_text(encoding="utf-8"))
-        except (ValueError, UnicodeDecodeError) as error:
-            raise FormatError(
-                f"{shown(path)}: not JSON: {error}; delete it to resume from the checkpoint"
-            ) from None
+    try:
+        values = read_json(path)
+    except FormatError as error:
+        raise FormatError(f"{error}; delete it to resume from the checkpoint") from None
     if not isinstance(values, dict) or "status" not in values or "message" not in values:
         raise FormatError(f"{shown(path)}: keys 'status' and 'message' are missing; delete it to resume")
     return values

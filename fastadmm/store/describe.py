@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import tomllib
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +16,7 @@ from fastadmm.store.h5file import h5_errors, read_h5
 from fastadmm.store.label_file import LABELS_TYPE, LabelData, open_labels
 from fastadmm.store.partition import MANIFEST, open_partition
 from fastadmm.store.party_file import PARTY_TYPE, PartyData, open_party
+from fastadmm.store.reading import read_json, read_toml
 
 if TYPE_CHECKING:
     import h5py
@@ -234,7 +233,7 @@ def _owners(path: Path, check: bool) -> dict[str, Any]:
     from fastadmm.owners.collection import open_owners
 
     data = open_owners(path)
-    manifest = _parsed(path / _OWNERS_MANIFEST, tomllib.loads) or {}
+    manifest = _parsed(path / _OWNERS_MANIFEST) or {}
     return {
         "kind": "owners",
         "n_samples": data.n_samples,
@@ -246,19 +245,12 @@ def _owners(path: Path, check: bool) -> dict[str, Any]:
     }
 
 
-def _parsed(path: Path, parse: Callable[[str], Any]) -> dict[str, Any] | None:
+def _parsed(path: Path) -> dict[str, Any] | None:
     """Read a JSON or TOML document; None where the file is absent."""
     with storage_errors(path, "read"):
-        try:
-            raw = path.read_bytes()
-        except FileNotFoundError:
+        if not path.exists():
             return None
-    try:
-        document = parse(raw.decode("utf-8"))
-    except (ValueError, RecursionError) as error:
-        raise FormatError(
-            f"{shown(path)}: not valid {path.suffix[1:].upper()}: {' '.join(str(error).split())}"
-        ) from None
+    document: Any = read_toml(path) if path.suffix == ".toml" else read_json(path)
     if not isinstance(document, dict):
         raise FormatError(f"{shown(path)}: key '/': is {type(document).__name__}, not an object")
     return document
@@ -277,7 +269,7 @@ def _last_round(path: Path) -> dict[str, Any] | None:
     for line in reversed(lines):
         try:
             record = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):
             continue
         if isinstance(record, dict):
             return record
@@ -285,10 +277,10 @@ def _last_round(path: Path) -> dict[str, Any] | None:
 
 
 def _run(path: Path, names: set[str]) -> dict[str, Any]:
-    result = _parsed(path / "result.json", json.loads)
-    config = _parsed(path / "run.toml", tomllib.loads) or _parsed(path / "owners-run.toml", tomllib.loads)
-    environment = _parsed(path / "environment.json", json.loads)
-    statement = (_parsed(path / "privacy.json", json.loads) or {}).get("statement")
+    result = _parsed(path / "result.json")
+    config = _parsed(path / "run.toml") or _parsed(path / "owners-run.toml")
+    environment = _parsed(path / "environment.json")
+    statement = (_parsed(path / "privacy.json") or {}).get("statement")
     last = _last_round(path / "rounds.jsonl")
     checkpoints = path / "checkpoints"
     with storage_errors(checkpoints, "read"):
@@ -310,7 +302,7 @@ def _run(path: Path, names: set[str]) -> dict[str, Any]:
 
 
 def _model(path: Path) -> dict[str, Any]:
-    manifest = _parsed(path / "model.toml", tomllib.loads)
+    manifest = _parsed(path / "model.toml")
     files = []
     with storage_errors(path, "read"):
         names = sorted(name for name in os.listdir(path) if name.endswith(".h5") and not name.startswith("."))

@@ -8,10 +8,11 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fastadmm.errors import FormatError, StorageError
+from fastadmm.errors import FormatError
 from fastadmm.store.atomic import atomic_file, shown, storage_error, storage_errors
 from fastadmm.store.h5errors import check_version, h5_errors
 from fastadmm.store.heap_guard import check_heaps
+from fastadmm.store.reading import require_regular
 
 if TYPE_CHECKING:
     import h5py
@@ -190,12 +191,9 @@ def read_h5(
     """
     import h5py
 
-    with storage_errors(path, "read"):
-        if os.path.isdir(path):
-            raise StorageError(f"{shown(path)}: cannot read: is a directory, not an HDF5 file")
-        with open(path, "rb") as raw:
-            size = os.fstat(raw.fileno()).st_size
-            signature = raw.read(8)
+    size = require_regular(path)
+    with storage_errors(path, "read"), open(path, "rb") as raw:
+        signature = raw.read(8)
     if signature != b"\x89HDF\r\n\x1a\n":
         what = "is empty" if size == 0 else "is not an HDF5 file"
         raise FormatError(f"{shown(path)}: key '/': the file {what}; make it with 'fastadmm convert'")

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import math
 import os
-import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -37,6 +36,7 @@ from fastadmm.store.h5file import check_version, create_h5, read_h5
 from fastadmm.store.model_id import content_id, new_model_id, shared_digest
 from fastadmm.store.partition import Partition
 from fastadmm.store.party_file import PartyData, check_party_name
+from fastadmm.store.reading import read_toml
 from fastadmm.store.transform import Transform
 
 __all__ = [
@@ -491,11 +491,7 @@ def open_shared_part(path: str | os.PathLike[str]) -> tuple[SharedPart, Path]:
                 else "not a model"
             )
             raise StorageError(f"{shown(path)}: no {MANIFEST}: {hint}")
-    with storage_errors(manifest, "read"):
-        try:
-            values = tomllib.loads(manifest.read_text(encoding="utf-8"))
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-            raise FormatError(f"{shown(manifest)}: not TOML: {error}") from None
+    values = read_toml(manifest)
     if values.get("format") != FORMAT:
         raise FormatError(f"{shown(manifest)}: key 'format' is {values.get('format')!r}, expected {FORMAT!r}")
     check_version(manifest, _get(manifest, values, "version", str), VERSIONS, "key 'version'")

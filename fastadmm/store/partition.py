@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import tomllib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from fastadmm.store.encoder import Encoder
 from fastadmm.store.h5file import check_version
 from fastadmm.store.label_file import TASKS, LabelData, LabelWriter, open_labels
 from fastadmm.store.party_file import PartyData, PartyWriter, check_party_name, open_party
+from fastadmm.store.reading import read_toml
 from fastadmm.store.seal import check_seal, refuse_unknown, seal_of
 from fastadmm.store.transform import Transform
 
@@ -423,17 +423,11 @@ def read_manifest(path: str | os.PathLike[str]) -> dict[str, Any]:
                 f"{shown(path)}: key '/': a file; a partition is a directory with {MANIFEST}: make one with "
                 "'fastadmm convert'"
             )
-        try:
-            raw = (directory / MANIFEST).read_bytes()
-        except FileNotFoundError:
+        if not (directory / MANIFEST).exists():
             raise FormatError(
                 f"{shown(path)}: no {MANIFEST} in it, so not a partition; make one with 'fastadmm convert'"
-            ) from None
-    place = shown(directory / MANIFEST)
-    try:
-        manifest = tomllib.loads(raw.decode("utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise FormatError(f"{place}: not valid TOML: {' '.join(str(error).split())}") from None
+            )
+    manifest, place = read_toml(directory / MANIFEST), shown(directory / MANIFEST)
 
     found = _get(manifest, "format", str, place)
     if found != FORMAT:

@@ -19,6 +19,7 @@ from fastadmm.privacy.published import (
     settings_of,
 )
 from fastadmm.store.atomic import atomic_file, shown, storage_errors
+from fastadmm.store.reading import read_json
 from fastadmm.tracking.targets import Target, Tracker, parse_target
 
 __all__ = ["STATE", "Tracking", "tracked"]
@@ -169,7 +170,7 @@ class Tracking:
             if not path.exists():
                 return []
             try:
-                states = json.loads(path.read_text(encoding="utf-8"))["logs"]
+                states = read_json(path)["logs"]
                 targets = [
                     (Target("mlflow", s["uri"]), str(s["run_id"]))
                     if s["kind"] == "mlflow"

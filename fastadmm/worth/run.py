@@ -21,6 +21,7 @@ from fastadmm.runs.lock import run_lock
 from fastadmm.runs.train import finished_result, load_problem, provenance_of, stop_on_signal
 from fastadmm.store.atomic import atomic_file, shown, storage_errors
 from fastadmm.store.partition import open_partition
+from fastadmm.store.reading import read_json
 from fastadmm.warm_start import StartingPoint
 from fastadmm.worth.coalitions import Coalition, Worth, measure_worth, weights_fit
 
@@ -177,11 +178,11 @@ def read_worth(path: Path) -> tuple[Worth, dict[str, Any]] | None:
     """
     with storage_errors(path, "read"):
         try:
-            document = json.loads(path.read_text(encoding="utf-8"))
+            if not path.exists():
+                return None
+            document = read_json(path)
             return Worth.from_json(document), document
-        except FileNotFoundError:
-            return None
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise FormatError(
                 f"{shown(path)}: not what `fastadmm worth` writes ({type(error).__name__}); delete it"
             ) from None
@@ -222,11 +223,11 @@ def _known(run: Path, fingerprint: str, display: WorthDisplay | None) -> dict[in
     if not partial.is_dir():
         return known
     try:
-        header = json.loads((partial / "header.json").read_text(encoding="utf-8"))
+        header = read_json(partial / "header.json")
         if header["fingerprint"] != fingerprint:
             raise ValueError("of other data or settings")
         for file in partial.glob("[0-9]*.json"):
-            coalition = Coalition.from_json(json.loads(file.read_text(encoding="utf-8")))
+            coalition = Coalition.from_json(read_json(file))
             known[coalition.mask] = coalition
     except (OSError, ValueError, KeyError, TypeError):
         if display is not None:

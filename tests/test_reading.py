@@ -1,0 +1,79 @@
+"""Whatever lies where a file is expected: pipes are not waited for, numbers and brackets without end are one line."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+from fastadmm.errors import ExitCode, FormatError, StorageError
+from fastadmm.store.reading import parse_json, parse_toml, read_bytes, read_json
+
+from run_tools import run, write_problem
+
+DIGITS = "9" * 6000
+DEEP = "[" * 100_000
+
+
+@pytest.mark.parametrize("text", [DIGITS, DEEP, "{", b"\xff", f'{{"a": {DIGITS}}}', ""])
+def test_json_that_nobody_writes_is_one_line(text: str | bytes) -> None:
+    with pytest.raises(FormatError, match="^file: not (our )?JSON"):
+        parse_json(text, "file")
+
+
+@pytest.mark.parametrize("text", [f"a = {DIGITS}", f"a = {DEEP}", "a", b"\xff"])
+def test_toml_that_nobody_writes_is_one_line(text: str | bytes) -> None:
+    with pytest.raises(FormatError, match="^file: not (our )?TOML"):
+        parse_toml(text, "file")
+
+
+def test_a_file_that_is_too_long_is_not_read(tmp_path: Path) -> None:
+    (tmp_path / "long").write_bytes(b"x" * 11)
+    with pytest.raises(FormatError, match="11 bytes"):
+        read_bytes(tmp_path / "long", most=10)
+    with pytest.raises(StorageError, match="directory"):
+        read_json(tmp_path)
+
+
+COMMANDS = [
+    "inspect @pipe",
+    "train @data.parts --config @pipe -o @out",
+    "train @pipe.parts -o @out",
+    "convert @pipe --parties 2 -o @out.parts",
+    "convert --guest @pipe --id id --label y -o @out.parts",
+    "convert --guest @t.csv --id id --label y --align @pipe -o @out.parts",
+    "align psi-respond @t.csv --id id --request @pipe -o @out",
+    "predict --partial @pipe @data.parts/party-1.h5 -o @out",
+    "coordinator start @pipe --party a -o @out",
+    "party step --data @data.parts/party-1.h5 --state @state --in @pipe -o @out",
+    "owners train @pipe.owners --epsilon 1 --bound clip:1 --step 0.1 --rounds 1 -o @out",
+]
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    home = tmp_path_factory.mktemp("pipes")
+    write_problem(home / "data.parts", 20, (2, 2))
+    (home / "t.csv").write_text("id,a,y\n1,2,0\n2,3,1\n")
+    os.mkfifo(home / "pipe")
+    for name in ("pipe.parts/partition.toml", "pipe.owners/owners.toml"):
+        (home / name).parent.mkdir()
+        os.mkfifo(home / name)
+    return home
+
+
+@pytest.mark.parametrize("line", COMMANDS)
+def test_a_pipe_is_refused_and_not_waited_for(home: Path, line: str, capsys: pytest.CaptureFixture) -> None:
+    words = [str(home / word[1:]) if word.startswith("@") else word for word in line.split()]
+    signal.signal(signal.SIGALRM, lambda *_: pytest.fail("it waits for the pipe"))
+    signal.alarm(20)
+    try:
+        code = run(*words)
+    finally:
+        signal.alarm(0)
+    err = capsys.readouterr().err
+    assert code == ExitCode.STORAGE, err
+    assert "not a regular file" in err or "not made by" in err
+    assert err.count("\n") == 1
+    assert not list(home.glob("out*"))
