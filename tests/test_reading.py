@@ -1,4 +1,4 @@
-"""Whatever lies where a file is expected: pipes are not waited for, numbers and brackets without end are one line."""
+"""Pipes are not waited for; numbers and brackets without end are one line."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ DEEP = "[" * 100_000
 
 @pytest.mark.parametrize("text", [DIGITS, DEEP, "{", b"\xff", f'{{"a": {DIGITS}}}', ""])
 def test_json_that_nobody_writes_is_one_line(text: str | bytes) -> None:
-    with pytest.raises(FormatError, match="^file: not (our )?JSON"):
+    with pytest.raises(FormatError, match=r"^file: not (our )?JSON"):
         parse_json(text, "file")
 
 
 @pytest.mark.parametrize("text", [f"a = {DIGITS}", f"a = {DEEP}", "a", b"\xff"])
 def test_toml_that_nobody_writes_is_one_line(text: str | bytes) -> None:
-    with pytest.raises(FormatError, match="^file: not (our )?TOML"):
+    with pytest.raises(FormatError, match=r"^file: not (our )?TOML"):
         parse_toml(text, "file")
 
 

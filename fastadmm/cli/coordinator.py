@@ -101,6 +101,20 @@ def step(
     return report_result(result.document, run, as_json)
 
 
+@group.command()
+def repair(
+    run: Annotated[Path, typer.Argument(readable=False, help="Directory of 'fastadmm coordinator start'.")],
+    again: Annotated[
+        int | None,
+        typer.Option(metavar="N", help="Ask for exchange N and all after it again: a message was wrong."),
+    ] = None,
+) -> None:
+    """Drop kept messages that cannot be used and ask for them again."""
+    from fastadmm.rounds.repair import coordinator_repair
+
+    _say(coordinator_repair(run, again))
+
+
 def _say(result: StepResult) -> None:
     for note in result.notes:
         print(note)

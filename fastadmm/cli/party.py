@@ -23,6 +23,25 @@ def party() -> None:
 
 
 @group.command()
+def approve(
+    request: Annotated[
+        Path, typer.Argument(metavar="REQUEST.h5", readable=False, help="A run's first request.")
+    ],
+    data: Annotated[Path, typer.Option(metavar="PARTY.h5", readable=False, help="The party's features.")],
+    out: Annotated[
+        Path, typer.Option("--out", "-o", metavar="APPROVAL.toml", readable=False, help="Limits to write.")
+    ],
+    force: Annotated[bool, typer.Option("--force", help="Replace a file at --out.")] = False,
+) -> None:
+    """Say what a run asks in plain words, and write limits to edit."""
+    from fastadmm.rounds.party_step import party_approve
+
+    for line in party_approve(request, data, out, force):
+        print(line)
+    print(f"edit the limits in {out}, then: fastadmm party step --approval {out} ...")
+
+
+@group.command()
 def step(
     request: Annotated[
         Path, typer.Option("--in", metavar="REQUEST.h5", readable=False, help="File from the coordinator.")
@@ -41,6 +60,14 @@ def step(
             help="What the party remembers; made by the first step; one per run.",
         ),
     ],
+    approval: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="APPROVAL.toml",
+            readable=False,
+            help="Limits of 'party approve'; kept in --state, where they hold from then on.",
+        ),
+    ] = None,
     threads: Annotated[
         int | None, typer.Option(min=1, help="Threads; the message does not depend on it.")
     ] = None,
@@ -49,7 +76,7 @@ def step(
     """Answer one request; the same request again gives the same file."""
     from fastadmm.rounds.party_step import party_step
 
-    done = party_step(data, state, request, out, force=force, threads=threads)
+    done = party_step(data, state, request, out, approval=approval, force=force, threads=threads)
     print(f"request {done.number} answered{' before: the same message' if done.repeated else ''} in {out}")
     if done.model is not None:
         print(f"the run is over; own part of the model in {done.model}")

@@ -13,13 +13,13 @@ from dataclasses import asdict, dataclass
 
 import numpy as np
 
-__all__ = ["CurvatureRule"]
+__all__ = ["CHANGE_ROUNDS", "CurvatureRule"]
 
 Array = np.ndarray
 
 #: The rounds after which the penalty follows the curvature. Earlier, far from the solution, it is a bad
 #: guide: after round 3 a9a takes twice the rounds.
-_ROUNDS = (10, 30)
+CHANGE_ROUNDS = (10, 30)
 
 #: Least share of the mean: a sample with next to no curvature would let its z go anywhere.
 _FLOOR = 0.1
@@ -46,7 +46,7 @@ class CurvatureRule:
     def due(self) -> bool:
         """Count a round; whether the penalty is to be changed after it."""
         self.n_rounds += 1
-        return self.n_rounds in _ROUNDS
+        return self.n_rounds in CHANGE_ROUNDS
 
     @staticmethod
     def metric(curvature: Array) -> tuple[Array, float] | None:

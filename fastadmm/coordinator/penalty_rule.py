@@ -11,13 +11,16 @@ from __future__ import annotations
 import math
 from dataclasses import asdict, dataclass
 
-__all__ = ["PenaltyRule"]
+__all__ = ["CHANGE_ROUNDS", "PenaltyRule"]
 
 #: The first decision, in rounds; each later one comes after twice as many.
 _FIRST = 3
 
 #: Decisions in a run; the last is after round 1536.
 _MAX_DECISIONS = 10
+
+#: Rounds after which it may decide, at the earliest.
+CHANGE_ROUNDS = tuple(_FIRST * 2**k for k in range(_MAX_DECISIONS))
 
 #: Largest factor of one change.
 _MAX_FACTOR = 30.0

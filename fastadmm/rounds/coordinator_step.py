@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
-import shutil
-from collections.abc import Sequence
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +27,10 @@ from fastadmm.rounds.exchange import (
     Request,
     file_digest,
     open_message,
+    open_request,
     write_request,
 )
+from fastadmm.rounds.past import prune
 from fastadmm.rounds.remote import (
     AskingEngine,
     RemoteAdmm,
@@ -50,19 +55,30 @@ from fastadmm.runs.train import (
     weigh_labels,
 )
 from fastadmm.solver import Solver, SolveResult, SolverOptions, admm_settings
-from fastadmm.store.atomic import atomic_directory, atomic_file, shown, storage_errors
+from fastadmm.store.atomic import atomic_directory, atomic_file, remove_leftovers, shown, storage_errors
 from fastadmm.store.elements import read_attribute, require_group
 from fastadmm.store.h5file import create_h5, read_h5
 from fastadmm.store.label_file import LabelData, open_labels
 from fastadmm.store.model import MANIFEST, SharedPart, write_shared_part
 from fastadmm.store.model_id import model_id_of
 from fastadmm.store.party_file import check_party_name
+from fastadmm.store.reading import read_json
 
-__all__ = ["StepResult", "coordinator_start", "coordinator_step"]
+__all__ = [
+    "UNUSABLE",
+    "Coordinator",
+    "StepResult",
+    "coordinator_start",
+    "coordinator_step",
+    "one_coordinator",
+]
 
 _CONFIG = "run.toml"
 _CHECKPOINT, _CHECKPOINT_TYPE = "checkpoint.h5", "fastadmm-rounds-checkpoint"
 _WAITING = "waiting.json"
+
+#: What numbers that nobody's features give may end in, far inside a solver.
+UNUSABLE = (FormatError, InputError, ArithmeticError, ValueError, AssertionError, np.linalg.LinAlgError)
 
 
 @dataclass(frozen=True)
@@ -128,7 +144,7 @@ def coordinator_start(
     with atomic_directory(out, marker=_CONFIG) as directory:
         _write_config(directory / _CONFIG, out, config, names, run, data)
     with run_lock(out):
-        return _Coordinator(out).advance()
+        return Coordinator(out).advance()
 
 
 def coordinator_step(run: Path, messages: Sequence[Path] = ()) -> StepResult:
@@ -150,22 +166,43 @@ def coordinator_step(run: Path, messages: Sequence[Path] = ()) -> StepResult:
     FastadmmError
         If a message is damaged, of another run, or does not answer the current request; none is taken then.
     """
-    with storage_errors(run, "read"):
-        if not (run / _CONFIG).exists():
-            raise StorageError(f"{shown(run)}: no {_CONFIG}: begin with 'fastadmm coordinator start'")
-    with run_lock(run):
-        coordinator = _Coordinator(run)
+    with one_coordinator(run) as coordinator:
         coordinator.advance()
         taken, kept = coordinator.take(messages)
         try:
             result = coordinator.advance()
-        except (FormatError, InputError) as error:
+        except UNUSABLE as error:
             # What cannot be used is not kept: else the party could never send a better one.
             for path in kept:
                 path.unlink(missing_ok=True)
             place = shown(run)
-            raise error if place in str(error) else type(error)(f"{place}: {error}") from None
+            if isinstance(error, (FormatError, InputError)) and place in str(error):
+                raise
+            kind = type(error) if isinstance(error, (FormatError, InputError)) else FormatError
+            raise kind(f"{place}: with these messages no round can be made: {error}") from None
         return replace(result, notes=[*taken, *result.notes])
+
+
+@contextmanager
+def one_coordinator(run: Path) -> Iterator[Coordinator]:
+    """The coordinator of a run directory, which nobody else works on; leftovers of killed processes go.
+
+    Parameters
+    ----------
+    run : Path
+
+    Yields
+    ------
+    Coordinator
+    """
+    with storage_errors(run, "read"):
+        if not (run / _CONFIG).exists():
+            raise StorageError(f"{shown(run)}: no {_CONFIG}: begin with 'fastadmm coordinator start'")
+    with run_lock(run):
+        coordinator = Coordinator(run)
+        for folder in (run, run / "requests", run / "sent", *coordinator.answer_folders()):
+            remove_leftovers(folder)
+        yield coordinator
 
 
 def _check_config(config: RunConfig) -> None:
@@ -187,8 +224,6 @@ def _check_config(config: RunConfig) -> None:
 def _write_config(
     path: Path, run_path: Path, config: RunConfig, names: list[str], run: str, labels: LabelData
 ) -> None:
-    import os
-
     import tomli_w
 
     document = {
@@ -238,7 +273,7 @@ def _family(problem: Problem, config: RunConfig) -> str:
     )
 
 
-class _Coordinator:
+class Coordinator:
     """One run directory."""
 
     def __init__(self, path: Path) -> None:
@@ -256,13 +291,22 @@ class _Coordinator:
 
     def take(self, paths: Sequence[Path]) -> tuple[list[str], list[Path]]:
         """Check all messages, then keep copies of the new ones: notes, and the copies."""
-        number, digests = self._awaited()
+        number, digests = self.awaited()
         new: dict[str, Path] = {}
+        taken: dict[str, str] = {}
         notes = []
-        for path in paths:
-            message = open_message(path)
+        n_samples = open_labels(Path(self.config.data)).n_samples if paths else 0
+
+        def asked(path: Path, message: Message) -> Call | None:
+            """The call that a message answers; None where it was taken before."""
             self._check(path, message, number, digests)
-            kept = self._answer_path(message.number, message.party)
+            if message.number < number or self.answer_path(number, message.party).exists():
+                return None
+            return self.request(number, message.party, digests[message.party], n_samples).calls[-1]
+
+        for path in paths:
+            message = open_message(path, n_samples, partial(asked, path))
+            kept = self.answer_path(message.number, message.party)
             if message.number < number or kept.exists():
                 if kept.exists() and file_digest(kept) != message.digest:
                     raise InputError(
@@ -272,15 +316,17 @@ class _Coordinator:
                 continue
             if message.party in new and file_digest(new[message.party]) != message.digest:
                 raise InputError(f"{shown(path)}: a second message of {message.party}, and another one")
-            new[message.party] = path
+            new[message.party], taken[message.party] = path, message.digest
         for name, path in new.items():
-            kept = self._answer_path(number, name)
+            kept = self.answer_path(number, name)
             with storage_errors(kept):
                 kept.parent.mkdir(parents=True, exist_ok=True)
                 content = path.read_bytes()
+            if "sha256:" + hashlib.sha256(content).hexdigest() != taken[name]:
+                raise InputError(f"{shown(path)}: changed while it was read; give it again")
             with atomic_file(kept) as temporary:
                 temporary.write_bytes(content)
-        return notes, [self._answer_path(number, name) for name in new]
+        return notes, [self.answer_path(number, name) for name in new]
 
     def _check(self, path: Path, message: Message, number: int, digests: dict[str, str]) -> None:
         place = shown(path)
@@ -295,29 +341,48 @@ class _Coordinator:
         if message.number == number and message.request != digests[message.party]:
             raise InputError(f"{place}: answers another request {number} than ours; the request was changed")
 
-    def _awaited(self) -> tuple[int, dict[str, str]]:
+    def awaited(self) -> tuple[int, dict[str, str]]:
         """Number of the current exchange, and the digest of each party's request in it."""
         path = self.path / _WAITING
         with storage_errors(path, "read"):
             if not path.exists():
                 return -1, {}
-            try:
-                document = json.loads(path.read_text(encoding="utf-8"))
-                return int(document["exchange"]), dict(document["requests"])
-            except (ValueError, KeyError, TypeError) as error:
-                raise FormatError(f"{shown(path)}: not our record: {error}; delete it") from None
+        try:
+            document = read_json(path)
+            number, digests = document["exchange"], document["requests"]
+            good = type(number) is int and 0 <= number < 10**9 and isinstance(digests, dict)
+            if not good or not all(name in self.names for name in digests):
+                raise ValueError("not what a step left")
+            return number, {name: str(digest) for name, digest in digests.items()}
+        except (ValueError, KeyError, TypeError) as error:
+            reason = str(error) if isinstance(error, FormatError) else f"{shown(path)}: not our record"
+            raise FormatError(f"{reason}; {self._repair()}") from None
 
-    def _answer_path(self, number: int, name: str) -> Path:
+    def answer_path(self, number: int, name: str) -> Path:
         return self.path / "answers" / f"{number:06d}" / f"{name}.h5"
 
-    def _answers(self, name: str, first: int) -> list[dict[str, Any]]:
-        """This party's answers to exchange ``first`` and later, in order."""
-        found = []
-        for directory in sorted((self.path / "answers").glob("[0-9]*")):
-            path = directory / f"{name}.h5"
-            if int(directory.name) >= first and path.exists():
-                found.append(open_message(path).answer)
-        return found
+    def _answers(self, name: str, first: int) -> list[tuple[int, Path]]:
+        """This party's kept messages of exchange ``first`` and later, in order."""
+        found = [(int(folder.name), folder / f"{name}.h5") for folder in self.answer_folders()]
+        return [(number, path) for number, path in found if number >= first and path.exists()]
+
+    def answer_folders(self) -> list[Path]:
+        """Folders of kept messages, oldest exchange first."""
+        return sorted(folder for folder in (self.path / "answers").glob("[0-9]*") if folder.name.isdecimal())
+
+    def request(self, number: int, name: str, digest: str, n_samples: int) -> Request:
+        """Our own request, as it was written."""
+        path = self.request_path(number, name)
+        try:
+            request = open_request(path, n_samples)
+            if request.digest != digest:
+                raise FormatError(f"{shown(path)}: changed since it was written")
+        except (FormatError, StorageError) as error:
+            raise type(error)(f"{error}; {self._repair()}") from None
+        return request
+
+    def _repair(self) -> str:
+        return f"'fastadmm coordinator repair {shown(self.path)}' makes it again"
 
     # --- going on -----------------------------------------------------------------------------------------
 
@@ -326,19 +391,16 @@ class _Coordinator:
         finished = finished_result(self.path)
         if finished is not None:
             return StepResult([], int(finished["rounds"]), self.notes, finished)
-        number, digests = self._awaited()
-        missing = [name for name in digests if not self._answer_path(number, name).exists()]
+        number, digests = self.awaited()
+        missing = [name for name in digests if not self.answer_path(number, name).exists()]
         if missing:
             rounds = self._n_rounds()
             self.notes = [f"waiting for {', '.join(missing)} (exchange {number})"]
-            return StepResult(
-                [self._request_path(number, name) for name in missing], rounds, self.notes, None
-            )
+            return StepResult([self.request_path(number, name) for name in missing], rounds, self.notes, None)
         self.notes = []
-        hello = {name: self._hello(name) for name in self.names}
-        if any(answer is None for answer in hello.values()):
+        if not all(self.answer_path(0, name).exists() for name in self.names):
             return self._open()
-        return self._rounds({name: answer for name, answer in hello.items() if answer is not None})
+        return self._rounds({name: self._hello(name) for name in self.names})
 
     def _n_rounds(self) -> int:
         path = self.path / _CHECKPOINT
@@ -347,15 +409,9 @@ class _Coordinator:
         with read_h5(path, _CHECKPOINT_TYPE) as file:
             return read_attribute(file, "n_rounds", int)
 
-    def _hello(self, name: str) -> dict[str, Any] | None:
-        path = self._answer_path(0, name)
-        if not path.exists():
-            return None
-        answer = open_message(path).answer
-        n_features = answer.get("n_features")
-        if not isinstance(n_features, int) or n_features < 1 or not isinstance(answer.get("kind"), str):
-            raise FormatError(f"{shown(path)}: key 'answer': not what opens a run")
-        return answer
+    def _hello(self, name: str) -> dict[str, Any]:
+        """What a party said of itself when the run was opened."""
+        return open_message(self.answer_path(0, name), 0, lambda _: ("start", {})).answer
 
     def _open(self) -> StepResult:
         """Exchange 0: what the run is about."""
@@ -374,6 +430,8 @@ class _Coordinator:
                 "n_samples": labels.n_samples,
                 "row_digest": labels.row_digest,
                 "position": m,
+                "loss": problem.loss.name,
+                "penalty": 0.0 if self.config.penalty is None else float(self.config.penalty),
             }
             requests[name] = Request(self.run, name, 0, -1, [("start", start)])
         opened = self._wait(0, requests, 0)
@@ -394,7 +452,7 @@ class _Coordinator:
         problem, labels = _problem(self.config, self.names, widths)
         self._check_labels(labels)
         while True:
-            state = self._checkpoint()
+            state = self.checkpoint()
             parties = self._parties(problem, hello, state)
             solver = self._solver(problem, parties, state)
             try:
@@ -411,13 +469,11 @@ class _Coordinator:
                             labels,
                         )
                     record = solver.round()
-                    if any(party.answers for party in parties):
-                        raise FormatError(f"{shown(self.path / 'answers')}: more answers than were asked for")
                     log.append(record)
                     log.sync()
                 self._save(solver, parties)
             except Waiting:
-                return self._ask(parties, state, solver.n_rounds)
+                return self._ask(parties, solver.n_rounds)
             finally:
                 solver.close()
 
@@ -434,6 +490,7 @@ class _Coordinator:
                 str(hello[name].get("reason", "")),
                 self._answers(name, first),
                 [] if state is None else state["queues"][name],
+                0 if state is None else state["previous"][name],
             )
             for name in self.names
         ]
@@ -466,23 +523,27 @@ class _Coordinator:
 
     def _save(self, solver: Solver, parties: list[RemoteParty]) -> None:
         """The state after a round; its answers are then done with."""
-        number, _ = self._awaited()
+        first = 1 + max(party.last for party in parties)
         with create_h5(self.path / _CHECKPOINT, _CHECKPOINT_TYPE) as file:
-            file.attrs["n_rounds"], file.attrs["first"] = solver.n_rounds, number + 1
+            file.attrs["n_rounds"], file.attrs["first"] = solver.n_rounds, first
             write_tree(file.create_group("solver"), solver.export())
             queues = file.create_group("queues")
             for party in parties:
                 group = queues.create_group(party.name)
-                group.attrs["previous"] = self._previous(party.name, number)
+                group.attrs["previous"] = party.last
                 for k, (name, arguments) in enumerate(party.queue):
                     call = group.create_group(f"{k:04d}")
                     call.attrs["call"] = name
                     write_tree(call.create_group("arguments"), arguments)
-        for directory in (self.path / "answers").glob("[0-9]*"):
-            if 0 < int(directory.name) < number:  # the last one stays, to recognise its messages again
-                shutil.rmtree(directory, ignore_errors=True)
+        # Messages of this round and the last are needed, and those that opened the run.
+        done = [folder for folder in self.answer_folders() if 0 < int(folder.name) < first - 1]
+        prune([path for folder in done for path in sorted(folder.glob("*.h5"))])
+        for folder in done:
+            with suppress(OSError):
+                folder.rmdir()  # only where it is empty
+        prune(sorted((self.path / "sent").glob("*.h5"), key=lambda path: path.stem.rsplit("-", 1)[-1]))
 
-    def _checkpoint(self) -> dict[str, Any] | None:
+    def checkpoint(self) -> dict[str, Any] | None:
         path = self.path / _CHECKPOINT
         if not path.exists():
             return None
@@ -504,47 +565,45 @@ class _Coordinator:
                 "previous": previous,
             }
 
-    def _previous(self, name: str, number: int, known: dict[str, int] | None = None) -> int:
-        """The last exchange up to ``number`` that this party has answered."""
-        answered = [
-            int(directory.name)
-            for directory in (self.path / "answers").glob("[0-9]*")
-            if int(directory.name) <= number and (directory / f"{name}.h5").exists()
-        ]
-        return max([*answered, (known or {}).get(name, -1)])
-
     # --- requests out -------------------------------------------------------------------------------------
 
-    def _request_path(self, number: int, name: str) -> Path:
+    def request_path(self, number: int, name: str) -> Path:
         return self.path / "requests" / f"{name}-{number:06d}.h5"
 
-    def _ask(self, parties: list[RemoteParty], state: dict[str, Any] | None, n_rounds: int) -> StepResult:
-        number = self._awaited()[0] + 1
-        known = None if state is None else state["previous"]
+    def _ask(self, parties: list[RemoteParty], n_rounds: int) -> StepResult:
+        number = 1 + max(party.last for party in parties)
         requests = {
             party.name: Request(
-                self.run, party.name, number, self._previous(party.name, number - 1, known), party.queue
+                self.run, party.name, number, party.last, party.queue, self._answered(party.last, party.name)
             )
             for party in parties
             if party.asking
         }
         return self._wait(number, requests, n_rounds)
 
+    def _answered(self, number: int, name: str) -> str:
+        """Digest of a party's last message, so that it can tell whether we mean the same one."""
+        path = self.answer_path(number, name)
+        return file_digest(path) if path.exists() else ""
+
     def _wait(self, number: int, requests: dict[str, Request], n_rounds: int) -> StepResult:
         """Write the requests, then the record that they are out."""
         directory = self.path / "requests"
         with storage_errors(directory):
             directory.mkdir(exist_ok=True)
-        paths = {name: self._request_path(number, name) for name in requests}
+        paths = {name: self.request_path(number, name) for name in requests}
         for name, request in requests.items():
             write_request(paths[name], request)
         digests = {name: file_digest(path) for name, path in paths.items()}
         with atomic_file(self.path / _WAITING) as temporary:
             text = json.dumps({"exchange": number, "requests": digests}, indent=2)
             temporary.write_text(text + "\n", encoding="utf-8")
-        for old in directory.glob("*.h5"):
-            if old not in paths.values():
-                old.unlink(missing_ok=True)
+        sent = self.path / "sent"
+        with storage_errors(sent):
+            sent.mkdir(exist_ok=True)
+            for old in directory.glob("*.h5"):
+                if old not in paths.values():  # kept for a party that was restored from a backup
+                    os.replace(old, sent / old.name)
         note = f"exchange {number}: requests for {', '.join(requests)} in {directory}"
         return StepResult(list(paths.values()), n_rounds, [note], None)
 

@@ -1,28 +1,49 @@
-"""The two kinds of file that pass: a request of the coordinator, and a party's message in answer."""
+"""The two kinds of file that pass: a request of the coordinator, and a party's message in answer.
+
+Names, kinds and sizes of everything in such a file are checked against
+:data:`fastadmm.rounds.calls.CALLS` before its values are read.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import os
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from fastadmm.errors import FormatError
-from fastadmm.runs.checkpoint import read_tree, write_tree
+from fastadmm.rounds.calls import Call, Field, answer_fields, argument_fields, check_answer, check_values
+from fastadmm.runs.checkpoint import write_tree
 from fastadmm.store.atomic import shown, storage_errors
-from fastadmm.store.elements import read_attribute, require_group
+from fastadmm.store.compression import refuse_packed
+from fastadmm.store.elements import array_dataset, key_of, read_attribute, read_block, require_group
+from fastadmm.store.h5errors import h5_errors
 from fastadmm.store.h5file import create_h5, read_h5
 from fastadmm.store.party_file import check_party_name
+from fastadmm.store.reading import require_regular
 
-__all__ = ["Call", "Message", "Request", "open_message", "open_request", "write_message", "write_request"]
+__all__ = [
+    "Call",
+    "Message",
+    "Request",
+    "file_digest",
+    "open_message",
+    "open_request",
+    "write_message",
+    "write_request",
+]
 
 _REQUEST, _MESSAGE = "fastadmm-request", "fastadmm-message"
 
-#: One call of a party: its name and its arguments.
-Call = tuple[str, dict[str, Any]]
+#: A file holds a few vectors of N numbers and small things.
+_SMALL, _VECTORS = 16 << 20, 64
+
+#: A request merges a few directions at most.
+_MOST_CALLS = 1000
 
 
 @dataclass(frozen=True)
@@ -40,6 +61,9 @@ class Request:
         Number of this party's exchange before; -1 before the first.
     calls : list of Call
         In order; the last one is answered.
+    answered : str
+        Digest of the party's message in that exchange, as the coordinator took it; empty in requests of
+        older releases, and before the first.
     digest : str
         ``sha256:<hex>`` of the file; empty before it is written.
     """
@@ -49,6 +73,7 @@ class Request:
     number: int
     previous: int
     calls: list[Call]
+    answered: str = ""
     digest: str = ""
 
 
@@ -77,9 +102,48 @@ class Message:
 
 
 def file_digest(path: str | os.PathLike[str]) -> str:
-    """``sha256:<hex>`` of a file's bytes."""
-    with storage_errors(path, "read"):
-        return "sha256:" + hashlib.sha256(Path(path).read_bytes()).hexdigest()
+    """``sha256:<hex>`` of a regular file's bytes."""
+    require_regular(path)
+    with storage_errors(path, "read"), open(path, "rb") as file:
+        return "sha256:" + hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _check_size(path: Path, n_samples: int) -> None:
+    size, most = require_regular(path), _SMALL + _VECTORS * 8 * n_samples
+    if size > most:
+        raise FormatError(f"{shown(path)}: {size} bytes, but about {n_samples} rows it has at most {most}")
+
+
+def _read_fields(group: Any, fields: Mapping[str, Field]) -> dict[str, Any]:
+    """Values of a group, read only where name, type and size are what they must be."""
+    place = f"{shown(group.file.filename)}: key {group.name.strip('/')!r}"
+    with h5_errors(group.file.filename, group.name):
+        names = [name for name in group.attrs if not name.startswith("encoding-")]
+        members = list(group)
+    values: dict[str, Any] = {}
+    for name in names:
+        if name not in fields or fields[name].shape is not None:
+            raise FormatError(f"{place}: {name[:80]!r} is not what was asked for")
+        with h5_errors(group.file.filename, group.name):
+            if group.attrs.get_id(name).shape != ():
+                raise FormatError(f"{place}: {name!r} is not a single value")
+            value = group.attrs[name]
+        values[name] = value.item() if hasattr(value, "item") else value
+    for name in members:
+        shape = fields[name].shape if name in fields else None
+        if shape is None:
+            raise FormatError(f"{place}: {name[:80]!r} is not what was asked for")
+        item = array_dataset(group, name, ndim=len(shape))
+        refuse_packed(item)
+        dtype = np.dtype(fields[name].dtype)
+        if item.dtype != dtype or any(n not in (-1, m) for n, m in zip(shape, item.shape, strict=True)):
+            wanted = "" if -1 in shape else f"{shape[0]} "
+            raise FormatError(
+                f"{shown(group.file.filename)}: key {key_of(group, name)!r}: {item.shape} of {item.dtype} "
+                f"instead of {wanted}numbers of {dtype.itemsize} bytes"
+            )
+        values[name] = read_block(item, 0, item.shape[0])
+    return values
 
 
 def write_request(path: Path, request: Request) -> None:
@@ -93,18 +157,22 @@ def write_request(path: Path, request: Request) -> None:
     with create_h5(path, _REQUEST) as file:
         file.attrs["run"], file.attrs["party"] = request.run, request.party
         file.attrs["number"], file.attrs["previous"] = request.number, request.previous
+        if request.answered:
+            file.attrs["answered"] = request.answered
         for k, (name, arguments) in enumerate(request.calls):
             group = file.create_group(f"calls/{k:04d}")
             group.attrs["call"] = name
             write_tree(group.create_group("arguments"), arguments)
 
 
-def open_request(path: Path) -> Request:
+def open_request(path: Path, n_samples: int) -> Request:
     """Read a request.
 
     Parameters
     ----------
     path : Path
+    n_samples : int
+        N, of which its vectors are.
 
     Returns
     -------
@@ -113,25 +181,39 @@ def open_request(path: Path) -> Request:
     Raises
     ------
     FormatError
-        If it is no request, or damaged.
+        If it is no request, or damaged, or asks what nobody answers.
     """
+    _check_size(path, n_samples)
     with read_h5(path, _REQUEST) as file:
-        calls = []
+        calls: list[Call] = []
         group = require_group(file, "calls")
+        if len(group) > _MOST_CALLS:
+            raise FormatError(f"{shown(path)}: key 'calls': {len(group)} calls in one request")
         for key in sorted(group):
             item = require_group(group, key)
-            calls.append((read_attribute(item, "call", str), read_tree(require_group(item, "arguments"))))
+            name = read_attribute(item, "call", str)
+            place = f"{shown(path)}: key 'calls/{key}', {name[:80]!r}"
+            fields = argument_fields(name, n_samples, shown(path))
+            arguments = _read_fields(require_group(item, "arguments"), fields)
+            check_values(arguments, fields, place)
+            calls.append((name, arguments))
+        answered = read_attribute(file, "answered", str) if "answered" in file.attrs else ""
         request = Request(
             read_attribute(file, "run", str),
-            check_party_name(read_attribute(file, "party", str), f"{shown(path)}: 'party'", FormatError),
+            _party_name(path, file),
             read_attribute(file, "number", int),
             read_attribute(file, "previous", int),
             calls,
+            answered,
             file_digest(path),
         )
     if not calls:
         raise FormatError(f"{shown(path)}: key 'calls': asks nothing")
     return request
+
+
+def _party_name(path: Path, file: Any) -> str:
+    return check_party_name(read_attribute(file, "party", str), f"{shown(path)}: 'party'", FormatError)
 
 
 def write_message(path: Path, message: Message) -> None:
@@ -148,12 +230,16 @@ def write_message(path: Path, message: Message) -> None:
         write_tree(file.create_group("answer"), message.answer)
 
 
-def open_message(path: Path) -> Message:
-    """Read a message.
+def open_message(path: Path, n_samples: int, asked: Callable[[Message], Call | None]) -> Message:
+    """Read a message, and refuse what does not answer the call.
 
     Parameters
     ----------
     path : Path
+    n_samples : int
+        N, of which its vectors are.
+    asked : callable
+        Given the message without its answer, the call that it answers; or None, and the answer is not read.
 
     Returns
     -------
@@ -162,18 +248,21 @@ def open_message(path: Path) -> Message:
     Raises
     ------
     FormatError
-        If it is no message, or damaged.
+        If it is no message, or damaged, or not what such a call is answered with.
     """
+    _check_size(path, n_samples)
     with read_h5(path, _MESSAGE) as file:
         message = Message(
             read_attribute(file, "run", str),
-            check_party_name(read_attribute(file, "party", str), f"{shown(path)}: 'party'", FormatError),
+            _party_name(path, file),
             read_attribute(file, "number", int),
             read_attribute(file, "request", str),
-            read_tree(require_group(file, "answer")),
+            {},
             file_digest(path),
         )
-    for key, value in message.answer.items():
-        if isinstance(value, np.ndarray) and value.dtype.kind == "f" and not np.isfinite(value).all():
-            raise FormatError(f"{shown(path)}: key 'answer/{key}' holds NaN or infinity")
-    return message
+        call = asked(message)
+        if call is None:
+            return message
+        answer = _read_fields(require_group(file, "answer"), answer_fields(call, n_samples))
+    check_answer(call, answer, n_samples, f"{shown(path)}: message of {message.party}: key 'answer'")
+    return replace(message, answer=answer)

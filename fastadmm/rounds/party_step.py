@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import hashlib
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,21 +16,37 @@ from fastadmm.engine import Engine
 from fastadmm.errors import FastadmmError, FormatError, InputError, StorageError
 from fastadmm.party import Party
 from fastadmm.privacy.statement import no_privacy
-from fastadmm.rounds.exchange import Message, Request, open_request, write_message
+from fastadmm.rounds.approval import (
+    APPROVAL,
+    Answered,
+    Approval,
+    approve,
+    check_request,
+    check_rows,
+    draft_approval,
+    first_terms,
+    in_plain_words,
+    open_approval,
+    sees_columns,
+    write_approval,
+)
+from fastadmm.rounds.exchange import Message, Request, open_message, open_request, write_message
+from fastadmm.rounds.past import prune
 from fastadmm.runs.checkpoint import read_tree, write_tree
 from fastadmm.runs.lock import run_lock
 from fastadmm.runs.train import mean_contribution
-from fastadmm.store.atomic import atomic_file, shown, storage_errors
+from fastadmm.store.atomic import atomic_file, remove_leftovers, shown, storage_errors
 from fastadmm.store.elements import read_array, read_attribute, require_group, write_array
 from fastadmm.store.h5file import create_h5, read_h5
 from fastadmm.store.model import PartyModel, write_party_model
 from fastadmm.store.party_file import PartyData, open_party
+from fastadmm.store.reading import read_bytes
 from fastadmm.streamed import load_block
 
-__all__ = ["StepDone", "party_step"]
+__all__ = ["StepDone", "party_approve", "party_step"]
 
 _STATE = "fastadmm-party-state"
-_ANSWER = "answer.h5"
+_ANSWER, _ANSWERS = "answer.h5", "answers"
 
 
 @dataclass(frozen=True)
@@ -56,6 +74,7 @@ def party_step(
     request: Path,
     out: Path,
     *,
+    approval: Path | None = None,
     force: bool = False,
     threads: int | None = None,
 ) -> StepDone:
@@ -71,6 +90,9 @@ def party_step(
         File from the coordinator.
     out : Path
         Message file to write.
+    approval : Path or None
+        The owner's limits; a copy in `state` holds from then on. None: the copy, which the first step
+        makes of what is asked, where answers do not show single columns.
     force : bool
         Whether another file there may be replaced.
     threads : int or None
@@ -83,42 +105,74 @@ def party_step(
     Raises
     ------
     FastadmmError
-        A damaged request, one out of order, of another party or run, or other data than before.
+        A damaged request, one out of order, of another party or run, beyond the approval, or other data
+        than before.
     """
-    asked, party = open_request(request), open_party(data)
+    party = open_party(data)
+    asked = open_request(request, party.n_samples)
     if asked.party != party.name:
         raise InputError(f"{shown(request)}: for {asked.party}, but {shown(data)} is of {party.name}")
     with storage_errors(out):
         if out.is_dir() or not out.absolute().parent.is_dir():
             raise StorageError(f"{shown(out)}: cannot write: not a file name in an existing directory")
     with storage_errors(state):
-        if not (state / "state.h5").exists() and asked.number == 0:
+        is_new = not state.exists() and asked.number == 0
+        if is_new:
             state.mkdir(exist_ok=True)
         elif not state.is_dir():
             raise StorageError(f"{shown(state)}: no state of a run; begin with the run's first request")
-    with run_lock(state):
-        return _step(asked, party, state, request, out, force, threads)
+    try:
+        with run_lock(state):
+            for directory in (state, state / _ANSWERS):
+                remove_leftovers(directory)
+            return _step(asked, party, state, request, out, approval, force, threads)
+    except FastadmmError:
+        if is_new:
+            with suppress(OSError):
+                state.rmdir()  # only where it is empty
+        raise
 
 
 def _step(
-    asked: Request, party: PartyData, state: Path, request: Path, out: Path, force: bool, threads: int | None
+    asked: Request,
+    party: PartyData,
+    state: Path,
+    request: Path,
+    out: Path,
+    approval: Path | None,
+    force: bool,
+    threads: int | None,
 ) -> StepDone:
     known = _State.read(state / "state.h5") if (state / "state.h5").exists() else None
     if known is not None:
-        _check_order(known, asked, party, state, request)
+        old = _old_answer(known, asked, party, state, request)
+        if old is not None:
+            _give(old, out, force)
+            return StepDone(asked.number, True, _model_path(state, party.name))
     elif asked.number != 0:
         raise InputError(f"{shown(state)}: no state; answer the run's first request before {shown(request)}")
-    if known is not None and known.number == asked.number:
-        _give(known.message, out, force)
-        return StepDone(asked.number, True, _model_path(state, party.name))
+    agreed, is_new = _approval(known, asked, party, state, shown(request), approval)
+    before = Answered() if known is None else known.answered or Answered(exchanges=known.number + 1)
+    after = check_request(agreed, asked, known.settings if known else {}, before, party, shown(request))
     with Engine(threads) as engine, engine.limited():
         server = _Server(party, state, engine, known, request)
         answer = server.run(asked)
         message = Message(asked.run, asked.party, asked.number, asked.digest, answer)
         raw = _encoded(message, state)
         _refuse_other(raw, out, force)
+        if is_new:
+            write_approval(replace(agreed, path=state / APPROVAL), force=True)
+        if known is not None:
+            _keep(known, state)
         _State(
-            asked.run, asked.number, asked.digest, party.content_digest, server.settings, server.export(), raw
+            asked.run,
+            asked.number,
+            asked.digest,
+            party.content_digest,
+            server.settings,
+            server.export(),
+            raw,
+            after,
         ).write(state / "state.h5")
     # After the state: whoever has the message can rely on the party to remember it.
     _give(raw, out, force)
@@ -130,7 +184,71 @@ def _model_path(state: Path, name: str) -> Path | None:
     return path if path.exists() else None
 
 
-def _check_order(known: _State, asked: Request, party: PartyData, state: Path, request: Path) -> None:
+def _approval(
+    known: _State | None,
+    asked: Request,
+    party: PartyData,
+    state: Path,
+    place: str,
+    given: Path | None,
+) -> tuple[Approval, bool]:
+    """What the owner agreed to, and whether it is to be written to the state."""
+    if given is not None:
+        return open_approval(given), True
+    path = state / APPROVAL
+    if path.exists():
+        return open_approval(path), False
+    if known is not None:
+        settings = known.settings
+    else:
+        settings = first_terms(asked, party, place)
+    # A run that began before there were approvals goes on.
+    began = known is not None and known.answered is None
+    if sees_columns(settings["regularizer"], settings["constraint"]) and not began:
+        what = f"regularizer {settings['regularizer']!r} with constraint {settings['constraint']!r}"
+        raise InputError(
+            f"{place}: {what} lets a coordinator that deviates read single columns; it needs the owner's "
+            f"approval: 'fastadmm party approve {place} --data {shown(party.path)} -o approval.toml', then "
+            "'party step --approval approval.toml'"
+        )
+    return draft_approval(settings, asked.run, party, path, None), True
+
+
+def party_approve(request: Path, data: Path, out: Path, force: bool = False) -> list[str]:
+    """Write the approval of a run's first request, for the owner of the data to edit.
+
+    Parameters
+    ----------
+    request : Path
+        The run's first.
+    data : Path
+        The party's features.
+    out : Path
+        Approval file to write.
+    force : bool
+        Whether an existing file may be replaced.
+
+    Returns
+    -------
+    list of str
+        What is asked, in plain words.
+
+    Raises
+    ------
+    FastadmmError
+        Not a first request, of another party, about other rows, or damaged.
+    """
+    party = open_party(data)
+    approval = approve(open_request(request, party.n_samples), party, shown(request), out)
+    write_approval(approval, force=force)
+    return in_plain_words(approval, party)
+
+
+def _old_answer(known: _State, asked: Request, party: PartyData, state: Path, request: Path) -> bytes | None:
+    """The message that was given to this very request, byte for byte; None where it is the next one.
+
+    What is neither is refused.
+    """
     place = shown(request)
     if asked.run != known.run:
         raise InputError(f"{place}: of another run than {shown(state)}; give each run a --state of its own")
@@ -142,16 +260,46 @@ def _check_order(known: _State, asked: Request, party: PartyData, state: Path, r
     if asked.number == known.number:
         if asked.digest != known.request:
             raise InputError(f"{place}: another request {asked.number} than the one answered before")
-    elif asked.number < known.number:
-        raise InputError(
-            f"{place}: request {asked.number}, but request {known.number} was answered already; only its "
-            "message can be given again"
-        )
-    elif asked.previous != known.number:
+        return known.message
+    if asked.number < known.number:
+        kept = _kept_path(state, asked.number)
+        if not kept.exists():
+            raise InputError(
+                f"{place}: request {asked.number}, but request {known.number} was answered already, and the "
+                "older message is not kept"
+            )
+        if open_message(kept, party.n_samples, lambda _: None).request != asked.digest:
+            raise InputError(f"{place}: another request {asked.number} than the one answered before")
+        return read_bytes(kept)
+    if asked.previous != known.number:
         raise InputError(
             f"{place}: request {asked.number} follows request {asked.previous}, but the last one answered "
-            f"is {known.number}; answer the ones between first"
+            f"is {known.number}; answer the ones between first (the coordinator keeps them in RUN/sent)"
         )
+    if asked.answered and asked.answered != _digest(known.message):
+        raise InputError(
+            f"{place}: the coordinator took another answer to request {known.number} than the one that "
+            f"{shown(state)} gave: restore the newer state"
+        )
+    return None
+
+
+def _kept_path(state: Path, number: int) -> Path:
+    return state / _ANSWERS / f"{number:06d}.h5"
+
+
+def _keep(known: _State, state: Path) -> None:
+    """Put the last message to the older ones, so that it can be given again."""
+    path = _kept_path(state, known.number)
+    with storage_errors(path):
+        path.parent.mkdir(exist_ok=True)
+        with atomic_file(path) as temporary:
+            temporary.write_bytes(known.message)
+    prune(sorted(path.parent.glob("[0-9]*.h5")))
+
+
+def _digest(raw: bytes) -> str:
+    return f"sha256:{hashlib.sha256(raw).hexdigest()}"
 
 
 def _encoded(message: Message, state: Path) -> bytes:
@@ -184,7 +332,7 @@ def _give(raw: bytes, out: Path, force: bool) -> None:
 
 @dataclass(frozen=True)
 class _State:
-    """What a party remembers between steps."""
+    """What a party remembers between steps; ``answered`` is None in states of older releases."""
 
     run: str
     number: int
@@ -193,12 +341,14 @@ class _State:
     settings: dict[str, Any]
     tree: dict[str, Any]
     message: bytes
+    answered: Answered | None
 
     def write(self, path: Path) -> None:
         with create_h5(path, _STATE) as file:
             file.attrs["run"], file.attrs["number"] = self.run, self.number
             file.attrs["request"], file.attrs["content-digest"] = self.request, self.content
             write_tree(file.create_group("settings"), self.settings)
+            write_tree(file.create_group("answered"), asdict(self.answered or Answered()))
             write_tree(file.create_group("party"), self.tree)
             write_array(file, "message", np.frombuffer(self.message, dtype=np.uint8))
 
@@ -213,50 +363,15 @@ class _State:
                 read_tree(require_group(file, "settings")),
                 read_tree(require_group(file, "party")),
                 read_array(file, "message", ndim=1, kind="u").tobytes(),
+                _answered(path, require_group(file, "answered")) if "answered" in file else None,
             )
 
 
-#: What may be asked, with the kind of every argument: "rows" is N numbers, "vector" any number of them.
-_CALLS: dict[str, dict[str, dict[str, str]]] = {
-    "": {
-        "start": {
-            "family": "text",
-            "regularization": "positive",
-            "x_update": "text",
-            "regularizer": "text",
-            "l1_ratio": "number",
-            "constraint": "text",
-            "n_samples": "count",
-            "row_digest": "text",
-            "position": "count",
-        }
-    },
-    "subspace": {
-        "set_metric": {"curvature": "rows"},
-        "respond": {"gradient": "rows", "coefficients": "vector", "newton": "flag"},
-        "respond_pair": {"gradient": "rows", "coefficients": "vector"},
-        "restate": {"gradient": "rows", "coefficients": "vector"},
-        "merge_oldest": {"coefficients": "vector"},
-        "finish": {"coefficients": "vector", "model_id": "text"},
-    },
-    "admm": {
-        "set_metric": {"curvature": "rows"},
-        "step": {"w": "rows", "scaled_penalty": "positive"},
-        "certify": {"gradient": "rows", "pull": "rows"},
-        "stationarity": {"pull": "rows"},
-        "dual_scale": {"u": "rows"},
-        "dual_value": {"scale": "number"},
-        "finish": {"model_id": "text"},
-    },
-}
-
-_SCALARS: dict[str, tuple[type, ...]] = {
-    "text": (str,),
-    "number": (float, int),
-    "positive": (float, int),
-    "count": (int,),
-    "flag": (bool,),
-}
+def _answered(path: Path, group: Any) -> Answered:
+    try:
+        return Answered(**read_tree(group))
+    except TypeError:
+        raise FormatError(f"{shown(path)}: key 'answered': not what a step left; restore a backup") from None
 
 
 class _Server:
@@ -278,27 +393,10 @@ class _Server:
         """All calls of a request; the answer of the last."""
         answer: dict[str, Any] | None = None
         for name, arguments in asked.calls:
-            self._check(name, arguments)
             answer = getattr(self, f"_{name}")(**arguments)
         if answer is None:
             raise FormatError(f"{self.place}: key 'calls': the last call has no answer")
         return answer
-
-    def _check(self, name: str, arguments: dict[str, Any]) -> None:
-        allowed = _CALLS[self.settings.get("family", "")]
-        if name not in allowed or set(arguments) != set(allowed[name]):
-            raise FormatError(f"{self.place}: key 'calls': {name!r} with these arguments is unknown here")
-        for key, kind in allowed[name].items():
-            value = arguments[key]
-            if kind in ("rows", "vector"):
-                good = isinstance(value, np.ndarray) and value.dtype == np.float64 and value.ndim == 1
-                good = good and (kind == "vector" or len(value) == self.data.n_samples)
-                good = good and bool(np.isfinite(value).all())
-            else:
-                good = isinstance(value, _SCALARS[kind]) and (kind == "flag" or not isinstance(value, bool))
-                good = good and (kind != "positive" or value > 0)
-            if not good:
-                raise FormatError(f"{self.place}: argument {key!r} of {name!r}: not what {kind!r} allows")
 
     # --- calls of both families --------------------------------------------------------------------------
 
@@ -306,12 +404,7 @@ class _Server:
         data = self.data
         if settings["family"] not in ("subspace", "admm"):
             raise FormatError(f"{self.place}: argument 'family': {settings['family']!r} is unknown")
-        if (settings["n_samples"], settings["row_digest"]) != (data.n_samples, data.row_digest):
-            raise InputError(
-                f"{shown(data.path)}: {data.n_samples} rows, but {self.place} is about "
-                f"{settings['n_samples']} rows, or they are others or in another order (row digests); "
-                "align the rows first"
-            )
+        check_rows(settings, data, self.place)
         self.settings = settings
         self._make_party()
         if settings["family"] == "subspace":
@@ -346,19 +439,21 @@ class _Server:
         except FastadmmError as error:
             raise FormatError(f"{self.place}: {error}") from None
 
-    def _finish(self, model_id: str, coefficients: np.ndarray | None = None) -> dict[str, Any]:
+    def _finish(
+        self, model_id: str, coefficients: np.ndarray | None = None, **of_older_coordinators: str
+    ) -> dict[str, Any]:
+        # What its file says about privacy is for the party to say: no request has a word in it.
         data = self.data
+        if (coefficients is None) == (self.settings["family"] == "subspace"):
+            raise FormatError(f"{self.place}: call 'finish': 'coefficients' go with family 'subspace' alone")
         weights = self.party.weights if coefficients is None else self.party.weights(self._own(coefficients))
         names = list(data.feature_names)
-        # What holds for its weights the party says itself: no request has a word in it.
-        said = no_privacy([data.name]).weights_line()
+        said = _privacy_line(data)
         model = PartyModel(data.name, weights, names, data.transform, encoder=data.encoder, privacy=said)
         write_party_model(self.state / f"{data.name}.h5", model, model_id=model_id)
         return {"mean": float(mean_contribution(self.party.block, weights, self.engine))}
 
     def _set_metric(self, curvature: np.ndarray) -> None:
-        if not (curvature > 0).all():
-            raise FormatError(f"{self.place}: argument 'curvature' is not positive")
         self.metric = curvature  # factorised where it is needed, not kept in files
 
     # --- subspace ----------------------------------------------------------------------------------------
@@ -445,6 +540,10 @@ class _Server:
             _shaped(tree.get("weights"), self.party.weights.shape, "weights", self.state)
             _shaped(tree.get("dual"), self.party.dual.shape, "dual", self.state)
             self.party.weights, self.party.dual = tree["weights"], tree["dual"]
+
+
+def _privacy_line(data: PartyData) -> str:
+    return f"{no_privacy([data.name]).weights_line()}; trained by files for a coordinator taken to be honest"
 
 
 def _shaped(array: Any, shape: tuple[int, ...], key: str, state: Path) -> None:

@@ -8,6 +8,7 @@ the same state and with the answers so far, so that it takes the same course.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
@@ -17,10 +18,9 @@ from fastadmm.coordinator.admm import AdmmMethod
 from fastadmm.coordinator.subspace import SubspaceMethod
 from fastadmm.direction_party import Pair
 from fastadmm.engine import Engine
-from fastadmm.errors import FormatError
 from fastadmm.party import Certificate
 from fastadmm.problem import Problem
-from fastadmm.rounds.exchange import Call
+from fastadmm.rounds.exchange import Call, open_message
 
 __all__ = [
     "AskingEngine",
@@ -88,10 +88,19 @@ class RemoteParty:
     n_samples : int
     kind, reason : str
         What the party said of its updates.
-    answers : list of dict
-        Answers to the exchanges of this round so far.
+    answers : list of (int, Path)
+        Kept messages from this round on: number of the exchange, and the file.
     queue : list of Call
         Calls from the round before, which nobody had to answer.
+    last : int
+        Number of the last exchange before this round that the party answered.
+
+    Attributes
+    ----------
+    last : int
+        Number of the last exchange whose answer was used.
+    asking : bool
+        Whether a call waits for its answer.
     """
 
     def __init__(
@@ -100,11 +109,12 @@ class RemoteParty:
         n_samples: int,
         kind: str,
         reason: str,
-        answers: Sequence[dict[str, Any]] = (),
+        answers: Sequence[tuple[int, Path]] = (),
         queue: Sequence[Call] = (),
+        last: int = 0,
     ) -> None:
         self.name, self.n_samples, self.kind, self.reason = name, n_samples, kind, reason
-        self.answers, self.queue = list(answers), list(queue)
+        self.answers, self.queue, self.last = list(answers), list(queue), last
         self.asking = False
 
     def tell(self, call: str, **arguments: Any) -> None:
@@ -112,46 +122,22 @@ class RemoteParty:
         self.queue.append((call, arguments))
 
     def ask(self, call: str, **arguments: Any) -> dict[str, Any]:
-        """A call with an answer."""
+        """A call with an answer, which is what :data:`fastadmm.rounds.calls.CALLS` says."""
         if self.answers:
             self.queue.clear()
-            return self.answers.pop(0)
+            self.last, path = self.answers.pop(0)
+            return open_message(path, self.n_samples, lambda _: (call, arguments)).answer
         self.queue.append((call, arguments))
         self.asking = True
         raise Waiting
 
-    def vector(self, answer: dict[str, Any], key: str) -> np.ndarray:
-        """An answer's N numbers."""
-        return self.numbers(answer, key, self.n_samples)
-
-    def numbers(self, answer: dict[str, Any], key: str, size: int) -> np.ndarray:
-        """An answer's array of so many numbers."""
-        value = answer.get(key)
-        if not isinstance(value, np.ndarray) or value.shape != (size,) or value.dtype != np.float64:
-            raise FormatError(f"message of {self.name}: key 'answer/{key}' is not {size} numbers")
-        return value
-
     def short_vector(self, answer: dict[str, Any], key: str) -> tuple[np.ndarray, float]:
         """An answer's N numbers in single precision, and their scale."""
-        value, scale = answer.get(key), self.number(answer, f"{key}_scale")
-        if not isinstance(value, np.ndarray) or value.shape != (self.n_samples,) or value.dtype != np.float32:
-            raise FormatError(
-                f"message of {self.name}: key 'answer/{key}' is not {self.n_samples} numbers of 4 bytes"
-            )
-        if not (np.isfinite(value).all() and np.isfinite(scale) and scale > 0.0):
-            raise FormatError(f"message of {self.name}: key 'answer/{key}' is not finite")
-        return value, scale
-
-    def number(self, answer: dict[str, Any], key: str) -> float:
-        """An answer's single number."""
-        value = answer.get(key)
-        if not isinstance(value, float):
-            raise FormatError(f"message of {self.name}: attribute {key!r} of 'answer' is not a number")
-        return value
+        return answer[key], float(answer[f"{key}_scale"])
 
     def finish(self, arguments: dict[str, Any]) -> float:
         """Let the party write its model; the mean of its contribution."""
-        return self.number(self.ask("finish", **arguments), "mean")
+        return float(self.ask("finish", **arguments)["mean"])
 
 
 class RemoteDirections(RemoteParty):
@@ -170,24 +156,24 @@ class RemoteDirections(RemoteParty):
     ) -> tuple[np.ndarray | None, float]:
         """Arguments and results as of the party itself; its message has a place of its own."""
         answer = self.ask("respond", gradient=gradient, coefficients=coefficients, newton=bool(newton))
-        message = self.vector(answer, "message") if "message" in answer else None
-        return message, self.number(answer, "squared_residual")
+        message = answer.get("message")
+        return message, float(answer["squared_residual"])
 
     def respond_pair(self, gradient: np.ndarray, coefficients: np.ndarray) -> Pair:
         """Arguments and results as of the party itself."""
         answer = self.ask("respond_pair", gradient=gradient, coefficients=coefficients)
         messages = [self.short_vector(answer, key) for key in ("first", "second") if key in answer]
-        products = self.numbers(answer, "products", len(coefficients) + len(messages))
-        return Pair(messages, self.number(answer, "squared_residual"), products)
+        products = answer["products"]
+        return Pair(messages, float(answer["squared_residual"]), products)
 
     def restate(
         self, gradient: np.ndarray, coefficients: np.ndarray
     ) -> tuple[np.ndarray | None, float, np.ndarray]:
         """Arguments and results as of the party itself."""
         answer = self.ask("restate", gradient=gradient, coefficients=coefficients)
-        message = self.vector(answer, "message") if "message" in answer else None
-        products = self.numbers(answer, "products", len(coefficients))
-        return message, self.number(answer, "squared_residual"), products
+        message = answer.get("message")
+        products = answer["products"]
+        return message, float(answer["squared_residual"]), products
 
     def merge_oldest(self, coefficients: np.ndarray) -> None:
         """See there."""
@@ -212,9 +198,9 @@ class RemoteAdmm(RemoteParty):
     def step(self, w: np.ndarray, scaled_penalty: float) -> np.ndarray:
         """See there; the answer brings the regulariser's value and the norm of the weights with it."""
         answer = self.ask("step", w=w, scaled_penalty=float(scaled_penalty))
-        self.penalty = self.number(answer, "penalty")
-        self.weight_norm = self.number(answer, "norm")
-        return self.vector(answer, "message")
+        self.penalty = float(answer["penalty"])
+        self.weight_norm = float(answer["norm"])
+        return answer["message"]
 
     def penalty_value(self) -> float:
         """See there."""
@@ -223,19 +209,19 @@ class RemoteAdmm(RemoteParty):
     def certify(self, gradient: np.ndarray, pull: np.ndarray) -> Certificate:
         """See there."""
         answer = self.ask("certify", gradient=gradient, pull=pull)
-        return Certificate(self.number(answer, "gap"), self.number(answer, "stationarity"))
+        return Certificate(float(answer["gap"]), float(answer["stationarity"]))
 
     def stationarity(self, pull: np.ndarray) -> float:
         """See there."""
-        return self.number(self.ask("stationarity", pull=pull), "value")
+        return float(self.ask("stationarity", pull=pull)["value"])
 
     def dual_scale(self, u: np.ndarray) -> float:
         """See there."""
-        return self.number(self.ask("dual_scale", u=u), "value")
+        return float(self.ask("dual_scale", u=u)["value"])
 
     def dual_value(self, scale: float) -> float:
         """See there."""
-        return self.number(self.ask("dual_value", scale=float(scale)), "value")
+        return float(self.ask("dual_value", scale=float(scale))["value"])
 
 
 class RemoteSubspaceMethod(SubspaceMethod):

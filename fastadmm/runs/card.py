@@ -87,7 +87,10 @@ def _data(config: dict[str, Any], result: dict[str, Any] | None) -> dict[str, An
 def _metrics(path: Path) -> dict[str, Any] | None:
     if not _has(path):
         return None
-    document = read_json(path)
+    try:
+        document = read_json(path)
+    except FormatError as error:
+        raise FormatError(f"{error}; evaluate again") from None
     if not isinstance(document, dict) or not isinstance(document.get("metrics"), dict):
         raise FormatError(f"{shown(path)}: key 'metrics' is missing; evaluate again")
     return document

@@ -11,13 +11,13 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from fastadmm.errors import ConfigError, StorageError
+from fastadmm.errors import ConfigError, FormatError, StorageError
 from fastadmm.store.atomic import shown
 
 if TYPE_CHECKING:
     import h5py
 
-__all__ = ["COMPRESSIONS", "compression_options", "require_filters"]
+__all__ = ["COMPRESSIONS", "compression_options", "refuse_packed", "require_filters"]
 
 #: What blocks may be stored with.
 COMPRESSIONS = ("none", "gzip", "zstd", "blosc2")
@@ -85,3 +85,33 @@ def require_filters(dataset: h5py.Dataset) -> None:
                 f"{shown(dataset.file.filename)}: key {dataset.name.strip('/')!r}: compressed with {name}, "
                 f"which needs the package hdf5plugin; {_INSTALL}"
             )
+
+
+def refuse_packed(dataset: h5py.Dataset) -> None:
+    """Refuse a dataset that takes more memory than its file has bytes: what others send comes as it is.
+
+    Files that pass between organisations are written without compression, so
+    that a few bytes cannot become gigabytes before anybody has looked at them.
+
+    Parameters
+    ----------
+    dataset : h5py.Dataset
+        None of its values is read.
+
+    Raises
+    ------
+    FormatError
+        Compressed, or larger than the file.
+    """
+    import h5py
+    import numpy as np
+
+    place = f"{shown(dataset.file.filename)}: key {dataset.name.strip('/')!r}"
+    properties, size = dataset.id.get_create_plist(), dataset.file.id.get_filesize()
+    filters = {properties.get_filter(k)[0] for k in range(properties.get_nfilters())}
+    if filters - {h5py.h5z.FILTER_FLETCHER32}:
+        raise FormatError(f"{place}: is compressed, but what is sent must not be; have it sent again")
+    for shape in (dataset.shape, dataset.chunks or ()):
+        needed = int(np.prod(shape, dtype=object)) * dataset.dtype.itemsize
+        if needed > size:
+            raise FormatError(f"{place}: claims {needed} bytes in a file of {size}; have it sent again")

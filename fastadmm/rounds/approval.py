@@ -1,0 +1,511 @@
+"""What a party agreed to answer: a small file of its owner, checked before anything is computed.
+
+The coordinator decides what it asks; the party decides what it answers. Nothing
+in a request can widen these limits.
+"""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from fastadmm.coordinator.curvature_rule import CHANGE_ROUNDS as CURVATURE_ROUNDS
+from fastadmm.coordinator.penalty_rule import CHANGE_ROUNDS as PENALTY_ROUNDS
+from fastadmm.errors import ConfigError, FormatError, InputError
+from fastadmm.rounds.calls import CALLS, Call
+from fastadmm.rounds.exchange import Request
+from fastadmm.store.atomic import atomic_file, shown
+from fastadmm.store.party_file import PartyData, check_party_name
+from fastadmm.store.reading import read_toml
+
+__all__ = [
+    "APPROVAL",
+    "Answered",
+    "Approval",
+    "approve",
+    "check_request",
+    "check_rows",
+    "draft_approval",
+    "first_terms",
+    "in_plain_words",
+    "open_approval",
+    "sees_columns",
+    "write_approval",
+]
+
+#: Name of the approval that a state directory keeps.
+APPROVAL = "approval.toml"
+
+_FORMAT, _VERSION = "fastadmm-approval", "1.0"
+
+#: What an owner who says nothing agrees to: more than runs need, see docs/convergence.md.
+_EXCHANGES, _DIRECTIONS = 1000, 2000
+
+#: Days that a drafted approval is good for.
+_DAYS = 90
+
+#: Rounds after which an honest run may change its penalty, in order.
+_PENALTY_CHANGES = sorted([*PENALTY_ROUNDS, *CURVATURE_ROUNDS])
+
+#: Vectors of N numbers that an answer may hold.
+_VECTORS = {"respond": 1, "respond_pair": 2, "restate": 1, "step": 1}
+
+
+@dataclass(frozen=True)
+class Approval:
+    """Limits of one party for one run.
+
+    Attributes
+    ----------
+    path : Path
+        For messages.
+    run : str
+        Identifier of the run, or "first": whichever begins.
+    party : str
+    data : str
+        Content digest of the party's features.
+    family : {"subspace", "admm"}
+        What is asked: answers to gradients, or to targets.
+    loss : str or None
+        None: any, as requests of older releases do not say it.
+    regularizer : str
+    l1_ratio : float or None
+    least_lambda : float
+        Of a mean loss over the rows.
+    constraint : str
+    exchanges : int
+        Requests that are answered, at most.
+    directions : int
+        Vectors of N numbers that leave, at most.
+    last_day : date or None
+        None: no end.
+    """
+
+    path: Path
+    run: str
+    party: str
+    data: str
+    family: str
+    loss: str | None
+    regularizer: str
+    l1_ratio: float | None
+    least_lambda: float
+    constraint: str
+    exchanges: int
+    directions: int
+    last_day: datetime.date | None
+
+
+@dataclass(frozen=True)
+class Answered:
+    """What a party has answered in a run so far.
+
+    Attributes
+    ----------
+    exchanges, directions, steps : int
+        Requests; vectors of N numbers, at most; x-updates.
+    penalty : float
+        Of the last x-update.
+    changes : int
+        Of the penalty, or of the metric of an x-update.
+    finished : bool
+        Whether the run has ended for this party.
+    """
+
+    exchanges: int = 0
+    directions: int = 0
+    steps: int = 0
+    penalty: float = 0.0
+    changes: int = 0
+    finished: bool = False
+
+
+def sees_columns(regularizer: str, constraint: str) -> bool:
+    """Whether answers under this regulariser and set can show single columns.
+
+    With squared l2, one group of all columns, and all space or a ball, a rotation
+    of the columns changes no answer: answers are functions of D D' alone.
+
+    Parameters
+    ----------
+    regularizer, constraint : str
+        As in the configuration.
+    """
+    return regularizer not in ("l2", "none", "group_lasso") or constraint.partition(":")[0] not in (
+        "all",
+        "ball",
+    )
+
+
+def first_terms(request: Request, data: PartyData, place: str) -> dict[str, Any]:
+    """What a run's first request says the run is about; parameters and errors as of :func:`approve`."""
+    settings = _terms(request, place)
+    if request.party != data.name:
+        raise InputError(f"{place}: for {request.party}, but {shown(data.path)} is of {data.name}")
+    check_rows(settings, data, place)
+    return settings
+
+
+def _terms(request: Request, place: str) -> dict[str, Any]:
+    if request.number != 0 or [name for name, _ in request.calls] != ["start"]:
+        raise InputError(f"{place}: not the first request of a run, which says what the run is about")
+    return request.calls[0][1]
+
+
+def draft_approval(
+    settings: Mapping[str, Any], run: str, data: PartyData, path: Path, last_day: datetime.date | None
+) -> Approval:
+    """The approval of what a run's first request asks, with usual limits.
+
+    Parameters
+    ----------
+    settings : dict
+        Arguments of the call ``start``.
+    run : str
+    data : PartyData
+    path : Path
+        Where it will be.
+    last_day : date or None
+
+    Returns
+    -------
+    Approval
+    """
+    return Approval(
+        path=path,
+        run=run,
+        party=data.name,
+        data=data.content_digest,
+        family=settings["family"],
+        loss=settings.get("loss"),
+        regularizer=settings["regularizer"],
+        l1_ratio=float(settings["l1_ratio"]) if settings["l1_ratio"] >= 0 else None,
+        least_lambda=_lambda(settings),
+        constraint=settings["constraint"],
+        exchanges=_EXCHANGES,
+        directions=_DIRECTIONS,
+        last_day=last_day,
+    )
+
+
+def approve(request: Request, data: PartyData, place: str, path: Path) -> Approval:
+    """The approval that an owner edits: of a first request, good for some weeks.
+
+    Parameters
+    ----------
+    request : Request
+        The run's first.
+    data : PartyData
+    place : str
+        What messages call the request.
+    path : Path
+        Where it will be.
+
+    Returns
+    -------
+    Approval
+
+    Raises
+    ------
+    InputError
+        Not a first request, of another party, or about other rows.
+    """
+    settings = first_terms(request, data, place)
+    return draft_approval(settings, request.run, data, path, _today() + datetime.timedelta(days=_DAYS))
+
+
+def check_rows(settings: Mapping[str, Any], data: PartyData, place: str) -> None:
+    """Refuse a run about other rows; parameters as above."""
+    if (settings["n_samples"], settings["row_digest"]) != (data.n_samples, data.row_digest):
+        raise InputError(
+            f"{shown(data.path)}: {data.n_samples} rows, but {place} is about "
+            f"{settings['n_samples']} rows, or they are others or in another order (row digests); "
+            "align the rows first"
+        )
+
+
+def _lambda(settings: Mapping[str, Any]) -> float:
+    """Lambda of a mean loss: the weights of the rows are the coordinator's, their number is known."""
+    return float(settings["regularization"]) / max(1, int(settings["n_samples"]))
+
+
+def _today() -> datetime.date:
+    return datetime.date.today()
+
+
+# --- checking ---------------------------------------------------------------------------------------------
+
+
+def check_request(
+    approval: Approval,
+    request: Request,
+    known: Mapping[str, Any],
+    before: Answered,
+    data: PartyData,
+    place: str,
+) -> Answered:
+    """Refuse a request beyond the approval; nothing has been computed yet.
+
+    Parameters
+    ----------
+    approval : Approval
+    request : Request
+        A new one: repeating an old answer needs no approval.
+    known : dict
+        Settings that the run began with; empty before.
+    before : Answered
+    data : PartyData
+    place : str
+        What messages call the request.
+
+    Returns
+    -------
+    Answered
+        What will have been answered.
+
+    Raises
+    ------
+    InputError
+        Naming what was asked and what is allowed.
+    """
+    if before.finished:
+        raise InputError(f"{place}: asks more after the run's end; nothing was computed")
+    _check_family(request, known, place)
+    settings = known or _terms(request, place)
+    pairs: list[tuple[str, Any, Any]] = [
+        ("party", data.name, approval.party),
+        ("data", data.content_digest, approval.data),
+        ("family", settings["family"], approval.family),
+        ("regularizer", settings["regularizer"], approval.regularizer),
+        ("constraint", settings["constraint"], approval.constraint),
+    ]
+    if approval.run != "first":
+        pairs.append(("run", request.run, approval.run))
+    if approval.loss is not None:
+        pairs.append(("loss", settings.get("loss", "not stated"), approval.loss))
+    if approval.l1_ratio is not None or settings["l1_ratio"] >= 0:
+        pairs.append(("l1_ratio", float(settings["l1_ratio"]), approval.l1_ratio))
+    for key, asked, allowed in pairs:
+        if asked != allowed:
+            raise _beyond(place, approval, f"key {key!r} is {allowed!r}, but the request is about {asked!r}")
+    if not _lambda(settings) >= approval.least_lambda * (1.0 - 1e-9):
+        raise _beyond(
+            place, approval, f"lambda is at least {approval.least_lambda:g}, not {_lambda(settings):g}"
+        )
+    if approval.last_day is not None and _today() > approval.last_day:
+        raise _beyond(place, approval, f"the last day was {approval.last_day}")
+    after = _count(request.calls, settings, before, place)
+    for key in ("exchanges", "directions"):
+        if getattr(after, key) > getattr(approval, key):
+            most, number = getattr(approval, key), getattr(after, key)
+            raise _beyond(place, approval, f"{most} {key}, and this would be number {number}")
+    return after
+
+
+def _beyond(place: str, approval: Approval, what: str) -> InputError:
+    return InputError(
+        f"{place}: beyond {shown(approval.path)}: {what}; nothing was computed; whoever owns the data may "
+        "edit the approval"
+    )
+
+
+def _check_family(request: Request, known: Mapping[str, Any], place: str) -> None:
+    family = known.get("family", "")
+    for name, _ in request.calls:
+        if family not in CALLS[name].families:
+            raise FormatError(f"{place}: key 'calls': {name!r} is unknown here")
+    if request.calls and not CALLS[request.calls[-1][0]].answer:
+        raise FormatError(f"{place}: key 'calls': the last call has no answer")
+
+
+def _count(calls: list[Call], settings: Mapping[str, Any], before: Answered, place: str) -> Answered:
+    """What will have been answered; refuses a penalty that moves as no honest run's does."""
+    answered = replace(before, exchanges=before.exchanges + 1)
+    for name, arguments in calls:
+        answered = replace(answered, directions=answered.directions + _VECTORS.get(name, 0))
+        if name == "finish":
+            answered = replace(answered, finished=True)
+        if settings["family"] != "admm":
+            continue  # a metric there only chooses directions, which are unit vectors
+        if name == "set_metric":
+            answered = _changed(answered, settings, place)
+        elif name == "step":
+            penalty = float(arguments["scaled_penalty"])
+            # A metric brings a penalty of its own: one change, not two.
+            if answered.steps and penalty != answered.penalty and calls[0][0] != "set_metric":
+                answered = _changed(answered, settings, place)
+            answered = replace(answered, penalty=penalty, steps=answered.steps + 1)
+    return answered
+
+
+def _changed(answered: Answered, settings: Mapping[str, Any], place: str) -> Answered:
+    k = answered.changes
+    fixed = settings.get("penalty", 0.0) > 0.0
+    if fixed or k >= len(_PENALTY_CHANGES) or answered.steps < _PENALTY_CHANGES[k]:
+        when = (
+            "never, as its first request said"
+            if fixed
+            else f"{len(_PENALTY_CHANGES)} times, the next time after round {_PENALTY_CHANGES[k]}"
+            if k < len(_PENALTY_CHANGES)
+            else f"{len(_PENALTY_CHANGES)} times"
+        )
+        raise InputError(
+            f"{place}: asks with another penalty after round {answered.steps}, but an honest run changes it "
+            f"{when}; nothing was computed"
+        )
+    return replace(answered, changes=k + 1)
+
+
+# --- the file ---------------------------------------------------------------------------------------------
+
+
+def write_approval(approval: Approval, *, force: bool = False) -> None:
+    """Write an approval, with comments for whoever edits it.
+
+    Parameters
+    ----------
+    approval : Approval
+    force : bool
+        Whether an existing file may be replaced.
+    """
+    import tomli_w
+
+    notes = {
+        "run": 'this run; "first": whichever run begins with it',
+        "data": "content digest of the features",
+        "loss": "as the coordinator says; the party cannot check it",
+        "least_lambda": "of a mean loss; a smaller one is refused",
+        "exchanges": "requests that are answered, at most",
+        "directions": "vectors with one number per row that leave, at most",
+        "last_day": "nothing new is answered after it",
+    }
+    lines = [
+        f"# What {approval.party} answers to a coordinator. Edit the limits: nothing beyond them is computed."
+    ]
+    for key, value in _document(approval).items():
+        text = tomli_w.dumps({key: value}).rstrip("\n")
+        lines.append(f"{text}  # {notes[key]}" if key in notes else text)
+    with atomic_file(approval.path, force=force) as temporary:
+        temporary.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def _document(approval: Approval) -> dict[str, Any]:
+    keys = [key for key in Approval.__dataclass_fields__ if key != "path"]
+    values = {key: getattr(approval, key) for key in keys}
+    return {
+        "format": _FORMAT,
+        "version": _VERSION,
+        **{key: value for key, value in values.items() if value is not None},
+    }
+
+
+_KINDS: dict[str, tuple[type, ...]] = {
+    "run": (str,),
+    "party": (str,),
+    "data": (str,),
+    "family": (str,),
+    "regularizer": (str,),
+    "least_lambda": (float, int),
+    "constraint": (str,),
+    "exchanges": (int,),
+    "directions": (int,),
+}
+_OPTIONAL: dict[str, tuple[type, ...]] = {
+    "loss": (str,),
+    "l1_ratio": (float, int),
+    "last_day": (datetime.date,),
+}
+
+
+def open_approval(path: Path) -> Approval:
+    """Read an approval.
+
+    Parameters
+    ----------
+    path : Path
+
+    Returns
+    -------
+    Approval
+
+    Raises
+    ------
+    ConfigError
+        A key is missing, unknown, or of another type: limits that are not understood are no limits.
+    """
+    try:
+        values = read_toml(path)
+    except FormatError as error:
+        raise ConfigError(str(error)) from None
+    place = shown(path)
+    if values.pop("format", None) != _FORMAT:
+        raise ConfigError(f"{place}: key 'format' is not {_FORMAT!r}; make it with 'fastadmm party approve'")
+    if (version := values.pop("version", None)) != _VERSION:
+        raise ConfigError(f"{place}: key 'version' is {version!r}; known: {_VERSION}")
+    for key in values:
+        if key not in _KINDS and key not in _OPTIONAL:
+            raise ConfigError(f"{place}: key {key!r} is unknown")
+    for key, kinds in {**_KINDS, **_OPTIONAL}.items():
+        value = values.get(key)
+        if value is None:
+            if key in _KINDS:
+                raise ConfigError(f"{place}: key {key!r} is missing")
+        elif not isinstance(value, kinds) or isinstance(value, (bool, datetime.datetime)):
+            raise ConfigError(f"{place}: key {key!r} is not {_name(kinds)}")
+    for key in ("exchanges", "directions"):
+        if values[key] < 1:
+            raise ConfigError(f"{place}: key {key!r} is below 1")
+    if not 0 < values["least_lambda"] < 1e300:
+        raise ConfigError(f"{place}: key 'least_lambda' is not a positive number")
+    check_party_name(values["party"], f"{place}: key 'party'", ConfigError)
+    optional = {key: values.get(key) for key in _OPTIONAL}
+    return Approval(path=path, **{key: values[key] for key in _KINDS}, **optional)  # type: ignore[arg-type]
+
+
+def _name(kinds: tuple[type, ...]) -> str:
+    return {str: "a text", float: "a number", int: "a whole number", datetime.date: "a day, as 2030-12-31"}[
+        kinds[0]
+    ]
+
+
+def in_plain_words(approval: Approval, data: PartyData) -> list[str]:
+    """What is asked and what it means, for whoever owns the data.
+
+    Parameters
+    ----------
+    approval : Approval
+    data : PartyData
+
+    Returns
+    -------
+    list of str
+        Lines.
+    """
+    a = approval
+    penalty = a.regularizer if a.l1_ratio is None else f"{a.regularizer} (l1_ratio {a.l1_ratio:g})"
+    lines = [
+        f"run {a.run} asks {a.party} to take part with {data.n_samples} rows and {data.n_features} columns",
+        f"model: loss {a.loss or 'not stated'}, regularizer {penalty}, lambda {a.least_lambda:g}, "
+        f"constraint {a.constraint}",
+        f"limits: {a.exchanges} exchanges, {a.directions} vectors of {data.n_samples} numbers, "
+        f"until {a.last_day or 'no last day'}",
+        "there is no noise: answers are exact functions of the features (epsilon is infinite)",
+    ]
+    if sees_columns(a.regularizer, a.constraint):
+        columns = min(data.n_features, a.exchanges // 2)
+        lines.append(
+            f"with {a.regularizer} and constraint {a.constraint} a coordinator that deviates from the "
+            f"protocol reads single columns, one in two exchanges: up to {columns} of {data.n_features} "
+            "within these limits. Approve only a coordinator that you trust to be honest"
+        )
+    else:
+        lines.append(
+            "answers depend on the features only through the inner products of rows with each other: after "
+            f"{data.n_features} vectors a coordinator knows all of these, and with some rows that it knows "
+            "already, or columns of few values, it can work out more. No answer shows a single column by "
+            "itself. Approve only a coordinator that you trust to be honest"
+        )
+    return lines

@@ -1,0 +1,285 @@
+"""The one table of what may be asked of a party and what it may answer, with the kind of every value.
+
+Both sides check against it: a party every request before it computes anything, the
+coordinator every message before it keeps it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from fastadmm.errors import FormatError
+
+__all__ = [
+    "CALLS",
+    "Call",
+    "CallRule",
+    "Field",
+    "answer_fields",
+    "argument_fields",
+    "check_answer",
+    "check_values",
+]
+
+#: One call of a party: its name and its arguments.
+Call = tuple[str, dict[str, Any]]
+
+#: Beyond it a square overflows: no run that goes well comes near.
+_LARGEST = 1e150
+
+#: Longest text that passes.
+_LONGEST = 2000
+
+
+@dataclass(frozen=True)
+class CallRule:
+    """What one call takes and answers.
+
+    A kind that ends in ``?`` may be absent.
+
+    Attributes
+    ----------
+    families : tuple of str
+        Of runs in which it may be asked; "" before a run has begun.
+    arguments : dict of str to str
+        Kind of every argument.
+    answer : dict of str to str
+        Kind of every value of the answer; empty where the call has none.
+    """
+
+    families: tuple[str, ...]
+    arguments: dict[str, str]
+    answer: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Field:
+    """One value of a message or request.
+
+    Attributes
+    ----------
+    kind : str
+    required : bool
+    shape : tuple of int or None
+        Of an array, -1 for any length; None for a scalar.
+    dtype : str
+        Of an array.
+    """
+
+    kind: str
+    required: bool
+    shape: tuple[int, ...] | None
+    dtype: str = ""
+
+
+#: "rows": N numbers; "short rows": N numbers of 4 bytes; "vector": any number of numbers; "products": a
+#: number for each of the party's directions, those of this answer included.
+CALLS: dict[str, CallRule] = {
+    "start": CallRule(
+        ("",),
+        {
+            "family": "text",
+            "regularization": "positive",
+            "x_update": "text",
+            "regularizer": "text",
+            "l1_ratio": "number",
+            "constraint": "text",
+            "n_samples": "count",
+            "row_digest": "text",
+            "position": "count",
+            "loss": "text?",  # requests of older releases do not say
+            "penalty": "nonnegative?",
+        },
+        {"n_features": "positive count", "kind": "text", "reason": "text"},
+    ),
+    "set_metric": CallRule(("subspace", "admm"), {"curvature": "positive rows"}),
+    "merge_oldest": CallRule(("subspace",), {"coefficients": "vector"}),
+    "respond": CallRule(
+        ("subspace",),
+        {"gradient": "rows", "coefficients": "vector", "newton": "flag"},
+        {"squared_residual": "nonnegative", "message": "rows?"},
+    ),
+    "respond_pair": CallRule(
+        ("subspace",),
+        {"gradient": "rows", "coefficients": "vector"},
+        {
+            "squared_residual": "nonnegative",
+            "products": "products",
+            "first": "short rows?",
+            "first_scale": "positive?",
+            "second": "short rows?",
+            "second_scale": "positive?",
+        },
+    ),
+    "restate": CallRule(
+        ("subspace",),
+        {"gradient": "rows", "coefficients": "vector"},
+        {"squared_residual": "nonnegative", "products": "products", "message": "rows?"},
+    ),
+    "step": CallRule(
+        ("admm",),
+        {"w": "rows", "scaled_penalty": "positive"},
+        {"message": "rows", "penalty": "nonnegative", "norm": "nonnegative"},
+    ),
+    "certify": CallRule(
+        ("admm",),
+        {"gradient": "rows", "pull": "rows"},
+        {"gap": "nonnegative", "stationarity": "nonnegative"},
+    ),
+    "stationarity": CallRule(("admm",), {"pull": "rows"}, {"value": "nonnegative"}),
+    "dual_scale": CallRule(("admm",), {"u": "rows"}, {"value": "nonnegative"}),
+    "dual_value": CallRule(("admm",), {"scale": "number"}, {"value": "bound"}),
+    "finish": CallRule(
+        ("subspace", "admm"),
+        # What older coordinators say about privacy is not listened to.
+        {"coefficients": "vector?", "model_id": "text", "version": "text?", "privacy": "text?"},
+        {"mean": "number"},
+    ),
+}
+
+
+def _fields(kinds: Mapping[str, str], n_samples: int) -> dict[str, Field]:
+    fields = {}
+    for key, kind in kinds.items():
+        name = kind.removesuffix("?")
+        if name.endswith("rows"):
+            shape, dtype = (n_samples,), "<f4" if name.startswith("short") else "<f8"
+            fields[key] = Field(name, name == kind, shape, dtype)
+        elif name in ("vector", "products"):
+            fields[key] = Field(name, name == kind, (-1,), "<f8")
+        else:
+            fields[key] = Field(name, name == kind, None)
+    return fields
+
+
+def argument_fields(name: str, n_samples: int, place: str) -> dict[str, Field]:
+    """What a request of this name holds.
+
+    Parameters
+    ----------
+    name : str
+    n_samples : int
+        N of the party.
+    place : str
+        What messages begin with.
+
+    Returns
+    -------
+    dict of str to Field
+
+    Raises
+    ------
+    FormatError
+        An unknown call.
+    """
+    if name not in CALLS:
+        raise FormatError(f"{place}: key 'calls': {name[:80]!r} is unknown here")
+    return _fields(CALLS[name].arguments, n_samples)
+
+
+def answer_fields(call: Call, n_samples: int) -> dict[str, Field]:
+    """What the answer to a call holds, with the length of everything that the call decides.
+
+    Parameters
+    ----------
+    call : Call
+    n_samples : int
+        N of the run.
+
+    Returns
+    -------
+    dict of str to Field
+    """
+    return _fields(CALLS[call[0]].answer, n_samples)
+
+
+def check_values(values: Mapping[str, Any], fields: Mapping[str, Field], place: str) -> None:
+    """Refuse values that are missing, too many, not finite or out of range.
+
+    Parameters
+    ----------
+    values : dict
+        Arguments, or an answer.
+    fields : dict of str to Field
+    place : str
+        What messages begin with, for example ``"m.h5: key 'answer'"``.
+
+    Raises
+    ------
+    FormatError
+        Naming the value.
+    """
+    for key in values:
+        if key not in fields:
+            raise FormatError(f"{place}: {key[:80]!r} is not what was asked for")
+    for key, rule in fields.items():
+        if key not in values:
+            if rule.required:
+                raise FormatError(f"{place}: {key!r} is missing")
+            continue
+        reason = _fault(values[key], rule)
+        if reason:
+            raise FormatError(f"{place}: {key!r} {reason}")
+
+
+def check_answer(call: Call, answer: Mapping[str, Any], n_samples: int, place: str) -> None:
+    """Refuse an answer that this call does not have; parameters as of the functions above."""
+    check_values(answer, answer_fields(call, n_samples), place)
+    messages = [key for key in ("first", "second", "message") if key in answer]
+    for key in ("first", "second"):
+        if (key in answer) != (f"{key}_scale" in answer):
+            raise FormatError(f"{place}: {key!r} comes without its scale, or the scale without it")
+    if "second" in answer and "first" not in answer:
+        raise FormatError(f"{place}: a second message without a first")
+    if "products" in answer:
+        size = len(call[1]["coefficients"]) + (len(messages) if call[0] == "respond_pair" else 0)
+        if len(answer["products"]) != size:
+            raise FormatError(f"{place}: 'products' has {len(answer['products'])} numbers instead of {size}")
+
+
+def _fault(value: Any, rule: Field) -> str:
+    """What is wrong with a value; empty if nothing is."""
+    if rule.shape is not None:
+        return _array_fault(value, rule)
+    kind = rule.kind
+    if kind == "text":
+        good = isinstance(value, str) and len(value) <= _LONGEST and value.isprintable()
+        return "" if good else "is not a line of text"
+    if kind == "flag":
+        return "" if isinstance(value, (bool, np.bool_)) else "is not true or false"
+    if isinstance(value, (bool, np.bool_)):
+        return "is not a number"
+    if kind.endswith("count"):
+        least = 1 if kind == "positive count" else 0
+        good = isinstance(value, int) and least <= value < 2**31
+        return "" if good else f"is not a whole number from {least} on"
+    if not isinstance(value, (float, int)):
+        return "is not a number"
+    if kind == "bound" and value == math.inf:
+        return ""  # a conjugate is infinite outside its domain
+    if not abs(value) <= _LARGEST:
+        return f"is {value:.6g}: not finite, or too large"
+    if kind == "positive" and not value > 0.0:
+        return f"is {value:.6g}, not positive"
+    if kind == "nonnegative" and not value >= 0.0:
+        return f"is {value:.6g}, below zero"
+    return ""
+
+
+def _array_fault(value: Any, rule: Field) -> str:
+    shape = rule.shape or ()
+    good = isinstance(value, np.ndarray) and value.dtype == np.dtype(rule.dtype) and value.ndim == len(shape)
+    if not good or any(n not in (-1, m) for n, m in zip(shape, value.shape, strict=True)):
+        what = "numbers" if shape == (-1,) else f"{shape[0]} numbers"
+        return f"is not {what} of {np.dtype(rule.dtype).itemsize} bytes"
+    largest = float(np.abs(value).max(initial=0.0))
+    if not largest <= _LARGEST:
+        return "holds NaN, infinity or a number that is too large"
+    if rule.kind == "positive rows" and not (value > 0.0).all():
+        return "is not positive"
+    return ""

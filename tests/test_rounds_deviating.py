@@ -1,0 +1,326 @@
+"""A coordinator that deviates: what is beyond the party's approval is refused before it is computed."""
+
+from __future__ import annotations
+
+import datetime
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+from fastadmm.errors import ConfigError, FormatError, InputError
+from fastadmm.rounds import approval as approvals
+from fastadmm.rounds.approval import open_approval, write_approval
+from fastadmm.rounds.exchange import Request, file_digest, write_request
+from fastadmm.rounds.party_step import party_approve, party_step
+from fastadmm.store.party_file import open_party
+
+from run_tools import run, write_blocks
+
+N, D = 40, 3
+
+
+@pytest.fixture(autouse=True)
+def _no_fsync(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fastadmm.store.atomic._fsync", lambda path: None)
+
+
+class Coordinator:
+    """One that writes whatever requests it likes."""
+
+    def __init__(self, home: Path, **settings: Any) -> None:
+        rng = np.random.default_rng(3)
+        self.home, self.rng, self.features = home, rng, rng.normal(size=(N, D))
+        parts = write_blocks(home / "d.parts", [self.features], np.arange(N) % 2.0)
+        self.data, self.state = parts / "party-1.h5", home / "state"
+        party = open_party(self.data)
+        self.settings = {
+            "family": "admm", "regularization": 0.4, "x_update": "auto", "regularizer": "l1",
+            "l1_ratio": -1.0, "constraint": "all", "n_samples": N, "row_digest": party.row_digest,
+            "position": 0, "loss": "logistic", "penalty": 0.0, **settings,
+        }  # fmt: skip
+        self.exchanges = 0
+
+    def request(self, *calls: tuple[str, dict[str, Any]], number: int | None = None) -> Path:
+        number = self.exchanges if number is None else number
+        path = self.home / f"request-{number}.h5"
+        write_request(path, Request("run", "party-1", number, number - 1, list(calls)))
+        return path
+
+    def ask(self, *calls: tuple[str, dict[str, Any]], approval: Path | None = None) -> dict[str, Any]:
+        out = self.home / f"message-{self.exchanges}.h5"
+        party_step(self.data, self.state, self.request(*calls), out, approval=approval, threads=1)
+        self.exchanges += 1
+        with h5py.File(out) as file:
+            group = file["answer"]
+            return {**group.attrs, **{key: group[key][:] for key in group}}
+
+    def begin(self, **limits: Any) -> None:
+        """With an approval that the owner has edited."""
+        first, path = self.request(("start", self.settings)), self.home / "approval.toml"
+        party_approve(first, self.data, path)
+        write_approval(replace(open_approval(path), **limits), force=True)
+        self.ask(("start", self.settings), approval=path)
+
+    def step(self, w: np.ndarray, penalty: float = 1.0) -> dict[str, Any]:
+        return self.ask(("step", {"w": w, "scaled_penalty": penalty}))
+
+    def refused(
+        self, text: str, *calls: tuple[str, dict[str, Any]], error: type[Exception] = InputError
+    ) -> None:
+        """This is not answered, and leaves everything as it was."""
+        before = {path: path.read_bytes() for path in self.state.rglob("*") if path.is_file()}
+        out = self.home / "refused.h5"
+        with pytest.raises(error, match=text) as caught:
+            party_step(self.data, self.state, self.request(*calls), out, threads=1)
+        assert "\n" not in str(caught.value)
+        assert not out.exists()
+        assert {path: path.read_bytes() for path in self.state.rglob("*") if path.is_file()} == before
+
+
+def columns_read(coordinator: Coordinator, found: list[np.ndarray]) -> int:
+    """How many columns of the party these are, to six digits."""
+    columns = coordinator.features
+    return len(
+        {
+            j
+            for c in found
+            for j in range(D)
+            if min(np.abs(c - s * columns[:, j]).max() for s in (1, -1)) < 1e-6
+        }
+    )
+
+
+def away_from(found: list[np.ndarray], w: np.ndarray) -> np.ndarray:
+    """A target that columns read already do not answer to."""
+    basis = np.linalg.qr(np.array(found).T)[0] if found else np.zeros((N, 0))
+    return w - basis @ (basis.T @ w)
+
+
+def by_penalty(coordinator: Coordinator) -> list[np.ndarray]:
+    """Halve the penalty until a single column answers: no question but x-updates."""
+    found: list[np.ndarray] = []
+    while len(found) < D:
+        w = away_from(found, coordinator.rng.normal(size=N))
+        low, high = 1e-4, 1e4
+        while True:
+            middle = float(np.sqrt(low * high))
+            answer = coordinator.step(w, middle)
+            size = answer["penalty"] / coordinator.settings["regularization"]
+            if size == 0.0:
+                low = middle
+            else:
+                high = middle
+                if high / low < 1.0 + 1e-3:
+                    break
+        found.append(answer["message"] / size)
+    return found
+
+
+def by_scale(coordinator: Coordinator) -> list[np.ndarray]:
+    """The same with a fixed penalty: a dual scale says how large a target a single column answers to."""
+    found: list[np.ndarray] = []
+    while len(found) < D:
+        w = away_from(found, coordinator.rng.normal(size=N))
+        scale = coordinator.ask(("dual_scale", {"u": 100.0 * w}))["value"]
+        answer = coordinator.step(100.0 * w * scale * (1.0 + 1e-5))
+        found.append(answer["message"] / (answer["penalty"] / coordinator.settings["regularization"]))
+    return found
+
+
+def test_a_chosen_penalty_reads_no_column(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    coordinator = Coordinator(tmp_path)
+    coordinator.begin()
+    with pytest.raises(InputError, match="asks with another penalty after round 1"):
+        by_penalty(coordinator)
+    assert coordinator.exchanges == 2  # the start, and one question
+    # What it gave before: every column, in some thirty exchanges each.
+    monkeypatch.setattr(approvals, "_changed", lambda answered, *_: answered)
+    found = by_penalty(coordinator)
+    assert columns_read(coordinator, found) == D
+    assert coordinator.exchanges < 2 + 40 * D
+
+
+def test_a_chosen_target_reads_no_more_columns_than_exchanges_allow(tmp_path: Path) -> None:
+    coordinator = Coordinator(tmp_path)
+    coordinator.begin(exchanges=6)
+    read: list[np.ndarray] = []
+    with pytest.raises(InputError, match="6 exchanges, and this would be number 7"):
+        read = by_scale(coordinator)
+    assert not read
+    assert coordinator.exchanges == 6
+    # Two columns are out by then, which is why `party approve` says so, and asks for trust.
+    (tmp_path / "more").mkdir()
+    other = Coordinator(tmp_path / "more")
+    other.begin()
+    assert columns_read(other, by_scale(other)) == D
+    assert other.exchanges == 1 + 2 * D
+
+
+def test_under_squared_l2_no_answer_tells_columns_from_their_rotation(tmp_path: Path) -> None:
+    turn = np.linalg.qr(np.random.default_rng(5).normal(size=(D, D)))[0]
+    answers = []
+    for name in ("as they are", "turned"):
+        (tmp_path / name).mkdir()
+        one = Coordinator(tmp_path / name, regularizer="l2")
+        if name == "turned":
+            parts = write_blocks(tmp_path / name / "t.parts", [one.features @ turn], np.arange(N) % 2.0)
+            one.data = parts / "party-1.h5"
+        answers.append([one.ask(("start", one.settings)), by_hand(one)])
+    for key in answers[0][1]:
+        np.testing.assert_allclose(answers[0][1][key], answers[1][1][key], rtol=1e-9, atol=1e-12)
+
+
+def by_hand(coordinator: Coordinator) -> dict[str, Any]:
+    vector = np.random.default_rng(1).normal(size=N)
+    step = coordinator.step(vector)
+    return {**step, **coordinator.ask(("certify", {"gradient": vector, "pull": vector[::-1].copy()}))}
+
+
+def test_what_an_approval_does_not_allow_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    coordinator = Coordinator(tmp_path)
+    coordinator.begin(exchanges=3, directions=2)
+    w = np.ones(N)
+    other = {**coordinator.settings, "regularization": 0.04}
+    coordinator.refused("unknown here", ("start", other), error=FormatError)  # lambda, midway
+    coordinator.refused("unknown here", ("respond", {"gradient": w, "coefficients": w[:0], "newton": True}),
+                        error=FormatError)  # fmt: skip
+    coordinator.step(w)
+    coordinator.refused("another penalty", ("step", {"w": w, "scaled_penalty": 2.0}))
+    coordinator.refused(
+        "another penalty", ("set_metric", {"curvature": 2 * w}), ("step", {"w": w, "scaled_penalty": 1.0})
+    )
+    coordinator.step(w)
+    coordinator.refused("3 exchanges, and this would be number 4", ("dual_scale", {"u": w}))
+    # The owner may allow more, and set an end; what is out is given again on every day.
+    kept = tmp_path / "state" / "approval.toml"
+    write_approval(replace(open_approval(kept), exchanges=9), force=True)
+    coordinator.refused("2 directions, and this would be number 3", ("step", {"w": w, "scaled_penalty": 1.0}))
+    write_approval(replace(open_approval(kept), last_day=datetime.date(2031, 5, 6)), force=True)
+    coordinator.ask(("dual_scale", {"u": w}))
+    monkeypatch.setattr(approvals, "_today", lambda: datetime.date(2031, 5, 7))
+    coordinator.refused("last day was 2031-05-06", ("dual_scale", {"u": w}))
+    out = tmp_path / "again.h5"
+    assert party_step(coordinator.data, coordinator.state, tmp_path / "request-2.h5", out).repeated
+    assert out.read_bytes() == (tmp_path / "message-2.h5").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("changed", "text"),
+    [
+        ({"regularization": 0.39}, "lambda is at least 0.01, not 0.00975"),
+        ({"regularizer": "elastic_net", "l1_ratio": 0.5}, "'regularizer' is 'l1'"),
+        ({"constraint": "box:0,1"}, "'constraint' is 'all'"),
+        ({"loss": "hinge"}, "'loss' is 'logistic'"),
+        ({"family": "subspace"}, "'family' is 'admm'"),
+    ],
+)
+def test_a_run_that_is_not_the_one_approved_does_not_begin(tmp_path: Path, changed: dict, text: str) -> None:
+    coordinator = Coordinator(tmp_path)
+    path = tmp_path / "approval.toml"
+    party_approve(coordinator.request(("start", coordinator.settings)), coordinator.data, path)
+    coordinator.settings |= changed
+    with pytest.raises(InputError, match=text):
+        coordinator.ask(("start", coordinator.settings), approval=path)
+    assert not coordinator.state.exists()
+
+
+def test_without_an_approval_nothing_shows_columns(tmp_path: Path) -> None:
+    coordinator = Coordinator(tmp_path)
+    with pytest.raises(InputError, match="fastadmm party approve"):
+        coordinator.ask(("start", coordinator.settings))
+    assert not coordinator.state.exists()
+    coordinator.settings["regularizer"] = "l2"
+    coordinator.ask(("start", coordinator.settings))
+    kept = open_approval(coordinator.state / "approval.toml")
+    assert (kept.run, kept.regularizer, kept.least_lambda, kept.last_day) == ("run", "l2", 0.01, None)
+
+
+def test_honest_changes_of_the_penalty_pass(tmp_path: Path) -> None:
+    coordinator = Coordinator(tmp_path)
+    coordinator.begin()
+    w, penalty = np.ones(N), 1.0
+    for number in range(1, 14):
+        coordinator.step(w, penalty)
+        if number in (3, 6, 12):
+            penalty *= 2.0
+    fixed = Coordinator(tmp_path / "fixed", penalty=1.0) if (tmp_path / "fixed").mkdir() is None else None
+    assert fixed is not None
+    fixed.begin()
+    for _ in range(3):
+        fixed.step(w)
+    fixed.refused("never, as its first request said", ("step", {"w": w, "scaled_penalty": 2.0}))
+
+
+def test_party_approve_says_what_is_asked(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    coordinator = Coordinator(tmp_path)
+    first = coordinator.request(("start", coordinator.settings))
+    command = ["party", "approve", first, "--data", coordinator.data, "-o", tmp_path / "a.toml"]
+    assert run(*command) == 0
+    said = capsys.readouterr().out
+    assert "regularizer l1, lambda 0.01" in said
+    assert "up to 3 of 3" in said
+    assert "honest" in said
+    assert run(*command) == 6  # not replaced
+    assert 'run = "run"  # this run' in (tmp_path / "a.toml").read_text()
+    wrong = coordinator.request(("step", {"w": np.ones(N), "scaled_penalty": 1.0}), number=4)
+    assert run("party", "approve", wrong, "--data", coordinator.data, "-o", tmp_path / "b.toml") == 3
+    assert "not the first request" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "text"),
+    [
+        ("exchanges = 1000", "exchanges = 0", "below 1"),
+        ("exchanges = 1000", "exchanges = true", "a whole number"),
+        ("exchanges = 1000", "exchange = 1000", "'exchange' is unknown"),
+        ("exchanges = 1000\n", "\n", "'exchanges' is missing"),
+        ("least_lambda = 0.01", "least_lambda = nan", "not a positive"),
+        ("last_day = ", "last_day = 5 #", "a day"),
+        ('version = "1.0"', 'version = "2.0"', "version"),
+        ('format = "fastadmm-approval"', "", "format"),
+        ("exchanges = 1000", "exchanges = " + "9" * 6000, "digits"),
+        ("exchanges = 1000", "exchanges = " + "[" * 9000, "too deep"),
+    ],
+)
+def test_an_approval_that_is_not_understood_is_no_approval(
+    tmp_path: Path, old: str, new: str, text: str
+) -> None:
+    coordinator = Coordinator(tmp_path)
+    path = tmp_path / "approval.toml"
+    party_approve(coordinator.request(("start", coordinator.settings)), coordinator.data, path)
+    lines = path.read_text().replace(
+        "exchanges = 1000  # requests that are answered, at most", "exchanges = 1000"
+    )
+    assert old in lines
+    path.write_text(lines.replace(old, new))
+    with pytest.raises(ConfigError, match=text):
+        coordinator.ask(("start", coordinator.settings), approval=path)
+    assert not coordinator.state.exists()
+
+
+def test_what_a_model_says_about_privacy_is_the_partys_word(tmp_path: Path) -> None:
+    coordinator = Coordinator(tmp_path, regularizer="l2")
+    coordinator.ask(("start", coordinator.settings))
+    coordinator.step(np.ones(N))
+    coordinator.ask(("finish", {"model_id": "m", "version": "1.0", "privacy": "epsilon = 0"}))
+    with h5py.File(coordinator.state / "party-1.h5") as file:
+        said = file.attrs["privacy"]
+    assert "epsilon = 0" not in said
+    assert "honest" in said
+    coordinator.refused("after the run's end", ("step", {"w": np.ones(N), "scaled_penalty": 1.0}))
+
+
+def test_a_request_is_of_this_data_and_run(tmp_path: Path) -> None:
+    coordinator = Coordinator(tmp_path, regularizer="l2")
+    coordinator.ask(("start", coordinator.settings))
+    calls = [("step", {"w": np.ones(N), "scaled_penalty": 1.0})]
+    path = tmp_path / "r.h5"
+    # The coordinator means another answer than the one that was given: a state from a backup.
+    write_request(path, Request("run", "party-1", 1, 0, calls, "sha256:" + "0" * 64))
+    with pytest.raises(InputError, match="took another answer to request 0"):
+        party_step(coordinator.data, coordinator.state, path, tmp_path / "m.h5")
+    write_request(path, Request("run", "party-1", 1, 0, calls, file_digest(tmp_path / "message-0.h5")))
+    party_step(coordinator.data, coordinator.state, path, tmp_path / "m.h5")
