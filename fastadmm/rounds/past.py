@@ -16,15 +16,13 @@ __all__ = ["KEPT_BYTES", "prune"]
 KEPT_BYTES = 1 << 30
 
 
-def prune(paths: Iterable[Path], most: int = KEPT_BYTES) -> None:
-    """Remove the oldest files until the rest is small enough.
+def prune(paths: Iterable[Path]) -> None:
+    """Remove the oldest files until the rest has at most :data:`KEPT_BYTES`.
 
     Parameters
     ----------
     paths : iterable of Path
         Oldest first.
-    most : int
-        Bytes that may stay.
     """
     sizes = []
     for path in paths:
@@ -32,7 +30,7 @@ def prune(paths: Iterable[Path], most: int = KEPT_BYTES) -> None:
             sizes.append((path, path.stat().st_size))
     total = sum(size for _, size in sizes)
     for path, size in sizes:
-        if total <= most:
+        if total <= KEPT_BYTES:
             return
         with suppress(OSError):
             path.unlink()

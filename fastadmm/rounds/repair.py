@@ -70,11 +70,11 @@ class _Repair:
                 raise InputError(f"--again {again}: exchanges 1 to {newest} have been answered")
             numbers.append(again)
         if numbers:
-            self._go_back(min(numbers), first)
+            self._go_back(min(numbers), first, keep_good=again is None)
         if any(number == 0 for number, _ in bad):
             (self.path / "waiting.json").unlink(missing_ok=True)
         if finished:
-            (self.path / "result.json").unlink()
+            (self.path / "result.json").unlink(missing_ok=True)
         result = self._advance()
         return replace(result, notes=[*(self.notes or ["nothing to repair"]), *result.notes])
 
@@ -167,13 +167,13 @@ class _Repair:
                 path.unlink(missing_ok=True)
         self.notes.append(f"{path.relative_to(self.path)} {why}: dropped")
 
-    def _go_back(self, number: int, first: int) -> None:
-        """Ask for an exchange again; good answers to it are kept, later ones follow from it."""
+    def _go_back(self, number: int, first: int, keep_good: bool) -> None:
+        """Ask for an exchange again, and forget what followed from it; good answers to it may stay."""
         if number < first:
             self._forget_rounds(f"is past exchange {number}")
         good: dict[str, bytes] = {}
         for folder in self.run.answer_folders():
-            if int(folder.name) == number:
+            if int(folder.name) == number and keep_good:
                 good = {path.stem: read_bytes(path) for path in folder.glob("*.h5")}
             if int(folder.name) >= number:
                 shutil.rmtree(folder)
@@ -201,5 +201,5 @@ class _Repair:
             self.notes.append(f"messages of exchange {newest} cannot be used ({error}): asked for again")
             for _, path in [item for item in self._kept(newest) if item[0] == newest]:
                 self._drop(path, "cannot be used")
-            self._go_back(newest, self._first_of_round())
+            self._go_back(newest, self._first_of_round(), keep_good=False)
             return self.run.advance()

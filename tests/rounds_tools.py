@@ -1,0 +1,70 @@
+"""What the tests of training by files share: participants with a directory each, and the files that pass."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+from fastadmm.data_tools.synthetic import make_vertical_classification, make_vertical_regression
+from fastadmm.rounds.coordinator_step import coordinator_start, coordinator_step
+from fastadmm.rounds.party_step import party_approve, party_step
+
+from run_tools import write_blocks
+
+NAMES = ("party-1", "party-2")
+
+
+def data_of(folder: Path, kind: str = "classification", **labels: object) -> Path:
+    if kind == "regression":
+        blocks, y, _ = make_vertical_regression(90, (3, 4))
+        return write_blocks(folder / "d.parts", blocks, y, task=kind)
+    blocks, y, _ = make_vertical_classification(90, (3, 4))
+    return write_blocks(folder / "d.parts", blocks, y, **labels)
+
+
+def separate(data: Path, folder: Path) -> None:
+    """Every participant gets a directory with nothing but what is its own."""
+    for name in (*NAMES, "labels"):
+        (folder / name).mkdir(parents=True)
+        shutil.copy(data / f"{name}.h5", folder / name / f"{name}.h5")
+
+
+def begin(folder: Path, **values: object) -> Path:
+    coordinator_start(folder / "labels" / "labels.h5", NAMES, folder / "labels" / "run", values)
+    return folder / "labels" / "run"
+
+
+def answer(folder: Path, request: Path, threads: int = 1) -> Path:
+    name = request.name.rsplit("-", 1)[0]
+    home = folder / name
+    out = home / f"answer-{request.name}"
+    approval = None if (home / "state").exists() else home / "approval.toml"
+    if approval is not None:
+        party_approve(request, home / f"{name}.h5", approval)
+    party_step(home / f"{name}.h5", home / "state", request, out, approval=approval, threads=threads)
+    return out
+
+
+def train(folder: Path, twice: bool = False) -> tuple[Path, int]:
+    """Exchange files until there is a result; the number of exchanges."""
+    directory, exchanges = folder / "labels" / "run", 0
+    while True:
+        result = coordinator_step(directory)
+        if result.document is not None:
+            return directory, exchanges
+        messages = []
+        for request in result.requests:
+            messages.append(answer(folder, request))
+            if twice:  # the same file, also where the first one got lost
+                first = messages[-1].read_bytes()
+                messages[-1].unlink()
+                assert answer(folder, request, threads=2).read_bytes() == first
+        if twice:  # one after the other, the first one once more
+            for message in messages:
+                coordinator_step(directory, [message])
+                before = {p.name: p.read_bytes() for p in (directory / "requests").iterdir()}
+                coordinator_step(directory, [message])
+                assert {p.name: p.read_bytes() for p in (directory / "requests").iterdir()} == before
+        else:
+            coordinator_step(directory, messages)
+        exchanges += 1

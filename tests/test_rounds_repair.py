@@ -1,0 +1,353 @@
+"""No message, however wrong, costs a run; damage and backups have a way back, to the same bytes."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+from fastadmm.errors import FastadmmError, FormatError, InputError
+from fastadmm.rounds.coordinator_step import coordinator_step
+from fastadmm.rounds.party_step import party_step
+from fastadmm.rounds.repair import coordinator_repair
+
+from rounds_tools import NAMES, answer, begin, data_of, separate, train
+from run_tools import run
+
+VALUES = {"lambda": 1e-2, "rounds": 3}
+
+
+@pytest.fixture(autouse=True)
+def _no_fsync(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fastadmm.store.atomic._fsync", lambda path: None)
+
+
+@pytest.fixture(scope="module")
+def worlds(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[Path], dict[str, bytes]]:
+    """A run by files after every exchange, and what it ends with."""
+    patch = pytest.MonkeyPatch()
+    patch.setattr("fastadmm.store.atomic._fsync", lambda path: None)
+    folder = tmp_path_factory.mktemp("worlds")
+    separate(data_of(folder), folder / "now")
+    directory = begin(folder / "now", **VALUES)
+    stages = []
+    while (result := coordinator_step(directory)).document is None:
+        stages.append(folder / f"after-{len(stages)}")
+        shutil.copytree(folder / "now", stages[-1])
+        coordinator_step(directory, [answer(folder / "now", request) for request in result.requests])
+    patch.undo()
+    return stages, ending(folder / "now")
+
+
+def ending(world: Path) -> dict[str, bytes]:
+    """What a run leaves, without times."""
+    found = {p.name: p.read_bytes() for p in (world / "labels" / "run" / "model").iterdir()}
+    for name in NAMES:
+        found[name] = (world / name / "state" / f"{name}.h5").read_bytes()
+    result = json.loads((world / "labels" / "run" / "result.json").read_text())
+    found["result"] = json.dumps({**result, "seconds": 0}).encode()
+    return found
+
+
+@pytest.fixture
+def world(worlds: tuple[list[Path], dict[str, bytes]], tmp_path: Path) -> Path:
+    """The run in its second round, waiting for both parties."""
+    shutil.copytree(worlds[0][2], tmp_path / "w")
+    return tmp_path / "w"
+
+
+def the_same_end(world: Path, worlds: tuple[list[Path], dict[str, bytes]]) -> None:
+    train(world)
+    found, wanted = ending(world), worlds[1]
+    assert found.keys() == wanted.keys()
+    for name, content in wanted.items():
+        # The coordinator draws the name of its model in every directory once; what is in it must agree.
+        assert found[name] == content, name
+
+
+def change(path: Path, edit: Callable[[Any], None]) -> None:
+    with h5py.File(path, "r+") as file:
+        edit(file["answer"])
+
+
+def attribute(name: str, value: object) -> Callable[[Any], None]:
+    def edit(group: Any) -> None:
+        group.attrs[name] = value
+
+    return edit
+
+
+def array(name: str, value: Any, **options: Any) -> Callable[[Any], None]:
+    def edit(group: Any) -> None:
+        attributes = dict(group["first"].attrs)
+        if name in group:
+            del group[name]
+        group.create_dataset(name, data=value, **options).attrs.update(attributes)
+
+    return edit
+
+
+def bomb(group: Any) -> None:
+    attributes = dict(group["first"].attrs)
+    del group["first"]
+    item = group.create_dataset("first", shape=(2**29,), dtype="<f8", chunks=(2**20,), compression="gzip")
+    item.attrs.update(attributes)
+    packed = zlib.compress(bytes(8 * 2**20))
+    for start in range(0, 2**29, 2**20):  # every chunk is there: four gigabytes in four megabytes
+        item.id.write_direct_chunk((start,), packed)
+
+
+N = 90
+POISONS: dict[str, tuple[Callable[[Any], None], str]] = {
+    "a residual below zero": (attribute("squared_residual", -1e9), "is -1e.09, below zero"),
+    "no residual": (lambda group: group.attrs.__delitem__("squared_residual"), "is missing"),
+    "a residual that is infinite": (attribute("squared_residual", np.inf), "not finite"),
+    "a text": (attribute("squared_residual", "1"), "is not a number"),
+    "an array for a number": (attribute("squared_residual", np.ones(2)), "is not a single value"),
+    "a scale of zero": (attribute("first_scale", 0.0), "not positive"),
+    "something else": (attribute("weights", 1.0), "not what was asked for"),
+    "another array": (array("features", np.ones(N, dtype="f4"), fletcher32=True), "not what was asked for"),
+    "too short": (array("first", np.ones(N - 1, dtype="f4"), fletcher32=True), "instead of 90 numbers of 4"),
+    "of another type": (array("first", np.ones(N), fletcher32=True), "instead of 90 numbers of 4"),
+    "not finite": (array("first", np.full(N, np.nan, dtype="f4"), fletcher32=True), "holds NaN"),
+    "too large": (array("products", np.full(2, 1e200), fletcher32=True), "too large"),
+    "too many products": (array("products", np.ones(9), fletcher32=True), "9 numbers instead of"),
+    "compressed": (array("first", np.zeros(N, dtype="f4"), compression="gzip"), "is compressed"),
+    "four gigabytes": (bomb, "is compressed"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("poison", POISONS)
+def test_a_bad_message_is_refused_by_name_and_never_kept(world: Path, poison: str, tmp_path: Path) -> None:
+    directory = world / "labels" / "run"
+    requests = sorted((directory / "requests").iterdir())
+    honest = [answer(world, request) for request in requests]
+    bad = tmp_path / "bad.h5"
+    shutil.copy(honest[0], bad)
+    edit, text = POISONS[poison]
+    change(bad, edit)
+    before = {path: path.read_bytes() for path in directory.rglob("*") if path.is_file()}
+    with pytest.raises(FormatError, match=text) as caught:
+        coordinator_step(directory, [bad, honest[1]])
+    assert "bad.h5" in str(caught.value)
+    assert {path: path.read_bytes() for path in directory.rglob("*") if path.is_file()} == before
+    coordinator_step(directory, honest)  # nothing is lost
+
+
+def test_a_message_that_breaks_the_round_is_not_kept_either(world: Path, tmp_path: Path) -> None:
+    directory = world / "labels" / "run"
+    honest = [answer(world, request) for request in sorted((directory / "requests").iterdir())]
+    bad = tmp_path / "bad.h5"
+    shutil.copy(honest[0], bad)
+    change(bad, array("first", np.full(N, 3e38, dtype="f4"), fletcher32=True))
+    change(bad, attribute("first_scale", 1e149))
+    try:
+        coordinator_step(directory, [bad, honest[1]])
+    except FastadmmError:
+        coordinator_step(directory, honest)
+    else:  # numbers without sense, but numbers: the way back is by hand
+        coordinator_repair(directory, again=2)
+        coordinator_step(directory, honest)
+
+
+def test_pipes_and_huge_files_are_not_read(world: Path, tmp_path: Path) -> None:
+    directory = world / "labels" / "run"
+    os.mkfifo(tmp_path / "pipe.h5")
+    with open(tmp_path / "huge.h5", "wb") as file:
+        file.write(b"\x89HDF\r\n\x1a\n")
+        file.truncate(1 << 40)
+    signal.signal(signal.SIGALRM, lambda *_: pytest.fail("it waits for the pipe"))
+    signal.alarm(20)
+    try:
+        for name, text in (("pipe.h5", "not a regular file"), ("huge.h5", "at most")):
+            with pytest.raises(FastadmmError, match=text):
+                coordinator_step(directory, [tmp_path / name])
+            home = world / "party-1"
+            with pytest.raises(FastadmmError, match=text):
+                party_step(home / "party-1.h5", home / "state", tmp_path / name, tmp_path / "m.h5")
+    finally:
+        signal.alarm(0)
+
+
+# --- repair -----------------------------------------------------------------------------------------------
+
+
+def spoil_waiting(directory: Path, text: str = "{") -> None:
+    (directory / "waiting.json").write_text(text)
+
+
+def poison_kept(directory: Path) -> None:
+    change(directory / "answers" / "000001" / "party-2.h5", attribute("squared_residual", -1.0))
+
+
+def spoil_request(directory: Path) -> None:
+    path = sorted((directory / "requests").iterdir())[0]
+    path.write_bytes(path.read_bytes()[:-9])
+
+
+def spoil_hello(directory: Path) -> None:
+    (directory / "answers" / "000000" / "party-1.h5").write_bytes(b"nothing")
+
+
+def spoil_checkpoint(directory: Path) -> None:
+    raw = bytearray((directory / "checkpoint.h5").read_bytes())
+    raw[len(raw) // 2 :] = bytes(len(raw) - len(raw) // 2)
+    (directory / "checkpoint.h5").write_bytes(raw)
+
+
+DAMAGES: dict[str, Callable[[Path], None]] = {
+    "waiting.json is no JSON": spoil_waiting,
+    "waiting.json is empty": lambda d: spoil_waiting(d, ""),
+    "waiting.json is too deep": lambda d: spoil_waiting(d, "[" * 100_000),
+    "waiting.json has too many digits": lambda d: spoil_waiting(d, '{"exchange": ' + "9" * 6000 + "}"),
+    "waiting.json is of others": lambda d: spoil_waiting(d, '{"exchange": 2, "requests": {"x": "y"}}'),
+    "waiting.json is gone": lambda d: (d / "waiting.json").unlink(),
+    "requests are gone": lambda d: shutil.rmtree(d / "requests"),
+    "a request is cut": spoil_request,
+    "waiting.json and requests are gone": lambda d: (spoil_waiting(d), shutil.rmtree(d / "requests"))[0],
+    "a first message is damaged": spoil_hello,
+    "the checkpoint is damaged": spoil_checkpoint,
+    "checkpoint and waiting.json are damaged": lambda d: (spoil_waiting(d), spoil_checkpoint(d))[0],
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_repair_brings_a_run_back(world: Path, damage: str, worlds: Any) -> None:
+    directory = world / "labels" / "run"
+    DAMAGES[damage](directory)
+    result = coordinator_repair(directory)
+    assert result.document is None
+    assert sorted(path.name for path in result.requests) == sorted(
+        p.name for p in result.requests if p.exists()
+    )
+    the_same_end(world, worlds)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_poisoned_message_that_an_older_release_kept(worlds: Any, tmp_path: Path, name: str) -> None:
+    world = tmp_path / "w"
+    shutil.copytree(worlds[0][1], world)
+    directory = world / "labels" / "run"
+    for request in sorted((directory / "requests").iterdir()):
+        party, number = request.stem.rsplit("-", 1)
+        kept = directory / "answers" / number / f"{party}.h5"
+        kept.parent.mkdir(exist_ok=True)
+        shutil.copy(answer(world, request), kept)
+        if party == name:
+            change(kept, attribute("squared_residual", -1e9))
+    with pytest.raises(FormatError, match="below zero"):
+        coordinator_step(directory)
+    result = coordinator_repair(directory)
+    assert [path.name for path in result.requests] == [f"{name}-000001.h5"]  # the other answer stays
+    the_same_end(world, worlds)
+
+
+def test_repair_says_so_where_nothing_is_wrong(world: Path, capsys: pytest.CaptureFixture) -> None:
+    directory = world / "labels" / "run"
+    before = {path: path.read_bytes() for path in directory.rglob("*") if path.is_file()}
+    assert run("coordinator", "repair", directory) == 0
+    assert "nothing to repair" in capsys.readouterr().out
+    assert {path: path.read_bytes() for path in directory.rglob("*") if path.is_file()} == before
+    assert run("coordinator", "repair", directory, "--again", 9) == 3
+    spoil_waiting(directory)
+    assert run("coordinator", "step", directory) == 4
+    assert "coordinator repair" in capsys.readouterr().err
+
+
+def test_an_exchange_is_asked_again(world: Path, worlds: Any) -> None:
+    directory = world / "labels" / "run"
+    result = coordinator_repair(directory, again=1)
+    assert len(result.requests) == 0 or all(path.exists() for path in result.requests)
+    the_same_end(world, worlds)
+
+
+def test_a_finished_run_is_opened_again(worlds: Any, tmp_path: Path) -> None:
+    world = tmp_path / "w"
+    shutil.copytree(worlds[0][-1], world)
+    train(world)
+    directory = world / "labels" / "run"
+    (directory / "result.json").write_text("{")
+    assert coordinator_repair(directory).document is not None
+    assert "over" in coordinator_repair(directory).notes[0]
+    coordinator_repair(directory, again=2)
+    assert not (directory / "result.json").exists()
+    the_same_end(world, worlds)
+
+
+# --- backups ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("back_to", [0, 1, 2])
+def test_a_coordinator_restored_from_a_backup_goes_on(worlds: Any, tmp_path: Path, back_to: int) -> None:
+    stages, _ = worlds
+    world = tmp_path / "w"
+    shutil.copytree(stages[3], world)
+    shutil.rmtree(world / "labels")
+    shutil.copytree(stages[back_to] / "labels", world / "labels")
+    the_same_end(world, worlds)
+
+
+@pytest.mark.parametrize("back_to", [1, 2])
+def test_a_party_restored_from_a_backup_goes_on(worlds: Any, tmp_path: Path, back_to: int) -> None:
+    stages, _ = worlds
+    world = tmp_path / "w"
+    shutil.copytree(stages[4], world)
+    shutil.rmtree(world / "party-2")
+    shutil.copytree(stages[back_to] / "party-2", world / "party-2")
+    directory = world / "labels" / "run"
+    request = next(path for path in (directory / "requests").iterdir() if "party-2" in path.name)
+    with pytest.raises(InputError, match="RUN/sent"):
+        answer(world, request)
+    for old in sorted((directory / "sent").glob("party-2-*.h5")):
+        message = answer(world, old)
+        number = old.stem.rsplit("-", 1)[1]
+        assert message.read_bytes() == (directory / "answers" / number / "party-2.h5").read_bytes()
+        assert "taken already" in coordinator_step(directory, [message]).notes[0]
+    the_same_end(world, worlds)
+
+
+def test_what_is_kept_is_bounded(world: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fastadmm.rounds.past.KEPT_BYTES", 1)
+    directory = world / "labels" / "run"
+    train(world)
+    assert {int(path.name) for path in (directory / "answers").iterdir()} & {1, 2} == set()
+    assert len(list((directory / "sent").iterdir())) <= 2
+    assert len(list((world / "party-1" / "state" / "answers").iterdir())) == 0
+    with pytest.raises(FormatError, match="are not kept"):
+        coordinator_repair(directory, again=1)
+
+
+# --- leftovers --------------------------------------------------------------------------------------------
+
+
+def test_what_killed_processes_left_is_removed_by_whoever_comes_next(world: Path) -> None:
+    directory, state = world / "labels" / "run", world / "party-1" / "state"
+    left = [
+        folder / ".waiting.json.0123abcd.tmp"
+        for folder in (
+            directory,
+            directory / "requests",
+            directory / "answers" / "000001",
+            state,
+            state / "answers",
+        )
+    ]
+    for path in left:
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("half")
+    (directory / ".model.0123abcd.tmp").mkdir()
+    (directory / ".mine").write_text("not ours")
+    result = coordinator_step(directory)
+    for request in result.requests:
+        answer(world, request)
+    assert not any(path.exists() for path in left)
+    assert not (directory / ".model.0123abcd.tmp").exists()
+    assert (directory / ".mine").exists()
