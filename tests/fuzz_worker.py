@@ -267,7 +267,7 @@ def main() -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     from fastadmm.store import atomic
 
-    atomic._fsync = lambda path: None  # type: ignore[assignment]  # what survives a power cut is tested elsewhere
+    atomic.synchronise = lambda path: None  # type: ignore[assignment]  # what survives a power cut is tested elsewhere
     with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
         make_seeds(directory / "seeds")
     # After the seeds: libraries and compiled code are loaded, so only data can ask for more.

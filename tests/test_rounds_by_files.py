@@ -20,13 +20,17 @@ from run_tools import logged, model_digests, result_of, run, write_blocks
 @pytest.fixture(autouse=True)
 def _no_fsync(monkeypatch: pytest.MonkeyPatch) -> None:
     # Hundreds of small files: what survives a power failure is tested elsewhere.
-    monkeypatch.setattr("fastadmm.store.atomic._fsync", lambda path: None)
+    monkeypatch.setattr("fastadmm.store.atomic.synchronise", lambda path: None)
+
+
+#: What differs between equal parts: its words on privacy, a random id, a digest of both.
+OWN = {"privacy", "model-id", "digest"}
 
 
 def party_part(path: Path) -> dict[str, object]:
-    """A party's part of a model, without its line on privacy, which is the party's own words."""
+    """A party's part of a model, without what is the party's own."""
     with h5py.File(path) as file:
-        found: dict[str, object] = {key: str(value) for key, value in file.attrs.items() if key != "privacy"}
+        found: dict[str, object] = {key: str(value) for key, value in file.attrs.items() if key not in OWN}
         file.visititems(
             lambda name, item: found.update({name: item[()].tolist()} if hasattr(item, "shape") else {})
         )

@@ -27,14 +27,14 @@ VALUES = {"lambda": 1e-2, "rounds": 3}
 
 @pytest.fixture(autouse=True)
 def _no_fsync(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fastadmm.store.atomic._fsync", lambda path: None)
+    monkeypatch.setattr("fastadmm.store.atomic.synchronise", lambda path: None)
 
 
 @pytest.fixture(scope="module")
 def worlds(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[Path], dict[str, bytes]]:
     """A run by files after every exchange, and what it ends with."""
     patch = pytest.MonkeyPatch()
-    patch.setattr("fastadmm.store.atomic._fsync", lambda path: None)
+    patch.setattr("fastadmm.store.atomic.synchronise", lambda path: None)
     folder = tmp_path_factory.mktemp("worlds")
     separate(data_of(folder), folder / "now")
     directory = begin(folder / "now", **VALUES)
