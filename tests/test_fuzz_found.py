@@ -117,7 +117,7 @@ def test_messages_that_cannot_be_used_are_not_kept(
     with h5py.File(answers[0], "r+") as file:
         file["answer"].attrs["squared_residual"] = "much"
     err = refused(capsys, ExitCode.FORMAT, "coordinator", "step", tmp_path / "run", *answers)
-    assert "run: message of party-1" in err
+    assert "message of party-1" in err
     answers[0].write_bytes(good)  # the party sends a better one
     assert not run("coordinator", "step", tmp_path / "run", *answers)
     assert (tmp_path / "run" / "requests" / "party-1-000002.h5").exists()

@@ -141,7 +141,25 @@ def sees_columns(regularizer: str, constraint: str) -> bool:
 
 
 def first_terms(request: Request, data: PartyData, place: str) -> dict[str, Any]:
-    """What a run's first request says the run is about; parameters and errors as of :func:`approve`."""
+    """What a run's first request says the run is about.
+
+    Parameters
+    ----------
+    request : Request
+    data : PartyData
+    place : str
+        What messages call the request.
+
+    Returns
+    -------
+    dict
+        Arguments of the call ``start``.
+
+    Raises
+    ------
+    InputError
+        Not a first request, of another party, or about other rows.
+    """
     settings = _terms(request, place)
     if request.party != data.name:
         raise InputError(f"{place}: for {request.party}, but {shown(data.path)} is of {data.name}")
@@ -218,7 +236,21 @@ def approve(request: Request, data: PartyData, place: str, path: Path) -> Approv
 
 
 def check_rows(settings: Mapping[str, Any], data: PartyData, place: str) -> None:
-    """Refuse a run about other rows; parameters as above."""
+    """Refuse a run about other rows.
+
+    Parameters
+    ----------
+    settings : dict
+        Arguments of the call ``start``.
+    data : PartyData
+    place : str
+        What messages call the request.
+
+    Raises
+    ------
+    InputError
+        Another number of rows, or another row digest.
+    """
     if (settings["n_samples"], settings["row_digest"]) != (data.n_samples, data.row_digest):
         raise InputError(
             f"{shown(data.path)}: {data.n_samples} rows, but {place} is about "

@@ -359,6 +359,7 @@ class Coordinator:
             raise FormatError(f"{reason}; {self._repair()}") from None
 
     def answer_path(self, number: int, name: str) -> Path:
+        """Where the message of party `name` to exchange `number` is kept."""
         return self.path / "answers" / f"{number:06d}" / f"{name}.h5"
 
     def _answers(self, name: str, first: int) -> list[tuple[int, Path]]:
@@ -371,7 +372,24 @@ class Coordinator:
         return sorted(folder for folder in (self.path / "answers").glob("[0-9]*") if folder.name.isdecimal())
 
     def request(self, number: int, name: str, digest: str, n_samples: int) -> Request:
-        """Our own request, as it was written."""
+        """Our own request, as it was written.
+
+        Parameters
+        ----------
+        number : int
+            Of the exchange.
+        name : str
+            The party.
+        digest : str
+            Of the file.
+        n_samples : int
+            N.
+
+        Raises
+        ------
+        FormatError, StorageError
+            It was changed, or is gone.
+        """
         path = self.request_path(number, name)
         try:
             request = open_request(path, n_samples)
@@ -544,6 +562,7 @@ class Coordinator:
         prune(sorted((self.path / "sent").glob("*.h5"), key=lambda path: path.stem.rsplit("-", 1)[-1]))
 
     def checkpoint(self) -> dict[str, Any] | None:
+        """The state after the last whole round; None before the first."""
         path = self.path / _CHECKPOINT
         if not path.exists():
             return None
@@ -568,6 +587,7 @@ class Coordinator:
     # --- requests out -------------------------------------------------------------------------------------
 
     def request_path(self, number: int, name: str) -> Path:
+        """Where the request of exchange `number` to party `name` is, while it is the current one."""
         return self.path / "requests" / f"{name}-{number:06d}.h5"
 
     def _ask(self, parties: list[RemoteParty], n_rounds: int) -> StepResult:
