@@ -6,6 +6,8 @@ import json
 import os
 import shutil
 import signal
+import subprocess
+import sys
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -18,6 +20,7 @@ from fastadmm.errors import FastadmmError, FormatError, InputError
 from fastadmm.rounds.coordinator_step import coordinator_step
 from fastadmm.rounds.party_step import party_step
 from fastadmm.rounds.repair import coordinator_repair
+from fastadmm.store import atomic
 
 from rounds_tools import NAMES, answer, begin, data_of, separate, train
 from run_tools import run
@@ -330,8 +333,11 @@ def test_what_is_kept_is_bounded(world: Path, monkeypatch: pytest.MonkeyPatch) -
 
 def test_what_killed_processes_left_is_removed_by_whoever_comes_next(world: Path) -> None:
     directory, state = world / "labels" / "run", world / "party-1" / "state"
+    process = subprocess.Popen([sys.executable, "-c", ""])
+    process.wait()
+    killed = f"{atomic._host()}-{process.pid}-0123abcd"
     left = [
-        folder / ".waiting.json.0123abcd.tmp"
+        folder / f".waiting.json.{killed}.tmp"
         for folder in (
             directory,
             directory / "requests",
@@ -343,11 +349,11 @@ def test_what_killed_processes_left_is_removed_by_whoever_comes_next(world: Path
     for path in left:
         path.parent.mkdir(exist_ok=True)
         path.write_text("half")
-    (directory / ".model.0123abcd.tmp").mkdir()
+    (directory / f".model.{killed}.tmp").mkdir()
     (directory / ".mine").write_text("not ours")
     result = coordinator_step(directory)
     for request in result.requests:
         answer(world, request)
     assert not any(path.exists() for path in left)
-    assert not (directory / ".model.0123abcd.tmp").exists()
+    assert not (directory / f".model.{killed}.tmp").exists()
     assert (directory / ".mine").exists()

@@ -36,9 +36,6 @@ __all__ = [
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _DENIED = {errno.EACCES, errno.EPERM, errno.EROFS}
 
-#: What :func:`_temporary` makes.
-_LEFTOVER = re.compile(r"\..+\.[0-9a-f]{8}\.tmp", re.DOTALL)
-
 
 def shown(path: str | os.PathLike[str]) -> str:
     """Return the path as one printable line (a file name may hold a line break)."""
@@ -148,20 +145,6 @@ def _alive(pid: int) -> bool:
     except (OSError, OverflowError):
         return True  # another user's process: not ours to judge
     return True
-
-
-def remove_leftovers(directory: Path) -> None:
-    """Remove the temporary files and directories that killed processes left in a directory.
-
-    Parameters
-    ----------
-    directory : Path
-        Of which the caller holds the lock: nobody else is writing there. What cannot be removed stays.
-    """
-    with suppress(OSError):
-        for entry in os.scandir(directory):
-            if _LEFTOVER.fullmatch(entry.name):
-                _remove(Path(entry.path))
 
 
 def _target(path: str | os.PathLike[str]) -> Path:
