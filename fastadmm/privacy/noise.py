@@ -20,7 +20,7 @@ import hashlib
 import math
 import os
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any, ClassVar, NoReturn
 
 import numpy as np
 
@@ -117,6 +117,10 @@ class GridMessage:
         return self.integers * self.grid
 
 
+def _key(secret: bytes) -> np.ndarray:
+    return np.frombuffer(secret, dtype="<u4").astype(np.uint32)
+
+
 class NoiseSource:
     """One party's noise for one process: a key that is never shown, and nonces that are never used twice.
 
@@ -135,6 +139,9 @@ class NoiseSource:
         missing for ``discrete``.
     """
 
+    #: Forks between the process that imported the module and this one.
+    _forks: ClassVar[int] = 0
+
     def __init__(self, sampler: str = "grid", seed: int | None = None, party: int = 0) -> None:
         if seed is not None and sampler != "insecure_test":
             raise ConfigError("seed: private noise is never seeded; sampler 'insecure_test' is for tests")
@@ -143,15 +150,23 @@ class NoiseSource:
         if sampler == "discrete":
             _opendp()
         self.sampler, self.party = sampler, party
-        if sampler == "insecure_test":
-            secret = hashlib.sha256(f"insecure test {0 if seed is None else seed}".encode()).digest()
-        else:
-            secret = os.urandom(32)
-        self.__key = np.frombuffer(secret, dtype="<u4").astype(np.uint32)
         self._used: set[tuple[int, int]] = set()
+        self._process: tuple[int, int] | None = None
+        if sampler == "insecure_test":
+            self.__key = _key(
+                hashlib.sha256(f"insecure test {0 if seed is None else seed}".encode()).digest()
+            )
 
     def __repr__(self) -> str:
         return f"NoiseSource(sampler={self.sampler!r}, party={self.party})"
+
+    @property
+    def _key(self) -> np.ndarray:
+        """This process's key: the child of a fork makes its own, or both would draw the same noise."""
+        here = (self._forks, os.getpid())  # the number of a process alone is used again
+        if self.sampler != "insecure_test" and self._process != here:
+            self.__key, self._process = _key(os.urandom(32)), here
+        return self.__key
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("a noise source is not stored or sent: its key must not leave the process")
@@ -230,8 +245,8 @@ class NoiseSource:
         """
         from fastadmm.kernels.gaussian_noise import uniform
 
-        nonce, out = self._nonce(round, stream), np.empty(n_values)
-        engine.map(lambda rows: uniform(self.__key, nonce, out, *rows), row_ranges(n_values))
+        key, nonce, out = self._key, self._nonce(round, stream), np.empty(n_values)
+        engine.map(lambda rows: uniform(key, nonce, out, *rows), row_ranges(n_values))
         return out
 
     def _nonce(self, round: int, stream: int) -> np.ndarray:
@@ -247,9 +262,17 @@ class NoiseSource:
             return _discrete_gaussian(n, scale)
         from fastadmm.kernels.gaussian_noise import grid_normal
 
-        out = np.empty(n, dtype=np.int64)
-        engine.map(lambda rows: grid_normal(self.__key, nonce, scale, out, *rows), row_ranges(n))
+        key, out = self._key, np.empty(n, dtype=np.int64)
+        engine.map(lambda rows: grid_normal(key, nonce, scale, out, *rows), row_ranges(n))
         return out
+
+
+def _forked() -> None:
+    NoiseSource._forks += 1
+
+
+if hasattr(os, "register_at_fork"):  # not on Windows, which has no fork
+    os.register_at_fork(after_in_child=_forked)
 
 
 def _opendp() -> Any:
