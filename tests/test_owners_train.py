@@ -10,13 +10,25 @@ import signal
 import numpy as np
 import pytest
 from fastadmm.engine import Engine
-from fastadmm.errors import ConfigError, FastadmmError, InputError, PrivacyBudgetError
+from fastadmm.errors import (
+    ConfigError,
+    ExitCode,
+    FastadmmError,
+    FormatError,
+    InputError,
+    PrivacyBudgetError,
+)
 from fastadmm.owners.collection import open_owners
 from fastadmm.owners.learner import Learner
+from fastadmm.owners.owner import Owner
 from fastadmm.owners.owner_file import OwnerWriter
 from fastadmm.owners.run import resume_owner_run, start_owner_run
 from fastadmm.owners.settings import make_settings
 from fastadmm.owners.setup import make_setup
+from fastadmm.privacy.ledger import Ledger
+from fastadmm.privacy.releases import Releases
+from fastadmm.runs.round_log import RoundLog
+from fastadmm.store.model import open_model
 
 from owners_data import write_owners
 from run_tools import result_of, run, start, wait_for
@@ -145,16 +157,13 @@ PRIVATE = {"epsilon": "1,2", "bound": "clip:1", "step": 0.05, "rounds": 8, "loss
 
 def test_all_rounds_are_charged_before_the_first_answer(tmp_path, monkeypatch):
     path, _ = write_owners(tmp_path / "o")
-    from fastadmm.owners import owner as module
-    from fastadmm.privacy.ledger import Ledger
-
-    original, seen = module.Owner.answer, []
+    original, seen = Owner.answer, []
 
     def watched(self, theta):
-        seen.append([c.pure for c in Ledger(tmp_path / "run" / "ledger.jsonl").charges])
+        seen.append([c.pure for c in Ledger(tmp_path / "run" / "ledger.jsonl").charges if c.pure])
         return original(self, theta)
 
-    monkeypatch.setattr(module.Owner, "answer", watched)
+    monkeypatch.setattr(Owner, "answer", watched)
     start_owner_run(settings_of(path, **PRIVATE), tmp_path / "run")
     assert seen == [[1.0, 2.0]] * 16
 
@@ -169,32 +178,252 @@ def test_runs_that_share_a_ledger_share_a_budget(tmp_path, capsys):
     start_owner_run(settings_of(path, **options, budget="2,4"), tmp_path / "three")
 
 
-def test_a_resumed_run_uses_stored_answers_and_charges_once(tmp_path):
+class Killed(BaseException):
+    """Nobody catches it: like a kill, it leaves things as they are."""
+
+
+def killed_in_round(monkeypatch, path, out, number, place="answer", **options):
+    """A run that is killed in a round: while owners answer, or with the answers in its hand."""
+    original, calls = (Owner.answer, Releases._use), []
+
+    def answer(self, theta):
+        calls.append(theta)
+        if place == "answer" and len(calls) > 2 * (number - 1):
+            raise Killed
+        return original[0](self, theta)
+
+    def use(self, pending, path, draw, payment):
+        if place == "use" and path.name == f"round-{number:06d}.npz":
+            raise Killed
+        return original[1](self, pending, path, draw, payment)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Owner, "answer", answer)
+        patched.setattr(Releases, "_use", use)
+        with pytest.raises(Killed):
+            start_owner_run(settings_of(path, **{**PRIVATE, **options}), out)
+
+
+def costs(run):
+    return [c.pure for c in Ledger(run / "ledger.jsonl").charges if c.pure]
+
+
+def files(run):
+    return {path.name: path.read_bytes() for path in (run / "answers").iterdir()}
+
+
+@pytest.mark.parametrize("place", ["answer", "use"])
+def test_a_resumed_run_uses_stored_answers_and_charges_once(tmp_path, monkeypatch, place):
     path, _ = write_owners(tmp_path / "o")
-    whole = start_owner_run(settings_of(path, **PRIVATE), tmp_path / "run")
-    other = tmp_path / "cut"
-    shutil.copytree(tmp_path / "run", other)
-    # killed in round 6
-    for k in (6, 7, 8):
-        (other / "answers" / f"round-{k:06d}.npy").unlink()
-    (other / "result.json").unlink()
-    kept = [(other / "answers" / f"round-{k:06d}.npy").read_bytes() for k in range(1, 6)]
-    resumed = resume_owner_run(other)
-    assert kept == [(other / "answers" / f"round-{k:06d}.npy").read_bytes() for k in range(1, 6)]
-    # charged once: a header and two owners
-    assert len((other / "ledger.jsonl").read_text().splitlines()) == 3
-    logged = [json.loads(line)["round"] for line in (other / "rounds.jsonl").read_text().splitlines()]
+    out = tmp_path / "run"
+    killed_in_round(monkeypatch, path, out, 6, place)
+    kept = files(out)
+    assert len(kept) == (5 if place == "answer" else 6)
+    resumed = resume_owner_run(out)
+    names = sorted(files(out))
+    assert names == [f"round-{k:06d}.npz" for k in range(1, 9)]
+    # also what a kill had kept from its name
+    assert set(kept.values()) <= set(files(out).values())
+    assert costs(out) == [1.0, 2.0]
+    logged = [json.loads(line)["round"] for line in (out / "rounds.jsonl").read_text().splitlines()]
     assert logged == list(range(1, 9))
     assert resumed["rounds"] == 8
     # with all answers there, nothing is drawn and the result is bit-identical
-    (tmp_path / "run" / "result.json").unlink()
-    assert resume_owner_run(tmp_path / "run")["parameters"] == whole["parameters"]
+    (out / "result.json").unlink()
+    assert resume_owner_run(out)["parameters"] == resumed["parameters"]
+    assert costs(out) == [1.0, 2.0]
     # and other data are refused
     shutil.rmtree(path)
     write_owners(path, seed=9)
-    (other / "result.json").unlink()
+    (out / "result.json").unlink()
     with pytest.raises(InputError, match="not the data"):
-        resume_owner_run(other)
+        resume_owner_run(out)
+
+
+@pytest.mark.parametrize("lost", [[8], [6, 7, 8], list(range(1, 9))])
+def test_lost_answers_are_charged_again_or_refused(tmp_path, capsys, lost):
+    path, _ = write_owners(tmp_path / "o")
+    for name, budget in (("strict", None), ("roomy", "9,9")):
+        out = tmp_path / name
+        start_owner_run(settings_of(path, **PRIVATE, budget=budget), out)
+        for k in lost:
+            (out / "answers" / f"round-{k:06d}.npz").unlink()
+        (out / "result.json").unlink()
+    if len(lost) == 8:
+        (tmp_path / "roomy" / "answers").rmdir()
+    before = files(tmp_path / "strict")
+    assert run("owners", "resume", tmp_path / "strict", "-q") == ExitCode.PRIVACY
+    error = capsys.readouterr().err
+    assert f"answers to query {lost[0]} again" in error
+    assert error.count("\n") == 1
+    assert files(tmp_path / "strict") == before
+    result = resume_owner_run(tmp_path / "roomy")
+    spent = [1.0 * (1 + len(lost) / 8), 2.0 * (1 + len(lost) / 8)]
+    assert sum(costs(tmp_path / "roomy")) == pytest.approx(sum(spent))
+    assert [o["epsilon"] for o in result["statement"]["owners"]] == pytest.approx(spent)
+    assert "epsilon counts both" in result["statement"]["sentence"]
+
+
+def test_a_lost_answer_before_others_is_one_line(tmp_path, capsys):
+    path, _ = write_owners(tmp_path / "o")
+    out = tmp_path / "run"
+    start_owner_run(settings_of(path, **PRIVATE, budget="9,9"), out)
+    (out / "answers" / "round-000003.npz").unlink()
+    (out / "result.json").unlink()
+    assert run("owners", "resume", out, "-q") == ExitCode.FORMAT
+    error = capsys.readouterr().err
+    assert "the answers of round 3 are missing, those of round 4 are there" in error
+    assert costs(out) == [1.0, 2.0]
+    # answers under the name of another round
+    shutil.copy(out / "answers" / "round-000004.npz", out / "answers" / "round-000003.npz")
+    assert run("owners", "resume", out, "-q") == ExitCode.FORMAT
+    assert "answers another target" in capsys.readouterr().err
+
+
+def test_two_copies_of_a_run_pay_for_two_draws(tmp_path, monkeypatch):
+    path, _ = write_owners(tmp_path / "o")
+    options = {"ledger": str(tmp_path / "ledger.jsonl"), "budget": "3,3"}
+    killed_in_round(monkeypatch, path, tmp_path / "one", 5, **options)
+    shutil.copytree(tmp_path / "one", tmp_path / "two")
+    resume_owner_run(tmp_path / "one")
+    result = resume_owner_run(tmp_path / "two")
+    assert [o["epsilon"] for o in result["statement"]["owners"]] == pytest.approx([1.5, 3.0])
+    assert sum(c.pure for c in Ledger(tmp_path / "ledger.jsonl").charges) == pytest.approx(4.5)
+
+
+@pytest.mark.slow  # dp-accounting takes seconds to import
+def test_a_batch_that_was_lost_is_not_drawn_again(tmp_path):
+    pytest.importorskip("dp_accounting")
+    path, _ = write_owners(tmp_path / "o", sizes=(2000, 2000))
+    options = {**PRIVATE, "mechanism": "gaussian", "delta": 1e-5, "batch": 0.05, "budget": "9,9"}
+    start_owner_run(settings_of(path, **options), tmp_path / "run")
+    (tmp_path / "run" / "answers" / "round-000008.npz").unlink()
+    (tmp_path / "run" / "result.json").unlink()
+    with pytest.raises(PrivacyBudgetError, match="on a batch"):
+        resume_owner_run(tmp_path / "run")
+
+
+def test_damaged_answers_are_one_line(tmp_path):
+    rng = np.random.default_rng(0)
+    path, _ = write_owners(tmp_path / "o")
+    out = tmp_path / "run"
+    start_owner_run(settings_of(path, **{**PRIVATE, "rounds": 2}), out)
+    (out / "result.json").unlink()
+    place = out / "answers" / "round-000002.npz"
+    raw = place.read_bytes()
+    for _ in range(30):
+        at = int(rng.integers(len(raw)))
+        place.write_bytes(raw[:at] + bytes([raw[at] ^ 1 << int(rng.integers(8))]) + raw[at + 1 :])
+        with pytest.raises(FormatError, match="not a released message, or damaged"):
+            resume_owner_run(out)
+
+
+def as_older_versions_kept_it(out, number, hidden=False):
+    """Rewrite the answers of a round: one array, and no note of its draw in the ledger."""
+    name = f"round-{number:06d}"
+    with np.load(out / "answers" / f"{name}.npz") as found:
+        answers = found["answers"]
+    np.save(out / "answers" / f"{name}.npy", answers)
+    (out / "answers" / f"{name}.npz").unlink()
+    if hidden:
+        (out / "answers" / f"{name}.npy").rename(out / "answers" / f".{name}.npy.0a0b0c0d.tmp")
+
+
+def test_answers_of_older_versions_are_read(tmp_path):
+    path, _ = write_owners(tmp_path / "o")
+    out = tmp_path / "run"
+    whole = start_owner_run(settings_of(path, **PRIVATE), out)
+    for number in range(1, 9):
+        as_older_versions_kept_it(out, number, hidden=number == 8)
+    (out / "result.json").unlink()
+    assert resume_owner_run(out)["parameters"] == whole["parameters"]
+    assert sorted(files(out)) == [f"round-{k:06d}.npy" for k in range(1, 9)]
+    # what their length or header shows of damage is one line
+    place, rng = out / "answers" / "round-000002.npy", np.random.default_rng(0)
+    raw = place.read_bytes()
+    for damaged in [raw[: int(n)] for n in rng.integers(len(raw), size=20)] + [b"\x00" + raw[1:], raw + b"1"]:
+        place.write_bytes(damaged)
+        (out / "result.json").unlink(missing_ok=True)
+        with pytest.raises(FormatError, match="damaged"):
+            resume_owner_run(out)
+
+
+def test_a_full_disk_is_one_line(tmp_path, capsys, monkeypatch):
+    path, _ = write_owners(tmp_path / "o")
+    out, append = tmp_path / "run", RoundLog.append
+
+    class Full:
+        def write(self, text):
+            raise OSError(28, "No space left on device")
+
+        def close(self):
+            raise OSError(28, "No space left on device")
+
+    def filling(self, record):
+        if record["round"] == 4:
+            self._file.close()
+            self._file = Full()
+        append(self, record)
+
+    arguments = ["owners", "train", path, "-o", out, "-q"]
+    for key, value in PRIVATE.items():
+        arguments += [f"--{key}", value]
+    with monkeypatch.context() as patched:
+        patched.setattr(RoundLog, "append", filling)
+        assert run(*arguments) == ExitCode.STORAGE
+    error = capsys.readouterr().err
+    assert "rounds.jsonl: cannot write: No space left on device" in error
+    assert error.count("\n") == 1
+    assert resume_owner_run(out)["rounds"] == 8
+    assert costs(out) == [1.0, 2.0]
+
+
+def test_the_true_objective_ends_every_claim(tmp_path, capsys):
+    path, _ = write_owners(tmp_path / "o")
+    out = tmp_path / "run"
+    arguments = ["owners", "train", path, "-o", out, "--objective"]
+    for key, value in PRIVATE.items():
+        arguments += [f"--{key}", value]
+    assert run(*arguments) == 0
+    shown = capsys.readouterr()
+    for text in (shown.out, shown.err):
+        assert "No epsilon is claimed: the true objective of every round is logged" in text
+    assert "no epsilon, noise" in shown.out
+    for name in ("statement.json", "result.json"):
+        document = json.loads((out / name).read_text())
+        statement = document.get("statement", document)
+        assert statement["claimed"] is False
+        assert [o["epsilon"] for o in statement["owners"]] == [None, None]
+    assert open_model(out).certificate["status"] == "gradients, no epsilon claimed"
+    (out / "result.json").unlink()
+    assert resume_owner_run(out)["statement"]["claimed"] is False
+    assert run(*arguments[:4], tmp_path / "shared", *arguments[5:], "--ledger", tmp_path / "l") == 5
+    assert "--objective reads the data without noise" in capsys.readouterr().err
+    # without it the same run claims what it did, and logs nothing that the data decide
+    result = start_owner_run(settings_of(path, **PRIVATE), tmp_path / "plain")
+    assert result["statement"]["claimed"]
+    assert "objective" not in result
+    logged = [json.loads(line) for line in (tmp_path / "plain" / "rounds.jsonl").read_text().splitlines()]
+    assert all(record.keys() == {"round", "step", "gradient_norm", "noise", "seconds"} for record in logged)
+
+
+def test_everything_a_run_writes_follows_from_its_answers(tmp_path, monkeypatch):
+    """Other data behind the same answers change no figure: nothing is computed from the data themselves."""
+    first, _ = write_owners(tmp_path / "one", seed=0)
+    second, _ = write_owners(tmp_path / "two", seed=5)
+    rng = np.random.default_rng(0)
+    answers = [rng.normal(size=5) for _ in range(16)]
+    documents = []
+    for path in (first, second):
+        left = iter(answers)
+        monkeypatch.setattr(Owner, "answer", lambda self, theta, left=left: next(left))
+        out = tmp_path / f"run-{path.name}"
+        result = start_owner_run(settings_of(path, **PRIVATE), out)
+        rounds = [json.loads(line) for line in (out / "rounds.jsonl").read_text().splitlines()]
+        for record in rounds:
+            del record["seconds"]
+        documents.append((result, rounds, json.loads((out / "statement.json").read_text())))
+    assert documents[0] == documents[1]
 
 
 def test_interrupted_process_resumes(tmp_path):

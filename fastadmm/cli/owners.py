@@ -204,7 +204,8 @@ def train(
     objective: Annotated[
         bool,
         typer.Option(
-            "--objective", help="Log the true objective: reads data without noise, for simulations."
+            "--objective",
+            help="Log the true objective: reads data without noise, so no epsilon is claimed; simulations.",
         ),
     ] = False,
     stream: Annotated[

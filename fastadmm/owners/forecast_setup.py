@@ -146,6 +146,13 @@ def make_forecast(
         theta_max=chosen.theta_max,
         target_bound=chosen.target_bound,
     )
+    if opened is not None and pilot is not None and public is not None:
+        shared = {o.content_digest for o in opened.owners} & {o.content_digest for o in public.owners}
+        if shared:
+            raise ConfigError(
+                f"pilot: {shown(str(pilot))} holds rows of {shown(str(data))}, and a pilot is read without "
+                "noise; give public rows, or --private-pilot NAME:EPS"
+            )
     if opened is not None and public is not None:
         first, other = opened.owners[0].feature_names, public.owners[0].feature_names
         if first != other:

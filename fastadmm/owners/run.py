@@ -1,10 +1,9 @@
 """A run with owners of rows on disk: charge, answer, store, step; resume without asking twice.
 
 All T answers of an owner are charged in a privacy ledger, and the charge is on disk,
-before any owner draws noise. Answers are stored before the learner uses them. A resumed run
-feeds the stored answers to a new learner, which comes to the bit-identical state,
-and asks only for what was never answered; noise is never drawn twice for an
-answer that exists.
+before any owner draws noise. Answers are stored before the learner uses them
+(:mod:`fastadmm.owners.answers`). A resumed run feeds the stored answers to a new learner,
+which comes to the bit-identical state, and asks only for what was never answered.
 """
 
 from __future__ import annotations
@@ -24,15 +23,17 @@ import numpy as np
 from fastadmm.engine import Engine
 from fastadmm.errors import ConfigError, FormatError, InputError, PrivacyBudgetError, StorageError
 from fastadmm.history import Status
+from fastadmm.owners.account import LEDGER, RunAccount
+from fastadmm.owners.answers import Answers
 from fastadmm.owners.collection import Owners, open_owners
 from fastadmm.owners.learner import Learner
-from fastadmm.owners.settings import OwnerSettings, make_settings, parse_epsilons, read_settings
+from fastadmm.owners.settings import OwnerSettings, make_settings, read_settings
 from fastadmm.owners.setup import Setup, describe_setup, make_setup
-from fastadmm.privacy.accounting import gdp_of
-from fastadmm.privacy.accounts import record_account
-from fastadmm.privacy.ledger import Charge, Ledger
+from fastadmm.privacy.ledger import Ledger
+from fastadmm.privacy.releases import Payment
 from fastadmm.runs.environment import available_memory, describe_environment
 from fastadmm.runs.lock import run_lock
+from fastadmm.runs.round_log import RoundLog
 from fastadmm.runs.train import stop_on_signal
 from fastadmm.store.atomic import atomic_directory, atomic_file, shown, storage_errors
 from fastadmm.store.model import Model, PartyModel, write_model
@@ -43,7 +44,6 @@ from fastadmm.store.transform import Transform
 __all__ = ["RUN_FILE", "OwnerDisplay", "resume_owner_run", "start_owner_run"]
 
 RUN_FILE = "owners-run.toml"
-LEDGER = "ledger.jsonl"
 
 _OWN_FILES = (
     RUN_FILE, "environment.json", LEDGER, "rounds.jsonl", "answers", "statement.json", "result.json", "model",
@@ -52,6 +52,11 @@ _OWN_FILES = (
 
 #: The party that a model of rows is for: a test set is converted with ``--parties 1 --names features``.
 PARTY = "features"
+
+
+def _free(number: int) -> Payment:
+    """A round of a run that claims nothing, so that nothing is charged."""
+    return Payment(Ledger(), [], math.inf, 0.0)
 
 
 class OwnerDisplay(Protocol):
@@ -103,7 +108,8 @@ def start_owner_run(
     force : bool
         Whether an older run there may be replaced.
     objective : bool
-        Log the true objective of every round, which reads the data without noise: for simulations.
+        Log the true objective of every round, which reads the data without noise: for simulations, no
+        epsilon is claimed then.
     stream : bool
         Read rows from the files in every round, whatever their size.
     display : OwnerDisplay, optional
@@ -125,11 +131,15 @@ def start_owner_run(
     data = open_owners(settings.data)
     engine = Engine(settings.threads)
     setup = _setup(settings, data, engine, stream)
+    if objective and settings.ledger is not None:
+        raise ConfigError(
+            "ledger: --objective reads the data without noise, which no budget covers; leave one of them out"
+        )
     identifier = secrets.token_hex(8)
     with atomic_directory(out, force=force, marker=RUN_FILE, only=_OWN_FILES) as directory:
         _write_settings(directory / RUN_FILE, settings, out, data, identifier, objective)
         _write_json(directory / "environment.json", describe_environment(engine.n_threads))
-        _write_json(directory / "statement.json", describe_setup(setup))
+        _write_json(directory / "statement.json", describe_setup(setup, objective=objective))
         (directory / "answers").mkdir()
     try:
         with run_lock(out):
@@ -197,7 +207,7 @@ def _setup(settings: OwnerSettings, data: Owners, engine: Engine, stream: bool) 
 def _run(
     run: Path, identifier: str, setup: Setup, data: Owners, objective: bool, display: OwnerDisplay
 ) -> dict[str, Any]:
-    statement = describe_setup(setup)
+    statement = describe_setup(setup, objective=objective)
     display.note(
         f"{setup.n_samples} records, {len(setup.owners)} owners "
         f"({', '.join(f'{o.name}: {o.n_samples}' for o in setup.owners)}), {setup.n_parameters} parameters"
@@ -205,46 +215,51 @@ def _run(
     display.note(f"method '{setup.method}', step {setup.step:.4g}, {setup.settings.rounds} rounds")
     display.note(statement["sentence"])
     learner = setup.learner()
-    store = _Answers(run, setup)
+    account = RunAccount(run, identifier, setup, data) if statement["claimed"] else None
+    if account is not None:
+        account.charge_all_rounds()
+    shape = (len(setup.owners), setup.n_parameters)
+    answers = Answers(run / "answers", identifier, shape, account.payment if account is not None else _free)
     begin = time.monotonic()
-    replayed = [_record(setup, learner, answers) for answers in store.stored(learner.queries)]
+    replayed = []
+    while learner.k <= learner.queries and answers.holds(learner.k):
+        replayed.append(_round(setup, learner, answers))
     _rewrite_log(run / "rounds.jsonl", replayed)
     if learner.k > 1:
         display.note(f"{learner.k - 1} rounds were answered already")
-    if learner.k <= learner.queries:
-        _charge(run, identifier, setup, data)
     interrupted = False
-    with stop_on_signal() as stop_requested, open(run / "rounds.jsonl", "a", encoding="utf-8") as log:
+    with stop_on_signal() as stop_requested, RoundLog(run / "rounds.jsonl", len(replayed)) as log:
         display.start(learner.queries)
         try:
             while learner.k <= learner.queries:
                 if stop_requested():
                     interrupted = True
                     break
-                record = _round(setup, learner, store)
+                record = _round(setup, learner, answers)
                 if objective:
                     record["objective"] = setup.objective(learner.model)
                 record["seconds"] = time.monotonic() - begin
-                log.write(json.dumps(record, allow_nan=False) + "\n")
-                log.flush()
+                log.append(record)
                 display.round(record)
         finally:
             display.stop()
+    if account is not None:
+        account.add_repeated(statement)
     document = _document(setup, learner, statement, interrupted)
     if objective:
         document["objective"] = setup.objective(learner.model)
     if not interrupted:
-        write_model(run / "model", _model(setup, learner, data, identifier), force=True)
+        write_model(run / "model", _model(setup, learner, data, identifier, statement["claimed"]), force=True)
     _write_json(run / "result.json", document)
     return document
 
 
-def _round(setup: Setup, learner: Learner, store: _Answers) -> dict[str, Any]:
-    number = learner.k
+def _round(setup: Setup, learner: Learner, store: Answers) -> dict[str, Any]:
     # Owners answer in their order; each of them uses all threads.
-    answers = np.stack([owner.answer(learner.theta) for owner in setup.owners])
-    store.store(number, answers)
-    return _record(setup, learner, answers)
+    def ask() -> np.ndarray:
+        return np.stack([owner.answer(learner.theta) for owner in setup.owners])
+
+    return _record(setup, learner, store.obtain(learner.k, ask))
 
 
 def _record(setup: Setup, learner: Learner, answers: np.ndarray) -> dict[str, Any]:
@@ -258,7 +273,9 @@ def _rewrite_log(path: Path, replayed: list[dict[str, Any]]) -> None:
     """Keep one whole line per replayed round: what was logged then, or what the answers say now."""
     kept: dict[int, dict[str, Any]] = {}
     if path.exists():
-        for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+        with storage_errors(path, "read"):
+            text = path.read_text(encoding="utf-8", errors="replace")
+        for line in text.splitlines():
             try:
                 kept[json.loads(line)["round"]] = json.loads(line)
             except (ValueError, KeyError, TypeError, RecursionError):
@@ -266,67 +283,6 @@ def _rewrite_log(path: Path, replayed: list[dict[str, Any]]) -> None:
     with atomic_file(path) as temporary:
         lines = [json.dumps(kept.get(record["round"], record)) + "\n" for record in replayed]
         temporary.write_text("".join(lines), encoding="utf-8")
-
-
-def _charge(run: Path, identifier: str, setup: Setup, data: Owners) -> None:
-    """Charge every owner's answers of all rounds, once per run."""
-    settings = setup.settings
-    if not setup.bound.enforced:
-        return  # nothing is claimed
-    if settings.batch < 1 and settings.ledger is not None:
-        raise ConfigError(
-            "ledger: the cost of batches does not add up exactly with that of other runs; leave --ledger out"
-        )
-    ledger = Ledger(Path(settings.ledger) if settings.ledger is not None else run / LEDGER)
-    budgets = parse_epsilons(settings.budget or settings.epsilon, data.names)
-    for owner, file, budget in zip(setup.owners, data.owners, budgets, strict=True):
-        if owner.answers.name == "none":
-            continue
-        delta = settings.delta / setup.kappa if settings.delta is not None else 0.0
-        gaussian = settings.mechanism == "gaussian"
-        charge = Charge.to(
-            record_account(file),
-            identifier,
-            f"answers to {settings.rounds} gradient queries",
-            gdp=gdp_of(owner.epsilon, delta) if gaussian else 0.0,
-            pure=0.0 if gaussian else owner.epsilon,
-        )
-        ledger.charge(charge, budget / setup.kappa, delta if gaussian else 0.0)
-
-
-class _Answers:
-    """The answers of a run, one file per round."""
-
-    def __init__(self, run: Path, setup: Setup) -> None:
-        self.directory = run / "answers"
-        self.shape = (len(setup.owners), setup.n_parameters)
-
-    def _path(self, number: int) -> Path:
-        return self.directory / f"round-{number:06d}.npy"
-
-    def store(self, number: int, answers: np.ndarray) -> None:
-        """Keep the answers of a round, before they are used."""
-        with atomic_file(self._path(number)) as temporary, open(temporary, "xb") as file:
-            np.save(file, answers, allow_pickle=False)
-
-    def stored(self, queries: int) -> list[np.ndarray]:
-        """The answers of all rounds from the first that are there, without a hole."""
-        found = []
-        for number in range(1, queries + 1):
-            path = self._path(number)
-            if not path.is_file():
-                break
-            with storage_errors(path, "read"):
-                try:
-                    answers = np.load(path, allow_pickle=False)
-                except (ValueError, EOFError) as error:
-                    raise FormatError(
-                        f"{shown(path)}: damaged ({error}); it cannot be asked for again"
-                    ) from None
-            if answers.shape != self.shape or not np.isfinite(answers).all():
-                raise FormatError(f"{shown(path)}: holds {answers.shape} instead of {self.shape} numbers")
-            found.append(answers)
-        return found
 
 
 def _finished(path: Path) -> dict[str, Any]:
@@ -359,7 +315,7 @@ def _document(setup: Setup, learner: Learner, statement: dict[str, Any], interru
     }
 
 
-def _model(setup: Setup, learner: Learner, data: Owners, identifier: str) -> Model:
+def _model(setup: Setup, learner: Learner, data: Owners, identifier: str, claimed: bool) -> Model:
     theta = learner.model
     file = data.owners[0]
     weights = theta[: file.n_features]
@@ -380,7 +336,10 @@ def _model(setup: Setup, learner: Learner, data: Owners, identifier: str) -> Mod
                 Transform(center=recipe.get("center"), scale=recipe.get("scale")),
             )
         ],
-        certificate={"status": "private gradients", "rounds": learner.k - 1},
+        certificate={
+            "status": "private gradients" if claimed else "gradients, no epsilon claimed",
+            "rounds": learner.k - 1,
+        },
         model_id=model_id_of(identifier, learner.k - 1),
     )
 

@@ -269,9 +269,21 @@ def default_step(settings: OwnerSettings, loss: OwnerLoss, bound: Bound) -> tupl
     return method, 1.0 / smoothness, smoothness
 
 
-def describe_setup(setup: Setup) -> dict[str, Any]:
-    """The statement of what is protected and how, as plain values, from a setup."""
+def describe_setup(setup: Setup, *, objective: bool = False) -> dict[str, Any]:
+    """The statement of what is protected and how, as plain values, from a setup.
+
+    Parameters
+    ----------
+    setup : Setup
+    objective : bool
+        Whether the run logs its true objective, an exact function of the data: nothing is claimed then.
+
+    Returns
+    -------
+    dict
+    """
     settings, bound = setup.settings, setup.bound
+    claims = bound.enforced and not objective
     learner = settings.learner
     owners = []
     for owner, epsilon, weight in zip(setup.owners, setup.epsilons, setup.weights, strict=True):
@@ -281,19 +293,24 @@ def describe_setup(setup: Setup) -> dict[str, Any]:
             {
                 "name": owner.name,
                 "n_samples": owner.n_samples,
-                "epsilon": epsilon if bound.enforced and private else None,
-                "epsilon_per_owner": owner.epsilon if bound.enforced and private else None,
+                "epsilon": epsilon if claims and private else None,
+                "epsilon_per_owner": owner.epsilon if claims and private else None,
                 "noise_scale": math.sqrt(answers.variance) / owner.batch_size if private else 0.0,
                 "lattice": answers.step / owner.batch_size,
                 "weight": float(weight),
                 "batch": owner.batch_size,
             }
         )
-    claim = bound.enforced and any(o["epsilon"] is not None for o in owners)
+    claim = claims and any(o["epsilon"] is not None for o in owners)
     if all(owner.answers.name == "none" for owner in setup.owners):
         sentence = "No epsilon is claimed: answers are exact."
     elif not bound.enforced:
         sentence = "No epsilon is claimed: " + bound.describe() + "."
+    elif objective:
+        sentence = (
+            "No epsilon is claimed: the true objective of every round is logged, an exact function of all "
+            "records."
+        )
     else:
         sentence = (
             "All answers of an owner together change their distribution by at most the factor e^epsilon"

@@ -34,7 +34,7 @@ from fastadmm.errors import FormatError, PrivacyBudgetError
 from fastadmm.privacy.ledger import Charge, Ledger
 from fastadmm.store.atomic import shown, storage_errors, synchronise
 
-__all__ = ["Payment", "Releases", "digest_of", "reserve"]
+__all__ = ["Payment", "Releases", "digest_of", "draws_of", "of_draw", "reserve"]
 
 T = TypeVar("T")
 
@@ -142,6 +142,22 @@ def reserve(ledger: Ledger, payments: Sequence[Payment]) -> None:
         raise
 
 
+def draws_of(ledger: Ledger, charge: Charge) -> list[str]:
+    """The draws of a release that a ledger holds, oldest first.
+
+    Parameters
+    ----------
+    ledger : Ledger
+    charge : Charge
+        Of any draw, or of none.
+
+    Returns
+    -------
+    list of str
+    """
+    return [c.draw for c in ledger.charges if c.plan == charge.plan]
+
+
 class Releases:
     """The releases of a run, one file each.
 
@@ -153,6 +169,7 @@ class Releases:
 
     def __init__(self, directory: Path | None = None) -> None:
         self.directory = directory
+        self._old: list[Path] | None = None
 
     def obtain(
         self,
@@ -278,19 +295,21 @@ class Releases:
 
     def _leftovers(self, path: Path) -> list[Path]:
         """Pending files of a release: ours, then those of older versions, oldest first."""
-        if not path.parent.is_dir():
-            return []
-        with storage_errors(path.parent, "read"):
-            begin = f".{path.name[:_SHOWN]}."
-            hidden = [p for p in path.parent.iterdir() if p.name.startswith(begin) and p.suffix == ".tmp"]
-            hidden.sort(key=lambda p: p.lstat().st_mtime_ns)
-        ours = _pending(path)
+        if self._old is None:  # listed once: this version leaves none behind
+            self._old = []
+            if path.parent.is_dir():
+                with storage_errors(path.parent, "read"):
+                    self._old = [p for p in path.parent.iterdir() if p.name[0] == "." and p.suffix == ".tmp"]
+                    self._old.sort(key=lambda p: p.lstat().st_mtime_ns)
+        begin, ours = f".{path.name[:_SHOWN]}.", _pending(path)
+        hidden = [p for p in self._old if p.name.startswith(begin)]
         return [ours, *hidden] if os.path.lexists(ours) else hidden
 
     def _remove(self, paths: Sequence[Path]) -> None:
         for path in paths:
             with storage_errors(path):
                 path.unlink(missing_ok=True)
+        self._old = [p for p in self._old or [] if p not in paths]
         if paths:
             with storage_errors(paths[0].parent):
                 synchronise(paths[0].parent)

@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
 from fastadmm.history import RoundRecord
 from fastadmm.store.atomic import atomic_file, storage_errors
@@ -50,10 +51,11 @@ class RoundLog:
             if line.endswith("\n") and isinstance(number, int):
                 yield number, line
 
-    def append(self, record: RoundRecord) -> None:
+    def append(self, record: RoundRecord | dict[str, Any]) -> None:
         """Write one round and hand it to the operating system."""
+        values = record if isinstance(record, dict) else record.to_json()
         with storage_errors(self.path):
-            self._file.write(json.dumps(record.to_json(), allow_nan=False) + "\n")
+            self._file.write(json.dumps(values, allow_nan=False) + "\n")
             self._file.flush()
 
     def sync(self) -> None:
