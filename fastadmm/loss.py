@@ -7,6 +7,7 @@ themselves are in :mod:`fastadmm.losses`.
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar, NamedTuple
@@ -131,6 +132,16 @@ class Loss(ABC):
     def predict_mean(self, z: Array) -> Array:
         """Inverse link: linear predictor z of shape (N,) to expected target (or score)."""
         return np.array(z, dtype=np.float64)
+
+    def least(self, y: Array, weight: Array) -> float:
+        """Lower bound of the summed loss over all predictors; minus infinity where none is known.
+
+        Parameters
+        ----------
+        y, weight : ndarray of shape (N,)
+            Targets, sample weights.
+        """
+        return -math.inf
 
     def best_intercept(self, base: Array, y: Array, weight: Array) -> float | None:
         """Minimiser in b of the loss at ``base + b``, where a formula gives it; else None.

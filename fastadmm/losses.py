@@ -54,6 +54,14 @@ class Logistic(Loss):
     def check_targets(self, y: Array, weight: Array, fit_intercept: bool) -> None:
         check_soft_labels(y, weight)
 
+    def least(self, y: Array, weight: Array) -> float:
+        used = y[weight > 0.0]
+        if ((used == 0.0) | (used == 1.0)).all():
+            return 0.0
+        from scipy.special import entr  # minus infinity below zero: so is a loss with targets outside [0, 1]
+
+        return float(weight[weight > 0.0] @ (entr(used) + entr(1.0 - used)))
+
     def penalty_unit(self, y: Array, weight: Array, offset: Array, lam: float) -> float:
         return 0.25
 
@@ -88,6 +96,9 @@ class Squared(Loss):
     def check_targets(self, y: Array, weight: Array, fit_intercept: bool) -> None:
         pass
 
+    def least(self, y: Array, weight: Array) -> float:
+        return 0.0
+
     def penalty_unit(self, y: Array, weight: Array, offset: Array, lam: float) -> float:
         return 1.0
 
@@ -115,6 +126,9 @@ class _Residual(Loss):
     def check_targets(self, y: Array, weight: Array, fit_intercept: bool) -> None:
         pass
 
+    def least(self, y: Array, weight: Array) -> float:
+        return 0.0
+
     @property
     def gradient_lipschitz(self) -> float | None:
         softness = self.kernel_arguments()[0]
@@ -135,6 +149,9 @@ class _Margin(Loss):
 
     def check_targets(self, y: Array, weight: Array, fit_intercept: bool) -> None:
         check_labels(y, weight)
+
+    def least(self, y: Array, weight: Array) -> float:
+        return 0.0
 
     @property
     def gradient_lipschitz(self) -> float | None:
@@ -299,6 +316,9 @@ class Poisson(Loss):
 
     def check_targets(self, y: Array, weight: Array, fit_intercept: bool) -> None:
         check_counts(y, weight, fit_intercept)
+
+    def least(self, y: Array, weight: Array) -> float:
+        return 0.0
 
     def penalty_unit(self, y: Array, weight: Array, offset: Array, lam: float) -> float:
         # The curvature is the mean itself, which has no bound.

@@ -71,6 +71,9 @@ class Multinomial(Loss):
             raise InputError(f"y: target {y[i]:g} in row {i}, but there are {n_classes} classes, from 0")
         return int(n_classes)
 
+    def least(self, y: Array, weight: Array) -> float:
+        return 0.0
+
     def penalty_unit(self, y: Array, weight: Array, offset: Array, lam: float) -> float:
         return 0.5  # largest eigenvalue of diag(p) - p p'
 

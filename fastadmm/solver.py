@@ -247,7 +247,12 @@ class Solver:
         self.options = options or SolverOptions()
         self.engine = engine or Engine(self.options.n_threads)
         self.method = (make_method or _make_method)(problem, self.options, self.engine)
-        self.bound = LowerBound()
+        # No model can be below the loss's own least value: regularisers are not negative.
+        self.bound = LowerBound(
+            problem.loss.least(problem.y, problem.weight) / problem.total_weight
+            if problem.convex
+            else -math.inf
+        )
         self.divergence = DivergenceDetector(math.inf, self.method.convergent)
         self.n_rounds = 0
         self.seconds = 0.0
@@ -469,7 +474,7 @@ class Solver:
             self.method.restore(saved["method"], parties)
         self.n_rounds = int(saved["n_rounds"])
         self.seconds = float(saved["seconds"])
-        self.bound.value = float(saved["lower_bound"])
+        self.bound.value = max(self.bound.value, float(saved["lower_bound"]))
         self.divergence.restore(saved["divergence"])
         if saved["last_record"]:
             self.last_record = RoundRecord.from_json(json.loads(saved["last_record"]))

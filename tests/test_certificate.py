@@ -9,9 +9,14 @@ import pytest
 import scipy.sparse as sp
 from fastadmm.coordinator.certificate import LowerBound
 from fastadmm.coordinator.root import increasing_root
+from fastadmm.engine import Engine
 from fastadmm.history import Status
+from fastadmm.losses import LOSSES, get_loss
 from fastadmm.problem import make_problem
 from fastadmm.solver import Solver, SolverOptions, solve
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.special import expit
 
 import naive
 
@@ -200,3 +205,63 @@ def test_the_last_call_is_made_at_the_root_that_is_returned():
         return t**3 + t - 2.0, 3 * t**2 + 1
 
     assert increasing_root(function, 7.0) == calls[-1] == pytest.approx(1.0)
+
+
+# --- what a loss cannot go below
+
+
+@pytest.mark.parametrize(
+    "loss", ["squared", "huber", "quantile", "hinge", "squared_hinge", "poisson", "logistic"]
+)
+def test_a_perfect_fit_without_regulariser_is_certified(loss):
+    """Where the optimum is zero no relative gap can be proved; the loss's least value proves the other."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(20, 30))
+    z = X @ rng.normal(size=30)
+    y = (z > 0.0) * 1.0 if get_loss(loss).task == "classification" else z
+    problem = make_problem(
+        [X[:, :12], X[:, 12:]], np.exp(0.1 * y) if loss == "poisson" else y, loss=loss, regularizer="none"
+    )
+    result = solve(problem, SolverOptions(max_rounds=60, n_threads=1))
+    assert result.status is Status.CONVERGED
+    assert result.history[0].gap_absolute <= result.history[0].objective
+    assert result.record.gap_absolute <= 1e-14
+
+
+@pytest.mark.parametrize("loss", sorted(name for name, loss in LOSSES.items() if loss.convex))
+@settings(max_examples=30, deadline=None)
+@given(seed=st.integers(0, 2**32 - 1))
+def test_no_predictor_goes_below_the_least_value(loss, seed):
+    rng = np.random.default_rng(seed)
+    chosen, n, classes = LOSSES[loss], 12, 3
+    y = rng.integers(0, 2, n) * 1.0
+    if loss == "logistic":
+        y = rng.uniform(0.0, 1.0, n)
+    elif loss == "multinomial":
+        y = rng.integers(0, classes, n) * 1.0
+    elif chosen.task == "regression":
+        y = np.abs(rng.normal(size=n)) * 10.0 ** rng.uniform(-3, 3)
+    weight = np.where(rng.random(n) < 0.2, 0.0, rng.uniform(0.0, 3.0, n))
+    size = n * classes if loss == "multinomial" else n
+    z = 10.0 ** rng.uniform(-3, 1.5) * rng.normal(size=size)
+    with Engine(1) as engine:
+        value = chosen.evaluate(z, y, weight, np.empty(size), engine)
+    assert math.isfinite(chosen.least(y, weight))
+    # The deviance of Poisson is a difference, rounded in units of its terms.
+    assert value >= chosen.least(y, weight) - 1e-13 * float(
+        weight @ (1.0 + np.abs(y) * (1.0 + np.abs(z[:n])))
+    )
+
+
+def test_soft_targets_are_fitted_no_better_than_their_entropy():
+    rng = np.random.default_rng(0)
+    X, weight = rng.normal(size=(20, 30)), rng.uniform(0.5, 2.0, 20)
+    y = expit(0.2 * X @ rng.normal(size=30))
+    problem = make_problem([X[:, :12], X[:, 12:]], y, regularizer="none", sample_weight=weight)
+    result = solve(problem, SolverOptions(gap=1e-12, n_threads=1))
+    assert result.status is Status.CONVERGED
+    entropy = -(y * np.log(y) + (1.0 - y) * np.log(1.0 - y))
+    assert result.objective == pytest.approx(float(weight @ entropy) / weight.sum(), rel=1e-12)
+    y[0] = -0.2
+    outside = make_problem([X], y, soft_targets=True)
+    assert outside.loss.least(outside.y, outside.weight) == -math.inf
