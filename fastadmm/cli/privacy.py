@@ -48,7 +48,9 @@ def privacy(
         if as_json:
             print(json.dumps(statement.to_json(), indent=2, allow_nan=False))
         else:
-            _print(statement.one_line(), statement.table())
+            from fastadmm.runs.ledger_now import ledger_rows
+
+            _print(statement.one_line(), [*statement.table(), *ledger_rows(run)])
         return
     from fastadmm.privacy.plan import plan_budget, plan_table
 

@@ -531,11 +531,12 @@ def open_shared_part(path: str | os.PathLike[str]) -> tuple[SharedPart, Path]:
     if classes is None and task == "classification":
         raise FormatError(f"{place}: key 'classes' is missing")
     lam = float(_get(manifest, values, "lambda", float))
+    counts = [float(scale) for scale in scales]
     if digest is None:
-        model_id = content_id(values, intercept, classes, scales, certificate)
+        model_id = content_id(values, intercept, classes, counts, certificate)
     else:
         model_id = _get(manifest, values, "id", str)
-        if digest != shared_digest(values, intercept, classes, scales, means):
+        if digest != shared_digest(values, intercept, classes, counts, means):
             raise FormatError(
                 f"{shown(manifest)}: does not agree with the digest in {COORDINATOR}; damaged or edited"
             )
@@ -547,7 +548,7 @@ def open_shared_part(path: str | os.PathLike[str]) -> tuple[SharedPart, Path]:
         classes=tuple(classes) if classes is not None else None,
         names=names,
         n_features=n_features,
-        scales=[float(scale) for scale in scales],
+        scales=counts,
         certificate=certificate,
         penalty=_penalty(manifest, values, names),
         privacy=(

@@ -1,0 +1,53 @@
+"""What a run's ledger says today: a statement is of the day its run ended, and a shared ledger goes on."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+from fastadmm.privacy.ledger import Ledger
+from fastadmm.privacy.statement import rounded_up
+from fastadmm.runs.config import make_config, read_config
+from fastadmm.runs.private import LEDGER, read_run_id
+from fastadmm.store.atomic import shown, storage_errors
+
+__all__ = ["ledger_rows"]
+
+
+def ledger_rows(run: Path) -> list[tuple[str, str]]:
+    """Rows for a statement's table: what all runs together have spent on the data of this one.
+
+    Parameters
+    ----------
+    run : Path
+        Run directory, or a model, which has no ledger.
+
+    Returns
+    -------
+    list of (str, str)
+        Empty for a run without privacy.
+    """
+    path = run / "run.toml"
+    with storage_errors(run, "read"):
+        if not path.exists():
+            return []
+    values = read_config(path)
+    values.pop("provenance", None)
+    config = make_config(values, shown(path))
+    if config.privacy.mode == "none":
+        return []
+    file = Path(config.ledger) if config.ledger is not None else run / LEDGER
+    with storage_errors(file, "read"):
+        if not file.exists():
+            return [("ledger", f"{shown(file)} is not there: what else was spent on these data is not known")]
+    ledger, identifier, delta = Ledger(file), read_run_id(run), config.privacy.delta
+    rows = []
+    for charges in ledger.accounts():
+        if any(charge.run == identifier for charge in charges):
+            account = charges[-1].account
+            spent = ledger.spent(account)
+            pure = spent.gdp == spent.rho == 0.0
+            epsilon = math.fsum(spent.pure) if pure else spent.epsilon(delta)
+            text = f"epsilon {rounded_up(epsilon)}" + ("" if pure else f" at delta {delta!r}")
+            rows.append((f"ledger now: {account.party}, {account.role}", f"{text}, {spent.runs} run(s)"))
+    return rows or [("ledger", f"{shown(file)} holds no charge of this run: what was spent is not known")]
