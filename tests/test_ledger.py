@@ -187,10 +187,10 @@ def drawn(charge):
 def test_the_second_of_two_runs_is_refused_before_it_draws(tmp_path):
     one, two = Ledger(tmp_path / "l"), Ledger(tmp_path / "l")
     one.reserve(planned("one"), 1.0, DELTA)
-    with pytest.raises(PrivacyBudgetError, match=r"4 are reserved by running ones.*nothing was sent"):
+    with pytest.raises(PrivacyBudgetError, match=r"4 more are set aside.*nothing was sent"):
         two.reserve(planned("two"), 1.0, DELTA)
     one.charge(drawn(planned("one")[0]), 1.0, DELTA)
-    with pytest.raises(PrivacyBudgetError, match=r"spent epsilon 0\.25 and 3 are reserved"):
+    with pytest.raises(PrivacyBudgetError, match=r"spent epsilon 0\.25, 3 more are set aside"):
         two.charge(drawn(planned("two")[0]), 1.0, DELTA)
     two.reserve(planned("two"), 2.0, DELTA)
     for charge in planned("one")[1:]:
@@ -207,7 +207,7 @@ def test_what_was_never_drawn_is_given_back(tmp_path):
     one.charge(drawn(planned("one")[0]), 1.0, DELTA)
     one.free()
     two.reserve(planned("two", 3), 1.0, DELTA)
-    with pytest.raises(PrivacyBudgetError, match="reserved"):
+    with pytest.raises(PrivacyBudgetError, match="set aside"):
         one.reserve(planned("one")[1:], 1.0, DELTA)
     two.free()
     one.reserve(planned("one")[1:], 1.0, DELTA)  # as a resumed run does
@@ -245,7 +245,7 @@ def test_a_killed_process_keeps_no_reservation(tmp_path):
     try:
         assert process.stdout is not None
         assert process.stdout.readline() == "held\n"
-        with pytest.raises(PrivacyBudgetError, match="3 are reserved"):
+        with pytest.raises(PrivacyBudgetError, match="3 more are set aside"):
             Ledger(tmp_path / "l").reserve(planned("two", 3), 1.0, DELTA)
     finally:
         process.kill()

@@ -418,7 +418,7 @@ class Ledger:
             others = _sum(_of_account(reserved, account))
             name = shown(self.path) if self.path is not None else "privacy ledger"
             spent = f"{before.releases} releases of {before.runs} run(s) have spent epsilon"
-            held = f" and {others.releases} are reserved by running ones" if others.releases else ""
+            held = f", {others.releases} more are set aside by runs under way" if others.releases else ""
             raise PrivacyBudgetError(
                 f"{name}: {first.party}: {spent} {before.epsilon(delta):.4g}{held}; "
                 f"with '{first.release}' it would be {after:.4g} of {epsilon:.4g} "

@@ -1,0 +1,231 @@
+"""Attacks on the account of whole runs: names, storage, copies, foreign files, edits, two at once."""
+
+from __future__ import annotations
+
+import shutil
+
+import numpy as np
+import pytest
+from fastadmm.errors import ExitCode, PrivacyBudgetError
+from fastadmm.privacy.ledger import Ledger
+from fastadmm.privacy.message import MessageSolver
+from fastadmm.runs.config import make_config
+from fastadmm.runs.train import resume_run, start_run
+
+from run_tools import run, write_blocks
+
+
+class Killed(BaseException):
+    """Nobody catches it: like a kill, it leaves things as they are."""
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory):
+    """A LIBSVM file of 300 rows and 6 columns."""
+    path = tmp_path_factory.mktemp("source") / "people.libsvm"
+    generator = np.random.default_rng(3)
+    lines = []
+    for row in generator.normal(size=(300, 6)):
+        features = " ".join(f"{k}:{value:.9f}" for k, value in enumerate(row / 3, start=1))
+        lines.append(f"{'+1' if row.sum() > 0 else '-1'} {features}\n")
+    path.write_text("".join(lines))
+    return path
+
+
+@pytest.fixture(scope="module")
+def parts(source):
+    made = source.parent / "people.parts"
+    assert run("convert", source, "--columns", "3,3", "--names", "bank,shop", "-o", made) == 0
+    return made
+
+
+def configured(parts, ledger, **privacy):
+    table = {"mode": "message", "epsilon": 2.0, "delta": 1e-4, "rounds": 3, **privacy}
+    values = {"data": str(parts), "lambda": 1e-2, "threads": 1, "ledger": str(ledger), "privacy": table}
+    return make_config(values)
+
+
+def kill_after_the_first_round(config, out, monkeypatch):
+    def die(*_):
+        raise Killed
+
+    with monkeypatch.context() as patched:
+        patched.setattr(MessageSolver, "_record", die)
+        with pytest.raises(Killed):
+            start_run(config, out)
+
+
+def test_two_holders_of_the_same_labels_draw_once(parts, tmp_path, capsys):
+    def train(holder, name):
+        return run(
+            "train", parts, "--privacy", "fusion", "--epsilon", 1, "--delta", 1e-4, "--label-epsilon", 1,
+            "--label-party", holder, "--total-epsilon", 1.9, "--ledger", tmp_path / "ledger",
+            "-o", tmp_path / name, "-q",
+        )  # fmt: skip
+
+    assert train("bank", "one") == 0
+    capsys.readouterr()
+    assert train("shop", "two") == ExitCode.PRIVACY
+    error = capsys.readouterr().err
+    assert "shop: 1 releases of 1 run(s) have spent epsilon 0.9999" in error
+    assert "with 'randomised labels' it would be 2 of 1.9" in error
+    assert error.count("\n") == 1
+    labels = [c for c in Ledger(tmp_path / "ledger").charges if c.role == "labels"]
+    assert len(labels) == 1
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["--dtype", "float32", "--names", "bank,shop"],
+        ["--dtype", "float32", "--names", "first,second"],
+        ["--storage", "csr", "--compression", "gzip", "--names", "first,second"],
+        ["--storage", "dense", "--normalize", "l2", "--names", "bank,shop"],
+        ["--columns", "2,4", "--names", "bank,shop"],
+    ],
+)
+def test_another_conversion_opens_no_fresh_budget(source, parts, tmp_path, capsys, options):
+    ledger = tmp_path / "ledger"
+    start_run(configured(parts, ledger, rounds=1), tmp_path / "one")
+    split = [] if "--columns" in options else ["--columns", "3,3"]
+    assert run("convert", source, *split, *options, "-o", tmp_path / "other.parts") == 0
+    with pytest.raises(PrivacyBudgetError, match="1 releases of 1 run"):
+        start_run(configured(tmp_path / "other.parts", ledger, rounds=1), tmp_path / "two")
+    assert len(Ledger(ledger).charges) == 2
+
+
+def test_another_order_of_columns_and_rows_opens_no_fresh_budget(tmp_path):
+    generator = np.random.default_rng(5)
+    X, ledger, order = generator.normal(size=(200, 5)), tmp_path / "ledger", generator.permutation(200)
+    y, ids = (X.sum(axis=1) > 0).astype(float), np.arange(1000, 1200)
+    from fastadmm.store import create_partition
+
+    def write(path, names, blocks, y, ids):
+        with create_partition(path, task="classification") as partition:
+            for name, block in zip(names, blocks):
+                partition.party(name, kind="dense", n_features=block.shape[1]).append(block, ids=ids)
+            partition.labels(classes=("no", "yes")).append(y, ids=ids)
+        return path
+
+    one = write(tmp_path / "one.parts", ("a", "b"), (X[:, :2], X[:, 2:]), y, ids)
+    mixed = X[order]
+    two = write(
+        tmp_path / "two.parts", ("c", "d"), (mixed[:, [4, 2, 3]], mixed[:, [1, 0]]), y[order], ids[order]
+    )
+    start_run(configured(one, ledger, rounds=1, label_epsilon=1.0), tmp_path / "one")
+    with pytest.raises(PrivacyBudgetError, match="1 releases of 1 run"):
+        start_run(configured(two, ledger, rounds=1), tmp_path / "three")
+    with pytest.raises(PrivacyBudgetError, match="1 releases of 1 run"):
+        start_run(configured(two, ledger, rounds=1, label_epsilon=1.0, total_epsilon=3.9), tmp_path / "two")
+
+
+def test_a_copied_run_pays_for_what_it_draws(parts, tmp_path, monkeypatch):
+    ledger = tmp_path / "ledger"
+    kill_after_the_first_round(configured(parts, ledger, total_epsilon=9.0), tmp_path / "one", monkeypatch)
+    shutil.copytree(tmp_path / "one", tmp_path / "two")
+    for name in ("one", "two"):
+        assert resume_run(tmp_path / name)["status"] == "completed"
+    released = {
+        path.read_bytes()
+        for name in ("one", "two")
+        for path in (tmp_path / name / "messages").iterdir()
+        if "bank" in path.name
+    }
+    charges = [c for c in Ledger(ledger).charges if c.party == "bank"]
+    assert len(released) == len(charges) == 5  # one round together, two rounds each
+
+
+def test_a_copied_run_has_no_budget_of_its_own(parts, tmp_path, monkeypatch):
+    ledger = tmp_path / "ledger"
+    kill_after_the_first_round(configured(parts, ledger), tmp_path / "one", monkeypatch)
+    shutil.copytree(tmp_path / "one", tmp_path / "two")
+    resume_run(tmp_path / "one")
+    before = sorted((tmp_path / "two" / "messages").iterdir())
+    with pytest.raises(PrivacyBudgetError, match="nothing was sent"):
+        resume_run(tmp_path / "two")
+    assert sorted((tmp_path / "two" / "messages").iterdir()) == before
+
+
+def test_a_ledger_from_a_backup_is_paid_up_by_its_run(parts, tmp_path, monkeypatch):
+    ledger = tmp_path / "ledger"
+    kill_after_the_first_round(configured(parts, ledger), tmp_path / "one", monkeypatch)
+    ledger.unlink()
+    resume_run(tmp_path / "one")
+    assert len(Ledger(ledger).charges) == 6  # three rounds of two parties
+
+
+def test_a_file_that_is_no_ledger_is_not_touched(parts, tmp_path, capsys):
+    notes, ledger = tmp_path / "notes.txt", tmp_path / "ledger"
+    notes.write_text("what I must not forget")
+    options = ("--privacy", "message", "--epsilon", 1, "--delta", 1e-4, "-q")
+    assert run("train", parts, *options, "--ledger", notes, "-o", tmp_path / "one") == ExitCode.FORMAT
+    error = capsys.readouterr().err
+    assert "notes.txt: line 1: not a privacy ledger" in error
+    assert error.count("\n") == 1
+    assert not (tmp_path / "one").exists()
+    # From somebody else's run, on resume.
+    start_run(configured(parts, ledger), tmp_path / "two")
+    for path in (tmp_path / "two" / "result.json", tmp_path / "two" / "messages" / "round-000003-bank.npz"):
+        path.unlink()
+    settings = tmp_path / "two" / "run.toml"
+    settings.write_text(settings.read_text().replace('"../ledger"', '"../notes.txt"'))
+    assert "notes" in settings.read_text()
+    assert run("resume", tmp_path / "two", "-q") == ExitCode.FORMAT
+    assert capsys.readouterr().err.count("\n") == 1
+    assert notes.read_text() == "what I must not forget"
+
+
+def test_an_edited_epsilon_is_charged_as_it_is_drawn(parts, tmp_path, monkeypatch):
+    ledger = tmp_path / "ledger"
+    kill_after_the_first_round(configured(parts, ledger), tmp_path / "one", monkeypatch)
+    settings = tmp_path / "one" / "run.toml"
+    settings.write_text(settings.read_text().replace("epsilon = 2.0", "epsilon = 2000.0"))
+    before = ledger.read_bytes()
+    with pytest.raises(PrivacyBudgetError, match="would be 2000 of 2000"):
+        resume_run(tmp_path / "one")  # what it sent at 2 would count at 2000, and two rounds more
+    assert ledger.read_bytes() == before
+    settings.write_text(
+        settings.read_text().replace("epsilon = 2000.0", "epsilon = 2000.0\ntotal_epsilon = 3000.0")
+    )
+    claimed = resume_run(tmp_path / "one")["privacy"]["epsilon"]
+    charges = [c for c in Ledger(ledger).charges if c.party == "bank"]
+    assert Ledger(ledger).spent(charges[0].account).epsilon(1e-4) >= claimed > 1999.0
+
+
+def test_of_two_runs_at_once_the_second_is_refused_before_it_draws(parts, tmp_path, monkeypatch):
+    config, seen = configured(parts, tmp_path / "ledger"), []
+    original = MessageSolver._record
+
+    def meanwhile(solver):
+        if not seen:
+            seen.append(solver.n_rounds)
+            with pytest.raises(PrivacyBudgetError, match=r"2 more are set aside.*nothing was sent"):
+                start_run(config, tmp_path / "two")
+        return original(solver)
+
+    monkeypatch.setattr(MessageSolver, "_record", meanwhile)
+    assert start_run(config, tmp_path / "one")["status"] == "completed"
+    assert seen == [1]
+    assert not (tmp_path / "two" / "messages").exists()
+    assert len({c.run for c in Ledger(tmp_path / "ledger").charges}) == 1
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["ledger", "one", "two"]
+
+
+def test_a_run_that_stops_gives_back_what_it_did_not_draw(parts, tmp_path, monkeypatch):
+    config = configured(parts, tmp_path / "ledger", total_epsilon=2.6)
+    kill_after_the_first_round(config, tmp_path / "one", monkeypatch)
+    small = configured(parts, tmp_path / "ledger", total_epsilon=2.6, epsilon=1.9)
+    assert start_run(small, tmp_path / "two")["status"] == "completed"
+    with pytest.raises(PrivacyBudgetError, match="nothing was sent"):
+        resume_run(tmp_path / "one")  # its budget has gone to another, so it draws nothing more
+    assert len(list((tmp_path / "one" / "messages").iterdir())) == 2
+
+
+def test_tables_of_one_length_without_ids_count_as_the_same_rows(tmp_path):
+    generator = np.random.default_rng(0)
+    for name in ("one", "two"):
+        blocks = [generator.normal(size=(100, 2)) for _ in range(2)]
+        write_blocks(tmp_path / f"{name}.parts", blocks, (generator.random(100) < 0.5).astype(float))
+    start_run(configured(tmp_path / "one.parts", tmp_path / "ledger", rounds=1), tmp_path / "one")
+    with pytest.raises(PrivacyBudgetError, match="1 releases of 1 run"):
+        start_run(configured(tmp_path / "two.parts", tmp_path / "ledger", rounds=1), tmp_path / "two")
