@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 import shutil
 
 import numpy as np
@@ -43,6 +45,11 @@ def configured(parts, ledger, **privacy):
     table = {"mode": "message", "epsilon": 2.0, "delta": 1e-4, "rounds": 3, **privacy}
     values = {"data": str(parts), "lambda": 1e-2, "threads": 1, "ledger": str(ledger), "privacy": table}
     return make_config(values)
+
+
+def edit(path, old, new):
+    assert old in path.read_text()
+    path.write_text(path.read_text().replace(old, new))
 
 
 def kill_after_the_first_round(config, out, monkeypatch):
@@ -168,8 +175,7 @@ def test_a_file_that_is_no_ledger_is_not_touched(parts, tmp_path, capsys):
     for path in (tmp_path / "two" / "result.json", tmp_path / "two" / "messages" / "round-000003-bank.npz"):
         path.unlink()
     settings = tmp_path / "two" / "run.toml"
-    settings.write_text(settings.read_text().replace('"../ledger"', '"../notes.txt"'))
-    assert "notes" in settings.read_text()
+    edit(settings, '"../ledger"', '"../notes.txt"')
     assert run("resume", tmp_path / "two", "-q") == ExitCode.FORMAT
     assert capsys.readouterr().err.count("\n") == 1
     assert notes.read_text() == "what I must not forget"
@@ -179,14 +185,13 @@ def test_an_edited_epsilon_is_charged_as_it_is_drawn(parts, tmp_path, monkeypatc
     ledger = tmp_path / "ledger"
     kill_after_the_first_round(configured(parts, ledger), tmp_path / "one", monkeypatch)
     settings = tmp_path / "one" / "run.toml"
-    settings.write_text(settings.read_text().replace("epsilon = 2.0", "epsilon = 2000.0"))
+    settings.write_text(re.sub(r"settings = \"sha256.*", "", settings.read_text()))  # as of older versions
+    edit(settings, "epsilon = 2.0", "epsilon = 2000.0")
     before = ledger.read_bytes()
     with pytest.raises(PrivacyBudgetError, match="would be 2000 of 2000"):
         resume_run(tmp_path / "one")  # what it sent at 2 would count at 2000, and two rounds more
     assert ledger.read_bytes() == before
-    settings.write_text(
-        settings.read_text().replace("epsilon = 2000.0", "epsilon = 2000.0\ntotal_epsilon = 3000.0")
-    )
+    edit(settings, "epsilon = 2000.0", "epsilon = 2000.0\ntotal_epsilon = 3000.0")
     claimed = resume_run(tmp_path / "one")["privacy"]["epsilon"]
     charges = [c for c in Ledger(ledger).charges if c.party == "bank"]
     assert Ledger(ledger).spent(charges[0].account).epsilon(1e-4) >= claimed > 1999.0
@@ -229,3 +234,35 @@ def test_tables_of_one_length_without_ids_count_as_the_same_rows(tmp_path):
     start_run(configured(tmp_path / "one.parts", tmp_path / "ledger", rounds=1), tmp_path / "one")
     with pytest.raises(PrivacyBudgetError, match="1 releases of 1 run"):
         start_run(configured(tmp_path / "two.parts", tmp_path / "ledger", rounds=1), tmp_path / "two")
+
+
+def test_the_privacy_command_shows_accounts_by_rows_and_role(parts, tmp_path, capsys):
+    ledger = tmp_path / "ledger"
+    for name in ("one", "two"):
+        config = configured(parts, ledger, rounds=1, label_epsilon=1.0, total_epsilon=9.0)
+        start_run(config, tmp_path / name)
+    assert run("privacy", ledger, "--delta", 1e-4) == 0
+    text = capsys.readouterr().out
+    assert text.splitlines()[0].endswith("ledger: 3 account(s)")
+    assert re.search(
+        r"labels of the label holder, rows 1 +epsilon = 1\.999\d* at delta = 0\.0001: 2 release", text
+    )
+    assert "features of bank, rows 1" in text
+    assert not re.search("[0-9a-f]{16}", text.splitlines()[1])  # no digest of anybody's data
+    assert run("privacy", tmp_path / "one") == 0
+    text = capsys.readouterr().out
+    assert text.startswith("privacy: epsilon = 2")
+    assert "ledger: 3 account(s)" in text
+    assert run("privacy", tmp_path / "one", "--json") == 0
+    accounts = json.loads(capsys.readouterr().out)["accounts"]
+    assert [(a["role"], a["rows"], a["parties"]) for a in accounts] == [
+        ("labels", [1], ["the label holder"]),
+        ("features", [1], ["bank"]),
+        ("features", [1], ["shop"]),
+    ]
+    raw = ledger.read_bytes()
+    ledger.write_bytes(raw[:-1])
+    assert run("privacy", ledger) == ExitCode.FORMAT
+    assert "line(s) after it are missing" in capsys.readouterr().err
+    assert run("privacy", tmp_path / "absent") == ExitCode.STORAGE
+    assert ledger.read_bytes() == raw[:-1]

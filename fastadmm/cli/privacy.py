@@ -14,7 +14,7 @@ from fastadmm.cli.app import app
 def privacy(
     run: Annotated[
         Path | None,
-        typer.Argument(readable=False, help="Run or model directory: show its privacy statement."),
+        typer.Argument(readable=False, help="Run or model directory, or ledger: show what it says."),
     ] = None,
     epsilon: Annotated[float | None, typer.Option(help="Budget of one party.")] = None,
     delta: Annotated[float, typer.Option(help="Exceptional probability.")] = 1e-5,
@@ -36,7 +36,7 @@ def privacy(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> None:
-    """Show a run's privacy statement, or compute epsilon, noise or rounds from the other two."""
+    """Show a run's privacy statement or a ledger, or compute epsilon, noise or rounds from the other two."""
     import json
 
     from fastadmm.errors import ConfigError
@@ -44,13 +44,7 @@ def privacy(
     if run is not None:
         if any(value is not None for value in (epsilon, rounds, noise)):
             raise ConfigError("privacy: give either a run, or two of --epsilon, --rounds and --noise")
-        statement = _statement(run)
-        if as_json:
-            print(json.dumps(statement.to_json(), indent=2, allow_nan=False))
-        else:
-            from fastadmm.runs.ledger_now import ledger_rows
-
-            _print(statement.one_line(), [*statement.table(), *ledger_rows(run)])
+        _show(run, delta, as_json)
         return
     from fastadmm.privacy.plan import plan_budget, plan_table
 
@@ -90,6 +84,33 @@ def privacy(
     )
 
 
+def _show(path: Path, delta: float, as_json: bool) -> None:
+    """A run's or model's statement, with what its ledger says now; or all accounts of a ledger."""
+    import json
+
+    from fastadmm.store.atomic import shown, storage_errors
+
+    with storage_errors(path, "read"):
+        path.stat()
+        is_ledger = not path.is_dir()
+    if is_ledger:
+        from fastadmm.privacy.ledger_view import account_table, describe_accounts
+
+        accounts = describe_accounts(path, delta)
+        if as_json:
+            print(json.dumps({"accounts": accounts}, indent=2, allow_nan=False))
+        else:
+            _print(f"ledger {shown(path)}: {len(accounts)} account(s)", account_table(accounts, delta))
+        return
+    statement = _statement(path)
+    if as_json:
+        print(json.dumps(statement.to_json(), indent=2, allow_nan=False))
+        return
+    from fastadmm.runs.ledger_now import ledger_rows
+
+    _print(statement.one_line(), [*statement.table(), *ledger_rows(path)])
+
+
 def _statement(path: Path) -> Any:
     from fastadmm.errors import StorageError
     from fastadmm.privacy.statement import PrivacyStatement
@@ -104,7 +125,7 @@ def _statement(path: Path) -> Any:
 
 
 def _print(line: str, rows: list[tuple[str, str]]) -> None:
-    width = max(len(key) for key, _ in rows)
+    width = max((len(key) for key, _ in rows), default=0)
     print(line)
     for key, value in rows:
         print(f"  {key:<{width}}  {value}")

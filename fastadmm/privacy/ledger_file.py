@@ -18,7 +18,6 @@ header of version 2.0, whose digest begins with all bytes before it.
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import json
 import math
@@ -27,16 +26,16 @@ import re
 import secrets
 import stat
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
 from fastadmm.errors import FormatError
-from fastadmm.store.atomic import shown, storage_errors
-from fastadmm.store.locks import lock
+from fastadmm.store.atomic import shown, storage_errors, synchronise
+from fastadmm.store.file_lock import lock_file
 
-__all__ = ["LedgerFile", "Line", "sync_directory"]
+__all__ = ["LedgerFile", "Line"]
 
 FORMAT = "fastadmm-privacy-ledger"
 VERSION = "2.0"
@@ -116,28 +115,6 @@ def _line_bytes(values: dict[str, Any], previous: str) -> tuple[bytes, str]:
     return body + b', "digest": "' + digest.encode() + b'"}\n', digest
 
 
-def sync_directory(path: Path) -> None:
-    """Bring a directory's entries to disk, where the system can.
-
-    Parameters
-    ----------
-    path : Path
-    """
-    try:
-        descriptor = os.open(path, os.O_RDONLY)
-    except OSError as error:
-        if error.errno in {errno.EACCES, errno.EPERM, errno.EISDIR}:
-            return  # Windows opens no directory; where one may write but not list, there is nothing to ask
-        raise
-    try:
-        os.fsync(descriptor)
-    except OSError as error:
-        if error.errno not in {errno.EINVAL, errno.ENOTSUP}:
-            raise
-    finally:
-        os.close(descriptor)
-
-
 class LedgerFile:
     """A ledger's file, read whole and appended to.
 
@@ -170,7 +147,7 @@ class LedgerFile:
             finally:
                 with suppress(FileNotFoundError):
                     os.unlink(temporary)
-            sync_directory(target.parent)
+            synchronise(target.parent)
 
     @contextmanager
     def locked(self, *, write: bool = True) -> Iterator[tuple[IO[bytes], list[Line]]]:
@@ -201,7 +178,9 @@ class LedgerFile:
                 os.close(descriptor)
                 raise FormatError(f"{shown(self.path)}: not a privacy ledger: not a regular file")
             with os.fdopen(descriptor, "r+b" if write else "rb", buffering=0) as file:
-                lock(descriptor, shared=not write)
+                # Reading goes without a lock where none is to be had: a line is there before it is counted.
+                with suppress(OSError) if not write else nullcontext():
+                    lock_file(descriptor, wait=True)
                 self._state = self._read(file)
                 yield file, self._state.lines
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from fastadmm.errors import StorageError
 from fastadmm.store.atomic import shown
-from fastadmm.store.locks import lock
+from fastadmm.store.file_lock import lock_file
 
 __all__ = ["Reservation", "reserved_by_others"]
 
@@ -36,7 +36,7 @@ class Reservation:
         target = Path(os.path.realpath(ledger))
         self.path = target.with_name(f"{_prefix(target)}{secrets.token_hex(4)}.tmp")
         self._descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
-        lock(self._descriptor, wait=False)
+        lock_file(self._descriptor, wait=False)
         # Also when nobody frees it: the lock ends with the process, the file's name with the interpreter.
         self._finalizer = weakref.finalize(self, _free, self._descriptor, self.path, os.getpid())
 
@@ -65,6 +65,14 @@ def _free(descriptor: int, path: Path, process: int) -> None:
     if os.getpid() == process:  # a forked child leaves its parent's
         with suppress(OSError):
             path.unlink()
+
+
+def _is_free(descriptor: int) -> bool:
+    try:
+        lock_file(descriptor, wait=False)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def _prefix(target: Path) -> str:
@@ -101,9 +109,9 @@ def reserved_by_others(ledger: Path, own: Reservation | None) -> Iterable[tuple[
         except FileNotFoundError:
             continue
         try:
-            if lock(descriptor, wait=False):
+            if _is_free(descriptor):
                 with suppress(OSError):
-                    path.unlink()  # nobody holds it: its process is gone, and what it drew is charged
+                    path.unlink()  # nobody holds it: its process is gone, and what it used is charged
                 continue
             with os.fdopen(descriptor, "rb", closefd=False) as file:
                 found = json.loads(file.read())
