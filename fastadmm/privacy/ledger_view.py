@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from fastadmm.privacy.ledger import Ledger
+from fastadmm.privacy.statement import rounded_up
 
 __all__ = ["account_table", "describe_accounts"]
 
@@ -70,8 +71,8 @@ def account_table(accounts: list[dict[str, Any]], delta: float) -> list[tuple[st
                 if (known := [n for n in account["rows"] if n])
                 else "any rows"
             ),
-            f"epsilon = {account['epsilon']:.6g} at delta = {delta:g}: {account['releases']} release(s) of "
-            f"{account['runs']} run(s)",
+            f"epsilon = {rounded_up(account['epsilon'])} at delta = {delta!r}: "
+            f"{account['releases']} release(s) of {account['runs']} run(s)",
         )
         for account in accounts
     ]
