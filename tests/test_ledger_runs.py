@@ -250,8 +250,8 @@ def test_the_privacy_command_shows_accounts_by_rows_and_role(parts, tmp_path, ca
     assert run("privacy", tmp_path / "one") == 0
     text = capsys.readouterr().out
     assert text.startswith("privacy: epsilon = 2")
-    assert "ledger: 3 account(s)" in text
-    assert run("privacy", tmp_path / "one", "--json") == 0
+    assert "ledger now: bank, features" in text
+    assert run("privacy", ledger, "--json") == 0
     accounts = json.loads(capsys.readouterr().out)["accounts"]
     assert [(a["role"], a["rows"], a["parties"]) for a in accounts] == [
         ("labels", [1], ["the label holder"]),
