@@ -253,18 +253,9 @@ def test_command_line_end_to_end(parts, tmp_path, capsys):
     assert len((out / "privacy-ledger.jsonl").read_text().splitlines()) == 4
 
 
-def test_audit_of_a_fusion_run(parts, tmp_path, capsys):
+def test_audit_of_what_a_fusion_run_has_on_record(parts, tmp_path, capsys):
     out = tmp_path / "run"
-    # 1,000 trials prove an epsilon of 4 at most, so that a claim of 1 can be refuted.
     assert train(parts, out, "--epsilon", 1, "--label-epsilon", 2) == 0
-    capsys.readouterr()
-    assert run("audit", out, "--trials", 1000, "--json") == 0
-    found = json.loads(capsys.readouterr().out)
-    assert not found["flagged"]
-    cost, messages, labels = found["checks"]
-    assert cost["epsilon"] == pytest.approx(1.0, rel=1e-6)
-    assert messages["epsilon"] <= 1.0
-    assert 1.9 < labels["epsilon"] <= 2.1
     assert run("audit", out, "--canaries") == ExitCode.CONFIG
     assert "--canaries is for mode 'message'" in capsys.readouterr().err
 
@@ -275,8 +266,8 @@ def test_audit_of_a_fusion_run(parts, tmp_path, capsys):
     path.write_text(json.dumps(record))
     assert run("audit", out, "--trials", 1000) == ExitCode.PRIVACY
     shown = capsys.readouterr().out
-    assert "FLAGGED  cost of the releases" in shown
-    assert "FLAGGED  distinguishing game on whole messages" in shown
+    assert "FLAGGED  cost of the releases on record" in shown
+    assert shown.count("FLAGGED") == 1
     for damaged in ({"symbol_epsilon": 1.0}, {**record["mechanism"], "model_gdp": -1.0}, 3):
         path.write_text(json.dumps({**record, "mechanism": damaged}))
         assert run("audit", out) == ExitCode.FORMAT

@@ -18,7 +18,6 @@ from fastadmm.kernels.randomised_level import randomised_levels
 from fastadmm.privacy.accounting import delta_of, log_delta_of
 from fastadmm.privacy.budget import FusionBudget, split_budget
 from fastadmm.privacy.descent import CONSTANT, gradient_sensitivity, private_descent
-from fastadmm.privacy.fusion_game import play_fusion, play_labels
 from fastadmm.privacy.fusion_party import make_message
 from fastadmm.privacy.label_response import flip_probability, randomise_labels, soft_targets
 from fastadmm.privacy.levels import _CLIPS, _LEVELS, MAX_EPSILON, Channel, choose_channel, keep_probability
@@ -335,40 +334,3 @@ def test_label_response_has_bounded_ratio_and_unbiased_targets(epsilon):
     noisy = randomise_labels(y, epsilon, source(), 0, ENGINE)
     assert (noisy != y).mean() == pytest.approx(p, abs=0.01)
     assert flip_probability(math.inf) == 0.0
-
-
-# --- the whole message against an attacker
-
-
-def game(budget, trials, claim):
-    """The audit's game, with noise that is the same in every run of the tests."""
-    keys = itertools.count()
-    return play_fusion(budget, claim, 1e-5, trials, source=lambda: source(next(keys)))
-
-
-def test_whole_message_survives_the_game_and_a_planted_error_does_not():
-    kept = game(split_budget(1.0, 1e-5, 0.4, 1.0, True), 120, 1.0)
-    assert kept.epsilon_clopper_pearson <= 1.0
-    broken = game(FusionBudget(0.6, 0.0, 20.0, 0.2), 120, 1.0)  # the local model almost without noise
-    assert broken.epsilon_clopper_pearson > 1.0
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("epsilon", [1.0, 4.0])
-def test_whole_message_survives_a_long_game(epsilon):
-    kept = game(split_budget(epsilon, 1e-5, 0.4, 1.0, True), 4_000, epsilon)
-    assert kept.epsilon_clopper_pearson <= epsilon
-    assert kept.epsilon_clopper_pearson > 0.15 * epsilon  # the attacker is not blind
-    broken = game(FusionBudget(3.0 * epsilon, 0.0, 0.1, 0.1), 4_000, epsilon)
-    assert broken.epsilon_clopper_pearson > epsilon
-
-
-@pytest.mark.parametrize("epsilon", [0.5, 1.0, 3.0])
-def test_labels_survive_their_game_and_a_planted_error_does_not(epsilon):
-    keys = itertools.count()
-    kept, broken = (
-        play_labels(used, epsilon, 20_000, source=lambda: source(next(keys)))
-        for used in (epsilon, 1.5 * epsilon)
-    )
-    assert 0.8 * epsilon < kept.epsilon_clopper_pearson <= epsilon  # the attacker is not blind
-    assert broken.epsilon_clopper_pearson > epsilon

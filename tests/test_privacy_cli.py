@@ -92,7 +92,10 @@ def test_statement_and_audit_of_a_run(tmp_path, capsys):
     assert run("audit", tmp_path / "run", "--trials", 4000, "--canaries", "--json") == ExitCode.OK
     found = json.loads(capsys.readouterr().out)
     assert not found["flagged"]
-    assert len(found["checks"]) == 4  # rank, game, two parties' canaries
+    assert found["checks"][0]["epsilon"] == pytest.approx(2.0, rel=1e-4)  # the noise on record
+    assert [check["name"] for check in found["checks"][-2:]] == [
+        f"one run with canaries, party-{k}" for k in (1, 2)
+    ]
 
     # a run whose record says that it used a quarter of the noise
     record = json.loads((tmp_path / "run" / "privacy.json").read_text())
@@ -100,7 +103,12 @@ def test_statement_and_audit_of_a_run(tmp_path, capsys):
     record["mechanism"]["grid"] /= 4
     (tmp_path / "run" / "privacy.json").write_text(json.dumps(record))
     assert run("audit", tmp_path / "run", "--trials", 4000) == ExitCode.PRIVACY
-    assert "FLAGGED" in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert "FLAGGED  cost of the noise on record" in shown
+    assert "would notice noise" in shown
+    record["mechanism"]["sigma"] = -1.0
+    (tmp_path / "run" / "privacy.json").write_text(json.dumps(record))
+    assert run("audit", tmp_path / "run") == ExitCode.FORMAT
     (tmp_path / "run" / "privacy.json").write_text("{}x")
     assert run("audit", tmp_path / "run") == ExitCode.FORMAT
 
@@ -110,3 +118,6 @@ def test_audit_of_the_papers_calibration(capsys):
     assert "FLAGGED  Lemma 1 of the paper" in capsys.readouterr().out
     assert run("audit") == ExitCode.CONFIG
     assert run("audit", "--epsilon", 1, "--canaries") == ExitCode.CONFIG
+    assert run("audit", "--epsilon", 1, "--privacy", "none") == ExitCode.CONFIG
+    assert run("audit", "--epsilon", 1, "--privacy", "fusion", "--trials", 1000) == ExitCode.OK
+    assert "would notice" in capsys.readouterr().out

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -16,6 +17,9 @@ def audit(
         Path | None, typer.Argument(readable=False, help="A private run: audit its settings and its noise.")
     ] = None,
     epsilon: Annotated[float | None, typer.Option(help="Claim to audit, without a run.")] = None,
+    privacy: Annotated[
+        str, typer.Option(help="Mode of the claim without a run: message or fusion.")
+    ] = "message",
     delta: Annotated[float, typer.Option(help="Exceptional probability of the claim.")] = 1e-5,
     rounds: Annotated[int, typer.Option(help="Messages of each party.")] = 1,
     mu: Annotated[float, typer.Option(help="lambda N / (tau r) of the x-update.")] = 100.0,
@@ -25,9 +29,7 @@ def audit(
     adjacency: Annotated[str, typer.Option(help="replace_one or zero_out.")] = "replace_one",
     trials: Annotated[
         int | None,
-        typer.Option(
-            min=1000, help="Runs of each world in the game. [default: 100000; of whole fusion messages 2000]"
-        ),
+        typer.Option(min=1000, help="Numbers of noise to test. [default: 200000]"),
     ] = None,
     canaries: Annotated[
         bool, typer.Option("--canaries", help="Also train once on the run's data with every record a canary.")
@@ -40,16 +42,22 @@ def audit(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> int:
-    """Play a distinguishing game on the worst neighbours, check the noise's rank; exit code 9 if refuted."""
+    """Test a privacy claim: replay worst-case neighbours, test the noise; exit code 9 if refuted."""
     import json
 
     from fastadmm.errors import ConfigError, ExitCode
     from fastadmm.privacy import audit_report
 
+    live = sys.stderr.isatty() and not as_json
+
+    def note(text: str) -> None:
+        if live:
+            print(f"audit: {text}", file=sys.stderr, flush=True)
+
     if paper is not None:
         rows = audit_report.audit_paper(paper, 1.0 if epsilon is None else epsilon, delta, trials)
     elif run is not None:
-        rows = audit_report.audit_run(run, trials, canaries)
+        rows = audit_report.audit_run(run, trials, canaries, note)
     elif epsilon is None:
         raise ConfigError("audit: give a run, or --epsilon and the settings to audit")
     else:
@@ -57,17 +65,23 @@ def audit(
             raise ConfigError("audit: --canaries needs a run, whose data it trains on")
         from fastadmm.privacy.settings import Privacy
 
-        settings = Privacy(
-            mode="message",
-            epsilon=epsilon,
-            delta=delta,
-            rounds=rounds,
-            ball=ball,
-            target_clip=target_clip,
-            message_clip=message_clip,
-            adjacency=adjacency,
-        )
-        rows = audit_report.audit_settings(settings, mu, trials)
+        if privacy == "fusion":
+            claim = Privacy(mode="fusion", epsilon=epsilon, delta=delta)
+            rows = audit_report.audit_fusion(claim, None, trials, note)
+        elif privacy == "message":
+            claim = Privacy(
+                mode="message",
+                epsilon=epsilon,
+                delta=delta,
+                rounds=rounds,
+                ball=ball,
+                target_clip=target_clip,
+                message_clip=message_clip,
+                adjacency=adjacency,
+            )
+            rows = audit_report.audit_settings(claim, mu, trials, None, note)
+        else:
+            raise ConfigError(f"--privacy: {privacy!r} is not 'message' or 'fusion'")
     flagged = any(row.flagged for row in rows)
     if as_json:
         document: dict[str, Any] = {"flagged": flagged, "checks": [row.to_json() for row in rows]}
@@ -75,5 +89,7 @@ def audit(
     else:
         for row in rows:
             print(f"{'FLAGGED' if row.flagged else 'ok':<8} {row.name}: {row.found}")
+            if row.power:
+                print(f"{'':<8} {row.power}")
         print("the claim is refuted" if flagged else "nothing refutes the claim (which is no proof of it)")
     return int(ExitCode.PRIVACY if flagged else ExitCode.OK)

@@ -58,6 +58,9 @@ def find_worst_pair(
     kind: str = "message",
     starts: int = 24,
     seed: int = 0,
+    center: float = 0.0,
+    rows: float = math.inf,
+    longest: float = 1.0,
 ) -> WorstPair:
     """Maximise the distance between neighbours' messages, by Nelder-Mead from many starts.
 
@@ -66,7 +69,7 @@ def find_worst_pair(
     ball, target, mu : float
         B, W and the modulus of squared l2.
     clip : float or None
-        b, around 0.
+        b.
     adjacency : {"replace_one", "zero_out"}
     kind : {"message", "weights"}
         What is released.
@@ -74,6 +77,12 @@ def find_worst_pair(
         Random starts; the best third are polished.
     seed : int
         Of the starts.
+    center : float
+        c, of the interval that entries are clipped to.
+    rows : float
+        Most records that the other rows may be made of.
+    longest : float
+        Norm of these rows; clip / ball or less, if their messages shall not be clipped.
 
     Returns
     -------
@@ -83,15 +92,20 @@ def find_worst_pair(
     from scipy.optimize import minimize
 
     rng = np.random.default_rng(seed)
-    measure = _measure(ball, target, mu, clip, adjacency == "zero_out", kind == "weights")
+    interval = None if clip is None else (center - clip, center + clip)
+    measure = _measure(ball, target, mu, interval, adjacency == "zero_out", kind == "weights")
 
     def cost(parameters: Any) -> float:
-        return -measure(*_decode(parameters, target))
+        return -measure(*_decode(parameters, target, rows, longest))[0]
 
     options = {"maxiter": 1500, "maxfev": 3000, "xatol": 1e-9, "fatol": 1e-12, "adaptive": True}
     found: list[tuple[float, np.ndarray]] = []
-    for _ in range(starts):
-        start = rng.normal(size=10) * rng.choice([0.5, 2.0, 5.0])
+    for k in range(starts):
+        # First: the others hold x at the ball's edge, and the record changes its sign.
+        strong = 0.5 * math.log(mu + 2.0), math.log(2.0 * target * (mu + 2.0))
+        start = np.array([strong[0], strong[0], 0.0, 1.0, 0.1, 1.0, 0.1, -1.0, 0.1, strong[1]])
+        if k:
+            start = rng.normal(size=10) * rng.choice([0.5, 2.0, 5.0])
         run = minimize(cost, start, method="Nelder-Mead", options=options)
         found.append((float(run.fun), run.x))
     found.sort(key=lambda item: item[0])
@@ -105,13 +119,16 @@ def find_worst_pair(
                 break
         found[k] = value, x
     value, x = min(found, key=lambda item: item[0])
-    gram, image, before, after, goal = _decode(x, target)
+    gram, image, before, after, goal = _decode(x, target, rows, longest)
+    goal = measure(gram, image, before, after, goal)[1]
     after = (0.0, 0.0) if adjacency == "zero_out" else after
     matrix = np.array([[gram[0], gram[1]], [gram[1], gram[2]]])
     return WorstPair(-value, matrix, np.array(image), np.array(before), np.array(after), goal)
 
 
-def _decode(p: Any, target: float) -> tuple[tuple[float, float, float], Pair, Pair, Pair, float]:
+def _decode(
+    p: Any, target: float, rows: float, longest: float
+) -> tuple[tuple[float, float, float], Pair, Pair, Pair, float]:
     """Ten free numbers as an admissible pair; sizes on a logarithmic scale."""
     p = [float(v) for v in p]
     l11, l22 = math.exp(min(max(p[0], -12.0), 12.0)), math.exp(min(max(p[1], -12.0), 12.0))
@@ -119,7 +136,26 @@ def _decode(p: Any, target: float) -> tuple[tuple[float, float, float], Pair, Pa
     gram = (l11 * l11, l11 * l21, l21 * l21 + l22 * l22)
     size = math.exp(min(max(p[9], -12.0), 16.0))
     image = (p[3] * size, p[4] * size)
+    if math.isfinite(rows):
+        gram, image = _of_few_rows(gram, image, target, 0.5 * rows, longest)
     return gram, image, _inside(p[5], p[6]), _inside(p[7], p[8]), target * math.sin(p[3] + p[5] + p[2])
+
+
+def _of_few_rows(
+    gram: tuple[float, float, float], image: Pair, target: float, most: float, longest: float
+) -> tuple[tuple[float, float, float], Pair]:
+    """The nearest G and q that ``most`` rows along each eigenvector make (see :func:`concrete_rows`)."""
+    mean, half = 0.5 * (gram[0] + gram[2]), math.hypot(0.5 * (gram[0] - gram[2]), gram[1])
+    angle = 0.5 * math.atan2(2.0 * gram[1], gram[0] - gram[2])
+    c, s = math.cos(angle), math.sin(angle)
+    largest = most * longest * longest
+    high = min(mean + half, largest)
+    low = min(max((gram[0] * gram[2] - gram[1] * gram[1]) / (mean + half), 1e-9), largest)
+    q1, q2 = c * image[0] + s * image[1], -s * image[0] + c * image[1]
+    limit1, limit2 = target * math.sqrt(high * most), target * math.sqrt(low * most)
+    q1, q2 = min(max(q1, -limit1), limit1), min(max(q2, -limit2), limit2)
+    gram = (c * c * high + s * s * low, c * s * (high - low), s * s * high + c * c * low)
+    return gram, (c * q1 - s * q2, s * q1 + c * q2)
 
 
 def _inside(x: float, y: float) -> Pair:
@@ -128,17 +164,19 @@ def _inside(x: float, y: float) -> Pair:
 
 
 def _measure(
-    ball: float, target: float, mu: float, clip: float | None, zeroed: bool, weights: bool
-) -> Callable[..., float]:
+    ball: float, target: float, mu: float, interval: Pair | None, zeroed: bool, weights: bool
+) -> Callable[..., Pair]:
+    """Distance of the messages, and the record's target that it is reached at."""
+
     def entry(value: float) -> float:
-        return value if clip is None else min(max(value, -clip), clip)
+        return value if interval is None else min(max(value, interval[0]), interval[1])
 
     def measure(
         gram: tuple[float, float, float], image: Pair, before: Pair, after: Pair, goal: float
-    ) -> float:
+    ) -> Pair:
         if zeroed:
             after = (0.0, 0.0)
-        best = 0.0
+        best = 0.0, goal
         for w in (goal, target, -target):
             x, y = (
                 _solve(
@@ -153,11 +191,11 @@ def _measure(
             )
             v = (x[0] - y[0], x[1] - y[1])
             if weights:
-                best = max(best, math.hypot(*v))
+                best = max(best, (math.hypot(*v), w))
                 continue
             own = entry(before[0] * x[0] + before[1] * x[1]) - entry(after[0] * y[0] + after[1] * y[1])
             others = gram[0] * v[0] * v[0] + 2.0 * gram[1] * v[0] * v[1] + gram[2] * v[1] * v[1]
-            best = max(best, math.sqrt(own * own + max(others, 0.0)))
+            best = max(best, (math.sqrt(own * own + max(others, 0.0)), w))
         return best
 
     return measure
@@ -196,7 +234,9 @@ def _solve(k11: float, k12: float, k22: float, q1: float, q2: float, ball: float
     return c * x1 - s * x2, s * x1 + c * x2
 
 
-def concrete_rows(pair: WorstPair, target: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def concrete_rows(
+    pair: WorstPair, target: float, longest: float = 1.0
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Two data sets with these G and q, made of rows of norm at most 1 and targets in [-W, W].
 
     Along each eigenvector of G lie equal rows; their number is what keeps both norm and target small enough.
@@ -206,6 +246,8 @@ def concrete_rows(pair: WorstPair, target: float) -> tuple[np.ndarray, np.ndarra
     pair : WorstPair
     target : float
         W, positive.
+    longest : float
+        As of :func:`find_worst_pair`.
 
     Returns
     -------
@@ -218,8 +260,8 @@ def concrete_rows(pair: WorstPair, target: float) -> tuple[np.ndarray, np.ndarra
     rows, goals = [], []
     for value, vector in zip(values, vectors.T):
         q = float(vector @ pair.image)
-        # n rows of length s and target t: n s^2 = value, n s t = q, s <= 1, |t| <= W
-        n = max(1, math.ceil(value), math.ceil(q * q / (max(value, 1e-300) * target * target)))
+        # n rows of length s and target t: n s^2 = value, n s t = q, s <= longest, |t| <= W
+        n = max(1, math.ceil(value / longest**2), math.ceil(q * q / (max(value, 1e-300) * target * target)))
         s = math.sqrt(max(value, 0.0) / n)
         rows.append(np.tile(s * vector, (n, 1)))
         goals.append(np.full(n, q / (n * s) if s > 0.0 else 0.0))

@@ -1,8 +1,9 @@
-"""The audit: measure from outside what a mechanism gives away, and refuse what needs no measuring.
+"""Audits from outside: distinguishing games, one run with canaries, the rank of noise.
 
 A claim of epsilon is tested by a game. Somebody runs the mechanism on one of two neighbouring data sets; a
 test guesses which. Privacy bounds how good any test can be, so a test that is too good refutes the claim.
-An audit can refute, never prove: proofs are in ``docs/privacy.md``.
+An audit can refute, never prove: proofs are in ``docs/privacy.md``. What ``fastadmm audit`` tests from
+inside, with more power, is in :mod:`fastadmm.privacy.message_audit` and :mod:`fastadmm.privacy.fusion_audit`.
 """
 
 from __future__ import annotations
@@ -16,11 +17,9 @@ import numpy as np
 from scipy.stats import beta, binom, norm
 
 from fastadmm.engine import Engine
-from fastadmm.errors import FormatError, InputError
 from fastadmm.privacy.accounting import epsilon_of
-from fastadmm.privacy.adversary import concrete_rows, find_worst_pair
 from fastadmm.privacy.noise import Calibration, NoiseSource
-from fastadmm.privacy.outbox import Outbox
+from fastadmm.privacy.noise_tests import LEVEL, rank_bounds
 from fastadmm.privacy.settings import Privacy
 
 if TYPE_CHECKING:
@@ -32,14 +31,12 @@ __all__ = [
     "ALARM",
     "GameResult",
     "RankResult",
-    "audit_messages",
     "audit_one_run",
     "canary_epsilon",
     "clopper_pearson",
     "distinguish",
     "noise_rank",
     "play",
-    "replay_is_public",
 ]
 
 #: The Gaussian-form bound may exceed the claim by this much before it counts: the bounds hold with
@@ -220,71 +217,8 @@ def play(
     return scores[0], scores[1]
 
 
-def audit_messages(
-    settings: Privacy,
-    mu: float,
-    level: Calibration,
-    trials: int = 100_000,
-    *,
-    starts: int = 6,
-    source: Callable[[], Any] = NoiseSource,
-) -> GameResult:
-    """Play the game for mode "message" on the worst neighbours that the search finds.
-
-    Parameters
-    ----------
-    settings : Privacy
-        Of mode "message"; its epsilon and delta are the claim.
-    mu : float
-        Modulus of the x-update.
-    level : Calibration
-        Noise of the run that is audited.
-    trials : int
-        Runs of each world; half choose thresholds, half count.
-    starts : int
-        Of the search.
-    source : callable
-        Makes a noise source; tests plant faults here.
-
-    Returns
-    -------
-    GameResult
-    """
-    from fastadmm.blocks import as_block
-    from fastadmm.privacy.party import MessageParty
-
-    target = settings.clip_of_targets
-    if settings.adjacency == "column":
-        raise InputError("audit: the search covers adjacency replace_one and zero_out, not column")
-    pair = find_worst_pair(
-        settings.ball, target, mu, settings.message_clip, adjacency=settings.adjacency, starts=starts
-    )
-    first, second, w = concrete_rows(pair, target)
-    engine = Engine(1)
-    sampling = settings.with_(message_center=0.0)
-    exact = [
-        MessageParty("audited", 0, as_block(rows), sampling, mu, level, engine).exact(w)
-        for rows in (first, second)
-    ]
-    exact = _without_silent_rows(exact[0], exact[1])
-    scores = play(exact[0], exact[1], level, settings.rounds, trials, source=source)
-    return distinguish(*scores, settings.epsilon, settings.delta)
-
-
-def _without_silent_rows(first: np.ndarray, second: np.ndarray) -> list[np.ndarray]:
-    """Fold the entries that are equal to each other into one: an orthogonal change of the message.
-
-    The witness may need thousands of identical rows; Gaussian noise looks the same in every orthonormal
-    basis, and in one of them only the record's own entry and one more per group of rows differ.
-    """
-    apart = second[1:] - first[1:]
-    size = float(np.linalg.norm(apart))
-    base = np.array([first[0], 0.0])
-    return [base, np.array([second[0], size])]
-
-
 def noise_rank(draw: Callable[[int], np.ndarray], n_values: int) -> RankResult:
-    """Static check: does the noise fill every dimension of the message?
+    """Does the noise fill every dimension of the message?
 
     Noise on parameters, :math:`A\\xi`, fills only the range of A, and gives no privacy at any size.
 
@@ -298,50 +232,19 @@ def noise_rank(draw: Callable[[int], np.ndarray], n_values: int) -> RankResult:
     Returns
     -------
     RankResult
+        Directions whose noise is too small beside the largest for independent normals
+        (:func:`fastadmm.privacy.noise_tests.rank_bounds`) do not count.
 
     Notes
     -----
     ``docs/privacy.md#noise-on-parameters``.
     """
-    noise = np.array([draw(k) for k in range(2 * n_values)], dtype=np.float64)
+    n_draws = 4 * n_values
+    noise = np.array([draw(k) for k in range(n_draws)], dtype=np.float64)
     noise /= max(float(np.abs(noise).max()), 1e-300)
     values = np.linalg.svd(noise, compute_uv=False)
-    return RankResult(int((values > 1e-9 * values[0]).sum()), n_values)
-
-
-def replay_is_public(
-    make_solver: Callable[[Any, Outbox], Any], data: Any, neighbour: Any, outbox: Outbox
-) -> bool:
-    """Check that targets are functions of what was sent: replay one run's messages to a neighbour's.
-
-    If a clean value is used anywhere in a later round, the same messages lead to other targets.
-
-    Parameters
-    ----------
-    make_solver : callable
-        Takes data and outbox, returns a solver with ``round()`` and ``settings.rounds``.
-    data, neighbour : object
-        Two data sets.
-    outbox : Outbox
-        On disk, empty.
-
-    Returns
-    -------
-    bool
-        False means that a clean value leaks into a target: nothing is proved of such a run.
-    """
-    for given in (data, neighbour):
-        solver = make_solver(given, outbox)
-        try:
-            for _ in range(solver.settings.rounds):
-                solver.round()
-        except FormatError as error:
-            if "another target" not in str(error):
-                raise
-            return False
-        finally:
-            solver.close()
-    return True
+    low, high = rank_bounds(n_values, n_draws)
+    return RankResult(int((values > max(low / high, 1e-9) * values[0]).sum()), n_values)
 
 
 def canary_epsilon(
@@ -424,7 +327,7 @@ def audit_one_run(
     Returns
     -------
     list of float
-        A lower bound on each party's epsilon, with 95 % confidence.
+        A lower bound on each party's epsilon, at the level of an audit's tests.
     """
     from fastadmm.privacy.message import MessageSolver, clipped_problem
 
@@ -459,7 +362,8 @@ def audit_one_run(
     finally:
         solver.close()
     n = problem.n_samples
-    return [canary_epsilon(s, coins, max(2, n // 4), settings.delta) for s, coins in zip(scores, included)]
+    guesses, sure = max(2, n // 4), 1.0 - LEVEL
+    return [canary_epsilon(s, coins, guesses, settings.delta, sure) for s, coins in zip(scores, included)]
 
 
 def _scaled_rows(block: FeatureBlock, factor: np.ndarray) -> FeatureBlock:

@@ -3,94 +3,106 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from fastadmm.engine import Engine
 from fastadmm.errors import ConfigError, FormatError, StorageError
-from fastadmm.privacy.accounting import epsilon_of, noise_multiplier
-from fastadmm.privacy.audit import (
-    ALARM,
-    GameResult,
-    audit_messages,
-    audit_one_run,
-    distinguish,
-    noise_rank,
-    play,
-)
+from fastadmm.privacy import fusion, message
+from fastadmm.privacy.audit import audit_one_run, distinguish, play
 from fastadmm.privacy.budget import FusionBudget
-from fastadmm.privacy.fusion_game import play_fusion, play_labels
-from fastadmm.privacy.noise import Calibration, NoiseSource, calibrate
+from fastadmm.privacy.fusion_audit import audit_fusion_code, audit_labels, recorded_cost
+from fastadmm.privacy.message_audit import audit_message_code, declared_cost
+from fastadmm.privacy.noise import Calibration
+from fastadmm.privacy.noise_tests import MOST_TESTS, Check
 from fastadmm.privacy.paper import lemma_counter_example, theorem_sigma
-from fastadmm.privacy.sensitivity import message_sensitivity
 from fastadmm.privacy.settings import Privacy
 from fastadmm.store.atomic import shown, storage_errors
 from fastadmm.store.reading import read_json
 
 __all__ = ["Check", "audit_fusion", "audit_paper", "audit_run", "audit_settings"]
 
-#: Rows of the static check.
-_RANK_ROWS = 64
-
-#: Trials of a game whose outcomes are single numbers, and of one whose outcomes are whole fusion messages.
-_TRIALS, _FUSION_TRIALS = 100_000, 2_000
-
-#: A recorded budget may cost this share more than its claim: rounding of what was written.
-_ROUNDING = 1e-6
+#: Numbers of noise that are tested, and runs of each world of the game on the paper's calibration.
+_TRIALS, _GAMES = 200_000, 100_000
 
 
-@dataclass(frozen=True)
-class Check:
-    """One line of an audit.
-
-    Attributes
-    ----------
-    name : str
-    found : str
-        In words.
-    flagged : bool
-        Whether the claim is refuted.
-    epsilon : float or None
-        The lower bound that was found, where there is one.
-    """
-
-    name: str
-    found: str
-    flagged: bool
-    epsilon: float | None = None
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain values."""
-        return asdict(self)
+def _quiet(text: str) -> None:
+    """Tell nobody."""
 
 
 def audit_settings(
-    settings: Privacy, mu: float, trials: int | None = None, level: Calibration | None = None
+    settings: Privacy,
+    mu: float,
+    trials: int | None = None,
+    sigma: float | None = None,
+    note: Callable[[str], None] = _quiet,
 ) -> list[Check]:
-    """Static check and game for mode "message".
+    """Audit mode "message": the noise on record, the code on worst neighbours, the noise it draws.
 
     Parameters
     ----------
     settings : Privacy
+        The claim.
     mu : float
         Modulus of the x-update.
     trials : int, optional
-        Default 100,000.
-    level : Calibration, optional
-        Noise to audit; what the settings ask for without one.
+        Numbers of noise to test; default 200,000.
+    sigma : float, optional
+        Noise that a run has on record.
+    note : callable
+        Told what comes next.
 
     Returns
     -------
     list of Check
     """
-    if level is None:
-        sensitivity = message_sensitivity(settings, mu, 1)
-        multiplier = noise_multiplier(settings.epsilon, settings.delta, settings.rounds)
-        level = calibrate(sensitivity.value, multiplier, _RANK_ROWS)
-    return [_rank(level), _game(audit_messages(settings, mu, level, trials or _TRIALS))]
+    _check_sampler(settings)
+    checks = [] if sigma is None else [declared_cost(settings, mu, sigma)]
+    checks += audit_message_code(settings, mu, trials or _TRIALS, note)
+    return _few(checks + audit_labels(settings, trials or _TRIALS, message.publish_labels))
+
+
+def audit_fusion(
+    settings: Privacy,
+    budget: FusionBudget | None = None,
+    trials: int | None = None,
+    note: Callable[[str], None] = _quiet,
+) -> list[Check]:
+    """Audit mode "fusion": the budget on record, the code on worst neighbours, its noise, symbols, labels.
+
+    Parameters
+    ----------
+    settings : Privacy
+        The claim.
+    budget : FusionBudget, optional
+        What each release of a run was given.
+    trials : int, optional
+        Numbers of noise, symbols and labels to test; default 200,000.
+    note : callable
+        Told what comes next.
+
+    Returns
+    -------
+    list of Check
+    """
+    _check_sampler(settings)
+    checks = [] if budget is None else [recorded_cost(settings, budget)]
+    checks += audit_fusion_code(settings, trials or _TRIALS, note)
+    return _few(checks + audit_labels(settings, trials or _TRIALS, fusion.publish_labels))
+
+
+def _check_sampler(settings: Privacy) -> None:
+    if settings.sampler == "insecure_test":
+        raise ConfigError("audit: nothing to audit: sampler 'insecure_test' is for tests and claims nothing")
+
+
+def _few(checks: list[Check]) -> list[Check]:
+    """The checks, of which there are no more than the level of each allows."""
+    if len(checks) > MOST_TESTS:
+        raise AssertionError(f"{len(checks)} checks, each at a level for {MOST_TESTS}")
+    return checks
 
 
 def audit_paper(n_columns: int, epsilon: float, delta: float, trials: int | None = None) -> list[Check]:
@@ -117,7 +129,7 @@ def audit_paper(n_columns: int, epsilon: float, delta: float, trials: int | None
     # Gaussian noise looks the same in every orthonormal basis: the plane of the two messages is enough.
     basis = np.linalg.qr(messages)[0]
     first, second = basis.T @ messages[:, 0], basis.T @ messages[:, 1]
-    game = distinguish(*play(first, second, level, 1, trials or _TRIALS), epsilon, delta)
+    game = distinguish(*play(first, second, level, 1, trials or _GAMES), epsilon, delta)
     lemma = Check(
         "Lemma 1 of the paper",
         f"messages are {case.distance:.4g} apart, {case.lemma:.4g} is claimed to bound it",
@@ -126,44 +138,10 @@ def audit_paper(n_columns: int, epsilon: float, delta: float, trials: int | None
     return [lemma, _game(game)]
 
 
-def audit_fusion(settings: Privacy, budget: FusionBudget, trials: int | None = None) -> list[Check]:
-    """Exact cost of the releases, game on whole messages and game on labels for mode "fusion".
-
-    Parameters
-    ----------
-    settings : Privacy
-        The claim.
-    budget : FusionBudget
-        What each release was given.
-    trials : int, optional
-        Messages; default 2,000. Labels are at least 100,000.
-
-    Returns
-    -------
-    list of Check
-    """
-    claim, delta = settings.epsilon, settings.delta
-    cost = epsilon_of(budget.gdp, delta, (budget.symbol,))
-    name = "cost of the releases together, exact"
-    found = f"epsilon = {cost:.4g} at delta {delta:g}, claim {claim:.4g}"
-    checks = [Check(name, found, cost > claim * (1.0 + _ROUNDING), cost)]
-    game = play_fusion(budget, claim, delta, _FUSION_TRIALS if trials is None else trials)
-    checks.append(_any_game("distinguishing game on whole messages of the worst neighbours", game))
-    if settings.label_epsilon is not None:
-        # Cheap, and tight, so that few trials would raise false alarms.
-        labels = play_labels(settings.label_epsilon, settings.label_epsilon, max(trials or 0, _TRIALS))
-        checks.append(_any_game("distinguishing game on randomised labels", labels))
-    return checks
-
-
-def _any_game(name: str, result: GameResult) -> Check:
-    bound = result.epsilon_clopper_pearson
-    found = f"epsilon >= {bound:.4g}, claim {result.claim:.4g} at delta {result.delta:g}"
-    return Check(name, f"{found}, {result.trials} trials", bound > result.claim + ALARM, bound)
-
-
-def audit_run(run: Path, trials: int | None, canaries: bool) -> list[Check]:
-    """Audit the settings and the noise that a run used, and its data with canaries if asked.
+def audit_run(
+    run: Path, trials: int | None, canaries: bool, note: Callable[[str], None] = _quiet
+) -> list[Check]:
+    """Audit what a run has on record and the code that made it, and its data with canaries if asked.
 
     Parameters
     ----------
@@ -173,6 +151,8 @@ def audit_run(run: Path, trials: int | None, canaries: bool) -> list[Check]:
         None takes the mode's default.
     canaries : bool
         Mode "message" only.
+    note : callable
+        Told what comes next.
 
     Returns
     -------
@@ -204,14 +184,16 @@ def audit_run(run: Path, trials: int | None, canaries: bool) -> list[Check]:
     if config.privacy.mode == "fusion":
         if canaries:
             raise ConfigError("audit: --canaries is for mode 'message'; leave it out for a fusion run")
-        return audit_fusion(config.privacy, _recorded_budget(mechanism, path), trials)
+        return audit_fusion(config.privacy, _recorded_budget(mechanism, path), trials, note)
     try:
-        level = Calibration(*(float(mechanism[key]) for key in ("sigma", "grid", "sensitivity")))
-        mu = float(mechanism["mu"])
+        mu, sigma = (float(mechanism[key]) for key in ("mu", "sigma"))
     except (KeyError, TypeError, ValueError) as error:
         raise FormatError(f"{shown(path)}: key 'mechanism' is damaged: {error}") from None
-    checks = audit_settings(config.privacy, mu, trials, level)
+    if not (0.0 < mu < math.inf and 0.0 < sigma < math.inf):
+        raise FormatError(f"{shown(path)}: key 'mechanism' is damaged: its parts must be positive numbers")
+    checks = audit_settings(config.privacy, mu, trials, sigma, note)
     if canaries:
+        note("training with canaries")
         from fastadmm.runs.config import solver_options
         from fastadmm.runs.train import Silent, load_problem
 
@@ -240,12 +222,6 @@ def _recorded_budget(mechanism: Any, path: Path) -> FusionBudget:
     if not all(math.isfinite(part) and part >= 0.0 for part in parts) or not min(parts[0], *parts[2:]) > 0.0:
         raise FormatError(f"{shown(path)}: key 'mechanism' is damaged: its parts must be positive numbers")
     return FusionBudget(*parts)
-
-
-def _rank(level: Calibration) -> Check:
-    engine, source = Engine(1), NoiseSource()
-    found = noise_rank(lambda k: source.release(np.zeros(_RANK_ROWS), level, k, engine).values, _RANK_ROWS)
-    return Check("static rank of the noise", f"{found.rank} of {found.n_values} directions", found.flagged)
 
 
 def _game(result: Any) -> Check:

@@ -235,13 +235,12 @@ class FusionSolver:
         question = digest_of(labels.target, labels.classes, self.budget, settings.row_norm, self.data[m])
 
         def draw() -> FusionMessage:
-            noise = NoiseSource(settings.sampler, settings.seed, m)
             return make_message(
                 self.problem.blocks[m],
                 labels.target,
                 labels.classes,
                 self.budget,
-                noise,
+                self.noise_source(m),
                 self.engine,
                 settings.row_norm,
             )
@@ -256,6 +255,10 @@ class FusionSolver:
             Charge.to(account, self.run, "one symbol per record", pure=self.budget.symbol),
         ]
         return Payment(self.ledger, [] if s.sampler == "insecure_test" else charges, s.budget, s.delta)
+
+    def noise_source(self, m: int) -> NoiseSource:
+        """A fresh source for party m's message; audits put theirs in its place."""
+        return NoiseSource(self.settings.sampler, self.settings.seed, m)
 
     def _own_fit(self) -> tuple[Array, float]:
         """The label holder by itself, on true labels."""

@@ -1,0 +1,354 @@
+r"""Tests of the noise itself: size, mean, law, independence, rank, frequencies; with their power.
+
+Every test is made at the level :data:`LEVEL` from an exact or a dominating distribution, so that an audit of
+honest noise with up to fifty of them raises a false alarm in at most one case in a thousand. Every test says
+which fault it would notice in 99 of 100 audits; that is computed from the same distributions.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from scipy.stats import binom, chi2, kstwo, norm, poisson
+
+__all__ = [
+    "LEVEL",
+    "MOST_TESTS",
+    "POWER",
+    "Check",
+    "drawn_in_a_child",
+    "frequency_check",
+    "law_check",
+    "link_check",
+    "mean_check",
+    "noticed_share",
+    "rank_bounds",
+    "reuse_check",
+    "size_check",
+    "uniform_check",
+]
+
+Array = np.ndarray
+
+#: False alarms of a whole audit, and of each of its tests.
+FALSE_ALARMS, MOST_TESTS = 1e-3, 50
+LEVEL = FALSE_ALARMS / MOST_TESTS
+
+#: Share of the audits that notice what a power is stated for.
+POWER = 0.99
+
+#: Two noises are the same number if they are as near as two roundings to a grid can bring them.
+_SAME = 2.0**-28
+
+
+@dataclass(frozen=True)
+class Check:
+    """One line of an audit.
+
+    Attributes
+    ----------
+    name : str
+    found : str
+        In words.
+    flagged : bool
+        Whether the claim is refuted.
+    epsilon : float or None
+        A lower bound on epsilon that was found, where there is one.
+    power : str
+        What the check would notice; empty where that has no number.
+    """
+
+    name: str
+    found: str
+    flagged: bool
+    epsilon: float | None = None
+    power: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values; an infinite epsilon, which JSON does not have, is a text."""
+        values = asdict(self)
+        if self.epsilon is not None and math.isinf(self.epsilon):
+            values["epsilon"] = "infinity"
+        return values
+
+
+def _often(what: str) -> str:
+    return f"would notice {what} in {100 * POWER:.0f} % of audits"
+
+
+def noticed_share(n: int) -> float:
+    """Largest share of its size that noise may keep to be noticed as too small.
+
+    Parameters
+    ----------
+    n : int
+        Numbers tested.
+
+    Returns
+    -------
+    float
+        Below 1: :func:`size_check` notices noise this many times its declared size in 99 % of audits.
+    """
+    return math.sqrt(chi2.ppf(LEVEL, n) / chi2.ppf(POWER, n))
+
+
+def size_check(noise: Array, what: str, cost: Callable[[float], float] | None = None) -> Check:
+    """Is the noise as large as declared? Chi-squared test; larger noise refutes no claim.
+
+    Parameters
+    ----------
+    noise : ndarray of shape (n,)
+        In units of the declared sigma.
+    what : str
+        Whose noise.
+    cost : callable, optional
+        Epsilon at a share of the declared noise.
+
+    Returns
+    -------
+    Check
+    """
+    n, square = len(noise), float(noise @ noise)
+    flagged = not square >= chi2.ppf(LEVEL, n)
+    # What it can be at most, at the level of the test.
+    most = math.sqrt(square / chi2.ppf(LEVEL, n))
+    epsilon = cost(most) if flagged and cost is not None else None
+    found = f"{math.sqrt(square / n):.4f} of the declared sigma in {n} numbers"
+    if epsilon is not None:
+        found += f": epsilon >= {epsilon:.4g}"
+    power = _often(f"noise {100 * (1 - noticed_share(n)):.2g} % too small")
+    return Check(f"size of the noise, {what}", found, flagged, epsilon, power)
+
+
+def mean_check(noise: Array) -> Check:
+    """Has the noise mean zero? Normal test.
+
+    Parameters
+    ----------
+    noise : ndarray of shape (n,)
+
+    Returns
+    -------
+    Check
+    """
+    n, limit = len(noise), float(norm.isf(LEVEL / 2))
+    root = math.sqrt(n)
+    mean = float(noise.sum()) / n
+    power = _often(f"a mean of {(limit + norm.ppf(POWER)) / root:.2g} sigma")
+    return Check("mean of the noise", f"{mean:+.4f} sigma", not abs(mean) * root <= limit, power=power)
+
+
+def law_check(noise: Array) -> Check:
+    """Is the noise normal? Kolmogorov's test with its exact law.
+
+    Parameters
+    ----------
+    noise : ndarray of shape (n,)
+
+    Returns
+    -------
+    Check
+    """
+    return _kolmogorov("law of the noise", norm.cdf(np.sort(noise)))
+
+
+def uniform_check(uniforms: Array, what: str) -> Check:
+    """Are uniform numbers uniform, and is none drawn twice?
+
+    Parameters
+    ----------
+    uniforms : ndarray of shape (n,)
+    what : str
+        What they are for.
+
+    Returns
+    -------
+    Check
+    """
+    if not len(uniforms):
+        return Check(f"uniform numbers {what}", "none was drawn", True)
+    ordered = np.sort(uniforms)
+    check = _kolmogorov(f"uniform numbers {what}", ordered)
+    again = int((np.diff(ordered) == 0.0).sum())
+    most = int(poisson.isf(LEVEL, len(ordered) ** 2 / 2.0**54))
+    found = f"{check.found}, {again} of them drawn twice"
+    return Check(check.name, found, check.flagged or again > most, power=check.power)
+
+
+def _kolmogorov(name: str, ordered: Array) -> Check:
+    n = len(ordered)
+    steps = np.arange(n + 1) / n
+    distance = max(float((steps[1:] - ordered).max()), float((ordered - steps[:-1]).max()))
+    limit = float(kstwo.isf(LEVEL, n))
+    power = _often(f"a law that is {limit + float(kstwo.isf(1.0 - POWER, n)):.2g} away")
+    found = f"distribution function {distance:.2g} away at most, in {n} numbers"
+    return Check(name, found, not distance <= limit, power=power)
+
+
+def reuse_check(noise: Array, where: str) -> Check:
+    """Is noise used twice, wherever and with whatever sign? Pairs of equal numbers, against a Poisson law.
+
+    Numbers on a grid of 2**28 steps per sigma are hardly ever the same by chance; noise that is drawn again
+    in another round, party or release, or by a process after ``fork``, is the same everywhere.
+
+    Parameters
+    ----------
+    noise : ndarray of shape (n,)
+        All noise that was recorded.
+    where : str
+        Between what it must not be the same.
+
+    Returns
+    -------
+    Check
+    """
+    n = len(noise)
+    pairs = int((np.diff(np.sort(np.abs(noise))) <= _SAME).sum())
+    by_chance = 0.5 * n * n * 2.0 * _SAME / math.sqrt(math.pi)
+    most = int(poisson.isf(LEVEL, by_chance))
+    more = most + 1 - int(poisson.ppf(1.0 - POWER, by_chance))
+    return Check(
+        f"noise used twice ({where})",
+        f"{pairs} of {n} numbers come twice, by chance {by_chance:.0f} would",
+        pairs > most,
+        power=_often(f"{more} numbers that are used again"),
+    )
+
+
+def link_check(pairs: Sequence[tuple[Array, Array]], what: str) -> Check:
+    """Are two noises independent? Normal test of the correlation, given one of them.
+
+    Parameters
+    ----------
+    pairs : sequence of (ndarray, ndarray)
+        Noises of equal length that have nothing to do with each other.
+    what : str
+
+    Returns
+    -------
+    Check
+    """
+    one, other = (np.concatenate([pair[k] for pair in pairs]) for k in (0, 1))
+    size = float(np.linalg.norm(other))
+    score = float(one @ other) / size if size > 0.0 else math.inf
+    limit, root = float(norm.isf(LEVEL / 2)), math.sqrt(len(one))
+    power = _often(f"a correlation of {(limit + norm.ppf(POWER)) / root:.2g}")
+    return Check(
+        f"independence of the noise between {what}",
+        f"correlation {score / root:+.4f} of {len(one)} pairs",
+        not abs(score) <= limit,
+        power=power,
+    )
+
+
+def rank_bounds(n_values: int, n_draws: int) -> tuple[float, float]:
+    r"""Bounds on the singular values of (draws, values) independent normals.
+
+    They lie in :math:`\sqrt K - \sqrt n - t, \sqrt K + \sqrt n + t` but with probability
+    :math:`2 e^{-t^2/2}` (Davidson and Szarek 2001).
+
+    Parameters
+    ----------
+    n_values, n_draws : int
+        n and K.
+
+    Returns
+    -------
+    low, high : float
+    """
+    t = math.sqrt(-2.0 * math.log(LEVEL / 2))
+    return math.sqrt(n_draws) - math.sqrt(n_values) - t, math.sqrt(n_draws) + math.sqrt(n_values) + t
+
+
+def frequency_check(
+    count: int, n: int, probability: float, name: str, epsilon_at: Callable[[float], float], claim: float
+) -> Check:
+    """Does a coin say the truth too often? Exact binomial test.
+
+    Parameters
+    ----------
+    count, n : int
+        True answers, and all.
+    probability : float
+        Of a true answer, at most.
+    name : str
+    epsilon_at : callable
+        Epsilon that a probability of true answers means; increasing.
+    claim : float
+
+    Returns
+    -------
+    Check
+    """
+    most = int(binom.isf(LEVEL, n, probability))
+    flagged = count > most
+    low, high = probability, 1.0
+    for _ in range(60):
+        middle = 0.5 * (low + high)
+        low, high = (low, middle) if binom.sf(most, n, middle) >= POWER else (middle, high)
+    least = None
+    if flagged:
+        a, b = 0.0, count / n
+        for _ in range(60):
+            middle = 0.5 * (a + b)
+            a, b = (middle, b) if binom.sf(count - 1, n, middle) < LEVEL else (a, middle)
+        least = epsilon_at(a)
+    found = f"{count / n:.4f} of {n} answers are true, {probability:.4f} are due"
+    if least is not None:
+        found += f": epsilon >= {least:.4g}"
+    return Check(name, found, flagged, least, _often(f"{epsilon_at(high):.4g} in place of {claim:.4g}"))
+
+
+def drawn_in_a_child(draw: Callable[[], Array], seconds: float = 30.0) -> Array | None:
+    """What a child process draws after ``fork``; None where there is no fork, or no answer.
+
+    Parameters
+    ----------
+    draw : callable
+        Returns float64 numbers; the parent calls it too.
+    seconds : float
+        To wait.
+
+    Returns
+    -------
+    ndarray or None
+    """
+    import select
+    import signal
+    import time
+    import warnings
+
+    if not hasattr(os, "fork"):
+        return None
+    inlet, outlet = os.pipe()
+    with warnings.catch_warnings():
+        # The child draws and ends: it takes no lock that another thread could hold.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        child = os.fork()
+    if child == 0:
+        try:
+            os.close(inlet)
+            with os.fdopen(outlet, "wb") as pipe:
+                pipe.write(draw().astype(np.float64).tobytes())
+        finally:
+            os._exit(0)
+    os.close(outlet)
+    received, until = b"", time.monotonic() + seconds
+    try:
+        while select.select([inlet], [], [], max(0.0, until - time.monotonic()))[0]:
+            piece = os.read(inlet, 1 << 16)
+            if not piece:
+                break
+            received += piece
+        else:
+            os.kill(child, signal.SIGKILL)
+            received = b""
+    finally:
+        os.close(inlet)
+        os.waitpid(child, 0)
+    return np.frombuffer(received, dtype=np.float64) if received else None
