@@ -19,7 +19,7 @@ from scipy.stats import beta, binom, norm
 from fastadmm.engine import Engine
 from fastadmm.privacy.accounting import epsilon_of
 from fastadmm.privacy.noise import Calibration, NoiseSource
-from fastadmm.privacy.noise_tests import LEVEL, rank_bounds
+from fastadmm.privacy.noise_tests import rank_bounds
 from fastadmm.privacy.settings import Privacy
 
 if TYPE_CHECKING:
@@ -327,7 +327,7 @@ def audit_one_run(
     Returns
     -------
     list of float
-        A lower bound on each party's epsilon, at the level of an audit's tests.
+        A lower bound on each party's epsilon, with 95 % confidence.
     """
     from fastadmm.privacy.message import MessageSolver, clipped_problem
 
@@ -362,8 +362,7 @@ def audit_one_run(
     finally:
         solver.close()
     n = problem.n_samples
-    guesses, sure = max(2, n // 4), 1.0 - LEVEL
-    return [canary_epsilon(s, coins, guesses, settings.delta, sure) for s, coins in zip(scores, included)]
+    return [canary_epsilon(s, coins, max(2, n // 4), settings.delta) for s, coins in zip(scores, included)]
 
 
 def _scaled_rows(block: FeatureBlock, factor: np.ndarray) -> FeatureBlock:
