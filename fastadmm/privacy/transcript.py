@@ -74,14 +74,14 @@ class Recorder:
     def release(
         self, values: Array, level: Calibration, round: int, engine: Engine, stream: int = 0
     ) -> GridMessage:
-        """As of :meth:`fastadmm.privacy.noise.NoiseSource.release`."""
+        """As of :meth:`fastadmm.privacy.noise.NoiseSource.release`; ``values`` and ``level`` are kept."""
         exact = np.array(values, dtype=np.float64)
         sent: GridMessage = self.inner.release(values, level, round, engine, stream)
         self.releases.append(Release(exact, level, sent))
         return sent
 
     def uniform(self, n_values: int, round: int, engine: Engine, stream: int = 0) -> Array:
-        """As of :meth:`fastadmm.privacy.noise.NoiseSource.uniform`."""
+        """As of :meth:`fastadmm.privacy.noise.NoiseSource.uniform`; the ``n_values`` numbers are kept."""
         drawn: Array = self.inner.uniform(n_values, round, engine, stream)
         self.uniforms.append(drawn)
         return drawn
@@ -102,13 +102,13 @@ class Scripted:
     def release(
         self, values: Array, level: Calibration, round: int, engine: Engine, stream: int = 0
     ) -> GridMessage:
-        """What the script says, on the grid."""
+        """What the script says of ``values`` and ``level``, on the grid; ``round`` does not matter."""
         chosen = self.script(self.calls, np.asarray(values, dtype=np.float64), level)
         self.calls += 1
         return GridMessage(np.rint(chosen / level.grid).astype(np.int64), level.grid)
 
     def uniform(self, n_values: int, round: int, engine: Engine, stream: int = 0) -> Array:
-        """Evenly spaced: frequencies are then probabilities, exact to 1 / n_values."""
+        """Evenly spaced: frequencies are then probabilities, exact to one in ``n_values``."""
         return (np.arange(n_values) + 0.5) / n_values
 
 
@@ -126,14 +126,14 @@ class Replay:
     def release(
         self, values: Array, level: Calibration, round: int, engine: Engine, stream: int = 0
     ) -> GridMessage:
-        """What was sent; zeros where the record ends or has another size, which a comparison tells."""
+        """What was sent for these ``values``; zeros where the record has none of their size."""
         found = next(self._releases, None)
         if found is None or len(found.exact) != len(values):
             return GridMessage(np.zeros(len(values), dtype=np.int64), level.grid)
         return found.sent
 
     def uniform(self, n_values: int, round: int, engine: Engine, stream: int = 0) -> Array:
-        """What was drawn."""
+        """The ``n_values`` numbers that were drawn."""
         found = next(self._uniforms, None)
         return np.zeros(n_values) if found is None or len(found) != n_values else found
 
