@@ -143,6 +143,23 @@ def test_noise_shared_by_parties_is_found(runs, mode, capsys, monkeypatch):
     assert "independence of the noise between parties" in flagged
 
 
+class Stuck(int):
+    """A count that does not go on."""
+
+    def __add__(self, other):
+        return self
+
+
+@pytest.mark.skipif(not hasattr(noise.os, "fork"), reason="no fork on this system")
+@pytest.mark.parametrize("mode", ["message", "fusion"])
+def test_noise_that_a_forked_process_draws_as_well_is_found(runs, mode, capsys, monkeypatch):
+    monkeypatch.setattr(noise.os, "getpid", lambda: 1)
+    monkeypatch.setattr(NoiseSource, "_forks", Stuck())
+    code, flagged = audit(runs, mode, capsys)
+    assert code == ExitCode.PRIVACY
+    assert all(check.startswith("noise used twice") for check in flagged)
+
+
 # --- faults of mode "message"
 
 

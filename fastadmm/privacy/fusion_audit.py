@@ -23,7 +23,7 @@ from fastadmm.privacy.accounting import epsilon_of
 from fastadmm.privacy.budget import FusionBudget
 from fastadmm.privacy.levels import MAX_EPSILON
 from fastadmm.privacy.message_audit import ROUNDING, UNLIMITED
-from fastadmm.privacy.noise import Calibration, NoiseSource
+from fastadmm.privacy.noise import Calibration
 from fastadmm.privacy.noise_tests import (
     Check,
     drawn_in_a_child,
@@ -340,9 +340,8 @@ def _drawn_noise(settings: Privacy, trials: int) -> _Noise:
         values: Array = source.release(np.zeros(512), level, 1_000_000, engine).values
         return values
 
-    of_child = (
-        drawn_in_a_child(drawn) if NoiseSource.__dict__.get("_forks") is not None else None
-    )  # until then
+    source.release(np.zeros(1), level, 0, engine)  # the source has its key when the process forks
+    of_child = drawn_in_a_child(drawn)
     kinds["a forked process"] = drawn() if of_child is None else np.concatenate([of_child, drawn()])
     return _Noise(kinds, parties, steps, np.concatenate([*uniforms, np.zeros(0)]), of_child is not None)
 

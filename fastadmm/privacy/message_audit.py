@@ -22,7 +22,6 @@ from fastadmm.privacy import message
 from fastadmm.privacy.accounting import epsilon_of, zcdp_epsilon, zcdp_of
 from fastadmm.privacy.adversary import concrete_rows, find_worst_pair
 from fastadmm.privacy.audit import noise_rank
-from fastadmm.privacy.noise import NoiseSource
 from fastadmm.privacy.noise_tests import (
     Check,
     drawn_in_a_child,
@@ -278,9 +277,7 @@ class _Code:
             sent = party.noise.release(np.zeros(512), level, 1_000_000, engine)
             return sent.values / level.sigma
 
-        of_child = (
-            drawn_in_a_child(drawn) if NoiseSource.__dict__.get("_forks") is not None else None
-        )  # until then
+        of_child = drawn_in_a_child(drawn)
         self.forked = of_child is not None
         self.noise += [drawn()] if of_child is None else [of_child, drawn()]
 
