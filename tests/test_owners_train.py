@@ -141,6 +141,32 @@ def test_step_of_theorem_two_does_not_move():
         assert gap > least  # the theorem says: to 0 as T grows
 
 
+@pytest.mark.parametrize("rounds", [2, 3, 10])
+def test_bound_of_theorem_three_fails_without_noise(rounds):
+    """T - 1 curvatures: the bound is zero at eps = inf, and no c1 brings T rounds to the optimum."""
+    h = np.arange(1, rounds) / rounds
+    for c1 in np.geomspace(0.01, 30.0, 200):
+        learner = Learner("algorithm2", len(h), rounds, step=c1)
+        for _ in range(learner.queries):
+            learner.receive(h * (learner.theta - 1.0))
+        # q(c1 h), of degree T - 2, is not zero everywhere; the start has 1 in each coordinate
+        assert np.abs(learner.model - 1.0).max() > 1e-3
+
+
+def test_corrected_theorem_three_bounds_a_noisy_average():
+    """f = |theta - 1|_1 / sqrt(2) in two dimensions, subgradients of length 1, Laplace noise."""
+    rng = np.random.default_rng(0)
+    for rounds, scale in ((10, 0.0), (10, 1.0), (100, 0.3), (100, 3.0)):
+        distance, square = np.sqrt(2.0), 1.0 + 2 * 2 * scale**2
+        eta = distance / np.sqrt(rounds * square)
+        theta, total = np.zeros((2, 2000)), np.zeros((2, 2000))
+        for _ in range(rounds):
+            total += theta
+            theta = theta - eta * (np.sign(theta - 1.0) / np.sqrt(2.0) + rng.laplace(0.0, scale, theta.shape))
+        gap = float((np.abs(total / rounds - 1.0).sum(axis=0) / np.sqrt(2.0)).mean())
+        assert gap <= distance * np.sqrt(square / rounds)
+
+
 def test_adaptive_step_beats_a_timid_one_without_noise():
     curvature = np.array([1.0, 0.1])
     gaps = {}
