@@ -43,7 +43,7 @@ rounds: venv ## rounds of every scheme over data sets (ten minutes; FASTADMM_DAT
 paper-a: venv ## the paper's experiments again (twelve minutes; FASTADMM_DATA)
 	$(MATH_THREADS) $(BIN)/python bench/paper_a.py
 
-owners: venv ## figures and tables of owners of rows (ten minutes; FASTADMM_DATA)
+owners: venv ## figures and tables of owners of rows (fifteen minutes; FASTADMM_DATA)
 	$(BIN)/python bench/owners.py
 
 readme: venv ## measure the README's numbers, draw its picture (a minute; FASTADMM_DATA)

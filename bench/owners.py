@@ -36,10 +36,9 @@ def find_data() -> Path:
     """Directory of the public data sets; ends the program with one line where there is none."""
     named = os.environ.get("FASTADMM_DATA")
     path = Path(named) if named else ROOT.parent / "shared" / "data"
-    if not (path / "owners" / "loans_full_schema.csv").is_file():
-        sys.exit(
-            "bench/owners.py: owners/loans_full_schema.csv not found; set FASTADMM_DATA to the data sets"
-        )
+    for name in ("owners/loans_full_schema.csv", "creditcard/creditcard.parquet"):
+        if not (path / name).is_file():
+            sys.exit(f"bench/owners.py: {name} not found; set FASTADMM_DATA to the data sets")
     return path / "owners"
 
 
