@@ -167,13 +167,18 @@ def test_what_leaves_a_private_run_holds_no_exact_number_and_no_digest(private: 
         assert str(private) not in text.replace(str(private / "run"), ""), name
 
 
-def test_what_leaves_says_what_was_kept_back(private: Path, tmp_path: Path) -> None:
+def test_what_leaves_says_what_was_kept_back(
+    private: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     texts = left(private, tmp_path)
     for name in ("card.md", "card.json", "report.html", "c.html", "c.json"):
         assert KEPT_BACK in texts[name], name
     values = re.findall(r'<dt>([^<]*)</dt><dd class="value">([^<]*)</dd>', texts["report.html"])
     assert {name for name, value in values if value == "–"} == {"Objective", "Relative gap", "Time"}
     assert "<svg" not in texts["report.html"]
+    capsys.readouterr()
+    assert run("inspect", private / "run") == 0  # a view for who holds the run
+    assert "they stay in the run directory" in " ".join(capsys.readouterr().out.split())
     # A page of a run whose privacy.json or run.toml got lost holds back what the other one says.
     for lost in ("privacy.json", "run.toml"):
         copy = tmp_path / f"without-{lost}"

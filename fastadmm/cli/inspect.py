@@ -247,6 +247,8 @@ def _without_privacy(result: Any) -> Any:
 
 
 def _view_run(found: dict[str, Any]) -> Iterable[RenderableType]:
+    from fastadmm.privacy.published import KEPT_BACK, is_private
+
     result, last = found["result"], found["last_round"]
     rows = [("status", found["status"])]
     rows += [(key, value) for key, value in _scalars(_without_privacy(result)) if key != "status"]
@@ -257,6 +259,8 @@ def _view_run(found: dict[str, Any]) -> Iterable[RenderableType]:
         ("model", found["has_model"]),
         ("report", found["has_report"]),
     ]
+    if is_private(None, found["config"]):
+        rows.append(("not to be handed on", KEPT_BACK))
     yield _facts(f"Run {found['path']}", rows)
     parties = (result or {}).get("parties")
     if isinstance(parties, list) and all(isinstance(party, dict) for party in parties):
