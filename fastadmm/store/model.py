@@ -531,6 +531,7 @@ def open_shared_part(path: str | os.PathLike[str]) -> tuple[SharedPart, Path]:
     if classes is None and task == "classification":
         raise FormatError(f"{place}: key 'classes' is missing")
     lam = float(_get(manifest, values, "lambda", float))
+    penalty = _penalty(manifest, values, names)
     counts = [float(scale) for scale in scales]
     if digest is None:
         model_id = content_id(values, intercept, classes, counts, certificate)
@@ -550,7 +551,7 @@ def open_shared_part(path: str | os.PathLike[str]) -> tuple[SharedPart, Path]:
         n_features=n_features,
         scales=counts,
         certificate=certificate,
-        penalty=_penalty(manifest, values, names),
+        penalty=penalty,
         privacy=(
             PrivacyStatement.from_json(values["privacy"], f"{shown(manifest)}: key 'privacy'")
             if "privacy" in values
