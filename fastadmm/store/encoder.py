@@ -201,22 +201,21 @@ class Encoder:
         fill_level = read_array(h5group, "fill_level", ndim=1, length=n, kind="i").tolist()
         indicator = read_array(h5group, "indicator", ndim=1, length=n, kind="i").tolist()
         missing = read_attribute(h5group, "missing", str)
-        bounds, other = [[0.0, 0.0]] * n, [-1] * n
+        bounds, other = np.zeros((n, 2)), [-1] * n
         if missing == DESCRIBED:
-            bounds = read_array(h5group, "bounds", ndim=2, length=n, kind="f").tolist()
+            bounds = read_array(h5group, "bounds", ndim=2, length=n, kind="f")
             other = read_array(h5group, "other", ndim=1, length=n, kind="i").tolist()
+        if bounds.shape != (n, 2) or not (bounds[:, 0] <= bounds[:, 1]).all():
+            raise FormatError(f"{place}: key 'bounds': not a lower and an upper one for each column; damaged")
         columns, at = [], 0
         for i, name in enumerate(names):
             own = _own(levels, at, counts[i])
             at += max(counts[i], 0)
-            limits = [*bounds[i], 0.0, 0.0][:2]
-            if not limits[0] <= limits[1] or not -1 <= other[i] < max(counts[i], 0):
-                raise FormatError(
-                    f"{place}: column {i + 1}: impossible bounds or categories; damaged or edited"
-                )
-            columns.append(
-                ColumnEncoding(name, own, fill[i], fill_level[i], bool(indicator[i]), *limits, other[i])
-            )
+            if not -1 <= other[i] < max(counts[i], 0):
+                raise FormatError(f"{place}: key 'other': no category {other[i]}; damaged or edited")
+            low, high = bounds[i].tolist()
+            filled = (fill[i], fill_level[i], bool(indicator[i]))
+            columns.append(ColumnEncoding(name, own, *filled, low=low, high=high, other=other[i]))
         encoder = cls(tuple(columns), missing, read_attribute(h5group, "prefix", str))
         if encoder.digest() != read_attribute(h5group, "digest", str):
             raise FormatError(f"{place}: does not agree with its digest; damaged or edited")
