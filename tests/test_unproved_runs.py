@@ -180,6 +180,7 @@ def test_a_run_that_could_claim_nothing_is_refused_before_anything_is_drawn(
     assert "--allow-infinite-epsilon" in error
     assert "\n" not in error
     assert list(tmp_path.iterdir()) == []
+    assert run(*arguments, "--epsilon", 1, "--dry-run") == ExitCode.PRIVACY  # nor is it planned
 
 
 @pytest.mark.parametrize("mode", ["fusion", "message"])

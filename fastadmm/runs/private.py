@@ -37,6 +37,7 @@ __all__ = [
     "new_run_id",
     "read_run_id",
     "statement_of",
+    "unproved_parties",
     "write_statement",
 ]
 
@@ -128,7 +129,7 @@ def label_account_of(partition: Partition, settings: Privacy) -> Account | None:
 
 
 def unproved_parties(config: RunConfig, partition: Partition) -> dict[str, str]:
-    """Parties whose columns were prepared by constants of their private rows, which no theorem covers.
+    """Parties that would send what was prepared by constants of their private rows: no theorem covers it.
 
     Parameters
     ----------
@@ -140,9 +141,14 @@ def unproved_parties(config: RunConfig, partition: Partition) -> dict[str, str]:
     dict of str to str
         Name and reason.
     """
-    if config.privacy.public_scaling:
+    settings = config.privacy
+    if settings.mode == "none" or settings.public_scaling:
         return {}
-    found = {party.name: private_constants(party.steps) for party in partition.parties}
+    senders = list(partition.parties)
+    if settings.mode == "fusion":  # the label holder sends nothing about its columns
+        holder = settings.label_party or senders[0].name
+        senders = [party for party in senders if party.name != holder]
+    found = {party.name: private_constants(party.steps) for party in senders}
     return {
         name: f"{', '.join(what)}: computed from the private rows, so one record moves the rows of others; "
         "convert anew with --public-columns, or say --public-scaling if these constants are public"

@@ -56,6 +56,7 @@ from fastadmm.runs.private import (
     new_run_id,
     read_run_id,
     statement_of,
+    unproved_parties,
     write_statement,
 )
 from fastadmm.runs.round_log import RoundLog
@@ -422,6 +423,7 @@ def check_run(config: RunConfig, display: Display, *, timed: bool = False) -> Ch
     # Refused before any data is read.
     own_lambdas(config, [p.name for p in partition.parties])
     party_constraints(config, [p.name for p in partition.parties])
+    config.privacy.refuse_unproved(unproved_parties(config, partition))
     n_outputs = len(partition.labels.classes) if loss.vector and partition.labels.classes is not None else 1
     free = available_memory()
     if config.memory is not None:
