@@ -142,6 +142,16 @@ def test_every_step_that_a_party_file_may_hold_is_asked(tmp_path):
     assert {type(step).__name__.lower() for step in party.steps} == _ROOT_KEYS[""] - {"X", "obs", "var"}
 
 
+def test_inspect_says_it_before_anything_is_trained(tmp_path, capsys):
+    convert(tmp_path, "p", missing="mean")
+    assert run("inspect", tmp_path / "p") == ExitCode.OK
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "host: categories of 'city' and 1 more: computed from its rows, so no epsilon is proved" in shown
+    assert run("inspect", "--json", tmp_path / "p") == ExitCode.OK
+    found = json.loads(capsys.readouterr().out)["parties"]
+    assert [bool(party["private_constants"]) for party in found] == [True, True]
+
+
 def test_old_encoders_and_transforms_count_as_private():
     """They carry no declaration of their own: what they hold decides."""
     old = Encoder((ColumnEncoding("city", ("Oslo", "Rome")), ColumnEncoding("age")))

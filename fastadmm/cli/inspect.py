@@ -124,6 +124,7 @@ def _view_party(found: dict[str, Any]) -> Iterable[RenderableType]:
             ("in memory", _size(found["memory_bytes"])),
             ("on disk", _size(found["file_bytes"])),
             ("transform", _transform(found["transform"])),
+            ("computed from its rows", ", ".join(found["private_constants"]) or "nothing"),
             ("first features", found["first_features"]),
             ("row digest", found["row_digest"]),
             ("digests checked", found["checked"]),
@@ -149,6 +150,8 @@ def _view_labels(found: dict[str, Any]) -> Iterable[RenderableType]:
 
 
 def _view_partition(found: dict[str, Any]) -> Iterable[RenderableType]:
+    from rich.text import Text
+
     rows = [("samples", found["n_samples"]), ("features", found["n_features"]), ("source", found["source"])]
     labels = found["labels"]
     rows += _label_rows(labels) if labels else [("task", found["task"]), ("labels", "none")]
@@ -169,6 +172,10 @@ def _view_partition(found: dict[str, Any]) -> Iterable[RenderableType]:
             for party in found["parties"]
         ],
     )
+    for party in found["parties"]:
+        if constants := party["private_constants"]:
+            said = f"{', '.join(constants)}: computed from its rows, so no epsilon is proved"
+            yield Text(_text(f"{party['name']}: {said}"))
     if found["parties"][0]["checked"]:
         yield "All digests agree."
 

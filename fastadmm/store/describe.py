@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fastadmm.errors import FormatError, StorageError
+from fastadmm.privacy.origins import private_constants
 from fastadmm.store.atomic import shown, storage_errors
 from fastadmm.store.elements import key_of, read_attribute
 from fastadmm.store.h5file import h5_errors, read_h5
@@ -159,6 +160,7 @@ def _party(party: PartyData, check: bool, *, names: bool = False) -> dict[str, A
             "scale": transform.scale is not None,
             "digest": transform.digest(),
         },
+        "private_constants": private_constants(party.steps),
         "row_digest": party.row_digest,
         "content_digest": party.content_digest,
         "checked": check,
