@@ -6,8 +6,10 @@ import bz2
 import gzip
 import json
 import lzma
+import os
 import random
 import tomllib
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -486,8 +488,78 @@ def compressed(inner: Mutation, kind: str) -> Mutation:
     return change
 
 
-def mutations_of(path: Path) -> list[Mutation]:
-    """What can be done to a file, by the end of its name; what is aimed at the contents comes more often."""
+def of_pipe(path: Path, rng: random.Random) -> str:
+    """A pipe that nobody writes to, a directory, a device or nothing in the file's place."""
+    path.unlink()
+    how = rng.choice(["pipe", "directory", "link to a device", "nothing"])
+    if how == "pipe":
+        os.mkfifo(path)
+    elif how == "directory":
+        path.mkdir()
+    elif how == "link to a device":
+        path.symlink_to("/dev/zero")
+    return f"a {how} instead"
+
+
+def of_bomb(path: Path, rng: random.Random) -> str:
+    """Gigabytes of zeros in a few megabytes, whole and with checksums, in a dataset's place."""
+    import h5py
+
+    with h5py.File(path, "r+") as file:
+        items: list[Any] = []
+        file.visititems(lambda _, item: items.append(item))
+        old = rng.choice([item for item in items if isinstance(item, h5py.Dataset)])
+        name, dtype, attributes, ndim = old.name, old.dtype, dict(old.attrs), max(1, old.ndim)
+        if dtype.kind not in "iuf":
+            return of_hdf5(path, rng)
+        del file[name]
+        rows = rng.choice([2**25, 2**28])
+        chunk = (2**20, *[1] * (ndim - 1))
+        item = file.create_dataset(
+            name, shape=(rows, *[1] * (ndim - 1)), chunks=chunk, dtype=dtype, compression="gzip"
+        )
+        item.attrs.update(attributes)
+        packed = zlib.compress(bytes(2**20 * dtype.itemsize), 1)
+        for start in range(0, rows, 2**20):
+            item.id.write_direct_chunk((start, *[0] * (ndim - 1)), packed)
+    return f"bomb {name}"
+
+
+def of_number(path: Path, rng: random.Random) -> str:
+    """Another number, of the right kind, in a file that stays whole."""
+    import h5py
+
+    values = [-1e9, -1.0, -1e-300, 0.0, 1e-300, 1e9, 1e149, 1e151, 1e308, np.nan, np.inf, -np.inf]
+    with h5py.File(path, "r+") as file:
+        places: list[tuple[Any, str | None]] = []
+
+        def visit(_: str, item: Any) -> None:
+            if isinstance(item, h5py.Dataset) and item.size and item.dtype.kind == "f":
+                places.append((item, None))
+            places.extend(
+                (item, key) for key, value in item.attrs.items() if isinstance(value, (float, np.floating))
+            )
+
+        file.visititems(visit)
+        if not places:
+            return of_hdf5(path, rng)
+        item, key = rng.choice(places)
+        value = rng.choice(values)
+        if key is not None:
+            item.attrs[key] = value
+            return f"number {item.name}.{key} = {value}"
+        with np.errstate(over="ignore"):
+            flat = item[()].reshape(-1)
+            flat[:: rng.choice([1, max(1, flat.size)])] = value
+        item[...] = flat.reshape(item.shape)
+        return f"number {item.name} = {value}"
+
+
+def mutations_of(path: Path, foreign: bool = False) -> list[Mutation]:
+    """What can be done to a file, by the end of its name; what is aimed at the contents comes more often.
+
+    `foreign`: also what only somebody else would put there.
+    """
     kinds: dict[str, list[Mutation]] = {
         ".h5": [of_bytes, of_hdf5, of_hdf5],
         ".toml": [of_text, of_bytes, of_toml, of_toml],
@@ -499,4 +571,7 @@ def mutations_of(path: Path) -> list[Mutation]:
         ".bz2": [compressed(of_text, "bz2")],
         ".xz": [compressed(of_text, "xz")],
     }
-    return kinds.get(path.suffix, [of_bytes, of_text, of_text])
+    found = kinds.get(path.suffix, [of_bytes, of_text, of_text])
+    if not foreign:
+        return found
+    return [*found, *found, of_pipe, *([of_bomb, of_number, of_number] if path.suffix == ".h5" else [])]

@@ -15,7 +15,7 @@ from scipy import sparse
 
 from run_tools import run, write_problem
 
-__all__ = ["SUBJECTS", "Command", "Subject", "make_seeds"]
+__all__ = ["EXCHANGE", "SUBJECTS", "Command", "Subject", "make_seeds"]
 
 
 @dataclass(frozen=True)
@@ -219,6 +219,24 @@ def seed_rounds(home: Path) -> None:
                 shutil.copytree(home / f"state-{party}", home / f"before-{party}")
 
 
+def seed_exchange(home: Path) -> None:
+    """A run by files in its third exchange: what passes, what both sides keep, and an approval."""
+    write_problem(home / "data.parts", 40, (3, 4))
+    do("coordinator start @data.parts/labels.h5 --party party-1 --party party-2 --lambda 1e-2 -o @run", home)
+    for number in (0, 1, 2):
+        for party in ("party-1", "party-2"):
+            shutil.copy(
+                home / "run" / "requests" / f"{party}-{number:06d}.h5", home / f"{party}.request{number}.h5"
+            )
+            if number == 2 and party == "party-1":
+                shutil.copytree(home / "state-party-1", home / "before")
+            do(f"party step --data @data.parts/{party}.h5 --state @state-{party} --in @{party}.request{number}.h5 "
+               f"-o @{party}.message{number}.h5 --threads 1", home)  # fmt: skip
+        if number < 2:
+            do(f"coordinator step @run @party-1.message{number}.h5 @party-2.message{number}.h5", home)
+    do("party approve @party-1.request0.h5 --data @data.parts/party-1.h5 -o @approval.toml", home)
+
+
 def seed_owners(home: Path) -> None:
     """Owners of rows and a run on their answers."""
     seed_csv(home)
@@ -400,9 +418,31 @@ SUBJECTS: dict[str, Subject] = {
 }  # fmt: skip
 
 
-def make_seeds(home: Path) -> None:
+#: What passes between organisations and what they keep of it: fuzzed by itself, with ledgers and partitions.
+EXCHANGE: dict[str, Subject] = {
+    "exchange": Subject(seed_exchange, (
+        "party-1.message2.h5", "party-1.message2.h5", "party-1.request2.h5", "party-1.request2.h5", "party-1.request0.h5",
+        "approval.toml", "approval.toml", "before/*.*", "before/answers/*", "run/waiting.json", "run/checkpoint.h5", "run/requests/*",
+        "run/answers/*/*", "run/sent/*", "data.parts/party-1.h5"), (
+        Command("party step --data @data.parts/party-1.h5 --state @before --in @party-1.request2.h5 -o @out.h5 --threads 1",
+                ("out.h5",), "before"),
+        Command("party step --data @data.parts/party-1.h5 --state @before --in @party-1.request2.h5 -o @out.h5 --threads 1 "
+                "--approval @approval.toml", ("out.h5",), "before"),
+        Command("party step --data @data.parts/party-1.h5 --state @before --in @party-1.request0.h5 -o @out.h5 --threads 1",
+                ("out.h5",), "before"),
+        Command("party approve @party-1.request0.h5 --data @data.parts/party-1.h5 -o @out.toml", ("out.toml",)),
+        Command("coordinator step @run @party-1.message2.h5 @party-2.message2.h5", (), "run"),
+        Command("coordinator step @run", (), "run"),
+        Command("coordinator repair @run", (), "run"),
+    ), 6),
+    "private": SUBJECTS["private"],
+    "partition": SUBJECTS["partition"],
+}  # fmt: skip
+
+
+def make_seeds(home: Path, subjects: dict[str, Subject] = SUBJECTS) -> None:
     """Make the good files of every subject below `home`, once."""
-    for name, subject in SUBJECTS.items():
+    for name, subject in subjects.items():
         made = home / f"{name}.made"
         if not made.exists():
             shutil.rmtree(home / name, ignore_errors=True)

@@ -28,19 +28,25 @@ from pathlib import Path
 from typing import Any
 
 import fuzz_mutations
-from fuzz_subjects import SUBJECTS, Command, make_seeds
+from fuzz_subjects import EXCHANGE, SUBJECTS, Command, Subject, make_seeds
 
 SECONDS = 60.0  # of one case; the slowest takes one
 MEMORY = 8 << 30
 LONGEST = 700  # characters of an error
 
 
+def subjects_of(seed: int) -> dict[str, Subject]:
+    """What a campaign is about: seeds from 1000 on are of what passes between organisations."""
+    return EXCHANGE if seed >= 1000 else SUBJECTS
+
+
 def case_of(seed: int, number: int, seeds: Path) -> tuple[random.Random, str, Path, Command]:
     """Generator, subject, file to spoil (below the subject's directory) and command of a case."""
     rng = random.Random(f"{seed}/{number}")
-    names = [name for name, subject in SUBJECTS.items() for _ in range(subject.weight)]
+    subjects = subjects_of(seed)
+    names = [name for name, subject in subjects.items() for _ in range(subject.weight)]
     name = names[number % len(names)]
-    subject = SUBJECTS[name]
+    subject = subjects[name]
     # First the glob, then the file: a glob that matches many shall not win.
     files = sorted(path for path in (seeds / name).glob(rng.choice(subject.targets)) if path.is_file())
     target = rng.choice(files).relative_to(seeds / name)
@@ -85,11 +91,12 @@ def spoil(seed: int, number: int, seeds: Path, home: Path) -> tuple[str, Path, C
     for settings in home.glob("run/*run.toml"):  # they name their data
         text = settings.read_text(encoding="utf-8")
         settings.write_text(text.replace(str(seeds / name), str(home)), encoding="utf-8")
-    mutate = rng.choice(fuzz_mutations.mutations_of(target))
+    mutate = rng.choice(fuzz_mutations.mutations_of(target, foreign=subjects_of(seed) is EXCHANGE))
     try:
         done = mutate(home / target, rng)
     except Exception as error:
         done = f"{mutate.__name__} not possible here ({type(error).__name__}: {error}); bytes instead: "
+        remove(home / target)
         shutil.copy(seeds / name / target, home / target)
         done += fuzz_mutations.of_bytes(home / target, rng)
     return name, target, command, done
@@ -107,6 +114,8 @@ def run_case(seed: int, number: int, seeds: Path, scratch: Path) -> dict[str, An
     after = contents(home)
     problems = list(judge(command, home, code, out, err, before, after))
     problems += [f"warning: {w.category.__name__}: {w.message}" for w in caught]
+    if name == "exchange" and not problems:
+        problems += lost(home, seeds / name, target, command, code)
     shutil.rmtree(home)
     return {
         "case": number,
@@ -119,6 +128,34 @@ def run_case(seed: int, number: int, seeds: Path, scratch: Path) -> dict[str, An
         "problems": problems,
         "seconds": round(time.perf_counter() - begin, 3),
     }
+
+
+def remove(path: Path) -> None:
+    """Whatever is there."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def lost(home: Path, seeds: Path, target: Path, command: Command, code: int | None) -> Iterator[str]:
+    """Whether a run by files can still be brought to its next exchange."""
+    honest = "coordinator step @run @party-1.message2.h5 @party-2.message2.h5"
+    step = "party step --data @data.parts/party-1.h5 --state @before --in @party-1.request2.h5 -o @again.h5 --threads 1"
+    if target.parts[0] not in ("run", "before"):
+        remove(home / target)
+        shutil.copy(seeds / target, home / target)
+    if target.parts[0] == "run" or command.line.startswith("coordinator"):
+        ways: list[list[str]] = [[], ["coordinator repair @run"], ["coordinator repair @run --again 2"]]
+        for way in ways:
+            codes = [execute(Command(line).arguments(home)) for line in (*way, honest)]
+            if codes[-1][0] == 0:
+                return
+        yield f"the run is lost: {[(found, err[-300:]) for found, _, err in codes]}"
+    elif target.parts[0] != "before" and code != 0:
+        found, _, err = execute(Command(step).arguments(home))
+        if found != 0 or (home / "again.h5").read_bytes() != (seeds / "party-1.message2.h5").read_bytes():
+            yield f"the party's state is lost: {err[-300:]}"
 
 
 def judge(
@@ -269,7 +306,7 @@ def main() -> None:
 
     atomic.synchronise = lambda path: None  # type: ignore[assignment]  # what survives a power cut is tested elsewhere
     with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
-        make_seeds(directory / "seeds")
+        make_seeds(directory / "seeds", subjects_of(seed))
     # After the seeds: libraries and compiled code are loaded, so only data can ask for more.
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
     scratch = directory / f"scratch-{start}"

@@ -24,13 +24,13 @@ from fuzz_subjects import SUBJECTS
 from fuzz_worker import contents, execute, judge, spoil, watched
 from run_tools import run_process
 
-SEED = 20
+SEED, EXCHANGE_SEED = 20, 1000
 N_CASES = 10_000
 PIECE = 500
 
 
-def run_cases(start: int, stop: int, directory: Path) -> list[dict[str, Any]]:
-    reports = list(watched(SEED, start, stop, directory))
+def run_cases(start: int, stop: int, directory: Path, seed: int = SEED) -> list[dict[str, Any]]:
+    reports = list(watched(seed, start, stop, directory))
     bad = [report for report in reports if report["problems"]]
     assert not bad, "\n\n".join(json.dumps(report, indent=1, ensure_ascii=False) for report in bad[:5])
     assert [report["case"] for report in reports] == list(range(start, stop))
@@ -60,6 +60,20 @@ def test_spoiled_files(tmp_path: Path) -> None:
 @pytest.mark.parametrize("start", range(0, N_CASES, PIECE))
 def test_ten_thousand_spoiled_files(start: int, tmp_path: Path) -> None:
     run_cases(start, start + PIECE, tmp_path)
+
+
+def test_what_others_send(tmp_path: Path) -> None:
+    reports = run_cases(0, 60, tmp_path, EXCHANGE_SEED)
+    codes = Counter(report["code"] for report in reports)
+    assert (
+        codes[ExitCode.FORMAT] + codes[ExitCode.STORAGE] + codes[ExitCode.CONFIG] + codes[ExitCode.INPUT] > 15
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("start", range(0, N_CASES, PIECE))
+def test_ten_thousand_messages_requests_approvals_ledgers_and_partitions(start: int, tmp_path: Path) -> None:
+    run_cases(start, start + PIECE, tmp_path, EXCHANGE_SEED)
 
 
 def test_watcher_reports_crash_and_hang(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -57,7 +57,7 @@ def test_no_request_writes_what_a_partys_model_says_of_privacy(tmp_path: Path) -
         party_step(data.path, tmp_path / "state", tmp_path / f"{name}.h5", tmp_path / f"{name}-answer.h5")
 
     answer("start")
-    with pytest.raises(FormatError, match="'finish' with these arguments is unknown"):
+    with pytest.raises(FormatError, match="'privacy' is not what was asked for"):
         answer("forged")
     answer("finish")
     with h5py.File(tmp_path / "state" / f"{data.name}.h5") as file:

@@ -305,7 +305,9 @@ def test_what_a_model_says_about_privacy_is_the_partys_word(tmp_path: Path) -> N
     coordinator = Coordinator(tmp_path, regularizer="l2")
     coordinator.ask(("start", coordinator.settings))
     coordinator.step(np.ones(N))
-    coordinator.ask(("finish", {"model_id": "m", "version": "1.0", "privacy": "epsilon = 0"}))
+    forged = ("finish", {"model_id": "m", "privacy": "epsilon = 0"})
+    coordinator.refused("'privacy' is not what was asked for", forged, error=FormatError)
+    coordinator.ask(("finish", {"model_id": "m"}))
     with h5py.File(coordinator.state / "party-1.h5") as file:
         said = file.attrs["privacy"]
     assert "epsilon = 0" not in said

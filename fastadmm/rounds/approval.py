@@ -123,21 +123,21 @@ class Answered:
     finished: bool = False
 
 
-def sees_columns(regularizer: str, constraint: str) -> bool:
-    """Whether answers under this regulariser and set can show single columns.
+def sees_columns(settings: Mapping[str, Any]) -> bool:
+    """Whether answers in such a run can show single columns.
 
     With squared l2, one group of all columns, and all space or a ball, a rotation
     of the columns changes no answer: answers are functions of D D' alone.
 
     Parameters
     ----------
-    regularizer, constraint : str
-        As in the configuration.
+    settings : dict
+        Arguments of the call ``start``.
     """
-    return regularizer not in ("l2", "none", "group_lasso") or constraint.partition(":")[0] not in (
-        "all",
-        "ball",
-    )
+    if settings["family"] == "subspace":
+        return False  # squared l2, whatever the request calls it
+    kind = settings["constraint"].partition(":")[0]
+    return settings["regularizer"] not in ("l2", "none", "group_lasso") or kind not in ("all", "ball")
 
 
 def first_terms(request: Request, data: PartyData, place: str) -> dict[str, Any]:
@@ -526,7 +526,7 @@ def in_plain_words(approval: Approval, data: PartyData) -> list[str]:
         f"until {a.last_day or 'no last day'}",
         "there is no noise: answers are exact functions of the features (epsilon is infinite)",
     ]
-    if sees_columns(a.regularizer, a.constraint):
+    if sees_columns({"family": a.family, "regularizer": a.regularizer, "constraint": a.constraint}):
         columns = min(data.n_features, a.exchanges // 2)
         lines.append(
             f"with {a.regularizer} and constraint {a.constraint} a coordinator that deviates from the "

@@ -136,8 +136,7 @@ CALLS: dict[str, CallRule] = {
     "dual_value": CallRule(("admm",), {"scale": "number"}, {"value": "bound"}),
     "finish": CallRule(
         ("subspace", "admm"),
-        # What older coordinators say about privacy is not listened to.
-        {"coefficients": "vector?", "model_id": "text", "version": "text?", "privacy": "text?"},
+        {"coefficients": "vector?", "model_id": "text"},
         {"mean": "number"},
     ),
 }

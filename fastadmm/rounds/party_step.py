@@ -204,7 +204,7 @@ def _approval(
         settings = first_terms(asked, party, place)
     # A run that began before there were approvals goes on.
     began = known is not None and known.answered is None
-    if sees_columns(settings["regularizer"], settings["constraint"]) and not began:
+    if sees_columns(settings) and not began:
         what = f"regularizer {settings['regularizer']!r} with constraint {settings['constraint']!r}"
         raise InputError(
             f"{place}: {what} lets a coordinator that deviates read single columns; it needs the owner's "
@@ -439,15 +439,13 @@ class _Server:
         except FastadmmError as error:
             raise FormatError(f"{self.place}: {error}") from None
 
-    def _finish(
-        self, model_id: str, coefficients: np.ndarray | None = None, **of_older_coordinators: str
-    ) -> dict[str, Any]:
-        # What its file says about privacy is for the party to say: no request has a word in it.
+    def _finish(self, model_id: str, coefficients: np.ndarray | None = None) -> dict[str, Any]:
         data = self.data
         if (coefficients is None) == (self.settings["family"] == "subspace"):
             raise FormatError(f"{self.place}: call 'finish': 'coefficients' go with family 'subspace' alone")
         weights = self.party.weights if coefficients is None else self.party.weights(self._own(coefficients))
         names = list(data.feature_names)
+        # What holds for its weights the party says itself: no request has a word in it.
         said = _privacy_line(data)
         model = PartyModel(data.name, weights, names, data.transform, encoder=data.encoder, privacy=said)
         write_party_model(self.state / f"{data.name}.h5", model, model_id=model_id)
