@@ -161,7 +161,10 @@ class DirectionParty:
                 self._kernel = self.block.kernel_gram()
             matrix = self._kernel.copy()
             matrix[np.diag_indices(len(matrix))] += self.regularization / curvature
-        self._factor = scipy.linalg.cho_factor(matrix, overwrite_a=True, check_finite=False)
+        try:
+            self._factor = scipy.linalg.cho_factor(matrix, overwrite_a=True, check_finite=False)
+        except scipy.linalg.LinAlgError:  # columns so large that rounding exceeds the regulariser
+            self._factor = None  # block gradients need no factor
 
     def _rough_is_enough(self, curvature: np.ndarray) -> bool:
         """Whether what single precision loses of the Gram matrix is small beside the regulariser.

@@ -146,12 +146,26 @@ def lost(home: Path, seeds: Path, target: Path, command: Command, code: int | No
         remove(home / target)
         shutil.copy(seeds / target, home / target)
     if target.parts[0] == "run" or command.line.startswith("coordinator"):
-        ways: list[list[str]] = [[], ["coordinator repair @run"], ["coordinator repair @run --again 2"]]
-        for way in ways:
-            codes = [execute(Command(line).arguments(home)) for line in (*way, honest)]
-            if codes[-1][0] == 0:
-                return
-        yield f"the run is lost: {[(found, err[-300:]) for found, _, err in codes]}"
+        if execute(Command(honest).arguments(home))[0] == 0:
+            return
+        for again in ("", " --again 2", " --again 1"):
+            found, _, err = execute(Command(f"coordinator repair @run{again}").arguments(home))
+            # Both parties have answered all this before, and say it again.
+            while found == 0 and (requests := sorted((home / "run" / "requests").glob("*.h5"))):
+                number = int(requests[-1].stem.rsplit("-", 1)[-1])
+                if number > 2:
+                    return
+                messages = []
+                for request in (path for path in requests if path.stem.endswith(f"{number:06d}")):
+                    party = request.stem.rsplit("-", 1)[0]
+                    messages.append(str(home / f"again-{number}-{party}.h5"))
+                    found, _, err = execute(["party", "step", "--data", str(home / "data.parts" / f"{party}.h5"), "--state",
+                                             str(home / f"state-{party}"), "--in", str(request), "-o", messages[-1], "--force"])  # fmt: skip
+                    if found != 0:
+                        break
+                if found == 0:
+                    found, _, err = execute(["coordinator", "step", str(home / "run"), *messages])
+        yield f"the run is lost: {found} {err[-300:]}"
     elif target.parts[0] != "before" and code != 0:
         found, _, err = execute(Command(step).arguments(home))
         if found != 0 or (home / "again.h5").read_bytes() != (seeds / "party-1.message2.h5").read_bytes():
@@ -168,6 +182,7 @@ def judge(
     if code == 1:
         yield "exit code 1: a defect"
     below = {part for path in before for part in Path(path).parts}
+    below |= {part for word in command.line.split() if word[0] == "@" for part in Path(word[1:]).parts}
     left = [path for path in after if any(part.endswith(".tmp") for part in Path(path).parts)]
     if left:
         yield f"half-written: {left}"

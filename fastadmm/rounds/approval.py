@@ -530,8 +530,8 @@ def in_plain_words(approval: Approval, data: PartyData) -> list[str]:
         columns = min(data.n_features, a.exchanges // 2)
         lines.append(
             f"with {a.regularizer} and constraint {a.constraint} a coordinator that deviates from the "
-            f"protocol reads single columns, one in two exchanges: up to {columns} of {data.n_features} "
-            "within these limits. Approve only a coordinator that you trust to be honest"
+            f"protocol reads single columns, one in two exchanges or more: up to {columns} of "
+            f"{data.n_features} within these limits. Approve only a coordinator that you trust to be honest"
         )
     else:
         lines.append(

@@ -179,7 +179,7 @@ class _Repair:
                 shutil.rmtree(folder)
         (self.path / "waiting.json").unlink(missing_ok=True)
         (self.path / "result.json").unlink(missing_ok=True)
-        self.run.advance()
+        self._advance_from_checkpoint()
         awaited, digests = self.run.awaited()
         for name, content in good.items():
             path = self.run.answer_path(awaited, name)
@@ -191,9 +191,18 @@ class _Repair:
             if open_message(path, self.n_samples, lambda _: None).request != digests[name]:
                 path.unlink()
 
-    def _advance(self) -> StepResult:
+    def _advance_from_checkpoint(self) -> StepResult:
         try:
             return self.run.advance()
+        except FormatError as error:
+            if "checkpoint.h5" not in str(error):
+                raise
+            self._forget_rounds("is damaged")
+            return self.run.advance()
+
+    def _advance(self) -> StepResult:
+        try:
+            return self._advance_from_checkpoint()
         except UNUSABLE as error:
             newest = max((number for number, _ in self._kept(1)), default=0)
             if not newest:
