@@ -272,3 +272,12 @@ def test_report_of_numbers_beyond_every_axis(tmp_path: Path) -> None:
     log.write_text("".join(json.dumps(line) + "\n" for line in lines))
     shutil.rmtree(tmp_path / "run" / "checkpoints")
     assert run("report", tmp_path / "run") == 0
+
+
+def test_columns_whose_matrix_has_no_factor_get_block_gradients(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    column = 1e9 * rng.normal(size=40)
+    blocks = [np.column_stack([column, column, rng.normal(size=40)]), rng.normal(size=(40, 2))]
+    data = write_blocks(tmp_path / "d.parts", blocks, np.arange(40) % 2.0)
+    options = ("--lambda", 1e-2, "--rounds", 2, "--scheme", "subspace", "--threads", 1, "-q")
+    assert run("train", data, *options, "-o", tmp_path / "run") in (0, 7)
