@@ -283,3 +283,27 @@ def test_a_ledger_may_be_moved_and_linked(tmp_path):
     ledger.charge(charges(4)[3], 100.0, 1e-5)
     assert len(Ledger(tmp_path / "m").charges) == 4
     assert (tmp_path / "link").is_symlink()
+
+
+def test_a_file_that_changes_under_an_open_ledger_is_read_anew(tmp_path):
+    path, made = tmp_path / "l", charges(9)
+    one, other = Ledger(path), Ledger(path)
+    one.charge_all(made[:3], 100.0, 1e-5)
+    backup = path.read_bytes()
+    other.charge_all(made[3:5], 100.0, 1e-5)
+    one.charge_all(made[4:6], 100.0, 1e-5)  # of which one was charged by the other
+    assert one.charges == made[:6] == Ledger(path).charges
+    later = path.read_bytes()
+    path.write_bytes(backup)
+    other.charge_all(made[6:7], 100.0, 1e-5)
+    assert other.charges == [*made[:3], made[6]] == Ledger(path).charges
+    damaged = bytearray(later)
+    damaged[len(backup) // 2] ^= 1
+    path.write_bytes(damaged)
+    for ledger in (one, other):
+        with pytest.raises(FormatError, match="not a privacy ledger"):
+            ledger.charge_all(made[7:], 100.0, 1e-5)
+    path.write_bytes(later)
+    for ledger in (one, other):
+        ledger.check_all(made[:1], 100.0, 1e-5)
+        assert ledger.charges == made[:6]

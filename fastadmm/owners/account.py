@@ -16,6 +16,7 @@ from fastadmm.owners.setup import Setup
 from fastadmm.privacy.accounting import gdp_of
 from fastadmm.privacy.accounts import Account, record_account
 from fastadmm.privacy.ledger import Charge, Ledger
+from fastadmm.privacy.releases import Payment, reserve
 
 __all__ = ["LEDGER", "RunAccount"]
 
@@ -90,9 +91,14 @@ class RunAccount:
             If a budget does not allow it.
         """
         release = f"answers to {self.setup.settings.rounds} gradient queries"
-        for step in (self.ledger.check_all, self.ledger.charge_all):
-            for member in self.private:
-                step([member.charge(self.identifier, release)], member.budget, self.delta)
+        payments = [
+            Payment(self.ledger, [member.charge(self.identifier, release)], member.budget, self.delta)
+            for member in self.private
+        ]
+        # Set aside first: another run that comes between two owners would stop this one half way.
+        reserve(self.ledger, [p for p in payments if not self.ledger.holds(p.charges[0])])
+        for payment in payments:
+            payment.charge("")
 
     def payment(self, number: int) -> RoundPayment:
         """What a round costs.

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -177,10 +177,9 @@ def _sum(charges: Sequence[Charge]) -> Spent:
     )
 
 
-def _of_account(charges: Sequence[Charge], account: Account) -> list[Charge]:
-    """The charges to an account, under all names and columns by which they hang together."""
-    left = {charge.account for charge in charges}
-    found, edge = set[Account](), [account]
+def _together(accounts: Iterable[Account], account: Account) -> set[Account]:
+    """The accounts that are one with an account, by names and columns that tie them together."""
+    left, found, edge = set(accounts), set[Account](), [account]
     while edge:
         here = edge.pop()
         near = {other for other in left if other.same(here)}
@@ -188,7 +187,29 @@ def _of_account(charges: Sequence[Charge], account: Account) -> list[Charge]:
         found |= near
         # Old charges do not say their rows: they count, but do not tie other rows together.
         edge += [other for other in near if other.rows]
-    return [charge for charge in charges if charge.account in found]
+    return found
+
+
+class _Book:
+    """Charges by account and by release, in the order in which they came."""
+
+    def __init__(self, charges: Iterable[Charge] = ()) -> None:
+        self.charges: list[Charge] = []
+        self.accounts: dict[Account, list[Charge]] = {}
+        self.plans: dict[tuple[str, str, str, str], list[Charge]] = {}
+        self.add(charges)
+
+    def add(self, charges: Iterable[Charge]) -> None:
+        for charge in charges:
+            self.charges.append(charge)
+            self.accounts.setdefault(charge.account, []).append(charge)
+            self.plans.setdefault(charge.plan, []).append(charge)
+
+    def of(self, account: Account, *more: _Book) -> list[Charge]:
+        """All charges to an account, those of other books among them."""
+        books = (self, *more)
+        found = _together((a for book in books for a in book.accounts), account)
+        return [c for book in books for a, charges in book.accounts.items() if a in found for c in charges]
 
 
 class Ledger:
@@ -208,7 +229,8 @@ class Ledger:
 
     def __init__(self, path: Path | None = None) -> None:
         self.path = path
-        self._charges: list[Charge] = []
+        self._book = _Book()
+        self._lines: list[Line] | None = None
         self._planned: list[Charge] = []
         self._reservation: Reservation | None = None
         self._file: LedgerFile | None = None
@@ -218,16 +240,22 @@ class Ledger:
                 exists = path.exists()
             if exists:
                 with self._file.locked(write=False) as (_, lines):
-                    self._charges = [_charge_of(line) for line in lines]
+                    self._refresh(lines)
+
+    def _refresh(self, lines: list[Line]) -> None:
+        """Take in what the file holds; see :meth:`LedgerFile.locked`."""
+        if lines is not self._lines:
+            self._lines, self._book = lines, _Book()
+        self._book.add(_charge_of(line) for line in lines[len(self._book.charges) :])
 
     @property
     def charges(self) -> list[Charge]:
         """All charges, oldest first."""
-        return list(self._charges)
+        return list(self._book.charges)
 
     def holds(self, charge: Charge) -> bool:
         """Whether this very release was charged already, at this cost."""
-        return any(charge.same(other) for other in self._charges)
+        return any(charge.same(other) for other in self._book.plans.get(charge.plan, ()))
 
     def spent(self, data: Account | str, run: str | None = None) -> Spent:
         """What has been charged to one account.
@@ -244,18 +272,18 @@ class Ledger:
         Spent
         """
         if isinstance(data, str):
-            found = [c for c in self._charges if c.rows == data and c.role == FEATURES]
+            found = [c for c in self._book.charges if c.rows == data and c.role == FEATURES]
         else:
-            found = _of_account(self._charges, data)
+            found = self._book.of(data)
         return _sum([c for c in found if run in (None, c.run)])
 
     def accounts(self) -> list[list[Charge]]:
         """All charges, those of one account together; the oldest account first."""
         groups: list[list[Charge]] = []
         seen = set[Account]()
-        for charge in self._charges:
-            if charge.account not in seen:
-                groups.append(_of_account(self._charges, charge.account))
+        for account in self._book.accounts:
+            if account not in seen:
+                groups.append(self._book.of(account))
                 seen |= {c.account for c in groups[-1]}
         return groups
 
@@ -304,18 +332,20 @@ class Ledger:
         if self._file is None or self.path is None:
             new = self._new(charges)
             self._check(new, self._left(new), epsilon, delta)
-            self._take(new)
+            self._planned = self._left(new)
+            self._book.add(new)
             return bool(new)
         if not self.path.exists():
             self._check(self._new(charges), [], epsilon, delta)  # what is refused makes no file
         self._file.create()
         with self._file.locked() as (file, lines):
-            self._charges = [_charge_of(line) for line in lines]
+            self._refresh(lines)
             new = self._new(charges)
             self._check(new, [*self._left(new), *self._others()], epsilon, delta)
             if new:
                 self._file.append(file, [asdict(charge) for charge in new])
-            self._take(new)
+            self._refresh(lines)
+            self._planned = self._left(new)
             if not self._planned:
                 self.free()
         return bool(new)
@@ -338,7 +368,7 @@ class Ledger:
             self._check(new, self._left(new), epsilon, delta)
             return
         with self._file.locked() as (_, lines):
-            self._charges = [_charge_of(line) for line in lines]
+            self._refresh(lines)
             new = self._new(charges)
             self._check(new, [*self._left(new), *self._others()], epsilon, delta)
 
@@ -370,7 +400,7 @@ class Ledger:
             self._check(charges, self._planned, epsilon, delta)
         self._file.create()
         with self._file.locked() as (_, lines):
-            self._charges = [_charge_of(line) for line in lines]
+            self._refresh(lines)
             self._check(charges, [*self._planned, *self._others()], epsilon, delta)
             if charges:
                 self._reservation = self._reservation or Reservation(self.path)
@@ -391,17 +421,13 @@ class Ledger:
         """What remains reserved by this ledger once these are charged."""
         return _without(self._planned, Counter(c.plan for c in new))
 
-    def _take(self, new: Sequence[Charge]) -> None:
-        self._planned = self._left(new)
-        self._charges += new
-
     def _others(self) -> list[Charge]:
         """What living runs have reserved in this file and not charged yet."""
         if self.path is None:
             return []
         found: list[Charge] = []
         for at, planned in reserved_by_others(self.path, self._reservation):
-            made = Counter(c.plan for c in self._charges[at:])
+            made = Counter(c.plan for c in self._book.charges[at:])
             found += _without([Charge(**values) for values in planned], made)
         return found
 
@@ -409,19 +435,20 @@ class Ledger:
         for c in new:
             if not all(0.0 <= cost < math.inf for cost in (c.gdp, c.pure, c.rho)):
                 raise PrivacyBudgetError(f"privacy ledger: {c.party}, {c.release}: its cost is not finite")
-        for account in dict.fromkeys(c.account for c in new):
-            after = _sum(_of_account([*self._charges, *reserved, *new], account)).epsilon(delta)
+        held, coming = _Book(reserved), _Book(new)
+        for account, charges in coming.accounts.items():
+            if not any(c.gdp or c.pure or c.rho for c in charges):
+                continue  # a note of a release that was charged beforehand
+            after = _sum(self._book.of(account, held, coming)).epsilon(delta)
             if after <= epsilon * (1.0 + _TOLERANCE):
                 continue
-            first = next(c for c in new if c.account == account)
-            before = self.spent(account)
-            others = _sum(_of_account(reserved, account))
+            before, aside = self.spent(account), len(held.of(account))
             name = shown(self.path) if self.path is not None else "privacy ledger"
             spent = f"{before.releases} releases of {before.runs} run(s) have spent epsilon"
-            held = f", {others.releases} more are set aside by runs under way" if others.releases else ""
+            more = f", {aside} more are set aside by runs under way" if aside else ""
             raise PrivacyBudgetError(
-                f"{name}: {first.party}: {spent} {before.epsilon(delta):.4g}{held}; "
-                f"with '{first.release}' it would be {after:.4g} of {epsilon:.4g} "
+                f"{name}: {account.party}: {spent} {before.epsilon(delta):.4g}{more}; "
+                f"with '{charges[0].release}' it would be {after:.4g} of {epsilon:.4g} "
                 f"at delta {delta:g}; nothing was sent"
             )
 

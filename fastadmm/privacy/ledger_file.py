@@ -71,14 +71,24 @@ class Line:
 
 @dataclass
 class _State:
-    """What a file holds up to the last whole line."""
+    """What a file holds up to the last whole line, verified."""
 
+    whole: bytes = b""
+    number: int = 0  # of the last whole line
     lines: list[Line] = field(default_factory=list)
-    size: int = 0  # bytes up to the end of the last whole line
     places: tuple[int, int] | None = None  # where the two heads are; None: no header of this version yet
-    digest: str = ""
-    count: int = 0  # lines after that header
+    digests: list[str] = field(default_factory=list)  # from that header on
     newest: int = 1  # which of the two heads is the newer
+
+    def begins(self, whole: bytes) -> bool:
+        """Whether a later reading begins with these very bytes, but for the heads."""
+        if self.places is None or len(whole) < len(self.whole):
+            return False
+        first, second = self.places
+        old, new = memoryview(self.whole), memoryview(whole)
+        between = slice(first + _HEAD_BYTES, second)
+        after = slice(second + _HEAD_BYTES, len(self.whole))
+        return all(old[part] == new[part] for part in (slice(0, first), between, after))
 
 
 def _head(count: int, digest: str) -> bytes:
@@ -94,11 +104,10 @@ def _read_head(raw: bytes) -> tuple[int, str] | None:
     return int(match[1]), match[2].decode()
 
 
-def _header(before: bytes) -> tuple[bytes, str]:
-    """A header line after these bytes, and the digest that the first line continues."""
-    start = _start(before)
-    head = _head(0, start)
-    return _BEGIN + b'"2.0", "heads": ["' + head + b'", "' + head + b'"]}\n', start
+def _header(before: bytes) -> bytes:
+    """A header line after these bytes."""
+    head = _head(0, _start(before))
+    return _BEGIN + b'"2.0", "heads": ["' + head + b'", "' + head + b'"]}\n'
 
 
 def _start(before: bytes) -> str:
@@ -126,6 +135,7 @@ class LedgerFile:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self._state: _State | None = None
 
     def create(self) -> None:
         """Make the file if there is none: whole, under its name at once, also on disk."""
@@ -136,14 +146,14 @@ class LedgerFile:
             temporary = target.with_name(f".{target.name[:40]}.{secrets.token_hex(4)}.tmp")
             flags = os.O_RDWR | os.O_CREAT | os.O_EXCL
             try:
-                _write_whole(os.open(temporary, flags, 0o600), _header(b"")[0])
+                _write_whole(os.open(temporary, flags, 0o600), _header(b""))
                 try:
                     os.link(temporary, target)  # unlike a rename it never replaces another's ledger
                 except FileExistsError:
                     return
                 except OSError:  # no links on this file system
                     with suppress(FileExistsError):
-                        _write_whole(os.open(target, flags, 0o600), _header(b"")[0])
+                        _write_whole(os.open(target, flags, 0o600), _header(b""))
             finally:
                 with suppress(FileNotFoundError):
                     os.unlink(temporary)
@@ -163,6 +173,7 @@ class LedgerFile:
         file : binary file
             For :meth:`append`.
         lines : list of Line
+            The same list again, longer, if the file has only grown since the last time.
 
         Raises
         ------
@@ -181,8 +192,8 @@ class LedgerFile:
                 # Reading goes without a lock where none is to be had: a line is there before it is counted.
                 with suppress(OSError) if not write else nullcontext():
                     lock_file(descriptor, wait=True)
-                self._state = self._read(file)
-                yield file, self._state.lines
+                self._state = state = self._read(file)
+                yield file, state.lines
 
     def append(self, file: IO[bytes], lines: Sequence[dict[str, Any]]) -> None:
         """Write lines behind the last whole one; on disk, and counted, when this returns.
@@ -195,32 +206,37 @@ class LedgerFile:
             Values as of :class:`Line`.
         """
         state, descriptor = self._state, file.fileno()
-        raw, digest, places = b"", state.digest, state.places
+        if state is None:
+            raise AssertionError("a ledger is read before it is written")
+        self._state = None  # until it is known what is in the file
+        size, places, digests, raw = len(state.whole), state.places, state.digests, b""
         if places is None:
-            file.seek(0)
-            header, digest = _header(file.read(state.size))
-            first = state.size + header.index(b"[") + 2
-            places = (first, first + _HEAD_BYTES + 4)
-            raw = header
+            raw = _header(state.whole)
+            first = size + raw.index(b"[") + 2
+            places, digests = (first, first + _HEAD_BYTES + 4), [_start(state.whole)]
         for values in lines:
-            line, digest = _line_bytes(values, digest)
-            raw += line
-        file.truncate(state.size)  # what a kill left of a line that was never acted upon
-        file.seek(state.size)
+            line, digest = _line_bytes(values, digests[-1])
+            raw, digests = raw + line, [*digests, digest]
+        older = 1 - state.newest
+        file.truncate(size)  # what a kill left of a line that was never acted upon
+        file.seek(size)
         _write_all(descriptor, raw)
         os.fsync(descriptor)
-        count, older = state.count + len(lines), 1 - state.newest
         file.seek(places[older])
-        _write_all(descriptor, _head(count, digest))
+        _write_all(descriptor, _head(len(digests) - 1, digests[-1]))
         os.fsync(descriptor)
+        state.lines += [Line(values) for values in lines]
+        number = state.number + raw.count(b"\n")
+        self._state = _State(state.whole + raw, number, state.lines, places, digests, older)
 
     def _read(self, file: IO[bytes]) -> _State:
         file.seek(0)
         raw = file.read(len(_BEGIN))
         if raw == _BEGIN:
             raw += file.read()
+        known, self._state = self._state, None
         try:
-            return _parse(raw)
+            return _parse(raw, known)
         except _Refused as error:
             raise FormatError(
                 f"{shown(self.path)}: line {error.number}: not a privacy ledger: {error}; "
@@ -234,19 +250,20 @@ class _Refused(Exception):
         self.number = number
 
 
-def _parse(raw: bytes) -> _State:
-    """All whole lines, or what is wrong with the first that does not verify."""
+def _parse(raw: bytes, known: _State | None = None) -> _State:
+    """All whole lines, or what is wrong with the first that does not verify.
+
+    A file that was read before and only grew is compared with what it was, and its new lines are read.
+    """
     whole = raw[: raw.rfind(b"\n") + 1]
     if not whole.startswith(_BEGIN):
         begun = raw.startswith(_BEGIN)
         raise _Refused(1, "its header has no end" if begun else "it has no header" if raw else "it is empty")
-    state, at, number = _State(size=len(whole)), 0, 0
-    heads: list[tuple[int, str] | None] = []
-    digests: list[str] = []
-    found: list[tuple[int, bytes, bool]] = []
+    state = known if known is not None and known.begins(whole) else _State()
+    at, number, found = len(state.whole), state.number, list[tuple[int, bytes, bool]]()
     try:
         # First whether it verifies: what does not is not looked into.
-        for number, line in enumerate(whole.split(b"\n")[:-1], start=1):
+        for number, line in enumerate(whole[at:].split(b"\n")[:-1], start=state.number + 1):
             if number == 1 and line == _OLD_HEADER:
                 pass
             elif state.places is None and line.startswith(_BEGIN):
@@ -254,8 +271,7 @@ def _parse(raw: bytes) -> _State:
                 if header is None:
                     raise ValueError(f"its header is damaged, or of a version after {VERSION}")
                 state.places = at + header.start(1), at + header.start(2)
-                heads = [_read_head(header[1]), _read_head(header[2])]
-                digests = [_start(whole[:at])]
+                state.digests.append(_start(whole[:at]))
             elif state.places is None:
                 found.append((number, line, True))
             else:
@@ -263,14 +279,15 @@ def _parse(raw: bytes) -> _State:
                 if end is None:
                     raise ValueError("it has no digest")
                 body = line[: end.start()]
-                digests.append(_next(digests[-1], body))
-                if digests[-1] != end[1].decode():
+                state.digests.append(_next(state.digests[-1], body))
+                if state.digests[-1] != end[1].decode():
                     raise ValueError("its digest is another: the line or one before it was changed")
                 found.append((number, body + b"}", False))
             at += len(line) + 1
         if state.places is not None:
-            state.count, state.digest = len(digests) - 1, digests[-1]
-            state.newest = _check_heads(heads, digests, number)
+            heads = [_read_head(whole[place : place + _HEAD_BYTES]) for place in state.places]
+            state.newest = _check_heads(heads, state.digests, number)
+        state.whole, state.number = whole, number
         for number, line, old in found:  # noqa: B007 (the handler below names it)
             state.lines.append(Line(_values(line, _OLD_TEXTS if old else _TEXTS), old))
     except (ValueError, TypeError, KeyError, OverflowError, RecursionError) as error:
