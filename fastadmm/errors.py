@@ -73,6 +73,10 @@ class DivergenceError(FastadmmError, RuntimeError):
     exit_code = ExitCode.DIVERGED
 
 
+class PrivacyWarning(UserWarning):
+    """A private fit whose account is not kept: what it claims is about this fit alone."""
+
+
 class PrivacyBudgetError(FastadmmError, RuntimeError):
     """A release would exceed the privacy budget, or nothing is proved for it; it was not made."""
 

@@ -28,7 +28,7 @@ from fastadmm.class_weights import weigh_classes
 from fastadmm.columns import block_names, consecutive, is_block_list, resolve_parties, take_columns
 from fastadmm.constraints import get_constraint
 from fastadmm.early_stopping import EarlyStopping, held_out_rows
-from fastadmm.errors import ConfigError, DivergenceError, InputError
+from fastadmm.errors import ConfigError, DivergenceError, InputError, PrivacyWarning
 from fastadmm.fit_callbacks import FRAMES, CallbackSupportMixin, FitCallbacks, with_callbacks
 from fastadmm.history import RoundRecord, Status
 from fastadmm.losses import Loss, parse_loss
@@ -78,6 +78,7 @@ class _SharingModel(CallbackSupportMixin, BaseEstimator):
         early_stopping: bool = False,
         validation_fraction: float = 0.1,
         n_iter_no_change: int = 5,
+        ledger: Any = None,
     ) -> None:
         self.parties = parties
         self.alpha = alpha
@@ -98,6 +99,7 @@ class _SharingModel(CallbackSupportMixin, BaseEstimator):
         self.early_stopping = early_stopping
         self.validation_fraction = validation_fraction
         self.n_iter_no_change = n_iter_no_change
+        self.ledger = ledger
 
     @with_callbacks
     def fit(
@@ -324,6 +326,8 @@ class _SharingModel(CallbackSupportMixin, BaseEstimator):
             raise ConfigError(f"privacy: {settings!r} is not a fastadmm.Privacy")
         self.clips_rows_ = settings.mode == "message"
         own, callbacks = monitors
+        if settings.mode == "none" and self.ledger is not None:
+            raise ConfigError("ledger: a fit without privacy charges nothing; leave it out")
         if settings.mode == "none":
             self.privacy_ = no_privacy(problem.names)
             open_solver = Solver(problem, options, start=start, early=early)
@@ -339,16 +343,23 @@ class _SharingModel(CallbackSupportMixin, BaseEstimator):
         ):
             if given is not None:
                 raise ConfigError(f"{parameter}: not in a private run: {NOT_PRIVATE[key]}")
+        from fastadmm.privacy.fits import UNCOUNTED, charge_fit, other_fits, resolve_ledger
         from fastadmm.privacy.fusion import FusionSolver
         from fastadmm.privacy.message import MessageSolver
 
+        ledger = resolve_ledger(self.ledger)
         kind: Any = FusionSolver if settings.mode == "fusion" else MessageSolver
         solver: Any = kind(problem, options, settings)
         if isinstance(solver, MessageSolver) and solver.advice():
             warnings.warn(solver.advice(), UserWarning, stacklevel=3 + FRAMES)
         try:
+            if ledger is None:
+                warnings.warn(f"private fit: {UNCOUNTED}", PrivacyWarning, stacklevel=3 + FRAMES)
+            else:
+                charge_fit(ledger, solver)
             result = run_rounds(solver, _each(own, callbacks))
-            self.privacy_ = solver.statement()
+            others = UNCOUNTED if ledger is None else other_fits(ledger, solver)
+            self.privacy_ = replace(solver.statement(), tuning=others)
         finally:
             solver.close()
         return result
@@ -561,6 +572,9 @@ class ADMMSharingClassifier(ClassifierMixin, _SharingModel):
     class_weight : "balanced", dict of class to number, or None, default=None
         Factors of the sample weights; "balanced" gives every class the same total weight. They count
         in W like sample weights.
+    ledger : path or fastadmm.privacy.ledger.Ledger, default=None
+        Where private fits are charged, all of them as fits on the same rows; what exceeds
+        ``privacy.total_epsilon`` is refused. None: each fit counts for itself, with a warning.
 
     Attributes
     ----------
@@ -666,6 +680,7 @@ class ADMMSharingClassifier(ClassifierMixin, _SharingModel):
         validation_fraction: float = 0.1,
         n_iter_no_change: int = 5,
         class_weight: Any = None,
+        ledger: Any = None,
     ) -> None:
         super().__init__(
             parties=parties,
@@ -687,6 +702,7 @@ class ADMMSharingClassifier(ClassifierMixin, _SharingModel):
             early_stopping=early_stopping,
             validation_fraction=validation_fraction,
             n_iter_no_change=n_iter_no_change,
+            ledger=ledger,
         )
         self.class_weight = class_weight
 
@@ -781,7 +797,7 @@ class ADMMSharingRegressor(RegressorMixin, _SharingModel):
         "welsch", which are not convex; a parameter after a colon: ``"quantile:0.9"``. See ``docs/losses.md``.
     privacy : fastadmm.Privacy or None, default=None
         Differential privacy of what parties send, see ``docs/privacy.md``; None for none.
-    warm_start, early_stopping, validation_fraction, n_iter_no_change
+    warm_start, early_stopping, validation_fraction, n_iter_no_change, ledger
         As in :class:`ADMMSharingClassifier`.
 
     Attributes

@@ -32,6 +32,7 @@ class _PathModel(_SharingModel):
     alpha = 1.0
     callbacks = None
     privacy = None
+    ledger = None
     warm_start = False
     early_stopping = False
 

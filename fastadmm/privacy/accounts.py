@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 
 __all__ = [
+    "ARRAYS",
     "FEATURES",
     "LABELS",
     "RECORDS",
@@ -33,6 +34,9 @@ __all__ = [
     "record_account",
     "rows_digest",
 ]
+
+#: Who holds arrays that an estimator was given, whatever its parties are called: any party.
+ARRAYS = "arrays of an estimator"
 
 #: Roles: one party's features of some rows, the labels of some rows, and whole rows with their targets.
 FEATURES, LABELS, RECORDS = "features", "labels", "records"
@@ -78,7 +82,8 @@ class Account:
         if self.columns and self.columns == other.columns:
             return True
         rows = self.rows == other.rows or not self.rows or not other.rows
-        return rows and (self.role == LABELS or self.party == other.party)
+        party = self.party == other.party or ARRAYS in (self.party, other.party)
+        return rows and (self.role == LABELS or party)
 
 
 def _mix(values: np.ndarray) -> np.ndarray:

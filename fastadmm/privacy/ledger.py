@@ -23,6 +23,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from fastadmm.errors import PrivacyBudgetError
 from fastadmm.privacy.accounting import compose_gdp, epsilon_of, zcdp_epsilon, zcdp_of
@@ -247,6 +248,14 @@ class Ledger:
         if lines is not self._lines:
             self._lines, self._book = lines, _Book()
         self._book.add(_charge_of(line) for line in lines[len(self._book.charges) :])
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Ledger:
+        return self  # a copy would be an account of its own: two could spend the whole budget each
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        if self.path is None:
+            raise TypeError("a ledger in memory cannot be shared with another process; give it a file")
+        return Ledger, (self.path,)
 
     @property
     def charges(self) -> list[Charge]:

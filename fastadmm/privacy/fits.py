@@ -1,0 +1,110 @@
+"""Fits of estimators in a ledger: every private fit is one more release of the rows that it was given.
+
+Arrays have neither ids nor names that could tell whose rows they hold, and the folds of a cross-validation
+share rows. So all fits that are charged to one ledger count as fits on the same rows, whatever their arrays
+are, and however columns are divided among parties: one account for features, one for labels. What a fit costs
+is what it costs the party that pays most; the sum of these is at least what any one column has spent. Data
+that share no person belong into ledgers of their own. Charges of runs on partitions in the same ledger are
+added as well.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import secrets
+from pathlib import Path
+from typing import Any
+
+from fastadmm.errors import ConfigError
+from fastadmm.privacy.accounting import zcdp_of
+from fastadmm.privacy.accounts import ARRAYS, FEATURES, LABELS, Account
+from fastadmm.privacy.ledger import Charge, Ledger, other_runs
+from fastadmm.privacy.message import MessageSolver
+from fastadmm.privacy.public_labels import label_payment
+from fastadmm.privacy.releases import Payment
+
+__all__ = ["UNCOUNTED", "charge_fit", "other_fits", "resolve_ledger"]
+
+#: What a fit without a ledger says, and warns of.
+UNCOUNTED = (
+    "only this fit is counted: every other private fit on these rows adds to it, as do those of a search or "
+    "of cross-validation; give a ledger to count them all"
+)
+
+_FEATURES = Account("", ARRAYS, FEATURES)
+_LABELS = Account("", ARRAYS, LABELS)
+
+
+def resolve_ledger(ledger: Any) -> Ledger | None:
+    """The ledger that an estimator's parameter names.
+
+    Parameters
+    ----------
+    ledger : Ledger, path or None
+
+    Returns
+    -------
+    Ledger or None
+
+    Raises
+    ------
+    ConfigError
+        If it is neither.
+    FormatError
+        If the file is no ledger.
+    """
+    if ledger is None or isinstance(ledger, Ledger):
+        return ledger
+    if isinstance(ledger, str | os.PathLike):
+        return Ledger(Path(ledger))
+    raise ConfigError(f"ledger: {ledger!r} is neither a path nor a fastadmm.privacy.ledger.Ledger")
+
+
+def charge_fit(ledger: Ledger, solver: Any) -> None:
+    """Charge all that a fit releases, before anything of it is drawn.
+
+    Parameters
+    ----------
+    ledger : Ledger
+    solver : MessageSolver or FusionSolver
+
+    Raises
+    ------
+    PrivacyBudgetError
+        If the budget does not allow it; nothing is charged.
+
+    Notes
+    -----
+    ``docs/privacy.md#estimators-and-tuning``.
+    """
+    s, run = solver.settings, secrets.token_hex(8)
+    if s.sampler == "insecure_test":
+        return  # nothing is claimed, and nothing may be charged
+    if isinstance(solver, MessageSolver):
+        mu = solver.level.gdp * math.sqrt(s.rounds)
+        cost = {"rho": zcdp_of([mu])} if s.sampler == "discrete" else {"gdp": mu}
+        charges = [Charge.to(_FEATURES, run, f"a fit: {s.rounds} message(s) of each party", **cost)]
+    else:
+        release = "a fit: local models, moments and symbols"
+        charges = [Charge.to(_FEATURES, run, release, gdp=solver.budget.gdp, pure=solver.budget.symbol)]
+    payments = [Payment(ledger, charges, s.budget, s.delta), label_payment(s, ledger, run, _LABELS)]
+    for payment in payments:
+        payment.check()
+    for payment in payments:
+        payment.charge("")
+
+
+def other_fits(ledger: Ledger, solver: Any) -> str:
+    """What the ledger has charged beside this fit, in words; empty for nothing.
+
+    Parameters
+    ----------
+    ledger : Ledger
+    solver : MessageSolver or FusionSolver
+
+    Returns
+    -------
+    str
+    """
+    return other_runs(ledger, [_FEATURES], solver.settings)
