@@ -239,7 +239,8 @@ def test_command_line(tmp_path, capsys):
     assert (tmp_path / "f.svg").read_text().startswith("<?xml")
     path, _ = write_owners(tmp_path / "o", sizes=(300, 400), task="regression")
     arguments = ["forecast", path, "--epsilon", "1,2", "--bound", "features:4", "--target-bound", 4, "--json"]
-    assert run(*arguments, "--pilot", path) == 0
+    write_owners(tmp_path / "public", sizes=(300, 400), task="regression", seed=1)
+    assert run(*arguments, "--pilot", tmp_path / "public") == 0
     document = json.loads(capsys.readouterr().out)
     assert document["pilot"] == "700 public rows"
     assert document["gap"]["total"] > 0
@@ -248,6 +249,15 @@ def test_command_line(tmp_path, capsys):
     assert run(*arguments, "--private-pilot", "a:0.5", "--ledger", tmp_path / "ledger") == 0
     assert "released at epsilon 0.5" in json.loads(capsys.readouterr().out)["pilot"]
     assert '"pure": 0.5' in (tmp_path / "ledger").read_text()
+
+
+def test_the_owners_rows_are_no_public_pilot(tmp_path, capsys):
+    path, _ = write_owners(tmp_path / "o", task="regression")
+    arguments = ["forecast", path, "--epsilon", "1", "--bound", "features:4", "--target-bound", 4]
+    assert run(*arguments, "--pilot", path) == 5
+    error = capsys.readouterr().err
+    assert "a pilot is read without noise" in error
+    assert error.count("\n") == 1
 
 
 @pytest.mark.parametrize(
