@@ -232,8 +232,8 @@ def noise_rank(draw: Callable[[int], np.ndarray], n_values: int) -> RankResult:
     Returns
     -------
     RankResult
-        Directions whose noise is too small beside the largest for independent normals
-        (:func:`fastadmm.privacy.noise_tests.rank_bounds`) do not count.
+        Of noise that fills every dimension, directions do not count in which it is too small
+        for independent normals (:func:`fastadmm.privacy.noise_tests.rank_bounds`).
 
     Notes
     -----
@@ -244,7 +244,10 @@ def noise_rank(draw: Callable[[int], np.ndarray], n_values: int) -> RankResult:
     noise /= max(float(np.abs(noise).max()), 1e-300)
     values = np.linalg.svd(noise, compute_uv=False)
     low, high = rank_bounds(n_values, n_draws)
-    return RankResult(int((values > max(low / high, 1e-9) * values[0]).sum()), n_values)
+    rank = int((values > 1e-9 * values[0]).sum())
+    if rank == n_values:  # no direction is empty, but some may be as good as empty
+        rank = int((values > low / high * values[0]).sum())
+    return RankResult(rank, n_values)
 
 
 def canary_epsilon(

@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
-from scipy.stats import binom, chi2, kstwo, norm, poisson
+from scipy.stats import beta, binom, chi2, kstwo, norm, poisson
 
 __all__ = [
     "LEVEL",
@@ -287,17 +287,9 @@ def frequency_check(
     """
     most = int(binom.isf(LEVEL, n, probability))
     flagged = count > most
-    low, high = probability, 1.0
-    for _ in range(60):
-        middle = 0.5 * (low + high)
-        low, high = (low, middle) if binom.sf(most, n, middle) >= POWER else (middle, high)
-    least = None
-    if flagged:
-        a, b = 0.0, count / n
-        for _ in range(60):
-            middle = 0.5 * (a + b)
-            a, b = (middle, b) if binom.sf(count - 1, n, middle) < LEVEL else (a, middle)
-        least = epsilon_at(a)
+    # Clopper and Pearson: where the test is passed in one case of a hundred, and what was seen is no chance.
+    high = float(beta.ppf(POWER, most + 1, n - most))
+    least = epsilon_at(float(beta.ppf(LEVEL, count, n - count + 1))) if flagged else None
     found = f"{count / n:.4f} of {n} answers are true, {probability:.4f} are due"
     if least is not None:
         found += f": epsilon >= {least:.4g}"
