@@ -13,7 +13,7 @@ from fastadmm.engine import Engine
 from fastadmm.history import Status
 from fastadmm.losses import LOSSES, get_loss
 from fastadmm.problem import make_problem
-from fastadmm.solver import Solver, SolverOptions, solve
+from fastadmm.solver import Solver, SolverOptions, run_rounds, solve
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import expit
@@ -265,3 +265,52 @@ def test_soft_targets_are_fitted_no_better_than_their_entropy():
     y[0] = -0.2
     outside = make_problem([X], y, soft_targets=True)
     assert outside.loss.least(outside.y, outside.weight) == -math.inf
+
+
+# --- the certificate is of the weights that are returned
+
+
+def objective_of(problem, weights, intercept):
+    with Engine(1) as engine:
+        z = problem.offset + sum(b.product(x, engine) for b, x in zip(problem.blocks, weights)) + intercept
+        loss = problem.loss.evaluate(z, problem.y, problem.weight, np.empty_like(z), engine)
+    penalty = sum(r.value(x) for r, x in zip(problem.party_regularizers, weights))
+    return loss / problem.total_weight + problem.lam * penalty
+
+
+@pytest.mark.parametrize("seed", [51, 1036, 1038])
+def test_the_objective_is_that_of_the_returned_weights(seed):
+    """Columns over twelve decades: what is rounding in a weight is not in the sum of the messages."""
+    rng = np.random.default_rng(seed)
+    n, d = int(rng.integers(20, 80)), int(rng.integers(4, 12))
+    X = rng.normal(size=(n, d)) * 10.0 ** rng.uniform(-6, 6, d) + rng.choice([0, 1, 100])
+    y = (X @ (rng.normal(size=d) / np.abs(X).mean(axis=0)) > 0.0) * 1.0
+    if rng.random() < 0.5:
+        y = np.where(rng.random(n) < 0.1, 1.0 - y, y)
+    lam = 10.0 ** rng.uniform(-6, 0)
+    problem = make_problem(
+        [X[:, : d // 2], X[:, d // 2 :]],
+        y,
+        loss="hinge",
+        lam=lam,
+        regularizer=str(rng.choice(["elastic_net", "l1"])),
+        constraint="nonnegative",
+    )
+    result = solve(problem, SolverOptions(gap=1e-8, max_rounds=40, n_threads=1))
+    assert objective_of(problem, result.weights, result.intercept) <= result.objective * (1.0 + 1.1e-13)
+
+
+@pytest.mark.parametrize(
+    ("loss", "regularizer"), [("logistic", "l1"), ("squared", "l2"), ("multinomial", "l2")]
+)
+def test_weights_that_are_not_the_messages_are_not_certified(loss, regularizer, monkeypatch):
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(60, 5)), rng.integers(0, 2, 60) * 1.0
+    problem = make_problem([X[:, :2], X[:, 2:]], y, loss=loss, lam=1e-2, regularizer=regularizer)
+    solver = Solver(problem, SolverOptions(max_rounds=60, n_threads=1))
+    honest = type(solver.method).weights
+    monkeypatch.setattr(type(solver.method), "weights", lambda self: [1.01 * x for x in honest(self)])
+    with solver.engine:
+        result = run_rounds(solver)
+    assert result.status is Status.MAX_ROUNDS
+    assert result.gap > 1e-6

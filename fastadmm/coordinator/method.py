@@ -51,6 +51,8 @@ class Method(ABC):
     name: str
     #: Whether convergence on every convex problem is a theorem.
     convergent: bool
+    #: Whether the parties' blocks are in this process.
+    local: bool = True
     #: Holder of the shared state.
     coordinator: Any
     #: The parties, in the problem's order.
@@ -75,6 +77,10 @@ class Method(ABC):
     @abstractmethod
     def weights(self) -> list[np.ndarray]:
         """x_m of shape (d_m,) per party; of a multinomial model of shape (d_m, C)."""
+
+    def settle(self) -> None:
+        """Go on from the weights as they are returned, where the state's own sum differs from theirs."""
+        return
 
     def weight_norms(self) -> list[float]:
         """Euclidean norm of every x_m."""

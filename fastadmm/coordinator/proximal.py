@@ -563,6 +563,10 @@ class ProximalMethod(Method):
                 self._set_width(width)
                 coordinator.evaluate()
 
+    def settle(self) -> None:
+        self.coordinator.promised = 0.0
+        self.begin_at(self.weights(), self._intercept)
+
     def _set_width(self, width: float) -> None:
         smoothed = self.problem.loss.smoothed(width)
         if smoothed is None:

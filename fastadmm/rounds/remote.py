@@ -237,6 +237,8 @@ class RemoteSubspaceMethod(SubspaceMethod):
     parties : list of RemoteDirections
     """
 
+    local = False
+
     def __init__(
         self,
         problem: Problem,
@@ -277,6 +279,8 @@ class RemoteAdmmMethod(AdmmMethod):
     *settings
         As of :class:`fastadmm.coordinator.admm.AdmmMethod`.
     """
+
+    local = False
 
     def __init__(self, parties: list[RemoteAdmm], *settings: Any) -> None:
         self._remote = parties
