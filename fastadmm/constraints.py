@@ -13,6 +13,9 @@ from fastadmm.errors import ConfigError
 
 __all__ = ["CONSTRAINTS", "AllSpace", "Ball", "Box", "Constraint", "NonNegative", "get_constraint"]
 
+#: Beyond it squares of lambda N, a penalty or a radius overflow.
+LARGEST_FACTOR = 1e100
+
 Array = np.ndarray
 
 
@@ -118,6 +121,8 @@ class Ball(Constraint):
     def __post_init__(self) -> None:
         if not 0.0 < self.size < math.inf:
             raise ConfigError(f"constraint: ball of radius {self.size:g}: it must be positive and finite")
+        if self.size > LARGEST_FACTOR:
+            raise ConfigError(f"constraint: ball of radius {self.size:g}: it is above {LARGEST_FACTOR:g}")
 
     def project(self, x: Array) -> Array:
         norm = float(np.linalg.norm(x))

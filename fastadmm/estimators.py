@@ -532,9 +532,10 @@ class ADMMSharingClassifier(ClassifierMixin, _SharingModel):
     max_rounds : int, default=10000
         Stop after this many rounds.
     scheme : {"auto", "subspace", "proximal", "sharing", "jacobi", "gauss-seidel"}, default="auto"
-        How parties and coordinator work together; "auto" is "subspace", which
-        needs the fewest rounds, or "sharing" where ``penalty`` is given. Both
-        always converge. See :func:`fastadmm.choice.choose_scheme`.
+        How parties and coordinator work together; "auto" is what needs the fewest rounds,
+        "subspace" or, with constraints and other regularisers than "l2", "proximal";
+        "sharing" where ``penalty`` is given. All three always converge.
+        See :func:`fastadmm.choice.choose_scheme`.
     penalty : float or None, default=None
         Penalty r of the augmented Lagrangian in the summed scaling (rho N for
         the mean objective's rho). It changes the speed, not the model.
@@ -547,7 +548,7 @@ class ADMMSharingClassifier(ClassifierMixin, _SharingModel):
     regularizer : {"l2", "l1", "elastic_net", "group_lasso", "none", "log_sum"} or Regularizer, default="l2"
         R in :math:`\alpha \sum_m R(x_m)`; F above is with "l2". "group_lasso"
         takes each party as a group; "log_sum:0.5" is log_sum with that width.
-        See :mod:`fastadmm.regularizers`; other than "l2" uses ``scheme="sharing"``.
+        See :mod:`fastadmm.regularizers`; "auto" solves others than "l2" by ``scheme="proximal"``.
     l1_ratio : float, default=0.5
         Share of l1 in "elastic_net", above 0 and at most 1; else not used.
     constraint : str, Constraint, list of them, or None, default=None
@@ -643,7 +644,7 @@ class ADMMSharingClassifier(ClassifierMixin, _SharingModel):
             raise InputError(f"y: one label per sample is needed. The type of the target is {kind}.")
         self.classes_, codes = np.unique(y, return_inverse=True)
         if len(self.classes_) < 2:
-            raise InputError(f"y: only one class is present ({self.classes_[0]!r}); two are needed")
+            raise InputError(f"y: only one class is present ({self.classes_.tolist()[0]!r}); two are needed")
         return codes.astype(np.float64)
 
     def _loss_of_targets(self, loss: Loss) -> Loss:
@@ -863,6 +864,7 @@ def _check_number(
     if not isinstance(value, kind) or isinstance(value, (bool, np.bool_)):
         what = "an integer" if kind is Integral else "a number"
         raise ConfigError(f"{name}: {value!r} is not {what}")
+    value = value.item() if isinstance(value, np.generic) else value  # shown without its type
     if not math.isfinite(value):
         raise ConfigError(f"{name}: {value!r} is not finite")
     if above is not None and not value > above:

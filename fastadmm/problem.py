@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from fastadmm.blocks import FeatureBlock, as_block
-from fastadmm.constraints import AllSpace, Constraint, get_constraint
+from fastadmm.constraints import LARGEST_FACTOR, AllSpace, Constraint, get_constraint
 from fastadmm.errors import ConfigError, InputError
 from fastadmm.losses import Loss, get_loss
 from fastadmm.party_lambda import PartyLambda
@@ -252,6 +252,8 @@ def make_problem(
         raise ConfigError(
             f"lambda: {lam!r} must be a positive finite number (per-sample scaling: lambda = 1 / (N C))"
         )
+    if lam > LARGEST_FACTOR:
+        raise ConfigError(f"lambda: {lam!r} is above {LARGEST_FACTOR:g}")
     if len(blocks) == 0:
         raise InputError("parties: at least one feature block is needed")
     labels = list(names) if names is not None else [f"party-{m + 1}" for m in range(len(blocks))]

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from fastadmm.choice import PROXIMAL, SUBSPACE, choose_directions, choose_scheme
+from fastadmm.constraints import LARGEST_FACTOR
 from fastadmm.coordinator.admm import AdmmMethod
 from fastadmm.coordinator.certificate import LowerBound
 from fastadmm.coordinator.coordinator import acceleration_memory
@@ -118,6 +119,8 @@ class SolverOptions:
             raise ConfigError(f"max_seconds: {self.max_seconds!r} must be positive")
         if self.penalty is not None and not (math.isfinite(self.penalty) and self.penalty > 0):
             raise ConfigError(f"penalty: {self.penalty!r} must be a positive finite number")
+        if self.penalty is not None and self.penalty > LARGEST_FACTOR:
+            raise ConfigError(f"penalty: {self.penalty!r} is above {LARGEST_FACTOR:g}")
         if self.acceleration not in ("auto", "anderson", "none"):
             raise ConfigError(
                 f"acceleration: unknown choice {self.acceleration!r}; choose auto, anderson, none"
@@ -423,11 +426,11 @@ class Solver:
             return (
                 f"stopped early after {record.round} rounds: validation {rule.metric} was best "
                 f"({self.watch.best:.6g}) in round {best.round}, whose model is kept"
-                + (f" at relative duality gap {best.gap:.2e}" if self.problem.convex else "")
+                + (f" at {_proved(best)}" if self.problem.convex else "")
             )
         if not self.problem.convex and status is not Status.DIVERGED:
             return self._describe_stationarity(status, record)
-        gap = f"relative duality gap {record.gap:.2e}"
+        gap = _proved(record)
         if status is Status.CONVERGED and record.gap_absolute <= self.options.gap_absolute:
             return f"certified after {record.round} rounds: absolute duality gap {record.gap_absolute:.2e}"
         if status is Status.CONVERGED and record.gap > self.options.gap:
@@ -528,6 +531,15 @@ class Solver:
     def close(self) -> None:
         """Stop the threads."""
         self.engine.close()
+
+
+def _proved(record: RoundRecord) -> str:
+    """The gap of a convex problem in words; a relative one needs a positive lower bound."""
+    if math.isfinite(record.gap):
+        return f"relative duality gap {record.gap:.2e}"
+    if math.isfinite(record.gap_absolute):
+        return f"absolute duality gap {record.gap_absolute:.2e}, no relative one"
+    return "no proved duality gap"
 
 
 def _make_method(problem: Problem, options: SolverOptions, engine: Engine) -> Method:

@@ -314,3 +314,15 @@ def test_weights_that_are_not_the_messages_are_not_certified(loss, regularizer, 
         result = run_rounds(solver)
     assert result.status is Status.MAX_ROUNDS
     assert result.gap > 1e-6
+
+
+def test_a_run_without_a_relative_gap_says_so():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(60, 5))
+    problem = make_problem([X], X[:, 0] + rng.normal(size=60), loss="squared", regularizer="none")
+    solver = Solver(problem, SolverOptions(max_rounds=1, n_threads=1))
+    with solver.engine:
+        result = run_rounds(solver)
+    assert result.gap == math.inf
+    assert "absolute duality gap" in result.message
+    assert "inf" not in result.message

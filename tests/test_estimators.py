@@ -441,8 +441,10 @@ def test_mistakes_in_the_data() -> None:
             ConfigError, match=r"Only binary classification is supported\..*choose multinomial"
         ):
             ADMMSharingClassifier(loss=loss).fit(X, np.arange(6) % 3)
-    with pytest.raises(InputError, match="only one class is present"):
+    with pytest.raises(InputError, match=r"only one class is present \(0\)"):
         classifier.fit(X, np.zeros(6, dtype=int))
+    with pytest.raises(ConfigError, match=r"alpha: -1\.0 must be above 0"):
+        ADMMSharingClassifier(alpha=np.float64(-1.0)).fit(X, y)
     with pytest.raises(InputError, match="only one class is present"):
         classifier.fit(X, y, sample_weight=y)
     with pytest.raises(ValueError, match="Input X contains NaN"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import shutil
 import threading
@@ -17,6 +18,7 @@ from fastadmm.errors import StorageError
 from fastadmm.history import RoundRecord, Status
 from fastadmm.runs.checkpoint import checkpoints, latest_checkpoint
 from fastadmm.runs.config import RunConfig, make_config
+from fastadmm.runs.memory import parse_bytes
 from fastadmm.runs.plan import format_bytes, make_plan
 from fastadmm.runs.round_log import RoundLog
 from fastadmm.runs.train import resume_run, start_run
@@ -268,14 +270,18 @@ def test_the_estimate_grows_with_the_data(tmp_path: Path, scheme: str) -> None:
 
 
 def test_format_bytes() -> None:
-    assert [format_bytes(b) for b in (0, 1023, 1024, 2**20, 5 * 2**30, 2**43)] == [
+    assert [format_bytes(b) for b in (0, 999, 1000, 10**6, 5 * 10**9, 8192 * 10**9)] == [
         "0 B",
-        "1023 B",
+        "999 B",
         "1.0 kB",
         "1.0 MB",
         "5.0 GB",
         "8192.0 GB",
     ]
+    # What is too little and what is enough are never written alike.
+    assert format_bytes(1_400_000_000, math.floor) == "1.4 GB"
+    assert format_bytes(1_400_000_001, math.ceil) == "1.5 GB"
+    assert parse_bytes(format_bytes(1_449_000_000, math.ceil)) >= 1_449_000_000
 
 
 # --- divergence -------------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
 from fastadmm.errors import ConfigError
 
@@ -21,6 +22,7 @@ _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12} | {
     "gi": 2**30,
     "ti": 2**40,
 }
+_DECIMAL = (("kB", 10**3), ("MB", 10**6), ("GB", 10**9))
 _AMOUNT = re.compile(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*([kmgt]i?|)b?\s*", re.IGNORECASE)
 
 
@@ -50,14 +52,23 @@ def parse_bytes(text: str) -> int:
     return amount
 
 
-def format_bytes(count: int) -> str:
-    """Bytes for people: ``format_bytes(2**20) == '1.0 MB'`` (binary multiples)."""
-    value = float(count)
-    for unit in ("B", "kB", "MB"):
-        if value < 1024:
-            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
-        value /= 1024
-    return f"{value:.1f} GB"
+def format_bytes(count: int, rounding: Callable[[float], float] = round) -> str:
+    """Bytes for people, in the units of :func:`parse_bytes`: ``format_bytes(1_300_000) == '1.3 MB'``.
+
+    Parameters
+    ----------
+    count : int
+    rounding : callable
+        Of tenths of a unit: ``math.floor`` for what is too little, ``math.ceil`` for what is enough.
+
+    Returns
+    -------
+    str
+    """
+    if count < 1000:
+        return f"{count} B"
+    unit, size = next(((u, s) for u, s in _DECIMAL if count < 1000 * s), _DECIMAL[-1])
+    return f"{rounding(count / size * 10) / 10:.1f} {unit}"
 
 
 def peak_memory() -> int | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -400,13 +401,14 @@ def check_limit(plan: Plan, given: bool, free: int | None, place: str) -> None:
         return
     if given:
         raise ConfigError(
-            f"memory: {format_bytes(plan.limit)} is too little: training {place} needs at least "
-            f"{format_bytes(plan.total)} even when it streams every block ({plan.parts}); raise the limit"
+            f"memory: {format_bytes(plan.limit, math.floor)} is too little: training {place} needs at least "
+            f"{format_bytes(plan.total, math.ceil)} even when it streams every block ({plan.parts}); "
+            "raise the limit"
         )
     if free is not None and plan.total > free:
         raise InputError(
-            f"{place}: training needs about {format_bytes(plan.total)} of memory, "
-            f"but only {format_bytes(free)} is free; use a larger machine or fewer rows"
+            f"{place}: training needs about {format_bytes(plan.total, math.ceil)} of memory, "
+            f"but only {format_bytes(free, math.floor)} is free; use a larger machine or fewer rows"
         )
 
 
