@@ -24,6 +24,10 @@ from fastadmm.store.reading import read_json
 
 __all__ = ["Check", "audit_fusion", "audit_paper", "audit_run", "audit_settings"]
 
+#: The two modes, whose functions are looked up when they are called, as a run does.
+_MESSAGE: Any = message
+_FUSION: Any = fusion
+
 #: Numbers of noise that are tested, and runs of each world of the game on the paper's calibration.
 _TRIALS, _GAMES = 200_000, 100_000
 
@@ -61,7 +65,7 @@ def audit_settings(
     _check_sampler(settings)
     checks = [] if sigma is None else [declared_cost(settings, mu, sigma)]
     checks += audit_message_code(settings, mu, trials or _TRIALS, note)
-    return _few(checks + audit_labels(settings, trials or _TRIALS, message.publish_labels))
+    return _few(checks + audit_labels(settings, trials or _TRIALS, _MESSAGE.publish_labels))
 
 
 def audit_fusion(
@@ -90,7 +94,7 @@ def audit_fusion(
     _check_sampler(settings)
     checks = [] if budget is None else [recorded_cost(settings, budget)]
     checks += audit_fusion_code(settings, trials or _TRIALS, note)
-    return _few(checks + audit_labels(settings, trials or _TRIALS, fusion.publish_labels))
+    return _few(checks + audit_labels(settings, trials or _TRIALS, _FUSION.publish_labels))
 
 
 def _check_sampler(settings: Privacy) -> None:

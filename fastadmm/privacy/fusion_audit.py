@@ -51,6 +51,9 @@ _ROWS, _SHAPE = 2_000, (200, 999)
 #: Shares of sigma by which the chosen past pushes every gradient.
 _PUSHES = (0.3, 1.0, 3.0, 10.0)
 
+#: What a party calls, looked up when it is called, as the party does.
+_PARTY: Any = fusion_party
+
 #: The record that is replaced.
 _RECORD = 4
 
@@ -307,10 +310,12 @@ def _drawn_noise(settings: Privacy, trials: int) -> _Noise:
     n, d = min(_SHAPE[0], int(0.8 / settings.delta)), _SHAPE[1]
     labels = _labels(settings, n)
     gradients: list[Array] = []
-    parties, steps, uniforms = [], [], []
+    parties: list[tuple[Array, Array]] = []
+    steps: list[tuple[Array, Array]] = []
+    uniforms: list[Array] = []
     while sum(map(len, gradients)) < trials:
         solver = _solver(settings, [rng.normal(size=(n, d)) for _ in range(2)])
-        recorders = []
+        recorders: list[Recorder] = []
         own = solver.noise_source
 
         def recorded(m: int, own: Any = own, recorders: list[Recorder] = recorders) -> Recorder:
@@ -363,11 +368,11 @@ def _many(settings: Privacy, times: int, release: Callable[..., None]) -> Array:
 
 def _moments(budget: FusionBudget, source: Any, round: int, engine: Engine) -> None:
     score = np.array([-1.0, 1.0, 3.0])
-    fusion_party.release_moments(score, score > 0.0, 0.0, budget.moments, source, round, engine)
+    _PARTY.release_moments(score, score > 0.0, 0.0, budget.moments, source, round, engine)
 
 
 def _norm(budget: FusionBudget, source: Any, round: int, engine: Engine) -> None:
-    fusion_party.find_row_norm(np.array([0.0, 1.0, 2.0]), budget.norm, source, round, engine)
+    _PARTY.find_row_norm(np.array([0.0, 1.0, 2.0]), budget.norm, source, round, engine)
 
 
 def _budget(settings: Privacy) -> FusionBudget:

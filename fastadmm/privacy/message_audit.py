@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
+from fastadmm.coordinator.schemes import SCHEMES
 from fastadmm.engine import Engine
 from fastadmm.errors import InputError
 from fastadmm.privacy import message
@@ -208,7 +209,7 @@ class _Code:
         problem = make_problem(blocks, y, lam=1.0)
         options = SolverOptions(penalty=1.0, n_threads=threads)
         settings = self.settings.with_(rounds=rounds)
-        tau = message.SCHEMES["sharing"].tau(len(blocks))
+        tau = SCHEMES["sharing"].tau(len(blocks))
         problem = make_problem(blocks, y, lam=self.mu * tau * problem.lam / problem.regularization)
         made = message.MessageSolver(problem, options, settings)
         self.solvers.append(made)
@@ -217,7 +218,8 @@ class _Code:
     def replay(self, pair: _Pair, wrap: Callable[[Array], Any], own_targets: bool = False) -> Comparison:
         """One run on a data set, and the same past on its neighbour."""
         rounds = max(2, self.settings.rounds) if own_targets else self.settings.rounds
-        recorders, asked = [], []
+        recorders: list[Recorder] = []
+        asked = []
         for rows in (pair.first, pair.second):
             solver = self.solver([wrap(rows), wrap(pair.first)], rounds)
             asked.append(_choose_targets(solver, None if own_targets else pair.target))
