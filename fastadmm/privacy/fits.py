@@ -83,8 +83,9 @@ def charge_fit(ledger: Ledger, solver: Any) -> None:
         return  # nothing is claimed, and nothing may be charged
     if isinstance(solver, MessageSolver):
         mu = solver.level.gdp * math.sqrt(s.rounds)
-        cost = {"rho": zcdp_of([mu])} if s.sampler == "discrete" else {"gdp": mu}
-        charges = [Charge.to(_FEATURES, run, f"a fit: {s.rounds} message(s) of each party", **cost)]
+        rho = zcdp_of([mu]) if s.sampler == "discrete" else 0.0
+        mu = 0.0 if rho else mu
+        charges = [Charge.to(_FEATURES, run, f"a fit: {s.rounds} message(s) of each party", gdp=mu, rho=rho)]
     else:
         release = "a fit: local models, moments and symbols"
         charges = [Charge.to(_FEATURES, run, release, gdp=solver.budget.gdp, pure=solver.budget.symbol)]
