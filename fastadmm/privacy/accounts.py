@@ -27,7 +27,6 @@ __all__ = [
     "LABELS",
     "RECORDS",
     "Account",
-    "block_account",
     "columns_digest",
     "feature_account",
     "label_account",
@@ -123,22 +122,22 @@ def rows_digest(ids: np.ndarray | Sequence[Any] | int) -> str:
     return hashlib.sha256(b"rows\n%d\n" % len(keys) + sums.tobytes()).hexdigest()[:32]
 
 
-def columns_digest(pieces: Iterable[tuple[int, Any]], keys: np.ndarray) -> str:
+def columns_digest(pieces: Iterable[tuple[int, Any]], ids: np.ndarray | Sequence[Any] | int) -> str:
     """What a set of columns holds, whatever its order, names, type or storage.
 
     Parameters
     ----------
     pieces : iterable of (int, ndarray or csr_array)
         Consecutive rows, each piece with the number of its first row.
-    keys : ndarray of uint64, shape (N,)
-        A number for each row.
+    ids : array of shape (N,), or int
+        As of :func:`rows_digest`.
 
     Returns
     -------
     str
         Digest of the columns' digests, sorted; columns of zeros do not count.
     """
-    total: np.ndarray | None = None
+    keys, total = _row_keys(ids), None
     for start, block in pieces:
         if total is None:
             total = np.zeros((2, block.shape[1]), dtype=_UINT)
@@ -163,24 +162,6 @@ def _hashes(values: np.ndarray, keys: np.ndarray) -> tuple[np.ndarray, np.ndarra
     return first * there, _mix(first) * there
 
 
-def block_account(name: str, block: Any, ids: np.ndarray | Sequence[Any] | None = None) -> Account:
-    """The account of a party's features in memory.
-
-    Parameters
-    ----------
-    name : str
-        The party.
-    block : ndarray or csr_array of shape (N, d)
-    ids : array of shape (N,), optional
-
-    Returns
-    -------
-    Account
-    """
-    given = block.shape[0] if ids is None else ids
-    return Account(rows_digest(given), name, FEATURES, columns_digest([(0, block)], _row_keys(given)))
-
-
 def feature_account(party: Any) -> Account:
     """The account of a party's file.
 
@@ -193,7 +174,7 @@ def feature_account(party: Any) -> Account:
     Account
     """
     ids = party.ids()
-    return Account(rows_digest(ids), party.name, FEATURES, columns_digest(party.iter_rows(), _row_keys(ids)))
+    return Account(rows_digest(ids), party.name, FEATURES, columns_digest(party.iter_rows(), ids))
 
 
 def label_account(ids: np.ndarray | Sequence[Any] | int, holder: str) -> Account:
@@ -226,4 +207,4 @@ def record_account(owner: Any) -> Account:
     """
     y = owner.targets()
     targets = rows_digest(np.ascontiguousarray(y + 0.0).view(np.int64))
-    return Account(targets, owner.name, RECORDS, columns_digest(owner.iter_rows(), _row_keys(len(y))))
+    return Account(targets, owner.name, RECORDS, columns_digest(owner.iter_rows(), len(y)))
