@@ -357,3 +357,25 @@ def test_what_killed_processes_left_is_removed_by_whoever_comes_next(world: Path
     assert not any(path.exists() for path in left)
     assert not (directory / f".model.{killed}.tmp").exists()
     assert (directory / ".mine").exists()
+
+
+# --- kills ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("who", "every"),
+    [
+        ("party", 3),
+        ("coordinator", 7),
+        pytest.param("party", 1, marks=pytest.mark.slow),
+        pytest.param("coordinator", 1, marks=pytest.mark.slow),
+    ],
+)
+def test_a_step_killed_before_any_file_operation_is_made_again(world: Path, who: str, every: int) -> None:
+    if who == "coordinator":
+        for request in sorted((world / "labels" / "run" / "requests").iterdir()):
+            answer(world, request)
+    command = [sys.executable, "-P", Path(__file__).with_name("rounds_killer.py"), world, who, every]
+    done = subprocess.run([str(word) for word in command], check=False, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) >= 2

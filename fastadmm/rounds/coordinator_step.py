@@ -412,6 +412,9 @@ class Coordinator:
         number, digests = self.awaited()
         missing = [name for name in digests if not self.answer_path(number, name).exists()]
         if missing:
+            self._file_away(
+                {self.request_path(number, name) for name in digests}
+            )  # a kill may have come first
             rounds = self._n_rounds()
             self.notes = [f"waiting for {', '.join(missing)} (exchange {number})"]
             return StepResult([self.request_path(number, name) for name in missing], rounds, self.notes, None)
@@ -618,14 +621,18 @@ class Coordinator:
         with atomic_file(self.path / _WAITING) as temporary:
             text = json.dumps({"exchange": number, "requests": digests}, indent=2)
             temporary.write_text(text + "\n", encoding="utf-8")
+        self._file_away(set(paths.values()))
+        note = f"exchange {number}: requests for {', '.join(requests)} in {directory}"
+        return StepResult(list(paths.values()), n_rounds, [note], None)
+
+    def _file_away(self, current: set[Path]) -> None:
+        """Keep requests that were answered for a party that was restored from a backup."""
         sent = self.path / "sent"
         with storage_errors(sent):
             sent.mkdir(exist_ok=True)
-            for old in directory.glob("*.h5"):
-                if old not in paths.values():  # kept for a party that was restored from a backup
+            for old in (self.path / "requests").glob("*.h5"):
+                if old not in current:
                     os.replace(old, sent / old.name)
-        note = f"exchange {number}: requests for {', '.join(requests)} in {directory}"
-        return StepResult(list(paths.values()), n_rounds, [note], None)
 
     # --- the end ------------------------------------------------------------------------------------------
 

@@ -10,7 +10,8 @@ import numpy as np
 
 from fastadmm.errors import FormatError
 from fastadmm.store.atomic import shown
-from fastadmm.store.elements import read_array, read_attribute, write_array
+from fastadmm.store.compression import refuse_packed
+from fastadmm.store.elements import array_dataset, read_array, read_attribute, write_array
 from fastadmm.store.h5file import create_h5, read_h5
 from fastadmm.store.ids import IdWriter, read_ids, verified_digest
 from fastadmm.store.party_file import check_party_name
@@ -108,6 +109,7 @@ def open_contribution(path: str | os.PathLike[str]) -> Contribution:
         n = read_attribute(file, "n_samples", int)
         if n < 1:
             raise FormatError(f"{shown(path)}: attribute 'n_samples' is {n}, not positive")
+        refuse_packed(array_dataset(file, "contribution"))  # it comes from others
         values = np.asarray(read_array(file, "contribution", length=n, kind="f"), dtype=np.float64)
         digest = verified_digest(file, n)
     if values.ndim not in (1, 2):
