@@ -57,6 +57,10 @@ class Account:
     columns : str
         Their values, see :func:`columns_digest`; empty if not known. Never given for labels:
         a digest of labels confirms a guess of one.
+
+    Notes
+    -----
+    Rules: ``docs/privacy.md#the-ledger``.
     """
 
     rows: str

@@ -226,6 +226,10 @@ class Ledger:
     ------
     FormatError
         If the file is not a ledger, or does not verify; it is left as it is.
+
+    Notes
+    -----
+    Rules: ``docs/privacy.md#the-ledger``.
     """
 
     def __init__(self, path: Path | None = None) -> None:

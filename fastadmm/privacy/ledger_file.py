@@ -131,6 +131,10 @@ class LedgerFile:
     ----------
     path : Path
         Made by :meth:`create`.
+
+    Notes
+    -----
+    Rules: ``docs/privacy.md#the-ledger``.
     """
 
     def __init__(self, path: Path) -> None:

@@ -165,6 +165,10 @@ class Releases:
     ----------
     directory : Path or None
         Made with the first release; None keeps nothing, for runs that cannot be resumed.
+
+    Notes
+    -----
+    Rules: ``docs/privacy.md#the-ledger``.
     """
 
     def __init__(self, directory: Path | None = None) -> None:

@@ -30,6 +30,10 @@ class Reservation:
     Attributes
     ----------
     path : Path
+
+    Notes
+    -----
+    Rules: ``docs/privacy.md#the-ledger``.
     """
 
     def __init__(self, ledger: Path) -> None:
