@@ -299,3 +299,14 @@ def test_a_damaged_message_of_a_run_is_one_line(parts, tmp_path, capsys):
         error = capsys.readouterr().err
         assert "fusion-party-2.npz: not a released message, or damaged" in error
         assert error.count("\n") == 1
+
+
+def test_labels_that_were_drawn_twice_are_stated_twice(parts, tmp_path):
+    out = tmp_path / "run"
+    assert start_run(configured(parts, "fusion", total_epsilon=9.0), out)["privacy"]["label_epsilon"] == 1.0
+    shutil.rmtree(out / "messages")
+    (out / "result.json").unlink()
+    after = resume_run(out)["privacy"]
+    assert after["label_epsilon"] == 2.0
+    assert after["parties"][1]["gdp"] > 0.0
+    assert after["epsilon"] > 2.8

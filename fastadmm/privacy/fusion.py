@@ -26,7 +26,12 @@ from fastadmm.privacy.fusion_party import FusionMessage, make_message
 from fastadmm.privacy.ledger import Charge, Ledger, other_runs
 from fastadmm.privacy.noise import NoiseSource
 from fastadmm.privacy.public_inputs import check_public_inputs, preparation_not_covered
-from fastadmm.privacy.public_labels import PublicLabels, label_payment, publish_labels
+from fastadmm.privacy.public_labels import (
+    PublicLabels,
+    label_payment,
+    publish_labels,
+    with_labels_spent,
+)
 from fastadmm.privacy.releases import Payment, digest_of, reserve
 from fastadmm.privacy.row_norm import NORM_QUERIES
 from fastadmm.privacy.settings import Privacy
@@ -408,6 +413,7 @@ class FusionSolver:
         labels = () if s.label_epsilon is not None else ("labels: every party learns all of them",)
         seen = who_sees_fusion(s, self.problem.names[self.holder])
         tuning = other_runs(self.ledger, self.accounts, s)
+        s = with_labels_spent(s, self.ledger, self.run, self.label_account)
         return state(s, parties, seen, (*labels, *self.open, *_NOT_COVERED), tuning, _WEIGHTS)
 
     def mechanism(self) -> dict[str, float]:

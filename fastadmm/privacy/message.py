@@ -30,7 +30,12 @@ from fastadmm.privacy.noise import GridMessage, calibrate
 from fastadmm.privacy.outbox import Outbox
 from fastadmm.privacy.party import MessageParty, clipped_block
 from fastadmm.privacy.public_inputs import check_public_inputs, curvature_unit, preparation_not_covered
-from fastadmm.privacy.public_labels import check_label_loss, label_payment, publish_labels
+from fastadmm.privacy.public_labels import (
+    check_label_loss,
+    label_payment,
+    publish_labels,
+    with_labels_spent,
+)
 from fastadmm.privacy.releases import Payment, reserve
 from fastadmm.privacy.sensitivity import message_sensitivity
 from fastadmm.privacy.settings import Privacy
@@ -388,6 +393,7 @@ class MessageSolver:
         seen = who_sees_messages(len(parties), s.rounds)
         labels = () if s.label_epsilon is not None else ("labels",)
         other = other_runs(self.ledger, self.accounts, s)
+        s = with_labels_spent(s, self.ledger, self.run, self.label_account)
         return state(s, parties, seen, (_MODELS_NOT_COVERED, *labels, *self.open), other)
 
     def advice(self) -> str:

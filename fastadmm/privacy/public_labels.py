@@ -17,7 +17,7 @@ from fastadmm.privacy.releases import Payment, digest_of
 from fastadmm.privacy.settings import Privacy
 from fastadmm.privacy.stored import Store
 
-__all__ = ["PublicLabels", "check_label_loss", "label_payment", "publish_labels"]
+__all__ = ["PublicLabels", "check_label_loss", "label_payment", "publish_labels", "with_labels_spent"]
 
 #: Part of the nonce of randomised labels, where parties have their number.
 _LABELS = 2**32 - 1
@@ -80,6 +80,27 @@ def label_payment(settings: Privacy, ledger: Ledger, run: str, account: Account)
         charges = [Charge.to(account, run, "randomised labels", pure=epsilon)]
     runs = 1.0 if settings.total_epsilon is None else settings.total_epsilon / settings.epsilon
     return Payment(ledger, charges, epsilon * runs, settings.delta)
+
+
+def with_labels_spent(settings: Privacy, ledger: Ledger, run: str, account: Account) -> Privacy:
+    """Settings for a run's statement: labels that had to be drawn twice cost twice.
+
+    Parameters
+    ----------
+    settings : Privacy
+    ledger : Ledger
+    run : str
+    account : Account
+        Of the labels.
+
+    Returns
+    -------
+    Privacy
+    """
+    spent = math.fsum(ledger.spent(account, run).pure)
+    if settings.label_epsilon is None or spent <= settings.label_epsilon:
+        return settings
+    return settings.with_(label_epsilon=spent)
 
 
 def publish_labels(
