@@ -84,8 +84,12 @@ class Crew:
             threading.Thread(target=self._help, args=(k + 1,), name=f"fastadmm-crew-{k + 1}", daemon=True)
             for k in range(n_helpers)
         ]
-        for thread in self._threads:
-            thread.start()
+        try:
+            for thread in self._threads:
+                thread.start()
+        except BaseException:
+            self.close()
+            raise
 
     def wake(self) -> None:
         """Wake whoever sleeps; a job that comes before they are up is done without them."""
@@ -101,8 +105,10 @@ class Crew:
         with self._bell:
             self._closed = True
             self._bell.notify_all()
-        for thread in self._threads:
-            thread.join()
+        if self.process == os.getpid():  # else they are another's
+            for thread in self._threads:
+                if thread.ident is not None:
+                    thread.join()
 
     def _help(self, worker: int) -> None:
         from fastadmm.kernels.crew import serve

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -20,7 +21,7 @@ import numpy as np
 
 from fastadmm.crew import NOBODY, Crew, address_of
 
-__all__ = ["Engine", "even_ranges", "fine_ranges", "light_ranges", "row_ranges"]
+__all__ = ["Engine", "default_threads", "even_ranges", "fine_ranges", "light_ranges", "row_ranges"]
 
 _T = TypeVar("_T")
 _R = TypeVar("_R")
@@ -118,20 +119,40 @@ def _bounds(ranges: tuple[tuple[int, int], ...]) -> np.ndarray:
     return np.array([ranges[0][0], *(stop for _, stop in ranges)], dtype=np.int64)
 
 
+def default_threads() -> int:
+    """The cores that this process may use, by its affinity, cgroup and environment.
+
+    ``OMP_NUM_THREADS`` and ``NUMBA_NUM_THREADS`` are limits too. With them joblib's processes
+    share the cores, so that ``n_jobs=-1`` does not mean as many threads in each.
+
+    Returns
+    -------
+    int
+    """
+    import joblib
+
+    limits = [joblib.cpu_count()]
+    for name in ("OMP_NUM_THREADS", "NUMBA_NUM_THREADS"):
+        number = os.environ.get(name, "").partition(",")[0].strip()  # OpenMP takes a list, by nesting
+        if number.isdecimal() and int(number) > 0:
+            limits.append(int(number))
+    return min(limits)
+
+
 class _BlasLimit:
-    """Counts who needs BLAS held to one thread; looks up the libraries only once."""
+    """Knows who needs BLAS held to one thread; looks up the libraries only once."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._depth = 0
+        self._holders: dict[object, int] = {}  # with their threads
         self._controller: Any = None
         self._limit: Any = None
 
-    def acquire(self) -> None:
+    def acquire(self, holder: object) -> None:
         """Set the limit, if this is the first to need it."""
         with self._lock:
-            self._depth += 1
-            if self._depth == 1:
+            self._holders[holder] = threading.get_ident()
+            if self._limit is None:
                 if self._controller is None:
                     import scipy.linalg  # noqa: F401 (loads SciPy's own BLAS before the look-up)
                     from threadpoolctl import ThreadpoolController
@@ -139,15 +160,58 @@ class _BlasLimit:
                     self._controller = ThreadpoolController()
                 self._limit = self._controller.limit(limits=1, user_api="blas")
 
-    def release(self) -> None:
-        """Restore what was before, if this is the last to need it."""
+    def release(self, holder: object) -> None:
+        """Restore what was before, if this is the last to need it; also in the middle of an interrupt."""
+        try:
+            self._release(holder)
+        except BaseException:
+            self._release(holder)
+            raise
+
+    def _release(self, holder: object) -> None:
         with self._lock:
-            self._depth -= 1
-            if self._depth == 0:
+            self._holders.pop(holder, None)
+            if not self._holders and self._limit is not None:
                 self._limit.restore_original_limits()
+                self._limit = None
+
+    def forget_threads(self) -> None:
+        """In a forked process: other threads are gone, and their limits end with the next that ends here."""
+        own = threading.get_ident()
+        self._holders = {holder: thread for holder, thread in self._holders.items() if thread == own}
+
+    @property
+    def lock(self) -> Any:
+        """Held while the limit changes."""
+        return self._lock
 
 
 _BLAS = _BlasLimit()
+
+#: Locks that a fork in progress holds.
+_HELD: list[Any] = []
+
+
+def _before_fork() -> None:
+    """Wait for locks that other threads hold: in the child they would never be free."""
+    compiler = sys.modules.get("numba.core.compiler_lock")
+    for lock in ([compiler.global_compiler_lock] if compiler is not None else []) + [_BLAS.lock]:
+        lock.acquire()
+        _HELD.append(lock)
+
+
+def _after_fork() -> None:
+    while _HELD:
+        _HELD.pop().release()
+
+
+def _in_child() -> None:
+    _BLAS.forget_threads()
+    _after_fork()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_in_child)
 
 
 class _Job(Generic[_T, _R]):
@@ -199,7 +263,7 @@ class Engine:
     Parameters
     ----------
     n_threads : int or None
-        Number of threads; None takes every core this process may use.
+        Number of threads; None takes :func:`default_threads`.
 
     Notes
     -----
@@ -208,11 +272,7 @@ class Engine:
     """
 
     def __init__(self, n_threads: int | None = None) -> None:
-        if n_threads is None:
-            n_threads = (
-                len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-            )
-        self.n_threads = max(1, int(n_threads))
+        self.n_threads = max(1, default_threads() if n_threads is None else int(n_threads))
         self._pool: ThreadPoolExecutor | None = None
         self._crew: Crew | None = None
         self._inside = threading.local()
@@ -327,21 +387,23 @@ class Engine:
         The limit is the process's: it holds until the last of all engines that
         asked for it is done.
         """
-        _BLAS.acquire()
+        holder = object()
         try:
+            _BLAS.acquire(holder)
             with np.errstate(**_QUIET):
                 yield
         finally:
-            _BLAS.release()
+            _BLAS.release(holder)
 
     def close(self) -> None:
         """Stop the threads; a later :meth:`map` starts new ones."""
-        if self._pool is not None:
-            self._pool.shutdown()
-            self._pool = None
-        if self._crew is not None:
-            self._crew.close()
-            self._crew = None
+        pool, crew, self._pool, self._crew = self._pool, self._crew, None, None
+        try:
+            if pool is not None:
+                pool.shutdown()
+        finally:
+            if crew is not None:
+                crew.close()
 
     def __enter__(self) -> Engine:
         return self

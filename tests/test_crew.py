@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import threading
 import time
 import tracemalloc
@@ -13,11 +14,13 @@ import pytest
 import scipy.sparse as sp
 from fastadmm.blocks import CSRBlock
 from fastadmm.crew import NOBODY, Crew, address_of
-from fastadmm.engine import Engine, even_ranges, fine_ranges
+from fastadmm.engine import _BLAS, Engine, default_threads, even_ranges, fine_ranges
 from fastadmm.kernels.crew import COMPILED, board_size, over_rows, serve
 from fastadmm.kernels.policy import kernel
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numba.core.compiler_lock import global_compiler_lock
+from threadpoolctl import threadpool_info
 
 
 @kernel
@@ -211,3 +214,104 @@ def test_patterns_are_products_with_ones_to_the_bit(indices):
 def test_ones_are_recognised(data, ones):
     assert CSRBlock(sp.csr_array((data, [0, 1], [0, 1, 2]), shape=(2, 2))).all_ones is ones
     assert not CSRBlock(sp.csr_array((2, 2))).all_ones
+
+
+def in_a_fork(work):
+    """Exit code of a child that does some work, killed after twenty seconds."""
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            signal.alarm(20)
+            work()
+            code = 0
+        finally:
+            os._exit(code)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+@pytest.mark.parametrize("lock", [_BLAS.lock, global_compiler_lock], ids=["limit", "compiler"])
+def test_a_fork_waits_for_locks_of_other_threads(lock):
+    held, was = threading.Event(), blas_threads()
+
+    def hold():
+        with lock:
+            held.set()
+            time.sleep(0.2)
+
+    def work():
+        with Engine(2) as engine, engine.limited(), lock:
+            assert engine.map(lambda k: k * k, range(4)) == [0, 1, 4, 9]
+        assert blas_threads() == was
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    held.wait()
+    assert in_a_fork(work) == 0
+    thread.join()
+
+
+def blas_threads():
+    return [library["num_threads"] for library in threadpool_info() if library["user_api"] == "blas"]
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_limits_of_other_threads_end_in_a_fork():
+    before, inside, done = blas_threads(), threading.Event(), threading.Event()
+
+    def hold():
+        with Engine(1) as engine, engine.limited():
+            inside.set()
+            done.wait()
+
+    def work():
+        with Engine(1) as engine, engine.limited():
+            assert set(blas_threads()) == {1}
+        assert blas_threads() == before
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    inside.wait()
+    assert in_a_fork(work) == 0
+    done.set()
+    thread.join()
+    assert blas_threads() == before
+
+
+@pytest.mark.parametrize("place", ["acquire", "_release"])
+def test_an_interrupt_restores_the_limit(place, monkeypatch):
+    before, honest, once = blas_threads(), getattr(_BLAS, place), []
+
+    def interrupted(holder):
+        if place == "acquire":
+            honest(holder)
+        if not once:
+            once.append(holder)
+            raise KeyboardInterrupt
+        if place == "_release":
+            honest(holder)
+
+    monkeypatch.setattr(_BLAS, place, interrupted)
+    with pytest.raises(KeyboardInterrupt), Engine(1) as engine, engine.limited():
+        pass
+    assert blas_threads() == before
+
+
+def test_threads_by_default(monkeypatch):
+    for name in ("OMP_NUM_THREADS", "NUMBA_NUM_THREADS"):
+        monkeypatch.delenv(name, raising=False)
+    cores = default_threads()
+    assert Engine().n_threads == cores >= 1
+    for name in ("OMP_NUM_THREADS", "NUMBA_NUM_THREADS", "LOKY_MAX_CPU_COUNT"):
+        with monkeypatch.context() as patch:
+            patch.setenv(name, "1")
+            assert Engine().n_threads == 1
+            assert Engine(3).n_threads == 3
+    for text in ("", "many", "0", "9999"):
+        monkeypatch.setenv("OMP_NUM_THREADS", text)
+        assert Engine().n_threads == cores
+    monkeypatch.setenv("OMP_NUM_THREADS", "1,4")
+    assert Engine().n_threads == 1

@@ -31,7 +31,7 @@ MODULES = {
     "mlflow": "mlflow-skinny",
 }
 #: Comes with a dependency that declares it, and is needed only where that is used.
-TRANSITIVE = {"threadpoolctl": "scikit-learn", "llvmlite": "numba"}
+TRANSITIVE = {"threadpoolctl": "scikit-learn", "joblib": "scikit-learn", "llvmlite": "numba"}
 
 
 def names(requirements: list[str]) -> set[str]:
