@@ -6,7 +6,6 @@ by itself, whatever the other rows hold, so that one record changes its own row 
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import isfinite
@@ -15,9 +14,10 @@ from typing import Any
 
 from fastadmm.data_tools.suggest import nearest
 from fastadmm.data_tools.tables import Table, canonical_text
-from fastadmm.errors import ConfigError, InputError
-from fastadmm.store.atomic import atomic_file, shown, storage_errors
+from fastadmm.errors import ConfigError, FormatError, InputError
+from fastadmm.store.atomic import atomic_file, shown
 from fastadmm.store.encoder import DESCRIBED, OTHER, ColumnEncoding, Encoder
+from fastadmm.store.reading import read_toml
 
 __all__ = ["Description", "read_description", "write_template"]
 
@@ -115,12 +115,10 @@ def read_description(path: str | Path, drop: Sequence[str] = ()) -> Description:
     StorageError
         The file is absent or unreadable.
     """
-    with storage_errors(path, "read"):
-        raw = Path(path).read_bytes()
     try:
-        values = tomllib.loads(raw.decode("utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise ConfigError(f"{shown(path)}: not TOML: {' '.join(str(error).split())}") from None
+        values = read_toml(path)
+    except FormatError as error:
+        raise ConfigError(str(error)) from None
     tables = values.pop("columns", None)
     if values or not isinstance(tables, dict) or not all(isinstance(t, dict) for t in tables.values()):
         raise ConfigError(f"{shown(path)}: give one table [columns.NAME] for each column, and nothing else")

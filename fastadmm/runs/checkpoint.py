@@ -20,6 +20,7 @@ from fastadmm.solver import Solver
 from fastadmm.store.atomic import atomic_directory, shown, storage_errors
 from fastadmm.store.elements import read_array, read_attribute, require_group, write_array
 from fastadmm.store.h5file import create_h5, read_h5
+from fastadmm.store.reading import read_json
 from fastadmm.store.retry import retried
 from fastadmm.store.seal import check_files, digest_of_files
 
@@ -165,7 +166,7 @@ def _check_digests(path: Path) -> None:
         if not listed.exists():
             return
         try:
-            digests = json.loads(listed.read_bytes())
+            digests = read_json(listed)
             if not digests or not all(isinstance(text, str) for item in digests.items() for text in item):
                 raise ValueError("not a table of texts")
         except (ValueError, AttributeError, TypeError) as error:
