@@ -217,6 +217,10 @@ DAMAGES: dict[str, Callable[[Path], None]] = {
     "a request is cut": spoil_request,
     "waiting.json and requests are gone": lambda d: (spoil_waiting(d), shutil.rmtree(d / "requests"))[0],
     "a first message is damaged": spoil_hello,
+    "the checkpoint is a directory": lambda d: (
+        (d / "checkpoint.h5").unlink(),
+        (d / "checkpoint.h5").mkdir(),
+    )[0],
     "the checkpoint is damaged": spoil_checkpoint,
     "checkpoint and waiting.json are damaged": lambda d: (spoil_waiting(d), spoil_checkpoint(d))[0],
 }

@@ -53,6 +53,10 @@ class _Repair:
         self.notes: list[str] = []
 
     def do(self, again: int | None) -> StepResult:
+        own = [self.path / name for name in ("checkpoint.h5", "waiting.json", "result.json")]
+        for path in (*own, *self.path.glob("requests/*.h5")):
+            if path.is_dir():
+                self._drop(path, "is a directory")
         finished = self._finished()
         if finished and again is None:
             return replace(self.run.advance(), notes=["the run is over; nothing to repair"])
