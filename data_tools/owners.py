@@ -198,7 +198,9 @@ def convert_owners(
                 f"{readers[0].path}: owner {name!r} would have no rows; an owner needs at least one"
             )
     kappa, repeated = _overlap(scan.digests, owner_of, owner_names, overlap, readers[0].path)
-    recipe = _recipe(public, reading, by, readers[0], scan.n_features, standardize, components)
+    recipe = _recipe(
+        public, reading, by, readers[0], scan.n_features, standardize, components, scan.digests[owner_of >= 0]
+    )
     kind = _storage(storage, readers[0].kind, recipe, scan)
     labels = scan.labels.finish(task)
     if labels.classes is not None and len(labels.classes) != 2:
@@ -481,6 +483,7 @@ def _recipe(
     n_features: int,
     standardize: bool,
     components: int | None,
+    owned: np.ndarray,
 ) -> dict[str, np.ndarray]:
     if public is None:
         return {}
@@ -496,13 +499,22 @@ def _recipe(
         raise InputError(f"{reader.path}: features differ from those of {like.path}{hint}")
     statistics = ColumnStatistics()
     gram: Any = None
+    own = set(owned.tolist())
+    all_owned = True
     for block in reader.blocks():
+        all_owned = all_owned and own.issuperset(_record_digests(block))
         with np.errstate(over="ignore", invalid="ignore"):  # refused below
             statistics.update(block.X)
         if components is not None:
             X = block.X if isinstance(block.X, np.ndarray) else block.X.toarray()
             X = np.pad(X, ((0, 0), (0, n_features - X.shape[1]))) if X.shape[1] < n_features else X
             gram = X.T @ X if gram is None else gram + X.T @ X
+    # Rows of a few codes can be equal by chance, so single ones are no fault.
+    if all_owned:
+        raise InputError(
+            f"{reader.path}: every row of it is a row of an owner, so it is not public: its statistics "
+            "would give the owners' rows away; pass --public with rows of other people"
+        )
     if statistics.n_features > n_features:
         raise InputError(f"{reader.path}: {statistics.n_features} features instead of {n_features}")
     statistics.widen(n_features)

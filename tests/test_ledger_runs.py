@@ -236,6 +236,24 @@ def test_tables_of_one_length_without_ids_count_as_the_same_rows(tmp_path):
         start_run(configured(tmp_path / "two.parts", tmp_path / "ledger", rounds=1), tmp_path / "two")
 
 
+@pytest.mark.parametrize("options", [(), ("--storage", "csr", "--dtype", "float32")])
+def test_owners_rows_in_another_order_and_under_another_name_count(source, tmp_path, capsys, options):
+    def train(path, *options):
+        made = tmp_path / f"{path.stem}.owners"
+        assert run("owners", "convert", path, "--sizes", 300, "--names", path.stem, *options, "-o", made) == 0
+        return run(
+            "owners", "train", made, "--epsilon", 1, "--bound", "clip:1", "--step", 0.1, "--rounds", 2,
+            "--ledger", tmp_path / "ledger", "-o", tmp_path / path.stem, "-q",
+        )  # fmt: skip
+
+    backwards = tmp_path / "backwards.libsvm"
+    backwards.write_text("".join(reversed(source.read_text().splitlines(keepends=True))))
+    assert train(source) == 0
+    capsys.readouterr()
+    assert train(backwards, *options) == ExitCode.PRIVACY
+    assert "have spent epsilon 1;" in capsys.readouterr().err
+
+
 def test_the_privacy_command_shows_accounts_by_rows_and_role(parts, tmp_path, capsys):
     ledger = tmp_path / "ledger"
     for name in ("one", "two"):

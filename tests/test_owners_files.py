@@ -134,6 +134,23 @@ def test_scaling_and_components_come_from_the_public_file(tmp_path):
     assert data.owners[0].source_names == ["f1", "f2", "f3", "f4"]
 
 
+@pytest.mark.parametrize("lines", [41, 13])
+def test_rows_of_owners_are_no_public_file(tmp_path, lines):
+    rng = np.random.default_rng(1)
+    values = [*rng.normal(size=(2, 40)), rng.integers(0, 2, 40)]
+    text = [f"{a},{b},{c}\n" for a, b, c in zip(*values, strict=True)]
+    (tmp_path / "own.csv").write_text("x,z,y\n" + "".join(text))
+    (tmp_path / "copy.csv").write_text("x,z,y\n" + "".join(reversed(text[: lines - 1])))
+    options = {"sizes": [30, 10], "reading": Reading(label="y"), "standardize": True}
+    with pytest.raises(InputError, match="every row of it is a row of an owner, so it is not public"):
+        convert_owners([tmp_path / "own.csv"], tmp_path / "o", public=tmp_path / "copy.csv", **options)
+    assert not (tmp_path / "o").exists()
+    # Rows that no owner has are another matter.
+    options |= {"sizes": [20], "drop_rest": True}
+    (tmp_path / "rest.csv").write_text("x,z,y\n" + "".join(text[20:]))
+    assert convert_owners([tmp_path / "own.csv"], tmp_path / "o", public=tmp_path / "rest.csv", **options)
+
+
 def test_options_that_do_not_go_together(table, tmp_path):
     def refuse(error, match, sources=(table,), **options):
         with pytest.raises(error, match=match) as caught:

@@ -209,6 +209,6 @@ def record_account(owner: Any) -> Account:
     -------
     Account
     """
-    y = owner.targets()
-    targets = rows_digest(np.ascontiguousarray(y + 0.0).view(np.int64))
-    return Account(targets, owner.name, RECORDS, columns_digest(owner.iter_rows(), len(y)))
+    # Targets stand for ids: they order neither rows nor columns, so a file in another order is the same.
+    ids = np.ascontiguousarray(owner.targets() + 0.0).view(np.int64)
+    return Account(rows_digest(ids), owner.name, RECORDS, columns_digest(owner.iter_rows(), ids))
