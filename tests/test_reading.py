@@ -47,6 +47,12 @@ COMMANDS = [
     "predict --partial @pipe @data.parts/party-1.h5 -o @out",
     "coordinator start @pipe --party a -o @out",
     "party step --data @data.parts/party-1.h5 --state @state --in @pipe -o @out",
+    "predict @run @pipe -o @out",
+    "inspect @run",
+    "privacy @run",
+    "export @run --party party-1 -o @out.h5",
+    "import @part.h5 @run",
+    "party step --data @data.parts/party-1.h5 --state @state --in @request.h5 -o @pipe",
     "owners train @pipe.owners --epsilon 1 --bound clip:1 --step 0.1 --rounds 1 -o @out",
 ]
 
@@ -56,6 +62,16 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     home = tmp_path_factory.mktemp("pipes")
     write_problem(home / "data.parts", 20, (2, 2))
     (home / "t.csv").write_text("id,a,y\n1,2,0\n2,3,1\n")
+    out = home / "run"
+    assert run("train", home / "data.parts", "--lambda", 1e-2, "--threads", 1, "-q", "-o", out) == 0
+    assert run("export", out, "--party", "party-1", "-o", home / "part.h5") == 0
+    labels = home / "data.parts" / "labels.h5"
+    parties = ("--party", "party-1", "--party", "party-2")
+    assert run("coordinator", "start", labels, *parties, "--lambda", 1e-2, "-o", home / "exchange") == 0
+    (home / "exchange" / "requests" / "party-1-000000.h5").rename(home / "request.h5")
+    for name in ("rounds.jsonl", "model/party-1.h5"):
+        (out / name).unlink()
+        os.mkfifo(out / name)
     os.mkfifo(home / "pipe")
     for name in ("pipe.parts/partition.toml", "pipe.owners/owners.toml"):
         (home / name).parent.mkdir()

@@ -130,11 +130,13 @@ def predict(
 def are_tables(paths: list[Path]) -> bool:
     """Whether paths are tables: files, and not of HDF5."""
     from fastadmm.store.atomic import storage_errors
+    from fastadmm.store.reading import require_regular
 
     for path in paths:
         with storage_errors(path, "read"):
             if path.is_dir() or not path.exists():
                 return False
+            require_regular(path)
             with path.open("rb") as file:
                 if file.read(8) == b"\x89HDF\r\n\x1a\n":
                     return False

@@ -21,6 +21,7 @@ from fastadmm.errors import FormatError, PrivacyBudgetError
 from fastadmm.privacy.ledger import Charge
 from fastadmm.privacy.releases import Payment, Releases, digest_of, draws_of, of_draw
 from fastadmm.store.atomic import shown, storage_errors
+from fastadmm.store.reading import read_bytes
 
 __all__ = ["Answers", "RoundPayment"]
 
@@ -195,8 +196,7 @@ def _number(name: str) -> int | None:
 
 
 def _read_old(path: Path) -> np.ndarray:
-    with storage_errors(path, "read"):
-        raw = path.read_bytes()
+    raw = read_bytes(path)
     advice = "damaged; it cannot be asked for again: restore the file, or start a new run"
     try:
         version = np.lib.format.read_magic(file := io.BytesIO(raw))

@@ -38,7 +38,7 @@ from fastadmm.runs.train import stop_on_signal
 from fastadmm.store.atomic import atomic_directory, atomic_file, shown, storage_errors
 from fastadmm.store.model import Model, PartyModel, write_model
 from fastadmm.store.model_id import model_id_of
-from fastadmm.store.reading import read_json
+from fastadmm.store.reading import read_bytes, read_json
 from fastadmm.store.transform import Transform
 
 __all__ = ["RUN_FILE", "OwnerDisplay", "resume_owner_run", "start_owner_run"]
@@ -273,8 +273,7 @@ def _rewrite_log(path: Path, replayed: list[dict[str, Any]]) -> None:
     """Keep one whole line per replayed round: what was logged then, or what the answers say now."""
     kept: dict[int, dict[str, Any]] = {}
     if path.exists():
-        with storage_errors(path, "read"):
-            text = path.read_text(encoding="utf-8", errors="replace")
+        text = read_bytes(path).decode("utf-8", errors="replace")
         for line in text.splitlines():
             try:
                 kept[json.loads(line)["round"]] = json.loads(line)

@@ -62,7 +62,7 @@ from fastadmm.store.label_file import LabelData, open_labels
 from fastadmm.store.model import MANIFEST, SharedPart, write_shared_part
 from fastadmm.store.model_id import model_id_of
 from fastadmm.store.party_file import check_party_name
-from fastadmm.store.reading import read_json
+from fastadmm.store.reading import read_bytes, read_json
 
 __all__ = [
     "UNUSABLE",
@@ -321,7 +321,7 @@ class Coordinator:
             kept = self.answer_path(number, name)
             with storage_errors(kept):
                 kept.parent.mkdir(parents=True, exist_ok=True)
-                content = path.read_bytes()
+                content = read_bytes(path)
             if "sha256:" + hashlib.sha256(content).hexdigest() != taken[name]:
                 raise InputError(f"{shown(path)}: changed while it was read; give it again")
             with atomic_file(kept) as temporary:

@@ -316,7 +316,7 @@ def _refuse_other(raw: bytes, out: Path, force: bool) -> bool:
     """Whether the file is there already; refused where it is another one."""
     with storage_errors(out):
         if out.exists() and not force:
-            if out.read_bytes() == raw:
+            if read_bytes(out) == raw:
                 return True
             raise StorageError(
                 f"{shown(out)}: exists already and is another file; pass --force to replace it"

@@ -23,7 +23,7 @@ from fastadmm.store.model import (
     open_shared_part,
     write_party_model,
 )
-from fastadmm.store.reading import read_json
+from fastadmm.store.reading import read_bytes, read_json
 from fastadmm.store.transform import Transform
 
 __all__ = ["FORMATS", "export_model", "export_party", "import_party"]
@@ -78,8 +78,7 @@ def export_party(model: Path, party: str, out: Path, *, force: bool = False) -> 
     if kind == "h5":
         if model_id is None:
             raise FormatError(f"{shown(path)}: attribute 'model-id' is missing: an old file; train again")
-        with storage_errors(path, "read"):
-            content = path.read_bytes()
+        content = read_bytes(path)
         with atomic_file(out, force=force) as temporary:
             temporary.write_bytes(content)
     elif kind == "json":
@@ -238,14 +237,14 @@ def import_party(file: Path, model: Path, *, force: bool = False) -> str:
     target = directory / f"{party.name}.h5"
     with storage_errors(target):
         there = target.exists()
-        same = there and document is None and target.read_bytes() == file.read_bytes()
+    same = there and document is None and read_bytes(target) == read_bytes(file)
     if same:
         return party.name
     if there and not force:
         raise StorageError(f"{shown(target)}: exists already and is another file; pass --force to replace it")
     if document is None:
         with atomic_file(target) as temporary:
-            temporary.write_bytes(file.read_bytes())
+            temporary.write_bytes(read_bytes(file))
     else:
         write_party_model(
             target,

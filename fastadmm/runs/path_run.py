@@ -45,7 +45,7 @@ from fastadmm.runs.train import (
 from fastadmm.solver import Solver, SolveResult
 from fastadmm.store.atomic import atomic_directory, atomic_file, shown, storage_errors
 from fastadmm.store.model import write_model
-from fastadmm.store.reading import read_json
+from fastadmm.store.reading import read_json, require_regular
 from fastadmm.store.seal import check_files, check_seal, digest_of_files, seal_of
 from fastadmm.warm_start import StartingPoint
 
@@ -496,7 +496,10 @@ class StoredFits:
                     seal = str(document.pop("digest"))
                     check_seal(document, seal, "fit.json", "make it again")
                     check_files(directory, document["files"])
-                weights = [np.load(directory / f"{party}.npy", allow_pickle=False) for party in self.names]
+                places = [directory / f"{party}.npy" for party in self.names]
+                for place in places:
+                    require_regular(place)
+                weights = [np.load(place, allow_pickle=False) for place in places]
                 held = np.array(document["intercept"], dtype=np.float64)
             except (ValueError, KeyError, TypeError, AttributeError, EOFError, FileNotFoundError) as error:
                 raise self._damaged(name, error) from None

@@ -17,7 +17,7 @@ from fastadmm.store.h5file import h5_errors, read_h5
 from fastadmm.store.label_file import LABELS_TYPE, LabelData, open_labels
 from fastadmm.store.partition import MANIFEST, open_partition
 from fastadmm.store.party_file import PARTY_TYPE, PartyData, open_party
-from fastadmm.store.reading import read_json, read_toml
+from fastadmm.store.reading import read_json, read_toml, require_regular
 
 if TYPE_CHECKING:
     import h5py
@@ -263,6 +263,7 @@ def _last_round(path: Path) -> dict[str, Any] | None:
     with storage_errors(path, "read"):
         if not path.exists():
             return None
+        require_regular(path)
         with open(path, "rb") as stream:
             # A record is well below 1 MB: the end of the log is enough, however long the run was.
             size = stream.seek(0, os.SEEK_END)

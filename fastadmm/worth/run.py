@@ -21,7 +21,7 @@ from fastadmm.runs.lock import run_lock
 from fastadmm.runs.train import finished_result, load_problem, provenance_of, stop_on_signal
 from fastadmm.store.atomic import atomic_file, shown, storage_errors
 from fastadmm.store.partition import open_partition
-from fastadmm.store.reading import read_json
+from fastadmm.store.reading import read_json, require_regular
 from fastadmm.warm_start import StartingPoint
 from fastadmm.worth.coalitions import Coalition, Worth, measure_worth, weights_fit
 
@@ -245,6 +245,7 @@ def _known_models(run: Path, known: dict[int, Coalition]) -> dict[int, StartingP
         if not path.exists():
             continue  # of a finished call, or too large to keep
         with storage_errors(path, "read"):
+            require_regular(path)
             try:
                 with np.load(path, allow_pickle=False) as file:
                     weights = [file[f"arr_{k}"] for k in range(max(1, len(coalition.members)))]
