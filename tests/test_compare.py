@@ -189,6 +189,25 @@ def test_names_tell_runs_apart(place: Path, tmp_path: Path) -> None:
     assert [r.name for r in comparison.runs] == ["x/run", "y/run"]
 
 
+def test_of_private_runs_nobody_learns_whether_labels_are_those_guessed(place: Path, tmp_path: Path) -> None:
+    private = tmp_path / "private"
+    settings = {"mode": "fusion", "epsilon": 1.0, "delta": 1e-4}
+    start_run(make_config({"data": str(place / "a.parts"), "privacy": settings}), private)
+    for order in ([private, place / "one"], [place / "one", private]):
+        right = compare_runs(order)
+        guess = tmp_path / "tried"
+        shutil.copytree(place / "one", guess, dirs_exist_ok=True)
+        text = (guess / "run.toml").read_text()
+        text = re.sub('^(labels|party-1) = "sha256:..', r'\1 = "sha256:zz', text, flags=re.MULTILINE)
+        assert text != (place / "one" / "run.toml").read_text()
+        (guess / "run.toml").write_text(text)
+        wrong = compare_runs([guess if path == place / "one" else path for path in order])
+        for one, other in zip(right.runs, wrong.runs, strict=True):
+            assert (one.data, one.rows, one.labels) == (other.data, other.rows, other.labels)
+        assert [note.replace("tried", "one") for note in wrong.notes] == right.notes
+        assert any("Data not compared" in note for note in right.notes)
+
+
 def test_private_runs_show_what_they_spent(place: Path, tmp_path: Path) -> None:
     private = tmp_path / "private"
     settings = {"mode": "fusion", "epsilon": 1.0, "row_norm": 1.0}

@@ -201,6 +201,8 @@ def test_an_explicit_wish_goes_on_and_claims_nothing(parts, tmp_path, mode):
     statement = json.loads((out / "privacy.json").read_text())["statement"]
     assert statement["epsilon"] == "inf"
     assert "private rows" in statement["reason"]
+    assert "covered" not in statement["weights"]
+    assert statement["weights"].startswith("epsilon = infinity")
     (out / "result.json").unlink()
     assert resume_run(out)["privacy"]["epsilon"] == "inf"  # the wish is in run.toml
 

@@ -56,6 +56,7 @@ _WEIGHTS = (
     "local models of the other parties are released and covered; the label holder's weights, the intercept "
     "and the scales stay with it (epsilon = infinity)"
 )
+_UNPROVED_WEIGHTS = "epsilon = infinity: nothing is proved for what they were computed from"
 
 
 def check_fusion_mode(problem: Problem, options: SolverOptions, settings: Privacy) -> int:
@@ -414,7 +415,9 @@ class FusionSolver:
         seen = who_sees_fusion(s, self.problem.names[self.holder])
         tuning = other_runs(self.ledger, self.accounts, s)
         s = with_labels_spent(s, self.ledger, self.run, self.label_account)
-        return state(s, parties, seen, (*labels, *self.open, *_NOT_COVERED), tuning, _WEIGHTS)
+        proved = not self.unproved and s.sampler != "insecure_test"
+        weights = _WEIGHTS if proved else _UNPROVED_WEIGHTS
+        return state(s, parties, seen, (*labels, *self.open, *_NOT_COVERED), tuning, weights)
 
     def mechanism(self) -> dict[str, float]:
         """The numbers behind the statement, for audits: each part of a party's budget."""

@@ -283,6 +283,9 @@ def _names(paths: list[Path]) -> list[str]:
 
 
 def _provenance(records: RunRecords, key: str) -> Any:
+    # That labels or columns are equal confirms a guess of them; ids of rows are not protected.
+    if key != "row_digest" and is_private(records.privacy, records.config):
+        return None
     provenance = records.config.get("provenance")
     value = provenance.get(key) if isinstance(provenance, dict) else None
     # A run without a test partition has none to differ from.
@@ -339,9 +342,19 @@ def _notes(
     runs: list[ComparedRun], records: list[RunRecords], differing: list[str], same_data: bool
 ) -> list[str]:
     notes = []
-    unknown = [run.name for run in runs if _UNKNOWN in (run.data, run.rows, run.labels)]
+    private = [run.name for run in runs if run.settings["privacy.mode"] != "none"]
+    unknown = [
+        run.name
+        for run in runs
+        if _UNKNOWN in (run.data, run.rows, run.labels) and (run.rows == _UNKNOWN or run.name not in private)
+    ]
     if unknown:
         notes.append(f"Data unknown: {', '.join(unknown)} do not record digests of their data.")
+    elif private and _one([run.rows for run in runs]):
+        notes.append(
+            "Data not compared: whether labels and features are the same is not said of "
+            f"{', '.join(private)}: it would confirm a guess of them."
+        )
     elif not same_data:
         if not _one([run.rows for run in runs]):
             what = "The runs were trained on different rows (digests differ)"
@@ -357,7 +370,9 @@ def _notes(
             groups = _groups(runs, "data")
         notes.append(f"{what}: {groups}.")
     objective = _of_objective(differing, runs)
-    if not same_data:
+    if private:
+        pass  # of these no objective is shown
+    elif not same_data:
         notes.append("Objectives are not comparable: they are of different data.")
     elif objective:
         verb = "differs" if len(objective) == 1 else "differ"
@@ -374,7 +389,6 @@ def _notes(
     changed = [key for key in machines[0] if any(m[key] != machines[0][key] for m in machines[1:])]
     if changed:
         notes.append(f"Seconds are not comparable: other {', '.join(changed)}.")
-    private = [run.name for run in runs if run.settings["privacy.mode"] != "none"]
     if private:
         notes.append(f"{KEPT_BACK} Not shown of {', '.join(private)}.")
     open_runs = [run.name for run in runs if run.status == "not finished"]
