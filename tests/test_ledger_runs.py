@@ -236,6 +236,43 @@ def test_tables_of_one_length_without_ids_count_as_the_same_rows(tmp_path):
         start_run(configured(tmp_path / "two.parts", tmp_path / "ledger", rounds=1), tmp_path / "two")
 
 
+@pytest.mark.parametrize("kind", ["fusion", "owners", "none"])
+def test_force_does_not_remove_the_only_account_of_a_run(source, parts, tmp_path, capsys, kind):
+    out = tmp_path / "run"
+    private = ("train", parts, "--privacy", "fusion", "--epsilon", 1, "--delta", 1e-4, "-o", out, "-q")
+    again = private if kind == "fusion" else ("train", parts, "-o", out, "-q")
+    if kind == "owners":
+        made = tmp_path / "people.owners"
+        assert run("owners", "convert", source, "--sizes", 300, "-o", made) == 0
+        again = private = (
+            "owners", "train", made, "--epsilon", 1, "--bound", "clip:1", "--step", 0.1, "--rounds", 2,
+            "-o", out, "-q",
+        )  # fmt: skip
+    assert run(*private) == 0
+    kept = {path.name: path.read_bytes() for path in out.iterdir() if path.is_file()}
+    capsys.readouterr()
+    assert run(*again, "--force") == ExitCode.PRIVACY
+    error = capsys.readouterr().err
+    assert "--force would remove" in error
+    assert error.count("\n") == 1
+    assert {path.name: path.read_bytes() for path in out.iterdir() if path.is_file()} == kept
+
+
+@pytest.mark.parametrize("mode", ["fusion", "message"])
+def test_what_is_refused_replaces_nothing(parts, tmp_path, capsys, mode):
+    out = tmp_path / "run"
+    arguments = (
+        "train", parts, "--privacy", mode, "--epsilon", 1, "--delta", 1e-4, "--ledger", tmp_path / "ledger",
+        "-o", out, "-q",
+    )  # fmt: skip
+    assert run(*arguments) == 0
+    kept = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
+    capsys.readouterr()
+    assert run(*arguments, "--force") == ExitCode.PRIVACY
+    assert capsys.readouterr().err.count("\n") == 1
+    assert {path: path.read_bytes() for path in out.rglob("*") if path.is_file()} == kept
+
+
 @pytest.mark.parametrize("options", [(), ("--storage", "csr", "--dtype", "float32")])
 def test_owners_rows_in_another_order_and_under_another_name_count(source, tmp_path, capsys, options):
     def train(path, *options):

@@ -29,7 +29,7 @@ from fastadmm.owners.collection import Owners, open_owners
 from fastadmm.owners.learner import Learner
 from fastadmm.owners.settings import OwnerSettings, make_settings, read_settings
 from fastadmm.owners.setup import Setup, describe_setup, make_setup
-from fastadmm.privacy.ledger import Ledger
+from fastadmm.privacy.ledger import Ledger, refuse_to_forget
 from fastadmm.privacy.releases import Payment
 from fastadmm.runs.environment import available_memory, describe_environment
 from fastadmm.runs.lock import run_lock
@@ -128,6 +128,7 @@ def start_owner_run(
     with storage_errors(out):
         if out.exists() and not force and (not out.is_dir() or any(out.iterdir())):
             raise StorageError(f"{shown(out)}: exists already; choose another name or pass --force")
+    refuse_to_forget(out / LEDGER)
     data = open_owners(settings.data)
     engine = Engine(settings.threads)
     setup = _setup(settings, data, engine, stream)

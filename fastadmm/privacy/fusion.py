@@ -205,6 +205,12 @@ class FusionSolver:
         self.n_rounds, self.seconds = 0, 0.0
         self.last_record: RoundRecord | None = None
 
+    def check_budget(self) -> None:
+        """Refuse a new run that its ledger has no room for; nothing is set aside."""
+        labels = label_payment(self.settings, self.ledger, self.run, self.label_account)
+        reserve(self.ledger, [labels, *map(self._payment, self.others)])
+        self.ledger.free()
+
     def round(self) -> RoundRecord:
         """The one round: labels out, messages in, fit."""
         if self.fit is not None:

@@ -34,7 +34,7 @@ from fastadmm.privacy.settings import Privacy
 from fastadmm.privacy.statement import rounded_up
 from fastadmm.store.atomic import shown, storage_errors
 
-__all__ = ["Charge", "Ledger", "Spent", "other_runs"]
+__all__ = ["Charge", "Ledger", "Spent", "other_runs", "refuse_to_forget"]
 
 #: Two budgets that differ by rounding are the same, and so are two costs.
 _TOLERANCE = 1e-9
@@ -490,6 +490,26 @@ def _charge_of(line: Line) -> Charge:
     elif release.startswith("answers to ") or release.startswith("second moments for "):
         role = RECORDS
     return Charge(rows="", role=role, **values)
+
+
+def refuse_to_forget(path: Path) -> None:
+    """Refuse to replace a run that keeps the only account of what it spent.
+
+    Parameters
+    ----------
+    path : Path
+        The run's own ledger, if there is one.
+
+    Raises
+    ------
+    PrivacyBudgetError
+        If it holds a charge.
+    """
+    if path.exists() and Ledger(path).charges:
+        raise PrivacyBudgetError(
+            f"{shown(path.parent)}: --force would remove {path.name}, the only account of what this run "
+            "released; choose another name, or move that file away and pass it as --ledger"
+        )
 
 
 def other_runs(ledger: Ledger, data: Sequence[Account | str], settings: Privacy) -> str:

@@ -272,6 +272,16 @@ class MessageSolver:
         gdp, rho = (0.0, zcdp_of([mu])) if discrete else (mu, 0.0)
         return Charge.to(self.accounts[m], self.run, f"message {number}", gdp=gdp, rho=rho)
 
+    def check_budget(self) -> None:
+        """Refuse a new run that its ledger has no room for; nothing is set aside."""
+        s = self.settings
+        if s.sampler != "insecure_test":
+            labels = label_payment(s, self.ledger, self.run, self.label_account)
+            rounds = range(1, s.rounds + 1)
+            charges = [self._charge(m, t) for t in rounds for m in range(len(self.parties))]
+            reserve(self.ledger, [Payment(self.ledger, charges, s.budget, s.delta), labels])
+            self.ledger.free()
+
     def _reserve(self) -> Payment:
         """Before this process draws anything, set aside what is missing; what the labels cost."""
         s = self.settings

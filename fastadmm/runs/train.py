@@ -29,6 +29,7 @@ from fastadmm.history import RoundRecord, Status
 from fastadmm.losses import Loss, parse_loss
 from fastadmm.party_lambda import PartyLambda
 from fastadmm.privacy.fusion import FusionSolver
+from fastadmm.privacy.ledger import refuse_to_forget
 from fastadmm.privacy.message import MessageSolver
 from fastadmm.privacy.published import certificate_of_model
 from fastadmm.problem import Problem, TestSet, make_problem
@@ -197,6 +198,13 @@ def start_run(
     run_id = new_run_id()
     solver = loaded.solver(config, out, run_id)
 
+    if force and config.privacy.mode != "none":
+        try:
+            solver.check_budget()  # what is refused replaces nothing
+        except BaseException:
+            solver.close()
+            raise
+
     def fill(directory: Path) -> None:
         write_configuration(directory / "run.toml", config, out, provenance)
         write_json(directory / "environment.json", describe_environment(solver.engine.n_threads))
@@ -360,6 +368,7 @@ def _refuse_existing(out: Path, force: bool) -> None:
         # A run appears by a rename, which would leave the user's shell in a deleted directory.
         if out.is_dir() and out.samefile(os.curdir):
             raise StorageError(f"{shown(out)}: is the current directory; name a new one with --out")
+    refuse_to_forget(out / LEDGER)
     if not out.absolute().parent.is_dir():
         raise StorageError(
             f"{shown(out)}: the directory {shown(out.absolute().parent)} does not exist; create it first"
