@@ -98,6 +98,21 @@ def test_faults_of_the_noise_are_found(runs, mode, fault, capsys, monkeypatch):
 
 
 @pytest.mark.parametrize("mode", ["message", "fusion"])
+def test_digits_below_the_grid_are_found(runs, mode, capsys, monkeypatch):
+    honest = NoiseSource.release
+
+    def unrounded(self, values, level, round, engine, stream=0):
+        sent = honest(self, values, level, round, engine, stream)
+        exact = np.asarray(values) + sent.values - level.grid * np.rint(np.asarray(values) / level.grid)
+        return GridMessage(np.rint(exact / level.grid * 2**10).astype(np.int64), level.grid / 2**10)
+
+    monkeypatch.setattr(NoiseSource, "release", unrounded)
+    code, found = audit(runs, mode, capsys)
+    assert code == ExitCode.PRIVACY
+    assert ("grid of the noise" if mode == "fusion" else "what is public, on neighbours") in found
+
+
+@pytest.mark.parametrize("mode", ["message", "fusion"])
 def test_noise_three_percent_too_small_is_found(runs, mode, capsys, monkeypatch):
     monkeypatch.setattr(NoiseSource, "release", release_with(lambda z: 0.97 * z))
     code, flagged = audit(runs, mode, capsys, trials=100_000)

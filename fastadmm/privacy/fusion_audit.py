@@ -302,6 +302,7 @@ class _Noise:
     steps: list[tuple[Array, Array]]
     uniforms: Array
     forked: bool
+    on_grid: bool
 
 
 def _drawn_noise(settings: Privacy, trials: int) -> _Noise:
@@ -313,6 +314,7 @@ def _drawn_noise(settings: Privacy, trials: int) -> _Noise:
     parties: list[tuple[Array, Array]] = []
     steps: list[tuple[Array, Array]] = []
     uniforms: list[Array] = []
+    on_grid = True
     while sum(map(len, gradients)) < trials:
         solver = _solver(settings, [rng.normal(size=(n, d)) for _ in range(2)])
         recorders: list[Recorder] = []
@@ -326,6 +328,7 @@ def _drawn_noise(settings: Privacy, trials: int) -> _Noise:
         for m in (1, 2):
             solver._receive(m, labels)
         solver.close()
+        on_grid = on_grid and all(r.on_grid for recorder in recorders for r in recorder.releases)
         both = [[r.noise for r in recorder.releases if len(r.exact) == d + 1] for recorder in recorders]
         for noises in both:
             gradients += noises
@@ -348,7 +351,8 @@ def _drawn_noise(settings: Privacy, trials: int) -> _Noise:
     source.release(np.zeros(1), level, 0, engine)  # the source has its key when the process forks
     of_child = drawn_in_a_child(drawn)
     kinds["a forked process"] = drawn() if of_child is None else np.concatenate([of_child, drawn()])
-    return _Noise(kinds, parties, steps, np.concatenate([*uniforms, np.zeros(0)]), of_child is not None)
+    numbers = np.concatenate([*uniforms, np.zeros(0)])
+    return _Noise(kinds, parties, steps, numbers, of_child is not None, on_grid)
 
 
 def _source(settings: Privacy) -> Any:
@@ -390,6 +394,9 @@ def _noise_checks(noise: _Noise, worst: _Cost, settings: Privacy) -> list[Check]
     silent = [name for name, values in noise.kinds.items() if not len(values)]
     if silent:
         return [Check("size of the noise", f"no noise was drawn for {silent[0]}", True, math.inf)]
+    if not noise.on_grid:
+        found = "digits below the grid of the noise are those of the exact values"
+        return [Check("grid of the noise", found, True, math.inf)]
     every = np.concatenate(list(noise.kinds.values()))
     where = "steps, releases, parties" + (
         ", a forked process" if noise.forked else "; no fork on this system"

@@ -47,6 +47,11 @@ class Release:
         steps = self.sent.integers - np.rint(self.exact / self.sent.grid)
         return steps * (self.sent.grid / self.level.sigma)
 
+    @property
+    def on_grid(self) -> bool:
+        """Whether no digit is below the grid of the noise: it would be the exact value's (Mironov 2012)."""
+        return self.sent.grid == self.level.grid
+
 
 class Recorder:
     """A noise source that keeps a transcript.
@@ -148,8 +153,8 @@ class Comparison:
         :math:`\sqrt{\sum_k (\Delta_k/\sigma_k)^2}` over all releases, with the distances as they are.
     n_releases : int
     public : bool
-        Whether number, size and noise of the releases are the same in both: they are no function of the
-        private data, given the past.
+        Whether number, size, noise and grid of the releases are the same in both: they are no function of
+        the private data, given the past.
     """
 
     gdp: float
@@ -176,7 +181,7 @@ def compare_transcripts(first: Recorder, second: Recorder) -> Comparison:
     public = len(first.releases) == len(second.releases) and len(first.uniforms) == len(second.uniforms)
     square = 0.0
     for one, other in zip(first.releases, second.releases):
-        if len(one.exact) != len(other.exact) or one.level != other.level:
+        if not one.on_grid or len(one.exact) != len(other.exact) or one.level != other.level:
             public = False
             continue
         square += (float(np.linalg.norm(one.exact - other.exact)) / one.level.sigma) ** 2
