@@ -15,7 +15,7 @@ MATH_THREADS := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
 export PYTHONSAFEPATH := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help test test-slow test-portable bench rounds paper-a owners readme demo docs lint types format venv clean
+.PHONY: help test test-slow test-portable test-lowest faults bench rounds paper-a owners readme demo docs lint types format venv clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -28,6 +28,21 @@ test-slow: venv ## the tests marked slow: large data, many parties
 
 test-portable: venv ## the numerical tests on every family of BLAS kernels (minutes)
 	NUMBA_CACHE_DIR=$(abspath $(VENV))/portable-cache tests/portable.sh $(abspath $(BIN))/pytest -q -n $(JOBS) -m "not slow"
+
+# An environment of its own, with the lowest version of every direct dependency and of the reports'.
+LOWEST := test_cli test_config test_convert test_estimators test_metrics test_predict_evaluate test_reports test_tables
+test-lowest: $(BIN)/python ## with the lowest declared versions of the dependencies (minutes)
+	$(BIN)/python tests/lowest.py report > $(VENV)/lowest.txt
+	$(BIN)/python -m venv $(VENV)/lowest
+	rm -rf build
+	$(VENV)/lowest/bin/python -m pip --disable-pip-version-check --quiet install -c $(VENV)/lowest.txt \
+	    "setuptools>=77" ".[report]" pytest pytest-xdist pytest-benchmark hypothesis mpmath
+	@rm -rf build
+	$(MATH_THREADS) $(VENV)/lowest/bin/pytest -q -n $(JOBS) -m "not slow" $(LOWEST:%=tests/%.py)
+
+FAULTS ?= 10000
+faults: venv ## kill and fail commands at FAULTS file operations: docs/reliability.md (an hour)
+	$(MATH_THREADS) $(BIN)/python -P tests/faults/campaign.py --faults $(FAULTS) --jobs $(JOBS) --json bench/faults.json
 
 # addopts switches benchmarks off for the tests, so it is replaced here.
 bench: venv ## timings beside peers: JSON, docs/performance.md (quarter of an hour; FASTADMM_DATA)

@@ -19,7 +19,9 @@ from fastadmm.runs.lock import run_lock
 from fastadmm.runs.train import Silent, resume_run, start_run
 from fastadmm.store import atomic, open_partition
 from fastadmm.store.atomic import atomic_directory, atomic_file, remove_leftovers
+from fastadmm.store.elements import read_strings, write_strings
 from fastadmm.store.exchange import exchange
+from fastadmm.store.h5file import create_h5
 
 from run_tools import SignalAfter, result_of, write_problem
 
@@ -246,6 +248,50 @@ def finished_path(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("paths") / "run"
     start_run(make_config({"data": str(data), "path": True, "path_values": [0.1, 0.01], "folds": 0}), out)
     return out
+
+
+# --- inside HDF5 ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("fault", [OSError(errno.ENOSPC, "full"), KeyboardInterrupt()])
+def test_a_fault_at_any_write_of_a_file_neither_crashes_hdf5_nor_passes_through_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: BaseException
+) -> None:
+    """HDF5 reads its own heaps back, where text lies: it has to find what it wrote."""
+    n_writes, fail_at = 0, -1
+
+    class Disk:
+        def __init__(self, path: object, *_: object, **__: object) -> None:
+            self.file = open(path, "xb+", buffering=0)  # type: ignore[call-overload]  # noqa: SIM115
+
+        def write(self, data: object) -> int:
+            nonlocal n_writes
+            n_writes += 1
+            if n_writes == fail_at or (n_writes > fail_at > 0 and isinstance(fault, OSError)):
+                raise fault
+            return self.file.write(data)
+
+        def __getattr__(self, name: str) -> object:
+            return getattr(self.file, name)
+
+    def make() -> None:
+        with create_h5(tmp_path / "a.h5", "test") as file:
+            for k in range(6):
+                write_strings(file, f"names-{k}", [f"{k}-{j}" * 40 for j in range(50)])
+                file.attrs[f"text-{k}"] = "x" * 500 * k
+                file.flush()
+                assert list(read_strings(file, f"names-{k}")) == [f"{k}-{j}" * 40 for j in range(50)]
+
+    monkeypatch.setattr("fastadmm.store.h5file.open", Disk, raising=False)
+    make()
+    total = n_writes
+    assert total > 20
+    (tmp_path / "a.h5").unlink()
+    for at in range(1, total + 1):
+        n_writes, fail_at = 0, at
+        with pytest.raises(StorageError if isinstance(fault, OSError) else KeyboardInterrupt):
+            make()
+        assert not os.listdir(tmp_path)
 
 
 # --- leftovers and signals --------------------------------------------------------------------------------

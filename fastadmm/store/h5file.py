@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from fastadmm.errors import FormatError
 from fastadmm.store.atomic import atomic_file, shown, storage_error, storage_errors
@@ -20,12 +21,30 @@ if TYPE_CHECKING:
 __all__ = ["FileSink", "check_version", "create_h5", "h5_errors", "open_output", "read_h5"]
 
 
+_Method = TypeVar("_Method", bound=Callable[..., Any])
+
+
+def _called_by_hdf5(method: _Method) -> _Method:
+    """Let no Ctrl-C pass through the C library, which cannot: it is kept until :meth:`FileSink.check`."""
+
+    @wraps(method)
+    def call(self: FileSink, *arguments: Any) -> Any:
+        try:
+            return method(self, *arguments)
+        except KeyboardInterrupt as stop:
+            self._error = self._error or stop
+            return method(self, *arguments)  # every one of them may be done twice
+
+    return cast(_Method, call)
+
+
 class FileSink:
-    """A file object for HDF5 that remembers the first write error and then drops data.
+    """A file object for HDF5 that remembers the first write error and from then on keeps data in memory.
 
     The HDF5 library cannot close a file whose writes fail: it keeps the file open, and the
     process crashes at exit when it tries again. So HDF5 never sees the error; the
-    caller asks :meth:`check` and removes the file.
+    caller asks :meth:`check` and removes the file. What HDF5 reads back meanwhile, parts of its own
+    structures, it gets as it wrote them: something else there would crash it.
 
     Parameters
     ----------
@@ -38,56 +57,87 @@ class FileSink:
     def __init__(self, path: Path, public_path: str | os.PathLike[str]) -> None:
         self._file = open(path, "xb+", buffering=0)  # noqa: SIM115 (closed by close())
         self._public_path = public_path
-        self._error: OSError | None = None
+        self._error: OSError | KeyboardInterrupt | None = None
+        self._at = 0
+        self._unwritten: list[tuple[int, bytes]] = []
 
     def check(self) -> None:
-        """Raise :class:`StorageError` if a write has failed."""
-        if self._error is not None:
+        """Raise :class:`StorageError` if a write has failed, or the interrupt that came meanwhile."""
+        if isinstance(self._error, OSError):
             raise storage_error(self._public_path, self._error) from self._error
+        if self._error is not None:
+            raise self._error
 
     def close(self) -> None:
         """Close the file, without raising: a late error is reported by :meth:`check`."""
+        self._unwritten.clear()
         try:
             self._file.close()
         except OSError as error:
             self._error = self._error or error
 
     # What h5py calls.
+    @_called_by_hdf5
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        """Move the file position."""
-        return self._file.seek(offset, whence)
+        """Move the position, from the beginning or the end."""
+        self._at = offset + (self._end() if whence == os.SEEK_END else 0)
+        return self._at
 
+    def _end(self) -> int:
+        ends = [start + len(data) for start, data in self._unwritten]
+        return max([self._file.seek(0, os.SEEK_END), *ends])
+
+    @_called_by_hdf5
     def tell(self) -> int:
-        """Return the file position."""
-        return self._file.tell()
+        """Return the position."""
+        return self._at
 
+    @_called_by_hdf5
     def readinto(self, buffer: Any) -> int:
-        """Read into `buffer`."""
-        return self._file.readinto(buffer)
-
-    def read(self, size: int = -1) -> bytes:
-        """Read bytes."""
-        return self._file.read(size)
-
-    def write(self, data: Any) -> int:
-        """Write all of `data`, or note the error and pretend."""
-        view = memoryview(data).cast("B")
+        """Read what was written at the position, zeros where nothing was."""
+        view = memoryview(buffer).cast("B")
+        self._file.seek(self._at)
         done = 0
-        while self._error is None and done < len(view):
-            try:
-                done += self._file.write(view[done:])
-            except OSError as error:
-                self._error = error
+        while done < len(view) and (count := self._file.readinto(view[done:])):
+            done += count
+        view[done:] = bytes(len(view) - done)
+        for start, data in self._unwritten:
+            begin, end = max(start, self._at), min(start + len(data), self._at + len(view))
+            if begin < end:
+                view[begin - self._at : end - self._at] = data[begin - start : end - start]
         return len(view)
 
+    def read(self, size: int = -1) -> bytes:
+        """Read bytes; h5py knows a file object by this method."""
+        found = bytearray(self._end() - self._at if size < 0 else size)
+        self.readinto(found)
+        return bytes(found)
+
+    @_called_by_hdf5
+    def write(self, data: Any) -> int:
+        """Write all of `data` at the position, or note the error and keep it in memory."""
+        view = memoryview(data).cast("B")
+        done = 0
+        try:
+            self._file.seek(self._at)
+            while self._error is None and done < len(view):
+                done += self._file.write(view[done:])
+        except OSError as error:
+            self._error = error
+        if done < len(view):
+            self._unwritten.append((self._at + done, bytes(view[done:])))
+        return len(view)
+
+    @_called_by_hdf5
     def truncate(self, size: int | None = None) -> int:
         """Set the length of the file, or note the error and pretend."""
+        size = self._at if size is None else size
         if self._error is None:
             try:
                 self._file.truncate(size)
             except OSError as error:
                 self._error = error
-        return size if size is not None else self.tell()
+        return size
 
     def flush(self) -> None:
         """Do nothing: writes are unbuffered and :func:`atomic_file` syncs at the end."""

@@ -1,0 +1,517 @@
+"""Faults at the file operations of every kind of command: killed there, an I/O error, a full disk, a signal.
+
+``python tests/faults/campaign.py --faults 10000 --json bench/faults.json``. For each subject the operations
+below its directory are counted, then the command runs once for every fault, in a fork of a process that has
+imported everything, and what follows is what a user would do: the same command again, or ``resume``. A fault
+is
+
+survived
+    if that ends in the result of a run without a fault;
+lost
+    if it does not: another result, or none;
+silent
+    if the faulty command itself claimed success with another result;
+
+and tracebacks, crashes, hangs and leftovers are counted besides. ``inject.c`` makes the faults.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import errno
+import hashlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import traceback
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+PAGE = HERE.parents[1] / "docs" / "reliability.md"
+MEASURED = HERE.parents[1] / "bench" / "faults.json"
+sys.path.insert(0, str(HERE.parent))
+
+SECONDS = 120.0  # of one command
+_COUNT, _KILL, _TORN, _ERROR_ONCE, _ERROR_FROM, _SIGNAL = range(6)
+_READS, _WRITES, _NAMES = 1, 2, 4
+
+
+@dataclass(frozen=True)
+class Fault:
+    """A kind of fault: what happens, its errno or signal, and at which operations."""
+
+    how: int
+    value: int
+    classes: int
+
+
+FAULTS = {
+    "killed": Fault(_KILL, 0, _WRITES | _NAMES),
+    "killed in a write": Fault(_TORN, 0, _WRITES),
+    "I/O error, writing": Fault(_ERROR_ONCE, errno.EIO, _WRITES | _NAMES),
+    "I/O error, reading": Fault(_ERROR_ONCE, errno.EIO, _READS),
+    "disk full": Fault(_ERROR_FROM, errno.ENOSPC, _WRITES),
+    "SIGTERM": Fault(_SIGNAL, signal.SIGTERM, _READS | _WRITES | _NAMES),
+}
+
+#: What a successful command may answer; 7: stopped at the limit of rounds.
+_GOOD = (0, 7)
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A command under test.
+
+    Attributes
+    ----------
+    command : list of str
+    again : callable
+        Takes the directory; what a user does next: commands.
+    result : callable
+        Takes the directory; the result, comparable with that of a run without a fault.
+    releases : str
+        Pattern of files that, once there, must never change: noisy releases.
+    """
+
+    command: list[str]
+    again: Callable[[Path], list[list[str]]]
+    result: Callable[[Path], Any]
+    releases: str = ""
+
+
+# --- subjects ---------------------------------------------------------------------------------------------
+
+
+def _run_result(home: Path) -> Any:
+    from run_tools import logged, model_digests, result_of
+
+    found = {key: value for key, value in result_of(home / "run").items() if key != "seconds"}
+    return model_digests(home / "run"), logged(home / "run"), found
+
+
+def _private_result(home: Path) -> Any:
+    """Noise is drawn anew in every run: only what is fixed before is compared."""
+    statement = json.loads((home / "run" / "privacy.json").read_text())["statement"]
+    result = json.loads((home / "run" / "result.json").read_text())
+    stored = sorted(path.name for path in (home / "run" / "messages").iterdir())
+    return result["status"], statement["epsilon"], stored, sorted(os.listdir(home / "run" / "model"))
+
+
+def _owners_result(home: Path) -> Any:
+    result = json.loads((home / "run" / "result.json").read_text())
+    return result["status"], result["rounds"], sorted(os.listdir(home / "run" / "answers"))
+
+
+def _path_result(home: Path) -> Any:
+    return (home / "run" / "path.json").read_bytes(), _run_result(home)
+
+
+def _partition_result(home: Path) -> Any:
+    from fastadmm.store import open_partition
+
+    found = open_partition(home / "out.parts")
+    return found.row_digest, [party.content_digest for party in found.parties]
+
+
+def _file(name: str) -> Callable[[Path], bytes]:
+    return lambda home: (home / name).read_bytes()
+
+
+def _resumed(start: list[str]) -> Callable[[Path], list[list[str]]]:
+    def again(home: Path) -> list[list[str]]:
+        if (home / "run" / "run.toml").exists():
+            return [["resume", "run", "-q"]]
+        return [start]
+
+    return again
+
+
+def _same(command: list[str], *undone: str) -> Callable[[Path], list[list[str]]]:
+    """The command again; what it made whole already is taken away by the user, who sees it is there."""
+
+    def again(home: Path) -> list[list[str]]:
+        if any((home / name).exists() for name in undone):
+            return []
+        return [command]
+
+    return again
+
+
+def subjects() -> dict[str, Subject]:
+    """Every kind of command that writes."""
+    common = ["--threads", "1", "-q", "--out", "run"]
+    train = ["train", "a.parts", "--gap", "0", "--rounds", "6", "--checkpoint-rounds", "1", *common]
+    sharing = [*train, "--regularizer", "l1", "--lambda", "0.01", "--scheme", "sharing"]
+    fusion = ["train", "a.parts", "--privacy", "fusion", "--epsilon", "4", "--label-epsilon", "2", *common]
+    message = ["train", "a.parts", "--privacy", "message", "--epsilon", "8", "--private-rounds", "2", *common]
+    path = ["train", "a.parts", "--path", "--path-values", "0.1,0.01", "--folds", "2", *common]
+    convert = ["convert", "t.csv", "--label", "y", "--parties", "2", "-o", "out.parts"]
+    predict = ["predict", "done", "a.parts", "-o", "p.csv"]
+    party = [
+        "party",
+        "step",
+        "--data",
+        "a.parts/party-1.h5",
+        "--state",
+        "state",
+        "--in",
+        "request.h5",
+        "--out",
+        "m.h5",
+    ]
+    coordinator = ["coordinator", "step", "files", "m1.h5", "m2.h5"]
+    owners = [
+        "owners",
+        "train",
+        "o.owners",
+        "--epsilon",
+        "1",
+        "--bound",
+        "clip:1",
+        "--step",
+        "0.1",
+        "--rounds",
+        "3",
+    ]
+    owners = [*owners, "--threads", "1", "-q", "--out", "run"]
+
+    def owners_again(home: Path) -> list[list[str]]:
+        there = any((home / "run").glob("*run.toml"))
+        return [["owners", "resume", "run", "-q"]] if there else [owners]
+
+    def requests(home: Path) -> Any:
+        return {p.name: p.read_bytes() for p in sorted((home / "files" / "requests").iterdir())}
+
+    return {
+        "convert a table": Subject(convert, _same(convert, "out.parts"), _partition_result),
+        "train, subspace": Subject(train, _resumed(train), _run_result),
+        "train, sharing with l1": Subject(sharing, _resumed(sharing), _run_result),
+        "regularisation path": Subject(path, _resumed(path), _path_result),
+        "private, fusion": Subject(fusion, _resumed(fusion), _private_result, "run/messages/*.npz"),
+        "private, message": Subject(message, _resumed(message), _private_result, "run/messages/*.npz"),
+        "owners of rows": Subject(owners, owners_again, _owners_result, "run/answers/*"),
+        "party's step by files": Subject(party, _same(party), _file("m.h5")),
+        "coordinator's step by files": Subject(coordinator, _same(coordinator), requests),
+        "predict": Subject(predict, _same(predict, "p.csv"), _file("p.csv")),
+    }
+
+
+def make_template(home: Path) -> None:
+    """Everything that the subjects begin with."""
+    import numpy as np
+
+    from run_tools import run, write_problem
+
+    home.mkdir()
+    old = Path.cwd()
+    os.chdir(home)
+    try:
+        write_problem(home / "a.parts", n=60, widths=(2, 3))
+        rng = np.random.default_rng(0)
+        lines = ["id,a,b,c,y"] + [
+            f"{k},{a:.3f},{b:.3f},{c:.3f},{int(a + b > 0)}"
+            for k, (a, b, c) in enumerate(rng.normal(size=(40, 3)))
+        ]
+        (home / "t.csv").write_text("\n".join(lines) + "\n")
+        for name in ("a", "b"):
+            rows = [
+                ",".join(f"{v:.3f}" for v in row) + f",{int(row[0] > 0)}" for row in rng.normal(size=(30, 3))
+            ]
+            (home / f"{name}.csv").write_text("\n".join(["u,v,w,y", *rows]) + "\n")
+        parties = ["--party", "party-1", "--party", "party-2"]
+        for arguments in (
+            ["owners", "convert", "a.csv", "b.csv", "--label", "y", "-o", "o.owners"],
+            ["train", "a.parts", "--threads", "1", "-q", "--out", "done"],
+            ["coordinator", "start", "a.parts/labels.h5", *parties, "--threads", "1", "-o", "files"],
+        ):
+            code = run(*arguments)
+            assert code in (0, 7), (arguments, code)
+        for k in (1, 2):
+            request = next((home / "files" / "requests").glob(f"party-{k}-*.h5"))
+            shutil.copy(request, home / f"request-{k}.h5")
+            step = ["party", "step", "--data", f"a.parts/party-{k}.h5", "--state", f"state-{k}"]
+            assert run(*step, "--in", f"request-{k}.h5", "--out", f"m{k}.h5") == 0
+        shutil.copy(home / "request-1.h5", home / "request.h5")
+    finally:
+        os.chdir(old)
+
+
+# --- one command, one fault -------------------------------------------------------------------------------
+
+
+class Injector:
+    """The loaded library of faults, and commands in forks of this process."""
+
+    def __init__(self) -> None:
+        self.library = ctypes.CDLL(None)
+        self.library.fault_count.restype = ctypes.c_long
+        self.library.fault_arm.argtypes = [
+            ctypes.c_int, ctypes.c_long, ctypes.c_int, ctypes.c_int, ctypes.c_char_p
+        ]  # fmt: skip
+
+    def run(self, home: Path, arguments: list[str], fault: Fault | None, at: int) -> tuple[int, str]:
+        """Exit code (minus the signal of a killed one, -999 for a hang) and what was printed."""
+        from fastadmm.cli.app import main
+
+        log = home.parent / f"{home.name}.log"
+        child = os.fork()
+        if child == 0:
+            code = 1
+            try:
+                for name in ("SIGTERM", "SIGHUP", "SIGINT"):
+                    signal.signal(getattr(signal, name), signal.default_int_handler)
+                os.chdir(home)
+                stream = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+                os.dup2(stream, 1)
+                os.dup2(stream, 2)
+                if fault is not None:
+                    self.library.fault_arm(
+                        fault.how, at, int(fault.value), fault.classes, os.fsencode(home) + b"/"
+                    )
+                main(arguments)
+            except SystemExit as stop:
+                code = stop.code if isinstance(stop.code, int) else int(stop.code is not None)
+            except KeyboardInterrupt:
+                code = 130
+            except BaseException:
+                traceback.print_exc()
+            finally:
+                self.library.fault_disarm()
+                sys.stdout.flush()
+                sys.stderr.flush()
+                os._exit(code)
+        end = time.monotonic() + SECONDS
+        while True:
+            done, status = os.waitpid(child, os.WNOHANG)
+            if done:
+                break
+            if time.monotonic() > end:
+                os.kill(child, signal.SIGKILL)
+                os.waitpid(child, 0)
+                return -999, "hang"
+            time.sleep(0.002)
+        return os.waitstatus_to_exitcode(status), log.read_text(errors="replace")
+
+    def count(self) -> int:
+        """Operations of the last command."""
+        return int(self.library.fault_count())
+
+
+def one_fault(
+    injector: Injector, template: Path, scratch: Path, subject: Subject, fault: Fault, at: int, expected: Any
+) -> list[str]:
+    """Run a command with a fault, then what a user does next; what was wrong."""
+    home = scratch / "home"
+    shutil.rmtree(home, ignore_errors=True)
+    shutil.copytree(template, home)
+    problems = []
+    code, text = injector.run(home, subject.command, fault, at)
+    killed = fault.how in (_KILL, _TORN) and code == -signal.SIGKILL
+    if code == -999:
+        problems.append("hang")
+    elif code < 0 and not killed:
+        problems.append(f"crash: signal {-code}")
+    if "Traceback (most recent call last)" in text or code == 1:
+        problems.append(f"traceback: {text.strip().splitlines()[-1:]}")
+    if code in _GOOD and _result(subject, home) != expected:
+        problems.append("silent: success with another result")
+    before = {path: _digest(path) for path in home.glob(subject.releases)} if subject.releases else {}
+    for arguments in subject.again(home):
+        code, text = injector.run(home, arguments, None, 0)
+        if "Traceback" in text:
+            problems.append(f"traceback: afterwards: {text.strip().splitlines()[-1:]}")
+        if code not in _GOOD:
+            problems.append(f"lost: afterwards exit code {code}: {text.strip().splitlines()[-1:]}")
+            break
+    else:
+        if _result(subject, home) != expected:
+            problems.append("lost: another result afterwards")
+    if any(_digest(path) != digest for path, digest in before.items()):
+        problems.append("silent: a release was drawn twice")
+    left = [str(p.relative_to(home)) for p in home.rglob(".*") if p.name.endswith((".tmp", ".pending"))]
+    if left:
+        problems.append(f"leftover: {left[:3]}")
+    return problems
+
+
+def _result(subject: Subject, home: Path) -> Any:
+    try:
+        return subject.result(home)
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+
+
+def _digest(path: Path) -> str | None:
+    return hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else None
+
+
+# --- the campaign -----------------------------------------------------------------------------------------
+
+
+def plan(
+    injector: Injector, template: Path, scratch: Path, n_faults: int
+) -> tuple[list[tuple[str, str, int]], dict[str, Any]]:
+    """Which operation of which subject fails how, evenly spread; and the results without faults."""
+    places: list[tuple[str, str, int]] = []
+    expected = {}
+    for name, subject in subjects().items():
+        for kind, fault in FAULTS.items():
+            home = scratch / "home"
+            shutil.rmtree(home, ignore_errors=True)
+            shutil.copytree(template, home)
+            code, text = injector.run(home, subject.command, Fault(_COUNT, 0, fault.classes), 0)
+            assert code in _GOOD, f"{name}: exit code {code} without a fault: {text}"
+            n_operations = injector.count()
+            assert n_operations > 0, f"{name}: no operation was seen"
+            expected[name] = subject.result(home)
+            share = max(1, n_faults // (len(subjects()) * len(FAULTS)))
+            step = max(1.0, n_operations / share)
+            chosen = sorted({1 + int(k * step) for k in range(min(share, n_operations))})
+            places += [(name, kind, at) for at in chosen]
+    return places, expected
+
+
+def campaign(
+    n_faults: int, job: int, n_jobs: int, directory: Path
+) -> Iterator[tuple[str, str, int, list[str]]]:
+    """Every fault of a job, with what was wrong."""
+    injector = Injector()
+    scratch = directory / f"job-{job}"
+    scratch.mkdir()
+    template = scratch / "template"
+    make_template(template)
+    places, expected = plan(injector, template, scratch, n_faults)
+    known = subjects()
+    for number, (name, kind, at) in enumerate(places):
+        if number % n_jobs == job:
+            problems = one_fault(injector, template, scratch, known[name], FAULTS[kind], at, expected[name])
+            yield name, kind, at, problems
+
+
+def _worker(arguments: argparse.Namespace) -> None:
+    from command_server import _load
+
+    _load()
+    stdout = os.dup(1)
+    os.dup2(2, 1)
+    with os.fdopen(stdout, "w") as out:
+        for report in campaign(arguments.faults, arguments.job, arguments.jobs, Path(arguments.directory)):
+            print(json.dumps(report), file=out, flush=True)
+
+
+def build(directory: Path) -> Path:
+    """Compile the library of faults."""
+    made = directory / "inject.so"
+    command = ["cc", "-shared", "-fPIC", "-O1", "-o", str(made), str(HERE / "inject.c"), "-ldl"]
+    subprocess.run(command, check=True, capture_output=True)
+    return made
+
+
+def run_campaign(n_faults: int, n_jobs: int, directory: Path) -> Iterator[tuple[str, str, int, list[str]]]:
+    """Run the jobs side by side, each in a process with the library of faults.
+
+    Parameters
+    ----------
+    n_faults, n_jobs : int
+    directory : Path
+        For everything that is written.
+
+    Yields
+    ------
+    tuple
+        Subject, kind of fault, number of the operation, problems.
+    """
+    environment = {**os.environ, "LD_PRELOAD": str(build(directory)), "OMP_NUM_THREADS": "1",
+                   "OPENBLAS_NUM_THREADS": "1", "PYTHONPATH": str(HERE.parent)}  # fmt: skip
+    command = [sys.executable, "-P", __file__, "--faults", str(n_faults), "--jobs", str(n_jobs)]
+    command += ["--directory", str(directory)]
+    processes = [
+        subprocess.Popen([*command, "--job", str(k)], stdout=subprocess.PIPE, env=environment, text=True)
+        for k in range(n_jobs)
+    ]
+    for process in processes:
+        assert process.stdout is not None
+        for line in process.stdout:
+            yield tuple(json.loads(line))
+        assert process.wait() == 0, f"a job ended with {process.returncode}"
+
+
+def summary(reports: list[tuple[str, str, int, list[str]]]) -> dict[str, Any]:
+    """Counts by subject and kind of fault."""
+    kinds = ("lost", "silent", "traceback", "crash", "hang", "leftover")
+    found = Counter(
+        word for *_, problems in reports for word in {p.split(":")[0].split()[0] for p in problems}
+    )
+    return {
+        "faults": len(reports),
+        "survived": sum(not problems for *_, problems in reports),
+        **{word: found[word] for word in kinds},
+        "subjects": {
+            name: {kind: sum(1 for r in reports if r[0] == name and r[1] == kind) for kind in FAULTS}
+            for name in dict.fromkeys(r[0] for r in reports)
+        },
+    }
+
+
+def table(counts: dict[str, Any]) -> str:
+    """The counts in Markdown, for ``docs/reliability.md``."""
+    bad = ("lost", "silent", "traceback", "crash", "hang", "leftover")
+    lines = [
+        f"| command | {' | '.join(FAULTS)} |",
+        "|---|" + "---:|" * len(FAULTS),
+        *(
+            f"| {name} | {' | '.join(str(n) for n in row.values())} |"
+            for name, row in counts["subjects"].items()
+        ),
+    ]
+    rest = ", ".join(f"{word} {counts[word]}" for word in bad)
+    return "\n".join(
+        [*lines, "", f"**{counts['faults']:,} faults, survived {counts['survived']:,}**: {rest}.", ""]
+    )
+
+
+def with_table(page: str, counts: dict[str, Any]) -> str:
+    """The page with these counts."""
+    begin, end = "<!-- faults:begin -->\n", "<!-- faults:end -->"
+    before, rest = page.split(begin)
+    return before + begin + table(counts) + end + rest.split(end)[1]
+
+
+def main() -> None:
+    """Run the campaign, print every problem and the counts."""
+    parser = argparse.ArgumentParser(description="Inject faults at file operations.")
+    parser.add_argument("--faults", type=int, default=600)
+    parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--job", type=int)
+    parser.add_argument("--directory")
+    parser.add_argument("--json", type=Path, help="write the counts there, and into docs/reliability.md")
+    arguments = parser.parse_args()
+    if arguments.job is not None:
+        _worker(arguments)
+        return
+    with tempfile.TemporaryDirectory(prefix="faults-") as directory:
+        reports = []
+        for report in run_campaign(arguments.faults, arguments.jobs, Path(directory)):
+            reports.append(report)
+            if report[3]:
+                print(*report, sep=" | ", flush=True)
+    counts = summary(reports)
+    print({key: value for key, value in counts.items() if key != "subjects"})
+    if arguments.json is not None:
+        arguments.json.write_text(json.dumps(counts, indent=2) + "\n")
+        PAGE.write_text(with_table(PAGE.read_text(encoding="utf-8"), counts), encoding="utf-8")
+    sys.exit(counts["survived"] != counts["faults"])
+
+
+if __name__ == "__main__":
+    main()
