@@ -184,6 +184,7 @@ def convert_owners(
     """
     from fastadmm.owners.collection import FORMAT, MANIFEST, VERSIONS, open_owners
     from fastadmm.owners.owner_file import OwnerWriter
+    from fastadmm.store.seal import seal_of
 
     reading = reading or Reading()
     _check_options(sources, sizes, by, overlap, public, standardize, components, storage, dtype, task)
@@ -250,6 +251,7 @@ def convert_owners(
         }
         import tomli_w
 
+        manifest["digest"] = seal_of(manifest)
         (directory / MANIFEST).write_text(tomli_w.dumps(manifest), encoding="utf-8")
     return open_owners(out)
 

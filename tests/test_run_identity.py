@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import numpy as np
@@ -23,7 +24,7 @@ from fastadmm.store.elements import read_strings, write_strings
 from fastadmm.store.exchange import exchange
 from fastadmm.store.h5file import create_h5
 
-from run_tools import SignalAfter, result_of, write_problem
+from run_tools import SignalAfter, result_of, run, write_problem
 
 LIMITS = {"gap": 0.0, "rounds": 6, "lambda": 1e-3}
 
@@ -350,3 +351,42 @@ def test_an_interrupt_during_the_first_imports_is_no_traceback() -> None:
     )
     done = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
+
+
+# --- owners of rows ---------------------------------------------------------------------------------------
+
+
+def test_flipped_bits_of_owners_files_are_seen(tmp_path: Path) -> None:
+    """Kappa divides every budget, and a run's epsilon is what its answers are drawn with."""
+    rng = np.random.default_rng(0)
+    for name in "ab":
+        rows = [",".join(f"{v:.3f}" for v in row) + f",{int(row[0] > 0)}" for row in rng.normal(size=(30, 2))]
+        (tmp_path / f"{name}.csv").write_text("\n".join(["u,v,y", *rows]) + "\n")
+    sources = (tmp_path / "a.csv", tmp_path / "b.csv")
+    assert run("owners", "convert", *sources, "--label", "y", "-o", tmp_path / "o.owners") == 0
+    settings = ("--epsilon", "1", "--bound", "clip:1", "--step", "0.1", "--rounds", "2", "-q")
+    train = ("owners", "train", tmp_path / "o.owners", *settings, "-o", tmp_path / "run")
+    assert run(*train) == 0
+    (tmp_path / "run" / "result.json").unlink()
+    for file, command in (
+        (tmp_path / "o.owners" / "owners.toml", ("inspect", "--check", tmp_path / "o.owners")),
+        (tmp_path / "run" / "owners-run.toml", ("owners", "resume", tmp_path / "run", "-q")),
+    ):
+        raw = file.read_bytes()
+        for at in range(3, 8 * len(raw), 8 * len(raw) // 40):
+            spoiled = bytearray(raw)
+            spoiled[at // 8] ^= 1 << (at % 8)
+            file.write_bytes(spoiled)
+            if tomllib_or_none(spoiled) != tomllib_or_none(raw):
+                assert run(*command) not in (0, 1), (file.name, at)
+        file.write_bytes(raw)
+    assert run("owners", "resume", tmp_path / "run", "-q") == 0
+    with run_lock(tmp_path / "run"):
+        assert run(*train, "--force") == 6
+
+
+def tomllib_or_none(raw: bytes) -> object:
+    try:
+        return tomllib.loads(bytes(raw).decode())
+    except ValueError:
+        return None

@@ -12,10 +12,12 @@ from fastadmm.store.atomic import shown, storage_errors
 from fastadmm.store.h5file import check_version
 from fastadmm.store.party_file import check_party_name
 from fastadmm.store.reading import read_toml
+from fastadmm.store.seal import check_seal, refuse_unknown
 
 __all__ = ["FORMAT", "MANIFEST", "VERSIONS", "Owners", "open_owners"]
 
 MANIFEST = "owners.toml"
+_KEYS = ("format", "version", "owners", "kappa", "repeated_records", "sources", "digest")
 FORMAT = "fastadmm-owners"
 VERSIONS = ("1.0",)
 
@@ -91,6 +93,9 @@ def open_owners(path: str | os.PathLike[str]) -> Owners:
         raise FormatError(f"{shown(manifest)}: damaged ({error}); convert again") from None
     for name in names:
         check_party_name(name, f"{shown(manifest)}: key 'owners'", FormatError)
+    # kappa divides every budget: a flipped bit there would claim more privacy than there is.
+    refuse_unknown(values, _KEYS, shown(manifest))
+    check_seal(values, values.pop("digest", None), shown(manifest), "restore it, or convert again")
     owners = [open_owner(Path(path) / f"{name}.h5") for name in names]
     first = owners[0]
     for name, owner in zip(names, owners, strict=True):

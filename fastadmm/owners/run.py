@@ -32,18 +32,22 @@ from fastadmm.owners.setup import Setup, describe_setup, make_setup
 from fastadmm.privacy.ledger import Ledger, refuse_to_forget
 from fastadmm.privacy.releases import Payment
 from fastadmm.runs.environment import available_memory, describe_environment
-from fastadmm.runs.lock import run_lock
+from fastadmm.runs.lock import begin_run, run_lock
 from fastadmm.runs.round_log import RoundLog
 from fastadmm.runs.train import stop_on_signal
-from fastadmm.store.atomic import atomic_directory, atomic_file, shown, storage_errors
+from fastadmm.store.atomic import atomic_file, shown, storage_errors
 from fastadmm.store.model import Model, PartyModel, write_model
 from fastadmm.store.model_id import model_id_of
 from fastadmm.store.reading import read_bytes, read_json
+from fastadmm.store.seal import check_seal, seal_of
 from fastadmm.store.transform import Transform
 
 __all__ = ["RUN_FILE", "OwnerDisplay", "resume_owner_run", "start_owner_run"]
 
 RUN_FILE = "owners-run.toml"
+
+#: Key of the table ``provenance`` with the digest of the settings.
+_SEAL = "settings"
 
 _OWN_FILES = (
     RUN_FILE, "environment.json", LEDGER, "rounds.jsonl", "answers", "statement.json", "result.json", "model",
@@ -137,13 +141,15 @@ def start_owner_run(
             "ledger: --objective reads the data without noise, which no budget covers; leave one of them out"
         )
     identifier = secrets.token_hex(8)
-    with atomic_directory(out, force=force, marker=RUN_FILE, only=_OWN_FILES) as directory:
+
+    def fill(directory: Path) -> None:
         _write_settings(directory / RUN_FILE, settings, out, data, identifier, objective)
         _write_json(directory / "environment.json", describe_environment(engine.n_threads))
         _write_json(directory / "statement.json", describe_setup(setup, objective=objective))
         (directory / "answers").mkdir()
+
     try:
-        with run_lock(out):
+        with begin_run(out, fill, force=force, marker=RUN_FILE, only=_OWN_FILES):
             return _run(out, identifier, setup, data, objective, display)
     except PrivacyBudgetError:
         shutil.rmtree(out, ignore_errors=True)  # nobody was asked
@@ -181,6 +187,9 @@ def resume_owner_run(
         if not path.is_file():
             raise StorageError(f"{shown(run)}: no {RUN_FILE}: not a run with owners of rows")
     values = read_settings(path)
+    if isinstance(values.get("provenance"), dict):
+        seal = values["provenance"].pop(_SEAL, None)
+        check_seal(_sealed(values), seal, shown(path), "restore it, or start a new run")
     identifier = str(values.pop("run", ""))
     provenance, objective = values.pop("provenance", None), bool(values.pop("objective", False))
     settings = make_settings(values, shown(path))
@@ -350,6 +359,11 @@ def _provenance(data: Owners) -> dict[str, str]:
     return {**digest, "kappa": kappa}
 
 
+def _sealed(document: dict[str, Any]) -> dict[str, Any]:
+    """What the digest of the settings covers: all but paths, whose content the provenance tells."""
+    return {key: value for key, value in document.items() if key not in ("data", "ledger")}
+
+
 def _write_settings(
     path: Path, settings: OwnerSettings, run: Path, data: Owners, identifier: str, objective: bool
 ) -> None:
@@ -364,6 +378,7 @@ def _write_settings(
     document = {**settings.to_toml(), **paths, "run": identifier, "provenance": _provenance(data)}
     if objective:
         document["objective"] = True
+    document["provenance"][_SEAL] = seal_of(_sealed(document))
     with atomic_file(path) as temporary:
         temporary.write_text(tomli_w.dumps(document), encoding="utf-8")
 
