@@ -15,7 +15,7 @@ MATH_THREADS := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
 export PYTHONSAFEPATH := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help test test-slow test-portable test-lowest faults bench rounds paper-a owners readme demo docs lint types format venv clean
+.PHONY: help test test-slow test-portable test-lowest test-faults faults bench rounds paper-a owners readme demo docs lint types format venv clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -39,6 +39,9 @@ test-lowest: $(BIN)/python ## with the lowest declared versions of the dependenc
 	    "setuptools>=77" ".[report]" pytest pytest-xdist pytest-benchmark hypothesis mpmath
 	@rm -rf build
 	$(MATH_THREADS) $(VENV)/lowest/bin/pytest -q -n $(JOBS) -m "not slow" $(LOWEST:%=tests/%.py)
+
+test-faults: venv ## a share of the faults, as continuous integration runs them (minutes)
+	$(MATH_THREADS) $(BIN)/pytest -q -m slow tests/test_faults.py
 
 FAULTS ?= 10000
 faults: venv ## kill and fail commands at FAULTS file operations: docs/reliability.md (an hour)
