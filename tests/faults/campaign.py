@@ -199,7 +199,7 @@ def subjects() -> dict[str, Subject]:
         "regularisation path": Subject(path, _resumed(path), _path_result),
         "private, fusion": Subject(fusion, _resumed(fusion), _private_result, "run/messages/*.npz"),
         "private, message": Subject(message, _resumed(message), _private_result, "run/messages/*.npz"),
-        "owners of rows": Subject(owners, owners_again, _owners_result, "run/answers/*"),
+        "owners of rows": Subject(owners, owners_again, _owners_result, "run/answers/round-*"),
         "party's step by files": Subject(party, _same(party), _file("m.h5")),
         "coordinator's step by files": Subject(coordinator, _same(coordinator), requests),
         "predict": Subject(predict, _same(predict, "p.csv"), _file("p.csv")),
