@@ -28,7 +28,7 @@ from fastadmm.coordinator.stationarity import descent_penalty
 from fastadmm.coordinator.subspace import SubspaceMethod
 from fastadmm.early_stopping import EarlyStopping, ValidationWatch, mean_loss, predictor
 from fastadmm.engine import Engine
-from fastadmm.errors import ConfigError
+from fastadmm.errors import ConfigError, InputError
 from fastadmm.history import RoundRecord, Status
 from fastadmm.problem import Problem, TestSet
 from fastadmm.warm_start import StartingPoint, begin_at, check_start
@@ -48,6 +48,9 @@ _ROUNDING = 1e-14
 
 #: Objectives that differ by less than this share are the same but for the order of sums.
 _ROUNDING_OF_SUM = 1e-13
+
+#: A saved objective and one computed from the saved weights differ by less than this share of the start's.
+_RESTORED = 1e-6
 
 
 @dataclass(frozen=True)
@@ -359,6 +362,14 @@ class Solver:
         Rounds add up messages. Weights are combinations of directions, in which what is only rounding is
         set to zero: multiplied by a column that can be more than the gap.
         """
+        objective = self._objective_of(weights, intercept)
+        if not objective > record.objective + _ROUNDING_OF_SUM * abs(record.objective):
+            return record
+        absolute, relative = self.bound.update(objective, -math.inf)
+        return replace(record, objective=objective, gap=relative, gap_absolute=absolute)
+
+    def _objective_of(self, weights: list[np.ndarray], intercept: Any) -> float:
+        """F per mean loss, from the data."""
         problem, engine = self.problem, self.engine
         training = TestSet(problem.blocks, problem.y, problem.weight, problem.offset)
         with engine.limited():
@@ -366,10 +377,7 @@ class Solver:
             objective = mean_loss(training, z, problem.loss, engine)
         for x, regularizer in zip(weights, problem.party_regularizers):
             objective += problem.lam * sum(regularizer.value(own) for own in (x.T if x.ndim == 2 else [x]))
-        if not objective > record.objective + _ROUNDING_OF_SUM * abs(record.objective):
-            return record
-        absolute, relative = self.bound.update(objective, -math.inf)
-        return replace(record, objective=objective, gap=relative, gap_absolute=absolute)
+        return objective
 
     def _test_metrics(self, weights: list[np.ndarray]) -> dict[str, float | None] | None:
         test = self.problem.test
@@ -517,6 +525,17 @@ class Solver:
             self.last_record = RoundRecord.from_json(json.loads(saved["last_record"]))
         if self.watch is not None:
             self.watch.restore(saved["validation"], [state["best_weights"] for state in parties])
+        if self._checkable and self.last_record is not None and not self.diverged:
+            self._check_restored(self.last_record.objective)
+
+    def _check_restored(self, claimed: float) -> None:
+        """Refuse a state whose objective is not that of its weights on these data: no claim is taken over."""
+        found = self._objective_of(self.method.weights(), self.method.intercept)
+        if not abs(found - claimed) <= _RESTORED * max(abs(found), abs(claimed), self.divergence.start):
+            raise InputError(
+                f"the objective of the saved weights is {found:.6g} on these data, {claimed:.6g} was saved: "
+                "other data or settings than those of the run; train anew"
+            )
 
     def kept_model(self) -> tuple[list[np.ndarray], Any, RoundRecord] | None:
         """Weights, intercept and round of the best model where held-out rows choose; else None."""

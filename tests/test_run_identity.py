@@ -10,6 +10,7 @@ import sys
 import tomllib
 from pathlib import Path
 
+import h5py
 import numpy as np
 import pytest
 from fastadmm.errors import FormatError, InputError, StorageError
@@ -140,6 +141,22 @@ def test_other_settings_than_the_checkpoints_are_refused(
     lines = [line for line in path.read_text().splitlines() if not line.startswith("settings")]
     path.write_text("\n".join(lines).replace("lambda = 0.001", "lambda = 0.009") + "\n")
     with pytest.raises(InputError, match="a checkpoint of other settings or data"):
+        resume_run(out)
+
+
+def test_nothing_is_claimed_that_was_not_computed_again(data: Path, tmp_path: Path) -> None:
+    """A run of version 0.1 has digests neither of its settings nor in its checkpoints."""
+    out = tmp_path / "run"
+    start_run(configured(data, gap=1e-6, rounds=100), out)
+    (out / "result.json").unlink()
+    path = out / "run.toml"
+    lines = [line for line in path.read_text().splitlines() if not line.startswith("settings")]
+    path.write_text("\n".join(lines).replace("lambda = 0.001", "lambda = 0.009") + "\n")
+    for saved in (out / "checkpoints").iterdir():
+        (saved / "digests.json").unlink()
+        with h5py.File(saved / "coordinator.h5", "r+") as file:
+            del file.attrs["run"], file.attrs["problem"]
+    with pytest.raises(InputError, match="the objective of the saved weights is"):
         resume_run(out)
 
 

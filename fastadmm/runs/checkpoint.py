@@ -155,6 +155,8 @@ def restore_checkpoint(path: Path, solver: Solver, subject: Subject) -> None:
             parties.append({key: value for key, value in tree.items() if isinstance(value, np.ndarray)})
     try:
         solver.restore(saved, parties)
+    except InputError as error:
+        raise InputError(f"{shown(path)}: {error}") from None
     except (KeyError, ValueError, TypeError, AttributeError, IndexError) as error:
         # Files of a checkpoint lack something, or are of another problem: which file is not known here.
         raise FormatError(f"{shown(path)}: {error}: missing, or not of this problem's shape") from None
