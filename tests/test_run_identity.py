@@ -356,6 +356,24 @@ def test_a_signal_outside_rounds_leaves_nothing(tmp_path: Path, name: str) -> No
     assert os.listdir(tmp_path) == ["a.svm"]
 
 
+def test_a_signal_while_an_object_is_cleared_away_is_not_lost() -> None:
+    code = (
+        "import os, signal, sys, time\n"
+        "from fastadmm.cli.start import listen\n"
+        "listen()\n"
+        "class A:\n"
+        "    def __del__(self):\n"
+        "        os.kill(os.getpid(), signal.SIGTERM)\n"
+        "        for _ in range(10): pass\n"
+        "try:\n"
+        "    A(); time.sleep(20)\n"
+        "except KeyboardInterrupt:\n"
+        "    sys.exit(130)\n"
+    )
+    done = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (130, "")
+
+
 def test_an_interrupt_during_the_first_imports_is_no_traceback() -> None:
     code = (
         "import os, signal, sys\n"

@@ -4,13 +4,38 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 from types import FrameType
 
-__all__ = ["main"]
+__all__ = ["listen", "main"]
 
 
 def _leave(number: int, frame: FrameType | None) -> None:
     os._exit(130)
+
+
+def listen() -> None:
+    """Let every signal that asks for an end raise, so that what is half-written goes.
+
+    Rounds have handlers of their own. A signal that is ignored, as under nohup, stays so.
+    """
+    for name in ("SIGINT", "SIGTERM", "SIGHUP"):
+        number = getattr(signal, name, None)
+        if number is not None and signal.getsignal(number) != signal.SIG_IGN:
+            signal.signal(number, signal.default_int_handler)
+    usual = sys.unraisablehook
+
+    def again(unraisable: sys.UnraisableHookArgs) -> None:
+        # Python drops what is raised while it clears an object away: there the signal comes once more, later.
+        if issubclass(unraisable.exc_type, KeyboardInterrupt):
+            import threading
+            from _thread import interrupt_main
+
+            threading.Timer(0.01, interrupt_main).start()
+        else:
+            usual(unraisable)
+
+    sys.unraisablehook = again
 
 
 def main() -> None:
@@ -19,10 +44,5 @@ def main() -> None:
     signal.signal(signal.SIGINT, _leave)
     from fastadmm.cli.app import main as run
 
-    # From here on every signal that asks for an end raises, so that what is half-written goes. Rounds have
-    # handlers of their own; a signal that is ignored, as under nohup, stays so.
-    for name in ("SIGINT", "SIGTERM", "SIGHUP"):
-        number = getattr(signal, name, None)
-        if number is not None and signal.getsignal(number) != signal.SIG_IGN:
-            signal.signal(number, signal.default_int_handler)
+    listen()
     run()

@@ -262,14 +262,14 @@ class Injector:
     def run(self, home: Path, arguments: list[str], fault: Fault | None, at: int) -> tuple[int, str]:
         """Exit code (minus the signal of a killed one, -999 for a hang) and what was printed."""
         from fastadmm.cli.app import main
+        from fastadmm.cli.start import listen
 
         log = home.parent / f"{home.name}.log"
         child = os.fork()
         if child == 0:
             code = 1
             try:
-                for name in ("SIGTERM", "SIGHUP", "SIGINT"):
-                    signal.signal(getattr(signal, name), signal.default_int_handler)
+                listen()
                 os.chdir(home)
                 stream = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
                 os.dup2(stream, 1)
