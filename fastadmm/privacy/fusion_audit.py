@@ -107,6 +107,10 @@ def audit_fusion_code(settings: Privacy, trials: int, note: Callable[[str], None
     Returns
     -------
     list of Check
+
+    Notes
+    -----
+    ``docs/privacy.md#the-audit``.
     """
     settings = settings.with_(label_party=None, total_epsilon=UNLIMITED)
     engine = Engine(1)

@@ -124,6 +124,10 @@ def audit_message_code(settings: Privacy, mu: float, trials: int, note: Callable
     Returns
     -------
     list of Check
+
+    Notes
+    -----
+    ``docs/privacy.md#the-audit``.
     """
     if settings.adjacency == "column":
         raise InputError("audit: the search covers adjacency replace_one and zero_out, not column")

@@ -112,6 +112,10 @@ def size_check(noise: Array, what: str, cost: Callable[[float], float] | None = 
     Returns
     -------
     Check
+
+    Notes
+    -----
+    ``docs/privacy.md#the-audit``.
     """
     n, square = len(noise), float(noise @ noise)
     flagged = not square >= chi2.ppf(LEVEL, n)

@@ -176,7 +176,7 @@ def compare_transcripts(first: Recorder, second: Recorder) -> Comparison:
 
     Notes
     -----
-    Composition: ``docs/privacy.md#t5-composition``.
+    ``docs/privacy.md#the-audit``; the sum is that of theorem T5.
     """
     public = len(first.releases) == len(second.releases) and len(first.uniforms) == len(second.uniforms)
     square = 0.0
