@@ -312,7 +312,7 @@ def test_not_enough_memory(folder: Path, tmp_path: Path, monkeypatch, capsys) ->
     monkeypatch.setattr(module, "available_memory", lambda: 10 * 2**20)
     assert run("train", folder / "a.parts", "--out", tmp_path / "run") == 3
     err = capsys.readouterr().err
-    assert re.search(r"needs about [\d.]+ MB of memory, but only 10\.0 MB is free", err)
+    assert re.search(r"needs about [\d.]+ MB of memory, but only 10\.4 MB is free", err)
     assert not list(tmp_path.iterdir())
 
 
