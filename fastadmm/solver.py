@@ -44,7 +44,7 @@ DEFAULT_PENALTY = 0.05
 RELAXATION = 1.6
 
 #: An absolute gap this small against the objective at zero weights is rounding.
-_ROUNDING = 1e-14
+_ROUNDING = 1e-13
 
 #: Objectives that differ by less than this share are the same but for the order of sums.
 _ROUNDING_OF_SUM = 1e-13
