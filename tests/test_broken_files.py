@@ -81,7 +81,9 @@ def replace(file: str, key: str, value: np.ndarray, **options: object) -> Callab
 
 def toml(old: str, new: str, count: int = -1) -> Callable[[Path], None]:
     def mutate(path: Path) -> None:
-        text = (path / "partition.toml").read_text()
+        # Without its digest, as after an edit by hand: each key is checked for itself.
+        lines = (path / "partition.toml").read_text().splitlines(keepends=True)
+        text = "".join(line for line in lines if not line.startswith("digest = "))
         assert old in text
         (path / "partition.toml").write_text(text.replace(old, new, count))
 
@@ -278,11 +280,11 @@ CASES = [
     case("manifest n_samples text", toml(f"n_samples = {N}", 'n_samples = "60"'), F, T, "'n_samples'"),
     case("manifest n_samples zero", toml(f"n_samples = {N}", "n_samples = 0"), F, T, "'n_samples'"),
     case("manifest n_samples other", toml(f"n_samples = {N}", "n_samples = 61"), I, D, "rows", "61"),
-    case("manifest no row_digest", toml("row_digest", "rowdigest"), F, T, "'row_digest'"),
+    case("manifest no row_digest", toml("row_digest", "rowdigest"), F, T, "'rowdigest'"),
     case("manifest other row_digest", toml("sha256:", "sha256:0"), I, D, "'obs/ids'", "order"),
     case("manifest unknown task", toml("classification", "ranking"), F, T, "'task'"),
     case("manifest other task", toml("classification", "regression"), F, L, "'task'"),
-    case("manifest without parties", toml("[[party]]", "[[nobody]]"), F, T, "'party'"),
+    case("manifest without parties", toml("[[party]]", "[[nobody]]"), F, T, "'nobody'"),
     case("party listed twice by name", toml('"party-2"', '"party-1"'), F, T, "'name'", "twice"),
     case("party listed twice by file", toml('"party-2.h5"', '"party-1.h5"'), F, T, "'file'", "twice"),
     case("party is the label file", toml('"party-2.h5"', '"labels.h5"'), F, T, "'file'", "twice"),
@@ -293,7 +295,7 @@ CASES = [
     case("manifest width text", toml("n_features = 9", "n_features = true"), F, T, "'n_features'"),
     case("manifest other kind", toml('kind = "csr"', 'kind = "dense"'), F, C, "'kind'"),
     case("manifest unknown kind", toml('kind = "csr"', 'kind = "coo"'), F, T, "'kind'"),
-    case("no labels", toml("[labels]", "[other]"), I, T, "'labels'"),
+    case("no labels", toml("[labels]", "[other]"), F, T, "'other'"),
     # files of the directory
     case("party file absent", lambda p: (p / C).unlink(), S, C, "'file'"),
     case("label file absent", lambda p: (p / L).unlink(), S, L, "'file'"),

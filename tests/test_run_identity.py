@@ -341,6 +341,7 @@ def test_a_signal_outside_rounds_leaves_nothing(tmp_path: Path, name: str) -> No
     (tmp_path / "a.svm").write_text("1 1:1 2:2\n-1 1:2 2:1\n" * 10)
     code = (
         "import os, signal, sys\n"
+        f"signal.signal(signal.{name}, signal.SIG_DFL)\n"  # under nohup it would be ignored
         "from fastadmm.cli.start import main\n"
         "from fastadmm.store.partition import PartitionWriter as W\n"
         "old = W.party\n"
