@@ -432,7 +432,7 @@ class Solver:
         if status is Status.EARLY_STOPPED and self.watch is not None and self.watch.record is not None:
             best, rule = self.watch.record, self.watch.rule
             return (
-                f"stopped early after {record.round} rounds: validation {rule.metric} was best "
+                f"stopped early after {_rounds(record.round)}: validation {rule.metric} was best "
                 f"({self.watch.best:.6g}) in round {best.round}, whose model is kept"
                 + (f" at {_proved(best)}" if self.problem.convex else "")
             )
@@ -440,15 +440,15 @@ class Solver:
             return self._describe_stationarity(status, record)
         gap = _proved(record)
         if status is Status.CONVERGED and record.gap_absolute <= self.options.gap_absolute:
-            return f"certified after {record.round} rounds: absolute duality gap {record.gap_absolute:.2e}"
+            return f"certified after {_rounds(record.round)}: absolute duality gap {record.gap_absolute:.2e}"
         if status is Status.CONVERGED and record.gap > self.options.gap:
             return (
-                f"certified after {record.round} rounds to the limit of double precision: absolute duality "
+                f"certified after {_rounds(record.round)} to the limit of double precision: absolute duality "
                 f"gap {record.gap_absolute:.2e}, objective {record.objective:.2e}, at zero weights "
                 f"{self.divergence.start:.3g}"
             )
         if status is Status.CONVERGED:
-            return f"certified after {record.round} rounds: {gap}"
+            return f"certified after {_rounds(record.round)}: {gap}"
         if status is Status.DIVERGED:
             advice = (
                 "leave penalty out, so that it is large enough for a non-convex problem"
@@ -459,17 +459,17 @@ class Solver:
             )
             return (
                 f"scheme '{self.method.name}' diverges with {self.problem.n_parties} parties: "
-                f"after {record.round} rounds the objective is {record.objective:.3g} "
+                f"after {_rounds(record.round)} the objective is {record.objective:.3g} "
                 f"(start: {self.divergence.start:.3g}) and the primal residual "
                 f"{record.primal_residual:.3g}; {advice}"
             )
         if status is Status.INTERRUPTED:
-            return f"interrupted after {record.round} rounds at {gap}"
+            return f"interrupted after {_rounds(record.round)} at {gap}"
         limit = "round limit" if status is Status.MAX_ROUNDS else "time limit"
         if self.options.gap == 0:
-            return f"stopped at the {limit} after {record.round} rounds: {gap}"
+            return f"stopped at the {limit} after {_rounds(record.round)}: {gap}"
         wanted = f"wanted {self.options.gap:.2e}"
-        return f"stopped at the {limit} after {record.round} rounds, not certified: {gap}, {wanted}"
+        return f"stopped at the {limit} after {_rounds(record.round)}, not certified: {gap}, {wanted}"
 
     def _describe_stationarity(self, status: Status, record: RoundRecord) -> str:
         """The same for a non-convex problem, which ends at a stationary point at best."""
@@ -478,15 +478,14 @@ class Solver:
         wanted = f"wanted {self.options.stationarity:.2e}"
         claim = "the problem is not convex, and no global optimum is claimed"
         if status is Status.STATIONARY:
-            return f"stationary after {record.round} rounds, a local solution: {found}, {wanted}; {claim}"
+            return f"stationary after {_rounds(record.round)}, a local solution: {found}, {wanted}; {claim}"
         if status is Status.INTERRUPTED:
-            return f"interrupted after {record.round} rounds at {found}"
+            return f"interrupted after {_rounds(record.round)} at {found}"
         limit = "round limit" if status is Status.MAX_ROUNDS else "time limit"
         if self.options.stationarity == 0:
-            return f"stopped at the {limit} after {record.round} rounds: {found}; {claim}"
-        return (
-            f"stopped at the {limit} after {record.round} rounds, not stationary: {found}, {wanted}; {claim}"
-        )
+            return f"stopped at the {limit} after {_rounds(record.round)}: {found}; {claim}"
+        stopped = f"stopped at the {limit} after {_rounds(record.round)}"
+        return f"{stopped}, not stationary: {found}, {wanted}; {claim}"
 
     def export(self) -> dict[str, Any]:
         """State of the coordinator, and scalars; the parties' own arrays come from :meth:`export_parties`."""
@@ -550,6 +549,10 @@ class Solver:
     def close(self) -> None:
         """Stop the threads."""
         self.engine.close()
+
+
+def _rounds(number: int) -> str:
+    return f"{number} round{'s' * (number != 1)}"
 
 
 def _proved(record: RoundRecord) -> str:

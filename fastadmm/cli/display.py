@@ -110,19 +110,23 @@ class ProgressDisplay:
 
     def _text(self, record: RoundRecord) -> str:
         left = seconds_left(self._recent, self._target)
-        parts = [
-            f"round {record.round}",
-            f"objective {record.objective:.9f}",
-            f"{'gap' if record.stationarity is None else 'stationarity'} {_measure(record):.2e}",
-            f"primal {record.primal_residual:.1e}",
-            f"dual {record.dual_residual:.1e}",
+        measure = "gap" if record.stationarity is None else "stationarity"
+        # A private run has no gap, and the first rounds may have none yet.
+        parts = [f"round {record.round}", f"objective {record.objective:.9f}"] + [
+            f"{name} {value:{digits}}"
+            for name, value, digits in (
+                (measure, _measure(record), ".2e"),
+                ("primal", record.primal_residual, ".1e"),
+                ("dual", record.dual_residual, ".1e"),
+            )
+            if math.isfinite(value)
         ]
         if record.test:
             name = next(iter(record.test))
             value = record.test[name]
             if value is not None:
                 parts.append(f"test {name.replace('_', ' ')} {value:.5f}")
-        if _measure(record) > self._target > 0:
+        if math.inf > _measure(record) > self._target > 0:
             parts.append(f"ETA {left:.0f} s" if left is not None else "ETA –")
         return " · ".join(parts)
 
