@@ -49,8 +49,9 @@ _ROUNDING = 1e-13
 #: Objectives that differ by less than this share are the same but for the order of sums.
 _ROUNDING_OF_SUM = 1e-13
 
-#: A saved objective and one computed from the saved weights differ by less than this share of the start's.
-_RESTORED = 1e-6
+#: A saved objective and one computed from the saved weights differ by less than this share of the start's:
+#: messages in single precision bound it from above.
+_RESTORED = 1e-4
 
 
 @dataclass(frozen=True)
