@@ -29,7 +29,8 @@ test-slow: venv ## the tests marked slow: large data, many parties
 test-portable: venv ## the numerical tests on every family of BLAS kernels (minutes)
 	NUMBA_CACHE_DIR=$(abspath $(VENV))/portable-cache tests/portable.sh $(abspath $(BIN))/pytest -q -n $(JOBS) -m "not slow"
 
-# An environment of its own, with the lowest version of every direct dependency and of the reports'.
+# An environment of its own, with the lowest version of every direct dependency and of the reports'. Old
+# libraries call what newer ones beneath them deprecate, so warnings are no errors here.
 LOWEST := test_cli test_config test_convert test_estimators test_metrics test_predict_evaluate test_reports test_tables
 test-lowest: $(BIN)/python ## with the lowest declared versions of the dependencies (minutes)
 	$(BIN)/python tests/lowest.py report > $(VENV)/lowest.txt
@@ -38,7 +39,7 @@ test-lowest: $(BIN)/python ## with the lowest declared versions of the dependenc
 	$(VENV)/lowest/bin/python -m pip --disable-pip-version-check --quiet install -c $(VENV)/lowest.txt \
 	    "setuptools>=77" ".[report]" pytest pytest-xdist pytest-benchmark hypothesis mpmath
 	@rm -rf build
-	$(MATH_THREADS) $(VENV)/lowest/bin/pytest -q -n $(JOBS) -m "not slow" $(LOWEST:%=tests/%.py)
+	$(MATH_THREADS) $(VENV)/lowest/bin/pytest -q -W default -n $(JOBS) -m "not slow" $(LOWEST:%=tests/%.py)
 
 test-faults: venv ## a share of the faults, as continuous integration runs them (minutes)
 	$(MATH_THREADS) $(BIN)/pytest -q -m slow tests/test_faults.py
