@@ -32,6 +32,7 @@ import time
 import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -435,15 +436,20 @@ def run_campaign(n_faults: int, n_jobs: int, directory: Path) -> Iterator[tuple[
                    "OPENBLAS_NUM_THREADS": "1", "PYTHONPATH": str(HERE.parent)}  # fmt: skip
     command = [sys.executable, "-P", __file__, "--faults", str(n_faults), "--jobs", str(n_jobs)]
     command += ["--directory", str(directory)]
-    processes = [
-        subprocess.Popen([*command, "--job", str(k)], stdout=subprocess.PIPE, env=environment, text=True)
-        for k in range(n_jobs)
-    ]
-    for process in processes:
-        assert process.stdout is not None
-        for line in process.stdout:
-            yield tuple(json.loads(line))
-        assert process.wait() == 0, f"a job ended with {process.returncode}"
+    with ExitStack() as stack:
+        processes = [
+            stack.enter_context(
+                subprocess.Popen(
+                    [*command, "--job", str(k)], stdout=subprocess.PIPE, env=environment, text=True
+                )
+            )
+            for k in range(n_jobs)
+        ]
+        for process in processes:
+            assert process.stdout is not None
+            for line in process.stdout:
+                yield tuple(json.loads(line))
+            assert process.wait() == 0, f"a job ended with {process.returncode}"
 
 
 def summary(reports: list[tuple[str, str, int, list[str]]]) -> dict[str, Any]:
