@@ -32,7 +32,7 @@ import time
 import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -507,10 +507,14 @@ def main() -> None:
         return
     with tempfile.TemporaryDirectory(prefix="faults-") as directory:
         reports = []
-        for report in run_campaign(arguments.faults, arguments.jobs, Path(directory)):
-            reports.append(report)
-            if report[3]:
-                print(*report, sep=" | ", flush=True)
+        # Hours: an interrupt ends the campaign, and what was done counts.
+        with suppress(KeyboardInterrupt):
+            for report in run_campaign(arguments.faults, arguments.jobs, Path(directory)):
+                reports.append(report)
+                if report[3]:
+                    print(*report, sep=" | ", flush=True)
+                if len(reports) % 100 == 0:
+                    print(f"{len(reports)} faults", file=sys.stderr, flush=True)
     counts = summary(reports)
     print({key: value for key, value in counts.items() if key != "subjects"})
     if arguments.json is not None:
