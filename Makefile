@@ -10,8 +10,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 SOURCES := $(shell find fastadmm kernels data_tools -name __pycache__ -prune -o -print)
 MATH_THREADS := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
 
-# Python must not import from the current directory: there, fastadmm/ lacks its
-# subpackages kernels and data_tools, which only an installation puts together.
+# What is tested is the installed package, not the source that lies here.
 export PYTHONSAFEPATH := 1
 
 .DEFAULT_GOAL := help

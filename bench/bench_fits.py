@@ -37,8 +37,8 @@ def relative(X, y, lam, x):
 @pytest.mark.parametrize("lam", sorted(OPTIMUM))
 @pytest.mark.parametrize("scheme", ["subspace", "sharing"])
 def bench_fastadmm(benchmark, a9a, lam, scheme):
-    from fastadmm.problem import make_problem
-    from fastadmm.solver import SolverOptions, solve
+    from fastadmm.problem.problem import make_problem
+    from fastadmm.solver.solver import SolverOptions, solve
 
     X, y = a9a
     benchmark.group = f"a9a, lambda {lam:g}, to 1e-6"

@@ -58,8 +58,8 @@ def bench_logistic_prox(benchmark, samples, start):
 @pytest.mark.parametrize("who", ["fastadmm", "scipy"])
 @pytest.mark.parametrize("transposed", [False, True], ids=["D x", "D' v"])
 def bench_sparse_product(benchmark, who, transposed):
-    from fastadmm.blocks import CSRBlock
-    from fastadmm.engine import Engine
+    from fastadmm.blocks.block import CSRBlock
+    from fastadmm.engine.engine import Engine
 
     rng = np.random.default_rng(0)
     matrix = sp.random_array((N, 200), density=0.1, format="csr", rng=rng)

@@ -24,7 +24,7 @@ def problem():
 
 @pytest.mark.parametrize("scheme", ["subspace", "sharing", "jacobi", "gauss-seidel"])
 def bench_round(benchmark, problem, scheme):
-    from fastadmm.solver import Solver, SolverOptions
+    from fastadmm.solver.solver import Solver, SolverOptions
 
     benchmark.group = "one round, 2 million non-zeros"
 

@@ -78,10 +78,10 @@ def prepare(data: Path, folder: Path) -> None:
 
 def measure(folder: Path) -> list[dict[str, Any]]:
     """Bytes, and median seconds of a streamed round, for every data set and compression."""
-    from fastadmm.problem import make_problem
-    from fastadmm.solver import Solver, SolverOptions
+    from fastadmm.problem.problem import make_problem
+    from fastadmm.solver.solver import Solver, SolverOptions
     from fastadmm.store import open_partition
-    from fastadmm.streamed import load_block
+    from fastadmm.store.streamed import load_block
 
     found = []
     for key, name in NAMES.items():

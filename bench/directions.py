@@ -19,11 +19,11 @@ from typing import Any
 
 import numpy as np
 from fastadmm.coordinator.certificate import LowerBound
-from fastadmm.coordinator.direction_choice import DirectionChoice
-from fastadmm.coordinator.subspace import SubspaceCoordinator, SubspaceMethod
-from fastadmm.direction_party import MAX_GRAM_SIDE, DirectionParty
-from fastadmm.engine import Engine
-from fastadmm.problem import Problem, make_problem
+from fastadmm.coordinator.subspace.direction_choice import DirectionChoice
+from fastadmm.coordinator.subspace.subspace import SubspaceCoordinator, SubspaceMethod
+from fastadmm.engine.engine import Engine
+from fastadmm.parties.direction import MAX_GRAM_SIDE, DirectionParty
+from fastadmm.problem.problem import Problem, make_problem
 from scipy.special import xlogy
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -64,7 +64,7 @@ def measure_case(
 ) -> dict[str, Any]:
     """One data set and lambda: ours and the fastest peers in turn, after tuning every peer."""
     from fastadmm import SolverOptions, make_problem, solve
-    from fastadmm.blocks import as_block
+    from fastadmm.blocks.block import as_block
 
     X, y, given = dataset.X, dataset.y, dataset.blocks
     # Outside the clock, as every peer's own copy of the data; how long it takes is reported beside.

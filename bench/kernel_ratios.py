@@ -30,8 +30,8 @@ def ratio(ours: Callable[[], object], theirs: Callable[[], object], repeats: int
 
 def cases() -> list[tuple[str, str, int, Callable[[], object], Callable[[], object]]]:
     """Name, peer, number of items, our call, the peer's call."""
-    from fastadmm.blocks import CSRBlock
-    from fastadmm.engine import Engine
+    from fastadmm.blocks.block import CSRBlock
+    from fastadmm.engine.engine import Engine
     from fastadmm.kernels.gaussian_noise import standard_normal
     from fastadmm.kernels.logistic import logistic_evaluate, logistic_prox
     from fastadmm.kernels.poisson import poisson_prox

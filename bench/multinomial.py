@@ -14,8 +14,8 @@ import warnings
 from typing import Any
 
 import numpy as np
-from fastadmm.problem import make_problem
-from fastadmm.solver import SolverOptions, solve
+from fastadmm.problem.problem import make_problem
+from fastadmm.solver.solver import SolverOptions, solve
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
 

@@ -82,8 +82,8 @@ def first_below(values: list[float], level: float) -> int | None:
 
 def measure_rounds(data: Path) -> list[dict[str, Any]]:
     """Rounds to each level of stationarity, by scheme; and of ``sharing`` its V."""
-    from fastadmm.problem import make_problem
-    from fastadmm.solver import SolverOptions, solve
+    from fastadmm.problem.problem import make_problem
+    from fastadmm.solver.solver import SolverOptions, solve
 
     found = []
     for name, loss, X, y in cases(data):
@@ -114,8 +114,8 @@ def measure_rounds(data: Path) -> list[dict[str, Any]]:
 
 def measure_outliers(data: Path) -> list[dict[str, Any]]:
     """Test error of housing models whose training targets are partly corrupted."""
-    from fastadmm.problem import make_problem
-    from fastadmm.solver import SolverOptions, solve
+    from fastadmm.problem.problem import make_problem
+    from fastadmm.solver.solver import SolverOptions, solve
 
     X, y = housing(data)
     train = np.random.default_rng(1).random(len(y)) < 0.7

@@ -91,8 +91,8 @@ def first_below(values: list[float], level: float) -> int | None:
 
 def measure(data: Path, known: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Rounds of every case; what is known already is kept, and each case is on disk when it is done."""
-    from fastadmm.problem import make_problem
-    from fastadmm.solver import SolverOptions, solve
+    from fastadmm.problem.problem import make_problem
+    from fastadmm.solver.solver import SolverOptions, solve
 
     cases = list(known)
     done = {_key(case) for case in known}

@@ -512,7 +512,7 @@ def _beyond(X: np.ndarray, y: np.ndarray, n: int, epsilon: float) -> list[dict[s
 
 def measure_speed() -> dict[str, Any]:
     """100 repetitions of T = 100 on 3 x 250,000 x 10 rows, beside NumPy and one pass per round."""
-    from fastadmm.engine import Engine
+    from fastadmm.engine.engine import Engine
     from fastadmm.owners.simulate import repeat_insecurely
 
     X, y = synthetic_regression()

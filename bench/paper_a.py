@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from fastadmm.party import Certificate, Party
+from fastadmm.parties.proximal import Certificate, Party
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "paper-a.md"
@@ -186,7 +186,7 @@ def cut(X: np.ndarray, bounds: list[int]) -> list[np.ndarray]:
 class PerturbedParty(Party):
     """A party that adds noise to its parameters before it sends: the paper's second half of the x-update.
 
-    The x-update itself, and with sigma = 0 everything, is :class:`fastadmm.party.Party`.
+    The x-update itself, and with sigma = 0 everything, is :class:`fastadmm.parties.proximal.Party`.
 
     Attributes
     ----------
@@ -247,7 +247,7 @@ class Workshop:
     """
 
     def __init__(self, case: Case, bounds: list[int]) -> None:
-        from fastadmm.problem import TestSet, make_problem
+        from fastadmm.problem.problem import TestSet, make_problem
 
         self.case, self.lam = case, case.lam
         self.blocks = cut(case.X, bounds)
@@ -259,7 +259,7 @@ class Workshop:
 
     def run(self, scheme: str, epochs: int, gap: float = 0.0) -> dict[str, Any]:
         """Objective and test log loss after 0, 1, ... rounds of one of the product's schemes."""
-        from fastadmm.solver import Solver, SolverOptions
+        from fastadmm.solver.solver import Solver, SolverOptions
 
         return self._follow(Solver(self.problem, SolverOptions(scheme=scheme, gap=gap, n_threads=1)), epochs)
 
@@ -272,7 +272,7 @@ class Workshop:
         shapes: list[np.ndarray] | None = None,
     ) -> dict[str, Any]:
         """The same of the paper's Algorithm 1, with noise of some size on every parameter (of each party)."""
-        from fastadmm.solver import Solver, SolverOptions
+        from fastadmm.solver.solver import Solver, SolverOptions
 
         options = SolverOptions(scheme="jacobi", penalty=penalty, gap=0.0, n_threads=1)
         solver = Solver(self.problem, options)

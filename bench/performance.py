@@ -71,7 +71,7 @@ def kernels(data: Path | None, quick: bool) -> Any:
 def rounds(data: Path | None, quick: bool) -> Any:
     """Seconds of a round of each scheme, and of the paper's prototype."""
     from fastadmm import make_problem
-    from fastadmm.solver import Solver, SolverOptions
+    from fastadmm.solver.solver import Solver, SolverOptions
 
     import datasets
     from prototype import prototype_round
@@ -127,8 +127,8 @@ def stream_rate(n_threads: int, megabytes: int = 512) -> float:
 def roofline(data: Path | None, quick: bool) -> Any:
     """Bytes that a data pass moves, and how fast, beside a plain read of memory in the same run."""
     import scipy.sparse as sp
-    from fastadmm.blocks import CSRBlock, DenseBlock
-    from fastadmm.engine import Engine
+    from fastadmm.blocks.block import CSRBlock, DenseBlock
+    from fastadmm.engine.engine import Engine
 
     rng = np.random.default_rng(SEED)
     n = 20_000 if quick else 1_000_000

@@ -15,12 +15,12 @@ from typing import Any
 
 import numpy as np
 from fastadmm import Privacy, SolverOptions, make_problem, solve
-from fastadmm.blocks import as_block
+from fastadmm.blocks.block import as_block
 from fastadmm.privacy.baseline import compare_with_nothing
 from fastadmm.privacy.message import MessageSolver
 from fastadmm.privacy.rows import clip_rows
-from fastadmm.problem import TestSet
-from fastadmm.solver import run_rounds
+from fastadmm.problem.problem import TestSet
+from fastadmm.solver.solver import run_rounds
 from sklearn.datasets import load_svmlight_file
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -42,7 +42,7 @@ def load(folder: Path) -> Any:
 
 def measure(problem: Any) -> dict[str, Any]:
     """Losses of the pooled model, of every budget and of the baselines."""
-    from fastadmm.engine import Engine
+    from fastadmm.engine.engine import Engine
     from fastadmm.privacy.baseline import mean_loss
 
     pooled = solve(problem, SolverOptions(gap=1e-6))

@@ -121,7 +121,7 @@ def load(name: str, data: Path) -> tuple[Any, np.ndarray, Any, np.ndarray]:
 
 def split(X: Any, widths: tuple[int, ...]) -> list[Any]:
     """Consecutive blocks of columns."""
-    from fastadmm.blocks import as_block
+    from fastadmm.blocks.block import as_block
 
     edges = np.cumsum((0, *widths))
     return [as_block(X[:, a:b]) for a, b in itertools.pairwise(edges)]
@@ -144,8 +144,8 @@ def measure_case(name: str, case: Case, data: Path) -> dict[str, Any]:
     from fastadmm import Privacy, SolverOptions, make_problem
     from fastadmm.privacy.baseline import late_fusion, mean_loss
     from fastadmm.privacy.fusion import FusionSolver
-    from fastadmm.problem import TestSet
-    from fastadmm.solver import solve
+    from fastadmm.problem.problem import TestSet
+    from fastadmm.solver.solver import solve
 
     X, y, Xt, yt = load(name, data)
     test = TestSet(split(Xt, case.widths), yt, np.ones(len(yt)), np.zeros(len(yt)))

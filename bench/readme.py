@@ -132,7 +132,7 @@ def measure(data: Path) -> tuple[dict[str, Any], dict[str, Any]]:
 
 def measure_demo() -> dict[str, Any]:
     """The demo's table."""
-    from fastadmm.runs.demo import run_demo
+    from fastadmm.cli.demo_run import run_demo
 
     with tempfile.TemporaryDirectory() as directory:
         result = run_demo(Path(directory) / "demo", say=lambda text: None)
@@ -220,8 +220,8 @@ def summarise_curves(curves: dict[str, Any]) -> dict[str, Any]:
 def measure_a9a(X: Any, y: np.ndarray, X_test: Any, y_test: np.ndarray, lam: float) -> dict[str, Any]:
     """Quality of the certified model, and times of ours and scikit-learn's in turns."""
     from fastadmm import SolverOptions, make_problem, solve
-    from fastadmm.metrics import classification_metrics
-    from fastadmm.solver import Solver
+    from fastadmm.solver.metrics import classification_metrics
+    from fastadmm.solver.solver import Solver
     from scipy.special import expit
 
     optimum = newton_optimum(X, y, lam)
@@ -280,8 +280,9 @@ def reference(X: Any, y: np.ndarray, lam: float, optimum: float, name: str) -> C
 def describe_machine() -> dict[str, Any]:
     """Processor and versions, for the reader to judge the times by."""
     import numba
-    import sklearn
     from fastadmm import __version__
+
+    import sklearn
 
     info = Path("/proc/cpuinfo")
     lines = info.read_text().splitlines() if info.exists() else []

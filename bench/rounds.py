@@ -87,7 +87,7 @@ def split(name: str, X: Any, parties: int) -> list[Any]:
 
 def run(problem: Any, limit: int, **options: Any) -> tuple[list[float], list[float]]:
     """Objective and certified gap of every round, until 1e-10 is certified or the scheme diverges."""
-    from fastadmm.solver import SolverOptions, solve
+    from fastadmm.solver.solver import SolverOptions, solve
 
     result = solve(problem, SolverOptions(gap=1e-10, max_rounds=limit, **options))
     return [r.objective for r in result.history], [r.gap for r in result.history]
@@ -100,7 +100,7 @@ def first_below(values: list[float], level: float) -> int | None:
 
 def measure(data: Path, known: list[dict[str, Any]], again: tuple[str, ...]) -> dict[str, Any]:
     """Rounds of every case and scheme; of a known case, of `subspace` and the schemes `again` alone."""
-    from fastadmm.problem import make_problem
+    from fastadmm.problem.problem import make_problem
 
     cases = []
     earlier = {(c["data"], c["parties"], c["lambda"]): c["rounds"] for c in known}
@@ -140,7 +140,7 @@ def measure(data: Path, known: list[dict[str, Any]], again: tuple[str, ...]) -> 
 
 def measure_variants(data: Path) -> dict[str, Any]:
     """Rounds of ``sharing`` with every part that was tried, smooth and with kinks."""
-    from fastadmm.problem import make_problem
+    from fastadmm.problem.problem import make_problem
 
     import sharing_variants as tried
 

@@ -1,6 +1,6 @@
 """``sharing`` with each of its accelerations by itself: what was tried, and what it brought.
 
-An obvious twin of ``fastadmm/coordinator/admm.py`` with three switches that the product has not: any
+An obvious twin of ``fastadmm/coordinator.admm.admm.py`` with three switches that the product has not: any
 over-relaxation, a majorisation factor below the number of parties, and the rounds after which the penalty
 follows the curvature of the loss. ``bench/rounds.py --variants`` measures with it.
 """
@@ -14,15 +14,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from fastadmm.coordinator.anderson import Anderson
-from fastadmm.coordinator.penalty_rule import PenaltyRule
-from fastadmm.coordinator.schemes import get_scheme
-from fastadmm.engine import Engine
-from fastadmm.penalty import PartyPenalty
-from fastadmm.problem import Problem, make_problem
-from fastadmm.solver import SolverOptions, admm_settings, solve
-from fastadmm.weighted_block import WeightedBlock
-from fastadmm.xupdate.choose import choose_penalised
+from fastadmm.blocks.weighted import WeightedBlock
+from fastadmm.coordinator.admm.anderson import Anderson
+from fastadmm.coordinator.admm.penalty_rule import PenaltyRule
+from fastadmm.coordinator.admm.schemes import get_scheme
+from fastadmm.engine.engine import Engine
+from fastadmm.parties.xupdate.choose import choose_penalised
+from fastadmm.problem.penalty import PartyPenalty
+from fastadmm.problem.problem import Problem, make_problem
+from fastadmm.solver.solver import SolverOptions, admm_settings, solve
 
 LIMIT = 200
 

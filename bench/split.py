@@ -57,7 +57,7 @@ class _Clock:
 
 def run(problem: Any) -> dict[str, float]:
     """One fit to a certified gap of 1e-6: seconds at the parties, elsewhere; rounds; messages kept."""
-    from fastadmm.solver import Solver, SolverOptions
+    from fastadmm.solver.solver import Solver, SolverOptions
 
     solver = Solver(problem, SolverOptions(n_threads=1))
     solver.prepare()
@@ -82,7 +82,7 @@ def run(problem: Any) -> dict[str, float]:
 
 def measure(data: Path) -> list[dict[str, Any]]:
     """All cases."""
-    from fastadmm.problem import make_problem
+    from fastadmm.problem.problem import make_problem
 
     found = []
     for dataset, lam in cases(data):

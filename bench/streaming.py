@@ -234,7 +234,7 @@ CHILDREN = {"run_streamed": run_streamed, "base": base, "reading": reading}
 
 def measure(names: list[str], folder: Path) -> dict[str, Any]:
     """Those of the given names, as plain values, beside the older numbers of the others."""
-    from fastadmm.tiles import TILE_BYTES
+    from fastadmm.blocks.tiles import TILE_BYTES
 
     found: dict[str, Any] = json.loads(MEASURED.read_text(encoding="utf-8"))
     found |= {"cores": os.cpu_count(), "tile_bytes": TILE_BYTES}

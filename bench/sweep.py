@@ -3,7 +3,7 @@
     python bench/sweep.py [--megabytes 400] [--write]
 
 A round of ``sharing`` without an intercept makes messages, z-update, loss, certificate and the next
-x-update's products in one read (:mod:`fastadmm.coordinator.sweep`). Beside it, on the same blocks and
+x-update's products in one read (:mod:`fastadmm.coordinator.admm.sweep`). Beside it, on the same blocks and
 in turn: all products D x, the images D'v of the next target alone and of the three vectors that
 the round needs, and the z-update; for dense blocks also a mere read of all values (a dot product of every
 tile with itself).
@@ -59,13 +59,13 @@ def medians(calls: dict[str, Callable[[], object]]) -> dict[str, float]:
 
 def measure(kind: str, megabytes: int, n_threads: int) -> dict[str, Any]:
     """One line of the table."""
-    from fastadmm.coordinator.schemes import get_scheme
-    from fastadmm.coordinator.state import SharedState
-    from fastadmm.coordinator.sweep import Sweep
-    from fastadmm.coordinator.z_update import update_z_u
-    from fastadmm.engine import Engine, row_ranges
-    from fastadmm.party import Party
-    from fastadmm.problem import make_problem
+    from fastadmm.coordinator.admm.schemes import get_scheme
+    from fastadmm.coordinator.admm.state import SharedState
+    from fastadmm.coordinator.admm.sweep import Sweep
+    from fastadmm.coordinator.admm.z_update import update_z_u
+    from fastadmm.engine.engine import Engine, row_ranges
+    from fastadmm.parties.proximal import Party
+    from fastadmm.problem.problem import make_problem
 
     data = blocks(kind, megabytes)
     rng = np.random.default_rng(1)

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 from fastadmm.data_tools.tables import Table
 from fastadmm.errors import ConfigError, FormatError, InputError
-from fastadmm.store.atomic import atomic_file, shown
-from fastadmm.store.digest import row_digest
-from fastadmm.store.reading import parse_json, read_bytes
+from fastadmm.files.atomic import atomic_file, shown
+from fastadmm.files.digest import row_digest
+from fastadmm.files.reading import parse_json, read_bytes
 
 __all__ = [
     "DUPLICATES",

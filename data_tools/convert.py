@@ -29,7 +29,7 @@ from fastadmm.data_tools.split import (
     split_names,
 )
 from fastadmm.errors import ConfigError, InputError, StorageError
-from fastadmm.store.atomic import shown, storage_errors
+from fastadmm.files.atomic import shown, storage_errors
 from fastadmm.store.compression import compression_options
 from scipy import sparse
 

@@ -27,7 +27,7 @@ from fastadmm.data_tools.split import (
 from fastadmm.data_tools.suggest import nearest
 from fastadmm.data_tools.tables import Column, Table, read_table
 from fastadmm.errors import ConfigError, InputError
-from fastadmm.store.atomic import shown
+from fastadmm.files.atomic import shown
 from fastadmm.store.compression import compression_options
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from fastadmm.errors import InputError
-from fastadmm.targets import MAX_CLASSES as MOST
+from fastadmm.problem.targets import MAX_CLASSES as MOST
 
 __all__ = ["LabelCollector", "Labels", "label_text"]
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from fastadmm.errors import InputError, StorageError
-from fastadmm.store.atomic import shown
+from fastadmm.files.atomic import shown
 
 __all__ = ["BLOCK_BYTES", "SourceFile", "check_names", "guess_format"]
 

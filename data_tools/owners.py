@@ -27,11 +27,11 @@ from fastadmm.data_tools.opening import SourceFile, guess_format
 from fastadmm.data_tools.scaling import ColumnStatistics
 from fastadmm.data_tools.suggest import nearest
 from fastadmm.errors import ConfigError, InputError
-from fastadmm.store.atomic import atomic_directory, shown
+from fastadmm.files.atomic import atomic_directory, shown
 from scipy import sparse
 
 if TYPE_CHECKING:
-    from fastadmm.owners.collection import Owners
+    from fastadmm.store.collection import Owners
 
 __all__ = ["Reading", "convert_owners"]
 
@@ -182,9 +182,9 @@ def convert_owners(
     StorageError
         Paths that cannot be read or written.
     """
-    from fastadmm.owners.collection import FORMAT, MANIFEST, VERSIONS, open_owners
-    from fastadmm.owners.owner_file import OwnerWriter
-    from fastadmm.store.seal import seal_of
+    from fastadmm.files.seal import seal_of
+    from fastadmm.store.collection import FORMAT, MANIFEST, VERSIONS, open_owners
+    from fastadmm.store.owner_file import OwnerWriter
 
     reading = reading or Reading()
     _check_options(sources, sizes, by, overlap, public, standardize, components, storage, dtype, task)

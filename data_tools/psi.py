@@ -16,8 +16,8 @@ from typing import Any
 
 from fastadmm.data_tools.alignment import Alignment, TableIds, canonical_order
 from fastadmm.errors import ConfigError, FormatError, InputError
-from fastadmm.store.atomic import atomic_file, shown
-from fastadmm.store.reading import parse_json, read_bytes
+from fastadmm.files.atomic import atomic_file, shown
+from fastadmm.files.reading import parse_json, read_bytes
 
 __all__ = ["psi_finish", "psi_request", "psi_respond"]
 

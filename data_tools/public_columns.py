@@ -15,9 +15,9 @@ from typing import Any
 from fastadmm.data_tools.suggest import nearest
 from fastadmm.data_tools.tables import Table, canonical_text
 from fastadmm.errors import ConfigError, FormatError, InputError
-from fastadmm.store.atomic import atomic_file, shown
+from fastadmm.files.atomic import atomic_file, shown
+from fastadmm.files.reading import read_toml
 from fastadmm.store.encoder import DESCRIBED, OTHER, ColumnEncoding, Encoder
-from fastadmm.store.reading import read_toml
 
 __all__ = ["Description", "read_description", "write_template"]
 

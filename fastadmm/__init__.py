@@ -5,21 +5,21 @@ Nothing heavy is imported here: each name below loads its module on first use.
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from fastadmm.lazy import adopt, load_on_use
+from fastadmm.version import __version__
 
 if TYPE_CHECKING:
-    from fastadmm.cross_validation import cross_validate, make_folds
-    from fastadmm.estimators import ADMMSharingClassifier, ADMMSharingRegressor
-    from fastadmm.estimators_cv import ADMMSharingClassifierCV, ADMMSharingRegressorCV
     from fastadmm.privacy.settings import Privacy
-    from fastadmm.problem import make_problem
-    from fastadmm.regularization_path import lambda_grid, path
-    from fastadmm.solver import SolverOptions, solve
+    from fastadmm.problem.problem import make_problem
+    from fastadmm.sklearn.estimators import ADMMSharingClassifier, ADMMSharingRegressor
+    from fastadmm.sklearn.estimators_cv import ADMMSharingClassifierCV, ADMMSharingRegressorCV
+    from fastadmm.solver.cross_validation import cross_validate, make_folds
+    from fastadmm.solver.regularization_path import lambda_grid, path
+    from fastadmm.solver.solver import SolverOptions, solve
+    from fastadmm.solver.warm_start import StartingPoint
     from fastadmm.store import open_partition
-    from fastadmm.warm_start import StartingPoint
-
-__version__ = "0.1.0"
 
 __all__ = [
     "ADMMSharingClassifier",
@@ -29,6 +29,7 @@ __all__ = [
     "Privacy",
     "SolverOptions",
     "StartingPoint",
+    "__version__",
     "cross_validate",
     "lambda_grid",
     "make_folds",
@@ -39,30 +40,24 @@ __all__ = [
 ]
 
 _MODULE_OF = {
-    "ADMMSharingClassifier": "estimators",
-    "ADMMSharingRegressor": "estimators",
-    "ADMMSharingClassifierCV": "estimators_cv",
-    "ADMMSharingRegressorCV": "estimators_cv",
+    "ADMMSharingClassifier": "sklearn.estimators",
+    "ADMMSharingRegressor": "sklearn.estimators",
+    "ADMMSharingClassifierCV": "sklearn.estimators_cv",
+    "ADMMSharingRegressorCV": "sklearn.estimators_cv",
     "Privacy": "privacy.settings",
-    "SolverOptions": "solver",
-    "StartingPoint": "warm_start",
-    "cross_validate": "cross_validation",
-    "lambda_grid": "regularization_path",
-    "make_folds": "cross_validation",
-    "make_problem": "problem",
+    "SolverOptions": "solver.solver",
+    "StartingPoint": "solver.warm_start",
+    "cross_validate": "solver.cross_validation",
+    "lambda_grid": "solver.regularization_path",
+    "make_folds": "solver.cross_validation",
+    "make_problem": "problem.problem",
     "open_partition": "store",
-    "path": "regularization_path",
-    "solve": "solver",
+    "path": "solver.regularization_path",
+    "solve": "solver.solver",
 }
 
 
-def __getattr__(name: str) -> Any:
-    if name not in _MODULE_OF:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(f"{__name__}.{_MODULE_OF[name]}"), name)
-    globals()[name] = value
-    return value
+__getattr__, __dir__ = load_on_use(globals(), _MODULE_OF)
 
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+# In a clone these lie beside this folder; an installation puts them into it.
+adopt(globals(), "kernels", "data_tools")

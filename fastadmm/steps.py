@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fastadmm.crew import address_of
+from fastadmm.engine.crew import address_of
 
 __all__ = ["Step", "Steps", "Visit", "Written"]
 

@@ -83,7 +83,7 @@ def sweep_targets(messages, total, z, u, dual, penalty, tau, pull, vectors, star
 
 @kernel
 def sweep_relax(answers, before, z_before, u, relaxation, penalty, messages, total, centre, start, stop):
-    """Write over-relaxed messages (:mod:`fastadmm.coordinator.schemes`) and the centre of the z-update.
+    """Write over-relaxed messages (:mod:`fastadmm.coordinator.admm.schemes`) and the centre of the z-update.
 
     Parameters
     ----------

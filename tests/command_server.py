@@ -67,8 +67,8 @@ def _load() -> None:
     import numpy as np
     import sklearn.linear_model
     import sklearn.metrics  # noqa: F401
-    from fastadmm.problem import make_problem
-    from fastadmm.solver import SolverOptions, solve
+    from fastadmm.problem.problem import make_problem
+    from fastadmm.solver.solver import SolverOptions, solve
 
     fastadmm.cli.app._command()
     rng = np.random.default_rng(0)

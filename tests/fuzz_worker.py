@@ -317,7 +317,7 @@ def main() -> None:
     """Run cases START to STOP of SEED; one line of JSON before and after each."""
     seed, start, stop, directory = int(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), Path(sys.argv[4])
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    from fastadmm.store import atomic
+    from fastadmm.files import atomic
 
     atomic.synchronise = lambda path: None  # type: ignore[assignment]  # what survives a power cut is tested elsewhere
     with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import numpy as np
 import tomli_w
-from fastadmm.owners.collection import FORMAT, MANIFEST, VERSIONS
-from fastadmm.owners.owner_file import OwnerWriter
+from fastadmm.store.collection import FORMAT, MANIFEST, VERSIONS
+from fastadmm.store.owner_file import OwnerWriter
 from scipy import sparse
 
 

@@ -15,10 +15,10 @@ from fastadmm.data_tools.convert_tables import convert_tables
 from fastadmm.data_tools.synthetic import write_tables
 from fastadmm.data_tools.tables import read_ids
 from fastadmm.errors import ConfigError, FastadmmError, FormatError, InputError
+from fastadmm.files.digest import row_digest
 from fastadmm.runs.evaluate import evaluate_partition
 from fastadmm.runs.export import export_party, import_party
 from fastadmm.store import merge_partitions, open_partition
-from fastadmm.store.digest import row_digest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from fastadmm.coordinator.anderson import Anderson
-from fastadmm.coordinator.coordinator import acceleration_memory
-from fastadmm.history import Status
-from fastadmm.problem import make_problem
-from fastadmm.solver import Solver, SolverOptions, solve
+from fastadmm.coordinator.admm.anderson import Anderson
+from fastadmm.coordinator.admm.coordinator import acceleration_memory
+from fastadmm.problem.problem import make_problem
+from fastadmm.solver.history import Status
+from fastadmm.solver.solver import Solver, SolverOptions, solve
 
 import naive
 

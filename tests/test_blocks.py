@@ -10,8 +10,8 @@ import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse as sp
-from fastadmm.blocks import MOST_FILLED, CSRBlock, DenseBlock, as_block, check_scale
-from fastadmm.engine import MAX_PIECES, ROWS_PER_PIECE, Engine, row_ranges
+from fastadmm.blocks.block import MOST_FILLED, CSRBlock, DenseBlock, as_block, check_scale
+from fastadmm.engine.engine import MAX_PIECES, ROWS_PER_PIECE, Engine, row_ranges
 from fastadmm.errors import InputError
 
 

@@ -6,15 +6,15 @@ import json
 
 import numpy as np
 import pytest
-from fastadmm.choice import choose_directions
-from fastadmm.coordinator.rounded_messages import RoundedMessages
-from fastadmm.coordinator.subspace import SubspaceMethod
-from fastadmm.direction_party import in_single_precision
-from fastadmm.engine import Engine
+from fastadmm.coordinator.choice import choose_directions
+from fastadmm.coordinator.subspace.rounded_messages import RoundedMessages
+from fastadmm.coordinator.subspace.subspace import SubspaceMethod
+from fastadmm.engine.engine import Engine
 from fastadmm.errors import ConfigError
-from fastadmm.history import Status
-from fastadmm.problem import make_problem
-from fastadmm.solver import Solver, SolverOptions, solve
+from fastadmm.parties.direction import in_single_precision
+from fastadmm.problem.problem import make_problem
+from fastadmm.solver.history import Status
+from fastadmm.solver.solver import Solver, SolverOptions, solve
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -92,7 +92,7 @@ def test_objective_and_bound_hold_for_the_model_itself(seed, loss, intercept, la
 
 
 def test_messages_are_rounded_images_and_the_errors_are_bounded(monkeypatch):
-    monkeypatch.setattr("fastadmm.coordinator.subspace.directions_per_party", lambda parties: 6)
+    monkeypatch.setattr("fastadmm.coordinator.subspace.subspace.directions_per_party", lambda parties: 6)
     blocks, problem = build()
     solver = Solver(problem, options(gap=1e-9))
     for _ in range(8):  # merged after the third
@@ -183,7 +183,7 @@ def test_the_same_for_any_number_of_threads():
 
 
 def test_from_a_warm_start_messages_of_both_precisions_go_together():
-    from fastadmm.warm_start import StartingPoint
+    from fastadmm.solver.warm_start import StartingPoint
 
     _, problem = build(7)
     cold = solve(problem, options())

@@ -12,8 +12,8 @@ import h5py
 import numpy as np
 import pytest
 from fastadmm.errors import FastadmmError, FormatError, InputError, StorageError
+from fastadmm.files.digest import row_digest
 from fastadmm.store import Transform, create_partition, open_partition
-from fastadmm.store.digest import row_digest
 from scipy.sparse import csr_array
 
 N = 60

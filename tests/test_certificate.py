@@ -9,11 +9,11 @@ import pytest
 import scipy.sparse as sp
 from fastadmm.coordinator.certificate import LowerBound
 from fastadmm.coordinator.root import increasing_root
-from fastadmm.engine import Engine
-from fastadmm.history import Status
-from fastadmm.losses import LOSSES, get_loss
-from fastadmm.problem import make_problem
-from fastadmm.solver import Solver, SolverOptions, run_rounds, solve
+from fastadmm.engine.engine import Engine
+from fastadmm.problem.losses import LOSSES, get_loss
+from fastadmm.problem.problem import make_problem
+from fastadmm.solver.history import Status
+from fastadmm.solver.solver import Solver, SolverOptions, run_rounds, solve
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import expit

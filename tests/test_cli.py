@@ -18,7 +18,7 @@ from fastadmm.cli import app as cli
 from fastadmm.cli.app import COMMANDS
 from fastadmm.cli.display import ProgressDisplay, seconds_left
 from fastadmm.errors import ExitCode
-from fastadmm.history import RoundRecord
+from fastadmm.solver.history import RoundRecord
 from sklearn.datasets import load_breast_cancer
 from sklearn.linear_model import LogisticRegression
 

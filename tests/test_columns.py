@@ -9,8 +9,8 @@ import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse as sp
-from fastadmm.columns import block_names, consecutive, is_block_list, resolve_parties, take_columns
 from fastadmm.errors import ConfigError
+from fastadmm.sklearn.columns import block_names, consecutive, is_block_list, resolve_parties, take_columns
 from hypothesis import given
 from hypothesis import strategies as st
 

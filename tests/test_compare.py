@@ -11,13 +11,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from fastadmm.config_keys import DECISIVE, ROLES
 from fastadmm.data_tools.synthetic import make_vertical_classification
 from fastadmm.errors import ConfigError, FormatError, StorageError
 from fastadmm.reports import compare_runs, write_comparison
 from fastadmm.runs.config import KEYS, make_config
 from fastadmm.runs.evaluate import evaluate_partition
 from fastadmm.runs.train import start_run
+from fastadmm.settings.keys import DECISIVE, ROLES
 
 from run_tools import result_of, run, write_blocks, write_problem
 

@@ -12,9 +12,9 @@ import warnings
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from fastadmm.blocks import CSRBlock
-from fastadmm.crew import NOBODY, Crew, address_of
-from fastadmm.engine import _BLAS, Engine, default_threads, even_ranges, fine_ranges
+from fastadmm.blocks.block import CSRBlock
+from fastadmm.engine.crew import NOBODY, Crew, address_of
+from fastadmm.engine.engine import _BLAS, Engine, default_threads, even_ranges, fine_ranges
 from fastadmm.kernels.crew import COMPILED, board_size, over_rows, serve
 from fastadmm.kernels.policy import kernel
 from hypothesis import given, settings

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from fastadmm.coordinator import coordinator as coordinator_module
-from fastadmm.coordinator.curvature_rule import CurvatureRule
-from fastadmm.problem import Problem, make_problem
-from fastadmm.solver import Solver, SolverOptions, solve
+from fastadmm.coordinator.admm import coordinator as coordinator_module
+from fastadmm.coordinator.admm.curvature_rule import CurvatureRule
+from fastadmm.problem.problem import Problem, make_problem
+from fastadmm.solver.solver import Solver, SolverOptions, solve
 from sklearn.datasets import load_breast_cancer
 from sklearn.preprocessing import scale
 

@@ -8,9 +8,9 @@ from dataclasses import asdict
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from fastadmm.engine import row_ranges
-from fastadmm.problem import make_problem
-from fastadmm.solver import Solver, SolverOptions, solve
+from fastadmm.engine.engine import row_ranges
+from fastadmm.problem.problem import make_problem
+from fastadmm.solver.solver import Solver, SolverOptions, solve
 
 
 def data(n, widths, kind, loss="logistic", seed=0):
@@ -127,7 +127,7 @@ def test_a_resumed_subspace_run_continues_bit_for_bit():
 
 
 def test_also_when_directions_have_been_merged(monkeypatch):
-    monkeypatch.setattr("fastadmm.coordinator.subspace.directions_per_party", lambda n_parties: 4)
+    monkeypatch.setattr("fastadmm.coordinator.subspace.subspace.directions_per_party", lambda n_parties: 4)
     problem, _ = correlated()
     check_continuation(problem, SolverOptions(scheme="subspace", gap=0.0), 30, {3, 4, 5, 6, 17})
 

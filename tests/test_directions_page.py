@@ -10,9 +10,9 @@ from types import ModuleType
 
 import numpy as np
 import pytest
-from fastadmm.engine import Engine
-from fastadmm.problem import make_problem
-from fastadmm.solver import SolverOptions, solve
+from fastadmm.engine.engine import Engine
+from fastadmm.problem.problem import make_problem
+from fastadmm.solver.solver import SolverOptions, solve
 
 ROOT = Path(__file__).parents[1]
 

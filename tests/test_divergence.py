@@ -7,9 +7,9 @@ import math
 import numpy as np
 import pytest
 from fastadmm.coordinator.divergence import DivergenceDetector
-from fastadmm.history import Status
-from fastadmm.problem import make_problem
-from fastadmm.solver import SolverOptions, solve
+from fastadmm.problem.problem import make_problem
+from fastadmm.solver.history import Status
+from fastadmm.solver.solver import SolverOptions, solve
 
 
 def feed(detector, objectives, residuals):

@@ -11,9 +11,9 @@ import pytest
 import scipy.sparse as sp
 from fastadmm import errors
 from fastadmm.errors import ConfigError, ExitCode, FastadmmError, InputError
-from fastadmm.losses import LOSSES, get_loss
-from fastadmm.problem import make_problem
-from fastadmm.solver import Solver, SolverOptions
+from fastadmm.problem.losses import LOSSES, get_loss
+from fastadmm.problem.problem import make_problem
+from fastadmm.solver.solver import Solver, SolverOptions
 
 DOCUMENT = Path(__file__).parents[1] / "docs" / "exit-codes.md"
 

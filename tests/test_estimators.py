@@ -19,7 +19,7 @@ import pytest
 import scipy.sparse as sp
 from fastadmm import ADMMSharingClassifier, ADMMSharingRegressor
 from fastadmm.errors import ConfigError, DivergenceError, InputError
-from fastadmm.history import RoundRecord
+from fastadmm.solver.history import RoundRecord
 from sklearn.base import clone
 from sklearn.datasets import load_breast_cancer, load_diabetes
 from sklearn.exceptions import ConvergenceWarning, NotFittedError

@@ -16,14 +16,14 @@ from typing import Any, NamedTuple
 import cvxpy as cp
 import numpy as np
 import pytest
-from fastadmm.constraints import get_constraint
 from fastadmm.errors import ConfigError
-from fastadmm.history import Status
-from fastadmm.losses import LOSSES, get_loss
-from fastadmm.penalty import check_compatible
-from fastadmm.problem import make_problem
-from fastadmm.regularizers import REGULARIZERS, get_regularizer
-from fastadmm.solver import SolverOptions, solve
+from fastadmm.problem.constraints import get_constraint
+from fastadmm.problem.losses import LOSSES, get_loss
+from fastadmm.problem.penalty import check_compatible
+from fastadmm.problem.problem import make_problem
+from fastadmm.problem.regularizers import REGULARIZERS, get_regularizer
+from fastadmm.solver.history import Status
+from fastadmm.solver.solver import SolverOptions, solve
 from scipy.optimize import minimize
 
 ROWS, WIDTHS, CLASSES, LAM, RATIO = 60, (2, 3, 1), 3, 0.03, 0.4

@@ -10,19 +10,19 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from fastadmm import ADMMSharingClassifier, Privacy, SolverOptions, make_problem
-from fastadmm.blocks import as_block
-from fastadmm.engine import Engine
+from fastadmm.blocks.block import as_block
+from fastadmm.engine.engine import Engine
 from fastadmm.errors import ConfigError, ExitCode, FormatError
-from fastadmm.history import Status
 from fastadmm.privacy.accounting import epsilon_of
 from fastadmm.privacy.evidence_ridge import ClassDesign
 from fastadmm.privacy.fusion import FusionSolver
 from fastadmm.privacy.ledger import Ledger
 from fastadmm.privacy.message import MessageSolver
 from fastadmm.privacy.stored import Store
-from fastadmm.problem import TestSet
+from fastadmm.problem.problem import TestSet
 from fastadmm.runs.predict import predict_partition
-from fastadmm.solver import run_rounds
+from fastadmm.solver.history import Status
+from fastadmm.solver.solver import run_rounds
 from fastadmm.store.model import open_model
 from scipy.special import expit
 

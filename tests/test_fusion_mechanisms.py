@@ -12,8 +12,8 @@ from fractions import Fraction
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from fastadmm.blocks import as_block
-from fastadmm.engine import Engine
+from fastadmm.blocks.block import as_block
+from fastadmm.engine.engine import Engine
 from fastadmm.kernels.randomised_level import randomised_levels
 from fastadmm.privacy.accounting import delta_of, log_delta_of
 from fastadmm.privacy.budget import FusionBudget, split_budget

@@ -10,7 +10,7 @@ from decimal import Decimal
 
 import numpy as np
 import pytest
-from fastadmm.engine import Engine, row_ranges
+from fastadmm.engine.engine import Engine, row_ranges
 from fastadmm.kernels.chacha import LANES, chacha_blocks
 from fastadmm.kernels.gaussian_noise import (
     MAX_ELEMENTS,

@@ -15,10 +15,10 @@ import cvxpy as cp
 import numpy as np
 import pytest
 import scipy.special
-from fastadmm.constraints import get_constraint
-from fastadmm.history import Status
-from fastadmm.problem import make_problem
-from fastadmm.solver import SolverOptions, solve
+from fastadmm.problem.constraints import get_constraint
+from fastadmm.problem.problem import make_problem
+from fastadmm.solver.history import Status
+from fastadmm.solver.solver import SolverOptions, solve
 
 LOSSES = ("squared", "logistic", "hinge", "quantile", "huber", "squared_hinge", "poisson")
 REGULARIZERS = ("l1", "elastic_net", "group_lasso", "l2", "none")

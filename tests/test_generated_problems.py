@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from fastadmm.history import Status
-from fastadmm.problem import make_problem
-from fastadmm.solver import SolverOptions, solve
+from fastadmm.problem.problem import make_problem
+from fastadmm.solver.history import Status
+from fastadmm.solver.solver import SolverOptions, solve
 from scipy.special import expit
 
 import naive

@@ -7,17 +7,17 @@ import math
 
 import numpy as np
 import pytest
-from fastadmm.blocks import as_block
-from fastadmm.constraints import get_constraint
+from fastadmm.blocks.block import as_block
 from fastadmm.coordinator.line_length import best_length
-from fastadmm.coordinator.width import next_width, smoothing_bias
-from fastadmm.engine import Engine
-from fastadmm.history import Status
-from fastadmm.penalty import PartyPenalty
-from fastadmm.problem import Problem, make_problem
-from fastadmm.regularizers import GroupLasso, get_regularizer
-from fastadmm.solver import SolverOptions, solve
-from fastadmm.xupdate.choose import choose_penalised
+from fastadmm.coordinator.proximal.width import next_width, smoothing_bias
+from fastadmm.engine.engine import Engine
+from fastadmm.parties.xupdate.choose import choose_penalised
+from fastadmm.problem.constraints import get_constraint
+from fastadmm.problem.penalty import PartyPenalty
+from fastadmm.problem.problem import Problem, make_problem
+from fastadmm.problem.regularizers import GroupLasso, get_regularizer
+from fastadmm.solver.history import Status
+from fastadmm.solver.solver import SolverOptions, solve
 from scipy.optimize import minimize_scalar
 from sklearn.datasets import load_breast_cancer, load_diabetes
 from sklearn.preprocessing import scale

@@ -9,10 +9,9 @@ import numpy as np
 import pandas as pd
 import pytest
 from fastadmm import ADMMSharingClassifier, ADMMSharingRegressor, Privacy
-from fastadmm.class_weights import class_factors, parse_class_weight
 from fastadmm.errors import ConfigError, InputError
+from fastadmm.problem.class_weights import class_factors, parse_class_weight
 from scipy.optimize import minimize
-from sklearn import config_context
 from sklearn.base import clone
 from sklearn.datasets import load_breast_cancer, load_iris
 from sklearn.linear_model import LogisticRegression
@@ -20,6 +19,8 @@ from sklearn.model_selection import GridSearchCV, cross_validate
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler, scale
 from sklearn.utils.class_weight import compute_class_weight
+
+from sklearn import config_context
 
 TIGHT = 1e-12
 CANCER = load_breast_cancer()

@@ -12,14 +12,14 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from fastadmm.choice import choose_scheme
 from fastadmm.coordinator.certificate import dual_bound
-from fastadmm.engine import Engine
+from fastadmm.coordinator.choice import choose_scheme
+from fastadmm.engine.engine import Engine
 from fastadmm.errors import ConfigError, InputError
-from fastadmm.history import Status
-from fastadmm.losses import LOSSES, get_loss, parse_loss
-from fastadmm.problem import make_problem
-from fastadmm.solver import Solver, SolverOptions, solve
+from fastadmm.problem.losses import LOSSES, get_loss, parse_loss
+from fastadmm.problem.problem import make_problem
+from fastadmm.solver.history import Status
+from fastadmm.solver.solver import Solver, SolverOptions, solve
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize
@@ -482,7 +482,7 @@ def test_the_dual_bound_of_any_vector_in_the_domain_is_one(name, intercept):
         u, x, z = np.empty(len(y)), rng.normal(size=7) * (k % 3) * 0.2, np.zeros(len(y))
         loss.prox(rng.normal(size=len(y)), offset, y, problem.weight, 0.3, z, u, ENGINE)
         if intercept:
-            from fastadmm.coordinator.z_update import update_z_u
+            from fastadmm.coordinator.admm.z_update import update_z_u
 
             update_z_u(problem, matrix @ x, rng.normal(size=len(y)), 0.5, z, u, 0.0, ENGINE)
         ridge = problem.regularization

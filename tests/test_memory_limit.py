@@ -50,7 +50,7 @@ SCHEMES: dict[str, dict[str, object]] = {
 @pytest.fixture(autouse=True)
 def small_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
     """Buffers far smaller than the small files of these tests."""
-    for module in ("fastadmm.tiles", "fastadmm.blocks", "fastadmm.streamed"):
+    for module in ("fastadmm.blocks.tiles", "fastadmm.blocks.block", "fastadmm.store.streamed"):
         monkeypatch.setattr(f"{module}.TILE_BYTES", 8192, raising=False)
         monkeypatch.setattr(f"{module}.TILE_ENTRIES", 600, raising=False)
 
@@ -118,7 +118,7 @@ def test_resume_of_a_streamed_run(folder: Path, tmp_path: Path, name: str) -> No
 def test_killed_in_the_middle(folder: Path, tmp_path: Path) -> None:
     # Tiles as small as in this process: they decide the last bits of a dense block.
     program = (
-        "import fastadmm.tiles as t, fastadmm.blocks as b, fastadmm.streamed as s\n"
+        "import fastadmm.blocks.tiles as t, fastadmm.blocks.block as b, fastadmm.store.streamed as s\n"
         "for module in (t, b, s):\n"
         "    module.TILE_BYTES, module.TILE_ENTRIES = 8192, 600\n"
         "from fastadmm.cli.app import main; main()"

@@ -9,8 +9,9 @@ import sys
 import numpy as np
 import pytest
 from fastadmm.errors import InputError
-from fastadmm.metrics import classification_metrics, quick_metrics, regression_metrics
+from fastadmm.solver.metrics import classification_metrics, quick_metrics, regression_metrics
 from scipy.special import expit
+
 from sklearn import metrics as sk
 
 
@@ -151,7 +152,7 @@ def test_unknown_task():
 
 def test_quick_metrics_do_not_import_scikit_learn():
     code = (
-        "import sys; from fastadmm.metrics import quick_metrics; "
+        "import sys; from fastadmm.solver.metrics import quick_metrics; "
         "quick_metrics('classification', [0, 1], [0.0, 1.0]); assert 'sklearn' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)

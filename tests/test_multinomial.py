@@ -10,16 +10,17 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from fastadmm import ADMMSharingClassifier
-from fastadmm.class_party import choose_class_solver
-from fastadmm.coordinator import multinomial, multinomial_span
 from fastadmm.coordinator.class_root import class_root
-from fastadmm.coordinator.multinomial import class_directions_per_party
-from fastadmm.engine import Engine
+from fastadmm.coordinator.multinomial import multinomial
+from fastadmm.coordinator.multinomial import span as multinomial_span
+from fastadmm.coordinator.multinomial.multinomial import class_directions_per_party
+from fastadmm.engine.engine import Engine
 from fastadmm.errors import ConfigError, InputError
-from fastadmm.history import Status
-from fastadmm.losses import get_loss
-from fastadmm.problem import make_problem
-from fastadmm.solver import Solver, SolverOptions, solve
+from fastadmm.parties.classes import choose_class_solver
+from fastadmm.problem.losses import get_loss
+from fastadmm.problem.problem import make_problem
+from fastadmm.solver.history import Status
+from fastadmm.solver.solver import Solver, SolverOptions, solve
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 from fastadmm import ADMMSharingClassifier
 from fastadmm.errors import FormatError, InputError
-from fastadmm.metrics import multiclass_metrics, quick_class_metrics
 from fastadmm.runs.predict import predict_partition
+from fastadmm.solver.metrics import multiclass_metrics, quick_class_metrics
 from fastadmm.store import open_partition
 from fastadmm.store.label_file import LabelWriter, open_labels
 from fastadmm.store.model import open_model

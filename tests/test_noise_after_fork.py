@@ -7,7 +7,7 @@ import os
 
 import numpy as np
 import pytest
-from fastadmm.engine import Engine
+from fastadmm.engine.engine import Engine
 from fastadmm.owners.gaussian import gaussian_steps, secret_batch
 from fastadmm.owners.mechanism import GaussianAnswers, LaplaceAnswers, discrete_laplace_integers
 from fastadmm.privacy.label_response import randomise_labels

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from fastadmm import Privacy
 from fastadmm.privacy import fusion, noise_tests
-from fastadmm.privacy.audit_report import audit_fusion, audit_settings
 from fastadmm.privacy.fusion_audit import audit_labels
 from fastadmm.privacy.noise_tests import (
     frequency_check,
@@ -22,6 +21,7 @@ from fastadmm.privacy.noise_tests import (
     size_check,
     uniform_check,
 )
+from fastadmm.runs.audit import audit_fusion, audit_settings
 from scipy.stats import binom
 
 TIMES, N = 400, 300

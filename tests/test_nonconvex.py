@@ -13,19 +13,19 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from fastadmm import ADMMSharingClassifier, ADMMSharingRegressor
-from fastadmm.blocks import as_block
-from fastadmm.constraints import AllSpace, Ball, Box, NonNegative, get_constraint
+from fastadmm.blocks.block import as_block
 from fastadmm.coordinator.stationarity import descent_penalty
-from fastadmm.engine import Engine
+from fastadmm.engine.engine import Engine
 from fastadmm.errors import ConfigError
-from fastadmm.history import RoundRecord, Status
-from fastadmm.losses import LOSSES, get_loss
-from fastadmm.problem import make_problem
-from fastadmm.regularizers import LogSum, get_regularizer
-from fastadmm.solver import Solver, SolverOptions, solve
+from fastadmm.parties.xupdate.choose import choose_penalised
+from fastadmm.parties.xupdate.majorised import MajorisedGradient
+from fastadmm.problem.constraints import AllSpace, Ball, Box, NonNegative, get_constraint
+from fastadmm.problem.losses import LOSSES, get_loss
+from fastadmm.problem.problem import make_problem
+from fastadmm.problem.regularizers import LogSum, get_regularizer
+from fastadmm.solver.history import RoundRecord, Status
+from fastadmm.solver.solver import Solver, SolverOptions, solve
 from fastadmm.store.model import open_model
-from fastadmm.xupdate.choose import choose_penalised
-from fastadmm.xupdate.majorised import MajorisedGradient
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize

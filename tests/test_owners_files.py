@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from fastadmm.data_tools.owners import Reading, convert_owners
 from fastadmm.errors import ConfigError, FastadmmError, FormatError, InputError
-from fastadmm.owners.collection import open_owners
-from fastadmm.owners.owner_file import open_owner
+from fastadmm.store.collection import open_owners
+from fastadmm.store.owner_file import open_owner
 from scipy import sparse
 
 from run_tools import run

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 from fastadmm.errors import ConfigError
 from fastadmm.owners.bound import make_bound
-from fastadmm.owners.collection import open_owners
 from fastadmm.owners.forecast import Forecast, Member, corrected_bound, linear_response
 from fastadmm.owners.losses import LOSSES
 from fastadmm.owners.owner import Rows
 from fastadmm.owners.pilot import Pilot, assumed_pilot, fit_pilot, private_pilot
 from fastadmm.owners.simulate import Population, repeat_insecurely
+from fastadmm.store.collection import open_owners
 
 from owners_data import write_owners
 from run_tools import run

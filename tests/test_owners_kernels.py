@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 import pytest
-from fastadmm.engine import Engine
+from fastadmm.engine.engine import Engine
 from fastadmm.kernels.owner_batch import owner_batch_slopes
 from fastadmm.kernels.owner_gradient import owner_csr_gradient, owner_dense_gradient, owner_dense_moments
 from fastadmm.kernels.owner_noise import discrete_laplace
@@ -266,7 +266,7 @@ def test_no_neighbour_moves_an_answer_by_more_than_the_bound(loss, text, euclide
 
 
 def test_answers_do_not_depend_on_threads_or_reading(tmp_path):
-    from fastadmm.owners.owner_file import OwnerWriter, open_owner
+    from fastadmm.store.owner_file import OwnerWriter, open_owner
 
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(30_000, 6)), np.sign(rng.normal(size=30_000))

@@ -9,7 +9,7 @@ import signal
 
 import numpy as np
 import pytest
-from fastadmm.engine import Engine
+from fastadmm.engine.engine import Engine
 from fastadmm.errors import (
     ConfigError,
     ExitCode,
@@ -18,17 +18,17 @@ from fastadmm.errors import (
     InputError,
     PrivacyBudgetError,
 )
-from fastadmm.owners.collection import open_owners
 from fastadmm.owners.learner import Learner
 from fastadmm.owners.owner import Owner
-from fastadmm.owners.owner_file import OwnerWriter
 from fastadmm.owners.run import resume_owner_run, start_owner_run
 from fastadmm.owners.settings import make_settings
 from fastadmm.owners.setup import make_setup
 from fastadmm.privacy.ledger import Ledger
 from fastadmm.privacy.releases import Releases
 from fastadmm.runs.round_log import RoundLog
+from fastadmm.store.collection import open_owners
 from fastadmm.store.model import open_model
+from fastadmm.store.owner_file import OwnerWriter
 
 from owners_data import write_owners
 from run_tools import result_of, run, start, wait_for

@@ -219,7 +219,7 @@ def test_shaped_noise_has_the_pseudo_inverse_as_its_covariance(script):
 
 
 def test_no_noise_is_the_solvers_own_scheme(script, case):
-    from fastadmm.solver import SolverOptions, solve
+    from fastadmm.solver.solver import SolverOptions, solve
 
     shop = script.Workshop(case, case.bounds)
     mine = shop.run_paper(20, 0.5)["objective"]

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 from fastadmm import ADMMSharingRegressor
 from fastadmm.errors import ConfigError
-from fastadmm.problem import make_problem
+from fastadmm.problem.problem import make_problem
 from fastadmm.runs.config import make_config
 from fastadmm.runs.train import plan_run, resume_run, start_run
-from fastadmm.solver import SolverOptions, solve
+from fastadmm.solver.solver import SolverOptions, solve
 from fastadmm.store.model import open_model
 
 from run_tools import SignalAfter, assert_same_run, result_of, run, write_blocks

@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 from fastadmm import ADMMSharingClassifier
 from fastadmm.errors import ConfigError
-from fastadmm.party_lambda import party_lambda
-from fastadmm.regularizers import L1, SquaredL2
+from fastadmm.problem.party_lambda import party_lambda
+from fastadmm.problem.regularizers import L1, SquaredL2
 from fastadmm.runs.config import make_config
 from fastadmm.runs.train import plan_run, resume_run, start_run
 from fastadmm.store import open_partition
 from fastadmm.store.model import open_model
-from fastadmm.streamed import load_block
+from fastadmm.store.streamed import load_block
 from scipy import sparse
 
 from run_tools import CrashAfter, SignalAfter, assert_same_run, logged, result_of, run, write_blocks
@@ -155,7 +155,7 @@ def test_interrupted_and_resumed_to_the_bit(data: Path, tmp_path: Path, keys: di
 
 
 def test_streamed_columns_have_the_bits_of_those_in_memory(data: Path) -> None:
-    from fastadmm.engine import Engine
+    from fastadmm.engine.engine import Engine
 
     partition, rng = open_partition(data / "a.parts"), np.random.default_rng(5)
     with Engine(2) as engine:

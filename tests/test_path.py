@@ -15,17 +15,17 @@ from fastadmm import (
     ADMMSharingRegressorCV,
     SolverOptions,
     cross_validate,
-    estimators_cv,
     lambda_grid,
     make_folds,
     make_problem,
     path,
-    regularization_path,
     solve,
 )
-from fastadmm.cross_validation import choose
 from fastadmm.errors import ConfigError, InputError
-from fastadmm.regularization_path import largest_lambda
+from fastadmm.sklearn import estimators_cv
+from fastadmm.solver import regularization_path
+from fastadmm.solver.cross_validation import choose
+from fastadmm.solver.regularization_path import largest_lambda
 from sklearn.base import clone
 from sklearn.datasets import load_breast_cancer, load_diabetes, load_iris
 from sklearn.linear_model import (

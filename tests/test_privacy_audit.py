@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 from fastadmm import Privacy, SolverOptions, make_problem
-from fastadmm.engine import Engine
+from fastadmm.engine.engine import Engine
 from fastadmm.errors import ConfigError
 from fastadmm.privacy.accounting import epsilon_of, gdp_of
 from fastadmm.privacy.audit import (

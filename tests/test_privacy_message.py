@@ -14,9 +14,9 @@ import pytest
 import scipy.sparse as sp
 from fastadmm import ADMMSharingClassifier, Privacy, SolverOptions, make_problem
 from fastadmm.data_tools.synthetic import make_vertical_classification
-from fastadmm.engine import Engine
+from fastadmm.engine.engine import Engine
 from fastadmm.errors import ConfigError, ExitCode, FormatError, InputError, PrivacyBudgetError
-from fastadmm.history import Status
+from fastadmm.parties.xupdate.ball import ball_solution
 from fastadmm.privacy.accounting import epsilon_of
 from fastadmm.privacy.ledger import Ledger
 from fastadmm.privacy.message import MessageSolver
@@ -27,9 +27,9 @@ from fastadmm.privacy.rows import clip_rows
 from fastadmm.privacy.sensitivity import message_sensitivity
 from fastadmm.runs.config import make_config
 from fastadmm.runs.train import resume_run, start_run
-from fastadmm.solver import run_rounds
+from fastadmm.solver.history import Status
+from fastadmm.solver.solver import run_rounds
 from fastadmm.store.model import open_model
-from fastadmm.xupdate.ball import ball_solution
 from scipy.stats import kstest, norm
 
 from run_tools import Notes, run, write_blocks

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fastadmm.history import Status
-from fastadmm.problem import Problem, make_problem
-from fastadmm.solver import Solver, SolverOptions, solve
-from fastadmm.warm_start import StartingPoint
+from fastadmm.problem.problem import Problem, make_problem
+from fastadmm.solver.history import Status
+from fastadmm.solver.solver import Solver, SolverOptions, solve
+from fastadmm.solver.warm_start import StartingPoint
 from sklearn.datasets import load_breast_cancer
 from sklearn.preprocessing import scale
 

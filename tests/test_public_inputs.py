@@ -7,9 +7,9 @@ import pytest
 from fastadmm import ADMMSharingClassifier, Privacy, SolverOptions, make_problem
 from fastadmm.data_tools.synthetic import make_vertical_classification
 from fastadmm.errors import ConfigError, ExitCode
-from fastadmm.losses import get_loss
 from fastadmm.privacy.fusion import FusionSolver
 from fastadmm.privacy.message import MessageSolver
+from fastadmm.problem.losses import get_loss
 from fastadmm.runs.config import make_config
 
 from run_tools import run, write_blocks

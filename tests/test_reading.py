@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from fastadmm.errors import ExitCode, FormatError, StorageError
-from fastadmm.store.reading import parse_json, parse_toml, read_bytes, read_json
+from fastadmm.files.reading import parse_json, parse_toml, read_bytes, read_json
 
 from run_tools import run, write_problem
 

@@ -11,15 +11,16 @@ import pytest
 import scipy.optimize
 import scipy.sparse as sp
 from fastadmm import ADMMSharingClassifier, ADMMSharingRegressor
-from fastadmm.blocks import as_block
-from fastadmm.constraints import AllSpace, Ball, Box, Constraint, NonNegative, get_constraint
-from fastadmm.coordinator.penalty_rule import PenaltyRule
-from fastadmm.engine import Engine
+from fastadmm.blocks.block import as_block
+from fastadmm.coordinator.admm.penalty_rule import PenaltyRule
+from fastadmm.engine.engine import Engine
 from fastadmm.errors import ConfigError
-from fastadmm.history import Status
-from fastadmm.penalty import PartyPenalty, check_compatible
-from fastadmm.problem import Problem, make_problem
-from fastadmm.regularizers import (
+from fastadmm.parties.xupdate.choose import choose_penalised
+from fastadmm.parties.xupdate.proximal_gradient import ProximalGradient
+from fastadmm.problem.constraints import AllSpace, Ball, Box, Constraint, NonNegative, get_constraint
+from fastadmm.problem.penalty import PartyPenalty, check_compatible
+from fastadmm.problem.problem import Problem, make_problem
+from fastadmm.problem.regularizers import (
     L1,
     ElasticNet,
     GroupLasso,
@@ -29,10 +30,9 @@ from fastadmm.regularizers import (
     get_regularizer,
 )
 from fastadmm.runs.config import make_config
-from fastadmm.solver import Solver, SolveResult, SolverOptions, solve
+from fastadmm.solver.history import Status
+from fastadmm.solver.solver import Solver, SolveResult, SolverOptions, solve
 from fastadmm.store.model import open_model
-from fastadmm.xupdate.choose import choose_penalised
-from fastadmm.xupdate.proximal_gradient import ProximalGradient
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.datasets import load_breast_cancer, load_diabetes

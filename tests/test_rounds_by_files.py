@@ -20,7 +20,7 @@ from run_tools import logged, model_digests, result_of, run, write_blocks
 @pytest.fixture(autouse=True)
 def _no_fsync(monkeypatch: pytest.MonkeyPatch) -> None:
     # Hundreds of small files: what survives a power failure is tested elsewhere.
-    monkeypatch.setattr("fastadmm.store.atomic.synchronise", lambda path: None)
+    monkeypatch.setattr("fastadmm.files.atomic.synchronise", lambda path: None)
 
 
 #: What differs between equal parts: its words on privacy, a random id, a digest of both.
@@ -129,7 +129,9 @@ def test_equal_to_the_bit(tmp_path: Path, values: dict, kind: str) -> None:
 
 
 def test_messages_are_restated_by_files_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fastadmm.coordinator.subspace._ROUNDING_IS_LEFT", 1e300)  # after the first round
+    monkeypatch.setattr(
+        "fastadmm.coordinator.subspace.subspace._ROUNDING_IS_LEFT", 1e300
+    )  # after the first round
     test_equal_to_the_bit(tmp_path, {"lambda": 1e-3, "rounds": 3}, "classification")
 
 

@@ -24,7 +24,7 @@ N, D = 40, 3
 
 @pytest.fixture(autouse=True)
 def _no_fsync(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fastadmm.store.atomic.synchronise", lambda path: None)
+    monkeypatch.setattr("fastadmm.files.atomic.synchronise", lambda path: None)
 
 
 class Coordinator:

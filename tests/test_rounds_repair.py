@@ -17,10 +17,10 @@ import h5py
 import numpy as np
 import pytest
 from fastadmm.errors import FastadmmError, FormatError, InputError
+from fastadmm.files import atomic
 from fastadmm.rounds.coordinator_step import coordinator_step
 from fastadmm.rounds.party_step import party_step
 from fastadmm.rounds.repair import coordinator_repair
-from fastadmm.store import atomic
 
 from rounds_tools import NAMES, answer, begin, data_of, separate, train
 from run_tools import run
@@ -30,14 +30,14 @@ VALUES = {"lambda": 1e-2, "rounds": 3}
 
 @pytest.fixture(autouse=True)
 def _no_fsync(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fastadmm.store.atomic.synchronise", lambda path: None)
+    monkeypatch.setattr("fastadmm.files.atomic.synchronise", lambda path: None)
 
 
 @pytest.fixture(scope="module")
 def worlds(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[Path], dict[str, bytes]]:
     """A run by files after every exchange, and what it ends with."""
     patch = pytest.MonkeyPatch()
-    patch.setattr("fastadmm.store.atomic.synchronise", lambda path: None)
+    patch.setattr("fastadmm.files.atomic.synchronise", lambda path: None)
     folder = tmp_path_factory.mktemp("worlds")
     separate(data_of(folder), folder / "now")
     directory = begin(folder / "now", **VALUES)

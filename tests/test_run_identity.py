@@ -14,15 +14,16 @@ import h5py
 import numpy as np
 import pytest
 from fastadmm.errors import FormatError, InputError, StorageError
-from fastadmm.history import RoundRecord
+from fastadmm.files import atomic
+from fastadmm.files.atomic import atomic_directory, atomic_file, remove_leftovers
+from fastadmm.files.exchange import exchange
 from fastadmm.runs import checkpoint
 from fastadmm.runs.config import make_config
 from fastadmm.runs.lock import run_lock
 from fastadmm.runs.train import Silent, resume_run, start_run
-from fastadmm.store import atomic, open_partition
-from fastadmm.store.atomic import atomic_directory, atomic_file, remove_leftovers
+from fastadmm.solver.history import RoundRecord
+from fastadmm.store import open_partition
 from fastadmm.store.elements import read_strings, write_strings
-from fastadmm.store.exchange import exchange
 from fastadmm.store.h5file import create_h5
 
 from run_tools import SignalAfter, result_of, run, write_problem
@@ -197,7 +198,7 @@ def test_what_cannot_be_read_is_not_damaged(
         return real(*arguments, **options)  # type: ignore[arg-type]
 
     monkeypatch.setattr(checkpoint, "read_h5", read)
-    monkeypatch.setattr("fastadmm.store.retry._PAUSES", (0.0, 0.0))
+    monkeypatch.setattr("fastadmm.files.retry._PAUSES", (0.0, 0.0))
     with pytest.raises(StorageError, match="cannot read"):
         resume_run(out)
     assert sorted(path.name for path in (out / "checkpoints").iterdir()) == before
@@ -318,7 +319,7 @@ def test_a_fault_at_any_write_of_a_file_neither_crashes_hdf5_nor_passes_through_
 def test_whoever_comes_next_removes_what_a_killed_process_left(tmp_path: Path) -> None:
     code = (
         "import os, sys\n"
-        "from fastadmm.store.atomic import atomic_directory, atomic_file\n"
+        "from fastadmm.files.atomic import atomic_directory, atomic_file\n"
         "with atomic_file('a') as one, atomic_directory('b') as two:\n"
         "    one.write_text('half'); (two / 'c').write_text('half'); os._exit(9)\n"
     )

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from fastadmm.coordinator.schemes import SCHEMES, get_scheme
+from fastadmm.coordinator.admm.schemes import SCHEMES, get_scheme
 from fastadmm.errors import ConfigError
-from fastadmm.history import Status
-from fastadmm.problem import make_problem
-from fastadmm.solver import Solver, SolverOptions, solve
+from fastadmm.problem.problem import make_problem
+from fastadmm.solver.history import Status
+from fastadmm.solver.solver import Solver, SolverOptions, solve
 
 import naive
 

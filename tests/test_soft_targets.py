@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from fastadmm import SolverOptions, make_problem
-from fastadmm.engine import Engine
+from fastadmm.engine.engine import Engine
 from fastadmm.errors import InputError
-from fastadmm.losses import get_loss
-from fastadmm.solver import solve
+from fastadmm.problem.losses import get_loss
+from fastadmm.solver.solver import solve
 from scipy.optimize import brentq, minimize
 from scipy.special import expit
 

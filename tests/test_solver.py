@@ -10,10 +10,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from fastadmm.blocks import as_block
-from fastadmm.history import RoundRecord, Status
-from fastadmm.problem import TestSet, make_problem
-from fastadmm.solver import Solver, SolverOptions, solve
+from fastadmm.blocks.block import as_block
+from fastadmm.problem.problem import TestSet, make_problem
+from fastadmm.solver.history import RoundRecord, Status
+from fastadmm.solver.solver import Solver, SolverOptions, solve
 from sklearn.datasets import load_svmlight_file
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.metrics import accuracy_score, log_loss
@@ -85,7 +85,7 @@ def test_an_error_in_the_monitor_passes_and_stops_the_threads():
 
 def test_the_result_does_not_change_when_the_run_goes_on():
     solver = Solver(small()[2], SolverOptions(gap=0.0, max_rounds=2))
-    from fastadmm.solver import run_rounds
+    from fastadmm.solver.solver import run_rounds
 
     result = run_rounds(solver)
     before = [w.copy() for w in result.weights]

@@ -7,15 +7,15 @@ import os
 
 import numpy as np
 import pytest
-from fastadmm.coordinator import span_hessian as span_hessian_module
-from fastadmm.coordinator.span_hessian import SpanHessian
-from fastadmm.engine import Engine
+from fastadmm.coordinator.subspace import span_hessian as span_hessian_module
+from fastadmm.coordinator.subspace.span_hessian import SpanHessian
+from fastadmm.engine.engine import Engine
 from fastadmm.kernels.fused_multiply_add import fma
 from fastadmm.kernels.metric_drift import metric_drift
 from fastadmm.kernels.policy import kernel
 from fastadmm.kernels.span import span_blocks, span_move, span_slopes
 from fastadmm.kernels.span_hessian import span_extension, span_hessian
-from fastadmm.losses import LOSSES
+from fastadmm.problem.losses import LOSSES
 
 SCALAR = [loss for loss in LOSSES.values() if not loss.vector and loss.weak_convexity == 0.0]
 COMPILED = os.environ.get("NUMBA_DISABLE_JIT", "0") == "0"

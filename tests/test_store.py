@@ -13,12 +13,12 @@ import h5py
 import numpy as np
 import pytest
 from fastadmm.errors import FormatError, InputError, StorageError
+from fastadmm.files.atomic import atomic_directory, atomic_file
+from fastadmm.files.digest import row_digest
 from fastadmm.store import (
     LabelWriter,
     PartyWriter,
     Transform,
-    atomic_directory,
-    atomic_file,
     create_h5,
     create_partition,
     open_labels,
@@ -29,7 +29,6 @@ from fastadmm.store import (
     read_element,
     read_h5,
     read_strings,
-    row_digest,
     write_array,
     write_csr,
     write_strings,

@@ -9,21 +9,21 @@ import sys
 from itertools import pairwise
 from pathlib import Path
 
-import fastadmm.tiles as tiles_module
+import fastadmm.blocks.tiles as tiles_module
 import h5py
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from fastadmm.blocks import CSRBlock, DenseBlock, as_block
-from fastadmm.coordinator.admm import AdmmMethod
-from fastadmm.engine import Engine
+from fastadmm.blocks.block import CSRBlock, DenseBlock, as_block
+from fastadmm.blocks.tiles import csr_tiles, dense_tiles
+from fastadmm.coordinator.admm.admm import AdmmMethod
+from fastadmm.engine.engine import Engine
 from fastadmm.errors import ConfigError, FormatError, InputError, StorageError
-from fastadmm.problem import make_problem
-from fastadmm.solver import Solver, SolverOptions
+from fastadmm.problem.problem import make_problem
+from fastadmm.solver.solver import Solver, SolverOptions
 from fastadmm.store import PartyWriter, open_party
 from fastadmm.store.row_reader import RowReader
-from fastadmm.streamed import BufferPool, buffer_bytes, load_block, stream_block
-from fastadmm.tiles import csr_tiles, dense_tiles
+from fastadmm.store.streamed import BufferPool, buffer_bytes, load_block, stream_block
 
 N, D = 20011, 7
 
@@ -31,7 +31,7 @@ N, D = 20011, 7
 @pytest.fixture(autouse=True)
 def small_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tiles of a few dozen rows, so that small files have many."""
-    for module in ("fastadmm.tiles", "fastadmm.blocks", "fastadmm.streamed"):
+    for module in ("fastadmm.blocks.tiles", "fastadmm.blocks.block", "fastadmm.store.streamed"):
         monkeypatch.setattr(f"{module}.TILE_BYTES", 4096, raising=False)
         monkeypatch.setattr(f"{module}.TILE_ENTRIES", 300, raising=False)
 
@@ -103,7 +103,7 @@ def test_every_product_is_the_same_to_the_bit(tmp_path, kind, dtype, n_threads):
 
 @pytest.mark.parametrize("kind", ["dense", "csr"])
 def test_kernel_matrix(tmp_path, kind, monkeypatch):
-    monkeypatch.setattr("fastadmm.blocks._KERNEL_GROUP_BYTES", 3 * 4096)
+    monkeypatch.setattr("fastadmm.blocks.block._KERNEL_GROUP_BYTES", 3 * 4096)
     values = matrix(kind, n=90, d=200)
     party = open_party(write(tmp_path / "p.h5", values))
     here, there = as_block(values), stream_block(party)

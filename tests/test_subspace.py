@@ -5,15 +5,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from fastadmm import direction_party
-from fastadmm.blocks import as_block
-from fastadmm.coordinator.span import SpanPoint, minimise_over_span
-from fastadmm.coordinator.subspace import directions_per_party, span_tolerance
-from fastadmm.direction_party import choose_metric_solver
-from fastadmm.engine import Engine
-from fastadmm.history import Status
-from fastadmm.problem import make_problem
-from fastadmm.solver import Solver, SolverOptions, solve
+from fastadmm.blocks.block import as_block
+from fastadmm.coordinator.subspace.span import SpanPoint, minimise_over_span
+from fastadmm.coordinator.subspace.subspace import directions_per_party, span_tolerance
+from fastadmm.engine.engine import Engine
+from fastadmm.parties import direction as direction_party
+from fastadmm.parties.direction import choose_metric_solver
+from fastadmm.problem.problem import make_problem
+from fastadmm.solver.history import Status
+from fastadmm.solver.solver import Solver, SolverOptions, solve
 
 import naive
 
@@ -114,7 +114,9 @@ def test_the_span_is_minimised(loss, intercept):
 @pytest.mark.parametrize("lam", [1e-1, 1e-6])
 def test_the_objective_never_increases_also_when_directions_are_merged(lam, limit, monkeypatch):
     if limit:
-        monkeypatch.setattr("fastadmm.coordinator.subspace.directions_per_party", lambda n_parties: limit)
+        monkeypatch.setattr(
+            "fastadmm.coordinator.subspace.subspace.directions_per_party", lambda n_parties: limit
+        )
     _, problem = build(lam=lam, widths=(12, 11, 10))
     solver = start(problem)
     objectives = []
@@ -132,7 +134,7 @@ def test_merging_changes_neither_weights_nor_messages(monkeypatch):
     for _ in range(4):
         free.round()
         bound.round()
-    monkeypatch.setattr("fastadmm.coordinator.subspace.directions_per_party", lambda n_parties: 4)
+    monkeypatch.setattr("fastadmm.coordinator.subspace.subspace.directions_per_party", lambda n_parties: 4)
     for party in bound.parties:
         assert len(party.directions) == 4
     free_record = bound.round()  # the fifth direction makes a merge necessary

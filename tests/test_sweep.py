@@ -7,9 +7,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from fastadmm.coordinator import admm
-from fastadmm.coordinator.anderson import Anderson
-from fastadmm.engine import Engine
+from fastadmm.blocks.tiles import common_tiles
+from fastadmm.coordinator.admm import admm
+from fastadmm.coordinator.admm.anderson import Anderson
+from fastadmm.engine.engine import Engine
 from fastadmm.kernels.csr import (
     csr_accumulate_images,
     csr_accumulate_transposed,
@@ -24,14 +25,13 @@ from fastadmm.kernels.sweep import (
     sweep_relax,
     sweep_targets,
 )
-from fastadmm.problem import make_problem
+from fastadmm.problem.problem import make_problem
 from fastadmm.runs.config import make_config
 from fastadmm.runs.plan import make_plan
 from fastadmm.runs.train import plan_run, resume_run, start_run
-from fastadmm.solver import Solver, SolverOptions
+from fastadmm.solver.solver import Solver, SolverOptions
 from fastadmm.store import create_partition, open_partition
 from fastadmm.target_images import TargetImages, Turn
-from fastadmm.tiles import common_tiles
 
 import naive
 from run_tools import CrashAfter, assert_same_run, write_blocks
@@ -42,11 +42,11 @@ N = 700
 @pytest.fixture(autouse=True)
 def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     """Many tiles and pieces on little data."""
-    for module in ("fastadmm.tiles", "fastadmm.blocks", "fastadmm.streamed"):
+    for module in ("fastadmm.blocks.tiles", "fastadmm.blocks.block", "fastadmm.store.streamed"):
         monkeypatch.setattr(f"{module}.TILE_BYTES", 8192, raising=False)
         monkeypatch.setattr(f"{module}.TILE_ENTRIES", 600, raising=False)
         monkeypatch.setattr(f"{module}.SWEEP_BYTES", 8192, raising=False)
-    monkeypatch.setattr("fastadmm.engine.ROWS_PER_PIECE", 150)
+    monkeypatch.setattr("fastadmm.engine.engine.ROWS_PER_PIECE", 150)
 
 
 def blocks_and_targets(n: int = N, seed: int = 0) -> tuple[list[object], np.ndarray]:
@@ -277,7 +277,7 @@ def test_streamed_interrupted_and_resumed_to_the_bit(tmp_path, options: dict) ->
 
 @pytest.mark.parametrize("compression", ["none", "gzip"])
 def test_files_read_by_kernels_or_by_hdf5_give_the_same_bits(tmp_path, compression: str) -> None:
-    from fastadmm.streamed import load_block
+    from fastadmm.store.streamed import load_block
 
     blocks, y = blocks_and_targets(3000)
     with create_partition(tmp_path / "a.parts", task="classification") as writer:
@@ -303,7 +303,7 @@ def test_files_read_by_kernels_or_by_hdf5_give_the_same_bits(tmp_path, compressi
 def test_a_file_that_fails_stops_every_reader(tmp_path) -> None:
     """The error of one party ends the round; buffers of all come back."""
     from fastadmm.errors import InputError
-    from fastadmm.streamed import BufferPool, stream_block
+    from fastadmm.store.streamed import BufferPool, stream_block
 
     blocks, y = blocks_and_targets(3000)
     write_blocks(tmp_path / "a.parts", blocks, y)

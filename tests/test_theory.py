@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from fastadmm.problem import make_problem
-from fastadmm.solver import Solver, SolverOptions
+from fastadmm.problem.problem import make_problem
+from fastadmm.solver.solver import Solver, SolverOptions
 
 
 def round_matrix(n_parties: int, r: float) -> np.ndarray:

@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 from fastadmm.errors import ConfigError, FormatError, StorageError
-from fastadmm.history import RoundRecord
 from fastadmm.privacy.published import privacy_facts, round_numbers, settings_of
 from fastadmm.runs.config import make_config
 from fastadmm.runs.train import resume_run, start_run
+from fastadmm.solver.history import RoundRecord
 from fastadmm.tracking import Target, parse_target, tracked
 
 from run_tools import CrashAfter, Notes, SignalAfter, assert_same_run, result_of, run, write_problem

@@ -10,10 +10,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 from fastadmm import Privacy, SolverOptions, make_problem
-from fastadmm.blocks import as_block
+from fastadmm.blocks.block import as_block
 from fastadmm.data_tools.convert_tables import convert_tables
 from fastadmm.data_tools.synthetic import make_vertical_classification
-from fastadmm.engine import Engine
+from fastadmm.engine.engine import Engine
 from fastadmm.errors import ConfigError, ExitCode, PrivacyBudgetError
 from fastadmm.privacy.budget import split_budget
 from fastadmm.privacy.fusion import FusionSolver

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from fastadmm import SolverOptions, make_problem, solve
 from fastadmm.errors import InputError
-from fastadmm.warm_start import StartingPoint
+from fastadmm.solver.warm_start import StartingPoint
 
 RNG = np.random.default_rng(5)
 BLOCKS = [RNG.normal(size=(160, 4)), RNG.normal(size=(160, 5))]

@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 from fastadmm.data_tools.synthetic import make_vertical_classification
 from fastadmm.errors import ConfigError, FormatError, InputError
-from fastadmm.metrics import classification_metrics, regression_metrics
-from fastadmm.problem import TestSet, make_problem
+from fastadmm.problem.problem import TestSet, make_problem
 from fastadmm.reports import write_report
 from fastadmm.runs.config import make_config
 from fastadmm.runs.train import start_run
-from fastadmm.solver import SolverOptions
+from fastadmm.solver.metrics import classification_metrics, regression_metrics
+from fastadmm.solver.solver import SolverOptions
 from fastadmm.worth import coalitions, measure_worth, shapley_values
 from fastadmm.worth.coalitions import Coalition, plan_coalitions
 from fastadmm.worth.run import PARTIAL, read_worth, worth_of_run

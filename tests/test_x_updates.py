@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from fastadmm.blocks import as_block
-from fastadmm.engine import Engine
+from fastadmm.blocks.block import as_block
+from fastadmm.engine.engine import Engine
 from fastadmm.errors import ConfigError
-from fastadmm.history import Status
-from fastadmm.problem import make_problem
-from fastadmm.solver import Solver, SolverOptions, solve
-from fastadmm.xupdate.choose import X_UPDATES, choose_x_update, preparation_bytes
+from fastadmm.parties.xupdate.choose import X_UPDATES, choose_x_update, preparation_bytes
+from fastadmm.problem.problem import make_problem
+from fastadmm.solver.history import Status
+from fastadmm.solver.solver import Solver, SolverOptions, solve
 
 import naive
 

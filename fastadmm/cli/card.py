@@ -23,8 +23,8 @@ def card(
     """Say what a model is, what proves it, on which data, how it predicts and what it keeps private."""
     import json
 
+    from fastadmm.files.atomic import atomic_file
     from fastadmm.runs.card import card_text, model_card
-    from fastadmm.store.atomic import atomic_file
 
     found = model_card(model)
     text = json.dumps(found, indent=2, ensure_ascii=False) + "\n" if as_json else card_text(found)

@@ -51,9 +51,9 @@ def start(
 ) -> None:
     """Open a run: write the first request for each party."""
     from fastadmm.cli.place import settings_of
+    from fastadmm.files.atomic import shown
     from fastadmm.rounds.coordinator_step import coordinator_start
     from fastadmm.runs.config import read_config
-    from fastadmm.store.atomic import shown
 
     options: dict[str, Any] = {
         "lambda": lambda_,

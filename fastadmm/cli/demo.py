@@ -19,7 +19,7 @@ def demo(
     """Three laboratories train a joint breast cancer model: convert, train, evaluate, report."""
     import json
 
-    from fastadmm.runs.demo import run_demo
+    from fastadmm.cli.demo_run import run_demo
 
     if as_json:
         print(json.dumps(run_demo(out, force=force, say=lambda text: None), indent=2))

@@ -7,7 +7,7 @@ import time
 from collections import deque
 from typing import Any
 
-from fastadmm.history import RoundRecord
+from fastadmm.solver.history import RoundRecord
 
 __all__ = ["ProgressDisplay", "make_display", "seconds_left"]
 

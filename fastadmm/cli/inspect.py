@@ -24,7 +24,7 @@ def inspect(
     check: Annotated[bool, typer.Option("--check", help="Read all data and verify their digests.")] = False,
 ) -> None:
     """Show what is in a file, partition, directory of owners, model or run."""
-    from fastadmm.store.describe import describe
+    from fastadmm.cli.describe import describe
 
     found = describe(path, check=check)
     if as_json:
@@ -283,8 +283,8 @@ def _view_run(found: dict[str, Any]) -> Iterable[RenderableType]:
 def _privacy(statement: Any, path: str) -> Iterable[RenderableType]:
     """What a run or a model guarantees; a file older than statements has none."""
     if statement is not None:
+        from fastadmm.files.atomic import shown
         from fastadmm.privacy.statement import PrivacyStatement
-        from fastadmm.store.atomic import shown
 
         yield _facts("Privacy", PrivacyStatement.from_json(statement, f"{shown(path)}: privacy").table())
 

@@ -220,9 +220,9 @@ def train(
     """Train on noisy gradients that the owners of rows answer."""
     from fastadmm.cli.place import settings_of
     from fastadmm.errors import ConfigError
+    from fastadmm.files.atomic import shown
     from fastadmm.owners.run import start_owner_run
     from fastadmm.owners.settings import make_settings, read_settings
-    from fastadmm.store.atomic import shown
 
     options: dict[str, Any] = {
         "data": str(data) if data is not None else None,

@@ -21,7 +21,7 @@ def settings_of(config: Path | None) -> Iterator[None]:
     try:
         yield
     except ConfigError as error:
-        from fastadmm.store.atomic import shown
+        from fastadmm.files.atomic import shown
 
         if config is None or shown(config) in str(error):
             raise

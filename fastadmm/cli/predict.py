@@ -129,8 +129,8 @@ def predict(
 
 def are_tables(paths: list[Path]) -> bool:
     """Whether paths are tables: files, and not of HDF5."""
-    from fastadmm.store.atomic import storage_errors
-    from fastadmm.store.reading import require_regular
+    from fastadmm.files.atomic import storage_errors
+    from fastadmm.files.reading import require_regular
 
     for path in paths:
         with storage_errors(path, "read"):
@@ -147,8 +147,8 @@ def write_csv(predictions: Predictions, out: Path | None, force: bool) -> None:
     """Write predictions to a file, or to standard output."""
     import sys
 
+    from fastadmm.files.atomic import atomic_file
     from fastadmm.runs.predict import write_predictions
-    from fastadmm.store.atomic import atomic_file
 
     if out is None:
         write_predictions(sys.stdout, predictions)

@@ -88,7 +88,7 @@ def _show(path: Path, delta: float, as_json: bool) -> None:
     """A run's or model's statement, with what its ledger says now; or all accounts of a ledger."""
     import json
 
-    from fastadmm.store.atomic import shown, storage_errors
+    from fastadmm.files.atomic import shown, storage_errors
 
     with storage_errors(path, "read"):
         path.stat()
@@ -112,10 +112,10 @@ def _show(path: Path, delta: float, as_json: bool) -> None:
 
 
 def _statement(path: Path) -> Any:
+    from fastadmm.cli.describe import describe
     from fastadmm.errors import StorageError
+    from fastadmm.files.atomic import shown
     from fastadmm.privacy.statement import PrivacyStatement
-    from fastadmm.store.atomic import shown
-    from fastadmm.store.describe import describe
 
     found = describe(path, check=False)
     stored = found.get("privacy") if found["kind"] == "run" else (found.get("model") or {}).get("privacy")

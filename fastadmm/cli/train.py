@@ -268,13 +268,13 @@ def train(
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as one JSON document.")] = False,
 ) -> int:
     """Train a joint model until its duality gap certifies it; one without a gap, until it is stationary."""
-    from fastadmm.class_weights import parse_class_weight
     from fastadmm.cli.display import make_display
     from fastadmm.cli.place import settings_of
     from fastadmm.errors import ConfigError
+    from fastadmm.files.atomic import shown
+    from fastadmm.problem.class_weights import parse_class_weight
     from fastadmm.runs.config import make_config, read_config
     from fastadmm.runs.train import start_run
-    from fastadmm.store.atomic import shown
     from fastadmm.tracking import tracked
 
     options: dict[str, Any] = {
@@ -422,7 +422,7 @@ def report_result(result: dict[str, Any], run: Path, as_json: bool) -> int:
     import sys
 
     from fastadmm.errors import ExitCode
-    from fastadmm.history import Status
+    from fastadmm.solver.history import Status
 
     if as_json:
         print(json.dumps({**result, "run": str(run)}, indent=2))
@@ -437,8 +437,8 @@ def report_result(result: dict[str, Any], run: Path, as_json: bool) -> int:
             for line in (result.get("comparison") or {}).get("lines", []):
                 print(line)
             if result.get("privacy", {}).get("mode", "none") != "none":
+                from fastadmm.files.atomic import shown
                 from fastadmm.privacy.statement import PrivacyStatement
-                from fastadmm.store.atomic import shown
 
                 place = f"{shown(run / 'result.json')}: privacy"
                 print(PrivacyStatement.from_json(result["privacy"], place).one_line())

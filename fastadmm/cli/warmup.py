@@ -19,7 +19,7 @@ def warmup(
     """Compile the kernels that `train` needs by default, so that the first run does not wait for them."""
     import json
 
-    from fastadmm.runs.warmup import warm_up
+    from fastadmm.cli.warmup_run import warm_up
 
     def say(name: str, seconds: float) -> None:
         typer.echo(f"{name:36} {seconds:6.2f} s")

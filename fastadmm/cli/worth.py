@@ -57,7 +57,7 @@ def worth(
 
     from fastadmm.errors import ExitCode
     from fastadmm.reports.figure import check_picture, write_figure
-    from fastadmm.worth.plot import draw_worth, worth_height
+    from fastadmm.reports.worth_plot import draw_worth, worth_height
     from fastadmm.worth.run import PARTIAL, worth_of_run
 
     for path in out or []:

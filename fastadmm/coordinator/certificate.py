@@ -23,8 +23,8 @@ from typing import Any
 import numpy as np
 
 from fastadmm.coordinator.root import increasing_root
-from fastadmm.engine import Engine
-from fastadmm.problem import Problem
+from fastadmm.engine.engine import Engine
+from fastadmm.problem.problem import Problem
 
 __all__ = ["LowerBound", "PrimalValue", "dual_bound", "make_feasible", "primal_value", "sums_to_zero"]
 
@@ -202,7 +202,7 @@ def dual_bound(
     regulariser : float
         R(x), :math:`\tfrac{\lambda W}{2} \sum_m \|x_m\|^2`.
     gaps : float
-        :math:`\sum_m \gamma_m`, of :meth:`fastadmm.party.Party.certify` at u.
+        :math:`\sum_m \gamma_m`, of :meth:`fastadmm.parties.proximal.Party.certify` at u.
     engine : Engine
 
     Returns

@@ -13,9 +13,9 @@ import numpy as np
 
 from fastadmm.coordinator.certificate import PrimalValue, sums_to_zero
 from fastadmm.coordinator.class_root import class_root
-from fastadmm.engine import Engine
-from fastadmm.multinomial import Multinomial
-from fastadmm.problem import Problem
+from fastadmm.engine.engine import Engine
+from fastadmm.problem.multinomial import Multinomial
+from fastadmm.problem.problem import Problem
 
 __all__ = ["class_primal_value", "hessian_sums", "multinomial_of", "shifted", "update_class_z_u"]
 
@@ -138,7 +138,7 @@ def update_class_z_u(
     ----------
     problem : Problem
     total, u_before, z, u : ndarray of shape (C N,)
-        As in :func:`fastadmm.coordinator.z_update.update_z_u`.
+        As in :func:`fastadmm.coordinator.admm.z_update.update_z_u`.
     penalty : float
         r, summed scaling.
     intercept : ndarray of shape (C,)

@@ -7,8 +7,8 @@ import math
 import numpy as np
 
 from fastadmm.coordinator.root import increasing_root
-from fastadmm.engine import Engine
-from fastadmm.problem import Problem
+from fastadmm.engine.engine import Engine
+from fastadmm.problem.problem import Problem
 
 __all__ = ["best_length"]
 

@@ -22,7 +22,7 @@ class Measured:
     lower_bound : float
         A proved lower bound on the optimum.
     primal_residual, dual_residual : float
-        As in :class:`fastadmm.history.RoundRecord`.
+        As in :class:`fastadmm.solver.history.RoundRecord`.
     augmented_lagrangian, lyapunov : float
         Equations 5 and 13 of Hu et al.
     penalty : float
@@ -30,7 +30,7 @@ class Measured:
     accelerated : bool
         Whether the round started from an extrapolated state.
     stationarity : float or None
-        As in :class:`fastadmm.history.RoundRecord`; None in convex problems.
+        As in :class:`fastadmm.solver.history.RoundRecord`; None in convex problems.
     """
 
     objective: float

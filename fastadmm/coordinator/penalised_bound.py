@@ -19,10 +19,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from fastadmm.coordinator.certificate import sums_to_zero
-from fastadmm.engine import Engine
-from fastadmm.face_party import DualShare
-from fastadmm.party import Party
-from fastadmm.problem import Problem
+from fastadmm.engine.engine import Engine
+from fastadmm.parties.face import DualShare
+from fastadmm.parties.proximal import Party
+from fastadmm.problem.problem import Problem
 
 __all__ = ["bound_from_shares", "penalised_bound"]
 

@@ -13,10 +13,10 @@ from dataclasses import replace
 import numpy as np
 
 from fastadmm.coordinator.certificate import PrimalValue, primal_value
-from fastadmm.engine import Engine
-from fastadmm.party import Party
-from fastadmm.problem import Problem
-from fastadmm.regularizers import SquaredL2
+from fastadmm.engine.engine import Engine
+from fastadmm.parties.proximal import Party
+from fastadmm.problem.problem import Problem
+from fastadmm.problem.regularizers import SquaredL2
 
 __all__ = ["Progress", "descent_penalty", "intercept_part", "model_measure", "start_point"]
 

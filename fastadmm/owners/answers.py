@@ -18,10 +18,10 @@ from pathlib import Path
 import numpy as np
 
 from fastadmm.errors import FormatError, PrivacyBudgetError
+from fastadmm.files.atomic import shown, storage_errors
+from fastadmm.files.reading import read_bytes
 from fastadmm.privacy.ledger import Charge
 from fastadmm.privacy.releases import Payment, Releases, digest_of, draws_of, of_draw
-from fastadmm.store.atomic import shown, storage_errors
-from fastadmm.store.reading import read_bytes
 
 __all__ = ["Answers", "RoundPayment"]
 

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from fastadmm.errors import ConfigError
+from fastadmm.files.atomic import atomic_file
 from fastadmm.owners.forecast import Forecast
-from fastadmm.store.atomic import atomic_file
 
 __all__ = ["draw_forecast"]
 

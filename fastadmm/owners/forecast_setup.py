@@ -8,15 +8,15 @@ from pathlib import Path
 from typing import Any
 
 from fastadmm.errors import ConfigError
+from fastadmm.files.atomic import shown
 from fastadmm.owners.bound import Bound, make_bound
-from fastadmm.owners.collection import Owners, open_owners
 from fastadmm.owners.forecast import Forecast, Member
 from fastadmm.owners.losses import OwnerLoss, get_loss
 from fastadmm.owners.owner import Rows
 from fastadmm.owners.pilot import Pilot, assumed_pilot, fit_pilot, private_pilot
 from fastadmm.owners.settings import OwnerSettings, make_settings, parse_epsilons
 from fastadmm.owners.setup import default_step
-from fastadmm.store.atomic import shown
+from fastadmm.store.collection import Owners, open_owners
 
 __all__ = ["make_forecast", "parse_members"]
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fastadmm.engine import Engine, row_ranges
+from fastadmm.engine.engine import Engine, row_ranges
 from fastadmm.errors import InputError
 from fastadmm.owners.bound import Bound
 from fastadmm.owners.losses import OwnerLoss
@@ -22,7 +22,7 @@ from fastadmm.owners.mechanism import (
 )
 
 if TYPE_CHECKING:
-    from fastadmm.owners.owner_file import OwnerFile
+    from fastadmm.store.owner_file import OwnerFile
 
 __all__ = ["Owner", "Rows"]
 

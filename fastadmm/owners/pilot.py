@@ -16,10 +16,10 @@ import numpy as np
 
 from fastadmm.errors import ConfigError
 from fastadmm.owners.bound import Bound
-from fastadmm.owners.collection import Owners
 from fastadmm.owners.losses import OwnerLoss
 from fastadmm.owners.mechanism import discrete_laplace_integers, lattice_unit
 from fastadmm.owners.owner import Owner, Rows
+from fastadmm.store.collection import Owners
 
 __all__ = ["Pilot", "assumed_pilot", "fit_pilot", "private_pilot"]
 

@@ -20,12 +20,13 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from fastadmm.engine import Engine
+from fastadmm.engine.engine import Engine
 from fastadmm.errors import ConfigError, FormatError, InputError, PrivacyBudgetError, StorageError
-from fastadmm.history import Status
+from fastadmm.files.atomic import atomic_file, shown, storage_errors
+from fastadmm.files.reading import read_bytes, read_json
+from fastadmm.files.seal import check_seal, seal_of
 from fastadmm.owners.account import LEDGER, RunAccount
 from fastadmm.owners.answers import Answers
-from fastadmm.owners.collection import Owners, open_owners
 from fastadmm.owners.learner import Learner
 from fastadmm.owners.settings import OwnerSettings, make_settings, read_settings
 from fastadmm.owners.setup import Setup, describe_setup, make_setup
@@ -35,11 +36,10 @@ from fastadmm.runs.environment import available_memory, describe_environment
 from fastadmm.runs.lock import begin_run, run_lock
 from fastadmm.runs.round_log import RoundLog
 from fastadmm.runs.train import stop_on_signal
-from fastadmm.store.atomic import atomic_file, shown, storage_errors
+from fastadmm.solver.history import Status
+from fastadmm.store.collection import Owners, open_owners
 from fastadmm.store.model import Model, PartyModel, write_model
 from fastadmm.store.model_id import model_id_of
-from fastadmm.store.reading import read_bytes, read_json
-from fastadmm.store.seal import check_seal, seal_of
 from fastadmm.store.transform import Transform
 
 __all__ = ["RUN_FILE", "OwnerDisplay", "resume_owner_run", "start_owner_run"]

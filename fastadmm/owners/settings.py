@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from fastadmm.errors import ConfigError, FormatError
-from fastadmm.store.reading import read_toml
+from fastadmm.files.reading import read_toml
 
 __all__ = ["OwnerSettings", "make_settings", "parse_epsilons", "read_settings"]
 

@@ -8,15 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from fastadmm.engine import Engine
+from fastadmm.engine.engine import Engine
 from fastadmm.errors import ConfigError
 from fastadmm.owners.bound import Bound, make_bound
-from fastadmm.owners.collection import Owners
 from fastadmm.owners.learner import Learner
 from fastadmm.owners.losses import OwnerLoss, get_loss
 from fastadmm.owners.mechanism import MECHANISMS
 from fastadmm.owners.owner import Owner, Rows
 from fastadmm.owners.settings import OwnerSettings, parse_epsilons
+from fastadmm.store.collection import Owners
 
 __all__ = ["Setup", "default_step", "describe_setup", "make_setup", "owner_weights", "smoothness_bound"]
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fastadmm.engine import Engine
+from fastadmm.engine.engine import Engine
 from fastadmm.owners.learner import PRINTED, average_weight, step_of
 from fastadmm.owners.losses import OwnerLoss
 

@@ -16,16 +16,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from scipy.stats import beta, binom, norm
 
-from fastadmm.engine import Engine
+from fastadmm.engine.engine import Engine
 from fastadmm.privacy.accounting import epsilon_of
 from fastadmm.privacy.noise import Calibration, NoiseSource
 from fastadmm.privacy.noise_tests import rank_bounds
 from fastadmm.privacy.settings import Privacy
 
 if TYPE_CHECKING:
-    from fastadmm.blocks import FeatureBlock
-    from fastadmm.problem import Problem
-    from fastadmm.solver import SolverOptions
+    from fastadmm.blocks.block import FeatureBlock
+    from fastadmm.problem.problem import Problem
+    from fastadmm.solver.solver import SolverOptions
 
 __all__ = [
     "ALARM",
@@ -369,7 +369,7 @@ def audit_one_run(
 
 
 def _scaled_rows(block: FeatureBlock, factor: np.ndarray) -> FeatureBlock:
-    from fastadmm.blocks import CSRBlock, as_block
+    from fastadmm.blocks.block import CSRBlock, as_block
 
     if isinstance(block, CSRBlock):
         import scipy.sparse as sp

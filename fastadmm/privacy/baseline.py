@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fastadmm.problem import Problem, TestSet, make_problem
-from fastadmm.solver import SolverOptions, solve
+from fastadmm.problem.problem import Problem, TestSet, make_problem
+from fastadmm.solver.solver import SolverOptions, solve
 
 if TYPE_CHECKING:
     from fastadmm.privacy.fusion import FusionSolver

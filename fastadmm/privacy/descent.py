@@ -18,8 +18,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fastadmm.blocks import FeatureBlock
-from fastadmm.engine import Engine
+from fastadmm.blocks.block import FeatureBlock
+from fastadmm.engine.engine import Engine
 from fastadmm.privacy.noise import NoiseSource, calibrate
 
 __all__ = ["STEPS", "LocalModel", "gradient_sensitivity", "private_descent"]

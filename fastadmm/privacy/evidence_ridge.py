@@ -16,8 +16,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from fastadmm.blocks import FeatureBlock
-from fastadmm.engine import Engine
+from fastadmm.blocks.block import FeatureBlock
+from fastadmm.engine.engine import Engine
 
 __all__ = ["ClassDesign"]
 

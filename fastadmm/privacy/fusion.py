@@ -15,9 +15,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from fastadmm.engine import Engine
+from fastadmm.engine.engine import Engine
 from fastadmm.errors import ConfigError
-from fastadmm.history import RoundRecord, Status
 from fastadmm.privacy.accounts import LABELS, Account
 from fastadmm.privacy.budget import split_budget
 from fastadmm.privacy.descent import STEPS
@@ -37,8 +36,9 @@ from fastadmm.privacy.row_norm import NORM_QUERIES
 from fastadmm.privacy.settings import Privacy
 from fastadmm.privacy.statement import PartyGuarantee, PrivacyStatement, state
 from fastadmm.privacy.stored import Store
-from fastadmm.problem import Problem, TestSet, make_problem
-from fastadmm.solver import SolverOptions, solve
+from fastadmm.problem.problem import Problem, TestSet, make_problem
+from fastadmm.solver.history import RoundRecord, Status
+from fastadmm.solver.solver import SolverOptions, solve
 
 __all__ = ["FusionSolver", "check_fusion_mode", "who_sees_fusion"]
 
@@ -130,7 +130,7 @@ def who_sees_fusion(settings: Privacy, holder: str) -> dict[str, str]:
 
 
 class FusionSolver:
-    """A fusion run; the same face as :class:`fastadmm.solver.Solver`, with one round.
+    """A fusion run; the same face as :class:`fastadmm.solver.solver.Solver`, with one round.
 
     Parameters
     ----------

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from fastadmm.engine import Engine
+from fastadmm.engine.engine import Engine
 from fastadmm.privacy import fusion, fusion_party, label_response
 from fastadmm.privacy.accounting import epsilon_of
 from fastadmm.privacy.budget import FusionBudget
@@ -38,8 +38,8 @@ from fastadmm.privacy.noise_tests import (
 from fastadmm.privacy.public_labels import PublicLabels
 from fastadmm.privacy.settings import Privacy
 from fastadmm.privacy.transcript import Comparison, Recorder, Replay, Scripted, compare_transcripts
-from fastadmm.problem import make_problem
-from fastadmm.solver import SolverOptions
+from fastadmm.problem.problem import make_problem
+from fastadmm.solver.solver import SolverOptions
 
 __all__ = ["audit_fusion_code", "audit_labels", "recorded_cost"]
 

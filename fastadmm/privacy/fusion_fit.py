@@ -25,8 +25,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fastadmm.blocks import FeatureBlock
-from fastadmm.engine import Engine
+from fastadmm.blocks.block import FeatureBlock
+from fastadmm.engine.engine import Engine
 from fastadmm.privacy.evidence_ridge import ClassDesign
 from fastadmm.privacy.fusion_party import FusionMessage
 from fastadmm.privacy.moments import SCORE_RANGE

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fastadmm.blocks import FeatureBlock
-from fastadmm.engine import Engine
+from fastadmm.blocks.block import FeatureBlock
+from fastadmm.engine.engine import Engine
 from fastadmm.errors import InputError
 from fastadmm.privacy.budget import FusionBudget
 from fastadmm.privacy.descent import STEPS, LocalModel, private_descent

@@ -12,7 +12,7 @@ import math
 
 import numpy as np
 
-from fastadmm.engine import Engine
+from fastadmm.engine.engine import Engine
 from fastadmm.privacy.noise import NoiseSource
 
 __all__ = ["flip_probability", "randomise_labels", "soft_targets"]

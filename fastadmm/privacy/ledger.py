@@ -26,13 +26,13 @@ from pathlib import Path
 from typing import Any
 
 from fastadmm.errors import PrivacyBudgetError
+from fastadmm.files.atomic import shown, storage_errors
 from fastadmm.privacy.accounting import compose_gdp, epsilon_of, zcdp_epsilon, zcdp_of
 from fastadmm.privacy.accounts import FEATURES, LABELS, RECORDS, Account
 from fastadmm.privacy.ledger_file import LedgerFile, Line
 from fastadmm.privacy.reservations import Reservation, reserved_by_others
 from fastadmm.privacy.settings import Privacy
 from fastadmm.privacy.statement import rounded_up
-from fastadmm.store.atomic import shown, storage_errors
 
 __all__ = ["Charge", "Ledger", "Spent", "other_runs", "refuse_to_forget"]
 

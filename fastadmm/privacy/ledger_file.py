@@ -32,8 +32,8 @@ from pathlib import Path
 from typing import IO, Any
 
 from fastadmm.errors import FormatError
-from fastadmm.store.atomic import shown, storage_errors, synchronise
-from fastadmm.store.file_lock import lock_file
+from fastadmm.files.atomic import shown, storage_errors, synchronise
+from fastadmm.files.file_lock import lock_file
 
 __all__ = ["LedgerFile", "Line"]
 

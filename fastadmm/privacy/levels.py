@@ -16,7 +16,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from fastadmm.engine import Engine, row_ranges
+from fastadmm.engine.engine import Engine, row_ranges
 from fastadmm.privacy.noise import NoiseSource
 
 __all__ = ["Channel", "choose_channel"]

@@ -1,6 +1,6 @@
 r"""Mode "message": ADMM sharing in which every message carries full-rank Gaussian noise.
 
-The coordinator's arithmetic is that of :mod:`fastadmm.coordinator.schemes`, on noisy messages alone: the
+The coordinator's arithmetic is that of :mod:`fastadmm.coordinator.admm.schemes`, on noisy messages alone: the
 target of party m is :math:`w_m = \tilde a_m - (\tilde S - z)/\tau - u/(\tau r)` with its own *noisy* message
 :math:`\tilde a_m`. The start is the z-update of an empty sum, which knows labels only. T rounds are charged
 beforehand, one by one in the ledger before each message leaves, and T are run: there is no stopping rule,
@@ -18,11 +18,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from fastadmm.coordinator.schemes import SCHEMES
-from fastadmm.coordinator.z_update import update_z_u
-from fastadmm.engine import Engine
+from fastadmm.coordinator.admm.schemes import SCHEMES
+from fastadmm.coordinator.admm.z_update import update_z_u
+from fastadmm.engine.engine import Engine
 from fastadmm.errors import ConfigError
-from fastadmm.history import RoundRecord, Status
 from fastadmm.privacy.accounting import noise_multiplier, zcdp_budget, zcdp_of
 from fastadmm.privacy.accounts import LABELS, Account
 from fastadmm.privacy.ledger import Charge, Ledger, other_runs
@@ -41,8 +40,9 @@ from fastadmm.privacy.sensitivity import message_sensitivity
 from fastadmm.privacy.settings import Privacy
 from fastadmm.privacy.statement import PartyGuarantee, PrivacyStatement, state
 from fastadmm.privacy.stored import Store
-from fastadmm.problem import Problem
-from fastadmm.solver import SolverOptions
+from fastadmm.problem.problem import Problem
+from fastadmm.solver.history import RoundRecord, Status
+from fastadmm.solver.solver import SolverOptions
 
 __all__ = ["MessageSolver", "check_message_mode", "clipped_problem", "who_sees_messages"]
 
@@ -129,7 +129,7 @@ def who_sees_messages(n_parties: int, rounds: int) -> dict[str, str]:
 
 
 class MessageSolver:
-    """A private run in progress; the same face as :class:`fastadmm.solver.Solver`.
+    """A private run in progress; the same face as :class:`fastadmm.solver.solver.Solver`.
 
     Parameters
     ----------

@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from fastadmm.coordinator.schemes import SCHEMES
-from fastadmm.engine import Engine
+from fastadmm.coordinator.admm.schemes import SCHEMES
+from fastadmm.engine.engine import Engine
 from fastadmm.errors import InputError
 from fastadmm.privacy import message
 from fastadmm.privacy.accounting import epsilon_of, zcdp_epsilon, zcdp_of
@@ -35,8 +35,8 @@ from fastadmm.privacy.noise_tests import (
 from fastadmm.privacy.sensitivity import message_sensitivity
 from fastadmm.privacy.settings import Privacy
 from fastadmm.privacy.transcript import Comparison, Recorder, Replay, compare_transcripts
-from fastadmm.problem import make_problem
-from fastadmm.solver import SolverOptions
+from fastadmm.problem.problem import make_problem
+from fastadmm.solver.solver import SolverOptions
 
 __all__ = ["audit_message_code", "cost_of_messages", "declared_cost"]
 

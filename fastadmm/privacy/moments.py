@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fastadmm.engine import Engine
+from fastadmm.engine.engine import Engine
 from fastadmm.privacy.noise import NoiseSource, calibrate
 
 __all__ = ["SCORE_RANGE", "ScoreMoments", "release_moments"]

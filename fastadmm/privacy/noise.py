@@ -24,7 +24,7 @@ from typing import Any, ClassVar, NoReturn
 
 import numpy as np
 
-from fastadmm.engine import Engine, row_ranges
+from fastadmm.engine.engine import Engine, row_ranges
 from fastadmm.errors import ConfigError, InputError
 
 __all__ = ["Calibration", "GridMessage", "NoiseSource", "calibrate"]

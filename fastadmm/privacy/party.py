@@ -9,14 +9,14 @@ from __future__ import annotations
 import numpy as np
 import scipy.linalg
 
-from fastadmm.blocks import CSRBlock, DenseBlock, FeatureBlock, as_block
-from fastadmm.engine import Engine
+from fastadmm.blocks.block import CSRBlock, DenseBlock, FeatureBlock, as_block
+from fastadmm.engine.engine import Engine
 from fastadmm.errors import ConfigError, InputError
+from fastadmm.parties.xupdate.choose import MAX_EIGEN_SIDE
 from fastadmm.privacy.noise import Calibration, GridMessage, NoiseSource
 from fastadmm.privacy.rows import clip_rows
 from fastadmm.privacy.sensitivity import solver_error
 from fastadmm.privacy.settings import Privacy
-from fastadmm.xupdate.choose import MAX_EIGEN_SIDE
 
 __all__ = ["MessageParty", "clipped_block", "fixed_ball_solution"]
 
@@ -47,7 +47,7 @@ def clipped_block(block: FeatureBlock, name: str) -> FeatureBlock:
 def fixed_ball_solution(values: np.ndarray, right: np.ndarray, radius: float) -> tuple[np.ndarray, float]:
     r"""Minimise :math:`\tfrac12\sum_j \lambda_j x_j^2 - \langle p, x\rangle` over a ball, in constant time.
 
-    As :func:`fastadmm.xupdate.ball.ball_solution`, without early exits: the time tells nothing.
+    As :func:`fastadmm.parties.xupdate.ball.ball_solution`, without early exits: the time tells nothing.
 
     Parameters
     ----------

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 from fastadmm.errors import ConfigError
 from fastadmm.privacy.settings import Privacy
-from fastadmm.problem import Problem
+from fastadmm.problem.problem import Problem
 
 __all__ = ["NOT_PRIVATE", "check_public_inputs", "curvature_unit", "preparation_not_covered"]
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fastadmm.engine import Engine
+from fastadmm.engine.engine import Engine
 from fastadmm.errors import ConfigError
 from fastadmm.privacy.accounts import Account
 from fastadmm.privacy.label_response import randomise_labels, soft_targets

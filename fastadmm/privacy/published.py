@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fastadmm.history import RoundRecord
 from fastadmm.privacy.statement import PrivacyStatement
+from fastadmm.solver.history import RoundRecord
 
 if TYPE_CHECKING:
     from fastadmm.reports.records import RunRecords

@@ -31,8 +31,8 @@ from typing import Any, TypeVar
 import numpy as np
 
 from fastadmm.errors import FormatError, PrivacyBudgetError
+from fastadmm.files.atomic import shown, storage_errors, synchronise
 from fastadmm.privacy.ledger import Charge, Ledger
-from fastadmm.store.atomic import shown, storage_errors, synchronise
 
 __all__ = ["Payment", "Releases", "digest_of", "draws_of", "of_draw", "reserve"]
 

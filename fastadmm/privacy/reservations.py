@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from fastadmm.errors import StorageError
-from fastadmm.store.atomic import shown
-from fastadmm.store.file_lock import lock_file
+from fastadmm.files.atomic import shown
+from fastadmm.files.file_lock import lock_file
 
 __all__ = ["Reservation", "reserved_by_others"]
 

@@ -11,8 +11,8 @@ import math
 
 import numpy as np
 
-from fastadmm.blocks import CSRBlock, DenseBlock, FeatureBlock
-from fastadmm.engine import Engine
+from fastadmm.blocks.block import CSRBlock, DenseBlock, FeatureBlock
+from fastadmm.engine.engine import Engine
 from fastadmm.privacy.noise import NoiseSource, calibrate
 
 __all__ = ["NORM_QUERIES", "find_row_norm", "row_norms"]

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from fastadmm.engine import Engine
+from fastadmm.engine.engine import Engine
 from fastadmm.privacy.noise import Calibration, GridMessage
 
 __all__ = ["Comparison", "Recorder", "Release", "Replay", "Scripted", "compare_transcripts"]

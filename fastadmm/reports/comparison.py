@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fastadmm.config_keys import OBJECTIVE
 from fastadmm.errors import ConfigError
+from fastadmm.files.atomic import shown
 from fastadmm.privacy.published import KEPT_BACK, is_private, published, settings_of
 from fastadmm.reports.records import RunRecords, read_records
-from fastadmm.store.atomic import shown
+from fastadmm.settings.keys import OBJECTIVE
 
 if TYPE_CHECKING:
     from fastadmm.reports.records import History

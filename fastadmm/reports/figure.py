@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fastadmm.errors import ConfigError
-from fastadmm.store.atomic import atomic_file, shown
+from fastadmm.files.atomic import atomic_file, shown
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fastadmm.errors import ConfigError
+from fastadmm.files.atomic import atomic_file, shown
 from fastadmm.privacy.published import KEPT_BACK, is_private, published
 from fastadmm.reports.figure import INSTALL_HINT
 from fastadmm.reports.numbers import NONE, format_duration, format_number, format_percent, round_up
 from fastadmm.reports.plots import calibration_plot, history_plots, metric_label
 from fastadmm.reports.records import RunRecords, read_records
-from fastadmm.store.atomic import atomic_file, shown
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -161,7 +161,7 @@ def _worth(records: RunRecords) -> dict[str, Any] | None:
     worth = records.worth
     if worth is None:
         return None
-    from fastadmm.worth.plot import worth_plot
+    from fastadmm.reports.worth_plot import worth_plot
 
     def number(value: float | None) -> str:
         return format_number(value, 5, zeros=True)

@@ -108,7 +108,7 @@ def calibration_plot(calibration: dict[str, Any]) -> Plot | None:
     Parameters
     ----------
     calibration : dict
-        As :func:`fastadmm.metrics.classification_metrics` returns it.
+        As :func:`fastadmm.solver.metrics.classification_metrics` returns it.
 
     Returns
     -------

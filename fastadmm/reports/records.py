@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fastadmm.errors import FormatError, StorageError
-from fastadmm.store.atomic import shown, storage_errors
-from fastadmm.store.reading import read_bytes
+from fastadmm.files.atomic import shown, storage_errors
+from fastadmm.files.reading import read_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -12,14 +12,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from fastadmm.coordinator.curvature_rule import CHANGE_ROUNDS as CURVATURE_ROUNDS
-from fastadmm.coordinator.penalty_rule import CHANGE_ROUNDS as PENALTY_ROUNDS
+from fastadmm.coordinator.admm.curvature_rule import CHANGE_ROUNDS as CURVATURE_ROUNDS
+from fastadmm.coordinator.admm.penalty_rule import CHANGE_ROUNDS as PENALTY_ROUNDS
 from fastadmm.errors import ConfigError, FormatError, InputError
+from fastadmm.files.atomic import atomic_file, shown
+from fastadmm.files.reading import read_toml
 from fastadmm.rounds.calls import CALLS, Call
 from fastadmm.rounds.exchange import Request
-from fastadmm.store.atomic import atomic_file, shown
 from fastadmm.store.party_file import PartyData, check_party_name
-from fastadmm.store.reading import read_toml
 
 __all__ = [
     "APPROVAL",

@@ -14,13 +14,14 @@ from typing import Any
 
 import numpy as np
 
-from fastadmm.choice import SUBSPACE
-from fastadmm.coordinator.schemes import SCHEMES, get_scheme
-from fastadmm.engine import Engine
+from fastadmm.coordinator.admm.schemes import SCHEMES, get_scheme
+from fastadmm.coordinator.choice import SUBSPACE
+from fastadmm.engine.engine import Engine
 from fastadmm.errors import ConfigError, FormatError, InputError, StorageError
-from fastadmm.history import Status
+from fastadmm.files.atomic import atomic_directory, atomic_file, remove_leftovers, shown, storage_errors
+from fastadmm.files.reading import read_bytes, read_json
 from fastadmm.privacy.statement import no_privacy
-from fastadmm.problem import Problem, make_problem
+from fastadmm.problem.problem import Problem, make_problem
 from fastadmm.rounds.exchange import (
     Call,
     Message,
@@ -54,15 +55,14 @@ from fastadmm.runs.train import (
     result_document,
     weigh_labels,
 )
-from fastadmm.solver import Solver, SolveResult, SolverOptions, admm_settings
-from fastadmm.store.atomic import atomic_directory, atomic_file, remove_leftovers, shown, storage_errors
+from fastadmm.solver.history import Status
+from fastadmm.solver.solver import Solver, SolveResult, SolverOptions, admm_settings
 from fastadmm.store.elements import read_attribute, require_group
 from fastadmm.store.h5file import create_h5, read_h5
 from fastadmm.store.label_file import LabelData, open_labels
 from fastadmm.store.model import MANIFEST, SharedPart, write_shared_part
 from fastadmm.store.model_id import model_id_of
 from fastadmm.store.party_file import check_party_name
-from fastadmm.store.reading import read_bytes, read_json
 
 __all__ = [
     "UNUSABLE",

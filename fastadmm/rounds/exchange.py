@@ -16,15 +16,15 @@ from typing import Any
 import numpy as np
 
 from fastadmm.errors import FormatError
+from fastadmm.files.atomic import shown, storage_errors
+from fastadmm.files.reading import require_regular
 from fastadmm.rounds.calls import Call, Field, answer_fields, argument_fields, check_answer, check_values
 from fastadmm.runs.checkpoint import write_tree
-from fastadmm.store.atomic import shown, storage_errors
 from fastadmm.store.compression import refuse_packed
 from fastadmm.store.elements import array_dataset, key_of, read_attribute, read_block, require_group
 from fastadmm.store.h5errors import h5_errors
 from fastadmm.store.h5file import create_h5, read_h5
 from fastadmm.store.party_file import check_party_name
-from fastadmm.store.reading import require_regular
 
 __all__ = [
     "Call",

@@ -10,11 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from fastadmm.blocks import check_scale
-from fastadmm.direction_party import DirectionParty
-from fastadmm.engine import Engine
+from fastadmm.blocks.block import check_scale
+from fastadmm.engine.engine import Engine
 from fastadmm.errors import FastadmmError, FormatError, InputError, StorageError
-from fastadmm.party import Party
+from fastadmm.files.atomic import atomic_file, remove_leftovers, shown, storage_errors
+from fastadmm.files.reading import read_bytes
+from fastadmm.parties.direction import DirectionParty
+from fastadmm.parties.proximal import Party
 from fastadmm.privacy.statement import no_privacy
 from fastadmm.rounds.approval import (
     APPROVAL,
@@ -35,13 +37,11 @@ from fastadmm.rounds.past import prune
 from fastadmm.runs.checkpoint import read_tree, write_tree
 from fastadmm.runs.lock import run_lock
 from fastadmm.runs.train import mean_contribution
-from fastadmm.store.atomic import atomic_file, remove_leftovers, shown, storage_errors
 from fastadmm.store.elements import read_array, read_attribute, require_group, write_array
 from fastadmm.store.h5file import create_h5, read_h5
 from fastadmm.store.model import PartyModel, write_party_model
 from fastadmm.store.party_file import PartyData, open_party
-from fastadmm.store.reading import read_bytes
-from fastadmm.streamed import load_block
+from fastadmm.store.streamed import load_block
 
 __all__ = ["StepDone", "party_approve", "party_step"]
 
@@ -416,8 +416,8 @@ class _Server:
         return {"n_features": data.n_features, "kind": kind, "reason": self.party.reason}
 
     def _make_party(self) -> None:
-        from fastadmm.constraints import get_constraint
-        from fastadmm.regularizers import get_regularizer
+        from fastadmm.problem.constraints import get_constraint
+        from fastadmm.problem.regularizers import get_regularizer
 
         settings, data = self.settings, self.data
         block, scale = load_block(data), float(settings["regularization"])

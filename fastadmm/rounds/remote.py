@@ -13,13 +13,13 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from fastadmm.blocks import FeatureBlock
-from fastadmm.coordinator.admm import AdmmMethod
-from fastadmm.coordinator.subspace import SubspaceMethod
-from fastadmm.direction_party import Pair
-from fastadmm.engine import Engine
-from fastadmm.party import Certificate
-from fastadmm.problem import Problem
+from fastadmm.blocks.block import FeatureBlock
+from fastadmm.coordinator.admm.admm import AdmmMethod
+from fastadmm.coordinator.subspace.subspace import SubspaceMethod
+from fastadmm.engine.engine import Engine
+from fastadmm.parties.direction import Pair
+from fastadmm.parties.proximal import Certificate
+from fastadmm.problem.problem import Problem
 from fastadmm.rounds.exchange import Call, open_message
 
 __all__ = [
@@ -141,7 +141,7 @@ class RemoteParty:
 
 
 class RemoteDirections(RemoteParty):
-    """A :class:`fastadmm.direction_party.DirectionParty` elsewhere."""
+    """A :class:`fastadmm.parties.direction.DirectionParty` elsewhere."""
 
     def set_metric(self, curvature: np.ndarray) -> None:
         """See there."""
@@ -181,7 +181,7 @@ class RemoteDirections(RemoteParty):
 
 
 class RemoteAdmm(RemoteParty):
-    """A :class:`fastadmm.party.Party` elsewhere."""
+    """A :class:`fastadmm.parties.proximal.Party` elsewhere."""
 
     penalty = weight_norm = 0.0
 
@@ -233,7 +233,7 @@ class RemoteSubspaceMethod(SubspaceMethod):
     engine : Engine
     directions : int or None
     both : bool
-        As of :class:`fastadmm.coordinator.subspace.SubspaceMethod`.
+        As of :class:`fastadmm.coordinator.subspace.subspace.SubspaceMethod`.
     parties : list of RemoteDirections
     """
 
@@ -277,7 +277,7 @@ class RemoteAdmmMethod(AdmmMethod):
     ----------
     parties : list of RemoteAdmm
     *settings
-        As of :class:`fastadmm.coordinator.admm.AdmmMethod`.
+        As of :class:`fastadmm.coordinator.admm.admm.AdmmMethod`.
     """
 
     local = False

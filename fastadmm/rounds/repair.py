@@ -12,13 +12,13 @@ from dataclasses import replace
 from pathlib import Path
 
 from fastadmm.errors import FormatError, InputError, StorageError
+from fastadmm.files.atomic import atomic_file, shown, storage_errors
+from fastadmm.files.reading import read_bytes
 from fastadmm.rounds.calls import Call
 from fastadmm.rounds.coordinator_step import UNUSABLE, Coordinator, StepResult, one_coordinator
 from fastadmm.rounds.exchange import Message, open_message, open_request
 from fastadmm.runs.train import finished_result
-from fastadmm.store.atomic import atomic_file, shown, storage_errors
 from fastadmm.store.label_file import open_labels
-from fastadmm.store.reading import read_bytes
 
 __all__ = ["coordinator_repair"]
 

@@ -74,7 +74,7 @@ def calibrate(files: list[Path]) -> Calibration:
     -------
     Calibration
     """
-    from fastadmm.engine import Engine
+    from fastadmm.engine.engine import Engine
     from fastadmm.kernels.csr import csr_product
 
     rng = np.random.default_rng(0)

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 
 from fastadmm.errors import FormatError
+from fastadmm.files.atomic import shown, storage_errors
+from fastadmm.files.reading import read_json, read_toml
 from fastadmm.privacy.published import KEPT_BACK, certificate_of_model, config_of, is_private
 from fastadmm.runs.train import finished_result
-from fastadmm.store.atomic import shown, storage_errors
 from fastadmm.store.model import open_shared_part
-from fastadmm.store.reading import read_json, read_toml
 
 __all__ = ["card_text", "model_card"]
 

@@ -16,13 +16,13 @@ from typing import Any
 import numpy as np
 
 from fastadmm.errors import FormatError, InputError
-from fastadmm.solver import Solver
-from fastadmm.store.atomic import atomic_directory, shown, storage_errors
+from fastadmm.files.atomic import atomic_directory, shown, storage_errors
+from fastadmm.files.reading import read_json
+from fastadmm.files.retry import retried
+from fastadmm.files.seal import check_files, digest_of_files
+from fastadmm.solver.solver import Solver
 from fastadmm.store.elements import read_array, read_attribute, require_group, write_array
 from fastadmm.store.h5file import create_h5, read_h5
-from fastadmm.store.reading import read_json
-from fastadmm.store.retry import retried
-from fastadmm.store.seal import check_files, digest_of_files
 
 __all__ = [
     "Subject",

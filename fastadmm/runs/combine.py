@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fastadmm.errors import ConfigError, FormatError, InputError
+from fastadmm.files.atomic import shown, storage_errors
 from fastadmm.runs.predict import Predictions, make_predictions
-from fastadmm.store.atomic import shown, storage_errors
 from fastadmm.store.contribution import Contribution, open_contribution, write_contribution
 from fastadmm.store.label_file import open_labels
 from fastadmm.store.model import PartyModel, SharedPart, open_party_model, open_shared_part

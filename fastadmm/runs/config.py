@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fastadmm.errors import ConfigError, FormatError
+from fastadmm.files.atomic import shown
+from fastadmm.files.reading import read_toml
+from fastadmm.files.seal import check_seal
 from fastadmm.privacy.settings import Privacy
-from fastadmm.store.atomic import shown
-from fastadmm.store.reading import read_toml
-from fastadmm.store.seal import check_seal
 
 if TYPE_CHECKING:
-    from fastadmm.constraints import Constraint
-    from fastadmm.party_lambda import PartyLambda
+    from fastadmm.problem.constraints import Constraint
+    from fastadmm.problem.party_lambda import PartyLambda
 
 __all__ = ["KEYS", "PATHS", "SEAL", "RunConfig", "is_convex", "make_config", "read_config"]
 
@@ -43,25 +43,25 @@ class RunConfig:
     party_lambda : dict of str to float, or None
         Parties that have another one.
     regularizer : str
-        A name of :data:`fastadmm.regularizers.REGULARIZERS`.
+        A name of :data:`fastadmm.problem.regularizers.REGULARIZERS`.
     l1_ratio : float or None
         Share of l1 in the elastic net; None takes 0.5.
     groups : list or None
         Groups of ``group_lasso``: for each party a list of groups, each a list of column
         numbers from 0, or an empty list for one group. None makes every party a group.
     constraint : str
-        As in :func:`fastadmm.constraints.get_constraint`.
+        As in :func:`fastadmm.problem.constraints.get_constraint`.
     party_constraint : dict of str to str, or None
         Parties that have another one.
     intercept : bool
         Fit an unpenalised intercept.
     scheme, penalty, acceleration, x_update, threads
-        As in :class:`fastadmm.solver.SolverOptions`.
+        As in :class:`fastadmm.solver.solver.SolverOptions`.
     gap : float
         Relative duality gap to certify; not for non-convex problems, which have none.
     stationarity : float
         Relative stationarity at which a non-convex problem stops, as in
-        :class:`fastadmm.solver.SolverOptions`; not for convex ones.
+        :class:`fastadmm.solver.solver.SolverOptions`; not for convex ones.
     rounds : int
         Round limit.
     time : float or None
@@ -77,9 +77,10 @@ class RunConfig:
     memory : str or None
         Most memory that the run may take, as :func:`fastadmm.runs.memory.parse_bytes` reads it.
     history : int or None
-        As in :class:`fastadmm.solver.SolverOptions`; None takes what the scheme likes and memory allows.
+        As in :class:`fastadmm.solver.solver.SolverOptions`; None takes what the scheme likes and
+        memory allows.
     directions : str
-        As in :class:`fastadmm.solver.SolverOptions`.
+        As in :class:`fastadmm.solver.solver.SolverOptions`.
     class_weight : str, dict of str to float, or None
         "balanced", or a factor for each class; None weighs all the same.
     warm_start : str or None
@@ -87,7 +88,7 @@ class RunConfig:
     validation : float, str or None
         Share of the rows, or partition, for early stopping; None for none.
     validation_metric : str
-        A name of :data:`fastadmm.early_stopping.METRICS`.
+        A name of :data:`fastadmm.solver.early_stopping.METRICS`.
     patience : int
         Rounds without improvement after which early stopping stops.
     seed : int
@@ -170,8 +171,8 @@ class RunConfig:
 
 def is_convex(config: RunConfig) -> bool:
     """Whether loss and regulariser of a configuration are convex, so that there is a gap to certify."""
-    from fastadmm.losses import parse_loss
-    from fastadmm.regularizers import get_regularizer
+    from fastadmm.problem.losses import parse_loss
+    from fastadmm.problem.regularizers import get_regularizer
 
     convex = config.loss == "auto" or parse_loss(config.loss).convex
     return convex and get_regularizer(config.regularizer).convex
@@ -340,8 +341,8 @@ def _check_extras(config: RunConfig, given: Mapping[str, Any], place: str) -> No
 
 def _check_own_lambdas(config: RunConfig, place: str) -> None:
     """Refuse what does not go with a lambda for each party."""
-    from fastadmm.constraints import get_constraint
-    from fastadmm.party_lambda import scales_with_lambda
+    from fastadmm.problem.constraints import get_constraint
+    from fastadmm.problem.party_lambda import scales_with_lambda
 
     if config.path:
         raise ConfigError(
@@ -437,9 +438,9 @@ def _check_groups(groups: list[Any], place: str) -> None:
 
 
 def _check_choices(config: RunConfig, place: str) -> None:
-    from fastadmm.constraints import get_constraint
-    from fastadmm.losses import LOSSES, parse_loss
-    from fastadmm.penalty import check_compatible, is_ridge
+    from fastadmm.problem.constraints import get_constraint
+    from fastadmm.problem.losses import LOSSES, parse_loss
+    from fastadmm.problem.penalty import check_compatible, is_ridge
     from fastadmm.runs.memory import parse_bytes
 
     if config.loss != "auto" and config.loss.partition(":")[0] not in LOSSES:
@@ -469,7 +470,7 @@ def _check_choices(config: RunConfig, place: str) -> None:
 
 def _own_constraints(config: RunConfig) -> list[Constraint]:
     """Sets of the parties that have their own; raises ConfigError that begins with the key."""
-    from fastadmm.constraints import get_constraint
+    from fastadmm.problem.constraints import get_constraint
 
     if config.party_constraint == {}:
         raise ConfigError("party_constraint: the table is empty; name a party, or leave the key out")
@@ -487,8 +488,8 @@ def _own_constraints(config: RunConfig) -> list[Constraint]:
 
 def _check_learning(config: RunConfig) -> None:
     """Check class weights, early stopping and the path; raises ConfigError that begins with the key."""
-    from fastadmm.class_weights import BALANCED
-    from fastadmm.early_stopping import METRICS
+    from fastadmm.problem.class_weights import BALANCED
+    from fastadmm.solver.early_stopping import METRICS
 
     for name, value in (config.party_lambda or {}).items():
         if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value <= _LARGEST_FACTOR:
@@ -547,7 +548,7 @@ def own_lambdas(config: RunConfig, names: Sequence[str]) -> PartyLambda | None:
     ConfigError
         If one is given for a party that does not exist.
     """
-    from fastadmm.party_lambda import party_lambda
+    from fastadmm.problem.party_lambda import party_lambda
 
     given = config.party_lambda
     if given is None:
@@ -595,7 +596,7 @@ def party_constraints(config: RunConfig, names: Sequence[str]) -> str | list[str
 
 
 def penalty_arguments(config: RunConfig, names: Sequence[str] | None = None) -> dict[str, Any]:
-    """Regulariser and constraint of a configuration, for :func:`fastadmm.problem.make_problem`.
+    """Regulariser and constraint of a configuration, for :func:`fastadmm.problem.problem.make_problem`.
 
     Parameters
     ----------
@@ -607,7 +608,7 @@ def penalty_arguments(config: RunConfig, names: Sequence[str] | None = None) -> 
     -------
     dict
     """
-    from fastadmm.regularizers import get_regularizer
+    from fastadmm.problem.regularizers import get_regularizer
 
     parameters: dict[str, Any] = {} if config.l1_ratio is None else {"l1_ratio": config.l1_ratio}
     if config.groups is not None:
@@ -619,9 +620,9 @@ def penalty_arguments(config: RunConfig, names: Sequence[str] | None = None) -> 
 
 
 def solver_options(config: RunConfig) -> Any:
-    """Solver's part of a configuration, as :class:`fastadmm.solver.SolverOptions`."""
-    from fastadmm.solver import SolverOptions
-    from fastadmm.xupdate.choose import X_UPDATES
+    """Solver's part of a configuration, as :class:`fastadmm.solver.solver.SolverOptions`."""
+    from fastadmm.parties.xupdate.choose import X_UPDATES
+    from fastadmm.solver.solver import SolverOptions
 
     if config.x_update != "auto" and config.x_update not in X_UPDATES:
         raise ConfigError(

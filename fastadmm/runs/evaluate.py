@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from fastadmm.errors import InputError
+from fastadmm.files.atomic import atomic_file, shown
 from fastadmm.runs.predict import predict_partition
-from fastadmm.store.atomic import atomic_file, shown
 
 __all__ = ["evaluate_partition"]
 
@@ -33,8 +33,8 @@ def evaluate_partition(model: Path, data: Path) -> dict[str, Any]:
     InputError
         If the partition's classes are not the model's.
     """
-    from fastadmm.losses import get_loss
-    from fastadmm.metrics import evaluation_metrics
+    from fastadmm.problem.losses import get_loss
+    from fastadmm.solver.metrics import evaluation_metrics
 
     predictions = predict_partition(model, data, require_labels=True)
     partition, trained = predictions.partition, predictions.model

@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 
 from fastadmm.errors import ConfigError, FormatError, InputError, StorageError
+from fastadmm.files.atomic import atomic_file, shown, storage_errors
+from fastadmm.files.reading import read_bytes, read_json
 from fastadmm.privacy.published import certificate_of_model
-from fastadmm.store.atomic import atomic_file, shown, storage_errors
 from fastadmm.store.encoder import Encoder
 from fastadmm.store.h5file import check_version, read_h5
 from fastadmm.store.model import (
@@ -23,7 +24,6 @@ from fastadmm.store.model import (
     open_shared_part,
     write_party_model,
 )
-from fastadmm.store.reading import read_bytes, read_json
 from fastadmm.store.transform import Transform
 
 __all__ = ["FORMATS", "export_model", "export_party", "import_party"]

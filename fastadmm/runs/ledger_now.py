@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
+from fastadmm.files.atomic import shown, storage_errors
 from fastadmm.privacy.ledger import Ledger
 from fastadmm.privacy.statement import rounded_up
 from fastadmm.runs.config import make_config, read_config
 from fastadmm.runs.private import LEDGER, read_run_id
-from fastadmm.store.atomic import shown, storage_errors
 
 __all__ = ["ledger_rows"]
 

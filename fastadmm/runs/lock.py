@@ -9,8 +9,8 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from fastadmm.errors import StorageError
-from fastadmm.store.atomic import atomic_directory, shown, storage_errors
-from fastadmm.store.file_lock import lock_file
+from fastadmm.files.atomic import atomic_directory, shown, storage_errors
+from fastadmm.files.file_lock import lock_file
 
 __all__ = ["RunLock", "begin_run", "run_lock"]
 
@@ -108,7 +108,7 @@ def begin_run(
     force : bool
         Whether an older run there may be replaced.
     marker, only
-        As of :func:`fastadmm.store.atomic.atomic_directory`.
+        As of :func:`fastadmm.files.atomic.atomic_directory`.
 
     Yields
     ------

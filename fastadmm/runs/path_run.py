@@ -17,12 +17,12 @@ from typing import Any
 
 import numpy as np
 
-from fastadmm.cross_validation import CrossValidation, FoldFit, cross_validate, make_folds
-from fastadmm.engine import Engine
+from fastadmm.engine.engine import Engine
 from fastadmm.errors import FormatError, InputError
-from fastadmm.history import RoundRecord, Status
-from fastadmm.problem import Problem
-from fastadmm.regularization_path import PathPoint, check_lambdas, fit_point, lambda_grid
+from fastadmm.files.atomic import atomic_directory, atomic_file, shown, storage_errors
+from fastadmm.files.reading import read_json, require_regular
+from fastadmm.files.seal import check_files, check_seal, digest_of_files, seal_of
+from fastadmm.problem.problem import Problem
 from fastadmm.runs.config import RunConfig, solver_options
 from fastadmm.runs.environment import describe_environment
 from fastadmm.runs.lock import RunLock, begin_run, run_lock
@@ -42,12 +42,12 @@ from fastadmm.runs.train import (
     write_configuration,
     write_json,
 )
-from fastadmm.solver import Solver, SolveResult
-from fastadmm.store.atomic import atomic_directory, atomic_file, shown, storage_errors
+from fastadmm.solver.cross_validation import CrossValidation, FoldFit, cross_validate, make_folds
+from fastadmm.solver.history import RoundRecord, Status
+from fastadmm.solver.regularization_path import PathPoint, check_lambdas, fit_point, lambda_grid
+from fastadmm.solver.solver import Solver, SolveResult
+from fastadmm.solver.warm_start import StartingPoint
 from fastadmm.store.model import write_model
-from fastadmm.store.reading import read_json, require_regular
-from fastadmm.store.seal import check_files, check_seal, digest_of_files, seal_of
-from fastadmm.warm_start import StartingPoint
 
 __all__ = ["StoredFits", "read_table", "resume_path", "start_path", "table_lines"]
 

@@ -8,27 +8,27 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from fastadmm.choice import PROXIMAL, SUBSPACE, choose_scheme
-from fastadmm.constraints import get_constraint
-from fastadmm.coordinator.coordinator import acceleration_memory
-from fastadmm.coordinator.multinomial import class_directions_per_party
-from fastadmm.coordinator.proximal import most_directions
-from fastadmm.coordinator.schemes import get_scheme
-from fastadmm.coordinator.subspace import directions_per_party
-from fastadmm.coordinator.sweep import MOST_PARTIES
-from fastadmm.direction_party import choose_metric_solver
-from fastadmm.engine import MAX_PIECES
+from fastadmm.coordinator.admm.coordinator import acceleration_memory
+from fastadmm.coordinator.admm.schemes import get_scheme
+from fastadmm.coordinator.admm.sweep import MOST_PARTIES
+from fastadmm.coordinator.choice import PROXIMAL, SUBSPACE, choose_scheme
+from fastadmm.coordinator.multinomial.multinomial import class_directions_per_party
+from fastadmm.coordinator.proximal.proximal import most_directions
+from fastadmm.coordinator.subspace.subspace import directions_per_party
+from fastadmm.engine.engine import MAX_PIECES
 from fastadmm.errors import ConfigError, InputError
-from fastadmm.losses import parse_loss
-from fastadmm.penalty import is_ridge
-from fastadmm.problem import MOST_PROXIMAL
-from fastadmm.regularizers import get_regularizer
+from fastadmm.parties.direction import choose_metric_solver
+from fastadmm.parties.xupdate.choose import preparation_bytes, update_name
+from fastadmm.problem.constraints import get_constraint
+from fastadmm.problem.losses import parse_loss
+from fastadmm.problem.penalty import is_ridge
+from fastadmm.problem.problem import MOST_PROXIMAL
+from fastadmm.problem.regularizers import get_regularizer
 from fastadmm.runs.calibration import Calibration
 from fastadmm.runs.config import RunConfig, is_convex, party_constraints, penalty_arguments
 from fastadmm.runs.memory import BASE_BYTES, format_bytes
 from fastadmm.store.party_file import PartyData
-from fastadmm.streamed import buffer_bytes
-from fastadmm.xupdate.choose import preparation_bytes, update_name
+from fastadmm.store.streamed import buffer_bytes
 
 __all__ = ["PartyPlan", "Plan", "check_limit", "format_bytes", "make_plan"]
 
@@ -295,11 +295,11 @@ def make_plan(
     else:
         solvers = [update_name(*shape, config.x_update, ridge) for shape in shapes]
         # One for the messages; one for the certificate together with the next x-update, where parties work
-        # in parallel and from D'w; see fastadmm.party.Party.look_ahead.
+        # in parallel and from D'w; see fastadmm.parties.proximal.Party.look_ahead.
         parallel = get_scheme(scheme).parallel
         at_once = parallel and convex and not config.intercept and n_outputs == 1 and m <= MOST_PARTIES
         if at_once and config.privacy.mode == "none" and set(solvers) == {"gram"}:
-            sweeps = True  # one read does everything, see fastadmm.coordinator.sweep
+            sweeps = True  # one read does everything, see fastadmm.coordinator.admm.sweep
         passes = [
             1
             if sweeps

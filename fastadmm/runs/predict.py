@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TextIO
 import numpy as np
 
 from fastadmm.errors import ConfigError, InputError
-from fastadmm.losses import get_loss
+from fastadmm.problem.losses import get_loss
 from fastadmm.store.model import Model, SharedPart, open_model
 from fastadmm.store.partition import Partition, open_partition
 

@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from fastadmm.early_stopping import EarlyStopping
 from fastadmm.errors import ConfigError, FormatError
+from fastadmm.files.atomic import atomic_file, shown, storage_errors
+from fastadmm.files.reading import read_json
 from fastadmm.privacy.accounts import Account, feature_account, label_account
 from fastadmm.privacy.baseline import Comparison, compare_fusion, compare_with_nothing
 from fastadmm.privacy.fusion import FusionSolver
@@ -21,13 +22,12 @@ from fastadmm.privacy.outbox import Outbox
 from fastadmm.privacy.settings import Privacy
 from fastadmm.privacy.statement import PrivacyStatement, no_privacy
 from fastadmm.privacy.stored import Store
-from fastadmm.problem import Problem
+from fastadmm.problem.problem import Problem
 from fastadmm.runs.config import RunConfig, solver_options
-from fastadmm.solver import Solver
-from fastadmm.store.atomic import atomic_file, shown, storage_errors
+from fastadmm.solver.early_stopping import EarlyStopping
+from fastadmm.solver.solver import Solver
+from fastadmm.solver.warm_start import StartingPoint
 from fastadmm.store.partition import Partition
-from fastadmm.store.reading import read_json
-from fastadmm.warm_start import StartingPoint
 
 __all__ = [
     "LEDGER",

@@ -9,9 +9,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from fastadmm.history import RoundRecord
-from fastadmm.store.atomic import atomic_file, storage_errors
-from fastadmm.store.reading import read_bytes
+from fastadmm.files.atomic import atomic_file, storage_errors
+from fastadmm.files.reading import read_bytes
+from fastadmm.solver.history import RoundRecord
 
 __all__ = ["RoundLog"]
 

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from fastadmm.errors import ConfigError
-from fastadmm.losses import get_loss
-from fastadmm.store.atomic import atomic_file
+from fastadmm.files.atomic import atomic_file
+from fastadmm.problem.losses import get_loss
 from fastadmm.store.model import Model, PartyModel
 from fastadmm.store.transform import Transform
 

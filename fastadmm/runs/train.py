@@ -19,20 +19,22 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from fastadmm.blocks import FeatureBlock
-from fastadmm.choice import SUBSPACE
-from fastadmm.class_weights import weigh_classes
-from fastadmm.early_stopping import EarlyStopping, held_out_rows, measure, predictor
-from fastadmm.engine import Engine
+from fastadmm.blocks.block import FeatureBlock
+from fastadmm.coordinator.choice import SUBSPACE
+from fastadmm.engine.engine import Engine
 from fastadmm.errors import ConfigError, FormatError, InputError, StorageError
-from fastadmm.history import RoundRecord, Status
-from fastadmm.losses import Loss, parse_loss
-from fastadmm.party_lambda import PartyLambda
+from fastadmm.files.atomic import atomic_file, shown, storage_errors
+from fastadmm.files.reading import read_json
+from fastadmm.files.retry import retried
+from fastadmm.files.seal import seal_of
 from fastadmm.privacy.fusion import FusionSolver
 from fastadmm.privacy.ledger import refuse_to_forget
 from fastadmm.privacy.message import MessageSolver
 from fastadmm.privacy.published import certificate_of_model
-from fastadmm.problem import Problem, TestSet, make_problem
+from fastadmm.problem.class_weights import weigh_classes
+from fastadmm.problem.losses import Loss, parse_loss
+from fastadmm.problem.party_lambda import PartyLambda
+from fastadmm.problem.problem import Problem, TestSet, make_problem
 from fastadmm.runs.checkpoint import Subject, checkpoints, restore_checkpoint, write_checkpoint
 from fastadmm.runs.config import (
     PATHS,
@@ -61,17 +63,15 @@ from fastadmm.runs.private import (
     write_statement,
 )
 from fastadmm.runs.round_log import RoundLog
-from fastadmm.solver import Solver, SolveResult, run_rounds
-from fastadmm.store.atomic import atomic_file, shown, storage_errors
+from fastadmm.solver.early_stopping import EarlyStopping, held_out_rows, measure, predictor
+from fastadmm.solver.history import RoundRecord, Status
+from fastadmm.solver.solver import Solver, SolveResult, run_rounds
+from fastadmm.solver.warm_start import StartingPoint
 from fastadmm.store.label_file import LabelData
 from fastadmm.store.model import MANIFEST, Model, PartyModel, check_same_columns, open_model, write_model
 from fastadmm.store.model_id import model_id_of
 from fastadmm.store.partition import Partition, open_partition
-from fastadmm.store.reading import read_json
-from fastadmm.store.retry import retried
-from fastadmm.store.seal import seal_of
-from fastadmm.streamed import load_block
-from fastadmm.warm_start import StartingPoint
+from fastadmm.store.streamed import load_block
 
 __all__ = [
     "OWN_FILES",

@@ -5,12 +5,9 @@ Nothing heavy is imported here: each name below loads its module on first use.
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import Any
+from fastadmm.lazy import load_on_use
 
 _HOME = {
-    "atomic": ("atomic_directory", "atomic_file", "storage_errors"),
-    "digest": ("row_digest",),
     "elements": (
         "read_array",
         "read_attribute",
@@ -33,13 +30,4 @@ _MODULE_OF = {name: module for module, names in _HOME.items() for name in names}
 __all__ = sorted(_MODULE_OF)  # noqa: PLE0605
 
 
-def __getattr__(name: str) -> Any:
-    if name not in _MODULE_OF:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(f"{__name__}.{_MODULE_OF[name]}"), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return __all__
+__getattr__, __dir__ = load_on_use(globals(), _MODULE_OF)

@@ -12,7 +12,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from fastadmm.errors import ConfigError, FormatError, StorageError
-from fastadmm.store.atomic import shown
+from fastadmm.files.atomic import shown
 
 if TYPE_CHECKING:
     import h5py

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from fastadmm.errors import FormatError
-from fastadmm.store.atomic import shown
+from fastadmm.files.atomic import shown
 from fastadmm.store.compression import refuse_packed
 from fastadmm.store.elements import array_dataset, read_array, read_attribute, write_array
 from fastadmm.store.h5file import create_h5, read_h5

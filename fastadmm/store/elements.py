@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from fastadmm.errors import FormatError, InputError
-from fastadmm.store.atomic import shown
+from fastadmm.files.atomic import shown
 from fastadmm.store.compression import compression_options, require_filters
 from fastadmm.store.h5file import check_version, h5_errors
 

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fastadmm.errors import FormatError
+from fastadmm.files.atomic import shown
+from fastadmm.files.digest import strings_digest
 from fastadmm.privacy.origins import Constants
-from fastadmm.store.atomic import shown
-from fastadmm.store.digest import strings_digest
 from fastadmm.store.elements import (
     encode,
     read_array,

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from fastadmm.errors import FastadmmError, FormatError, StorageError
-from fastadmm.store.atomic import shown, storage_error
-from fastadmm.store.retry import TRANSIENT
+from fastadmm.files.atomic import shown, storage_error
+from fastadmm.files.retry import TRANSIENT
 
 __all__ = ["check_version", "h5_errors"]
 

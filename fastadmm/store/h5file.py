@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from fastadmm.errors import FormatError
-from fastadmm.store.atomic import atomic_file, shown, storage_error, storage_errors
+from fastadmm.files.atomic import atomic_file, shown, storage_error, storage_errors
+from fastadmm.files.reading import require_regular
 from fastadmm.store.h5errors import check_version, h5_errors
 from fastadmm.store.heap_guard import check_heaps
-from fastadmm.store.reading import require_regular
 
 if TYPE_CHECKING:
     import h5py

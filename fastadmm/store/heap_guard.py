@@ -14,7 +14,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from fastadmm.errors import FormatError
-from fastadmm.store.atomic import shown
+from fastadmm.files.atomic import shown
 from fastadmm.store.h5errors import h5_errors
 
 if TYPE_CHECKING:

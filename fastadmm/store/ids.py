@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fastadmm.errors import FormatError, InputError
-from fastadmm.store.atomic import shown
-from fastadmm.store.digest import RowDigest, row_digest
+from fastadmm.files.atomic import shown
+from fastadmm.files.digest import RowDigest, row_digest
 from fastadmm.store.elements import (
     CHUNK_BYTES,
     GrowingArray,

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fastadmm.errors import FastadmmError, FormatError, InputError
-from fastadmm.store.atomic import shown
+from fastadmm.files.atomic import shown
+from fastadmm.problem.targets import MAX_CLASSES
 from fastadmm.store.elements import GrowingArray, check_text, encode, read_array, read_attribute
 from fastadmm.store.h5file import h5_errors, open_output, read_h5
 from fastadmm.store.ids import IdWriter, read_ids, verified_digest
-from fastadmm.targets import MAX_CLASSES
 
 if TYPE_CHECKING:
     import h5py

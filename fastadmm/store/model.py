@@ -18,11 +18,12 @@ from typing import Any
 
 import numpy as np
 
-from fastadmm.config_keys import PENALTY
 from fastadmm.errors import FormatError, InputError, StorageError
-from fastadmm.losses import LOSSES
+from fastadmm.files.atomic import atomic_directory, atomic_file, shown, storage_errors
+from fastadmm.files.reading import read_toml
 from fastadmm.privacy.statement import PrivacyStatement
-from fastadmm.store.atomic import atomic_directory, atomic_file, shown, storage_errors
+from fastadmm.problem.losses import LOSSES
+from fastadmm.settings.keys import PENALTY
 from fastadmm.store.elements import (
     read_array,
     read_attribute,
@@ -36,7 +37,6 @@ from fastadmm.store.h5file import check_version, create_h5, read_h5
 from fastadmm.store.model_id import content_id, new_model_id, shared_digest
 from fastadmm.store.partition import Partition
 from fastadmm.store.party_file import PartyData, check_party_name
-from fastadmm.store.reading import read_toml
 from fastadmm.store.transform import Transform
 
 __all__ = [
@@ -187,7 +187,7 @@ class Model:
         ``status``, ``objective``, ``gap``, ``gap_absolute``, ``rounds`` of the training run; of a
         non-convex problem ``stationarity`` in place of the gaps.
     penalty : dict
-        :data:`fastadmm.config_keys.PENALTY`, where known; for reading only.
+        :data:`fastadmm.settings.keys.PENALTY`, where known; for reading only.
     privacy : PrivacyStatement or None
         What training guaranteed; None for a model older than statements.
     means : ndarray of shape (M,) or (M, C), or None

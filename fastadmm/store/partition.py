@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from fastadmm.errors import FormatError, InputError, StorageError
-from fastadmm.store.atomic import atomic_directory, shown, storage_errors
+from fastadmm.files.atomic import atomic_directory, shown, storage_errors
+from fastadmm.files.reading import read_toml
+from fastadmm.files.seal import check_seal, refuse_unknown, seal_of
 from fastadmm.store.encoder import Encoder
 from fastadmm.store.h5file import check_version
 from fastadmm.store.label_file import TASKS, LabelData, LabelWriter, open_labels
 from fastadmm.store.party_file import PartyData, PartyWriter, check_party_name, open_party
-from fastadmm.store.reading import read_toml
-from fastadmm.store.seal import check_seal, refuse_unknown, seal_of
 from fastadmm.store.transform import Transform
 
 __all__ = [

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fastadmm.errors import FastadmmError, FormatError, InputError
-from fastadmm.store.atomic import shown
+from fastadmm.files.atomic import shown
+from fastadmm.files.digest import ContentDigest
 from fastadmm.store.compression import compression_options
-from fastadmm.store.digest import ContentDigest
 from fastadmm.store.elements import (
     CsrParts,
     GrowingArray,

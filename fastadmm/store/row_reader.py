@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fastadmm.errors import FormatError, InputError
-from fastadmm.store.atomic import shown, storage_errors
+from fastadmm.files.atomic import shown, storage_errors
 from fastadmm.store.h5file import h5_errors, read_h5
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fastadmm.errors import FormatError, InputError
+from fastadmm.files.atomic import shown
 from fastadmm.privacy.origins import Constants
-from fastadmm.store.atomic import shown
 from fastadmm.store.elements import encode, read_array, read_attribute, write_array
 from fastadmm.store.h5file import check_version
 

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from fastadmm.errors import FastadmmError, FormatError
-from fastadmm.history import RoundRecord
+from fastadmm.files.atomic import atomic_file, shown, storage_errors
+from fastadmm.files.reading import read_json
 from fastadmm.privacy.published import (
     is_private,
     privacy_facts,
@@ -18,8 +19,7 @@ from fastadmm.privacy.published import (
     round_numbers,
     settings_of,
 )
-from fastadmm.store.atomic import atomic_file, shown, storage_errors
-from fastadmm.store.reading import read_json
+from fastadmm.solver.history import RoundRecord
 from fastadmm.tracking.targets import Target, Tracker, parse_target
 
 __all__ = ["STATE", "Tracking", "tracked"]

@@ -144,7 +144,7 @@ class MlflowTracker:
         Parameters
         ----------
         status : str
-            Of :class:`fastadmm.history.Status`, or ``"failed"``.
+            Of :class:`fastadmm.solver.history.Status`, or ``"failed"``.
         values : dict of str to float
         texts : dict of str to str
         """

@@ -47,7 +47,7 @@ class Tracker(Protocol):
         Parameters
         ----------
         status : str
-            Of :class:`fastadmm.history.Status`, or ``"failed"``.
+            Of :class:`fastadmm.solver.history.Status`, or ``"failed"``.
         values : dict of str to float
         texts : dict of str to str
         """

@@ -6,7 +6,7 @@ import secrets
 from pathlib import Path
 from typing import Any
 
-from fastadmm.store.atomic import storage_errors
+from fastadmm.files.atomic import storage_errors
 from fastadmm.tracking.targets import missing
 
 __all__ = ["TensorBoardTracker"]
@@ -67,7 +67,7 @@ class TensorBoardTracker:
         Parameters
         ----------
         status : str
-            Of :class:`fastadmm.history.Status`, or ``"failed"``.
+            Of :class:`fastadmm.solver.history.Status`, or ``"failed"``.
         values : dict of str to float
         texts : dict of str to str
         """

@@ -15,16 +15,16 @@ from typing import Any
 
 import numpy as np
 
-from fastadmm.blocks import DenseBlock
-from fastadmm.early_stopping import predictor
-from fastadmm.engine import Engine
+from fastadmm.blocks.block import DenseBlock
+from fastadmm.engine.engine import Engine
 from fastadmm.errors import ConfigError, DivergenceError, InputError
-from fastadmm.history import Status
-from fastadmm.losses import Loss
-from fastadmm.metrics import evaluation_metrics
-from fastadmm.problem import Problem, TestSet
-from fastadmm.solver import SolverOptions, solve
-from fastadmm.warm_start import StartingPoint
+from fastadmm.problem.losses import Loss
+from fastadmm.problem.problem import Problem, TestSet
+from fastadmm.solver.early_stopping import predictor
+from fastadmm.solver.history import Status
+from fastadmm.solver.metrics import evaluation_metrics
+from fastadmm.solver.solver import SolverOptions, solve
+from fastadmm.solver.warm_start import StartingPoint
 from fastadmm.worth.shapley import shapley_values
 
 __all__ = ["HIGHER_IS_BETTER", "MOST_PARTIES", "Coalition", "Worth", "measure_worth", "plan_coalitions"]

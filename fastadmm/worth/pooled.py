@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from fastadmm.blocks import CSRBlock, DenseBlock, FeatureBlock
-from fastadmm.problem import Problem, TestSet
-from fastadmm.regularizers import ElasticNet
-from fastadmm.streamed import StreamedCSR, StreamedDense
+from fastadmm.blocks.block import CSRBlock, DenseBlock, FeatureBlock
+from fastadmm.problem.problem import Problem, TestSet
+from fastadmm.problem.regularizers import ElasticNet
+from fastadmm.store.streamed import StreamedCSR, StreamedDense
 
 __all__ = ["fit_pooled"]
 
@@ -37,7 +37,7 @@ def fit_pooled(problem: Problem, test: TestSet) -> dict[str, Any]:
         return {"reason": str(none)}
     from sklearn.exceptions import ConvergenceWarning
 
-    from fastadmm.metrics import evaluation_metrics
+    from fastadmm.solver.metrics import evaluation_metrics
 
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always", ConvergenceWarning)

@@ -13,16 +13,16 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from fastadmm.config_keys import DECISIVE
 from fastadmm.errors import ConfigError, FormatError, InputError
-from fastadmm.problem import Problem
+from fastadmm.files.atomic import atomic_file, shown, storage_errors
+from fastadmm.files.reading import read_json, require_regular
+from fastadmm.problem.problem import Problem
 from fastadmm.runs.config import RunConfig, make_config, read_config, solver_options
 from fastadmm.runs.lock import run_lock
 from fastadmm.runs.train import finished_result, load_problem, provenance_of, stop_on_signal
-from fastadmm.store.atomic import atomic_file, shown, storage_errors
+from fastadmm.settings.keys import DECISIVE
+from fastadmm.solver.warm_start import StartingPoint
 from fastadmm.store.partition import open_partition
-from fastadmm.store.reading import read_json, require_regular
-from fastadmm.warm_start import StartingPoint
 from fastadmm.worth.coalitions import Coalition, Worth, measure_worth, weights_fit
 
 __all__ = ["PARTIAL", "WORTH", "WorthDisplay", "read_worth", "worth_of_run"]

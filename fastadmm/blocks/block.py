@@ -1,0 +1,740 @@
+"""Feature blocks: one party's matrix D_m behind the products that a solver needs."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from fastadmm.blocks.tiles import TILE_BYTES, Rows, csr_tiles, dense_tiles
+from fastadmm.engine.engine import MAX_PIECES, Engine, even_ranges, row_ranges
+from fastadmm.errors import InputError
+from fastadmm.steps import Step, Visit
+
+__all__ = [
+    "CSRBlock",
+    "DenseBlock",
+    "FeatureBlock",
+    "as_block",
+    "check_scale",
+    "fours",
+    "split_fours",
+    "sum_in_order",
+    "unsigned_indices",
+]
+
+Array = np.ndarray
+
+#: Dense matrices with at most this share of entries that are not zero are compressed: they move fewer bytes.
+MOST_FILLED = 0.25
+
+#: A product of two entries of a sparse row costs this many times what it costs in a dense matrix product.
+_PAIR_COST = 16.0
+
+#: Matrix products of fewer columns gain nothing, be it from zeros filled in or from single precision.
+_FEWEST_FILLED = 64
+
+#: Entries of a pass that are worth another thread, where rows are long.
+_ENTRIES_PER_PIECE = 1 << 18
+
+#: A dense matrix of more bytes is looked through by all cores.
+_LARGE_BYTES = 1 << 22
+
+#: Memory that partial Gram matrices of one block may take, in bytes.
+_GRAM_BUDGET = 256 * 2**20
+
+#: Rows of a kernel matrix are made in groups of tiles of about this many bytes.
+_KERNEL_GROUP_BYTES = 32 * 2**20
+
+
+class FeatureBlock(ABC):
+    """An N x d matrix that one party holds.
+
+    Every sum runs tile by tile inside the engine's pieces, and a tile's rows
+    depend on the data alone (:mod:`fastadmm.blocks.tiles`): where a tile comes from,
+    memory or a file, cannot change a bit of the result.
+
+    Attributes
+    ----------
+    shape : tuple of int
+        (N, d).
+    nbytes : int
+        Memory held.
+    density : float
+        Share of stored entries.
+    largest : float
+        Bound on the entries' absolute values; infinite where nobody has looked.
+    """
+
+    shape: tuple[int, int]
+    nbytes: int
+    density: float
+    largest: float = math.inf
+
+    #: Vectors whose images one pass has made ahead of their use.
+    _known: Sequence[tuple[Array, Array]] = ()
+
+    @abstractmethod
+    def product(self, x: Array, engine: Engine) -> Array:
+        """Message ``D x`` of shape (N,) for weights x of shape (d,)."""
+
+    def product_into(self, x: Array, out: Array, engine: Engine) -> None:
+        """Write ``D x`` to ``out`` of shape (N,)."""
+        out[:] = self.product(x, engine)
+
+    def transposed_product(self, v: Array, engine: Engine) -> Array:
+        """``D.T v`` of shape (d,) for v of shape (N,)."""
+        return self.images([v], engine)[0]
+
+    def know(self, images: Sequence[tuple[Array, Array]]) -> None:
+        """Keep images that one pass made, until others take their place.
+
+        Parameters
+        ----------
+        images : sequence of (ndarray of shape (N,), ndarray of shape (d,))
+            Vectors v, which must not change meanwhile, with ``D.T v``. The very
+            object v is recognised, not its values.
+        """
+        self._known = images
+
+    def images(self, vectors: Sequence[Array], engine: Engine) -> list[Array]:
+        """``D.T v`` of each vector: the known ones, or all of them in one pass."""
+        found = [[image for known, image in self._known if known is v] for v in vectors]
+        if all(found):
+            return [images[0].copy() for images in found]
+        return self.transposed_products(vectors, engine)
+
+    @abstractmethod
+    def transposed_products(self, vectors: Sequence[Array], engine: Engine) -> list[Array]:
+        """``D.T v`` for several v, each to the bit as alone, in one pass over the data."""
+
+    @abstractmethod
+    def matrix_product(self, x: Array, engine: Engine) -> Array:
+        """Messages of several weight vectors, of shape (C, N), for x of shape (C, d), in one pass."""
+
+    def transposed_matrix_product(self, v: Array, engine: Engine) -> Array:
+        """``D.T v`` of several vectors, of shape (C, d), for v of shape (C, N), in one pass."""
+        return np.array(self.transposed_products(list(v), engine))
+
+    @abstractmethod
+    def gram(self, engine: Engine, weight: Array | None = None, rough: bool = False) -> Array:
+        """Gram matrix ``D.T diag(weight) D`` of shape (d, d).
+
+        Parameters
+        ----------
+        engine : Engine
+        weight : ndarray of shape (N,), optional
+            Not negative.
+        rough : bool
+            To seven digits of its largest entry are enough, if that is faster.
+        """
+
+    @property
+    def rough_gram_is_faster(self) -> bool:
+        """Whether :meth:`gram` gains anything from ``rough``."""
+        return False
+
+    @abstractmethod
+    def kernel_gram(self) -> Array:
+        """Kernel side ``D D.T`` of shape (N, N)."""
+
+    @abstractmethod
+    def column_squares(self, engine: Engine) -> Array:
+        """Diagonal of the Gram matrix, of shape (d,)."""
+
+    def visit(
+        self, ranges: Sequence[Rows], x: Array, answer: Array, vectors: Array, sums: Array
+    ) -> AbstractContextManager[Visit]:
+        """Steps of :class:`fastadmm.steps.Steps` that use the block's tiles while they are in the cache.
+
+        Parameters
+        ----------
+        ranges : sequence of (int, int)
+            The tiles: consecutive ranges of rows, which the steps are run for in this order.
+        x : ndarray of shape (d,)
+            Weights.
+        answer : ndarray of shape (N,)
+            The product with them is written here.
+        vectors : ndarray of shape (4, most rows of a tile)
+            Rows of a tile from its first on; the fourth is zero.
+        sums : ndarray
+            Of :meth:`empty_images`: a tile's share of the images of three vectors is added.
+
+        Returns
+        -------
+        context manager of Visit
+            The steps may be run inside.
+        """
+        raise NotImplementedError
+
+    def cost(self, rows: Rows) -> Array:
+        """Bytes of a tile from the first row up to each border between rows, of shape (stop - start + 1,)."""
+        raise NotImplementedError
+
+    def empty_images(self) -> Array:
+        """Zero sums for :meth:`visit`."""
+        raise NotImplementedError
+
+    def split_images(self, sums: Array) -> Array:
+        """Images of shape (3, d), each contiguous, from complete sums."""
+        raise NotImplementedError
+
+    def _ranges(self, most: int = MAX_PIECES) -> tuple[Rows, ...]:
+        """Pieces of a pass: as many as rows or entries are worth, whatever holds the data."""
+        n, d = self.shape
+        entries = round(self.density * n * d)
+        return even_ranges(n, min(most, max(len(row_ranges(n)), entries // _ENTRIES_PER_PIECE)))
+
+    def _gram_pieces(self) -> tuple[Rows, ...]:
+        d = self.shape[1]
+        return self._ranges(max(1, min(4, _GRAM_BUDGET // max(8 * d * d, 1))))
+
+
+class DenseBlock(FeatureBlock):
+    """A dense block; rows are contiguous.
+
+    Parameters
+    ----------
+    matrix : ndarray of shape (N, d)
+        Values; kept without a copy where already C-contiguous float64.
+    """
+
+    def __init__(self, matrix: Array) -> None:
+        self.matrix = np.ascontiguousarray(matrix, dtype=np.float64)
+        self.shape = self.matrix.shape
+        self.nbytes = self.matrix.nbytes
+        self.density = 1.0
+
+    def tiles(self, rows: Rows) -> Iterator[tuple[Rows, Array]]:
+        """Rows ``rows`` in order, as matrices of whole tiles; each is valid until the next is asked for."""
+        for start, stop in dense_tiles(rows, self.shape[1]):
+            yield (start, stop), self.matrix[start:stop]
+
+    def once(self, rows: Rows) -> Iterator[tuple[Rows, Array]]:
+        """Rows ``rows`` for one pass of kernels that in memory need no tiles made for them."""
+        yield rows, self.matrix[rows[0] : rows[1]]
+
+    @contextmanager
+    def visit(
+        self, ranges: Sequence[Rows], x: Array, answer: Array, vectors: Array, sums: Array
+    ) -> Iterator[Visit]:
+        from fastadmm.kernels.dense_products import dense_product
+        from fastadmm.kernels.dense_tile import dense_tile_images
+
+        product = Step(dense_product, (self.matrix, np.ascontiguousarray(x), answer))
+        yield Visit(product, Step(dense_tile_images, (self.matrix, vectors, sums)))
+
+    def cost(self, rows: Rows) -> Array:
+        return 8 * self.shape[1] * np.arange(rows[1] - rows[0] + 1)
+
+    def empty_images(self) -> Array:
+        return np.zeros((3, self.shape[1]))
+
+    def split_images(self, sums: Array) -> Array:
+        return sums
+
+    def product(self, x: Array, engine: Engine) -> Array:
+        from fastadmm.kernels.dense_products import dense_product
+
+        out = np.empty(self.shape[0])
+        x = np.ascontiguousarray(x)
+
+        def work(rows: Rows) -> None:
+            for (start, stop), part in self.once(rows):
+                dense_product(part, x, out[start:stop], 0, stop - start)
+
+        engine.map(work, self._ranges())
+        return out
+
+    def transposed_products(self, vectors: Sequence[Array], engine: Engine) -> list[Array]:
+        from fastadmm.kernels.dense_products import dense_accumulate_images, dense_accumulate_transposed
+
+        def work(rows: Rows) -> Array:
+            totals = np.zeros((len(vectors), self.shape[1]))
+            for (start, stop), part in self.once(rows) if len(vectors) in (1, 3) else self.tiles(rows):
+                if len(vectors) == 3:
+                    own = np.array([v[start:stop] for v in vectors])
+                    dense_accumulate_images(part, own, totals, 0, stop - start)
+                    continue
+                for v, total in zip(vectors, totals):
+                    dense_accumulate_transposed(part, v[start:stop], total, 0, stop - start)
+            return totals
+
+        return list(sum_in_order(engine.map(work, self._ranges())))
+
+    def matrix_product(self, x: Array, engine: Engine) -> Array:
+        out = np.empty((len(x), self.shape[0]))
+
+        def work(rows: Rows) -> None:
+            for (start, stop), part in self.tiles(rows):
+                out[:, start:stop] = x @ part.T
+
+        engine.map(work, self._ranges())
+        return out
+
+    def transposed_matrix_product(self, v: Array, engine: Engine) -> Array:
+        def work(rows: Rows) -> Array:
+            total = np.zeros((len(v), self.shape[1]))
+            for (start, stop), part in self.tiles(rows):
+                total += v[:, start:stop] @ part
+            return total
+
+        return sum_in_order(engine.map(work, self._ranges()))
+
+    @property
+    def rough_gram_is_faster(self) -> bool:
+        return self.shape[1] >= _FEWEST_FILLED
+
+    def gram(self, engine: Engine, weight: Array | None = None, rough: bool = False) -> Array:
+        precision = np.float32 if rough else np.float64
+
+        def work(rows: Rows) -> Array:
+            total, scaled = np.zeros((self.shape[1], self.shape[1])), np.empty(0)
+            for (start, stop), part in self.tiles(rows):
+                if rough or weight is not None:
+                    if len(scaled) < len(part):
+                        scaled = np.empty(part.shape, dtype=precision)
+                    root = 1.0 if weight is None else np.sqrt(weight[start:stop, None])
+                    part = np.multiply(part, root, out=scaled[: len(part)], casting="same_kind")
+                # NumPy sees one matrix twice: it computes one triangle. SciPy's dsyrk stops other threads.
+                total += part.T @ part
+            return total
+
+        return sum_in_order(engine.map(work, self._gram_pieces()))
+
+    def kernel_gram(self) -> Array:
+        return _kernel_matrix(self.shape[0], self.tiles, lambda a, b: a @ b.T, np.copy)
+
+    def column_squares(self, engine: Engine) -> Array:
+        def work(rows: Rows) -> Array:
+            total = np.zeros(self.shape[1])
+            for _, part in self.tiles(rows):
+                total += np.einsum("ij,ij->j", part, part)
+            return total
+
+        return sum_in_order(engine.map(work, self._ranges()))
+
+
+class CSRBlock(FeatureBlock):
+    """A sparse block in compressed sparse rows.
+
+    Parameters
+    ----------
+    matrix : scipy sparse array or matrix of shape (N, d)
+        Converted to CSR with sorted, distinct column indices.
+    """
+
+    #: Whether the arrays are there as a whole; else passes go tile by tile.
+    in_memory = True
+
+    def __init__(self, matrix: Any) -> None:
+        matrix = sp.csr_array(matrix)
+        if not matrix.has_canonical_format:
+            matrix = matrix.copy()
+            matrix.sum_duplicates()
+        columns = int(matrix.shape[1])
+        self._take(
+            np.ascontiguousarray(matrix.indptr, dtype=np.int64),
+            _shortest_indices(matrix.indices, columns),
+            np.ascontiguousarray(matrix.data, dtype=np.float64),
+            columns,
+        )
+
+    @classmethod
+    def of_sorted(cls, indptr: Array, indices: Array, data: Array, n_columns: int) -> CSRBlock:
+        """Block of arrays that are what the kernels take: nothing is checked or copied.
+
+        Parameters
+        ----------
+        indptr : ndarray of int64, shape (N + 1,)
+        indices : ndarray of uint16 or as of :func:`unsigned_indices`, shape (nnz,)
+            Distinct and ascending in each row.
+        data : ndarray of float64, shape (nnz,)
+        n_columns : int
+
+        Returns
+        -------
+        CSRBlock
+        """
+        block = cls.__new__(cls)
+        block._take(indptr, indices, data, n_columns)
+        return block
+
+    def _take(self, indptr: Array, indices: Array, data: Array, n_columns: int) -> None:
+        self.shape = (len(indptr) - 1, n_columns)
+        self.indptr, self.indices, self.data = indptr, indices, data
+        self.nbytes = indptr.nbytes + indices.nbytes + data.nbytes
+        self.density = len(data) / max(1, self.shape[0] * n_columns)
+
+    @cached_property
+    def all_ones(self) -> bool:
+        """Whether all entries, held in memory, are one, so that no pass needs to read them."""
+        return bool(len(self.data) and self.data[0] == 1.0 and (self.data == 1.0).all())
+
+    def _kernel(self, general: Any, ones: Any) -> tuple[Any, tuple[Array, ...]]:
+        """Of two kernels that give the same bits the one that reads less, and what it reads."""
+        if self.all_ones:
+            return ones, (self.indptr, self.indices)
+        return general, (self.indptr, self.indices, self.data)
+
+    def to_scipy(self) -> sp.csr_array:
+        """The block as a SciPy CSR array that shares its values."""
+        return sp.csr_array((self.data, self.indices.astype(np.int64), self.indptr), shape=self.shape)
+
+    def tiles(self, rows: Rows) -> Iterator[tuple[Rows, tuple[Array, Array, Array]]]:
+        """Rows ``rows`` in order, as (indptr, indices, data) of whole tiles; each valid until the next."""
+        for start, stop in csr_tiles(rows, self.indptr):
+            yield (start, stop), (self.indptr[start : stop + 1], self.indices, self.data)
+
+    def once(self, rows: Rows) -> Iterator[tuple[Rows, tuple[Array, Array, Array]]]:
+        """Rows ``rows`` for one pass, which in memory needs no tiles: their sums go on from row to row."""
+        start, stop = rows
+        yield rows, (self.indptr[start : stop + 1], self.indices, self.data)
+
+    @contextmanager
+    def visit(
+        self, ranges: Sequence[Rows], x: Array, answer: Array, vectors: Array, sums: Array
+    ) -> Iterator[Visit]:
+        from fastadmm.kernels.csr import csr_product, csr_tile_images
+
+        parts = self.indptr, self.indices, self.data
+        product = Step(csr_product, (*parts, np.ascontiguousarray(x), answer))
+        yield Visit(product, Step(csr_tile_images, (*parts, vectors, sums)))
+
+    def cost(self, rows: Rows) -> Array:
+        own = self.indptr[rows[0] : rows[1] + 1]
+        return 12 * (own - own[0]) + 8 * np.arange(len(own))
+
+    def empty_images(self) -> Array:
+        return np.zeros((self.shape[1], 4))
+
+    def split_images(self, sums: Array) -> Array:
+        return np.ascontiguousarray(sums.T[:3])
+
+    def product_into(self, x: Array, out: Array, engine: Engine) -> None:
+        from fastadmm.kernels.csr import csr_product
+        from fastadmm.kernels.pattern import pattern_product
+
+        if self.in_memory:
+            kernel, arrays = self._kernel(csr_product, pattern_product)
+            engine.over_rows(kernel, self._ranges(), *arrays, x, out)
+        else:
+            super().product_into(x, out, engine)
+
+    def product(self, x: Array, engine: Engine) -> Array:
+        from fastadmm.kernels.csr import csr_product
+
+        out = np.empty(self.shape[0])
+        if self.in_memory:
+            self.product_into(x, out, engine)
+            return out
+
+        def work(rows: Rows) -> None:
+            for (start, stop), tile in self.tiles(rows):
+                csr_product(*tile, x, out[start:stop], 0, stop - start)
+
+        engine.map(work, self._ranges())
+        return out
+
+    def matrix_product(self, x: Array, engine: Engine) -> Array:
+        from fastadmm.kernels.csr import csr_product
+
+        out = np.empty((len(x), self.shape[0]))
+
+        def work(rows: Rows) -> None:
+            for (start, stop), tile in self.tiles(rows):
+                for weights, message in zip(x, out):
+                    csr_product(*tile, weights, message[start:stop], 0, stop - start)
+
+        engine.map(work, self._ranges())
+        return out
+
+    def transposed_products(self, vectors: Sequence[Array], engine: Engine) -> list[Array]:
+        from fastadmm.kernels.csr import csr_accumulate_images, csr_accumulate_transposed
+        from fastadmm.kernels.pattern import pattern_accumulate_transposed
+
+        d = self.shape[1]
+        if self.in_memory and len(vectors) == 1:
+            kernel, arrays = self._kernel(csr_accumulate_transposed, pattern_accumulate_transposed)
+            return [engine.sum_over_rows(kernel, self._ranges(), (d,), *arrays, vectors[0])]
+
+        def alone(rows: Rows) -> Array:
+            total = np.zeros(d)
+            for (start, stop), tile in self.once(rows):
+                csr_accumulate_transposed(*tile, vectors[0][start:stop], total, 0, stop - start)
+            return total
+
+        def by_four(rows: Rows) -> Array:
+            totals = self._zero_fours(len(vectors))
+            for (start, stop), tile in self.once(rows) if len(totals) == 1 else self.tiles(rows):
+                given = fours(vectors, start, stop)
+                for g, total in enumerate(totals):
+                    csr_accumulate_images(*tile, given[4 * g : 4 * g + 4], total, 0, stop - start)
+            return totals
+
+        if len(vectors) == 1:
+            return [sum_in_order(engine.map(alone, self._ranges()))]
+        return split_fours(sum_in_order(engine.map(by_four, self._ranges())), len(vectors))
+
+    def _zero_fours(self, count: int) -> Array:
+        """Sums for the images of so many vectors, four side by side."""
+        return np.zeros((-(-count // 4), self.shape[1], 4))
+
+    def gram(self, engine: Engine, weight: Array | None = None, rough: bool = False) -> Array:
+        from fastadmm.kernels.csr import csr_accumulate_gram
+        from fastadmm.kernels.pattern import pattern_accumulate_gram
+
+        d, ranges = self.shape[1], self._gram_pieces()
+        if self._gram_is_filled():
+            return self._filled_gram(engine, weight, np.float32 if rough else np.float64)
+        if self.in_memory:
+            kernel, arrays = self._kernel(csr_accumulate_gram, pattern_accumulate_gram)
+            own_weight = np.ones(self.shape[0]) if weight is None else weight
+            return _mirrored(engine.sum_over_rows(kernel, ranges, (d, d), *arrays, own_weight))
+
+        def work(rows: Rows) -> Array:
+            out = np.zeros((d, d))
+            for (start, stop), tile in self.once(rows):
+                own = np.ones(stop - start) if weight is None else weight[start:stop]
+                csr_accumulate_gram(*tile, own, out, 0, stop - start)
+            return out
+
+        return _mirrored(sum_in_order(engine.map(work, ranges)))
+
+    @property
+    def rough_gram_is_faster(self) -> bool:
+        return self._gram_is_filled()
+
+    def _gram_is_filled(self) -> bool:
+        """Whether rows have so many entries that pairs of them cost more than dense rows would."""
+        n, d = self.shape
+        return d >= _FEWEST_FILLED and self._row_squares * _PAIR_COST > n * d**2
+
+    @cached_property
+    def _row_squares(self) -> float:
+        lengths = np.diff(self.indptr).astype(np.float64)
+        return float(lengths @ lengths)
+
+    def _filled_gram(self, engine: Engine, weight: Array | None, precision: type) -> Array:
+        """Gram matrix by way of dense tiles."""
+        from fastadmm.kernels.csr import csr_fill
+
+        d = self.shape[1]
+
+        def work(rows: Rows) -> Array:
+            total, tile_rows = np.zeros((d, d)), max(1, TILE_BYTES // (8 * d))
+            filled: Array = np.zeros((tile_rows, d), dtype=precision)
+            for (begin, end), tile in self.tiles(rows):
+                scale = np.ones(end - begin) if weight is None else np.sqrt(weight[begin:end])
+                for start in range(0, end - begin, tile_rows):
+                    stop = min(start + tile_rows, end - begin)
+                    part = filled[: stop - start]
+                    csr_fill(*tile, scale, part, start, stop)
+                    total += part.T @ part
+            return total
+
+        return sum_in_order(engine.map(work, self._gram_pieces()))
+
+    def kernel_gram(self) -> Array:
+        def matrix(tile: tuple[Array, Array, Array]) -> sp.csr_array:
+            indptr, indices, data = tile
+            own = slice(int(indptr[0]), int(indptr[-1]))
+            shape = (len(indptr) - 1, self.shape[1])
+            return sp.csr_array((data[own].copy(), indices[own].astype(np.int64), indptr - own.start), shape)
+
+        return _kernel_matrix(self.shape[0], self.tiles, lambda a, b: (a @ matrix(b).T).toarray(), matrix)
+
+    def column_squares(self, engine: Engine) -> Array:
+        from fastadmm.kernels.csr import csr_column_squares
+
+        def work(rows: Rows) -> Array:
+            out = np.zeros(self.shape[1])
+            for (start, stop), tile in self.once(rows):
+                csr_column_squares(*tile, out, 0, stop - start)
+            return out
+
+        return sum_in_order(engine.map(work, self._ranges()))
+
+
+def fours(vectors: Sequence[Array], start: int, stop: int) -> Array:
+    """Some rows of vectors as one array, filled with zeros up to a multiple of four."""
+    given = np.zeros((-(-len(vectors) // 4) * 4, stop - start))
+    for v, own in zip(vectors, given):
+        own[:] = v[start:stop]
+    return given
+
+
+def split_fours(sums: Array, count: int) -> list[Array]:
+    """Images of shape (d,) from sums of shape (groups, d, 4)."""
+    return [sums[k // 4, :, k % 4].copy() for k in range(count)]
+
+
+def _shortest_indices(indices: Array, n_columns: int) -> Array:
+    """Column indices in two bytes where they fit: passes are as fast as memory delivers."""
+    if n_columns <= 2**16:
+        return np.ascontiguousarray(indices, dtype=np.uint16)
+    return unsigned_indices(np.ascontiguousarray(indices), n_columns)
+
+
+def unsigned_indices(indices: Array, n_columns: int) -> Array:
+    """Column indices as the kernels take them, without a copy where only the sign is in the way."""
+    # Unsigned: see fastadmm.kernels.csr.
+    index_type = np.dtype(np.uint32 if n_columns < 2**32 else np.uint64)
+    if indices.dtype.kind in "iu" and indices.dtype.itemsize == index_type.itemsize:
+        return indices.view(index_type)
+    return indices.astype(index_type)
+
+
+def _kernel_matrix(n: int, tiles: Any, multiply: Any, keep: Any) -> Array:
+    """``D D.T`` from pairs of tiles; a group of tiles stays in memory for one pass over the rest."""
+    out = np.empty((n, n))
+    start = 0
+    while start < n:
+        group: list[tuple[Rows, Any]] = []
+        size = 0
+        for rows, tile in tiles((start, n)):
+            if group and size >= _KERNEL_GROUP_BYTES:
+                break
+            group.append((rows, keep(tile)))
+            size += TILE_BYTES
+        for (a, b), tile in tiles((start, n)):
+            for (c, d), kept in group:
+                if c <= a:
+                    out[c:d, a:b] = multiply(kept, tile)
+                    out[a:b, c:d] = out[c:d, a:b].T
+        start = group[-1][0][1]
+    return out
+
+
+def _mirrored(upper: Array) -> Array:
+    """Fill the lower triangle of a matrix of shape (d, d) from its upper one, in place."""
+    d = len(upper)
+    for j in range(1, d):
+        upper[j, :j] = upper[:j, j]
+    return upper
+
+
+def sum_in_order(parts: list[Array]) -> Array:
+    """Sum of partial sums, in the order of the pieces; the first is written to."""
+    total = parts[0]
+    for part in parts[1:]:
+        total += part
+    return total
+
+
+def as_block(matrix: Any, name: str = "block") -> FeatureBlock:
+    """Wrap a matrix as a feature block.
+
+    Parameters
+    ----------
+    matrix : ndarray, scipy sparse, pandas DataFrame or FeatureBlock, of shape (N, d)
+        Finite values.
+    name : str
+        What error messages call it.
+
+    Returns
+    -------
+    FeatureBlock
+
+    Raises
+    ------
+    InputError
+        If it is not a numeric matrix with at least one row and column, or
+        holds NaN or infinity (the message names row and column).
+    """
+    if isinstance(matrix, FeatureBlock):
+        return matrix
+    if sp.issparse(matrix):
+        if matrix.dtype.kind == "c":
+            raise InputError(f"{name}: not a matrix of numbers: complex values")
+        values = matrix.data if matrix.format in ("csr", "csc") else matrix.tocsr().data
+        largest = _largest(values)
+        if not math.isfinite(largest):
+            coo = matrix.tocoo()
+            k = int(np.flatnonzero(~np.isfinite(coo.data))[0])
+            raise InputError(
+                f"{name}: value {coo.data[k]} in row {coo.row[k]}, column {coo.col[k]}; remove or impute it"
+            )
+        sparse = CSRBlock(matrix)
+        if len(values) == len(sparse.data):  # otherwise entries were added up
+            sparse.largest = largest
+        block: FeatureBlock = sparse
+    else:
+        try:
+            if np.iscomplexobj(matrix):
+                raise TypeError("complex values")
+            array = np.asarray(matrix, dtype=np.float64)
+        except (TypeError, ValueError) as error:
+            raise InputError(f"{name}: not a matrix of numbers: {error}") from None
+        if array.ndim != 2:
+            raise InputError(f"{name}: expected a matrix (2 dimensions), got {array.ndim} dimension(s)")
+        block = _dense_or_compressed(array, name)
+    if block.shape[0] == 0 or block.shape[1] == 0:
+        raise InputError(f"{name}: empty matrix of shape {block.shape[0]} x {block.shape[1]}")
+    return block
+
+
+def _largest(values: Array) -> float:
+    """Largest absolute value; not finite if one is not, in two quick passes without a copy."""
+    if values.size == 0:
+        return 0.0
+    return float(np.maximum(-float(values.min()), float(values.max())))  # NaN wins
+
+
+def _dense_or_compressed(array: Array, name: str) -> FeatureBlock:
+    """A dense matrix as a block; compressed where most of it is zero."""
+    from fastadmm.kernels.dense import dense_compress, dense_count
+
+    n, d = array.shape
+    array = np.ascontiguousarray(array)
+    indptr, rows = np.zeros(n + 1, dtype=np.int64), row_ranges(n)
+    large = array.nbytes > _LARGE_BYTES
+    with Engine() as engine:
+        found = engine.map(lambda r: dense_count(array, indptr[1:], *r), rows, parallel=large)
+        largest = float(np.max(found))  # NaN wins
+        if not math.isfinite(largest):
+            i, j = (int(k) for k in np.argwhere(~np.isfinite(array))[0])
+            raise InputError(f"{name}: value {array[i, j]} in row {i}, column {j}; remove or impute it")
+        np.cumsum(indptr, out=indptr)
+        entries = int(indptr[-1])
+        if d > 2**16 or entries > MOST_FILLED * n * d:
+            block: FeatureBlock = DenseBlock(array)
+            block.largest = largest
+            return block
+        indices, data = np.empty(entries, dtype=np.uint16), np.empty(entries)
+        engine.map(lambda r: dense_compress(array, indptr, indices, data, *r), rows, parallel=large)
+    block = CSRBlock.of_sorted(indptr, indices, data, d)
+    block.largest = largest
+    return block
+
+
+def check_scale(block: FeatureBlock, name: str, engine: Engine) -> None:
+    """Refuse a block with a column whose sum of squares overflows.
+
+    Parameters
+    ----------
+    block : FeatureBlock of shape (N, d)
+    name : str
+        What the error message calls it.
+    engine : Engine
+
+    Raises
+    ------
+    InputError
+        If there is one; the message names the column.
+    """
+    if block.largest < math.sqrt(np.finfo(float).max / block.shape[0]) / 2.0:
+        return
+    squares = block.column_squares(engine)
+    if not np.isfinite(squares).all():
+        column = int(np.flatnonzero(~np.isfinite(squares))[0])
+        raise InputError(
+            f"{name}: column {column} holds values so large that their squares overflow; "
+            "rescale it (for example convert --standardize)"
+        )

@@ -1,0 +1,47 @@
+r"""A party's block in a curvature metric: :math:`\mathrm{diag}(\sqrt w)\, D`, without a copy of D."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from fastadmm.blocks.block import FeatureBlock
+from fastadmm.engine.engine import Engine
+
+__all__ = ["WeightedBlock"]
+
+Array = np.ndarray
+
+
+class WeightedBlock(FeatureBlock):
+    r"""Rows of another block times :math:`\sqrt{w_i}`, so that least squares on it is weighted.
+
+    Parameters
+    ----------
+    block : FeatureBlock of shape (N, d)
+    weight : ndarray of shape (N,)
+        w, positive.
+    """
+
+    def __init__(self, block: FeatureBlock, weight: Array) -> None:
+        self.inner, self.weight, self.root = block, weight, np.sqrt(weight)
+        self.shape, self.nbytes, self.density = block.shape, weight.nbytes, block.density
+
+    def product(self, x: Array, engine: Engine) -> Array:
+        return self.root * self.inner.product(x, engine)
+
+    def transposed_products(self, vectors: Sequence[Array], engine: Engine) -> list[Array]:
+        return self.inner.transposed_products([self.root * v for v in vectors], engine)
+
+    def matrix_product(self, x: Array, engine: Engine) -> Array:
+        return self.root * self.inner.matrix_product(x, engine)
+
+    def gram(self, engine: Engine, weight: Array | None = None, rough: bool = False) -> Array:
+        return self.inner.gram(engine, self.weight if weight is None else self.weight * weight, rough)
+
+    def kernel_gram(self) -> Array:
+        return self.root[:, None] * self.inner.kernel_gram() * self.root
+
+    def column_squares(self, engine: Engine) -> Array:
+        return np.diag(self.gram(engine)).copy()

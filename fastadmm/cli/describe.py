@@ -1,0 +1,316 @@
+"""What is in a path: a plain dictionary for any file or directory of ours."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fastadmm.errors import FormatError, StorageError
+from fastadmm.files.atomic import shown, storage_errors
+from fastadmm.files.reading import read_json, read_toml, require_regular
+from fastadmm.privacy.origins import private_constants
+from fastadmm.store.elements import key_of, read_attribute
+from fastadmm.store.h5file import h5_errors, read_h5
+from fastadmm.store.label_file import LABELS_TYPE, LabelData, open_labels
+from fastadmm.store.partition import MANIFEST, open_partition
+from fastadmm.store.party_file import PARTY_TYPE, PartyData, open_party
+
+if TYPE_CHECKING:
+    import h5py
+
+    from fastadmm.store.owner_file import OwnerFile
+
+__all__ = ["describe"]
+
+#: Files that make a directory a run, in the order of trust.
+_RUN_FILES = ("run.toml", "owners-run.toml", "result.json", "rounds.jsonl")
+_OWNERS_MANIFEST = "owners.toml"
+_OWNER_TYPE = "fastadmm-owner"
+_NAMES_SHOWN = 10
+
+
+def describe(path: str | os.PathLike[str], *, check: bool = False) -> dict[str, Any]:
+    """Describe an HDF5 file of ours, a partition, a directory of owners, a run or a model.
+
+    Parameters
+    ----------
+    path : path
+        What to look at.
+    check : bool
+        Also read every block and compare it with its digest (partitions and party files); for owners of rows,
+        whose digest covers how they were written, read all rows and targets with their checksums.
+
+    Returns
+    -------
+    dict
+        JSON types only; key ``kind`` says what it is: "party", "labels", "partition", "owner", "owners",
+        "run", "model" or "hdf5".
+
+    Raises
+    ------
+    StorageError
+        Absent or unreadable.
+    FormatError, InputError
+        Not ours, damaged, inconsistent.
+    """
+    path = Path(path)
+    with storage_errors(path, "read"):
+        path.stat()
+        if not path.is_dir():
+            return {"path": str(path), **_file(path, check)}
+        names = set(os.listdir(path))
+    if MANIFEST in names:
+        return {"path": str(path), **_partition(path, check)}
+    if _OWNERS_MANIFEST in names:
+        return {"path": str(path), **_owners(path, check)}
+    if names & set(_RUN_FILES):
+        return {"path": str(path), **_run(path, names)}
+    if "model.toml" in names:
+        return {"path": str(path), **_model(path)}
+    raise FormatError(
+        f"{shown(path)}: holds no {MANIFEST}, {_OWNERS_MANIFEST}, run.toml or model.toml: "
+        "not a directory of fastadmm"
+    )
+
+
+def _file(path: Path, check: bool) -> dict[str, Any]:
+    with read_h5(path) as file:
+        kind = read_attribute(file, "encoding-type", str)
+    if kind == PARTY_TYPE:
+        return {"kind": "party", **_party(open_party(path), check, names=True)}
+    if kind == LABELS_TYPE:
+        return {"kind": "labels", **_labels(open_labels(path))}
+    if kind == _OWNER_TYPE:
+        from fastadmm.store.owner_file import open_owner
+
+        return {"kind": "owner", **_owner(open_owner(path), check, names=True)}
+    if not kind.startswith("fastadmm-"):
+        raise FormatError(
+            f"{shown(path)}: attribute 'encoding-type' of '/' is {kind!r}: an HDF5 file, but not of fastadmm"
+        )
+    with read_h5(path) as file:
+        version = read_attribute(file, "encoding-version", str)
+        attributes = {str(key): _plain(value) for key, value in file.attrs.items()}
+        with h5_errors(path):
+            elements = _elements(file)
+    return {
+        "kind": "hdf5",
+        "encoding": kind,
+        "version": version,
+        "attributes": attributes,
+        "elements": elements,
+    }
+
+
+def _elements(group: h5py.Group, depth: int = 0) -> list[dict[str, Any]]:
+    import h5py
+
+    found: list[dict[str, Any]] = []
+    for name in group:
+        if not isinstance(group.get(name, getlink=True), h5py.HardLink):
+            found.append({"key": key_of(group, name), "encoding": "link (not followed)"})
+            continue
+        item = group[name]
+        entry: dict[str, Any] = {
+            "key": key_of(group, name),
+            "encoding": _plain(item.attrs.get("encoding-type")),
+        }
+        if isinstance(item, h5py.Dataset):
+            entry |= {"shape": list(item.shape or ()), "dtype": str(item.dtype)}
+        found.append(entry)
+        # Hard links can make a group its own descendant; our files are never deep.
+        if isinstance(item, h5py.Group) and depth < 8:
+            found += _elements(item, depth + 1)
+    return found
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "replace")
+    if isinstance(value, (np.generic, np.ndarray)):
+        return _plain(value.tolist())
+    if isinstance(value, (list, tuple)):
+        return [_plain(v) for v in value]
+    return value if value is None or isinstance(value, (str, int, float, bool)) else str(value)
+
+
+def _party(party: PartyData, check: bool, *, names: bool = False) -> dict[str, Any]:
+    if check:
+        party.verify()
+    transform = party.transform
+    cells = party.n_samples * party.n_features
+    result: dict[str, Any] = {
+        "name": party.name,
+        "file": party.path.name,
+        "n_samples": party.n_samples,
+        "n_features": party.n_features,
+        "storage": party.kind,
+        "dtype": party.dtype.name,
+        "nnz": party.nnz,
+        "density": None if party.nnz is None else party.nnz / cells,
+        "memory_bytes": party.nbytes,
+        "file_bytes": party.path.stat().st_size,
+        "transform": {
+            "normalize": transform.normalize,
+            "center": transform.center is not None,
+            "scale": transform.scale is not None,
+            "digest": transform.digest(),
+        },
+        "private_constants": private_constants(party.steps),
+        "row_digest": party.row_digest,
+        "content_digest": party.content_digest,
+        "checked": check,
+    }
+    if names:
+        result["first_features"] = party.feature_names[:_NAMES_SHOWN]
+    return result
+
+
+def _labels(labels: LabelData) -> dict[str, Any]:
+    y = labels.y
+    result: dict[str, Any] = {
+        "file": labels.path.name,
+        "n_samples": labels.n_samples,
+        "task": labels.task,
+        "sample_weight": labels.sample_weight is not None,
+        "offset": labels.offset is not None,
+        "row_digest": labels.row_digest,
+        "file_bytes": labels.path.stat().st_size,
+    }
+    if labels.classes is not None:
+        result["classes"] = list(labels.classes)
+        result["counts"] = np.bincount(y.astype(np.int64), minlength=len(labels.classes)).tolist()
+    else:
+        result |= {"mean": float(y.mean()), "min": float(y.min()), "max": float(y.max())}
+    return result
+
+
+def _partition(path: Path, check: bool) -> dict[str, Any]:
+    partition = open_partition(path, require_labels=False)
+    return {
+        "kind": "partition",
+        "n_samples": partition.n_samples,
+        "n_features": sum(party.n_features for party in partition.parties),
+        "task": partition.task,
+        "source": partition.source,
+        "row_digest": partition.row_digest,
+        "parties": [_party(party, check) for party in partition.parties],
+        "labels": None if partition.labels is None else _labels(partition.labels),
+    }
+
+
+def _owner(owner: OwnerFile, check: bool, *, names: bool = False) -> dict[str, Any]:
+    y = owner.targets()
+    if check:
+        for _ in owner.iter_rows():  # checksums, indices, finite values
+            pass
+    result: dict[str, Any] = {
+        "name": owner.name,
+        "file": owner.path.name,
+        "n_samples": owner.n_samples,
+        "n_features": owner.n_features,
+        "storage": owner.kind,
+        "memory_bytes": owner.nbytes,
+        "file_bytes": owner.path.stat().st_size,
+        "task": owner.task,
+        "recipe": sorted(owner.recipe),
+        "content_digest": owner.content_digest,
+        "checked": check,
+    }
+    if owner.classes is not None:
+        result["classes"] = list(owner.classes)
+        result["counts"] = [int((y < 0).sum()), int((y > 0).sum())]
+    else:
+        result |= {"mean": float(y.mean()), "min": float(y.min()), "max": float(y.max())}
+    if names:
+        result["first_features"] = owner.feature_names[:_NAMES_SHOWN]
+    return result
+
+
+def _owners(path: Path, check: bool) -> dict[str, Any]:
+    from fastadmm.store.collection import open_owners
+
+    data = open_owners(path)
+    manifest = _parsed(path / _OWNERS_MANIFEST) or {}
+    return {
+        "kind": "owners",
+        "n_samples": data.n_samples,
+        "n_features": data.owners[0].n_features,
+        "task": data.task,
+        "kappa": data.kappa,
+        "sources": manifest.get("sources"),
+        "owners": [_owner(owner, check) for owner in data.owners],
+    }
+
+
+def _parsed(path: Path) -> dict[str, Any] | None:
+    """Read a JSON or TOML document; None where the file is absent."""
+    with storage_errors(path, "read"):
+        if not path.exists():
+            return None
+    document: Any = read_toml(path) if path.suffix == ".toml" else read_json(path)
+    if not isinstance(document, dict):
+        raise FormatError(f"{shown(path)}: key '/': is {type(document).__name__}, not an object")
+    return document
+
+
+def _last_round(path: Path) -> dict[str, Any] | None:
+    """Return the last complete record of a round log; a run that was killed may end mid-line."""
+    with storage_errors(path, "read"):
+        if not path.exists():
+            return None
+        require_regular(path)
+        with open(path, "rb") as stream:
+            # A record is well below 1 MB: the end of the log is enough, however long the run was.
+            size = stream.seek(0, os.SEEK_END)
+            stream.seek(max(0, size - (1 << 20)))
+            lines = stream.read().split(b"\n")
+    for line in reversed(lines):
+        try:
+            record = json.loads(line)
+        except (ValueError, RecursionError):
+            continue
+        if isinstance(record, dict):
+            return record
+    return None
+
+
+def _run(path: Path, names: set[str]) -> dict[str, Any]:
+    result = _parsed(path / "result.json")
+    config = _parsed(path / "run.toml") or _parsed(path / "owners-run.toml")
+    environment = _parsed(path / "environment.json")
+    statement = (_parsed(path / "privacy.json") or {}).get("statement")
+    last = _last_round(path / "rounds.jsonl")
+    checkpoints = path / "checkpoints"
+    with storage_errors(checkpoints, "read"):
+        n_checkpoints = (
+            sum(not name.startswith(".") for name in os.listdir(checkpoints)) if checkpoints.is_dir() else 0
+        )
+    return {
+        "kind": "run",
+        "status": (result or {}).get("status", "unfinished"),
+        "result": result,
+        "config": config,
+        "environment": environment,
+        "privacy": statement,
+        "last_round": last,
+        "checkpoints": n_checkpoints,
+        "has_model": (path / "model" / "model.toml").exists(),
+        "has_report": "report.html" in names,
+    }
+
+
+def _model(path: Path) -> dict[str, Any]:
+    manifest = _parsed(path / "model.toml")
+    files = []
+    with storage_errors(path, "read"):
+        names = sorted(name for name in os.listdir(path) if name.endswith(".h5") and not name.startswith("."))
+    if not names:
+        raise StorageError(f"{shown(path)}: model.toml names a model, but there is no .h5 file beside it")
+    for name in names:
+        files.append({"file": name, **_file(path / name, check=False)})
+    return {"kind": "model", "model": manifest, "files": files}

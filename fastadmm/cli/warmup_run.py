@@ -1,0 +1,240 @@
+"""Compile kernels before they are needed, by small runs of what needs them."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fastadmm.problem.losses import LOSSES, Multinomial
+from fastadmm.runs.config import make_config
+from fastadmm.runs.train import plan_run, start_run
+from fastadmm.store import create_partition
+
+__all__ = ["warm_up"]
+
+#: Rows of the small runs: more than one block of a kernel's inner loop, less than a thread's piece.
+_ROWS = 600
+
+
+def warm_up(everything: bool = False, say: Callable[[str, float], None] | None = None) -> dict[str, Any]:
+    """Compile the kernels of the default path, or all, unless their compiled form is there already.
+
+    The default path is ``train`` with the loss that the labels ask for, dense
+    and sparse blocks, and a test set.
+
+    Parameters
+    ----------
+    everything : bool
+        Also those of every other loss, scheme, regulariser and constraint, of
+        private messages and of owners of rows.
+    say : callable, optional
+        Called with name and seconds of each kernel that was compiled.
+
+    Returns
+    -------
+    dict
+        ``compiled`` (kernel and seconds each), ``seconds`` (all in all) and
+        ``directory`` (where they are kept; None where nothing can be).
+    """
+    from fastadmm.kernels.cache import cache_base
+    from fastadmm.kernels.compilation import watching
+
+    compiled: list[dict[str, Any]] = []
+
+    def observe(name: str, seconds: float | None) -> None:
+        if seconds is not None:
+            compiled.append({"kernel": name, "seconds": seconds})
+            if say is not None:
+                say(name, seconds)
+
+    begin = time.perf_counter()
+    with tempfile.TemporaryDirectory(prefix="fastadmm-") as folder, watching(observe):
+        _default_path(Path(folder))
+        if everything:
+            _other_runs(Path(folder))
+            _streamed(Path(folder))
+            _owners(Path(folder))
+            _rest()
+    base = cache_base()
+    return {
+        "compiled": compiled,
+        "seconds": time.perf_counter() - begin,
+        "directory": str(base) if base is not None else None,
+    }
+
+
+# --- runs on files -----------------------------------------------------------------------------------
+
+
+def _default_path(folder: Path) -> None:
+    """What a first ``train`` compiles, for classes and for numbers."""
+    for task in ("classification", "regression"):
+        data = _partition(folder / f"{task}.parts", task)
+        _train(folder, data, test=data)
+    _forms()
+
+
+def _forms() -> None:
+    """Forms of a block that depend on how much of it is zero."""
+    import scipy.sparse as sp
+
+    from fastadmm.blocks.block import as_block
+    from fastadmm.engine.engine import Engine
+
+    as_block(np.eye(100))
+    as_block(sp.csr_array(np.ones((2, 100)))).gram(Engine(1))
+
+
+def _other_runs(folder: Path) -> None:
+    """One short run for every kernel that a setting of ``train`` leads to."""
+    parts = {task: folder / f"{task}.parts" for task in ("classification", "regression")}
+    parts["counts"] = _partition(folder / "counts.parts", "counts")
+    parts["classes"] = _partition(folder / "classes.parts", "classes")
+    for settings in _settings():
+        kind = settings.pop("kind")
+        _train(folder, parts[kind], **settings)
+    plan_run(make_config({"data": str(parts["classification"])}))  # its calibration
+
+
+def _streamed(folder: Path) -> None:
+    """Kernels that read a file themselves."""
+    from fastadmm.engine.engine import Engine
+    from fastadmm.problem.problem import make_problem
+    from fastadmm.solver.solver import Solver, SolverOptions
+    from fastadmm.store import open_partition
+    from fastadmm.store.streamed import load_block
+
+    partition, blocks = open_partition(folder / "classification.parts"), []
+    for party in partition.parties:
+        block, engine = load_block(party, streamed=True), Engine(1)
+        blocks.append(block)
+        block.product(np.ones(party.n_features), engine)
+        for count in (1, 3):
+            block.transposed_products([np.ones(_ROWS)] * count, engine)
+        block.column_squares(engine)
+    problem = make_problem(blocks, partition.labels.y, lam=0.1, fit_intercept=False)
+    Solver(problem, SolverOptions(scheme="sharing", n_threads=1)).round()  # in one read
+
+
+def _settings() -> Iterator[dict[str, Any]]:
+    for name, loss in LOSSES.items():
+        kind = "counts" if name == "poisson" else "classes" if loss.vector else loss.task
+        yield {"kind": kind, "loss": name}
+        yield {"kind": kind, "loss": name, "scheme": "sharing", "lambda": 0.1}
+    # Separable terms are solved by coordinate descent, groups by one of their own.
+    # Their certificates need the conjugate of the loss.
+    terms = {
+        "classification": "logistic",
+        "classes": "multinomial",
+        "counts": "poisson",
+        "regression": "squared",
+    }
+    for kind, name in terms.items():
+        yield {"kind": kind, "loss": name, "regularizer": "l1"}
+    yield {"kind": "classification", "regularizer": "group_lasso"}
+    yield {"kind": "classification", "constraint": "nonnegative"}
+    yield {"kind": "classification", "constraint": "ball:1"}
+    yield {"kind": "classification", "x_update": "cg", "scheme": "sharing"}
+    yield {
+        "kind": "classification",
+        "scheme": "sharing",
+        "intercept": False,
+        "rounds": 12,
+        "gap": 0.0,
+    }  # in one read
+    yield {
+        "kind": "classification",
+        "privacy": {"mode": "message", "epsilon": 5.0, "public_scaling": True},
+        "lambda": 0.1,
+    }
+    yield {
+        "kind": "classification",
+        "privacy": {"mode": "fusion", "epsilon": 8.0, "delta": 1e-5, "public_scaling": True},
+    }
+
+
+def _train(folder: Path, data: Path, test: Path | None = None, **settings: Any) -> None:
+    values = {"data": str(data), "threads": 1, "rounds": 3, "lambda": 1e-2, **settings}
+    if test is not None:
+        values["test"] = str(test)
+    start_run(make_config(values), folder / "run", force=True)
+
+
+def _partition(path: Path, task: str) -> Path:
+    """A party with a dense and one with a sparse block, and labels of a kind."""
+    import scipy.sparse as sp
+
+    rng = np.random.default_rng(0)
+    dense, sparse = rng.normal(size=(_ROWS, 3)), sp.random_array((_ROWS, 8), density=0.4, rng=rng)
+    classes: Sequence[str] | None = None
+    if task == "counts":
+        y = rng.poisson(2.0, _ROWS).astype(float)
+    elif task == "regression":
+        y = rng.normal(size=_ROWS)
+    else:
+        classes = ("a", "b", "c") if task == "classes" else ("a", "b")
+        y = (np.arange(_ROWS) % len(classes)).astype(float)
+    with create_partition(path, task="regression" if classes is None else "classification") as writer:
+        writer.party(n_features=3, kind="dense").append(dense)
+        writer.party(n_features=8, kind="csr").append(sparse.tocsr())
+        writer.labels(classes=classes).append(y)
+    return path
+
+
+# --- owners of rows, and what no command runs ----------------------------------------------------------
+
+
+def _owners(folder: Path) -> None:
+    """Answers of owners with dense and sparse rows, with either noise."""
+    from fastadmm.data_tools.owners import Reading, convert_owners
+    from fastadmm.owners.run import start_owner_run
+    from fastadmm.owners.settings import make_settings
+
+    rng = np.random.default_rng(0)
+    table = np.column_stack([rng.integers(0, 2, 60), rng.normal(size=(60, 3))])
+    source = folder / "rows.csv"
+    np.savetxt(source, table, delimiter=",", header="label,a,b,c", comments="")
+    for storage in ("dense", "csr"):
+        data = folder / f"{storage}.owners"
+        convert_owners([source], data, sizes=[30, 30], reading=Reading(label="label"), storage=storage)
+        for loss in ("logistic", "squared"):
+            for noise in ({"mechanism": "laplace"}, {"mechanism": "gaussian", "delta": 1e-6}):
+                values = {"data": str(data), "epsilon": "1", "rounds": 2, "loss": loss, **noise}
+                values |= {"bound": "features:1", "threads": 1}
+                if loss == "squared":
+                    values["target_bound"] = 1.0
+                start_owner_run(make_settings(values), folder / "owners", force=True)
+
+
+def _rest() -> None:
+    """Kernels that only functions of the library lead to."""
+    from fastadmm.blocks.block import CSRBlock
+    from fastadmm.engine.engine import Engine
+    from fastadmm.kernels.bounded import bounded_conjugate
+    from fastadmm.kernels.chacha import chacha_blocks
+    from fastadmm.kernels.crew import board_size, serve
+    from fastadmm.kernels.gaussian_noise import standard_normal, uniform
+    from fastadmm.kernels.owner_batch import owner_batch_slopes
+    from fastadmm.kernels.sweep import sweep_add, sweep_divide
+
+    key, nonce, out = np.arange(8, dtype=np.uint32), np.arange(3, dtype=np.uint32), np.empty(4)
+    standard_normal(key, nonce, out, 0, 4)
+    uniform(key, nonce, out, 0, 4)
+    chacha_blocks(key, nonce, 0, np.empty((16, 16), dtype=np.uint32))
+    serve(np.zeros(board_size(2), dtype=np.int64), 1, 1)
+    indicators, one = CSRBlock(np.ones((3, 2))), Engine(1)
+    indicators.product(np.ones(2), one)
+    indicators.transposed_products([np.ones(3)], one)
+    indicators.gram(one)
+    three = np.ones(3)
+    for kernel in (sweep_add, sweep_divide):  # in a metric, which a short run has none of
+        kernel(three, three, np.empty(3), 0, 3)
+    bounded_conjugate(three, three, three, 0, 1.0, 0, 3)
+    classes = np.ones((2, 3))
+    Multinomial().action(classes, three, classes, Engine(1))  # a second step in the span
+    owner_batch_slopes(np.zeros((2, 3)), np.ones(3), np.ones(3), 0, 1.0)

@@ -1,0 +1,1 @@
+"""Schemes with messages and targets: sharing, jacobi, gauss-seidel."""

@@ -1,0 +1,354 @@
+"""One round of ADMM sharing, with safeguarded acceleration."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from fastadmm.coordinator.admm.anderson import Anderson
+from fastadmm.coordinator.admm.curvature_rule import CurvatureRule
+from fastadmm.coordinator.admm.penalty_rule import PenaltyRule
+from fastadmm.coordinator.admm.schemes import Scheme, collect_messages, relax
+from fastadmm.coordinator.admm.state import SharedState
+from fastadmm.coordinator.admm.sweep import Sweep, Swept
+from fastadmm.coordinator.admm.z_update import update_z_u
+from fastadmm.engine.engine import Engine
+from fastadmm.parties.proximal import Party
+from fastadmm.problem.problem import Problem
+from fastadmm.target_images import Turn
+
+__all__ = ["Coordinator", "RoundOutcome", "acceleration_memory"]
+
+#: An extrapolated state whose residual exceeds the best one by this factor is taken back.
+_MAX_GROWTH = 2.0
+
+#: Summable bound of Zhang, O'Donoghue and Boyd (2020): accepted steps keep convergence a theorem.
+_SUMMABLE_SCALE = 1e4
+_SUMMABLE_POWER = 1.1
+
+#: Memory that the acceleration's history may take, in bytes.
+_HISTORY_BUDGET = 2 * 2**30
+
+
+def acceleration_memory(n_parties: int, n_samples: int, wanted: int = 10) -> int:
+    """Number of Anderson differences that fit the memory budget; 0 where fewer than 3 do.
+
+    Parameters
+    ----------
+    n_parties, n_samples : int
+        M and N.
+    wanted : int
+        Upper limit.
+
+    Returns
+    -------
+    int
+    """
+    each = 16 * (n_parties + 2) * n_samples
+    memory = min(wanted, _HISTORY_BUDGET // each)
+    return int(memory) if memory >= 3 else 0
+
+
+@dataclass(frozen=True)
+class RoundOutcome:
+    """What a round did.
+
+    Attributes
+    ----------
+    total : ndarray of shape (N,)
+        Sum of the new messages.
+    pull : ndarray of shape (N,)
+        ``u + r (S - z)`` at the new state: what V^t needs from the parties.
+    primal_residual, dual_residual : float
+        As in :class:`fastadmm.solver.history.RoundRecord`.
+    lagrangian_terms : tuple of float
+        ``<u, S - z>``, ``r |S - z|^2``, ``|r (S - z)|^2`` and ``|S - z|^2``.
+    accelerated : bool
+        Whether the round started from an extrapolated state.
+    swept : Swept or None
+        What a round in one read knows beside.
+    """
+
+    total: np.ndarray
+    pull: np.ndarray
+    primal_residual: float
+    dual_residual: float
+    lagrangian_terms: tuple[float, float, float, float]
+    accelerated: bool
+    swept: Swept | None = None
+
+
+class Coordinator:
+    """Holds the shared state and runs rounds.
+
+    Parameters
+    ----------
+    problem : Problem
+    scheme : Scheme
+    penalty : float
+        r, summed scaling.
+    engine : Engine
+    memory : int
+        Anderson memory; 0 switches acceleration off.
+    adaptive : bool
+        Whether the penalty is adapted, see :mod:`fastadmm.coordinator.admm.penalty_rule`.
+    reweighting : bool
+        Whether it follows the loss's curvature, see :mod:`fastadmm.coordinator.admm.curvature_rule`.
+    relaxation : float
+        alpha in (0, 2): over-relaxation of Eckstein and Bertsekas (1992), for tau = M; 1 is none.
+
+    Attributes
+    ----------
+    state : SharedState
+        Where the next round starts (extrapolated, where acceleration is on).
+    last : SharedState
+        The result of the last round itself.
+    reached : SharedState
+        The last result that the safeguard accepted: where to go back to.
+    intercept : float
+        b of the last z-update.
+    metric : ndarray of shape (N,) or None
+        omega, where every sample has a penalty of its own, ``r omega_i``.
+    sweep : Sweep or None
+        Runs the rounds in one read of the data, where that is possible.
+    """
+
+    def __init__(
+        self,
+        problem: Problem,
+        scheme: Scheme,
+        penalty: float,
+        engine: Engine,
+        memory: int = 0,
+        adaptive: bool = False,
+        reweighting: bool = False,
+        relaxation: float = 1.0,
+    ) -> None:
+        m, n = problem.n_parties, problem.message_size
+        self.problem, self.scheme, self.engine = problem, scheme, engine
+        self.penalty, self.relaxation = penalty, relaxation
+        self.state = SharedState(m, n)
+        self.reached = self.last = self.state
+        self.intercept: Any = 0.0
+        self.sweep: Sweep | None = None
+        self._turn: Turn | None = Turn()
+        self.metric: np.ndarray | None = None
+        self.anderson: Anderson | None = None
+        self.extrapolated = False
+        self.n_extrapolations = 0
+        self.first_residual = math.nan
+        self.best_residual = math.inf
+        if memory:
+            self.anderson = Anderson((m + 2) * n, self._sections(), memory)
+        self.rule = PenaltyRule() if adaptive else None
+        self.curvature_rule = CurvatureRule() if reweighting else None
+
+    @property
+    def penalties(self) -> Any:
+        """The penalty of every sample: r, or an array of shape (N,) where they differ."""
+        return self.penalty if self.metric is None else self.penalty * self.metric
+
+    def _sections(self) -> list[tuple[slice, Any]]:
+        """Parts of the state and their weights in the norm of the fixed-point residual."""
+        m, n, r = self.problem.n_parties, self.problem.message_size, self.penalties
+        tau_r = self.scheme.tau(m) * r
+        return [
+            (slice(0, m * n), tau_r if self.metric is None else np.tile(tau_r, m)),
+            (slice(m * n, (m + 1) * n), r),
+            (slice((m + 1) * n, (m + 2) * n), 1.0 / r),
+        ]
+
+    def round(self, parties: Sequence[Party]) -> RoundOutcome:
+        """Run one round: x-updates, z- and u-update, and the choice of the next state."""
+        problem, state, r = self.problem, self.state, self.penalty
+        new = state.empty_like()
+        swept = None
+        if self.sweep is not None:
+            swept = self.sweep.run(state, new, r, self.metric, self.relaxation)
+            total, pull, answers = swept.total, swept.pull, swept.answers
+            mismatch = total - new.z
+        else:
+            collect_messages(self.scheme, parties, state, r, self.engine, new.messages, self.metric)
+            total = relaxed = new.total()
+            answers = new.messages
+            if self.relaxation != 1.0:
+                answers = new.messages.copy()
+                relax(state, new.messages, self.relaxation)
+                relaxed = new.total()
+            new.z[:] = state.z  # warm start of the z-update
+            self.intercept = update_z_u(
+                problem, relaxed, state.u, r, new.z, new.u, self.intercept, self.engine, self.metric
+            )
+            mismatch = total - new.z
+            pull = new.u + self.penalties * mismatch
+        outcome = RoundOutcome(
+            total,
+            pull,
+            float(np.linalg.norm(mismatch)) / math.sqrt(problem.n_samples),
+            self._dual_residual(state, new, answers),
+            (float(new.u @ mismatch), *self._squares(mismatch)),
+            self.extrapolated,
+            swept,
+        )
+        self.last = new
+        self._advance(new)
+        if self.rule is not None:
+            self._adapt(self.rule, outcome)
+        if self.curvature_rule is not None and self.curvature_rule.due():
+            self._reweight(parties, total)
+        if swept is not None:
+            for party, image in zip(parties, swept.images):
+                if party.target_images is None:
+                    continue
+                if self._turn is None:
+                    party.target_images.forget()
+                else:
+                    party.target_images.follow(self._turn, image)
+        return outcome
+
+    def _adapt(self, rule: PenaltyRule, outcome: RoundOutcome) -> None:
+        """Change the penalty where the rule says so; the acceleration starts afresh."""
+        root = math.sqrt(self.problem.n_samples)
+        size, dual_size = float(np.linalg.norm(outcome.total)), float(np.linalg.norm(self.last.u))
+        factor = rule.factor(
+            outcome.primal_residual * root / size if size > 0.0 else math.nan,
+            outcome.dual_residual * root / dual_size if dual_size > 0.0 else math.nan,
+        )
+        if factor == 1.0:
+            return
+        self.penalty *= factor
+        self._start_afresh()
+
+    def _reweight(self, parties: Sequence[Party], total: np.ndarray) -> None:
+        """Let the penalty follow the curvature of the loss at the model."""
+        problem = self.problem
+        z = total + problem.offset + self.intercept
+        found = CurvatureRule.metric(
+            problem.loss.curvature(z, problem.y, problem.weight, np.empty_like(z), self.engine)
+        )
+        if found is None:
+            return
+        self.metric, self.penalty = found
+        self.engine.map(lambda party: party.set_metric(found[0]), parties)
+        self._start_afresh()
+
+    def _squares(self, mismatch: np.ndarray) -> tuple[float, float, float]:
+        square, r = float(mismatch @ mismatch), self.penalty
+        if self.metric is None:
+            return r * square, r * r * square, square
+        pressed = self.penalties * mismatch
+        return float(pressed @ mismatch), float(pressed @ pressed), square
+
+    def _start_afresh(self) -> None:
+        """Go on from the last accepted result with another penalty, and an empty memory."""
+        self._turn = None  # targets depend on the penalty
+        self.state, self.extrapolated = self.reached, False
+        self.n_extrapolations, self.first_residual, self.best_residual = 0, math.nan, math.inf
+        if self.anderson is not None:
+            self.anderson.sections = self._sections()
+            self.anderson.reset()
+
+    def _dual_residual(self, old: SharedState, new: SharedState, answers: np.ndarray) -> float:
+        # Party m solved lambda W x + tau r D'(a_m - w_m) = 0; optimality asks for
+        # lambda W x + D'u = 0. The difference is D's with s as below, from messages alone.
+        r = self.penalties
+        tau_r = self.scheme.tau(self.problem.n_parties) * r
+        if self.scheme.parallel:
+            common = new.u - old.u - r * (old.total() - old.z)
+            total = sum(
+                float(s @ s) for s in (common - tau_r * (b - a) for a, b in zip(old.messages, answers))
+            )
+        else:
+            total, seen = 0.0, old.total()
+            for a, b in zip(old.messages, answers):
+                seen = seen + (b - a)
+                s = new.u - old.u - r * (seen - old.z)
+                total += float(s @ s)
+        return math.sqrt(total / (self.problem.n_parties * self.problem.n_samples))
+
+    def _advance(self, new: SharedState) -> None:
+        """Choose where the next round starts: the new state, or one extrapolated from it."""
+        self._turn = Turn()
+        if self.anderson is None:
+            self.state = self.reached = new
+            return
+        residual = new.vector - self.state.vector
+        norm = math.sqrt(self.anderson.squared_norm(residual))
+        if math.isnan(self.first_residual):
+            self.first_residual = norm
+        if self.extrapolated and not self._acceptable(norm):
+            # Take the extrapolation back: go on from the last plain result, with an empty memory.
+            self.state = self.reached
+            self.anderson.reset()
+            self.extrapolated = False
+            self._turn = Turn(taken_back=True)
+            return
+        self.best_residual = min(self.best_residual, norm)
+        self.reached = new
+        vector = self.anderson.extrapolate(new.vector, residual)
+        self._turn = Turn(slot=self.anderson.slot, weights=self.anderson.weights)
+        self.extrapolated = vector is not None
+        if vector is None:
+            self.state = new
+        else:
+            self.n_extrapolations += 1
+            self.state = SharedState(self.problem.n_parties, self.problem.message_size, vector)
+
+    def _acceptable(self, norm: float) -> bool:
+        summable = _SUMMABLE_SCALE * self.first_residual * (self.n_extrapolations + 1) ** -_SUMMABLE_POWER
+        return norm <= min(_MAX_GROWTH * self.best_residual, summable)
+
+    def export(self) -> dict:
+        """Everything a resumed run needs to go on bit for bit."""
+        saved: dict[str, Any] = {
+            "state": self.state.vector,
+            "reached": self.reached.vector,
+            "intercept": self.intercept,
+            "penalty": self.penalty,
+            "relaxation": self.relaxation,
+            "extrapolated": self.extrapolated,
+            "n_extrapolations": self.n_extrapolations,
+            "first_residual": self.first_residual,
+            "best_residual": self.best_residual,
+        }
+        if self.anderson is not None:
+            saved["anderson"] = self.anderson.export()
+        if self.rule is not None:
+            saved["penalty_rule"] = self.rule.export()
+        if self.curvature_rule is not None:
+            saved["curvature_rule"] = self.curvature_rule.export()
+        if self.metric is not None:
+            saved["metric"] = self.metric
+        return saved
+
+    def restore(self, saved: dict) -> None:
+        """Inverse of :meth:`export`."""
+        m, n = self.problem.n_parties, self.problem.message_size
+        self.state = SharedState(m, n, np.array(saved["state"]))
+        self.reached = SharedState(m, n, np.array(saved["reached"]))
+        self.intercept = float(saved["intercept"])
+        self.penalty = float(saved["penalty"])
+        self.extrapolated = bool(saved["extrapolated"])
+        self.n_extrapolations = int(saved["n_extrapolations"])
+        self.first_residual = float(saved["first_residual"])
+        self.best_residual = float(saved["best_residual"])
+        # A run that began without these goes on without them.
+        self.relaxation = float(saved.get("relaxation", 1.0))
+        if "curvature_rule" not in saved:
+            self.curvature_rule = None
+        if self.curvature_rule is not None:
+            self.curvature_rule.restore(saved["curvature_rule"])
+        if "metric" in saved:
+            metric = np.array(saved["metric"], dtype=np.float64)
+            if metric.shape != (n,) or not (metric > 0.0).all():
+                raise ValueError("metric")
+            self.metric = metric
+        if self.anderson is not None:
+            self.anderson.sections = self._sections()
+            self.anderson.restore(saved["anderson"])
+        if self.rule is not None:
+            self.rule.restore(saved["penalty_rule"])

@@ -1,0 +1,168 @@
+r"""How one round runs: sharing, Jacobi or Gauss-Seidel order.
+
+All three send party m the target
+
+.. math:: w_m = a_m - \frac{S - z}{\tau} - \frac{u}{\tau r}, \qquad S = \sum_k a_k,
+
+and differ only in :math:`\tau` and in the order of the parties:
+
+``sharing``
+    :math:`\tau = M`, parties in parallel. Sharing ADMM of Boyd et al. (2011,
+    section 7.3), convergent for every convex problem and every penalty.
+``jacobi``
+    :math:`\tau = 1`, parties in parallel: Algorithm 1 of Hu et al. It does
+    **not** converge in general.
+``gauss-seidel``
+    :math:`\tau = 1`, parties one after the other, each seeing its
+    predecessors' new messages (Hong et al. 2016).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from fastadmm.coordinator.admm.state import SharedState
+from fastadmm.engine.engine import Engine
+from fastadmm.errors import ConfigError
+from fastadmm.parties.proximal import Party
+
+__all__ = ["SCHEMES", "Scheme", "collect_messages", "correction", "get_scheme", "relax"]
+
+
+@dataclass(frozen=True)
+class Scheme:
+    """A coordination scheme.
+
+    Attributes
+    ----------
+    name : str
+    parallel : bool
+        Whether parties answer at the same time.
+    majorised : bool
+        Whether tau is the number of parties (else 1).
+    convergent : bool
+        Whether convergence on every convex problem is a theorem.
+    accelerated : bool
+        Whether Anderson acceleration is used by default; the paper's own
+        schemes are left as printed.
+    """
+
+    name: str
+    parallel: bool
+    majorised: bool
+    convergent: bool
+    accelerated: bool
+
+    def tau(self, n_parties: int) -> float:
+        """Majorisation factor for M parties."""
+        return float(n_parties) if self.majorised else 1.0
+
+
+SCHEMES: dict[str, Scheme] = {
+    "sharing": Scheme("sharing", parallel=True, majorised=True, convergent=True, accelerated=True),
+    "jacobi": Scheme("jacobi", parallel=True, majorised=False, convergent=False, accelerated=False),
+    "gauss-seidel": Scheme(
+        "gauss-seidel", parallel=False, majorised=False, convergent=False, accelerated=False
+    ),
+}
+
+
+def get_scheme(name: str) -> Scheme:
+    """ADMM scheme of a given name.
+
+    Raises
+    ------
+    ConfigError
+        If there is no scheme of that name.
+    """
+    try:
+        return SCHEMES[name]
+    except KeyError:
+        raise ConfigError(f"scheme: unknown scheme {name!r}; choose {', '.join(SCHEMES)}") from None
+
+
+def correction(scheme: Scheme, n_parties: int, state: SharedState, penalty: float | np.ndarray) -> np.ndarray:
+    """What every party's target differs by from its own message in a round that starts at a state.
+
+    Parameters
+    ----------
+    scheme : Scheme
+    n_parties : int
+    state : SharedState
+    penalty : float or ndarray of shape (N,)
+        r, summed scaling; one per sample where they differ.
+
+    Returns
+    -------
+    ndarray of shape (N,)
+    """
+    return ((state.total() - state.z) + state.u / penalty) / scheme.tau(n_parties)
+
+
+def relax(old: SharedState, messages: np.ndarray, relaxation: float, rows: slice = slice(None)) -> None:
+    r"""Over-relax new messages in place, for tau = M.
+
+    .. math:: \hat a_m = \alpha D_m x_m^+ + (1 - \alpha)\, \xi_m, \qquad
+              \xi_m = \hat a_m^t - \frac{S^t - z^t}{M}
+
+    where :math:`\xi_m` is party m's copy of its message in the two-block form of
+    sharing ADMM, and :math:`\hat a_m^t` and :math:`S^t`, their sum, are relaxed
+    ones as well (Boyd et al. 2011, sections 3.4.3 and 7.3).
+
+    Parameters
+    ----------
+    old : SharedState
+        Where the round started.
+    messages : ndarray of shape (M, n)
+        In: :math:`D_m x_m^+` of the rows. Out: :math:`\hat a_m`.
+    relaxation : float
+        alpha.
+    rows : slice
+        The rows meant; all by default.
+    """
+    before = old.messages[:, rows]
+    messages *= relaxation
+    messages += (1.0 - relaxation) * (before - (before.sum(axis=0) - old.z[rows]) / len(before))
+
+
+def collect_messages(
+    scheme: Scheme,
+    parties: Sequence[Party],
+    state: SharedState,
+    penalty: float,
+    engine: Engine,
+    out: np.ndarray,
+    metric: np.ndarray | None = None,
+) -> None:
+    """One x-update of every party.
+
+    Parameters
+    ----------
+    scheme : Scheme
+    parties : sequence of Party
+    state : SharedState
+        The state that the targets are computed from; not changed.
+    penalty : float
+        r, summed scaling.
+    engine : Engine
+        Runs parties side by side where the scheme is parallel.
+    out : ndarray of shape (M, N)
+        New messages.
+    metric : ndarray of shape (N,), optional
+        omega, where every sample has a penalty of its own, ``r omega_i``; the parties know it.
+    """
+    tau = scheme.tau(len(parties))
+    common = correction(scheme, len(parties), state, penalty if metric is None else penalty * metric)
+    if scheme.parallel:
+
+        def work(m: int) -> None:
+            out[m] = parties[m].step(state.messages[m] - common, tau * penalty)
+
+        engine.map(work, range(len(parties)))
+        return
+    for m, party in enumerate(parties):
+        out[m] = party.step(state.messages[m] - common, penalty)
+        common = common + (out[m] - state.messages[m])

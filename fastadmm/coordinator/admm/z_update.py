@@ -1,0 +1,92 @@
+"""The z- and u-updates of ADMM sharing (Hu et al., equations 7 and 8)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from fastadmm.coordinator.class_certificate import update_class_z_u
+from fastadmm.coordinator.root import increasing_root
+from fastadmm.engine.engine import Engine
+from fastadmm.problem.problem import Problem
+
+__all__ = ["update_z_u"]
+
+
+def update_z_u(
+    problem: Problem,
+    total: np.ndarray,
+    u_before: np.ndarray,
+    penalty: float,
+    z: np.ndarray,
+    u: np.ndarray,
+    intercept: Any,
+    engine: Engine,
+    metric: np.ndarray | None = None,
+) -> Any:
+    r"""Minimise over z (and the intercept), then move the dual variable.
+
+    .. math:: z^+, b^+ = \arg\min \sum_i s_i \ell(o_i + b + z_i) - \langle u, z\rangle
+              + \tfrac r2 \|S - z\|^2, \qquad u^+ = u + r (S - z^+)
+
+    Both in one: the optimality condition of z says that :math:`u^+` is the
+    loss gradient at :math:`z^+`, which is how it is written, so that it lies
+    in the domain of the conjugate loss exactly. The intercept belongs to the
+    same block of variables as z: its optimality condition is that the new u
+    sums to zero. In a non-convex problem b moves first, exactly, and then z.
+
+    Parameters
+    ----------
+    problem : Problem
+    total : ndarray of shape (N,)
+        S, the sum of the messages.
+    u_before : ndarray of shape (N,)
+        Dual variable u.
+    penalty : float
+        r, summed scaling.
+    z : ndarray of shape (N,)
+        In: warm start. Out: :math:`z^+`.
+    u : ndarray of shape (N,)
+        Out: :math:`u^+`.
+    intercept : float
+        Warm start for b; returned unchanged where none is fitted. Of a
+        multinomial model of shape (C,); see :func:`update_class_z_u`.
+    engine : Engine
+    metric : ndarray of shape (N,), optional
+        omega, where every sample has a penalty of its own, :math:`r \omega_i`; of convex
+        problems with one predictor per sample.
+
+    Returns
+    -------
+    float
+        :math:`b^+`.
+    """
+    if problem.loss.vector:
+        return update_class_z_u(problem, total, u_before, penalty, z, u, intercept, engine)
+    centre = total + u_before / (penalty if metric is None else penalty * metric)
+    loss = problem.loss
+    # A sample with r omega has the z of one with r and its weight over omega.
+    weight = problem.weight if metric is None else problem.weight / metric
+
+    def prox(b: float) -> tuple[float, float]:
+        shift = problem.offset + b
+        found = loss.prox(centre, shift, problem.y, weight, penalty, z, u, engine)
+        if metric is None:
+            return found
+        # u as the gradient itself, with the sample's own weight: in the domain of the conjugate, exactly.
+        loss.evaluate(z + shift, problem.y, problem.weight, u, engine)
+        bent = loss.curvature(z + shift, problem.y, problem.weight, np.empty_like(z), engine)
+        own = penalty * metric
+        return float(u.sum()), float(np.sum(bent * (own / (own + bent))))
+
+    if problem.fit_intercept and not problem.convex:
+        # A block of its own, after the parties and before z, which keeps the descent: its optimality
+        # condition <u, 1> + r <S - z + b - b_old, 1> = 0 is linear. See docs/theory.md.
+        b = intercept + float((z - total).mean()) - float(u_before.mean()) / penalty
+        prox(b)
+        return b
+    if problem.fit_intercept:
+        return increasing_root(prox, intercept)
+    prox(0.0)
+    return 0.0

@@ -1,0 +1,1 @@
+"""Several classes on the span of directions."""

@@ -1,0 +1,342 @@
+r"""Subspace Newton sharing for C classes: messages of C numbers per sample.
+
+As :mod:`fastadmm.coordinator.subspace.subspace`, but a party answers the loss gradient,
+N x C, with one direction per class in one message of N x C numbers; each class
+weighs its part of every message by a coefficient of its own, which takes far
+fewer rounds than one coefficient per message, for the same traffic.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from fastadmm.blocks.block import check_scale
+from fastadmm.coordinator.certificate import PrimalValue, dual_bound
+from fastadmm.coordinator.class_certificate import (
+    class_primal_value,
+    make_class_feasible,
+    multinomial_of,
+    shifted,
+)
+from fastadmm.coordinator.method import Measured, Method
+from fastadmm.coordinator.multinomial.span import ClassSpanPoint, minimise_over_class_span
+from fastadmm.engine.engine import Engine
+from fastadmm.parties.classes import ClassDirectionParty
+from fastadmm.problem.problem import Problem
+
+__all__ = ["MultinomialCoordinator", "MultinomialMethod", "class_directions_per_party"]
+
+Array = np.ndarray
+
+#: Curvature below this share of its mean is raised to it: no metric may be singular.
+_CURVATURE_FLOOR = 1e-6
+
+#: Parties refactorise when the curvature has moved this far from the metric (root mean square of logarithms).
+_METRIC_DRIFT = 0.5
+
+#: The span is minimised to this share of the gap that the round started with.
+_SPAN_ACCURACY = 1e-3
+
+#: Memory for all messages, in bytes; parties keep fewer directions where more would not fit.
+_MESSAGE_BUDGET = 2**30
+
+
+def class_directions_per_party(n_parties: int, n_samples: int, n_classes: int) -> int:
+    """Most directions a party keeps; its oldest are merged beyond it.
+
+    Parameters
+    ----------
+    n_parties, n_samples, n_classes : int
+        M, N and C.
+
+    Returns
+    -------
+    int
+        At most 64, and so many that all messages fit 1 GB, but 8 at least
+        where 4 GB hold them, and 3 always.
+    """
+    each = 8 * n_samples * n_classes * n_parties
+    wanted = max(8, min(64, 512 // n_parties))
+    return max(3, min(wanted, _MESSAGE_BUDGET // each, 64), min(8, 4 * _MESSAGE_BUDGET // each))
+
+
+class MultinomialCoordinator:
+    """Messages of all parties, and the minimiser over their span.
+
+    Parameters
+    ----------
+    problem : Problem
+        With the multinomial loss.
+    engine : Engine
+    directions : int, optional
+        Most directions a party keeps; :func:`class_directions_per_party` by default.
+
+    Attributes
+    ----------
+    messages : ndarray of shape (C, K, N)
+        V: for each class its rows of the messages of all parties, oldest first.
+    owner : ndarray of int, shape (K,)
+        Which party a message is from.
+    point : ClassSpanPoint
+        Current coefficients, intercepts and sum of messages.
+    primal : PrimalValue or None
+        Loss and gradient at the current point, intercepts minimised out.
+    metric : ndarray of shape (N,) or None
+        Mean curvature over the classes that the parties have factorised.
+    """
+
+    def __init__(self, problem: Problem, engine: Engine, directions: int | None = None) -> None:
+        self.problem, self.engine = problem, engine
+        self.most_directions = directions
+        classes = problem.n_outputs
+        self._store = np.empty((classes, 0, problem.n_samples))
+        self.owner = np.empty(0, dtype=np.int64)
+        self.point = ClassSpanPoint(np.empty((classes, 0)), np.zeros(classes), np.zeros(problem.message_size))
+        self.metric: Array | None = None
+        self.n_factorisations = 0
+        self.n_rounds = 0
+        self.primal: PrimalValue | None = None
+
+    @property
+    def messages(self) -> Array:
+        """V of shape (C, K, N)."""
+        return self._store[:, : len(self.owner)]
+
+    def start(self) -> PrimalValue:
+        """Evaluate the current point with its best intercepts."""
+        self.primal = class_primal_value(self.problem, self.point.total, self.point.intercept, self.engine)
+        self.point.intercept = self.primal.intercept
+        return self.primal
+
+    def restart(self) -> None:
+        """Evaluate the current point at the intercepts it has, to the bit as when it was saved."""
+        problem = self.problem
+        gradient = np.empty(problem.message_size)
+        z = shifted(problem.offset + self.point.total, self.point.intercept)
+        value = problem.loss.evaluate(z, problem.y, problem.weight, gradient, self.engine)
+        feasible = make_class_feasible(problem, z, gradient, self.engine)
+        self.primal = PrimalValue(value, gradient, self.point.intercept, feasible)
+
+    def adopt(self, messages: Array, owner: Array) -> None:
+        """Replace all messages, of shape (C, K, N), and their owners, of shape (K,)."""
+        self._store, self.owner = messages, owner
+
+    def coefficients(self, m: int) -> Array:
+        """Coefficients of party m, of shape (C, K_m), oldest direction first."""
+        return self.point.coefficients[:, self.owner == m]
+
+    def regulariser(self) -> float:
+        """``lambda W / 2`` times the squared norm of all weights."""
+        c = self.point.coefficients
+        return 0.5 * self.problem.regularization * float(np.sum(c * c))
+
+    def round(self, parties: Sequence[ClassDirectionParty]) -> list[float]:
+        r"""One exchange with every party, then the minimisation over the span.
+
+        Parameters
+        ----------
+        parties : sequence of ClassDirectionParty
+            In the problem's order.
+
+        Returns
+        -------
+        list of float
+            :math:`\|\rho_m\|^2` of each party at the point where the round *started*.
+        """
+        primal = self.primal if self.primal is not None else self.start()
+        if self._metric_is_stale(parties):
+            metric = self.metric
+            self.engine.map(lambda party: party.set_metric(metric), parties)  # type: ignore[arg-type]
+        newton = self.n_rounds % 2 == 0
+        self.n_rounds += 1
+        gradient = primal.gradient.reshape(self.problem.n_outputs, -1)
+        answers = self.engine.map(
+            lambda m: parties[m].respond(gradient, self.coefficients(m), newton), range(len(parties))
+        )
+        for m, (message, _) in enumerate(answers):
+            if message is not None:
+                self._append(m, message)
+        squared = [answer[1] for answer in answers]
+        gap = sum(squared) / (2.0 * self.problem.regularization)
+        self.point = minimise_over_class_span(
+            self.problem, self.messages, self.point, _SPAN_ACCURACY * gap, self.engine
+        )
+        self._compress(parties)
+        self.start()
+        return squared
+
+    def _metric_is_stale(self, parties: Sequence[ClassDirectionParty]) -> bool:
+        """Move the metric to the current mean curvature if it has drifted; True if it was moved."""
+        if all(party.kind == "gradient" for party in parties):
+            return False
+        problem = self.problem
+        z = shifted(problem.offset + self.point.total, self.point.intercept)
+        h = problem.loss.curvature(z, problem.y, problem.weight, np.empty_like(z), self.engine)
+        h = h.reshape(problem.n_outputs, -1).mean(axis=0)
+        mean = float(h.mean())
+        if not mean > 0.0:  # every sample is classified beyond doubt
+            mean = 0.5
+        h = np.maximum(h, _CURVATURE_FLOOR * mean)
+        if self.metric is not None:
+            importance = h + self.metric
+            drift = np.log(h / self.metric)
+            if float((drift * drift) @ importance) <= _METRIC_DRIFT**2 * float(importance.sum()):
+                return False
+        self.metric = h
+        self.n_factorisations += 1
+        return True
+
+    def _limit(self, n_parties: int) -> int:
+        """Most directions per party."""
+        problem = self.problem
+        limit = class_directions_per_party(n_parties, problem.n_samples, problem.n_outputs)
+        return limit if self.most_directions is None else min(limit, max(2, self.most_directions))
+
+    def _append(self, m: int, message: Array) -> None:
+        k = len(self.owner)
+        if k == self._store.shape[1]:
+            # For all that there can be, at once: memory is taken when it is written to, and nothing is moved.
+            parties = self.problem.n_parties
+            most = parties * (self._limit(parties) + 1)
+            grown = np.empty((len(self.point.coefficients), max(k + 1, most), self.problem.n_samples))
+            grown[:, :k] = self._store
+            self._store = grown
+        self._store[:, k] = message
+        self.owner = np.append(self.owner, m)
+        self.point.coefficients = np.pad(self.point.coefficients, ((0, 0), (0, 1)))
+
+    def _compress(self, parties: Sequence[ClassDirectionParty]) -> None:
+        """Merge the two oldest directions of every party that has too many, class by class."""
+        problem = self.problem
+        limit = self._limit(len(parties))
+        for m, party in enumerate(parties):
+            columns = np.flatnonzero(self.owner == m)
+            if len(columns) <= limit:
+                continue
+            first, second = int(columns[0]), int(columns[1])
+            pair = self.point.coefficients[:, [first, second]]
+            size = np.linalg.norm(pair, axis=1)
+            # Where neither is in use: forget the younger.
+            unit = np.where(size[:, None] > 0.0, pair / np.where(size > 0.0, size, 1.0)[:, None], [1.0, 0.0])
+            party.merge_oldest(unit)
+            k = len(self.owner)
+            for c in range(problem.n_outputs):
+                rows = self._store[c]
+                rows[first] = unit[c] @ rows[[first, second]]
+                rows[second : k - 1] = rows[second + 1 : k]
+            self.point.coefficients[:, first] = size
+            self.point.coefficients = np.delete(self.point.coefficients, second, axis=1)
+            self.owner = np.delete(self.owner, second)
+
+
+class MultinomialMethod(Method):
+    """Subspace Newton sharing for the multinomial loss as a method.
+
+    Parameters
+    ----------
+    problem : Problem
+    engine : Engine
+    directions : int, optional
+        Most directions a party keeps; :func:`class_directions_per_party` by default.
+    """
+
+    name = "subspace"
+    convergent = True
+
+    def __init__(self, problem: Problem, engine: Engine, directions: int | None = None) -> None:
+        multinomial_of(problem)
+        self.problem, self.engine = problem, engine
+        self.parties = [
+            ClassDirectionParty(name, block, problem.regularization, engine, problem.n_outputs)
+            for name, block in zip(problem.names, problem.blocks)
+        ]
+        self.coordinator = MultinomialCoordinator(problem, engine, directions)
+
+    def prepare(self) -> float:
+        for party in self.parties:
+            check_scale(party.block, party.name, self.engine)
+        return self.coordinator.start().loss
+
+    def round(self) -> Measured:
+        coordinator, scale, problem = self.coordinator, self.problem.regularization, self.problem
+        start = coordinator.primal if coordinator.primal is not None else coordinator.start()
+        total, regulariser = coordinator.point.total, coordinator.regulariser()
+        stationarity = sum(coordinator.round(self.parties))
+        after = (coordinator.primal or start).loss + coordinator.regulariser()
+        gaps = stationarity / (2.0 * scale)
+        if start.dual_feasible:
+            bound = start.loss + regulariser - gaps
+        else:
+            bound = dual_bound(problem, start.gradient, total, regulariser, gaps, self.engine)
+        return Measured(
+            objective=after,
+            lower_bound=bound,
+            # As for SubspaceMethod: only the parties' terms are left.
+            primal_residual=0.0,
+            dual_residual=math.sqrt(stationarity / (len(self.parties) * problem.n_samples)),
+            augmented_lagrangian=after,
+            lyapunov=stationarity / (1.0 + scale) ** 2,
+            penalty=None,
+            accelerated=False,
+        )
+
+    @property
+    def intercept(self) -> Array:
+        return self.coordinator.point.intercept
+
+    def weights(self) -> list[Array]:
+        return [party.weights(self.coordinator.coefficients(m)).T for m, party in enumerate(self.parties)]
+
+    def party_notes(self) -> list[tuple[str, str, str]]:
+        return [(p.name, p.kind, p.reason) for p in self.parties]
+
+    def export(self) -> dict[str, Any]:
+        coordinator = self.coordinator
+        saved: dict[str, Any] = {
+            # Checkpoints hold matrices: class by class, one row per message.
+            "messages": coordinator.messages.reshape(-1, self.problem.n_samples),
+            "owner": coordinator.owner,
+            "coefficients": coordinator.point.coefficients,
+            "total": coordinator.point.total,
+            "intercept": coordinator.point.intercept,
+            "n_rounds": coordinator.n_rounds,
+            "n_factorisations": coordinator.n_factorisations,
+        }
+        if coordinator.metric is not None:
+            saved["metric"] = coordinator.metric
+        return saved
+
+    def export_parties(self) -> list[dict[str, Array]]:
+        return [
+            {"weights": weights, "directions": party.directions.reshape(-1, party.block.shape[1])}
+            for weights, party in zip(self.weights(), self.parties)
+        ]
+
+    def restore(self, saved: dict[str, Any], parties: list[dict[str, Array]]) -> None:
+        coordinator, problem = self.coordinator, self.problem
+        classes, n = problem.n_outputs, problem.n_samples
+        owner = np.array(saved["owner"], dtype=np.int64)
+        k = len(owner)
+        messages = np.array(saved["messages"], dtype=np.float64).reshape(classes, k, n)
+        point = ClassSpanPoint(
+            np.array(saved["coefficients"]), np.array(saved["intercept"]), np.array(saved["total"])
+        )
+        shapes = (point.coefficients.shape, point.intercept.shape, point.total.shape)
+        if shapes != ((classes, k), (classes,), (classes * n,)):
+            raise ValueError("messages")
+        for m, (party, state) in enumerate(zip(self.parties, parties, strict=True)):
+            shape = (classes, int((owner == m).sum()), party.block.shape[1])
+            party.directions = np.array(state["directions"], dtype=np.float64).reshape(shape)
+        coordinator.adopt(messages, owner)
+        coordinator.point = point
+        coordinator.n_rounds = int(saved["n_rounds"])
+        coordinator.n_factorisations = int(saved["n_factorisations"])
+        if "metric" in saved:
+            metric = np.array(saved["metric"])
+            coordinator.metric = metric
+            self.engine.map(lambda party: party.set_metric(metric), self.parties)
+        coordinator.restart()

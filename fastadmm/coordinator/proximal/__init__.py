@@ -1,0 +1,1 @@
+"""Non-smooth penalties and sets: faces of the penalty, hull of the weights sent."""

@@ -1,0 +1,164 @@
+r"""Newton's method over the faces of all parties' answers: the objective is as smooth there as the loss.
+
+On the face of an answer :math:`\hat x_m` (same zeros, same signs, same bounds) the regulariser is
+replaced by its second-order model at the answer. With U the messages of directions that stay on
+the face,
+
+.. math:: \min_{w, b}\; \ell(o + b + \hat z + U^\top w) + \langle q, w\rangle + \tfrac12 w^\top Q w .
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from fastadmm.coordinator.line_length import best_length
+from fastadmm.coordinator.proximal.hull import newton_system
+from fastadmm.coordinator.proximal.weights_program import descent_step
+from fastadmm.engine.engine import Engine
+from fastadmm.problem.problem import Problem
+
+__all__ = ["FaceModel", "FacePoint", "minimise_on_face"]
+
+Array = np.ndarray
+
+_MAX_STEPS = 30
+
+#: Share of the diagonal added to a step's system.
+_RIDGE = 1e-13
+
+#: Decreases below this share of the value are lost in its rounding.
+_ROUNDING = 1e-14
+
+
+@dataclass
+class FacePoint:
+    """A point of the face.
+
+    Attributes
+    ----------
+    w : ndarray of shape (K',)
+    intercept : float
+    total : ndarray of shape (N,)
+        Sum of messages.
+    value : float
+        Of the model.
+    """
+
+    w: Array
+    intercept: float
+    total: Array
+    value: float = math.nan
+
+
+@dataclass(frozen=True)
+class FaceModel:
+    """What is minimised.
+
+    Attributes
+    ----------
+    messages : ndarray of shape (K', N)
+        U.
+    linear : ndarray of shape (K',)
+    square : ndarray of shape (K', K')
+        Positive semidefinite.
+    total : ndarray of shape (N,)
+        Sum of the answers' messages, where w is 0.
+    """
+
+    messages: Array
+    linear: Array
+    square: Array
+    total: Array
+
+    def penalty(self, w: Array) -> float:
+        """The model of the regularisers, 0 at the answers."""
+        return float(self.linear @ w) + 0.5 * float(w @ self.square @ w)
+
+    def at(self, w: Array, intercept: float) -> FacePoint:
+        """A point of the face, its value not yet known."""
+        return FacePoint(w, intercept, self.total + w @ self.messages)
+
+
+def minimise_on_face(
+    problem: Problem,
+    model: FaceModel,
+    starts: list[FacePoint],
+    tolerance: float,
+    reach: float,
+    engine: Engine,
+) -> FacePoint:
+    """Newton's method from the best of some points.
+
+    Parameters
+    ----------
+    problem : Problem
+        Whose loss is used.
+    model : FaceModel
+    starts : list of FacePoint
+    tolerance : float
+        Stop when a step promises less than this. Summed scaling.
+    reach : float
+        Longest step, for a loss with flat pieces does not bound it.
+    engine : Engine
+
+    Returns
+    -------
+    FacePoint
+    """
+    loss, y, weight = problem.loss, problem.y, problem.weight
+    k, extra = len(model.linear), int(problem.fit_intercept)
+    gradient, curvature = np.empty(len(y)), np.empty(len(y))
+
+    def value(point: FacePoint) -> float:
+        z = problem.offset + point.intercept + point.total
+        found = loss.evaluate(z, y, weight, gradient, engine) + model.penalty(point.w)
+        return found if math.isfinite(found) else math.inf
+
+    for point in starts:
+        point.value = value(point)
+    current = min(starts, key=lambda point: point.value)
+    value(current)  # its gradient
+    for _ in range(_MAX_STEPS):
+        z = problem.offset + current.intercept + current.total
+        loss.curvature(z, y, weight, curvature, engine)
+        slope, hessian = newton_system(model.messages, None, gradient, curvature, extra, engine)
+        slope[:k] += model.linear + model.square @ current.w
+        hessian[:k, :k] += model.square
+        if extra and not hessian[-1, -1] > 0.0:
+            hessian[-1, -1] = problem.total_weight  # saturated losses have no curvature left
+        step = descent_step(hessian, slope, _RIDGE)
+        size = float(np.linalg.norm(step[:k]))
+        if size > reach:
+            step *= reach / size
+        decrease = -float(slope @ step)
+        if not (decrease > 0.0 and math.isfinite(decrease)):
+            break
+        trial = model.at(current.w + step[:k], current.intercept + (float(step[k]) if extra else 0.0))
+        trial.value = value(trial)
+        at_rounding = decrease <= _ROUNDING * abs(current.value)
+        if at_rounding and trial.value <= current.value + _ROUNDING * abs(current.value):
+            return trial
+        if not trial.value <= current.value - 1e-4 * decrease:
+            length = _length(problem, model, current, trial, engine)
+            rise = current.intercept + length * (trial.intercept - current.intercept)
+            trial = model.at(current.w + length * step[:k], rise)
+            trial.value = value(trial)
+        if not trial.value < current.value:
+            break
+        current = trial
+        if 0.5 * decrease <= tolerance:
+            break
+    return current
+
+
+def _length(problem: Problem, model: FaceModel, start: FacePoint, end: FacePoint, engine: Engine) -> float:
+    """Length between 0 and 1 of least value along a direction of descent."""
+    base, along = problem.offset + start.intercept + start.total, end.total - start.total
+    along += end.intercept - start.intercept
+    step = end.w - start.w
+    linear = float(model.linear @ step) + float(start.w @ model.square @ step)
+    square = float(step @ model.square @ step)
+    return best_length(problem, base, along, linear, square, engine)

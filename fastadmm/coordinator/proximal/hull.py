@@ -1,0 +1,255 @@
+r"""Minimise the objective over combinations of the parties' points, from messages and scalars alone.
+
+Party m's points :math:`p_k` have messages :math:`v_k = D_m p_k`. For weights
+:math:`c \ge 0` that sum to one over a party, convexity of :math:`\Omega` gives
+
+.. math:: \lambda W R_m\Bigl(\sum_k c_k p_k\Bigr) \le \sum_k c_k\, \lambda W \alpha\, \Omega(p_k)
+          + \tfrac{\lambda W \beta}2 \sum_{jk} c_j c_k \langle p_j, p_k\rangle,
+
+so that the loss plus the right side is an upper bound of F that the
+coordinator can minimise (simplicial decomposition). It is exact at every point
+itself, and where points share the signs of their weights. Newton's method; each step
+is a small quadratic program.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from fastadmm.coordinator.line_length import best_length
+from fastadmm.coordinator.proximal.weights_program import solve_weights_program
+from fastadmm.engine.engine import Engine, row_ranges
+from fastadmm.problem.problem import Problem
+
+__all__ = ["HullModel", "HullPoint", "minimise_over_hull", "newton_system"]
+
+Array = np.ndarray
+
+_MAX_STEPS = 5
+
+#: Multiplications that the systems of one step may take; cut short, it is a descent direction still.
+_WORK = 2e8
+
+#: Decreases below this share of the value are lost in its rounding.
+_ROUNDING = 1e-13
+
+#: Of a step beyond the hull: weights move at most this much, for nothing bounds them.
+_MAX_MOVE = 30.0
+
+#: Shares of the diagonal added to a step's system in turn, until its weights stay within that.
+_RIDGES = (1e-13, 1e-9)
+
+
+@dataclass
+class HullPoint:
+    """A combination of points.
+
+    Attributes
+    ----------
+    coefficients : ndarray of shape (K,)
+    intercept : float
+    total : ndarray of shape (N,)
+        ``coefficients @ messages``.
+    """
+
+    coefficients: Array
+    intercept: float
+    total: Array
+
+
+@dataclass(frozen=True)
+class HullModel:
+    """What is minimised besides the loss, ``linear @ c + c @ square @ c / 2``, and over which weights.
+
+    Attributes
+    ----------
+    messages : ndarray of shape (K, N)
+    linear : ndarray of shape (K,)
+    square : ndarray of shape (K, K)
+        Positive semidefinite.
+    lower : ndarray of shape (K,)
+        0, or minus infinity where a weight may be negative.
+    owner : ndarray of int, shape (K,)
+        Party of each point; the weights of a party sum to one.
+    """
+
+    messages: Array
+    linear: Array
+    square: Array
+    lower: Array
+    owner: Array
+
+    def penalty(self, c: Array) -> float:
+        """The model of the regularisers at coefficients of shape (K,)."""
+        return float(self.linear @ c) + 0.5 * float(c @ self.square @ c)
+
+
+def minimise_over_hull(
+    problem: Problem, model: HullModel, point: HullPoint, tolerance: float, engine: Engine
+) -> HullPoint:
+    """Newton's method from a point; never returns one with a larger value of the model.
+
+    Parameters
+    ----------
+    problem : Problem
+        Whose loss is used.
+    model : HullModel
+    point : HullPoint
+        Start, feasible; its ``total`` must belong to its coefficients.
+    tolerance : float
+        Stop when a step promises less than this. Summed scaling.
+    engine : Engine
+
+    Returns
+    -------
+    HullPoint
+    """
+    loss, y, weight = problem.loss, problem.y, problem.weight
+    k = len(model.owner)
+    extra = 1 if problem.fit_intercept else 0
+    gradient, curvature = np.empty(len(y)), np.empty(len(y))
+    limit = int(min(3 * k + 10, max(20.0, _WORK / k**3)))
+    owner = np.append(model.owner, [-1] * extra)
+    lower = np.append(model.lower, [-math.inf] * extra)
+    c, b, total = point.coefficients, point.intercept, point.total
+    base = _bases(c, model.owner)
+
+    def value(total: Array, c: Array, b: float) -> float:
+        return loss.evaluate(problem.offset + b + total, y, weight, gradient, engine) + model.penalty(c)
+
+    current = value(total, c, b)
+    for _ in range(_MAX_STEPS):
+        loss.curvature(problem.offset + b + total, y, weight, curvature, engine)
+        slope, hessian = newton_system(model.messages, base, gradient, curvature, extra, engine)
+        own = model.linear + model.square @ c
+        slope[:k] += own - own[base]
+        hessian[:k, :k] += _differences(model.square, base)
+        if extra:
+            # Saturated losses have no curvature left; keep the system definite.
+            flat = not hessian[-1, -1] > 0.0
+            hessian[-1, -1] += (1.0 if flat else 1e-14) * problem.total_weight
+        for ridge in _RIDGES:
+            step = solve_weights_program(
+                hessian, slope, np.append(c, [b] * extra), lower, owner, limit, ridge
+            )
+            size = float(np.abs(step[:k]).max(initial=0.0))
+            if size <= _MAX_MOVE:
+                break
+        if not math.isfinite(size):
+            break
+        if size > _MAX_MOVE:
+            step *= _MAX_MOVE / size
+        decrease = -float(slope @ step)
+        if not decrease > 0.0:
+            break
+        move, rise = _move(model.messages, base, step[:k], engine), (step[-1] if extra else 0.0)
+        trial = total + move, c + step[:k], b + rise
+        following = value(*trial)
+        at_rounding = decrease <= _ROUNDING * abs(current) and following <= current * (1.0 + _ROUNDING)
+        if at_rounding:
+            total, c, b = trial  # the value cannot tell any more, the gradient can
+            break
+        if not following <= current - 1e-4 * decrease:
+            length = _line_minimiser(problem, model, (total, c, b), (move, step[:k], rise), engine)
+            trial = total + length * move, c + length * step[:k], b + length * rise
+            following = value(*trial)
+        if not following < current:
+            break
+        (total, c, b), current = trial, following
+        if 0.5 * decrease <= tolerance:
+            break
+    return HullPoint(c, b, total)
+
+
+def _line_minimiser(
+    problem: Problem,
+    model: HullModel,
+    start: tuple[Array, Array, float],
+    direction: tuple[Array, Array, float],
+    engine: Engine,
+) -> float:
+    """Length between 0 and 1 of least objective along a direction of descent."""
+    (total, c, b), (move, step, rise) = start, direction
+    base, along = problem.offset + b + total, move + rise
+    linear = float(model.linear @ step) + float(c @ model.square @ step)
+    square = float(step @ model.square @ step)
+    return best_length(problem, base, along, linear, square, engine)
+
+
+def _bases(c: Array, owner: Array) -> Array:
+    """For each point the one of its party with the largest weight.
+
+    Weights of a party sum to one, so that only differences of points count. They are taken before
+    products are, because those of points that lie close together differ in their last digits only.
+    """
+    base = np.empty(len(owner), dtype=np.int64)
+    for m in np.unique(owner):
+        mine = np.flatnonzero(owner == m)
+        base[mine] = mine[np.argmax(c[mine])]
+    return base
+
+
+def _differences(square: Array, base: Array) -> Array:
+    """A quadratic form of points as that of their differences to their bases."""
+    rows = square - square[base]
+    return rows - rows[:, base]
+
+
+def _move(messages: Array, base: Array, step: Array, engine: Engine) -> Array:
+    """``step @ messages`` for steps that sum to zero over a party."""
+
+    def piece(rows: tuple[int, int]) -> Array:
+        part = messages[:, rows[0] : rows[1]]
+        return step @ (part - part[base])
+
+    return np.concatenate(engine.map(piece, row_ranges(messages.shape[1])))
+
+
+def newton_system(
+    messages: Array, base: Array | None, gradient: Array, curvature: Array, extra: int, engine: Engine
+) -> tuple[Array, Array]:
+    """Gradient and Hessian of the loss in the coefficients of messages (and, last, the intercept).
+
+    Parameters
+    ----------
+    messages : ndarray of shape (K, N)
+    base : ndarray of int, shape (K,), or None
+        Messages that are taken from them first.
+    gradient, curvature : ndarray of shape (N,)
+        Of the loss.
+    extra : int
+        1 with an intercept, else 0.
+    engine : Engine
+
+    Returns
+    -------
+    slope : ndarray of shape (K + extra,)
+    hessian : ndarray of shape (K + extra, K + extra)
+    """
+    k = len(messages)
+
+    def piece(rows: tuple[int, int]) -> tuple[Array, Array]:
+        part, g, h = (a[..., rows[0] : rows[1]] for a in (messages, gradient, curvature))
+        if base is not None:
+            part = part - part[base]
+        slope, hessian = np.empty(k + extra), np.empty((k + extra, k + extra))
+        slope[:k] = part @ g
+        curved = np.flatnonzero(h)
+        if 2 * len(curved) <= len(h):  # a loss with flat pieces bends at few samples
+            part, h = part[:, curved], h[curved]
+        weighted = part * h
+        hessian[:k, :k] = weighted @ part.T
+        if extra:
+            slope[k], hessian[k, k] = g.sum(), h.sum()
+            hessian[k, :k] = hessian[:k, k] = weighted.sum(axis=1)
+        return slope, hessian
+
+    parts = engine.map(piece, row_ranges(messages.shape[1]))
+    slope, hessian = np.zeros(k + extra), np.zeros((k + extra, k + extra))
+    for more_slope, more_hessian in parts:
+        slope += more_slope
+        hessian += more_hessian
+    return slope, 0.5 * (hessian + hessian.T)

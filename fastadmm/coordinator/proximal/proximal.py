@@ -1,0 +1,641 @@
+r"""Proximal Newton sharing: few rounds for regularisers with kinks and for sets.
+
+Each round the coordinator proposes a model y and sends the loss gradient
+there. Every party solves its block's proximal Newton problem and answers with
+the message of what is new in its solution, one direction, and with scalars.
+Two small problems follow at the coordinator:
+
+the model
+    The best *convex* combination of the old model, the answers and places on
+    the ways to them: the regulariser of a combination is bounded by
+    convexity, so the objective never increases.
+the proposal
+    Newton's method over the *face* of the answers: all combinations of the
+    directions so far that keep the zeros and bounds of the answers, on which
+    the objective is smooth. Weights that leave their orthant or box on the
+    way are the parties' to say: they report the regulariser at the kinks
+    between model and proposal, so that the next round begins with an exact
+    line search.
+
+See ``docs/solver.md`` and ``docs/theory.md``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import scipy.linalg
+
+from fastadmm.coordinator.certificate import PrimalValue, make_feasible, primal_value
+from fastadmm.coordinator.method import Measured, Method
+from fastadmm.coordinator.penalised_bound import bound_from_shares
+from fastadmm.coordinator.proximal.face_search import FaceSearch
+from fastadmm.coordinator.proximal.hull import HullModel, HullPoint, minimise_over_hull
+from fastadmm.coordinator.proximal.shared_directions import SharedDirections
+from fastadmm.coordinator.proximal.way import Track, best_position
+from fastadmm.coordinator.proximal.width import next_width
+from fastadmm.engine.engine import Engine
+from fastadmm.parties.face import Answer, DualShare, Face, FaceParty
+from fastadmm.problem.problem import Problem
+
+__all__ = ["ProximalCoordinator", "ProximalMethod", "most_directions"]
+
+Array = np.ndarray
+
+#: Curvature below this share of its mean is raised to it: no metric may be singular.
+_CURVATURE_FLOOR = 1e-6
+
+#: Parties take in the curvature again when it has moved this far (root mean square of logarithms).
+_METRIC_DRIFT = 0.5
+
+#: The small problems are solved to this share of the gap, and at least of this share of the objective.
+_ACCURACY = 1e-3
+_LARGEST_GAP = 1e-3
+
+#: A proposal that brought less than this share of what it promised is followed by a round from the model.
+_KEPT_PROMISE = 0.1
+
+#: Proposals for a smoothed loss are solved to this share: a slope that counts in the gap lowers a stiff loss
+#: by next to nothing.
+_SHARP_ACCURACY = 1e-12
+
+_ROUNDING = 1e-12
+
+#: What a sum over all samples loses, as a share of it.
+_ROUNDING_OF_VALUE = 1e-15
+
+#: Curvatures are not averaged over less than this share of the largest predictor: rounding.
+_SHORT_REACH = 1e-8
+
+#: Share of the parabolas' stiffness in a proposal: at least, where a proposal was too long, and at most.
+_LEAST_STIFFNESS, _SOME_STIFFNESS, _MOST_STIFFNESS = 1e-4, 1e-2, 1.0
+
+#: A proposal that was good up to here only is stiffened; from there on that is relaxed.
+_SHORT, _FULL = 0.5, 0.9
+
+#: Earlier answers that a party's part of the model may be combined from.
+_OLDER = 4
+
+#: Places on the way to an answer that it may be combined from.
+_TURNS = 4
+
+#: With the most directions, so many of the oldest make room at a time.
+_LEAVING = 4
+
+#: Where the answers' faces promise less than this share of the gap, the model's face is tried too.
+_ENOUGH = 0.3
+
+#: Fewer directions than this a party cannot do with: those of model, proposal and answer, and one to spare.
+_LEAST_DIRECTIONS = 4
+
+#: The width of the smoothing at given weights, as a share of the objective there (in the loss's unit).
+_WIDTH_AT_START = 1e-3
+
+
+def most_directions(n_parties: int) -> int:
+    """Most directions a party keeps; the oldest are merged beyond it."""
+    return max(8, min(64, 512 // n_parties))
+
+
+class ProximalCoordinator:
+    """Directions, model and proposal, and the rounds between them.
+
+    Parameters
+    ----------
+    problem : Problem
+        With a smooth loss; may be replaced by one with another loss between rounds.
+    engine : Engine
+    directions : int, optional
+        Most directions a party keeps; :func:`most_directions` by default.
+
+    Attributes
+    ----------
+    shared : SharedDirections
+    model : HullPoint
+        The current model: coefficients of directions.
+    proposal : HullPoint
+        Where the next round's gradient is taken; the model itself in a plain round.
+    primal : PrimalValue
+        Loss and gradient at the proposal, intercept minimised out.
+    gap : float
+        Certified gap, summed scaling, as far as known.
+    reach : float
+        How far the last round moved predictors, root mean square.
+    """
+
+    def __init__(self, problem: Problem, engine: Engine, directions: int | None = None) -> None:
+        self.problem, self.engine = problem, engine
+        self.limit = most_directions(problem.n_parties)
+        self.accuracy = _ACCURACY if problem.loss.smooth else _SHARP_ACCURACY
+        if directions is not None:
+            self.limit = min(self.limit, max(_LEAST_DIRECTIONS, directions))
+        self.shared = SharedDirections(problem.n_samples)
+        self.model = self.proposal = HullPoint(np.empty(0), 0.0, np.zeros(problem.n_samples))
+        self.older: list[list[tuple[Array, float]]] = [[] for _ in range(problem.n_parties)]
+        self.metric: Array | None = None
+        self.primal: PrimalValue | None = None
+        self.gap = math.inf
+        self.promised, self.stiffness, self.reach = 0.0, _LEAST_STIFFNESS, 0.0
+        self.n_rounds = self.n_factorisations = 0
+        strength = problem.regularization
+        self.shares = strength * np.array([r.shares for r in problem.party_regularizers])
+        self._norms = np.zeros(problem.n_parties)
+        self._faces: list[Face] = []
+        self.n_bad = 0
+
+    def start(self, parties: Sequence[FaceParty]) -> PrimalValue:
+        """Take in the weights that the parties start with, and evaluate there."""
+        c = np.empty(0)
+        for m, (message, products, own) in enumerate(self.engine.map(lambda p: p.first(), parties)):
+            if message is not None:
+                self.shared.add(m, message, products)
+                c = np.append(c, own)
+        self.model = self.proposal = HullPoint(c, 0.0, c @ self.shared.messages)
+        return self.evaluate()
+
+    def add_start(self, parties: Sequence[FaceParty], weights: Sequence[Array]) -> None:
+        """Make given weights of every party, each of shape (d,), the model."""
+        c = self.model.coefficients
+        for m, (party, x) in enumerate(zip(parties, weights, strict=True)):
+            message, products, own = party.describe(x)
+            if message is not None:
+                self.shared.add(m, message, products)
+                c = np.append(c, 0.0)
+            c[self.shared.of(m)] = own
+        self.model = self.proposal = HullPoint(c, self.model.intercept, c @ self.shared.messages)
+        self.evaluate()
+
+    def restart(self) -> None:
+        """Evaluate the proposal at the intercept it has, to the bit as when it was saved."""
+        problem, point = self.problem, self.proposal
+        gradient = np.empty(problem.n_samples)
+        z = problem.offset + point.total + point.intercept
+        value = problem.loss.evaluate(z, problem.y, problem.weight, gradient, self.engine)
+        feasible = make_feasible(problem, z, gradient, self.engine)
+        self.primal = PrimalValue(value, gradient, point.intercept, feasible)
+
+    def evaluate(self) -> PrimalValue:
+        """Loss and gradient at the proposal, with the best intercept."""
+        point = self.proposal
+        self.primal = primal_value(self.problem, point.total, point.intercept, self.engine)
+        point.intercept = self.primal.intercept
+        return self.primal
+
+    def coefficients(self, m: int) -> Array:
+        """Coefficients of party m's directions in the model."""
+        return self.model.coefficients[self.shared.owner == m]
+
+    def _square(self, c: Array, m: int, other: Array | None = None) -> float:
+        """Inner product of party m's weights at coefficients of shape (K,)."""
+        mine = self.shared.of(m)
+        end = c if other is None else other
+        return float(c[mine] @ self.shared.products[np.ix_(mine, mine)] @ end[mine])
+
+    def _value(self, point: HullPoint) -> float:
+        """The objective at the model, whose norms are known."""
+        first, second = self.shares.T
+        squares = [self._square(point.coefficients, m) for m in range(self.problem.n_parties)]
+        return self._loss(point) + float(first @ self._norms) + 0.5 * float(second @ squares)
+
+    def _loss(self, point: HullPoint) -> float:
+        problem = self.problem
+        z = problem.offset + point.intercept + point.total
+        return problem.loss.evaluate(z, problem.y, problem.weight, np.empty_like(z), self.engine)
+
+    def round(self, parties: Sequence[FaceParty]) -> list[DualShare]:
+        """One exchange with every party, then the new model and the next proposal.
+
+        Parameters
+        ----------
+        parties : sequence of FaceParty
+            In the problem's order.
+
+        Returns
+        -------
+        list of DualShare
+            What the parties said of the gradient that the round *started* with.
+        """
+        primal = self.primal if self.primal is not None else self.evaluate()
+        if self._metric_is_stale():
+            metric = self.metric
+            self.engine.map(lambda party: party.set_metric(metric), parties)  # type: ignore[arg-type]
+        self.n_rounds += 1
+        plain = self.proposal is self.model
+        ends = [
+            (self.model.coefficients[mine], self.proposal.coefficients[mine])
+            for mine in (self.shared.of(m) for m in range(len(parties)))
+        ]
+        answers = self.engine.map(
+            lambda m: parties[m].respond(primal.gradient, *ends[m], not plain), range(len(parties))
+        )
+        for m, answer in enumerate(answers):
+            if answer.message is not None:
+                self.shared.add(m, answer.message, answer.products)
+        self.model.coefficients = self._padded(self.model.coefficients)
+        self.proposal.coefficients = self._padded(self.proposal.coefficients)
+        self._norms = np.array([answer.norms[0] for answer in answers])
+        self._faces = [answer.face for answer in answers]
+        before = self._value(self.model)
+        tolerance = _ACCURACY * min(self.gap, _LARGEST_GAP * abs(before))
+        best = math.nan if plain else self._best_on_the_way(answers, tolerance)
+        old, unresolved = self.model, not plain and self.promised == 0.0
+        self.model = self._best_of_hull(answers, best, tolerance)
+        value = self._valued(parties, self.model)
+        inside = all(answer.line is None or answer.line.places[-1] == 1.0 for answer in answers)
+        if unresolved and inside:  # the proposal is in the set
+            value = self._less_steep(parties, value, before)
+        moved = self.model.total - old.total + (self.model.intercept - old.intercept)
+        self.reach = math.sqrt(float(moved @ moved) / len(moved))
+        gained = before - value
+        # Promises lost in the value's rounding are kept as far as anyone can tell.
+        counts = self.promised > _ROUNDING * abs(before)
+        bad = counts and gained < _KEPT_PROMISE * self.promised
+        self.n_bad = self.n_bad + 1 if bad else 0
+        return [answer.dual for answer in answers]
+
+    def _valued(self, parties: Sequence[FaceParty], point: HullPoint) -> float:
+        """The objective at a point of the set, whose norms the parties tell."""
+        c, of = point.coefficients, self.shared.of
+        self._norms = np.array(self.engine.map(lambda m: parties[m].norm(c[of(m)]), range(len(parties))))
+        return self._value(point)
+
+    def _less_steep(self, parties: Sequence[FaceParty], value: float, before: float) -> float:
+        """Make a proposal the model whose lower slope the objective cannot resolve; returns its value.
+
+        Not where the hull's model is lower by more than rounding, or the proposal higher.
+        """
+        rounding = _ROUNDING_OF_VALUE * abs(before)
+        if value < before - rounding:
+            return value
+        hull, norms = self.model, self._norms
+        proposed = self._valued(parties, self.proposal)
+        if proposed <= before + rounding:
+            self.model = self.proposal
+            return proposed
+        self.model, self._norms = hull, norms
+        return value
+
+    def _padded(self, coefficients: Array) -> Array:
+        return np.append(coefficients, np.zeros(len(self.shared) - len(coefficients)))
+
+    def _best_on_the_way(self, answers: Sequence[Answer], tolerance: float) -> float:
+        """Line search towards the proposal; how far was right says how stiff the next one is to be."""
+        x, y = self.model.coefficients, self.proposal.coefficients
+        step = y - x
+        tracks = []
+        for m, answer in enumerate(answers):
+            if answer.line is None:
+                raise RuntimeError("a party has not said how its regulariser goes to the proposal")
+            square = (self._square(x, m), 2.0 * self._square(x, m, step), self._square(step, m))
+            tracks.append(Track(answer.line.places, answer.line.norms, square, *self.shares[m]))
+        best = best_position(self.problem, self.model, self.proposal, tracks, self.engine)
+        if best < _SHORT and self.promised > tolerance:
+            self.stiffness = min(max(_SOME_STIFFNESS, 10.0 * self.stiffness), _MOST_STIFFNESS)
+        elif best > _FULL or best < _SHORT:
+            self.stiffness = max(0.1 * self.stiffness, _LEAST_STIFFNESS)
+        return best
+
+    def _best_of_hull(self, answers: Sequence[Answer], best: float, tolerance: float) -> HullPoint:
+        """The best model between the old one, the answers, and places whose norms are known."""
+        shared, x, y = self.shared, self.model.coefficients, self.proposal.coefficients
+        found: list[tuple[int, Array, float]] = []
+        for m, answer in enumerate(answers):
+            mine = shared.of(m)
+            own, goal = x[mine], answer.coefficients
+            points = [(own, float(self._norms[m])), (goal, answer.norms[1])]
+            places = answer.turns.places
+            for i in sorted(set(np.linspace(0, len(places) - 1, _TURNS + 2).round().astype(int)[1:-1])):
+                if 0.0 < places[i] < 1.0:
+                    points.append((own + places[i] * (goal - own), float(answer.turns.norms[i])))
+            if answer.line is not None:
+                at, after = answer.line.places, int(np.searchsorted(answer.line.places, best))
+                for i in sorted({after - 1, min(after, len(at) - 1)} - {-1, 0}):
+                    points.append((own + at[i] * (y[mine] - own), float(answer.line.norms[i])))
+                reached = float(np.interp(best, at, answer.line.norms))
+                points.insert(1, (own + best * (y[mine] - own), reached))
+            older = [(np.append(c, np.zeros(len(mine) - len(c))), norm) for c, norm in self.older[m]]
+            found += [(m, c, norm) for c, norm in points + older]
+            self.older[m] = [*older, (goal, answer.norms[1])][-_OLDER:]
+        owner = np.array([m for m, _, _ in found])
+        messages = np.empty((len(found), self.problem.n_samples))
+        square = np.zeros((len(found), len(found)))
+        rows = np.zeros((len(found), len(shared)))
+        for m in range(len(answers)):
+            mine, these = shared.of(m), np.flatnonzero(owner == m)
+            own = np.array([found[i][1] for i in these])
+            rows[np.ix_(these, mine)] = own
+            messages[these] = own @ shared.messages[mine]
+            products = own @ shared.products[np.ix_(mine, mine)] @ own.T
+            square[np.ix_(these, these)] = self.shares[m, 1] * products
+        linear = self.shares[owner, 0] * np.array([norm for _, _, norm in found])
+        hull = HullModel(messages, linear, square, np.zeros(len(found)), owner)
+        # Start where the line search ended.
+        first = np.append(True, owner[1:] != owner[:-1]) * 1.0
+        intercept = self.model.intercept
+        if best > 0.0:
+            first = np.append(False, first[:-1])
+            intercept += best * (self.proposal.intercept - intercept)
+        start = HullPoint(first, intercept, first @ messages)
+        point = minimise_over_hull(self.problem, hull, start, tolerance, self.engine)
+        c = point.coefficients @ rows
+        return HullPoint(c, point.intercept, c @ shared.messages)
+
+    def propose(self, parties: Sequence[FaceParty]) -> None:
+        """Choose where the next gradient is taken, and evaluate there.
+
+        From the answers' faces; from the model's, where that promises more or the last proposal was bad;
+        from the model itself where both promise nothing or were bad in turn.
+
+        Parameters
+        ----------
+        parties : sequence of FaceParty
+            In the problem's order; they hold weights at kinks and bounds that a proposal meets.
+        """
+        self.proposal, self.promised = self.model, 0.0
+        found = None
+        if self.n_bad == 0:
+            found = self._search(parties, self._faces).follow()
+        if self.n_bad < 2 and (found is None or not found.exact or found.promised < _ENOUGH * self.gap):
+            faces = self.engine.map(lambda m: parties[m].face_at(self.coefficients(m)), range(len(parties)))
+            other = self._search(parties, faces).descend()
+            if other is not None and (found is None or not found.exact or other.promised > found.promised):
+                found = other
+        if found is not None:
+            self.proposal, self.promised = found.point, found.promised
+        else:
+            self.n_bad = 0
+        self.evaluate()
+        self._compress(parties)
+
+    def _search(self, parties: Sequence[FaceParty], faces: Sequence[Face]) -> FaceSearch:
+        value = self._value(self.model)
+        tolerance = self.accuracy * min(self.gap, _LARGEST_GAP * abs(value))
+        return FaceSearch(
+            self.problem,
+            self.shared,
+            parties,
+            faces,
+            self.shares,
+            self.model,
+            value,
+            self.stiffness,
+            tolerance,
+            self.engine,
+        )
+
+    def _compress(self, parties: Sequence[FaceParty]) -> None:
+        """Of every party with too many, turn the oldest into what model and proposal use of them."""
+        for m, party in enumerate(parties):
+            mine = self.shared.of(m)
+            if len(mine) <= self.limit:
+                continue
+            oldest = mine[: min(_LEAVING, self.limit - 2) + 2]
+            plain = self.proposal is self.model
+            used = np.array([self.model.coefficients[oldest], self.proposal.coefficients[oldest]])
+            _, sizes, right = scipy.linalg.svd(used, full_matrices=False)
+            rank = int((sizes > 1e-15 * max(float(sizes[0]), 1e-300)).sum())
+            rotation = right[: max(rank, 1)]
+            party.turn(rotation)
+            turned = rotation @ used.T
+            self.shared.turn(m, rotation)
+            self.older[m] = []
+            points = [self.model] if plain else [self.model, self.proposal]
+            for point, new in zip(points, turned.T):
+                c = point.coefficients.copy()
+                c[oldest[: len(rotation)]] = new
+                point.coefficients = np.delete(c, oldest[len(rotation) :])
+
+    def _metric_is_stale(self) -> bool:
+        """Move the metric to the current curvature if it has drifted; True if it was moved."""
+        problem = self.problem
+        h = self._curvature(problem.offset + self.proposal.intercept + self.proposal.total)
+        mean = float(h.mean())
+        if not (0.0 < mean < math.inf):  # every sample on a flat piece of its loss
+            mean = problem.loss.penalty_unit(problem.y, problem.weight, problem.offset, problem.lam)
+            h = np.full_like(h, mean)
+        h = np.maximum(h, _CURVATURE_FLOOR * mean)
+        if self.metric is not None:
+            importance = h + self.metric
+            drift = np.log(h / self.metric)
+            if float((drift * drift) @ importance) <= _METRIC_DRIFT**2 * float(importance.sum()):
+                return False
+        self.metric = h
+        self.n_factorisations += 1
+        return True
+
+    def _curvature(self, z: Array) -> Array:
+        """Curvature of the loss at z, averaged over how far predictors have moved lately.
+
+        A loss with flat pieces has none at most samples, and an answer that does not know what
+        curvature it is about to meet goes too far.
+        """
+        loss, y, weight, reach = self.problem.loss, self.problem.y, self.problem.weight, self.reach
+        h = np.empty(len(z))
+        if not reach > _SHORT_REACH * float(np.abs(z).max()):
+            return loss.curvature(z, y, weight, h, self.engine)
+        behind = np.empty(len(z))
+        loss.evaluate(z + reach, y, weight, h, self.engine)
+        loss.evaluate(z - reach, y, weight, behind, self.engine)
+        return (h - behind) / (2.0 * reach)
+
+    def export(self) -> dict[str, Any]:
+        """Everything a resumed run needs to go on bit for bit."""
+        saved: dict[str, Any] = {
+            "directions": self.shared.export(),
+            "plain": int(self.proposal is self.model),
+            "gap": self.gap,
+            "promised": self.promised,
+            "n_bad": self.n_bad,
+            "stiffness": self.stiffness,
+            "reach": self.reach,
+            "n_rounds": self.n_rounds,
+            "n_factorisations": self.n_factorisations,
+            "older": {str(m): self._export_older(m) for m in range(self.problem.n_parties)},
+        }
+        for name, point in (("model", self.model), ("proposal", self.proposal)):
+            saved[name] = {
+                "coefficients": point.coefficients,
+                "intercept": point.intercept,
+                "total": point.total,
+            }
+        if self.metric is not None:
+            saved["metric"] = self.metric
+        return saved
+
+    def _export_older(self, m: int) -> dict[str, Array]:
+        k, older = len(self.coefficients(m)), self.older[m]
+        padded = [np.append(c, np.zeros(k - len(c))) for c, _ in older]
+        return {
+            "coefficients": np.array(padded).reshape(len(older), k),
+            "norms": np.array([norm for _, norm in older]),
+        }
+
+    def restore(self, saved: dict[str, Any], parties: Sequence[FaceParty]) -> None:
+        """Inverse of :meth:`export`, for parties that have their directions back."""
+        self.shared.restore(saved["directions"])
+
+        def point(name: str) -> HullPoint:
+            part = saved[name]
+            if part["total"].shape != (self.problem.n_samples,):
+                raise ValueError(name)
+            return HullPoint(
+                np.array(part["coefficients"]), float(part["intercept"]), np.array(part["total"])
+            )
+
+        self.model = point("model")
+        self.proposal = self.model if int(saved["plain"]) else point("proposal")
+        self.gap, self.promised = float(saved["gap"]), float(saved["promised"])
+        self.stiffness, self.n_bad = float(saved["stiffness"]), int(saved["n_bad"])
+        self.reach = float(saved["reach"])
+        self.n_rounds, self.n_factorisations = int(saved["n_rounds"]), int(saved["n_factorisations"])
+        self.older = [
+            [(np.array(c), float(norm)) for c, norm in zip(part["coefficients"], part["norms"])]
+            for part in (saved["older"][str(m)] for m in range(self.problem.n_parties))
+        ]
+        if "metric" in saved:
+            metric = self.metric = np.array(saved["metric"])
+            self.engine.map(lambda party: party.set_metric(metric), parties)
+        self.restart()
+
+
+class ProximalMethod(Method):
+    """Proximal Newton sharing as a method.
+
+    Parameters
+    ----------
+    problem : Problem
+        A loss with kinks is smoothed, ever less: see :mod:`fastadmm.coordinator.subspace.smoothed`.
+    engine : Engine
+    directions : int, optional
+        Most directions a party keeps, at least 4; :func:`most_directions` by default.
+    """
+
+    name = "proximal"
+    convergent = True
+
+    def __init__(self, problem: Problem, engine: Engine, directions: int | None = None) -> None:
+        self.problem, self.engine = problem, engine
+        self.parties: Any = [
+            FaceParty(name, block, problem.regularization, engine, regularizer, constraint)
+            for name, block, regularizer, constraint in zip(
+                problem.names, problem.blocks, problem.party_regularizers, problem.party_constraints
+            )
+        ]
+        self.coordinator: Any = ProximalCoordinator(problem, engine, directions)
+        self.bound = -math.inf
+        self.width = 0.0
+        self._intercept = 0.0
+
+    def prepare(self) -> float:
+        for party in self.parties:
+            party.prepare()
+        if self.problem.loss.smooth:
+            start = self.coordinator.start(self.parties)
+            self._intercept = start.intercept
+            return start.loss
+        origins = [p.penalty.constraint.project(np.zeros(p.block.shape[1])) for p in self.parties]
+        total = sum(p.block.product(origin, self.engine) for p, origin in zip(self.parties, origins))
+        start = primal_value(self.problem, np.asarray(total), 0.0, self.engine)
+        self._intercept = start.intercept
+        # At the start nothing is proved yet: the objective itself is the gap.
+        # Constant targets may leave no loss at all; any width serves then.
+        self._set_width(start.loss / self.problem.total_weight or 1.0)
+        self.coordinator.start(self.parties)
+        return start.loss
+
+    def begin_at(self, weights: Sequence[Array], intercept: float) -> None:
+        """Let the first round begin at the parties' weights, each of shape (d,) and in its set."""
+        coordinator = self.coordinator
+        coordinator.model.intercept = intercept
+        coordinator.add_start(self.parties, weights)
+        start = primal_value(self.problem, coordinator.model.total, intercept, self.engine)
+        self._intercept = start.intercept
+        if not self.problem.loss.smooth:
+            value = start.loss + sum(
+                party.penalty_value(coordinator.coefficients(m)) for m, party in enumerate(self.parties)
+            )
+            width = _WIDTH_AT_START * value / self.problem.total_weight
+            if 0.0 < width < self.width:
+                self._set_width(width)
+                coordinator.evaluate()
+
+    def settle(self) -> None:
+        self.coordinator.promised = 0.0
+        self.begin_at(self.weights(), self._intercept)
+
+    def _set_width(self, width: float) -> None:
+        smoothed = self.problem.loss.smoothed(width)
+        if smoothed is None:
+            raise TypeError(f"loss {self.problem.loss.name!r} has no smoothed form")
+        self.width = width
+        self.coordinator.problem = replace(self.problem, loss=smoothed)
+
+    def round(self) -> Measured:
+        coordinator, problem = self.coordinator, self.problem
+        gradient = (coordinator.primal or coordinator.evaluate()).gradient
+        shares = coordinator.round(self.parties)
+        self.bound = max(self.bound, bound_from_shares(problem, gradient, shares, self.engine))
+        primal = primal_value(problem, coordinator.model.total, self._intercept, self.engine)
+        self._intercept = primal.intercept
+        objective = primal.loss + sum(
+            party.penalty_value(coordinator.coefficients(m)) for m, party in enumerate(self.parties)
+        )
+        coordinator.gap = max(objective - self.bound, 0.0)
+        if not problem.loss.smooth:
+            z = problem.offset + coordinator.model.intercept + coordinator.model.total
+            width = next_width(problem, z, self.width, coordinator.gap, self.engine)
+            if width < self.width:
+                self._set_width(width)
+        coordinator.propose(self.parties)
+        squared = sum(share.squared for share in shares)
+        return Measured(
+            objective=objective,
+            lower_bound=self.bound,
+            # z is the sum of the messages itself; u is the loss gradient: only the parties' terms are left.
+            primal_residual=0.0,
+            dual_residual=math.sqrt(squared / (len(self.parties) * problem.n_samples)),
+            augmented_lagrangian=objective,
+            lyapunov=squared,
+            penalty=None,
+            accelerated=False,
+        )
+
+    @property
+    def intercept(self) -> float:
+        return self._intercept
+
+    def weights(self) -> list[Array]:
+        return [party.weights(self.coordinator.coefficients(m)) for m, party in enumerate(self.parties)]
+
+    def party_notes(self) -> list[tuple[str, str, str]]:
+        return [(p.name, p.update.name, p.reason) for p in self.parties]
+
+    def export(self) -> dict[str, Any]:
+        own: dict[str, Any] = {
+            "width": self.width,
+            "bound": self.bound,
+            "exact_intercept": self._intercept,
+        }
+        return {**self.coordinator.export(), **own}
+
+    def export_parties(self) -> list[dict[str, Array]]:
+        return [
+            {"weights": weights, "directions": party.directions}
+            for weights, party in zip(self.weights(), self.parties)
+        ]
+
+    def restore(self, saved: dict[str, Any], parties: list[dict[str, Array]]) -> None:
+        self.bound, self._intercept = float(saved["bound"]), float(saved["exact_intercept"])
+        if not self.problem.loss.smooth:
+            self._set_width(float(saved["width"]))
+        owner = np.array(saved["directions"]["owner"])
+        for m, (party, state) in enumerate(zip(self.parties, parties, strict=True)):
+            directions = np.array(state["directions"], dtype=np.float64)
+            if directions.shape != (int((owner == m).sum()), party.block.shape[1]):
+                raise ValueError("directions")
+            party.directions = directions
+        self.coordinator.restore(saved, self.parties)

@@ -1,0 +1,1 @@
+"""Schemes on the span of the directions that parties sent."""

@@ -1,0 +1,257 @@
+r"""Subspace sharing for smooth non-convex losses with squared l2: monotone descent to a stationary point.
+
+Rounds are those of :mod:`fastadmm.coordinator.subspace.subspace`. Over the span the
+coordinator takes Newton steps: with the Hessian itself where it is positive definite and the
+step a direction of descent, else with the positive part of the loss's
+curvature, and backtracks until the objective falls by Armijo's rule. So the
+objective never increases, and since the block gradients are in the span every other round, the
+gradients tend to zero (``docs/theory.md``).
+
+The first rounds minimise a convex loss in its place (Huber, logistic), whose
+minimiser, unlike zero weights, usually lies near a good local minimum: the
+idea of MM-estimates (Yohai 1987). Every number that is reported is about the loss itself.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import scipy.linalg
+
+from fastadmm.coordinator.certificate import PrimalValue, primal_value
+from fastadmm.coordinator.method import Measured
+from fastadmm.coordinator.stationarity import Progress, intercept_part, start_point
+from fastadmm.coordinator.subspace.span import SpanPoint, span_solver
+from fastadmm.coordinator.subspace.span_hessian import SpanHessian
+from fastadmm.coordinator.subspace.subspace import SubspaceCoordinator, SubspaceMethod
+from fastadmm.engine.engine import Engine, light_ranges
+from fastadmm.problem.problem import Problem
+
+__all__ = ["DescentCoordinator", "DescentSubspaceMethod", "descend_over_span"]
+
+_MAX_STEPS = 30
+_MAX_HALVINGS = 60
+
+#: Share of the decrease that the slope promises (Armijo).
+_SUFFICIENT = 1e-4
+
+#: Smallest cosine between a step with the Hessian itself and the negative gradient.
+_MIN_COSINE = 1e-6
+
+#: The convex start is over at this relative gap of its own, or after so many rounds.
+_START_GAP = 1e-2
+_START_ROUNDS = 15
+
+
+def descend_over_span(
+    problem: Problem, messages: np.ndarray, point: SpanPoint, tolerance: float, engine: Engine
+) -> SpanPoint:
+    """Newton's method with backtracking for a loss that need not be convex; never returns a worse point.
+
+    Parameters
+    ----------
+    problem : Problem
+    messages : ndarray of shape (K, N)
+        V.
+    point : SpanPoint
+        Start; its ``total`` must belong to its coefficients.
+    tolerance : float
+        Stop when a full step promises at most twice this. Summed scaling.
+    engine : Engine
+
+    Returns
+    -------
+    SpanPoint
+    """
+    loss, y, weight, scale = problem.loss, problem.y, problem.weight, problem.regularization
+    gradient, curvature = np.empty(len(y)), np.empty(len(y))
+
+    def value(total: np.ndarray, c: np.ndarray, b: float) -> float:
+        loss_value = loss.evaluate(problem.offset + b + total, y, weight, gradient, engine)
+        return loss_value + 0.5 * scale * float(c @ c)
+
+    def system(bend: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        slope, hessian = _span_system(messages, gradient, bend, problem.fit_intercept, engine)
+        slope[: len(c)] += scale * c
+        hessian[np.arange(len(c)), np.arange(len(c))] += scale
+        return slope, hessian
+
+    c, b, total = point.coefficients, point.intercept, point.total
+    current = value(total, c, b)
+    for _ in range(_MAX_STEPS):
+        loss.curvature(problem.offset + b + total, y, weight, curvature, engine)
+        slope, hessian = system(curvature)
+        step = _newton_step(hessian, slope)
+        if step is None:
+            slope, hessian = system(np.maximum(curvature, 0.0))
+            if problem.fit_intercept:
+                # Without any curvature left the intercept still needs a finite step.
+                hessian[-1, -1] += 1e-6 * problem.total_weight * (loss.gradient_lipschitz or 1.0)
+            step = -span_solver(hessian)(slope)
+        decrease = -float(slope @ step)
+        if not (math.isfinite(decrease) and decrease > 0.0):
+            break
+        move = step[: len(c)] @ messages
+        rise = float(step[-1]) if problem.fit_intercept else 0.0
+        length = 1.0
+        for _ in range(_MAX_HALVINGS):
+            trial = total + length * move, c + length * step[: len(c)], b + length * rise
+            following = value(*trial)
+            if following <= current - _SUFFICIENT * length * decrease:
+                break
+            length *= 0.5
+        if not following < current:
+            break
+        (total, c, b), current = trial, following
+        if 0.5 * decrease <= tolerance:
+            break
+    return SpanPoint(c, b, total)
+
+
+def _newton_step(hessian: np.ndarray, slope: np.ndarray) -> np.ndarray | None:
+    """Newton step where the Hessian is positive definite and the step is no near-orthogonal one."""
+    size = np.sqrt(np.maximum(np.diag(hessian), 0.0))
+    if not (size > 0.0).all():
+        return None
+    try:
+        factor = scipy.linalg.cho_factor(hessian / np.outer(size, size), check_finite=False)
+    except scipy.linalg.LinAlgError:
+        return None
+    step = -scipy.linalg.cho_solve(factor, slope / size, check_finite=False) / size
+    norms = float(np.linalg.norm(step)) * float(np.linalg.norm(slope))
+    return step if -float(slope @ step) > _MIN_COSINE * norms else None
+
+
+def _span_system(
+    messages: np.ndarray, gradient: np.ndarray, curvature: np.ndarray, intercept: bool, engine: Engine
+) -> tuple[np.ndarray, np.ndarray]:
+    """Gradient and Hessian of the loss in the coefficients (and, last, the intercept)."""
+    k = len(messages)
+    size = k + 1 if intercept else k
+
+    def piece(rows: tuple[int, int]) -> tuple[np.ndarray, np.ndarray]:
+        part = messages[:, rows[0] : rows[1]]
+        g, h = gradient[rows[0] : rows[1]], curvature[rows[0] : rows[1]]
+        slope, hessian = np.empty(size), np.empty((size, size))
+        slope[:k] = part @ g
+        weighted = part * h
+        hessian[:k, :k] = weighted @ part.T
+        if intercept:
+            slope[k] = g.sum()
+            hessian[k, :k] = hessian[:k, k] = weighted.sum(axis=1)
+            hessian[k, k] = h.sum()
+        return slope, hessian
+
+    parts = engine.map(piece, light_ranges(messages.shape[1]))
+    slope, hessian = parts[0]
+    for more_slope, more_hessian in parts[1:]:
+        slope += more_slope
+        hessian += more_hessian
+    return slope, 0.5 * (hessian + hessian.T)
+
+
+class DescentCoordinator(SubspaceCoordinator):
+    """Messages of all parties, and the descent over their span; the convex start has a convex problem."""
+
+    def _minimise(self, tolerance: float, tilt: np.ndarray | None = None) -> SpanPoint:
+        if self.problem.convex:
+            return super()._minimise(tolerance, tilt)
+        return descend_over_span(self.problem, self.messages, self.point, tolerance, self.engine)
+
+
+class DescentSubspaceMethod(SubspaceMethod):
+    """Subspace sharing for a non-convex loss.
+
+    Parameters
+    ----------
+    problem : Problem
+    engine : Engine
+    directions : int, optional
+        As in :class:`fastadmm.coordinator.subspace.subspace.SubspaceMethod`.
+
+    Attributes
+    ----------
+    starting : bool
+        Whether rounds still minimise the convex loss.
+    """
+
+    def __init__(self, problem: Problem, engine: Engine, directions: int | None = None) -> None:
+        super().__init__(problem, engine, directions)
+        self.coordinator = DescentCoordinator(problem, engine, directions)
+        self.progress = Progress()
+        self._set_starting(True)
+
+    def _set_starting(self, starting: bool) -> None:
+        convex = self.problem.loss.convex_start()
+        self.starting = starting and convex is not None
+        loss = convex if self.starting and convex is not None else self.problem.loss
+        self.coordinator.set_problem(replace(self.problem, loss=loss))
+        # The Hessian that a convex span keeps is not positive definite here.
+        self.coordinator.hessian = SpanHessian(self.problem.fit_intercept)
+
+    def skip_start(self) -> None:
+        """Minimise the loss itself from the first round on."""
+        self._set_starting(False)
+
+    def prepare(self) -> float:
+        super().prepare()
+        start = start_point(self.problem, self.engine)
+        self.progress.reference = self._measure(start)
+        if not self.starting:
+            self.coordinator.start(start.intercept)
+        return start.loss
+
+    def round(self) -> Measured:
+        coordinator = self.coordinator
+        squared = coordinator.round(self.parties)
+        if self.starting:
+            self._end_start(sum(squared) / (2.0 * self.problem.regularization))
+        point = coordinator.point
+        here = coordinator.primal
+        if self.starting or here is None:
+            here = primal_value(self.problem, point.total, point.intercept, self.engine)
+        objective, measure = here.loss + coordinator.regulariser(), self._measure(here)
+        return Measured(
+            objective=objective,
+            lower_bound=-math.inf,
+            # z is the sum of the messages itself; u is the loss gradient: only the parties' terms are left.
+            primal_residual=0.0,
+            dual_residual=math.sqrt(self._squared(here) / (len(self.parties) * self.problem.n_samples)),
+            augmented_lagrangian=objective,
+            lyapunov=measure,
+            penalty=None,
+            accelerated=False,
+            stationarity=self.progress.relative(measure),
+        )
+
+    def _end_start(self, gap: float) -> None:
+        """Go over to the loss itself if the convex one is solved well enough."""
+        coordinator = self.coordinator
+        loss = coordinator.primal.loss if coordinator.primal is not None else math.inf
+        if gap <= _START_GAP * loss or coordinator.directions.n_rounds >= _START_ROUNDS:
+            self._set_starting(False)
+            coordinator.start(coordinator.point.intercept)
+
+    def _squared(self, primal: PrimalValue) -> float:
+        """Squared norm of all block gradients of the objective."""
+        gradients = self.engine.map(
+            lambda m: self.parties[m].residual(primal.gradient, self.coordinator.coefficients(m)),
+            range(len(self.parties)),
+        )
+        return sum(float(g @ g) for g in gradients)
+
+    def _measure(self, primal: PrimalValue) -> float:
+        """V at the current model: the prox-gradient of squared l2 is the gradient over ``1 + lambda W``."""
+        scale = 1.0 + self.problem.regularization
+        return self._squared(primal) / scale**2 + intercept_part(self.problem, primal.gradient)
+
+    def export(self) -> dict[str, Any]:
+        return {**super().export(), "starting": self.starting, "reference": self.progress.reference}
+
+    def restore(self, saved: dict[str, Any], parties: list[dict[str, np.ndarray]]) -> None:
+        self._set_starting(bool(saved["starting"]))
+        self.progress.reference = float(saved["reference"])
+        super().restore(saved, parties)

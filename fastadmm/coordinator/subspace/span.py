@@ -1,0 +1,302 @@
+r"""Minimise the true objective over the span of all messages so far.
+
+.. math:: \min_{c, b}\; \sum_i s_i\, \ell\bigl(o_i + b + (V^\top c)_i\bigr) + \frac{\lambda W}{2} \|c\|^2
+
+Rows of V are messages :math:`D_m d` of orthonormal directions d, so the
+regulariser of the weights is that of the coefficients. Newton's method, with a
+Hessian that is kept while its steps contract (the *chord* method, corrected by
+secants: each step is then one pass over V, not K): whether they do is measured
+at every step, and where a step does not decrease the objective enough even with the Hessian of
+its own point (losses with flat pieces, exponentials), the minimiser along its
+direction is found instead, by the root of the derivative.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from fastadmm.coordinator.line_length import best_length
+from fastadmm.coordinator.subspace.span_hessian import SpanHessian
+from fastadmm.engine.engine import Engine, light_ranges
+from fastadmm.problem.problem import Problem
+
+__all__ = ["SpanPoint", "minimise_over_span", "span_solver"]
+
+_MAX_STEPS = 60
+
+#: A chord step must leave at most this share of what there was to gain; else the Hessian is computed anew.
+_CONTRACTION = 0.1
+
+#: With so few messages the Hessian of the very point costs no more than a pass.
+_FEW_MESSAGES = 10
+
+
+@dataclass
+class SpanPoint:
+    """A point of the span.
+
+    Attributes
+    ----------
+    coefficients : ndarray of shape (K,)
+    intercept : float
+    total : ndarray of shape (N,)
+        ``V.T @ coefficients``, the sum of all parties' messages.
+    loss : float
+        Summed loss at the point; NaN while unknown.
+    gradient : ndarray of shape (N,) or None
+        Summed-scaling gradient of the loss at the point; None while unknown.
+    """
+
+    coefficients: np.ndarray
+    intercept: float
+    total: np.ndarray
+    loss: float = math.nan
+    gradient: np.ndarray | None = None
+
+
+#: Share of the objective below which a decrease is lost in its rounding, and the rounding itself.
+_FLAT, _ROUNDING = 1e-13, 1e-15
+
+
+@dataclass
+class _Here:
+    """A point with what a pass over V at it gives."""
+
+    point: SpanPoint
+    slope: np.ndarray  # in intercept (first, if any) and coefficients, regulariser included
+    value: float
+
+
+def minimise_over_span(
+    problem: Problem,
+    messages: np.ndarray,
+    point: SpanPoint,
+    tolerance: float,
+    engine: Engine,
+    hessian: SpanHessian | None = None,
+    tilt: np.ndarray | None = None,
+) -> SpanPoint:
+    """Newton's method from a point; never returns a worse one.
+
+    Parameters
+    ----------
+    problem : Problem
+    messages : ndarray of shape (K, N)
+        V.
+    point : SpanPoint
+        Start; its ``total`` must belong to its coefficients.
+    tolerance : float
+        Stop when the span's own share of the duality gap,
+        ``|slope|^2 / (2 lambda W)``, is at most this: a bound on what is left
+        to gain in the span. Summed scaling.
+    engine : Engine
+    hessian : SpanHessian, optional
+        Kept from an earlier call with the first of the same messages; changed.
+    tilt : ndarray of shape (K,), optional
+        e: adds ``e @ coefficients`` to the objective. Summed scaling.
+
+    Returns
+    -------
+    SpanPoint
+        With loss and gradient.
+    """
+    span = _Span(problem, messages, engine, tilt)
+    if hessian is None:
+        hessian = SpanHessian(problem.fit_intercept)
+    if point.gradient is None or not math.isfinite(point.loss):
+        point = span.evaluated(point)
+    fresh = hessian.reference is None or len(messages) <= _FEW_MESSAGES
+    if fresh:
+        hessian.refresh(messages, span.curvature(point), engine)
+    here = span.start(point, hessian)
+    solve = _Secant(span_solver(span.regularised(hessian.matrix)))
+    for _ in range(_MAX_STEPS):
+        step = -solve(here.slope)
+        decrease = -float(here.slope @ step)
+        if not (math.isfinite(decrease) and decrease > 0.0):
+            break
+        trial = span.advance(here, step)
+        if decrease <= _FLAT * abs(here.value):
+            # Less than the objective resolves, but of columns of very different sizes not too little for
+            # the gap: here the slope says whether a step is one.
+            if not (
+                trial.value <= here.value + _ROUNDING * abs(here.value)
+                and span.gap_share(trial) <= 0.25 * span.gap_share(here)
+            ):
+                if fresh:
+                    break
+                hessian.refresh(messages, span.curvature(here.point), engine)
+                solve, fresh = _Secant(span_solver(span.regularised(hessian.matrix))), True
+                continue
+            solve.learn(step, trial.slope - here.slope)
+            here, fresh = trial, False
+            if span.gap_share(here) <= tolerance:
+                break
+            continue
+        if not trial.value <= here.value - 1e-4 * decrease:
+            if not fresh and decrease > 1e-15 * abs(here.value):
+                hessian.refresh(messages, span.curvature(here.point), engine)
+                solve, fresh = _Secant(span_solver(span.regularised(hessian.matrix))), True
+                continue
+            step = step * span.best_length(here, step)
+            trial = span.advance(here, step)
+        if not trial.value < here.value:
+            break
+        solve.learn(step, trial.slope - here.slope)
+        left = float(trial.slope @ solve(trial.slope))
+        here, fresh = trial, False
+        if span.gap_share(here) <= tolerance:
+            break
+        if not left <= _CONTRACTION * decrease:
+            hessian.refresh(messages, span.curvature(here.point), engine)
+            solve, fresh = _Secant(span_solver(span.regularised(hessian.matrix))), True
+    return here.point
+
+
+class _Span:
+    """Passes over the messages of one problem."""
+
+    def __init__(
+        self, problem: Problem, messages: np.ndarray, engine: Engine, tilt: np.ndarray | None = None
+    ) -> None:
+        self.problem, self.messages, self.engine, self.tilt = problem, messages, engine, tilt
+        self.lead = int(problem.fit_intercept)
+        self.scale = problem.regularization
+        self.rows = light_ranges(messages.shape[1])
+
+    def evaluated(self, point: SpanPoint) -> SpanPoint:
+        """The point with loss and gradient."""
+        problem, gradient = self.problem, np.empty(len(point.total))
+        z = problem.offset + point.total + point.intercept
+        loss = problem.loss.evaluate(z, problem.y, problem.weight, gradient, self.engine)
+        return SpanPoint(point.coefficients, point.intercept, point.total, loss, gradient)
+
+    def curvature(self, point: SpanPoint) -> np.ndarray:
+        """Weighted second derivatives of the loss."""
+        problem = self.problem
+        z = problem.offset + point.total + point.intercept
+        return problem.loss.curvature(z, problem.y, problem.weight, np.empty(len(z)), self.engine)
+
+    def start(self, point: SpanPoint, hessian: SpanHessian) -> _Here:
+        """Take new messages into the Hessian; the same pass gives the slope."""
+        assert point.gradient is not None
+        c = point.coefficients
+        slope = np.empty(self.lead + len(c))
+        slope[self.lead :] = hessian.extend(self.messages, point.gradient, self.engine) + self.scale * c
+        if self.lead:
+            slope[0] = point.gradient.sum()
+        return self._tilted(_Here(point, slope, point.loss + 0.5 * self.scale * float(c @ c)))
+
+    def _tilted(self, here: _Here) -> _Here:
+        """With the linear term, if there is one; changes the argument."""
+        if self.tilt is not None:
+            here.slope[self.lead :] += self.tilt
+            here.value += float(self.tilt @ here.point.coefficients)
+        return here
+
+    def regularised(self, matrix: np.ndarray) -> np.ndarray:
+        """Hessian of loss and regulariser, positive definite up to rounding."""
+        full = matrix.copy()
+        coefficients = np.arange(self.lead, len(full))
+        full[coefficients, coefficients] += self.scale
+        if self.lead:
+            # Saturated losses have no curvature left.
+            flat = not full[0, 0] > 0.0
+            full[0, 0] += (1.0 if flat else 1e-14) * self.problem.total_weight
+        return full
+
+    def gap_share(self, here: _Here) -> float:
+        """What the coefficients' slope adds to the duality gap."""
+        slope = here.slope[self.lead :]
+        return float(slope @ slope) / (2.0 * self.scale)
+
+    def advance(self, here: _Here, step: np.ndarray) -> _Here:
+        """The point a step further: messages are read once."""
+        problem, old, lead, messages = self.problem, here.point, self.lead, self.messages
+        intercept = old.intercept + (float(step[0]) if lead else 0.0)
+        move, n = step[lead:], len(old.total)
+        total, z, gradient = np.empty(n), np.empty(n), np.empty(n)
+
+        slope = np.zeros(len(step))
+        loss, slope[lead:] = problem.loss.advance(
+            messages,
+            move,
+            old.total,
+            problem.offset,
+            intercept,
+            problem.y,
+            problem.weight,
+            total,
+            z,
+            gradient,
+            self.engine,
+        )
+        if lead:
+            slope[0] = gradient.sum()
+        c = old.coefficients + move
+        slope[lead:] += self.scale * c
+        point = SpanPoint(c, intercept, total, loss, gradient)
+        return self._tilted(_Here(point, slope, loss + 0.5 * self.scale * float(c @ c)))
+
+    def best_length(self, here: _Here, step: np.ndarray) -> float:
+        """Length of least objective along a step, between 0 and 1."""
+        problem, point, engine = self.problem, here.point, self.engine
+        c, change = point.coefficients, step[self.lead :]
+        start = problem.offset + point.total + point.intercept
+        move = np.concatenate(
+            engine.map(lambda rows: change @ self.messages[:, rows[0] : rows[1]], self.rows)
+        )
+        if self.lead:
+            move += step[0]
+        linear, square = self.scale * float(c @ change), self.scale * float(change @ change)
+        if self.tilt is not None:
+            linear += float(self.tilt @ change)
+        return best_length(problem, start, move, linear, square, engine)
+
+
+class _Secant:
+    """Inverse of a Hessian, corrected by what the steps taken with it showed (BFGS, two-loop form)."""
+
+    def __init__(self, solve: Callable[[np.ndarray], np.ndarray]) -> None:
+        self.solve = solve
+        self.pairs: list[tuple[np.ndarray, np.ndarray, float]] = []
+
+    def learn(self, step: np.ndarray, change: np.ndarray) -> None:
+        """Take in a step and the change of the slope along it."""
+        product = float(step @ change)
+        if product > 0.0:
+            self.pairs.append((step, change, product))
+
+    def __call__(self, slope: np.ndarray) -> np.ndarray:
+        q, shares = slope.copy(), []
+        for step, change, product in reversed(self.pairs):
+            shares.append(float(step @ q) / product)
+            q -= shares[-1] * change
+        r = self.solve(q)
+        for (step, change, product), share in zip(self.pairs, reversed(shares)):
+            r += (share - float(change @ r) / product) * step
+        return r
+
+
+def span_solver(hessian: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
+    """Solver of a system that is positive definite up to rounding and scale."""
+    # LAPACK by name: SciPy's wrappers take longer than matrices of this size.
+    from scipy.linalg.lapack import dpotrf, dpotrs
+
+    if len(hessian) == 0:
+        return lambda slope: slope
+    size = np.sqrt(np.diag(hessian))
+    scaled = hessian / np.outer(size, size)
+    diagonal = np.diag_indices(len(size))
+    ridge = 0.0
+    while ridge < 1.0:
+        scaled[diagonal] = 1.0 + ridge
+        factor, failed = dpotrf(scaled)
+        if not failed:
+            return lambda slope: dpotrs(factor, slope / size)[0] / size
+        ridge = max(1e-14, 100.0 * ridge)
+    return lambda slope: slope / size**2

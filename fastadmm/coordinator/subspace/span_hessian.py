@@ -1,0 +1,191 @@
+r"""Hessian of the loss over the span of all messages, kept from round to round.
+
+.. math:: H = \bar V \,\mathrm{diag}(h)\, \bar V^\top, \qquad
+          \bar V = \begin{pmatrix} \mathbf 1^\top \\ V \end{pmatrix}
+
+(the first row only with an intercept), at a *reference* curvature h. A new
+message adds a row and a column, which costs one product with V; only moving
+the reference costs all K² N. Steps with a slightly old reference are chord
+steps of Newton's method: see :mod:`fastadmm.coordinator.subspace.span`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+
+from fastadmm.engine.engine import Engine, fine_ranges, light_ranges
+
+__all__ = ["SpanHessian", "row_blocks", "span_products"]
+
+#: Messages are read in blocks of about this many numbers, which stay in the second-level cache.
+_NUMBERS_PER_BLOCK = 1 << 17
+
+_FEWEST_ROWS = 1024
+
+#: So few messages are multiplied with each other by a kernel, without a matrix product's overhead.
+_FEW_MESSAGES = 64
+
+
+def row_blocks(rows: tuple[int, int], n_messages: int) -> Iterator[tuple[int, int]]:
+    """Cut a row range into blocks whose messages fit into the cache; the cut depends on sizes alone."""
+    size = max(_FEWEST_ROWS, _NUMBERS_PER_BLOCK // max(1, n_messages))
+    for begin in range(rows[0], rows[1], size):
+        yield begin, min(begin + size, rows[1])
+
+
+def span_products(
+    messages: np.ndarray, right: Callable[[int, int], np.ndarray], width: int, engine: Engine
+) -> np.ndarray:
+    """Product of all messages with a few other vectors, in one pass.
+
+    Parameters
+    ----------
+    messages : ndarray of shape (K, N)
+        V.
+    right : callable
+        Rows ``begin ... end`` of the other vectors, of shape (width, end - begin).
+    width : int
+        How many there are.
+    engine : Engine
+
+    Returns
+    -------
+    ndarray of shape (K, width)
+    """
+
+    def piece(rows: tuple[int, int]) -> np.ndarray:
+        total = np.zeros((len(messages), width))
+        for begin, end in row_blocks(rows, len(messages)):
+            total += messages[:, begin:end] @ right(begin, end).T
+        return total
+
+    parts = engine.map(piece, light_ranges(messages.shape[1]))
+    total = parts[0]
+    for part in parts[1:]:
+        total += part
+    return total
+
+
+class SpanHessian:
+    """Hessian of the summed loss in intercept (first, if there is one) and coefficients.
+
+    Parameters
+    ----------
+    intercept : bool
+
+    Attributes
+    ----------
+    matrix : ndarray of shape (K, K) or (K + 1, K + 1)
+        Without the regulariser.
+    reference : ndarray of shape (N,) or None
+        The curvature it belongs to; None before the first :meth:`refresh`.
+    """
+
+    def __init__(self, intercept: bool) -> None:
+        self.lead = int(intercept)
+        self.matrix = np.zeros((self.lead, self.lead))
+        self.reference: np.ndarray | None = None
+
+    @property
+    def n_messages(self) -> int:
+        """K of the messages taken in."""
+        return len(self.matrix) - self.lead
+
+    def refresh(self, messages: np.ndarray, curvature: np.ndarray, engine: Engine) -> None:
+        """Move the reference: computes the whole matrix.
+
+        Parameters
+        ----------
+        messages : ndarray of shape (K, N)
+        curvature : ndarray of shape (N,)
+            h, kept by reference.
+        engine : Engine
+        """
+        lead, k = self.lead, len(messages)
+        root = np.sqrt(curvature)
+        if lead + k <= _FEW_MESSAGES:
+            from fastadmm.kernels.span_hessian import span_hessian
+
+            ranges, shape = fine_ranges(len(curvature)), (lead + k, lead + k)
+            upper = engine.sum_over_rows(span_hessian, ranges, shape, messages, root, lead)
+            self.matrix = upper + np.triu(upper, 1).T
+            self.reference = curvature
+            return
+
+        def piece(rows: tuple[int, int]) -> np.ndarray:
+            total = np.zeros((lead + k, lead + k))
+            for begin, end in row_blocks(rows, lead + k):
+                scaled = np.empty((lead + k, end - begin))
+                scaled[:lead] = root[begin:end]
+                np.multiply(messages[:, begin:end], root[begin:end], out=scaled[lead:])
+                total += scaled @ scaled.T
+            return total
+
+        parts = engine.map(piece, light_ranges(len(curvature)))
+        self.matrix = parts[0]
+        for part in parts[1:]:
+            self.matrix += part
+        self.reference = curvature
+
+    def extend(self, messages: np.ndarray, gradient: np.ndarray, engine: Engine) -> np.ndarray:
+        """Take in the messages behind the first ``n_messages``; return V g, which costs no extra pass.
+
+        Parameters
+        ----------
+        messages : ndarray of shape (K, N)
+        gradient : ndarray of shape (N,)
+        engine : Engine
+
+        Returns
+        -------
+        ndarray of shape (K,)
+        """
+        known, k, lead, h = self.n_messages, len(messages), self.lead, self.reference
+        assert h is not None
+        new = k - known
+
+        def right(begin: int, end: int) -> np.ndarray:
+            rows = np.empty((new + 1, end - begin))
+            np.multiply(messages[known:, begin:end], h[begin:end], out=rows[:new])
+            rows[new] = gradient[begin:end]
+            return rows
+
+        if k <= _FEW_MESSAGES:
+            from fastadmm.kernels.span_hessian import span_extension
+
+            ranges, shape = fine_ranges(len(h)), (k, new + 1)
+            products = engine.sum_over_rows(span_extension, ranges, shape, messages, known, h, gradient)
+        else:
+            products = span_products(messages, right, new + 1, engine)
+        grown = np.zeros((lead + k, lead + k))
+        grown[: lead + known, : lead + known] = self.matrix
+        if new:
+            grown[lead:, lead + known :] = products[:, :new]
+            grown[lead + known :, lead:] = products[:, :new].T
+            corner = products[known:, :new]
+            grown[lead + known :, lead + known :] = 0.5 * (corner + corner.T)
+            if lead:
+                border = span_products(messages[known:], lambda begin, end: h[None, begin:end], 1, engine)
+                grown[0, 1 + known :] = grown[1 + known :, 0] = border[:, 0]
+        self.matrix = grown
+        return products[:, new]
+
+    def merge(self, first: int, second: int, pair: np.ndarray) -> None:
+        """Replace two messages by their combination, as the coordinator does with V.
+
+        Parameters
+        ----------
+        first, second : int
+            Rows of V; the combination takes the place of the first.
+        pair : ndarray of shape (2,)
+            Its factors, of unit norm.
+        """
+        if self.reference is None:
+            return
+        a, b = self.lead + first, self.lead + second
+        merged = pair @ self.matrix[[a, b]]
+        self.matrix[a] = merged
+        self.matrix[:, a] = pair @ self.matrix[:, [a, b]].T
+        self.matrix = np.delete(np.delete(self.matrix, b, axis=0), b, axis=1)

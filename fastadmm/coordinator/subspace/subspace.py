@@ -1,0 +1,531 @@
+r"""Subspace Newton sharing: a handful of rounds, for smooth losses with squared l2.
+
+Each round the coordinator sends the loss gradient :math:`g = \nabla\ell(z)`
+and every party's coefficients. A party answers with the message of one new
+direction (its block Newton direction in the current curvature metric or its
+block gradient: see :mod:`fastadmm.coordinator.subspace.direction_choice`) and with one
+scalar, its share of the duality gap. The coordinator then minimises the true
+objective over the span of **all** messages it holds. The objective never
+increases; every step is at least as good as block descent with exact line
+search, which converges for strongly convex problems. See ``docs/solver.md``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+import numpy as np
+
+from fastadmm.blocks.block import check_scale
+from fastadmm.coordinator.certificate import PrimalValue, dual_bound, make_feasible, primal_value
+from fastadmm.coordinator.method import Measured, Method
+from fastadmm.coordinator.subspace.direction_choice import DirectionChoice
+from fastadmm.coordinator.subspace.metric_watch import MetricWatch
+from fastadmm.coordinator.subspace.rounded_messages import Correction, RoundedMessages
+from fastadmm.coordinator.subspace.span import SpanPoint, minimise_over_span
+from fastadmm.coordinator.subspace.span_hessian import SpanHessian, span_products
+from fastadmm.engine.engine import Engine, fine_ranges
+from fastadmm.parties.direction import DirectionParty
+from fastadmm.problem.problem import Problem
+
+__all__ = ["SubspaceCoordinator", "SubspaceMethod", "directions_per_party", "span_tolerance"]
+
+_Answer = TypeVar("_Answer")
+
+#: Curvature below this share of its mean is raised to it: no metric may be singular.
+_CURVATURE_FLOOR = 1e-6
+
+#: Parties refactorise when the curvature has moved this far from the metric (root mean square of logarithms).
+_METRIC_DRIFT = 0.5
+
+#: Address space reserved for messages at once; what is not written to takes no memory.
+_RESERVED_BYTES = 1 << 31
+
+#: In the span the gap is closed to this share of what it was at the start of the round ...
+_SPAN_ACCURACY = 3e-3
+
+#: ... further while it is large against the objective: directions from a sloppy point cost rounds later ...
+_EARLY_SPAN_ACCURACY, _EARLY = 1e-4, 0.1
+
+#: ... and as far as it goes where the directions span all weights: nothing but the span keeps the gap open.
+_COMPLETE_SPAN_ACCURACY = 1e-7
+
+#: Messages are restated in double precision once the gap is this share of what their rounding may hide.
+_ROUNDING_IS_LEFT = 0.1
+
+#: Parties with less data together answer one after another: threads would spend more on taking turns.
+_SMALL_BYTES = 1 << 24
+
+
+def span_tolerance(gap: float, objective: float, complete: bool) -> float:
+    """How far the span's own share of the gap is to be closed in a round.
+
+    Parameters
+    ----------
+    gap : float
+        Duality gap at the start of the round, summed scaling.
+    objective : float
+        Objective there, same scaling.
+    complete : bool
+        Whether the directions span all weights.
+
+    Returns
+    -------
+    float
+        Summed scaling.
+    """
+    if complete:
+        return _COMPLETE_SPAN_ACCURACY * gap
+    return (_EARLY_SPAN_ACCURACY if gap > _EARLY * abs(objective) else _SPAN_ACCURACY) * gap
+
+
+def directions_per_party(n_parties: int) -> int:
+    """Most directions a party keeps; its oldest are merged beyond it."""
+    return max(8, min(64, 512 // n_parties))
+
+
+class SubspaceCoordinator:
+    """Messages of all parties, and the minimiser over their span.
+
+    Parameters
+    ----------
+    problem : Problem
+    engine : Engine
+    directions : int, optional
+        Most directions a party keeps; :func:`directions_per_party` by default.
+    both : bool
+        Whether parties answer with both directions in every round, in single precision.
+
+    Attributes
+    ----------
+    messages : ndarray of shape (K, N)
+        V: messages of all parties, oldest first.
+    owner : ndarray of int, shape (K,)
+        Which party a message is from.
+    point : SpanPoint
+        Current coefficients, intercept and sum of messages.
+    primal : PrimalValue
+        Loss and gradient at the current point, intercept minimised out.
+    metric : ndarray of shape (N,) or None
+        Curvature that the parties have factorised.
+    rounded : RoundedMessages or None
+        Bounds on the messages' errors where they are rounded.
+    correction : Correction
+        What the rounding of messages can have done to the last round's objective and bound.
+    rounding_is_left : bool
+        Whether that is much more than directions still promise: messages in double precision follow.
+    """
+
+    def __init__(
+        self, problem: Problem, engine: Engine, directions: int | None = None, both: bool = False
+    ) -> None:
+        self.problem, self.engine = problem, engine
+        self.most_directions = directions
+        self.rounded = RoundedMessages() if both else None
+        self.correction = Correction()
+        self.rounding_is_left = False
+        n = problem.n_samples
+        self._store = np.empty((0, n))
+        self.owner = np.empty(0, dtype=np.int64)
+        self.point = SpanPoint(np.empty(0), 0.0, np.zeros(n))
+        self.metric: np.ndarray | None = None
+        self.watch = MetricWatch()
+        self.hessian = SpanHessian(problem.fit_intercept)
+        self.n_factorisations = 0
+        self.directions = DirectionChoice()
+        self.primal: PrimalValue | None = None
+        self._parties_are_large = sum(getattr(block, "nbytes", 0) for block in problem.blocks) > _SMALL_BYTES
+
+    @property
+    def messages(self) -> np.ndarray:
+        """V of shape (K, N)."""
+        return self._store[: len(self.owner)]
+
+    def start(self, intercept: float = 0.0) -> PrimalValue:
+        """Evaluate the current point with its best intercept."""
+        point = self.point
+        known = (
+            (point.loss, point.gradient)
+            if point.gradient is not None and intercept == point.intercept
+            else None
+        )
+        primal = primal_value(self.problem, point.total, intercept, self.engine, known)
+        point.intercept, point.loss, point.gradient = primal.intercept, primal.loss, primal.gradient
+        self.primal = primal
+        return primal
+
+    def restart(self) -> None:
+        """Evaluate the current point at the intercept it has, to the bit as when it was saved."""
+        problem = self.problem
+        gradient = np.empty(problem.n_samples)
+        z = problem.offset + self.point.total + self.point.intercept
+        value = problem.loss.evaluate(z, problem.y, problem.weight, gradient, self.engine)
+        if math.isfinite(self.point.loss):
+            value = self.point.loss  # the same sum, perhaps added up in another order
+        feasible = make_feasible(problem, z, gradient, self.engine)
+        self.point.loss, self.point.gradient = value, gradient
+        self.primal = PrimalValue(value, gradient, self.point.intercept, feasible)
+
+    def set_problem(self, problem: Problem) -> None:
+        """Go on with another loss: what is known of the current point is forgotten."""
+        self.problem = problem
+        self.watch = MetricWatch()
+        self.point.loss, self.point.gradient = math.nan, None
+
+    def adopt(self, messages: np.ndarray, owner: np.ndarray) -> None:
+        """Replace all messages, of shape (K, N), and their owners, of shape (K,)."""
+        self._store, self.owner = messages, owner
+
+    def coefficients(self, m: int) -> np.ndarray:
+        """Coefficients of party m, oldest direction first."""
+        return self.point.coefficients[self.owner == m]
+
+    def regulariser(self) -> float:
+        """``lambda W / 2`` times the squared norm of all weights."""
+        c = self.point.coefficients
+        return 0.5 * self.problem.regularization * float(c @ c)
+
+    def round(self, parties: Sequence[DirectionParty]) -> list[float]:
+        r"""One exchange with every party, then the minimisation over the span.
+
+        Parameters
+        ----------
+        parties : sequence of DirectionParty
+            In the problem's order.
+
+        Returns
+        -------
+        list of float
+            :math:`\|\rho_m\|^2` of each party at the point where the round *started*.
+        """
+        primal = self.primal if self.primal is not None else self.start()
+        before = primal.loss + self.regulariser()
+        if not self.watch.may_wait(before) and self._metric_is_stale(before):
+            metric = self.metric
+            self._each(lambda m: parties[m].set_metric(metric), len(parties))  # type: ignore[arg-type]
+        if self.rounded is not None and self.rounding_is_left:
+            return self._restate(parties, primal)
+        if self.rounded is not None:
+            return self._round_of_pairs(parties, primal, self.rounded)
+        self.correction = Correction()
+        newton = self.directions.newton()
+        answers = self._ask(parties, primal.gradient, newton)
+        for m, (message, _) in enumerate(answers):
+            if message is not None:
+                self._append(m, message)
+        squared = [answer[1] for answer in answers]
+        gap = self._descend(sum(squared), before)
+        self._compress(parties)
+        after = self.start(self.point.intercept).loss + self.regulariser()
+        self.directions.record(newton, before - after, gap)
+        return squared
+
+    def _round_of_pairs(
+        self, parties: Sequence[DirectionParty], primal: PrimalValue, rounded: RoundedMessages
+    ) -> list[float]:
+        gradient, old = primal.gradient.copy(), self.point.coefficients
+        answers = self._each(lambda m: parties[m].respond_pair(gradient, self.coefficients(m)), len(parties))
+        for m, answer in enumerate(answers):
+            for short, scale in answer.messages:
+                self._append(m, scale * short.astype(np.float64))
+        errors = -self._slopes(gradient)
+        for m, answer in enumerate(answers):
+            errors[self.owner == m] += answer.products
+        squared = [answer.squared_residual for answer in answers]
+        old = np.pad(old, (0, len(self.owner) - len(old)))
+        gap = self._descend(sum(squared), primal.loss + self.regulariser(), errors)
+        self.start(self.point.intercept)
+        spread = rounded.spread(self.messages, self.owner, self.point.coefficients)
+        self.correction = rounded.correction(
+            self.problem, old, gradient, errors, self.point, spread, self.engine
+        )
+        self.rounding_is_left = gap <= _ROUNDING_IS_LEFT * abs(self.correction.objective)
+        for _ in range(2):
+            self._compress(parties)
+        return squared
+
+    def _restate(self, parties: Sequence[DirectionParty], primal: PrimalValue) -> list[float]:
+        """Begin again at the same weights, with messages in double precision."""
+        gradient, c, n = primal.gradient.copy(), self.point.coefficients, self.problem.n_samples
+        answers = self._each(lambda m: parties[m].restate(gradient, self.coefficients(m)), len(parties))
+        errors = -self._slopes(gradient)
+        for m, (_, _, products) in enumerate(answers):
+            errors[self.owner == m] += products
+        norms = np.array([np.linalg.norm(self.coefficients(m)) for m in range(len(parties))])
+        kept = [m for m, (message, _, _) in enumerate(answers) if message is not None]
+        messages = np.array([answers[m][0] for m in kept]).reshape(len(kept), n)
+        self.adopt(messages, np.array(kept, dtype=np.int64))
+        self.point = SpanPoint(norms[kept], self.point.intercept, norms[kept] @ messages)
+        self.rounded, self.hessian = None, SpanHessian(self.problem.fit_intercept)
+        self.correction = Correction(bound=float(c @ errors))
+        self.start(self.point.intercept)
+        return [squared for _, squared, _ in answers]
+
+    def _slopes(self, gradient: np.ndarray) -> np.ndarray:
+        """V g, of shape (K,)."""
+        products = span_products(self.messages, lambda begin, end: gradient[None, begin:end], 1, self.engine)
+        return products[:, 0]
+
+    def _descend(self, squared: float, objective: float, tilt: np.ndarray | None = None) -> float:
+        """Minimise over the span after the parties' answers; the gap that they certified."""
+        gap = squared / (2.0 * self.problem.regularization)
+        complete = len(self.owner) >= sum(block.shape[1] for block in self.problem.blocks)
+        self.point = self._minimise(span_tolerance(gap, objective, complete), tilt)
+        return gap
+
+    def _each(self, ask: Callable[[int], _Answer], n_parties: int) -> list[_Answer]:
+        """Ask all parties: side by side, or one after another where that keeps more threads busy."""
+        threads = self.engine.n_threads
+        if self._parties_are_large and n_parties < 4 * threads and n_parties % threads:
+            return [ask(m) for m in range(n_parties)]  # their passes over rows are cut up instead
+        return self.engine.map(ask, range(n_parties), parallel=self._parties_are_large)
+
+    def _minimise(self, tolerance: float, tilt: np.ndarray | None = None) -> SpanPoint:
+        """The best point of the span, to a tolerance in the summed scaling."""
+        return minimise_over_span(
+            self.problem, self.messages, self.point, tolerance, self.engine, self.hessian, tilt
+        )
+
+    def _metric_is_stale(self, objective: float) -> bool:
+        """Move the metric to the current curvature if it has drifted; True if it was moved."""
+        from fastadmm.kernels.metric_drift import metric_drift
+
+        problem, point, metric = self.problem, self.point, self.metric
+        z = problem.offset + point.total
+        z += point.intercept
+        h = problem.loss.curvature(z, problem.y, problem.weight, np.empty(problem.n_samples), self.engine)
+        mean = float(h.mean())
+        if not mean > 0.0:  # every sample on a flat piece of its loss
+            mean = problem.loss.penalty_unit(problem.y, problem.weight, problem.offset, problem.lam)
+        floor = _CURVATURE_FLOOR * mean
+        if metric is None:
+            np.maximum(h, floor, out=h)
+        else:
+            ranges = fine_ranges(len(h))
+            squares, importance = self.engine.sum_over_rows(metric_drift, ranges, (2,), h, metric, floor)
+            share = math.sqrt(squares / importance) / _METRIC_DRIFT
+            if share <= 1.0:
+                self.watch.measured(objective, share)
+                return False
+        self.watch.moved(objective)
+        self.metric = h
+        self.n_factorisations += 1
+        return True
+
+    def _ask(
+        self, parties: Sequence[DirectionParty], gradient: np.ndarray, newton: bool
+    ) -> list[tuple[np.ndarray | None, float]]:
+        """Every party's answer; those at hand write their message where it will stay."""
+        places = self._places(len(parties))
+        return self._each(
+            lambda m: parties[m].respond(gradient, self.coefficients(m), newton, places[m]), len(parties)
+        )
+
+    def _places(self, parties: int) -> np.ndarray:
+        """Room behind the messages, of shape (parties, N), for one of each party."""
+        k = len(self.owner)
+        if k + parties > len(self._store):
+            self._grow(k)
+        return self._store[k : k + parties]
+
+    def _append(self, m: int, message: np.ndarray) -> None:
+        k = len(self.owner)
+        if k == len(self._store):
+            self._grow(k)
+        place = self._store[k]
+        if place.ctypes.data != message.ctypes.data:  # not written there to begin with
+            place[:] = message
+        self.owner = np.append(self.owner, m)
+        self.point.coefficients = np.append(self.point.coefficients, 0.0)
+
+    def _grow(self, k: int) -> None:
+        """Make room behind k messages; pages that nothing is written to take no memory."""
+        n, parties = self.problem.n_samples, self.problem.n_parties
+        if k == 0:
+            most = (self._most_per_party(parties) + 1) * parties
+            self._store = np.empty((min(most, max(parties, _RESERVED_BYTES // (8 * n))), n))
+            return
+        shape = (k + parties, n)
+        try:
+            # In place, where the system can move pages instead of values: never held twice.
+            self._store.resize(shape)
+        except ValueError:  # somebody still looks at the messages
+            grown = np.empty(shape)
+            grown[:k] = self._store[:k]
+            self._store = grown
+
+    def _most_per_party(self, parties: int) -> int:
+        limit = directions_per_party(parties)
+        return limit if self.most_directions is None else min(limit, max(2, self.most_directions))
+
+    def _compress(self, parties: Sequence[DirectionParty]) -> None:
+        """Merge the two oldest directions of every party that has too many."""
+        limit = self._most_per_party(len(parties))
+        for m, party in enumerate(parties):
+            rows = np.flatnonzero(self.owner == m)
+            if len(rows) <= limit:
+                continue
+            first, second = int(rows[0]), int(rows[1])
+            pair = self.point.coefficients[[first, second]]
+            size = float(np.linalg.norm(pair))
+            if size == 0.0:
+                pair, size = np.array([1.0, 0.0]), 1.0  # neither is in use: forget the younger
+            party.merge_oldest(pair)
+            self.hessian.merge(first, second, pair / size)
+            if self.rounded is not None:
+                self.rounded.merge(m, self._store[[first, second]], pair / size)
+            k = len(self.owner)
+            self._store[first] = (pair @ self._store[[first, second]]) / size
+            for row in range(second, k - 1):  # one by one: NumPy would copy all of them first
+                self._store[row] = self._store[row + 1]
+            used = float(np.linalg.norm(self.point.coefficients[[first, second]]))
+            self.point.coefficients[first] = used
+            self.point.coefficients = np.delete(self.point.coefficients, second)
+            self.owner = np.delete(self.owner, second)
+
+
+class SubspaceMethod(Method):
+    """Subspace Newton sharing as a method.
+
+    Parameters
+    ----------
+    problem : Problem
+    engine : Engine
+    directions : int, optional
+        Most directions a party keeps; :func:`directions_per_party` by default.
+    both : bool
+        Whether parties answer with both directions in every round: see :class:`SubspaceCoordinator`.
+    """
+
+    name = "subspace"
+    convergent = True
+
+    def __init__(
+        self, problem: Problem, engine: Engine, directions: int | None = None, both: bool = False
+    ) -> None:
+        self.problem, self.engine = problem, engine
+        self.parties = self._make_parties()
+        self.coordinator = SubspaceCoordinator(problem, engine, directions, both)
+
+    def _make_parties(self) -> Sequence[DirectionParty]:
+        problem = self.problem
+        return [
+            DirectionParty(name, block, problem.regularization, self.engine)
+            for name, block in zip(problem.names, problem.blocks)
+        ]
+
+    def prepare(self) -> float:
+        for party in self.parties:
+            check_scale(party.block, party.name, self.engine)
+        return self.coordinator.start().loss
+
+    def round(self) -> Measured:
+        coordinator, scale = self.coordinator, self.problem.regularization
+        start = coordinator.primal if coordinator.primal is not None else coordinator.start()
+        total, regulariser = coordinator.point.total, coordinator.regulariser()
+        squared = coordinator.round(self.parties)
+        after = (coordinator.primal or start).loss + coordinator.regulariser()
+        stationarity = sum(squared)
+        gaps = stationarity / (2.0 * scale)
+        return Measured(
+            objective=after + coordinator.correction.objective,
+            lower_bound=self._lower_bound(start, total, regulariser, gaps) + coordinator.correction.bound,
+            # z is the sum of the messages itself; u is the loss gradient: only the parties' terms are left.
+            primal_residual=0.0,
+            dual_residual=math.sqrt(stationarity / (len(self.parties) * self.problem.n_samples)),
+            augmented_lagrangian=after,
+            lyapunov=stationarity / (1.0 + scale) ** 2,
+            penalty=None,
+            accelerated=False,
+        )
+
+    def _lower_bound(self, start: PrimalValue, total: np.ndarray, regulariser: float, gaps: float) -> float:
+        """What the parties' answers at the start of a round prove, summed scaling."""
+        if start.dual_feasible:
+            return start.loss + regulariser - gaps
+        return dual_bound(self.problem, start.gradient, total, regulariser, gaps, self.engine)
+
+    @property
+    def intercept(self) -> float:
+        return self.coordinator.point.intercept
+
+    def weights(self) -> list[np.ndarray]:
+        return [party.weights(self.coordinator.coefficients(m)) for m, party in enumerate(self.parties)]
+
+    def weight_norms(self) -> list[float]:
+        # Directions are orthonormal: the coordinator knows the norms without the weights.
+        return [float(np.linalg.norm(self.coordinator.coefficients(m))) for m in range(len(self.parties))]
+
+    def party_notes(self) -> list[tuple[str, str, str]]:
+        return [(p.name, p.kind, p.reason) for p in self.parties]
+
+    def export(self) -> dict[str, Any]:
+        coordinator = self.coordinator
+        saved: dict[str, Any] = {
+            "messages": coordinator.messages,
+            "owner": coordinator.owner,
+            "coefficients": coordinator.point.coefficients,
+            "total": coordinator.point.total,
+            "intercept": coordinator.point.intercept,
+            "loss": coordinator.point.loss,
+            "directions": coordinator.directions.export(),
+            "n_factorisations": coordinator.n_factorisations,
+        }
+        if coordinator.rounded is not None:
+            saved.update(coordinator.rounded.export())
+            saved["restate"] = coordinator.rounding_is_left
+        if coordinator.metric is not None:
+            saved["metric"] = coordinator.metric
+            saved["metric_watch"] = coordinator.watch.export()
+        if coordinator.hessian.reference is not None:
+            saved["span_hessian"] = coordinator.hessian.matrix
+            saved["span_reference"] = coordinator.hessian.reference
+        return saved
+
+    def export_parties(self) -> list[dict[str, np.ndarray]]:
+        return [
+            {"weights": weights, "directions": party.directions}
+            for weights, party in zip(self.weights(), self.parties)
+        ]
+
+    def restore(self, saved: dict[str, Any], parties: list[dict[str, np.ndarray]]) -> None:
+        coordinator, n = self.coordinator, self.problem.n_samples
+        # Taken over where it can be: all messages twice may not fit.
+        messages = np.require(saved["messages"], np.float64, ["C", "O", "W"])
+        owner = np.array(saved["owner"], dtype=np.int64)
+        if messages.shape != (len(owner), n) or saved["total"].shape != (n,):
+            raise ValueError("messages")
+        self._restore_directions(owner, parties)
+        coordinator.adopt(messages, owner)
+        # A run goes on as it began, whatever would be chosen today.
+        coordinator.rounded = RoundedMessages.restored(saved, n)
+        coordinator.rounding_is_left = bool(saved.get("restate", False))
+        coordinator.point = SpanPoint(
+            np.array(saved["coefficients"]),
+            float(saved["intercept"]),
+            np.array(saved["total"]),
+            float(saved["loss"]),
+        )
+        if "span_reference" in saved:
+            coordinator.hessian.matrix = np.array(saved["span_hessian"])
+            coordinator.hessian.reference = np.array(saved["span_reference"])
+        coordinator.directions.restore(saved["directions"])
+        coordinator.n_factorisations = int(saved["n_factorisations"])
+        if "metric" in saved:
+            metric = np.array(saved["metric"])
+            coordinator.metric = metric
+            coordinator.watch.restore(saved["metric_watch"])
+            self._restore_metric(metric)
+        coordinator.restart()
+
+    def _restore_directions(self, owner: np.ndarray, parties: list[dict[str, np.ndarray]]) -> None:
+        for m, (party, state) in enumerate(zip(self.parties, parties, strict=True)):
+            directions = np.array(state["directions"], dtype=np.float64)
+            if directions.shape != (int((owner == m).sum()), party.block.shape[1]):
+                raise ValueError("directions")
+            party.directions = directions
+
+    def _restore_metric(self, metric: np.ndarray) -> None:
+        self.engine.map(lambda party: party.set_metric(metric), self.parties)

@@ -1,0 +1,1 @@
+"""Threads and pieces of work; results do not depend on how many threads there are."""

@@ -1,0 +1,293 @@
+"""Write completely or not at all: temporary name in the same directory, fsync, rename.
+
+A reader never sees a half-written file or directory, also not after a crash or
+on a full disk: until the rename there is only a hidden ``.NAME.WRITER.tmp``. The name tells
+the process that writes it, so that whoever writes the same file next can remove what a killed one left.
+"""
+
+from __future__ import annotations
+
+import errno
+import fnmatch
+import hashlib
+import os
+import re
+import secrets
+import shutil
+import socket
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from fastadmm.errors import FastadmmError, StorageError
+from fastadmm.files.exchange import exchange
+
+__all__ = [
+    "atomic_directory",
+    "atomic_file",
+    "remove_leftovers",
+    "shown",
+    "storage_error",
+    "storage_errors",
+    "synchronise",
+]
+
+_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+_DENIED = {errno.EACCES, errno.EPERM, errno.EROFS}
+
+
+def shown(path: str | os.PathLike[str]) -> str:
+    """Return the path as one printable line (a file name may hold a line break)."""
+    text = os.fspath(path)
+    return text if text.isprintable() else ascii(text)
+
+
+def storage_error(path: str | os.PathLike[str], error: OSError, action: str = "write") -> StorageError:
+    """Translate an operating system error into one line with a remedy.
+
+    Parameters
+    ----------
+    path : path
+        The path as the user knows it (not the temporary name).
+    error : OSError
+        What the operating system said.
+    action : {"read", "write"}
+        What was attempted.
+
+    Returns
+    -------
+    StorageError
+        To be raised by the caller.
+    """
+    reason = os.strerror(error.errno) if error.errno else " ".join(str(error).split())
+    if error.errno in _FULL:
+        hint = "; the disk, quota or file size limit is exhausted: free some space or write elsewhere"
+    elif error.errno in _DENIED:
+        hint = f"; you may not {action} here: check the permissions"
+    elif error.errno == errno.ENOENT:
+        hint = "; check the path" if action == "read" else "; create the directory first"
+    else:
+        hint = ""
+    result = StorageError(f"{shown(path)}: cannot {action}: {reason}{hint}")
+    result.errno = error.errno
+    return result
+
+
+@contextmanager
+def storage_errors(path: str | os.PathLike[str], action: str = "write") -> Iterator[None]:
+    """Turn every :class:`OSError` of the block into a :class:`StorageError` naming `path`."""
+    try:
+        yield
+    except FastadmmError:
+        raise
+    except OSError as error:
+        raise storage_error(path, error, action) from error
+
+
+def synchronise(path: Path) -> None:
+    """Put a file's content, or the names in a directory, on disk.
+
+    Parameters
+    ----------
+    path : pathlib.Path
+    """
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        # Some network and FUSE file systems cannot sync a directory; the rename is still atomic.
+        if error.errno not in {errno.EINVAL, errno.ENOTSUP}:
+            raise
+    finally:
+        os.close(descriptor)
+
+
+def _temporary(target: Path) -> Path:
+    # Bytes, not characters, count towards the 255 of a file name: keep only a readable beginning.
+    return target.with_name(f".{target.name[:40]}.{_host()}-{os.getpid()}-{secrets.token_hex(4)}.tmp")
+
+
+def _host() -> str:
+    # Process numbers mean something on one machine only; several may share a file system.
+    return hashlib.sha256(socket.gethostname().encode()).hexdigest()[:6]
+
+
+_WRITER = re.compile(r"\.(?P<host>[0-9a-f]{6})-(?P<pid>[0-9]+)-[0-9a-f]{8}\.tmp$")
+
+
+def remove_leftovers(directory: Path, name: str | None = None) -> None:
+    """Delete what killed processes of this machine left under temporary names.
+
+    Parameters
+    ----------
+    directory : Path
+        Where to look, not below it.
+    name : str, optional
+        Only leftovers of this file or directory.
+    """
+    with suppress(OSError):
+        for entry in os.scandir(directory):
+            found = _WRITER.search(entry.name)
+            if found is None or not entry.name.startswith("." if name is None else f".{name[:40]}."):
+                continue
+            if found["host"] == _host() and not _alive(int(found["pid"])):
+                _remove(Path(entry.path))
+
+
+def _alive(pid: int) -> bool:
+    if sys.platform == "win32":
+        return True  # there a signal 0 ends the process
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except (OSError, OverflowError):
+        return True  # another user's process: not ours to judge
+    return True
+
+
+def _target(path: str | os.PathLike[str]) -> Path:
+    # Through symbolic links: the rename replaces what the link points at, not the link.
+    return Path(os.path.realpath(path))
+
+
+def _remove(path: Path) -> None:
+    with suppress(OSError):
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
+
+
+@contextmanager
+def atomic_file(path: str | os.PathLike[str], *, force: bool = True) -> Iterator[Path]:
+    """Yield a temporary path to write; rename it to `path` when the block succeeds.
+
+    Parameters
+    ----------
+    path : path
+        Final name.
+    force : bool
+        Whether an existing file may be replaced.
+
+    Yields
+    ------
+    pathlib.Path
+        A name, not yet existing, in the same directory.
+
+    Raises
+    ------
+    StorageError
+        `path` exists and `force` is false; no permission; disk full. The temporary file is gone.
+    """
+    target = _target(path)
+    with storage_errors(path):
+        if target.is_dir():
+            raise StorageError(f"{shown(path)}: cannot write: is a directory; give a file name")
+        _refuse_existing(path, target, force)
+        remove_leftovers(target.parent, target.name)
+        temporary = _temporary(target)
+        try:
+            yield temporary
+            synchronise(temporary)
+            _refuse_existing(path, target, force)
+            os.replace(temporary, target)
+        except BaseException:
+            _remove(temporary)
+            raise
+        synchronise(target.parent)
+
+
+def _refuse_existing(path: str | os.PathLike[str], target: Path, force: bool) -> None:
+    if not force and os.path.lexists(target):
+        raise StorageError(f"{shown(path)}: exists already; choose another name or pass --force")
+
+
+@contextmanager
+def atomic_directory(
+    path: str | os.PathLike[str],
+    *,
+    force: bool = False,
+    marker: str | None = None,
+    only: tuple[str, ...] | None = None,
+) -> Iterator[Path]:
+    """Yield a temporary sibling directory to fill; rename it to `path` when the block succeeds.
+
+    Parameters
+    ----------
+    path : path
+        Final name; an empty directory there counts as absent.
+    force : bool
+        Whether a non-empty directory may be replaced, within the limits of `marker` and `only`.
+    marker : str or None
+        A file that shows the old directory to be one of ours; without it nothing is replaced.
+    only : tuple of str or None
+        Patterns (:mod:`fnmatch`) of all names that the old directory may hold.
+
+    Yields
+    ------
+    pathlib.Path
+        The new, empty directory.
+
+    Raises
+    ------
+    StorageError
+        The target exists and may not be replaced; no permission; disk full. The temporary directory is gone.
+    """
+    target = _target(path)
+    with storage_errors(path):
+        _refuse_directory(path, target, force, marker, only)
+        remove_leftovers(target.parent, target.name)
+        temporary = _temporary(target)
+        temporary.mkdir()
+        try:
+            yield temporary
+            for entry in sorted(temporary.rglob("*"), reverse=True):
+                synchronise(entry)
+            synchronise(temporary)
+            _refuse_directory(path, target, force, marker, only)
+            _replace_directory(temporary, target)
+        except BaseException:
+            _remove(temporary)
+            raise
+        synchronise(target.parent)
+
+
+def _refuse_directory(
+    path: str | os.PathLike[str], target: Path, force: bool, marker: str | None, only: tuple[str, ...] | None
+) -> None:
+    if not os.path.lexists(target):
+        return
+    if not target.is_dir():
+        raise StorageError(f"{shown(path)}: exists already and is not a directory; choose another name")
+    names = os.listdir(target)
+    if not names:
+        return
+    if not force:
+        raise StorageError(f"{shown(path)}: exists already; choose another name or pass --force")
+    # Even with force, never delete a directory that is not ours or holds somebody's other files.
+    if marker is not None and marker not in names:
+        raise StorageError(f"{shown(path)}: not replaced: it holds no {marker}; choose another name")
+    for name in names:
+        if only is not None and not any(fnmatch.fnmatchcase(name, pattern) for pattern in only):
+            raise StorageError(f"{shown(path)}: not replaced: it also holds {shown(name)}; move that away")
+
+
+def _replace_directory(temporary: Path, target: Path) -> None:
+    if not target.exists() or not os.listdir(target):
+        os.rename(temporary, target)
+        return
+    # rename(2) does not replace a non-empty directory; where the system cannot exchange two names,
+    # set the old one aside, and back if that fails.
+    if exchange(temporary, target):
+        _remove(temporary)
+        return
+    aside = _temporary(target)
+    os.rename(target, aside)
+    try:
+        os.rename(temporary, target)
+    except BaseException:
+        os.rename(aside, target)
+        raise
+    _remove(aside)

@@ -1,0 +1,121 @@
+"""Digests of small files: a changed manifest or configuration is refused, not believed."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from fastadmm.errors import FormatError
+from fastadmm.files.atomic import shown, storage_errors
+
+__all__ = ["check_files", "check_seal", "digest_of_files", "refuse_unknown", "seal_of"]
+
+_BLOCK = 1 << 20
+
+
+def seal_of(document: Mapping[str, Any]) -> str:
+    """Digest of a document's content, whatever its spelling.
+
+    Parameters
+    ----------
+    document : mapping
+        Plain values: texts, numbers, lists and tables.
+
+    Returns
+    -------
+    str
+    """
+    text = json.dumps(document, sort_keys=True, ensure_ascii=True)
+    return f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
+
+
+def check_seal(document: Mapping[str, Any], seal: Any, place: str, remedy: str) -> None:
+    """Refuse a document that was changed after it was sealed.
+
+    Parameters
+    ----------
+    document : mapping
+        Without its seal.
+    seal : object
+        What the file says; None where an older version wrote it, which proves nothing.
+    place : str
+        What messages begin with.
+    remedy : str
+        What to do.
+
+    Raises
+    ------
+    FormatError
+    """
+    if seal is not None and seal != seal_of(document):
+        raise FormatError(f"{place}: damaged, or changed since it was written (its digest differs); {remedy}")
+
+
+def refuse_unknown(table: Mapping[str, Any], known: Iterable[str], place: str) -> None:
+    """Refuse keys that no version wrote: a damaged key would silently drop what it held.
+
+    Parameters
+    ----------
+    table : mapping
+    known : iterable of str
+    place : str
+        What messages begin with.
+
+    Raises
+    ------
+    FormatError
+    """
+    names = tuple(known)
+    for key in table:
+        if key not in names:
+            raise FormatError(f"{place}: unknown key {key!r}; known: {', '.join(names)}; restore the file")
+
+
+def digest_of_files(directory: Path) -> dict[str, str]:
+    """Digest of every file of a directory but hidden ones, by name.
+
+    Parameters
+    ----------
+    directory : Path
+
+    Returns
+    -------
+    dict of str to str
+    """
+    names = sorted(name for name in os.listdir(directory) if not name.startswith("."))
+    return {name: _digest(directory / name) for name in names}
+
+
+def check_files(directory: Path, digests: Mapping[str, str]) -> None:
+    """Refuse a directory whose files are not those that were written.
+
+    Parameters
+    ----------
+    directory : Path
+    digests : mapping of str to str
+        As of :func:`digest_of_files`.
+
+    Raises
+    ------
+    FormatError
+        If a file is damaged or absent.
+    """
+    for name, digest in digests.items():
+        path = directory / name
+        with storage_errors(path, "read"):
+            if not path.is_file():
+                raise FormatError(f"{shown(path)}: no such file, but it was written")
+            if _digest(path) != digest:
+                raise FormatError(f"{shown(path)}: checksum mismatch, the file is damaged")
+
+
+def _digest(path: Path) -> str:
+    digest = hashlib.sha256()
+    with open(path, "rb") as file:
+        while block := file.read(_BLOCK):
+            digest.update(block)
+    return digest.hexdigest()

@@ -1,0 +1,1 @@
+"""The parties, one module per family of methods."""

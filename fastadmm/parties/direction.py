@@ -1,0 +1,314 @@
+r"""A party in a subspace run: answers a loss gradient with one new direction.
+
+The same weighted proximal oracle as :class:`fastadmm.parties.proximal.Party`, with a
+penalty per sample: for the curvature metric :math:`W = \mathrm{diag}(\ell'')`
+the block Newton direction is the paper's x-update with :math:`r_i = \ell''_i`.
+The party keeps its directions X_m; the coordinator only sees their images
+:math:`v = D_m d`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import scipy.linalg
+
+from fastadmm.blocks.block import FeatureBlock
+from fastadmm.engine.engine import Engine
+
+__all__ = ["DirectionParty", "Pair", "choose_metric_solver", "in_single_precision"]
+
+#: Largest Gram side that is refactorised in every new metric; above it the party sends gradients.
+MAX_GRAM_SIDE = 1024
+
+#: A Gram matrix may cost as many passes over the data as this: the rounds it saves have two passes each.
+_MOST_PASSES = 32.0
+
+#: Nanoseconds, as measured: an entry in a pass, sparse and dense; a pair of entries in a Gram matrix.
+_SPARSE_ENTRY, _DENSE_ENTRY, _SPARSE_PAIR, _DENSE_PAIR = 1.0, 0.5, 0.6, 0.05
+
+#: From this share of stored entries on a block counts as dense.
+_DENSE = 0.25
+
+#: Bound on the error of a Gram matrix in single precision, as a share of its trace, ten times over.
+_ROUGH = 1e-6
+
+#: Traces up to this do not overflow there.
+_ROUGH_LIMIT = 1e36
+
+#: A remainder this small relative to the direction holds nothing new but rounding.
+_NOTHING_NEW = 1e-9
+
+
+def choose_metric_solver(shape: tuple[int, int], density: float = 0.0) -> tuple[str, str]:
+    """Which matrix a party factorises in each curvature metric, and why.
+
+    Parameters
+    ----------
+    shape : tuple of int
+        (N, d_m).
+    density : float
+        Share of stored entries.
+
+    Returns
+    -------
+    name : {"gram", "kernel", "gradient"}
+        ``gradient``: none; every direction is a block gradient.
+    reason : str
+        One clause for the log.
+    """
+    n, d = shape
+    side = MAX_GRAM_SIDE
+    if d <= min(n, side) and _gram_passes(d, density) <= _MOST_PASSES:
+        return "gram", f"{d} columns: Newton directions from the {d} x {d} Gram matrix"
+    if n < d and n <= side:
+        return "kernel", f"more columns than rows: Newton directions from the {n} x {n} kernel matrix"
+    return "gradient", f"{n} x {d} is too large to refactorise: gradient directions"
+
+
+def _gram_passes(n_columns: int, density: float) -> float:
+    """How many passes over a block its weighted Gram matrix costs."""
+    entries, pairs = density * n_columns, 0.5 * n_columns**2
+    if density >= _DENSE:
+        return pairs * _DENSE_PAIR / (n_columns * _DENSE_ENTRY)
+    return min(0.5 * entries**2 * _SPARSE_PAIR, pairs * _DENSE_PAIR) / max(1.0, entries * _SPARSE_ENTRY)
+
+
+def in_single_precision(message: np.ndarray) -> tuple[np.ndarray, float]:
+    """A message as it travels in half the bytes.
+
+    Parameters
+    ----------
+    message : ndarray of shape (N,)
+
+    Returns
+    -------
+    short : ndarray of float32, shape (N,)
+        Of largest modulus between 1 and 2: nothing overflows.
+    scale : float
+        A power of two: ``scale * short`` is the message, each number to within
+        2^-24 of itself or 2^-150 of the scale.
+    """
+    largest = float(np.abs(message).max(initial=0.0))
+    scale = float(2.0 ** np.floor(np.log2(largest))) if largest > 0.0 else 1.0
+    return (message / scale).astype(np.float32), scale
+
+
+@dataclass(frozen=True)
+class Pair:
+    r"""What a party answers with where it sends both directions.
+
+    Attributes
+    ----------
+    messages : list of (ndarray of float32, shape (N,), float)
+        None, one or two: see :func:`in_single_precision`.
+    squared_residual : float
+        As of :meth:`DirectionParty.respond`.
+    products : ndarray of shape (K,)
+        :math:`\langle D_m^\top g, d_j\rangle` with every direction, the new ones last: what the messages
+        would give if they were not rounded.
+    """
+
+    messages: list[tuple[np.ndarray, float]]
+    squared_residual: float
+    products: np.ndarray
+
+
+class DirectionParty:
+    """Holder of a feature block and of the directions it has sent.
+
+    Parameters
+    ----------
+    name : str
+    block : FeatureBlock of shape (N, d)
+    regularization : float
+        ``lambda * W``, summed scaling.
+    engine : Engine
+
+    Attributes
+    ----------
+    directions : ndarray of shape (K, d)
+        Orthonormal rows: the weights are ``directions.T @ coefficients``.
+    kind : {"gram", "kernel", "gradient"}
+        See :func:`choose_metric_solver`.
+    reason : str
+    """
+
+    def __init__(self, name: str, block: FeatureBlock, regularization: float, engine: Engine) -> None:
+        self.name, self.block, self.regularization, self.engine = name, block, regularization, engine
+        self.directions = np.zeros((0, block.shape[1]))
+        self.kind, self.reason = choose_metric_solver(block.shape, block.density)
+        self._kernel: np.ndarray | None = None
+        self._squares: float | None = None
+        self._factor: tuple[np.ndarray, bool] | None = None
+
+    def set_metric(self, curvature: np.ndarray) -> None:
+        """Factorise in a new curvature metric.
+
+        Parameters
+        ----------
+        curvature : ndarray of shape (N,)
+            Positive weights, summed scaling.
+        """
+        if self.kind == "gradient":
+            return
+        if self.kind == "gram":
+            matrix = self.block.gram(self.engine, curvature, self._rough_is_enough(curvature))
+            matrix[np.diag_indices(len(matrix))] += self.regularization
+        else:
+            if self._kernel is None:
+                self._kernel = self.block.kernel_gram()
+            matrix = self._kernel.copy()
+            matrix[np.diag_indices(len(matrix))] += self.regularization / curvature
+        try:
+            self._factor = scipy.linalg.cho_factor(matrix, overwrite_a=True, check_finite=False)
+        except scipy.linalg.LinAlgError:  # columns so large that rounding exceeds the regulariser
+            self._factor = None  # block gradients need no factor
+
+    def _rough_is_enough(self, curvature: np.ndarray) -> bool:
+        """Whether what single precision loses of the Gram matrix is small beside the regulariser.
+
+        Any positive definite matrix gives a direction; one that is off by a part of lambda W
+        everywhere gives nearly the same.
+        """
+        if not self.block.rough_gram_is_faster:
+            return False
+        if self._squares is None:
+            self._squares = float(self.block.column_squares(self.engine).sum())
+        most = float(curvature.max()) * self._squares  # at least the trace
+        return _ROUGH * most <= self.regularization and most < _ROUGH_LIMIT
+
+    def respond(
+        self,
+        gradient: np.ndarray,
+        coefficients: np.ndarray,
+        newton: bool,
+        out: np.ndarray | None = None,
+    ) -> tuple[np.ndarray | None, float]:
+        r"""Answer a loss gradient with the message of one new direction.
+
+        Parameters
+        ----------
+        gradient : ndarray of shape (N,)
+            g, summed scaling.
+        coefficients : ndarray of shape (K,)
+            This party's coefficients, which give its weights.
+        newton : bool
+            Newton direction where the party can; else the negative gradient.
+        out : ndarray of shape (N,), optional
+            Where the message is to be written.
+
+        Returns
+        -------
+        message : ndarray of shape (N,) or None
+            ``D d`` for a unit vector d orthogonal to all earlier ones; None
+            if there is nothing new to send.
+        squared_residual : float
+            :math:`\|\rho_m\|^2` with :math:`\rho_m = D_m^\top g + \lambda W x_m`:
+            the gap share is this over :math:`2 \lambda W`.
+        """
+        residual = self.residual(gradient, coefficients)
+        squared = float(residual @ residual)
+        newton = newton and self._factor is not None
+        direction = self._keep(-self._newton(residual) if newton else -residual)
+        if direction is None:
+            return None, squared
+        if out is None:
+            return self.block.product(direction, self.engine), squared
+        self.block.product_into(direction, out, self.engine)
+        return out, squared
+
+    def respond_pair(self, gradient: np.ndarray, coefficients: np.ndarray) -> Pair:
+        """Answer a loss gradient with block Newton direction and block gradient.
+
+        Parameters
+        ----------
+        gradient, coefficients : ndarray
+            As of :meth:`respond`.
+
+        Returns
+        -------
+        Pair
+            Two messages in the bytes of one.
+        """
+        residual = self.residual(gradient, coefficients)
+        images = residual - self.regularization * (coefficients @ self.directions)
+        messages = []
+        for newton in (True, False):
+            if newton and self._factor is None:
+                continue
+            direction = self._keep(-self._newton(residual) if newton else -residual)
+            if direction is not None:
+                messages.append(in_single_precision(self.block.product(direction, self.engine)))
+        return Pair(messages, float(residual @ residual), self.directions @ images)
+
+    def restate(
+        self, gradient: np.ndarray, coefficients: np.ndarray
+    ) -> tuple[np.ndarray | None, float, np.ndarray]:
+        """Answer a loss gradient with the message of the weights themselves, and forget all directions else.
+
+        Parameters
+        ----------
+        gradient, coefficients : ndarray
+            As of :meth:`respond`.
+
+        Returns
+        -------
+        message : ndarray of shape (N,) or None
+            Of the weights over their norm, in double precision; None where they are zero.
+        squared_residual : float
+        products : ndarray of shape (K,)
+            As in :class:`Pair`, with the directions that are forgotten.
+        """
+        residual = self.residual(gradient, coefficients)
+        products = self.directions @ (residual - self.regularization * (coefficients @ self.directions))
+        weights = self.weights(coefficients)
+        norm = float(np.linalg.norm(weights))
+        self.directions = weights[np.newaxis] / norm if norm > 0.0 else self.directions[:0]
+        message = self.block.product(self.directions[0], self.engine) if norm > 0.0 else None
+        return message, float(residual @ residual), products
+
+    def _keep(self, direction: np.ndarray) -> np.ndarray | None:
+        """Append what is new of a direction, as a unit vector; None if nothing is."""
+        size = float(np.linalg.norm(direction))
+        if not (np.isfinite(size) and size > 0.0):
+            return None
+        direction = direction / size
+        for _ in range(2):  # twice is enough (Kahan, Parlett)
+            direction -= (self.directions @ direction) @ self.directions
+        left = float(np.linalg.norm(direction))
+        if left <= _NOTHING_NEW:
+            return None
+        direction /= left
+        self.directions = np.vstack([self.directions, direction])
+        return direction
+
+    def residual(self, gradient: np.ndarray, coefficients: np.ndarray) -> np.ndarray:
+        r"""Block gradient :math:`\rho_m` of shape (d,); arguments as of :meth:`respond`."""
+        residual = self.block.transposed_product(gradient, self.engine)
+        residual += self.regularization * (coefficients @ self.directions)
+        return residual
+
+    def _newton(self, residual: np.ndarray) -> np.ndarray:
+        if self.kind == "gram":
+            return scipy.linalg.cho_solve(self._factor, residual, check_finite=False)
+        # Woodbury: (D'WD + l I)^-1 r = (r - D' (D D' + l W^-1)^-1 D r) / l
+        image = self.block.product(residual, self.engine)
+        dual = scipy.linalg.cho_solve(self._factor, image, check_finite=False)
+        return (residual - self.block.transposed_product(dual, self.engine)) / self.regularization
+
+    def merge_oldest(self, coefficients: np.ndarray) -> None:
+        """Replace the two oldest directions by their combination along the current weights.
+
+        Parameters
+        ----------
+        coefficients : ndarray of shape (2,)
+            Current coefficients of the two; not both zero.
+        """
+        merged = coefficients @ self.directions[:2] / np.linalg.norm(coefficients)
+        self.directions = np.vstack([merged, self.directions[2:]])
+
+    def weights(self, coefficients: np.ndarray) -> np.ndarray:
+        """x_m of shape (d,) for this party's coefficients."""
+        return coefficients @ self.directions

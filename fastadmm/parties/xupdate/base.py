@@ -1,0 +1,67 @@
+"""What every x-update offers."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import ClassVar
+
+import numpy as np
+
+from fastadmm.blocks.block import FeatureBlock
+from fastadmm.engine.engine import Engine
+from fastadmm.problem.constraints import Constraint
+from fastadmm.problem.regularizers import Regularizer
+
+__all__ = ["PenalisedUpdate", "XUpdate"]
+
+
+class XUpdate(ABC):
+    """Solver of one party's regularised least-squares problem."""
+
+    #: Name in logs and reports.
+    name: ClassVar[str]
+
+    #: Whether :meth:`solve` looks at w through ``D.T w`` alone, and at the block not otherwise.
+    by_image: ClassVar[bool] = False
+
+    #: What it solves for; nothing is computed before :meth:`prepare`.
+    block: FeatureBlock
+
+    @abstractmethod
+    def prepare(self, engine: Engine) -> None:
+        """Compute what does not depend on the penalty; called once."""
+
+    @abstractmethod
+    def solve(self, w: np.ndarray, mu: float, start: np.ndarray, engine: Engine) -> np.ndarray:
+        """Minimise ``mu R(x) + 1/2 |D x - w|^2``; without more said, ``R = 1/2 |x|^2``.
+
+        Parameters
+        ----------
+        w : ndarray of shape (N,)
+            Target given by the coordinator.
+        mu : float
+            ``lambda W / (tau r)``, positive.
+        start : ndarray of shape (d,)
+            Warm start; direct methods ignore it.
+        engine : Engine
+
+        Returns
+        -------
+        ndarray of shape (d,)
+        """
+
+
+class PenalisedUpdate(XUpdate):
+    r"""Solver of :math:`\min_{x \in X} \mu R(x) + \tfrac12 \|D x - w\|^2` beyond squared l2.
+
+    Parameters
+    ----------
+    block : FeatureBlock of shape (N, d)
+    regularizer : Regularizer
+        R of this party.
+    constraint : Constraint
+        X.
+    """
+
+    def __init__(self, block: FeatureBlock, regularizer: Regularizer, constraint: Constraint) -> None:
+        self.block, self.regularizer, self.constraint = block, regularizer, constraint

@@ -1,0 +1,140 @@
+"""Choose a party's x-update from the shape of its block, and say why."""
+
+from __future__ import annotations
+
+from fastadmm.blocks.block import FeatureBlock
+from fastadmm.errors import ConfigError
+from fastadmm.parties.xupdate.ball import GramBall
+from fastadmm.parties.xupdate.base import PenalisedUpdate, XUpdate
+from fastadmm.parties.xupdate.conjugate_gradient import ConjugateGradient
+from fastadmm.parties.xupdate.gram import GramEigen
+from fastadmm.parties.xupdate.gram_descent import GramDescent, GroupDescent
+from fastadmm.parties.xupdate.kernel_side import KernelEigen
+from fastadmm.parties.xupdate.majorised import MajorisedGradient, MajorisedRidge
+from fastadmm.parties.xupdate.proximal_gradient import GramProximalGradient, ProximalGradient
+from fastadmm.problem.constraints import AllSpace, Ball, Constraint
+from fastadmm.problem.regularizers import GroupLasso, Regularizer, SquaredL2
+
+__all__ = ["X_UPDATES", "choose_penalised", "choose_x_update", "preparation_bytes", "update_name"]
+
+#: For squared l2 without a set, the only ones that can be asked for by name.
+X_UPDATES: dict[str, type[GramEigen] | type[KernelEigen] | type[ConjugateGradient]] = {
+    GramEigen.name: GramEigen,
+    KernelEigen.name: KernelEigen,
+    ConjugateGradient.name: ConjugateGradient,
+}
+
+#: Largest matrix side for a full eigendecomposition: about 10 s on one core, 128 MB.
+MAX_EIGEN_SIDE = 4096
+
+
+def choose_x_update(block: FeatureBlock, force: str = "auto") -> tuple[XUpdate, str]:
+    """Pick the cheapest x-update for a block.
+
+    Parameters
+    ----------
+    block : FeatureBlock of shape (N, d)
+    force : {"auto", "gram", "kernel", "cg"}
+        "auto" decides by shape; a name overrides.
+
+    Returns
+    -------
+    update : XUpdate
+        Not yet prepared.
+    reason : str
+        One clause for the log.
+
+    Raises
+    ------
+    ConfigError
+        If ``force`` is unknown.
+    """
+    n, d = block.shape
+    if force != "auto":
+        if force not in X_UPDATES:
+            raise ConfigError(f"x_update: unknown choice {force!r}; choose auto, {', '.join(X_UPDATES)}")
+        return X_UPDATES[force](block), "asked for"
+    name, reason = _choose(n, d)
+    return X_UPDATES[name](block), reason
+
+
+def _choose(n: int, d: int) -> tuple[str, str]:
+    if d <= n and d <= MAX_EIGEN_SIDE:
+        return "gram", f"{d} columns: eigendecomposition of the {d} x {d} Gram matrix"
+    if n < d and n <= MAX_EIGEN_SIDE:
+        return "kernel", f"more columns than rows: eigendecomposition of the {n} x {n} kernel matrix"
+    return "cg", f"{n} x {d} is too large to factorise: warm-started conjugate gradients"
+
+
+def choose_penalised(
+    block: FeatureBlock, regularizer: Regularizer, constraint: Constraint, force: str = "auto"
+) -> tuple[XUpdate, str]:
+    """Pick the x-update for any regulariser and set.
+
+    Parameters
+    ----------
+    block : FeatureBlock of shape (N, d)
+    regularizer, constraint
+        Of this party.
+    force : str
+        As in :func:`choose_x_update`; beyond squared l2 without a set only "auto".
+
+    Returns
+    -------
+    update : XUpdate
+        Not yet prepared.
+    reason : str
+        One clause for the log.
+
+    Raises
+    ------
+    ConfigError
+        If ``force`` is unknown or solves another problem.
+    """
+    whole = isinstance(constraint, AllSpace)
+    if isinstance(regularizer, SquaredL2) and whole:
+        return choose_x_update(block, force)
+    if force != "auto":
+        raise ConfigError(
+            f"x_update: {force!r} solves squared l2 without a constraint only; choose auto for "
+            f"{regularizer.name} with constraint {constraint.text}"
+        )
+    d = block.shape[1]
+    kind: type[PenalisedUpdate]
+    if not regularizer.convex:
+        kind, reason = MajorisedRidge, f"majorised by squared l2, on the {d} x {d} Gram matrix"
+        if d > MAX_EIGEN_SIDE:
+            kind, reason = MajorisedGradient, f"{d} columns are too many for a Gram matrix"
+    elif d > MAX_EIGEN_SIDE:
+        kind, reason = ProximalGradient, f"{d} columns are too many for a Gram matrix"
+    elif isinstance(constraint, Ball) and regularizer.shares[0] == 0.0:
+        kind, reason = GramBall, f"ball: secular equation on the {d} x {d} Gram matrix"
+    elif isinstance(regularizer, GroupLasso) and whole:
+        kind, reason = GroupDescent, f"group descent on the {d} x {d} Gram matrix"
+    elif isinstance(constraint, Ball) or not regularizer.separable:
+        kind, reason = GramProximalGradient, f"proximal gradient on the {d} x {d} Gram matrix"
+    else:
+        kind, reason = GramDescent, f"coordinate descent on the {d} x {d} Gram matrix"
+    return kind(block, regularizer, constraint), reason
+
+
+def update_name(n: int, d: int, force: str = "auto", ridge: bool = True) -> str:
+    """What solves an N x d block: "gram", "kernel", "cg" or "proximal" (matrix-free, beyond squared l2)."""
+    if not ridge:
+        return "gram" if d <= MAX_EIGEN_SIDE else "proximal"
+    return force if force != "auto" else _choose(n, d)[0]
+
+
+def preparation_bytes(n: int, d: int, force: str = "auto", ridge: bool = True) -> int:
+    """Peak memory in bytes of preparing the x-update of an N x d block (estimate).
+
+    ``ridge`` says whether it is for squared l2 without a constraint.
+    """
+    if not ridge:
+        return 8 * d * (d if d <= MAX_EIGEN_SIDE else 1) * 6
+    name = force if force != "auto" else _choose(n, d)[0]
+    if name == "cg":
+        return 8 * 6 * d
+    side = d if name == "gram" else n
+    # matrix, eigenvectors, LAPACK workspace and partial Gram matrices
+    return 8 * side * side * 6

@@ -1,0 +1,107 @@
+r"""Newton step of a party's problem over the face of a point: what is at no kink, bound or sphere.
+
+There :math:`\tfrac12 x^\top G x - \langle b, x\rangle + h(x)` is smooth. On the sphere of a ball with
+multiplier :math:`\nu > 0` the step is tangent to it, and :math:`\nu` adds to the curvature.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import scipy.linalg
+
+from fastadmm.problem.penalty import PartyPenalty
+
+__all__ = ["face_step", "points_of_step"]
+
+#: Norms that reach the radius to this share are on the sphere.
+_ON_SPHERE = 1e-9
+
+#: Shares of a step that are tried after the whole one and that to the first kink or bound.
+_SHORTER = (0.25, 0.0625, 0.015625)
+
+
+def face_step(gram: np.ndarray, right: np.ndarray, penalty: PartyPenalty, x: np.ndarray) -> np.ndarray | None:
+    """The step, zero at held weights.
+
+    Parameters
+    ----------
+    gram : ndarray of shape (d, d)
+        G, positive semidefinite.
+    right : ndarray of shape (d,)
+        b.
+    penalty : PartyPenalty
+        h.
+    x : ndarray of shape (d,)
+        In the set.
+
+    Returns
+    -------
+    ndarray of shape (d,) or None
+        None where nothing is free, or rounding leaves no step.
+    """
+    first, second = penalty.coefficients
+    free = np.flatnonzero(~penalty.held(x))
+    if len(free) == 0:
+        return None
+    slope, curvature = penalty.regularizer.bending(x, np.eye(len(x))[free])
+    gradient = (gram @ x - right)[free] + first * slope + second * x[free]
+    system = gram[np.ix_(free, free)] + first * curvature
+    diagonal = np.diag_indices(len(free))
+    system[diagonal] += second
+    radius, point = penalty.constraint.radius, x[free]
+    tangent = None
+    if np.linalg.norm(x) >= radius * (1.0 - _ON_SPHERE):
+        multiplier = -float(gradient @ point) / radius**2
+        if multiplier > 0.0:
+            system[diagonal] += multiplier
+            gradient = gradient + multiplier * point
+            tangent = point / radius
+    size = np.sqrt(np.maximum(np.diag(system), 0.0))
+    size[size == 0.0] = 1.0
+    system /= np.outer(size, size)
+    # Enough to factorise a singular matrix; the direction stays one of descent.
+    system[diagonal] += 1e-14 * len(free)
+    try:
+        factor = scipy.linalg.cho_factor(system, overwrite_a=True, check_finite=False)
+    except scipy.linalg.LinAlgError:
+        return None
+
+    def solve(v: np.ndarray) -> np.ndarray:
+        return scipy.linalg.cho_solve(factor, v / size, check_finite=False) / size
+
+    step = -solve(gradient)
+    if tangent is not None:
+        normal = solve(tangent)
+        step -= (float(tangent @ step) / float(tangent @ normal)) * normal
+    if not np.isfinite(step).all():
+        return None
+    full = np.zeros_like(x)
+    full[free] = step
+    return full
+
+
+def points_of_step(penalty: PartyPenalty, x: np.ndarray, step: np.ndarray) -> Iterator[np.ndarray]:
+    """Points of the set along a step; in sums over columns, weights that would pass kink or bound stay there.
+
+    Parameters
+    ----------
+    penalty : PartyPenalty
+    x, step : ndarray of shape (d,)
+
+    Yields
+    ------
+    ndarray of shape (d,)
+        The end, the first place where a weight meets its kink or bound, and shorter ones.
+    """
+    at, value = penalty.crossings(x, x + step)
+    at[step == 0.0] = np.inf
+    if not penalty.regularizer.separable:  # a group that turns around need not end at zero
+        at[:] = np.inf
+    first = float(at.min(initial=np.inf))
+    for length in (1.0, first, *_SHORTER) if first < 1.0 else (1.0, *_SHORTER):
+        point = x + length * step
+        met = at <= length
+        point[met] = value[met]
+        yield penalty.constraint.project(point)

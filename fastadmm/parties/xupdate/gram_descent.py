@@ -1,0 +1,156 @@
+"""x-updates by coordinate descent on the Gram matrix, for kinks and bounds; independent of N."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import numpy as np
+import scipy.linalg
+
+from fastadmm.blocks.block import FeatureBlock
+from fastadmm.engine.engine import Engine
+from fastadmm.parties.xupdate.base import PenalisedUpdate
+from fastadmm.parties.xupdate.proximal_gradient import GramProximalGradient
+from fastadmm.problem.constraints import Constraint
+from fastadmm.problem.regularizers import GroupLasso, Regularizer
+
+__all__ = ["GramDescent", "GroupDescent"]
+
+#: Violation of the optimality conditions that is left, relative to the problem's scale.
+_TOLERANCE = 1e-12
+
+#: Passes over the columns before nearly collinear ones are helped along.
+_MAX_PASSES = 100
+
+#: Attempts of Newton's method; an answer that is cut short is still feasible, and certified as it is.
+_MAX_NEWTON = 30
+
+
+class GramDescent(PenalisedUpdate):
+    r"""Cyclic coordinate descent with passes over the moving weights, for sums over columns.
+
+    Where it is slow, because columns are nearly collinear, Newton steps over the
+    weights off their kinks and bounds take it along. A step solves exactly, or ends
+    where the first weight reaches its kink or bound; that weight is then held and the
+    next step is over the others. The passes after may let go of it again, back to where
+    it came from, so every attempt may hold twice as many weights as the last.
+
+    Parameters
+    ----------
+    block : FeatureBlock of shape (N, d)
+    regularizer, constraint
+        Of this party.
+    """
+
+    name: ClassVar[str] = "coordinate"
+    by_image: ClassVar[bool] = True
+
+    def prepare(self, engine: Engine) -> None:
+        self._gram = np.ascontiguousarray(self.block.gram(engine))
+
+    def solve(self, w: np.ndarray, mu: float, start: np.ndarray, engine: Engine) -> np.ndarray:
+        from fastadmm.kernels.gram_descent import gram_descent
+
+        first, second = (mu * share for share in self.regularizer.shares)
+        low, high = self.constraint.bounds
+        x, gradient = start.copy(), np.empty_like(start)
+        right = self.block.transposed_product(w, engine)
+        for attempt in range(_MAX_NEWTON):
+            if gram_descent(
+                self._gram, right, first, second, low, high, x, gradient, _TOLERANCE, _MAX_PASSES
+            ):
+                break
+            free = np.flatnonzero(((x != 0.0) | (first == 0.0)) & (x > low) & (x < high))
+            for _ in range(2**attempt):
+                if len(free) == 0:
+                    break
+                free = self._newton(x, free, gradient, first, second)
+        return x
+
+    def _newton(
+        self, x: np.ndarray, free: np.ndarray, gradient: np.ndarray, first: float, second: float
+    ) -> np.ndarray:
+        """One step over the free weights; the ones among them to go on with: none after a whole step."""
+        low, high = self.constraint.bounds
+        point, nothing = x[free], free[:0]
+        matrix = self._gram[np.ix_(free, free)]
+        slope = gradient[free] + first * np.sign(point) + second * point
+        matrix[np.diag_indices(len(free))] += second
+        root = np.sqrt(np.diag(matrix))
+        root[root == 0.0] = 1.0
+        matrix /= np.outer(root, root)
+        # Enough to factorise a singular matrix; the direction stays one of descent.
+        matrix[np.diag_indices(len(free))] += 1e-14 * len(free)
+        try:
+            factor = scipy.linalg.cho_factor(matrix, overwrite_a=True, check_finite=False)
+        except scipy.linalg.LinAlgError:
+            return nothing
+        step = -scipy.linalg.cho_solve(factor, slope / root, check_finite=False) / root
+        below = np.where((point > 0.0) & (first > 0.0), max(low, 0.0), low)
+        above = np.where((point < 0.0) & (first > 0.0), min(high, 0.0), high)
+        room = np.full_like(step, np.inf)
+        np.divide(above - point, step, out=room, where=step > 0.0)
+        np.divide(below - point, step, out=room, where=step < 0.0)
+        length = min(1.0, float(room.min()))
+        moved = np.clip(point + length * step, below, above)
+        at = room <= length
+        moved[at] = np.where(step[at] > 0.0, above[at], below[at])
+        x[free] = moved
+        gradient += self._gram[:, free] @ (moved - point)
+        return free[~at] if at.any() else nothing
+
+
+class GroupDescent(GramProximalGradient):
+    r"""Group lasso: each group exactly, by its eigendecomposition and one scalar root, in turn.
+
+    Where groups are nearly collinear proximal gradient goes on from there.
+
+    Parameters
+    ----------
+    block : FeatureBlock of shape (N, d)
+    regularizer : GroupLasso
+        With this party's groups.
+    constraint : AllSpace
+    """
+
+    name: ClassVar[str] = "group"
+    by_image: ClassVar[bool] = True
+
+    def __init__(self, block: FeatureBlock, regularizer: Regularizer, constraint: Constraint) -> None:
+        super().__init__(block, regularizer, constraint)
+        assert isinstance(regularizer, GroupLasso)
+        self._members, self._factors = regularizer.members, regularizer.factors
+
+    def prepare(self, engine: Engine) -> None:
+        self._order = np.concatenate(self._members)
+        self._starts = np.concatenate([[0], np.cumsum([len(g) for g in self._members])]).astype(np.int64)
+        super().prepare(engine)
+        self._sorted = np.ascontiguousarray(self._gram[np.ix_(self._order, self._order)])
+        self._values = np.empty(len(self._order))
+        self._vectors = np.zeros_like(self._sorted)
+        for a, b in zip(self._starts[:-1], self._starts[1:]):
+            values, vectors = scipy.linalg.eigh(self._sorted[a:b, a:b], check_finite=False)
+            # Rounding can make a zero eigenvalue slightly negative.
+            self._values[a:b] = np.maximum(values, 0.0)
+            self._vectors[a:b, a:b] = vectors
+
+    def solve(self, w: np.ndarray, mu: float, start: np.ndarray, engine: Engine) -> np.ndarray:
+        from fastadmm.kernels.gram_descent import group_descent
+
+        ordered = start[self._order]
+        right = self.block.transposed_product(w, engine)[self._order]
+        done = group_descent(
+            self._sorted,
+            right,
+            self._starts,
+            mu * self._factors,
+            self._values,
+            self._vectors,
+            ordered,
+            np.empty_like(ordered),
+            _TOLERANCE,
+            _MAX_PASSES,
+        )
+        x = np.empty_like(ordered)
+        x[self._order] = ordered
+        return x if done else super().solve(w, mu, x, engine)

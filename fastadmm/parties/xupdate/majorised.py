@@ -1,0 +1,118 @@
+r"""x-updates for a smooth non-convex regulariser: majorise by squared l2, minimise exactly, repeat.
+
+The log-sum R has a second derivative of at most 1, so for every point :math:`x^k`
+
+.. math:: R(x) \le R(x^k) + \langle \nabla R(x^k), x - x^k\rangle + \tfrac12 \|x - x^k\|^2,
+
+squared l2 with a linear term. Its minimiser over any set is an x-update that
+is there already, with another right side; each decreases the party's own
+problem, and a fixed point is a stationary point of it.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import numpy as np
+import scipy.linalg
+
+from fastadmm.blocks.block import FeatureBlock
+from fastadmm.engine.engine import Engine
+from fastadmm.parties.xupdate.ball import ball_solution
+from fastadmm.parties.xupdate.base import PenalisedUpdate
+from fastadmm.parties.xupdate.proximal_gradient import ProximalGradient
+from fastadmm.problem.constraints import AllSpace, Ball, Constraint
+from fastadmm.problem.regularizers import LogSum, Regularizer
+
+__all__ = ["MajorisedGradient", "MajorisedRidge"]
+
+#: Steps of one round; the answer is never worse than the start, however many are taken.
+_MAX_STEPS = 100
+
+#: A step this small relative to the weights is the last.
+_LAST_STEP = 1e-12
+
+_TOLERANCE, _MAX_PASSES = 1e-13, 1000
+
+
+class MajorisedRidge(PenalisedUpdate):
+    """Majorise and minimise on the Gram matrix.
+
+    Parameters
+    ----------
+    block : FeatureBlock of shape (N, d)
+    regularizer : LogSum
+    constraint
+        Of this party.
+    """
+
+    name: ClassVar[str] = "majorised"
+
+    def __init__(self, block: FeatureBlock, regularizer: Regularizer, constraint: Constraint) -> None:
+        super().__init__(block, regularizer, constraint)
+        assert isinstance(regularizer, LogSum)
+        self._penalty = regularizer
+
+    def prepare(self, engine: Engine) -> None:
+        gram = self.block.gram(engine)
+        if isinstance(self.constraint, (AllSpace, Ball)):
+            values, self._vectors = scipy.linalg.eigh(gram, overwrite_a=True, check_finite=False)
+            # Rounding can make a zero eigenvalue slightly negative.
+            self._values = np.maximum(values, 0.0)
+        else:
+            self._gram = np.ascontiguousarray(gram)
+
+    def solve(self, w: np.ndarray, mu: float, start: np.ndarray, engine: Engine) -> np.ndarray:
+        right = self.block.transposed_product(w, engine)
+        x = self.constraint.project(start)
+        for _ in range(_MAX_STEPS):
+            new = self._ridge(right + mu * (x - self._penalty.gradient(x)), mu, x)
+            settled = float(np.abs(new - x).max()) <= _LAST_STEP * float(np.abs(new).max())
+            x = new
+            if settled:
+                break
+        return x
+
+    def _ridge(self, right: np.ndarray, mu: float, start: np.ndarray) -> np.ndarray:
+        """Minimise ``x'Gx / 2 - right'x + mu/2 |x|^2`` over the set."""
+        if isinstance(self.constraint, AllSpace):
+            return self._vectors @ ((self._vectors.T @ right) / (self._values + mu))
+        if isinstance(self.constraint, Ball):
+            rotated = ball_solution(self._values + mu, self._vectors.T @ right, self.constraint.radius)
+            return self.constraint.project(self._vectors @ rotated)  # the last digit
+        from fastadmm.kernels.gram_descent import gram_descent
+
+        low, high = self.constraint.bounds
+        x = start.copy()
+        gram_descent(self._gram, right, 0.0, mu, low, high, x, np.empty_like(x), _TOLERANCE, _MAX_PASSES)
+        return x
+
+
+class MajorisedGradient(ProximalGradient):
+    """The same without a Gram matrix: projected gradient steps, each of which decreases the problem."""
+
+    name: ClassVar[str] = "majorised-gradient"
+
+    def solve(self, w: np.ndarray, mu: float, start: np.ndarray, engine: Engine) -> np.ndarray:
+        assert isinstance(self.regularizer, LogSum)
+        right = self.block.transposed_product(w, engine)
+        x = self.constraint.project(start)
+        image = self._normal(x, engine)
+        lipschitz, limit = self._lipschitz + mu, -1.0
+        for _ in range(self.max_steps):
+            slope = image - right + mu * self.regularizer.gradient(x)
+            new = self.constraint.project(x - slope / lipschitz)
+            step = new - x
+            image_new = self._normal(new, engine)
+            square = float(step @ step)
+            curvature = float(step @ (image_new - image)) + mu * square
+            if curvature > lipschitz * square * (1.0 + 1e-9) and square > 0.0:
+                lipschitz = 1.1 * curvature / square  # the power iteration stopped short of it
+                continue
+            x, image = new, image_new
+            violation = lipschitz * float(np.sqrt(square))
+            if limit < 0.0:
+                limit = self.reduction * violation
+            if violation <= limit:
+                break
+        return x

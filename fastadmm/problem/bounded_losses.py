@@ -1,0 +1,135 @@
+r"""Bounded, non-convex losses: outliers cost a fixed amount, however far out.
+
+Without convexity there is no duality gap and no certificate: training ends at
+a stationary point. See ``docs/nonconvex.md``.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from fastadmm.problem.loss import Kernels, Loss
+from fastadmm.problem.targets import check_labels, weighted_quantile
+
+__all__ = ["Sigmoid", "Tukey", "Welsch"]
+
+Array = np.ndarray
+
+
+class _Bounded(Loss):
+    """A loss of :mod:`fastadmm.kernels.bounded`."""
+
+    convex: ClassVar[bool] = False
+    family: ClassVar[float]
+
+    def kernels(self) -> Kernels:
+        from fastadmm.kernels import bounded as k
+
+        return Kernels(k.bounded_evaluate, k.bounded_curvature, k.bounded_prox, k.bounded_conjugate)
+
+    def kernel_arguments(self) -> tuple[float, ...]:
+        return self.family, self.parameters.get("c", 1.0)
+
+    def penalty_unit(self, y: Array, weight: Array, offset: Array, lam: float) -> float:
+        return self.gradient_lipschitz
+
+    @property
+    def gradient_lipschitz(self) -> float:
+        """Largest second derivative in absolute value."""
+        return 1.0
+
+
+class _BoundedResidual(_Bounded):
+    """A bounded loss of the residual."""
+
+    task: ClassVar[str] = "regression"
+
+    def check_targets(self, y: Array, weight: Array, fit_intercept: bool) -> None:
+        pass
+
+    def start_intercept(self, y: Array, weight: Array, offset: Array) -> float:
+        return weighted_quantile(y - offset, weight, 0.5 * float(weight.sum()))
+
+
+@dataclass(frozen=True)
+class Tukey(_BoundedResidual):
+    r"""Tukey's biweight :math:`\tfrac{c^2}{6} (1 - (1 - (e/c)^2)^3)` for residuals e up to c, c²/6 beyond.
+
+    Parameters
+    ----------
+    c : float
+        Residuals beyond it have no influence at all; in the unit of the
+        target. 4.685 standard deviations of the ordinary errors lose 5 %
+        efficiency if these are normal.
+    """
+
+    name: ClassVar[str] = "tukey"
+    family: ClassVar[float] = 0.0
+    limits: ClassVar[dict[str, tuple[float, float]]] = {"c": (0.0, np.inf)}
+    c: float = 4.685
+
+    @property
+    def weak_convexity(self) -> float:
+        return 0.8
+
+    def convex_start(self) -> Loss:
+        from fastadmm.problem.losses import Huber
+
+        return Huber(1.345 / 4.685 * self.c)
+
+
+@dataclass(frozen=True)
+class Welsch(_BoundedResidual):
+    r"""Welsch's (Leclerc's) loss :math:`c^2 (1 - e^{-(e/c)^2/2})` of the residual e.
+
+    Parameters
+    ----------
+    c : float
+        Influence is largest at c and fades beyond it; in the unit of the
+        target. 2.11 standard deviations of the ordinary errors lose 5 %
+        efficiency if these are normal.
+    """
+
+    name: ClassVar[str] = "welsch"
+    family: ClassVar[float] = 1.0
+    limits: ClassVar[dict[str, tuple[float, float]]] = {"c": (0.0, np.inf)}
+    c: float = 2.11
+
+    @property
+    def weak_convexity(self) -> float:
+        return 2.0 * math.exp(-1.5)
+
+    def convex_start(self) -> Loss:
+        from fastadmm.problem.losses import Huber
+
+        return Huber(1.345 / 2.11 * self.c)
+
+
+@dataclass(frozen=True)
+class Sigmoid(_Bounded):
+    r""":math:`1 / (1 + e^{t z})`, :math:`t = 2 y - 1`: a smooth count of the errors."""
+
+    name: ClassVar[str] = "sigmoid"
+    task: ClassVar[str] = "classification"
+    family: ClassVar[float] = 2.0
+
+    @property
+    def gradient_lipschitz(self) -> float:
+        """Largest second derivative, at margins of 1.317 on either side."""
+        return math.sqrt(3.0) / 18.0
+
+    @property
+    def weak_convexity(self) -> float:
+        return math.sqrt(3.0) / 18.0
+
+    def check_targets(self, y: Array, weight: Array, fit_intercept: bool) -> None:
+        check_labels(y, weight)
+
+    def convex_start(self) -> Loss:
+        from fastadmm.problem.losses import Logistic
+
+        return Logistic()

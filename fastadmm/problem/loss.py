@@ -1,0 +1,303 @@
+r"""What every loss offers: value, derivative, curvature, conjugate and proximal operator.
+
+All values are **summed** and weighted over samples, ``sum_i s_i l(z_i, y_i)``;
+the solver divides by the total weight where it reports a mean. The losses
+themselves are in :mod:`fastadmm.problem.losses`.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+
+from fastadmm.engine.engine import Engine, fine_ranges, light_ranges, row_ranges
+
+__all__ = ["Kernels", "Loss"]
+
+Array = np.ndarray
+
+
+class Kernels(NamedTuple):
+    """The compiled functions of a loss; each works on a row range. A non-convex loss needs no ``advance``."""
+
+    evaluate: Any
+    curvature: Any
+    prox: Any
+    conjugate: Any
+    advance: Any = None
+
+
+@dataclass(frozen=True)
+class Loss(ABC):
+    """A loss of one linear predictor per sample.
+
+    A loss is a frozen dataclass; its fields are its parameters. See
+    ``docs/losses.md`` on how to add one.
+
+    Attributes
+    ----------
+    name : str
+        Name in configurations.
+    task : {"classification", "regression"}
+        What the targets are: 0 and 1, or real numbers.
+    smooth : bool
+        Whether the derivative is continuous: what the scheme ``subspace`` and
+        the gap at a gradient need.
+    convex : bool
+        Whether it is convex in z. Without, there is no certificate: its
+        conjugate is infinite but at zero, and ``prox`` is the global minimiser.
+    probabilistic : bool
+        Whether a classification loss predicts a probability.
+    vector : bool
+        Whether there is one linear predictor per class, see :mod:`fastadmm.problem.multinomial`.
+    limits : dict of str to (float, float)
+        Open interval of each parameter.
+    """
+
+    name: ClassVar[str]
+    task: ClassVar[str]
+    smooth: ClassVar[bool] = True
+    convex: ClassVar[bool] = True
+    probabilistic: ClassVar[bool] = False
+    vector: ClassVar[bool] = False
+    limits: ClassVar[dict[str, tuple[float, float]]] = {}
+
+    @abstractmethod
+    def kernels(self) -> Kernels:
+        """The kernels, imported here, so that importing a loss compiles nothing."""
+
+    @abstractmethod
+    def check_targets(self, y: Array, weight: Array, fit_intercept: bool) -> None:
+        """Refuse targets outside the loss's domain.
+
+        Parameters
+        ----------
+        y, weight : ndarray of shape (N,)
+            Finite targets; sample weights, not negative.
+        fit_intercept : bool
+
+        Raises
+        ------
+        InputError
+        """
+
+    def n_outputs(self, y: Array, n_classes: int | None = None) -> int:
+        """Linear predictors per sample: 1, or the number of classes of a vector-valued loss.
+
+        Parameters
+        ----------
+        y : ndarray of shape (N,)
+        n_classes : int, optional
+        """
+        return 1
+
+    @abstractmethod
+    def penalty_unit(self, y: Array, weight: Array, offset: Array, lam: float) -> float:
+        """Natural unit of the penalty r: a typical second derivative for unit weight.
+
+        Parameters
+        ----------
+        y, weight, offset : ndarray of shape (N,)
+        lam : float
+            Regularisation per mean loss.
+
+        Returns
+        -------
+        float
+            Positive.
+        """
+
+    @property
+    def gradient_lipschitz(self) -> float | None:
+        """Lipschitz constant of the derivative, for unit weight; None where there is none."""
+        return None
+
+    @property
+    def weak_convexity(self) -> float:
+        """Smallest rho for which adding ``rho z^2 / 2`` makes the loss convex; 0 for a convex one."""
+        return 0.0
+
+    def start_intercept(self, y: Array, weight: Array, offset: Array) -> float:
+        """Intercept that a non-convex loss starts from; arguments of shape (N,)."""
+        return 0.0
+
+    def convex_start(self) -> Loss | None:
+        """Convex loss whose minimiser a non-convex one may start from; None for a convex one."""
+        return None
+
+    def predict_mean(self, z: Array) -> Array:
+        """Inverse link: linear predictor z of shape (N,) to expected target (or score)."""
+        return np.array(z, dtype=np.float64)
+
+    def least(self, y: Array, weight: Array) -> float:
+        """Lower bound of the summed loss over all predictors; minus infinity where none is known.
+
+        Parameters
+        ----------
+        y, weight : ndarray of shape (N,)
+            Targets, sample weights.
+        """
+        return -math.inf
+
+    def best_intercept(self, base: Array, y: Array, weight: Array) -> float | None:
+        """Minimiser in b of the loss at ``base + b``, where a formula gives it; else None.
+
+        Parameters
+        ----------
+        base, y, weight : ndarray of shape (N,)
+            Linear predictor without intercept, targets, sample weights.
+        """
+        return None
+
+    def smoothed(self, width: float) -> Loss | None:
+        """Smooth the kinks of a loss that has them; None for one without such a form.
+
+        Parameters
+        ----------
+        width : float
+            Curvature of the conjugate: in the unit of the loss itself, for slopes up to 1.
+
+        Returns
+        -------
+        Loss or None
+        """
+        return None
+
+    def kernel_arguments(self) -> tuple[float, ...]:
+        """What the kernels take between the weights and their outputs."""
+        return ()
+
+    @property
+    def parameters(self) -> dict[str, float]:
+        """Parameters by name."""
+        return {f.name: getattr(self, f.name) for f in fields(self)}
+
+    def evaluate(self, z: Array, y: Array, weight: Array, gradient: Array, engine: Engine) -> float:
+        """Summed loss at z; writes the weighted gradient (where there is a kink, a subgradient).
+
+        Parameters
+        ----------
+        z, y, weight : ndarray of shape (N,)
+            Linear predictor, targets, sample weights.
+        gradient : ndarray of shape (N,)
+            Output.
+        engine : Engine
+            Runs the row ranges.
+
+        Returns
+        -------
+        float
+            ``sum_i s_i l(z_i, y_i)``.
+        """
+        kernel, extra = self.kernels().evaluate, self.kernel_arguments()
+        parts = engine.map(lambda rows: kernel(z, y, weight, *extra, gradient, *rows), light_ranges(len(z)))
+        return float(sum(parts))
+
+    def advance(
+        self,
+        messages: Array,
+        step: Array,
+        origin: Array,
+        base: Array,
+        intercept: float,
+        y: Array,
+        weight: Array,
+        total: Array,
+        z: Array,
+        gradient: Array,
+        engine: Engine,
+    ) -> tuple[float, Array]:
+        """A step in the span of messages, and the loss where it ends.
+
+        Parameters
+        ----------
+        messages : ndarray of shape (K, N)
+            V.
+        step : ndarray of shape (K,)
+        origin, base : ndarray of shape (N,)
+            Sum of messages before the step; offset.
+        intercept : float
+            After the step.
+        y, weight : ndarray of shape (N,)
+            Targets, sample weights.
+        total, z, gradient : ndarray of shape (N,)
+            Outputs: sum of messages, linear predictor, weighted gradient.
+        engine : Engine
+            Runs the row ranges.
+
+        Returns
+        -------
+        loss : float
+            Summed.
+        slopes : ndarray of shape (K,)
+            Products of messages and gradient.
+        """
+        extra, size = self.kernel_arguments(), len(messages)
+        arguments = (messages, step, origin, base, intercept, y, weight, *extra, total, z, gradient)
+        found = engine.sum_over_rows(self.kernels().advance, fine_ranges(len(y)), (size + 1,), *arguments)
+        return float(found[size]), found[:size]
+
+    def curvature(self, z: Array, y: Array, weight: Array, out: Array, engine: Engine) -> Array:
+        """Write the weighted second derivative at z to ``out``, all of shape (N,); returns ``out``."""
+        kernel, extra = self.kernels().curvature, self.kernel_arguments()
+        engine.over_rows(kernel, fine_ranges(len(z)), z, y, weight, *extra, out)
+        return out
+
+    def prox(
+        self,
+        v: Array,
+        shift: Array,
+        y: Array,
+        weight: Array,
+        penalty: float,
+        z: Array,
+        gradient: Array,
+        engine: Engine,
+    ) -> tuple[float, float]:
+        """Minimise ``s l(z + shift) + r/2 (z - v)^2`` for each sample, in place.
+
+        Parameters
+        ----------
+        v, shift, y, weight : ndarray of shape (N,)
+            Proximal centre, offset plus intercept, targets, sample weights.
+        penalty : float
+            r in the summed scaling.
+        z : ndarray of shape (N,)
+            In: warm start. Out: the minimiser.
+        gradient : ndarray of shape (N,)
+            Out: ``s l'(z + shift)``, or the element ``r (v - z)`` of the
+            subdifferential; always in the domain of the conjugate.
+        engine : Engine
+            Runs the row ranges.
+
+        Returns
+        -------
+        tuple of float
+            Sum of the gradients; sum of their derivatives in the shift.
+        """
+        kernel, extra = self.kernels().prox, self.kernel_arguments()
+        parts = engine.map(
+            lambda rows: kernel(v, shift, y, weight, *extra, penalty, z, gradient, *rows), row_ranges(len(z))
+        )
+        return float(sum(p[0] for p in parts)), float(sum(p[1] for p in parts))
+
+    def conjugate(self, u: Array, y: Array, weight: Array, engine: Engine) -> float:
+        """Summed conjugate ``sum_i (s_i l)*(u_i)``; infinite outside its domain.
+
+        Parameters
+        ----------
+        u, y, weight : ndarray of shape (N,)
+            Dual vector, targets, sample weights.
+        engine : Engine
+            Runs the row ranges.
+
+        Returns
+        -------
+        float
+        """
+        kernel, extra = self.kernels().conjugate, self.kernel_arguments()
+        return float(sum(engine.map(lambda rows: kernel(u, y, weight, *extra, *rows), row_ranges(len(u)))))

@@ -1,0 +1,188 @@
+r"""Multinomial (softmax) loss: one linear predictor per class.
+
+.. math:: \ell(z, y) = \log \sum_c e^{z_c} - z_y
+
+Predictors, gradients and dual vectors hold C numbers per sample. Everywhere in
+the solver they are **flat and class-major**: entry ``c * N + i`` belongs to
+class c of sample i, so that sums, products and acceleration over all of them
+are those of a vector, and the messages of one class are contiguous.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from fastadmm.engine.engine import Engine, row_ranges
+from fastadmm.errors import InputError
+from fastadmm.problem.loss import Kernels, Loss
+from fastadmm.problem.targets import check_class_numbers
+
+__all__ = ["Multinomial"]
+
+Array = np.ndarray
+
+
+@dataclass(frozen=True)
+class Multinomial(Loss):
+    r""":math:`\log \sum_c e^{z_c} - z_y`, with class numbers 0 to C - 1 as targets.
+
+    Vectors of C numbers per sample, of shape (C N,), are class-major; see the
+    module. The methods are those of :class:`fastadmm.problem.loss.Loss` otherwise.
+    """
+
+    name: ClassVar[str] = "multinomial"
+    task: ClassVar[str] = "classification"
+    probabilistic: ClassVar[bool] = True
+    vector: ClassVar[bool] = True
+
+    def kernels(self) -> Kernels:
+        from fastadmm.kernels import multinomial as k
+
+        return Kernels(
+            k.multinomial_evaluate, k.multinomial_curvature, k.multinomial_prox, k.multinomial_conjugate
+        )
+
+    def check_targets(self, y: Array, weight: Array, fit_intercept: bool) -> None:
+        check_class_numbers(y, weight, fit_intercept)
+
+    def n_outputs(self, y: Array, n_classes: int | None = None) -> int:
+        """Number of classes C.
+
+        Parameters
+        ----------
+        y : ndarray of shape (N,)
+            Class numbers.
+        n_classes : int, optional
+            C where it is known; else one more than the largest number in y.
+
+        Raises
+        ------
+        InputError
+            If a target is no class number below C.
+        """
+        highest = int(y.max()) + 1
+        if n_classes is None:
+            return highest
+        if highest > n_classes:
+            i = int(np.argmax(y))
+            raise InputError(f"y: target {y[i]:g} in row {i}, but there are {n_classes} classes, from 0")
+        return int(n_classes)
+
+    def least(self, y: Array, weight: Array) -> float:
+        return 0.0
+
+    def penalty_unit(self, y: Array, weight: Array, offset: Array, lam: float) -> float:
+        return 0.5  # largest eigenvalue of diag(p) - p p'
+
+    def predict_mean(self, z: Array) -> Array:
+        """Probabilities of shape (N, C) for predictors z of shape (N, C)."""
+        from scipy.special import softmax
+
+        return softmax(z, axis=1)
+
+    def evaluate(self, z: Array, y: Array, weight: Array, gradient: Array, engine: Engine) -> float:
+        rows, kernel = row_ranges(len(y)), self.kernels().evaluate
+        points, slopes = z.reshape(-1, len(y)), gradient.reshape(-1, len(y))
+        return float(sum(engine.map(lambda r: kernel(points, y, weight, slopes, *r), rows)))
+
+    def curvature(self, z: Array, y: Array, weight: Array, out: Array, engine: Engine) -> Array:
+        """Write the diagonal of the Hessian, ``s p (1 - p)``, to ``out``; z and out of shape (C N,)."""
+        kernel, points, result = self.kernels().curvature, z.reshape(-1, len(y)), out.reshape(-1, len(y))
+        engine.map(lambda r: kernel(points, y, weight, result, *r), row_ranges(len(y)))
+        return out
+
+    def probabilities(self, z: Array, y: Array, weight: Array, engine: Engine) -> Array:
+        """Probabilities p of shape (C, N) at z of shape (C N,); y and weight of shape (N,)."""
+        from fastadmm.kernels.multinomial import multinomial_probabilities
+
+        points = z.reshape(-1, len(y))
+        out = np.empty_like(points)
+        engine.map(lambda r: multinomial_probabilities(points, y, weight, out, *r), row_ranges(len(y)))
+        return out
+
+    def action(self, likely: Array, weight: Array, direction: Array, engine: Engine) -> Array:
+        r"""Hessian times a direction, :math:`s\,p \circ (v - \langle p, v\rangle)`.
+
+        Parameters
+        ----------
+        likely, direction : ndarray of shape (C, N)
+            Probabilities p and direction v.
+        weight : ndarray of shape (N,)
+        engine : Engine
+
+        Returns
+        -------
+        ndarray of shape (C, N)
+        """
+        from fastadmm.kernels.multinomial import multinomial_action
+
+        out = np.empty_like(likely)
+        engine.map(lambda r: multinomial_action(likely, weight, direction, out, *r), row_ranges(len(weight)))
+        return out
+
+    def prox_classes(
+        self,
+        v: Array,
+        shift: Array,
+        y: Array,
+        weight: Array,
+        penalty: float,
+        z: Array,
+        gradient: Array,
+        engine: Engine,
+    ) -> tuple[Array, Array]:
+        r"""Minimise ``s l(z + shift) + r/2 |z - v|^2`` for each sample, in place.
+
+        Parameters
+        ----------
+        v, shift : ndarray of shape (C N,)
+            Proximal centre; offset plus intercepts.
+        y, weight : ndarray of shape (N,)
+            Class numbers, sample weights.
+        penalty : float
+            r in the summed scaling.
+        z : ndarray of shape (C N,)
+            In: warm start. Out: the minimiser.
+        gradient : ndarray of shape (C N,)
+            Out: ``s (p - onehot)``, in the domain of the conjugate.
+        engine : Engine
+
+        Returns
+        -------
+        sums : ndarray of shape (C,)
+            Sum of the gradients over samples.
+        slope : ndarray of shape (C, C)
+            Their derivative in the intercepts, symmetric; its rows sum to zero.
+        """
+        n, kernel = len(y), self.kernels().prox
+        centre, moved, point, slopes = (a.reshape(-1, n) for a in (v, shift, z, gradient))
+        classes = len(centre)
+
+        def piece(rows: tuple[int, int]) -> Array:
+            slope = np.zeros((classes, classes))
+            kernel(centre, moved, y, weight, penalty, point, slopes, slope, *rows)
+            return slope
+
+        total = sum(engine.map(piece, row_ranges(n)), np.zeros((classes, classes)))
+        return slopes.sum(axis=1), 0.5 * (total + total.T)
+
+    def prox(
+        self,
+        v: Array,
+        shift: Array,
+        y: Array,
+        weight: Array,
+        penalty: float,
+        z: Array,
+        gradient: Array,
+        engine: Engine,
+    ) -> tuple[float, float]:
+        sums, slope = self.prox_classes(v, shift, y, weight, penalty, z, gradient, engine)
+        return float(sums.sum()), float(slope.trace())
+
+    def conjugate(self, u: Array, y: Array, weight: Array, engine: Engine) -> float:
+        kernel, dual = self.kernels().conjugate, u.reshape(-1, len(y))
+        return float(sum(engine.map(lambda r: kernel(dual, y, weight, *r), row_ranges(len(y)))))

@@ -1,0 +1,139 @@
+r"""A party's own regularisation: one :math:`\lambda_m` for each party, by way of scaled columns.
+
+With weights :math:`x_m = c_m x'_m` and columns :math:`c_m D_m` the messages
+:math:`D_m x_m` are the same, and one :math:`\lambda` for all :math:`x'_m` is
+:math:`\lambda_m` for :math:`x_m` if :math:`c_m^2 = \lambda / \lambda_m` (squared
+l2) or :math:`c_m = \lambda / \lambda_m` (a norm). Objective, gap and messages
+are those of the original problem, so every scheme does it without knowing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from fastadmm.errors import ConfigError
+from fastadmm.problem.constraints import AllSpace, Constraint, NonNegative
+from fastadmm.problem.regularizers import L1, GroupLasso, Regularizer, SquaredL2
+
+__all__ = ["PartyLambda", "party_lambda", "scales_with_lambda"]
+
+Array = np.ndarray
+
+#: Values further apart than this many times would lose columns to rounding and overflow.
+_WIDEST = 1e60
+
+
+def _power(regularizer: Regularizer) -> float | None:
+    """Power of the ratio of lambdas that a scaling of the weights takes; None where there is none."""
+    if isinstance(regularizer, SquaredL2):
+        return 0.5
+    return 1.0 if isinstance(regularizer, L1 | GroupLasso) else None
+
+
+def scales_with_lambda(regularizer: Regularizer, constraint: Constraint) -> bool:
+    """Whether scaled weights have the same penalty with another lambda, and stay in the set.
+
+    Parameters
+    ----------
+    regularizer : Regularizer
+    constraint : Constraint
+    """
+    return _power(regularizer) is not None and isinstance(constraint, AllSpace | NonNegative)
+
+
+@dataclass(frozen=True)
+class PartyLambda:
+    r"""The parties' own lambdas, and how a problem with one lambda is theirs.
+
+    Attributes
+    ----------
+    values : list of float
+        :math:`\lambda_m` of each party, per mean loss.
+    lam : float
+        :math:`\lambda` of the scaled problem, their geometric mean.
+    factors : list of float
+        :math:`c_m`: what a party's columns are multiplied by.
+    common : float
+        What records call lambda: that of parties for which none of their own is given.
+    """
+
+    values: list[float]
+    lam: float
+    factors: list[float]
+    common: float
+
+    def original(self, weights: Sequence[Array]) -> list[Array]:
+        """Weights for the parties' own columns, from those of scaled ones.
+
+        Parameters
+        ----------
+        weights : sequence of ndarray of shape (d_m,) or (d_m, C)
+
+        Returns
+        -------
+        list of ndarray
+        """
+        return [factor * own for factor, own in zip(self.factors, weights, strict=True)]
+
+    def scaled(self, weights: Sequence[Array]) -> list[Array]:
+        """Weights for scaled columns, from those of the parties' own ones.
+
+        Parameters
+        ----------
+        weights : sequence of ndarray of shape (d_m,) or (d_m, C)
+
+        Returns
+        -------
+        list of ndarray
+        """
+        return [own / factor for factor, own in zip(self.factors, weights, strict=True)]
+
+    def norms(self, norms: Sequence[float]) -> list[float]:
+        """Norms of the parties' weights, from those of scaled ones.
+
+        Parameters
+        ----------
+        norms : sequence of float
+
+        Returns
+        -------
+        list of float
+        """
+        return [factor * norm for factor, norm in zip(self.factors, norms, strict=True)]
+
+
+def party_lambda(
+    values: Sequence[float], regularizer: Regularizer, common: float | None = None
+) -> PartyLambda:
+    r"""Factors for a lambda of each party.
+
+    Parameters
+    ----------
+    values : sequence of float
+        :math:`\lambda_m`, positive and finite, in the parties' order.
+    regularizer : Regularizer
+        One that :func:`scales_with_lambda`.
+    common : float, optional
+        Lambda of parties without one of their own, for records; default the geometric mean.
+
+    Returns
+    -------
+    PartyLambda
+
+    Raises
+    ------
+    ConfigError
+        If the values are further apart than arithmetic allows.
+    """
+    power: Any = _power(regularizer)
+    if max(values) / min(values) > _WIDEST:
+        raise ConfigError(
+            f"party_lambda: {min(values):g} and {max(values):g} are too far apart; at most {_WIDEST:g} times"
+        )
+    lam = float(np.exp(np.mean(np.log(values))))
+    factors = [float((lam / value) ** power) for value in values]
+    return PartyLambda([float(v) for v in values], lam, factors, lam if common is None else common)

@@ -1,0 +1,275 @@
+r"""Regulariser and set of one party together: :math:`h = \lambda W R + \mathrm{ind}_X`.
+
+Its proximal operator and its conjugate are closed formulas where the set is
+all space, the non-negative orthant or a ball (:math:`\Omega`, orthant and
+radial terms compose), and where both parts are sums over columns.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from fastadmm.errors import ConfigError
+from fastadmm.problem.constraints import AllSpace, Box, Constraint, NonNegative
+from fastadmm.problem.loss import Loss
+from fastadmm.problem.regularizers import LogSum, Regularizer, SquaredL2
+
+__all__ = ["PartyPenalty", "check_compatible", "is_ridge"]
+
+Array = np.ndarray
+
+#: A scaled dual point stays inside the feasible set by this much, for rounding.
+_MARGIN = 1e-14
+
+#: Pieces of a way along which the norm is smooth but not linear.
+_PIECES = 8
+
+
+def check_compatible(regularizer: Regularizer, constraint: Constraint, loss: Loss | None = None) -> None:
+    """Refuse what has no proximal operator or no guarantee; everything else goes together.
+
+    Parameters
+    ----------
+    regularizer : Regularizer
+    constraint : Constraint
+    loss : Loss, optional
+        None if it is not known yet.
+
+    Raises
+    ------
+    ConfigError
+        For group lasso in a box, and for a non-convex regulariser with a loss
+        whose gradient has no Lipschitz constant.
+    """
+    if not regularizer.convex and loss is not None and loss.vector:
+        raise ConfigError(
+            f"regularizer: {regularizer.name} is not convex, and no descent is available with {loss.name}; "
+            "choose a convex regularizer"
+        )
+    if not regularizer.convex and loss is not None and loss.gradient_lipschitz is None:
+        raise ConfigError(
+            f"regularizer: {regularizer.name} is not convex, and {loss.name} has no Lipschitz constant "
+            "of its gradient, without which no penalty guarantees descent; choose another of the two"
+        )
+    if not regularizer.separable and isinstance(constraint, Box):
+        raise ConfigError(
+            f"constraint: {regularizer.name} in a box has no proximal operator here; "
+            "choose nonnegative, ball:RADIUS or all, or a regularizer that is a sum over columns"
+        )
+
+
+def is_ridge(regularizer: Regularizer, constraint: Constraint) -> bool:
+    """Whether a regularizer and a constraint are squared l2 and all space."""
+    return isinstance(regularizer, SquaredL2) and isinstance(constraint, AllSpace)
+
+
+@dataclass(frozen=True)
+class PartyPenalty:
+    r""":math:`h(x) = \kappa R(x)` on X, infinite elsewhere.
+
+    Parameters
+    ----------
+    regularizer : Regularizer
+        R of this party.
+    constraint : Constraint
+        X.
+    strength : float
+        :math:`\kappa`: :math:`\lambda W` in the summed scaling.
+    """
+
+    regularizer: Regularizer
+    constraint: Constraint
+    strength: float
+
+    @property
+    def is_ridge(self) -> bool:
+        """Whether this is squared l2 without a set."""
+        return is_ridge(self.regularizer, self.constraint)
+
+    @property
+    def coefficients(self) -> tuple[float, float]:
+        r"""Factors of :math:`\Omega(x)` and :math:`\tfrac12\|x\|^2`."""
+        first, second = self.regularizer.shares
+        return self.strength * first, self.strength * second
+
+    def value(self, x: Array) -> float:
+        r""":math:`\kappa R(x)` for x of shape (d,) in the set."""
+        return self.strength * self.regularizer.value(x)
+
+    def prox(self, v: Array, step: float) -> Array:
+        r"""Minimise :math:`\text{step}\cdot h(x) + \tfrac12 \|x - v\|^2`; v and result of shape (d,)."""
+        if isinstance(self.constraint, NonNegative):
+            v = self.constraint.project(v)  # before shrinking: a group shrinks by its positive part alone
+        return self.constraint.project(self.regularizer.prox(v, step * self.strength))
+
+    def gradient_map(self, x: Array, q: Array) -> Array:
+        r"""Prox-gradient map :math:`x - \mathrm{prox}_h(x - q)`: zero where q is balanced by h.
+
+        A smooth non-convex R counts to the gradient: :math:`x - \mathrm{proj}_X(x - q - \kappa \nabla R(x))`.
+
+        Parameters
+        ----------
+        x, q : ndarray of shape (d,)
+            Weights; gradient of everything but h.
+        """
+        if isinstance(self.regularizer, LogSum):
+            return x - self.constraint.project(x - q - self.strength * self.regularizer.gradient(x))
+        return x - self.prox(x - q, 1.0)
+
+    def held(self, x: Array) -> Array:
+        r"""Which weights of a point of the set sit at a kink of :math:`\Omega` or at a bound.
+
+        Parameters
+        ----------
+        x : ndarray of shape (d,)
+            In the set.
+
+        Returns
+        -------
+        ndarray of bool, shape (d,)
+        """
+        low, high = self.constraint.bounds
+        held = (x == low) | (x == high)
+        return held | self.regularizer.at_kink(x) if self.regularizer.shares[0] > 0.0 else held
+
+    def crossings(self, x: Array, y: Array) -> tuple[Array, Array]:
+        r"""Where each weight on the way from x to y meets a kink of :math:`\Omega` or a bound.
+
+        Parameters
+        ----------
+        x : ndarray of shape (d,)
+            In the set.
+        y : ndarray of shape (d,)
+            Anywhere.
+
+        Returns
+        -------
+        at : ndarray of shape (d,)
+            Place on the way, y at 1; infinite where it meets none.
+        value : ndarray of shape (d,)
+            The kink or bound that is met.
+        """
+        low, high = self.constraint.bounds
+        step = y - x
+        with np.errstate(divide="ignore", invalid="ignore"):
+            up, down = (high - x) / step, (low - x) / step
+            kink = self.regularizer.passes_zero(x, y) if self.regularizer.shares[0] > 0.0 else np.inf
+        at = np.where(step > 0.0, up, np.where(step < 0.0, down, np.inf))
+        value = np.where(step > 0.0, high, low)
+        first = kink <= at
+        return np.where(first, kink, at), np.where(first, 0.0, value)
+
+    def kinks_between(self, x: Array, y: Array) -> list[float]:
+        r"""Places t in (0, 1] on the way x + t (y - x) that cut :math:`\Omega` into (nearly) linear pieces.
+
+        Where the way leaves the set the list ends, at the boundary. For an
+        :math:`\Omega` that is not the l1 norm they are evenly spaced.
+
+        Parameters
+        ----------
+        x : ndarray of shape (d,)
+            In the set.
+        y : ndarray of shape (d,)
+            Anywhere.
+
+        Returns
+        -------
+        list of float
+            Increasing, without 0.
+        """
+        step = y - x
+        low, high = self.constraint.bounds
+        with np.errstate(divide="ignore", invalid="ignore"):
+            room = np.where(step > 0.0, (high - x) / step, np.where(step < 0.0, (low - x) / step, np.inf))
+            crossing = -x / step
+        end = min(1.0, float(room.min()))
+        end = min(end, self.leaves_ball(x, y))
+        if not end > 0.0:
+            return []
+        if not self.regularizer.separable:
+            return [end * k / _PIECES for k in range(1, _PIECES + 1)]
+        inside = crossing[(crossing > 0.0) & (crossing < end)] if self.regularizer.shares[0] > 0.0 else []
+        return sorted({float(t) for t in inside} | {end})
+
+    def on_the_way(self, x: Array, y: Array, at: float) -> Array:
+        """The point at a place of :meth:`kinks_between`, its weights exactly on the kinks they meet."""
+        step = y - x
+        point = x + at * step
+        if self.regularizer.separable and self.regularizer.shares[0] > 0.0:
+            point[np.abs(point) <= 1e-12 * (np.abs(x) + np.abs(at * step))] = 0.0
+        low, high = self.constraint.bounds
+        for bound in (low, high):
+            if math.isfinite(bound):
+                near = np.abs(point - bound) <= 1e-12 * (np.abs(x) + np.abs(at * step) + abs(bound))
+                point[near & (step != 0.0)] = bound
+        return self.constraint.project(point)
+
+    def leaves_ball(self, x: Array, y: Array) -> float:
+        """Where the line from x, in the ball, to y leaves it; y is at 1, infinite without a ball.
+
+        Parameters
+        ----------
+        x, y : ndarray of shape (d,)
+        """
+        step = y - x
+        square, half = float(step @ step), float(x @ step)
+        if math.isinf(self.constraint.radius) or square == 0.0:
+            return math.inf
+        left = max(self.constraint.radius**2 - float(x @ x), 0.0)
+        return (math.sqrt(half * half + square * left) - half) / square
+
+    def largest_scale(self, q: Array) -> float:
+        r"""Largest :math:`\alpha \in [0, 1]` for which :math:`h^*(\alpha q)` is finite; q of shape (d,).
+
+        With :math:`\kappa' = \kappa\alpha_R` the factor of :math:`\Omega`, it is
+        :math:`\kappa' / \Omega^\circ(q)` where neither a square nor a
+        set bounds x, and 0 without :math:`\Omega` there.
+        """
+        first, second = self.coefficients
+        if second > 0.0 or math.isfinite(self.constraint.radius):
+            return 1.0
+        low, high = self.constraint.bounds
+        if first == 0.0 and not (math.isfinite(low) and math.isfinite(high)):
+            return 0.0  # q would have to vanish or to be signed exactly, which rounding decides
+        size = self.regularizer.dual_norm(self._unbounded(q))
+        return 1.0 if size <= first * (1.0 - _MARGIN) else first * (1.0 - 2.0 * _MARGIN) / size
+
+    def conjugate(self, q: Array) -> float:
+        r""":math:`h^*(q) = \max_{x \in X} \langle q, x\rangle - \kappa R(x)` for q of shape (d,).
+
+        Without a box it is :math:`\max_{0 \le t \le B} t \|s\| - \tfrac c2 t^2`
+        with s the shrunk q (its positive part in the orthant); in a box a sum
+        over columns. Infinite where the maximum is.
+        """
+        first, second = self.coefficients
+        radius = self.constraint.radius
+        if isinstance(self.constraint, Box):
+            return self._box_conjugate(q, first, second)
+        if second == 0.0 and math.isinf(radius):
+            return 0.0 if self.regularizer.dual_norm(self._unbounded(q)) <= first else math.inf
+        norm = float(np.linalg.norm(self.regularizer.shrink(self._unbounded(q), first)))
+        at = min(radius, norm / second) if second > 0.0 else radius
+        return at * norm - 0.5 * second * at * at
+
+    def _unbounded(self, q: Array) -> Array:
+        """The part of q that pulls a weight in a direction without end."""
+        low, high = self.constraint.bounds
+        if math.isfinite(low):
+            q = np.maximum(q, 0.0)
+        return np.minimum(q, 0.0) if math.isfinite(high) else q
+
+    def _box_conjugate(self, q: Array, first: float, second: float) -> float:
+        low, high = self.constraint.bounds
+        if second > 0.0:
+            x = np.clip(self.regularizer.shrink(q, first) / second, low, high)
+        else:
+            # Piecewise linear: the best of the ends and the kink.
+            if np.abs(self._unbounded(q)).max() > first:
+                return math.inf
+            nearest = min(max(0.0, low), high)
+            ends = [np.full_like(q, end) for end in (nearest, low, high) if math.isfinite(end)]
+            return float(np.max([q * x - first * np.abs(x) for x in ends], axis=0).sum())
+        return float((q * x - first * np.abs(x) - 0.5 * second * x * x).sum())

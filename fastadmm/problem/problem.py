@@ -1,0 +1,390 @@
+r"""The training problem: what is minimised, checked once before anything runs.
+
+.. math:: F(x, b) = \frac1W \sum_i s_i\, \ell(o_i + b + \textstyle\sum_m D_m x_m)_i
+          + \lambda \sum_m R_m(x_m), \qquad x_m \in X_m, \qquad W = \sum_i s_i
+
+R is squared l2, :math:`\tfrac12 \|x\|^2`, and X all space unless said otherwise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from fastadmm.blocks.block import FeatureBlock, as_block
+from fastadmm.errors import ConfigError, InputError
+from fastadmm.problem.constraints import LARGEST_FACTOR, AllSpace, Constraint, get_constraint
+from fastadmm.problem.losses import Loss, get_loss
+from fastadmm.problem.party_lambda import PartyLambda
+from fastadmm.problem.penalty import check_compatible, is_ridge
+from fastadmm.problem.regularizers import ElasticNet, GroupLasso, Regularizer, SquaredL2, get_regularizer
+from fastadmm.problem.targets import check_unbiased_targets
+
+__all__ = ["Problem", "TestSet", "make_problem", "reweighted"]
+
+Array = np.ndarray
+
+
+@dataclass(frozen=True)
+class TestSet:
+    """Held-out samples whose metrics are shown per round; never used for a decision.
+
+    Attributes
+    ----------
+    blocks : list of FeatureBlock
+        One per party, in the parties' order and columns.
+    y, weight, offset : ndarray of shape (N_test,)
+    """
+
+    __test__ = False  # not a pytest class
+
+    blocks: list[FeatureBlock]
+    y: Array
+    weight: Array
+    offset: Array
+
+
+#: More parties than this make the small problems of ``proximal`` dearer than the rounds they save.
+MOST_PROXIMAL = 64
+
+
+@dataclass(frozen=True)
+class Problem:
+    r"""A checked training problem; build it with :func:`make_problem`.
+
+    Attributes
+    ----------
+    blocks : list of FeatureBlock
+        D_m of shape (N, d_m).
+    names : list of str
+        Name of each party.
+    y : ndarray of shape (N,)
+        0 and 1 (or soft targets in between) for classification, else real.
+    loss : Loss
+    lam : float
+        :math:`\lambda` per *mean* loss; scikit-learn's ``C`` is ``1 / (N lam)``.
+    weight, offset : ndarray of shape (N,)
+        Sample weights s, scaled to mean 1 (which changes neither F nor the
+        model, and keeps the arithmetic away from overflow), and offset o.
+    fit_intercept : bool
+        Whether an unpenalised intercept b is fitted (kept by the coordinator).
+    total_weight : float
+        W, the sum of the weights: N.
+    regularizers : list of Regularizer
+        R_m of each party; empty stands for squared l2.
+    constraint : Constraint
+        X_m of every party, where they are the same.
+    constraints : list of Constraint
+        X_m of each party where they differ; else empty.
+    n_outputs : int
+        Linear predictors per sample: 1, or the number of classes C of the
+        multinomial loss; weights are then d_m x C, and what holds one number
+        per sample elsewhere (messages, offset, z, u) holds C, class-major and
+        flat: see :mod:`fastadmm.problem.multinomial`.
+    own_lambda : PartyLambda or None
+        Where every party has its own lambda: blocks, those of the test set and weights are
+        then scaled ones, and ``lam`` is that of the scaled problem.
+    """
+
+    blocks: list[FeatureBlock]
+    names: list[str]
+    y: Array
+    loss: Loss
+    lam: float
+    weight: Array
+    offset: Array
+    fit_intercept: bool
+    total_weight: float
+    test: TestSet | None = field(default=None)
+    regularizers: list[Regularizer] = field(default_factory=list)
+    constraint: Constraint = field(default_factory=AllSpace)
+    constraints: list[Constraint] = field(default_factory=list)
+    n_outputs: int = 1
+    own_lambda: PartyLambda | None = None
+
+    @property
+    def message_size(self) -> int:
+        """Numbers in one message: N, or C N."""
+        return self.n_samples * self.n_outputs
+
+    @property
+    def n_samples(self) -> int:
+        """Number of samples N."""
+        return len(self.y)
+
+    @property
+    def n_parties(self) -> int:
+        """Number of parties M."""
+        return len(self.blocks)
+
+    @property
+    def party_regularizers(self) -> list[Regularizer]:
+        """R_m of each party."""
+        return self.regularizers or [SquaredL2()] * self.n_parties
+
+    @property
+    def party_constraints(self) -> list[Constraint]:
+        """X_m of each party."""
+        return self.constraints or [self.constraint] * self.n_parties
+
+    @property
+    def is_ridge(self) -> bool:
+        """Whether the regulariser is squared l2 without a constraint."""
+        return all(is_ridge(r, c) for r, c in zip(self.party_regularizers, self.party_constraints))
+
+    @property
+    def convex(self) -> bool:
+        """Whether loss and regularisers are convex: what duality gaps and certificates need."""
+        return self.loss.convex and all(r.convex for r in self.party_regularizers)
+
+    @property
+    def suits_proximal(self) -> bool:
+        """Whether it is what ``proximal`` is for: convex, one predictor per sample, not too many parties."""
+        return self.convex and not self.loss.vector and self.n_parties <= MOST_PROXIMAL
+
+    def describe_penalty(self) -> dict[str, Any]:
+        """Regulariser, constraint and the parties' own sets and lambdas, as configurations write them."""
+        first = self.party_regularizers[0]
+        described: dict[str, Any] = {"regularizer": first.text, "constraint": self.constraint.text}
+        if isinstance(first, ElasticNet):
+            described["l1_ratio"] = first.l1_ratio
+        groups = [own.members for own in self.party_regularizers if isinstance(own, GroupLasso)]
+        if any(len(own) > 1 for own in groups):
+            described["groups"] = [[g.tolist() for g in own] if len(own) > 1 else [] for own in groups]
+        if self.constraints:
+            described["party_constraint"] = {n: c.text for n, c in zip(self.names, self.constraints)}
+        if self.own_lambda is not None:
+            described["party_lambda"] = dict(zip(self.names, self.own_lambda.values))
+        return described
+
+    @property
+    def recorded_lam(self) -> float:
+        """Lambda as results and models record it: not that of scaled columns."""
+        return self.lam if self.own_lambda is None else self.own_lambda.common
+
+    @property
+    def regularization(self) -> float:
+        r""":math:`\lambda W`, the regularisation in the summed scaling."""
+        return self.lam * self.total_weight
+
+
+def make_problem(
+    blocks: Sequence[Any],
+    y: Any,
+    *,
+    loss: str = "logistic",
+    loss_parameters: Mapping[str, float] | None = None,
+    lam: float = 1e-4,
+    fit_intercept: bool = True,
+    sample_weight: Any = None,
+    offset: Any = None,
+    names: Sequence[str] | None = None,
+    test: TestSet | None = None,
+    regularizer: str | Regularizer = "l2",
+    regularizer_parameters: Mapping[str, Any] | None = None,
+    constraint: str | Constraint | Sequence[str | Constraint | None] | None = None,
+    n_classes: int | None = None,
+    soft_targets: bool = False,
+) -> Problem:
+    r"""Check the parts of a problem and put them together.
+
+    Parameters
+    ----------
+    blocks : sequence of matrices
+        One N x d_m matrix per party: ndarray, scipy sparse, DataFrame or FeatureBlock.
+    y : array-like of shape (N,)
+        Targets in the loss's domain; for the logistic loss 0 and 1, or soft targets in [0, 1];
+        for the multinomial loss class numbers from 0.
+    loss : str
+        A name of :data:`fastadmm.problem.losses.LOSSES`.
+    loss_parameters : mapping of str to float, optional
+        Parameters of the loss, for example ``{"delta": 2.0}`` of ``huber``.
+    lam : float
+        Regularisation :math:`\lambda > 0` per mean loss (see :class:`Problem`).
+    fit_intercept : bool
+    sample_weight : array-like of shape (N,), optional
+        Non-negative, at least one positive; default ones.
+    offset : array-like of shape (N,), optional
+        Added to the linear predictor; default zero. For the multinomial loss of shape (N, C).
+    names : sequence of str, optional
+        Party names; default ``party-1`` and so on.
+    test : TestSet, optional
+    regularizer : str or Regularizer
+        A name of :data:`fastadmm.problem.regularizers.REGULARIZERS`, a parameter after a colon:
+        ``"log_sum:0.5"``.
+    regularizer_parameters : mapping, optional
+        ``{"l1_ratio": 0.3}`` of ``elastic_net``, ``{"groups": ...}`` of ``group_lasso``,
+        ``{"width": 0.5}`` of ``log_sum``.
+    constraint : str, Constraint, sequence of them, or None
+        ``"nonnegative"``, ``"box:-1,1"`` or ``"ball:2.5"``, for every party; a sequence has one
+        for each.
+    n_classes : int, optional
+        C of the multinomial loss; default one more than the largest class number.
+    soft_targets : bool
+        Let targets of the logistic loss lie outside [0, 1], as the unbiased targets of
+        randomised labels do; the loss stays convex, but may be negative.
+
+    Returns
+    -------
+    Problem
+
+    Raises
+    ------
+    InputError
+        If row counts differ, values are not finite, targets lie outside the
+        loss's domain, or only one class is present.
+    ConfigError
+        If loss, regulariser, constraint or a parameter of them is unknown, they
+        do not go together, or ``lam`` is not a positive finite number.
+    """
+    model_loss = get_loss(loss, **(loss_parameters or {}))
+    penalty = get_regularizer(regularizer, regularizer_parameters)
+    allowed, own_sets = _constraints(constraint, len(blocks))
+    for one in own_sets or [allowed]:
+        check_compatible(penalty, one, model_loss)
+    try:
+        lam = float(lam)
+    except (TypeError, ValueError):
+        raise ConfigError(f"lambda: {lam!r} is not a number") from None
+    if not (np.isfinite(lam) and lam > 0):
+        raise ConfigError(
+            f"lambda: {lam!r} must be a positive finite number (per-sample scaling: lambda = 1 / (N C))"
+        )
+    if lam > LARGEST_FACTOR:
+        raise ConfigError(f"lambda: {lam!r} is above {LARGEST_FACTOR:g}")
+    if len(blocks) == 0:
+        raise InputError("parties: at least one feature block is needed")
+    labels = list(names) if names is not None else [f"party-{m + 1}" for m in range(len(blocks))]
+    if len(labels) != len(blocks):
+        raise InputError(f"parties: {len(blocks)} feature blocks but {len(labels)} names")
+    if isinstance(penalty, GroupLasso) and penalty.groups is not None and len(penalty.groups) != len(blocks):
+        raise ConfigError(
+            f"groups: {len(penalty.groups)} entries, but {len(blocks)} parties; one entry per party"
+        )
+    checked = [as_block(block, name) for block, name in zip(blocks, labels)]
+    target = _vector(y, "y", checked[0].shape[0], labels[0])
+    for block, name in zip(checked, labels):
+        if block.shape[0] != len(target):
+            raise InputError(f"{name}: {block.shape[0]} rows, but y has {len(target)}; align the rows first")
+    n = len(target)
+    weight = np.ones(n) if sample_weight is None else _vector(sample_weight, "sample_weight", n, "y")
+    if (weight < 0).any():
+        i = int(np.flatnonzero(weight < 0)[0])
+        raise InputError(f"sample_weight: negative value {weight[i]} in row {i}")
+    if not weight.max() > 0:
+        raise InputError("sample_weight: all weights are zero")
+    if sample_weight is not None:
+        weight /= weight.max()  # first, so that the sum cannot overflow
+        weight /= weight.mean()
+    if model_loss.vector:
+        model_loss.check_targets(target, weight, bool(fit_intercept))
+        n_outputs = _count_classes(model_loss, target, n_classes, bool(fit_intercept))
+        shift = _class_offset(offset, n, n_outputs)
+    else:
+        n_outputs = 1
+        shift = np.zeros(n) if offset is None else _vector(offset, "offset", n, "y")
+        if soft_targets and model_loss.name == "logistic":
+            check_unbiased_targets(target, weight, bool(fit_intercept))
+        else:
+            model_loss.check_targets(target, weight, bool(fit_intercept))
+    return Problem(
+        checked,
+        labels,
+        target,
+        model_loss,
+        lam,
+        weight,
+        shift,
+        bool(fit_intercept),
+        float(weight.sum()),
+        test,
+        [penalty.of_party(m, block.shape[1], label) for m, (block, label) in enumerate(zip(checked, labels))],
+        allowed,
+        own_sets,
+        n_outputs,
+    )
+
+
+def _constraints(
+    given: str | Constraint | Sequence[str | Constraint | None] | None, n_parties: int
+) -> tuple[Constraint, list[Constraint]]:
+    """The set of every party, and those of each where they differ."""
+    if given is None or isinstance(given, (str, Constraint)):
+        return get_constraint(given), []
+    if not isinstance(given, Sequence):
+        raise ConfigError(f"constraint: {given!r} is neither a constraint nor a list with one for each party")
+    if len(given) != n_parties:
+        raise ConfigError(f"constraint: {len(given)} entries, but {n_parties} parties; one entry per party")
+    own = [get_constraint(one) for one in given]
+    return (own[0], []) if len(set(own)) == 1 else (AllSpace(), own)
+
+
+def reweighted(problem: Problem, weight: Array) -> Problem:
+    """The same problem with other sample weights.
+
+    Parameters
+    ----------
+    problem : Problem
+    weight : ndarray of shape (N,)
+        Not negative; scaled to mean 1. Lambda stays per mean loss.
+
+    Returns
+    -------
+    Problem
+
+    Raises
+    ------
+    InputError
+        If all weights are zero, or the rows with a weight cannot be trained on: a class is missing.
+    """
+    if not weight.max() > 0.0:
+        raise InputError("sample_weight: all weights are zero")
+    scaled = weight / weight.max()
+    scaled /= scaled.mean()
+    problem.loss.check_targets(problem.y, scaled, problem.fit_intercept)
+    return replace(problem, weight=scaled, total_weight=float(scaled.sum()))
+
+
+def _count_classes(loss: Loss, y: Array, n_classes: int | None, fit_intercept: bool) -> int:
+    count = loss.n_outputs(y, n_classes)
+    if fit_intercept and count > y.max() + 1:
+        raise InputError(f"y: class {count - 1} has no sample; leave it out, or fit no intercept")
+    return count
+
+
+def _class_offset(offset: Any, n_rows: int, n_classes: int) -> Array:
+    """Offsets per sample and class, flat and class-major."""
+    if offset is None:
+        return np.zeros(n_rows * n_classes)
+    given = np.asarray(offset)
+    if given.ndim != 2:
+        raise InputError(
+            "offset: the multinomial loss takes one offset per sample and class, of shape "
+            f"({n_rows}, {n_classes}); one per sample would change nothing: leave it out"
+        )
+    if given.shape != (n_rows, n_classes):
+        raise InputError(f"offset: shape {given.shape}, expected ({n_rows}, {n_classes})")
+    columns = [_vector(column, f"offset: class {c}", n_rows, "y") for c, column in enumerate(given.T)]
+    return np.concatenate(columns)
+
+
+def _vector(values: Any, name: str, n_rows: int, reference: str) -> Array:
+    if np.iscomplexobj(values):
+        raise InputError(f"{name}: not numbers: complex values")
+    try:
+        vector = np.array(values, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"{name}: not numbers: {error}") from None
+    if vector.ndim != 1:
+        raise InputError(f"{name}: expected one dimension, got shape {vector.shape}")
+    if len(vector) != n_rows:
+        raise InputError(
+            f"{name}: {len(vector)} values, but {reference} has {n_rows} rows; align the rows first"
+        )
+    if not np.isfinite(vector).all():
+        i = int(np.flatnonzero(~np.isfinite(vector))[0])
+        raise InputError(f"{name}: value {vector[i]} in row {i}; remove or impute it")
+    return vector

@@ -1,0 +1,445 @@
+r"""The regularisers R of a party's weights; their table is in ``docs/regularizers.md``.
+
+The objective has :math:`\lambda \sum_m R_m(x_m)` **per mean loss**; parties and
+coordinator work in the summed scaling, :math:`\lambda W R_m`. Every regulariser is
+
+.. math:: R(x) = \alpha\, \Omega(x) + \tfrac\beta2 \|x\|^2
+
+with a positively homogeneous :math:`\Omega` (a norm) and two shares. That is
+all that proximal operators and certificates need: see :mod:`fastadmm.problem.penalty`.
+The exception is :class:`LogSum`, which is smooth and not convex.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, ClassVar
+
+import numpy as np
+
+from fastadmm.errors import ConfigError
+
+__all__ = [
+    "L1",
+    "REGULARIZERS",
+    "ElasticNet",
+    "GroupLasso",
+    "LogSum",
+    "NoRegularizer",
+    "Regularizer",
+    "SquaredL2",
+    "get_regularizer",
+]
+
+Array = np.ndarray
+
+
+@dataclass(frozen=True)
+class Regularizer(ABC):
+    r""":math:`R(x) = \alpha \Omega(x) + \tfrac\beta2 \|x\|^2`.
+
+    Attributes
+    ----------
+    name : str
+        Name in configurations.
+    separable : bool
+        Whether :math:`\Omega` is the l1 norm, a sum over columns.
+    convex : bool
+        Whether it is convex; one that is not has no certificate.
+    """
+
+    name: ClassVar[str]
+    separable: ClassVar[bool] = True
+    convex: ClassVar[bool] = True
+
+    @property
+    def text(self) -> str:
+        """As configurations write it, where a parameter is no key of its own."""
+        return self.name
+
+    @property
+    @abstractmethod
+    def shares(self) -> tuple[float, float]:
+        r""":math:`(\alpha, \beta)`."""
+
+    def of_party(self, index: int, n_columns: int, name: str) -> Regularizer:
+        """R_m for a party; raises ConfigError where a parameter does not fit its columns.
+
+        Parameters
+        ----------
+        index, n_columns : int
+            Number of the party, from 0; its columns d_m.
+        name : str
+            What the error message calls it.
+        """
+        return self
+
+    def norm(self, x: Array) -> float:
+        r""":math:`\Omega(x)` for x of shape (d,)."""
+        return float(np.abs(x).sum())
+
+    def dual_norm(self, q: Array) -> float:
+        r""":math:`\Omega^\circ(q) = \max \{\langle q, x\rangle : \Omega(x) \le 1\}` for q of shape (d,)."""
+        return float(np.abs(q).max())
+
+    def shrink(self, v: Array, threshold: float) -> Array:
+        r"""Minimise :math:`t\,\Omega(x) + \tfrac12 \|x - v\|^2`; v and result of shape (d,).
+
+        Its norm tells more: the conjugate of
+        :math:`t\,\Omega + \tfrac c2\|\cdot\|^2` is :math:`\|\mathrm{shrink}(q, t)\|^2 / (2c)`.
+        """
+        return np.sign(v) * np.maximum(np.abs(v) - threshold, 0.0)
+
+    def at_kink(self, x: Array) -> Array:
+        r"""Which weights sit where :math:`\Omega` has a kink; bool of shape (d,).
+
+        Parameters
+        ----------
+        x : ndarray of shape (d,)
+        """
+        return x == 0.0
+
+    def passes_zero(self, x: Array, y: Array) -> Array:
+        r"""Where weights on the way from x to y pass a kink of :math:`\Omega`, y at 1; infinite where not.
+
+        Parameters
+        ----------
+        x, y : ndarray of shape (d,)
+        """
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return np.where(x * y < 0.0, x / (x - y), np.inf)
+
+    def together(self, columns: Array, n_columns: int) -> Array:
+        """The columns that are at a kink only together with given ones; both of int.
+
+        Parameters
+        ----------
+        columns : ndarray of int
+        n_columns : int
+            d, of the party.
+        """
+        return columns
+
+    def stiffness(self, x: Array) -> Array:
+        r"""Curvatures of parabolas that touch the terms of :math:`\Omega` at x, least at zero; shape (d,).
+
+        The parabola :math:`x_j^2 / (2 |a|) + |a| / 2` lies above :math:`|x_j|` and touches it at a.
+
+        Parameters
+        ----------
+        x : ndarray of shape (d,)
+            0 is returned at kinks.
+        """
+        size = np.abs(x)
+        return np.divide(1.0, size, out=np.zeros_like(size), where=size > 0.0)
+
+    def bending(self, x: Array, points: Array) -> tuple[Array, Array]:
+        r"""Slope and curvature of :math:`\Omega` at x between points of its face, where it is smooth.
+
+        Parameters
+        ----------
+        x : ndarray of shape (d,)
+        points : ndarray of shape (K, d)
+
+        Returns
+        -------
+        slope : ndarray of shape (K,)
+            :math:`\langle\nabla\Omega(x), p_k\rangle`.
+        curvature : ndarray of shape (K, K)
+            :math:`\langle p_j, \nabla^2\Omega(x)\, p_k\rangle`; 0 for the l1 norm.
+        """
+        return points @ np.sign(x), np.zeros((len(points), len(points)))
+
+    def value(self, x: Array) -> float:
+        """R(x) for x of shape (d,)."""
+        first, second = self.shares
+        return first * self.norm(x) + 0.5 * second * float(x @ x)
+
+    def prox(self, v: Array, step: float) -> Array:
+        r"""Minimise :math:`\text{step}\cdot R(x) + \tfrac12 \|x - v\|^2`; v and result of shape (d,)."""
+        first, second = self.shares
+        return self.shrink(v, step * first) / (1.0 + step * second)
+
+
+@dataclass(frozen=True)
+class SquaredL2(Regularizer):
+    r""":math:`\tfrac12 \|x\|^2` (ridge)."""
+
+    name: ClassVar[str] = "l2"
+
+    @property
+    def shares(self) -> tuple[float, float]:
+        return 0.0, 1.0
+
+
+@dataclass(frozen=True)
+class L1(Regularizer):
+    r""":math:`\|x\|_1` (lasso)."""
+
+    name: ClassVar[str] = "l1"
+
+    @property
+    def shares(self) -> tuple[float, float]:
+        return 1.0, 0.0
+
+
+@dataclass(frozen=True)
+class ElasticNet(Regularizer):
+    r""":math:`\rho \|x\|_1 + \tfrac{1 - \rho}{2} \|x\|^2`.
+
+    Parameters
+    ----------
+    l1_ratio : float
+        :math:`\rho`, above 0 and at most 1.
+    """
+
+    name: ClassVar[str] = "elastic_net"
+    l1_ratio: float = 0.5
+
+    @property
+    def shares(self) -> tuple[float, float]:
+        return self.l1_ratio, 1.0 - self.l1_ratio
+
+
+@dataclass(frozen=True)
+class NoRegularizer(Regularizer):
+    """Zero. Without a bounded set nothing certifies such a model: the gap is infinite."""
+
+    name: ClassVar[str] = "none"
+
+    @property
+    def shares(self) -> tuple[float, float]:
+        return 0.0, 0.0
+
+
+@dataclass(frozen=True)
+class LogSum(Regularizer):
+    r""":math:`\tfrac{c^2}{2} \sum_j \log(1 + x_j^2 / c^2)`: squared l2 that lets go of large weights.
+
+    Smooth, not convex: its second derivative lies between -1/8 and 1. It is
+    majorised by squared l2 plus a linear term, see
+    :mod:`fastadmm.parties.xupdate.majorised`.
+
+    Parameters
+    ----------
+    width : float
+        c: weights well below it are shrunk as by squared l2, those well
+        above it hardly at all.
+    """
+
+    name: ClassVar[str] = "log_sum"
+    convex: ClassVar[bool] = False
+    width: float = 1.0
+
+    @property
+    def text(self) -> str:
+        return f"{self.name}:{self.width!r}"
+
+    @property
+    def shares(self) -> tuple[float, float]:
+        """Of its majoriser."""
+        return 0.0, 1.0
+
+    def value(self, x: Array) -> float:
+        c = self.width
+        return 0.5 * c * c * float(np.log1p(np.square(x / c)).sum())
+
+    def gradient(self, x: Array) -> Array:
+        """Derivative at x of shape (d,)."""
+        return x / (1.0 + np.square(x / self.width))
+
+    def prox(self, v: Array, step: float) -> Array:
+        raise NotImplementedError("log_sum is smooth: its gradient takes the place of a proximal operator")
+
+
+@dataclass(frozen=True)
+class GroupLasso(Regularizer):
+    r""":math:`\sum_g \sqrt{d_g}\, \|x_g\|` over groups g of d_g columns.
+
+    Parameters
+    ----------
+    groups : tuple, optional
+        For each party None (one group) or its groups, each a tuple of column
+        numbers within the party, which together hold every column once. None
+        is one group per party.
+    """
+
+    name: ClassVar[str] = "group_lasso"
+    separable: ClassVar[bool] = False
+    groups: tuple[tuple[tuple[int, ...], ...] | None, ...] | None = None
+
+    @property
+    def shares(self) -> tuple[float, float]:
+        return 1.0, 0.0
+
+    def of_party(self, index: int, n_columns: int, name: str) -> GroupLasso:
+        mine = None
+        if self.groups is not None:
+            if index >= len(self.groups):
+                raise ConfigError(
+                    f"groups: {len(self.groups)} entries, but there are more parties; one entry per party"
+                )
+            mine = self.groups[index]
+        if mine is None:
+            mine = (tuple(range(n_columns)),)
+        columns = sorted(j for group in mine for j in group)
+        if columns != list(range(n_columns)) or not all(mine):
+            raise ConfigError(
+                f"groups: {name}: the groups must hold each of the columns 0 to {n_columns - 1} exactly once"
+            )
+        return GroupLasso((mine,))
+
+    @cached_property
+    def members(self) -> list[Array]:
+        """Column numbers of each group of a party (after :meth:`of_party`)."""
+        if self.groups is None or len(self.groups) != 1 or self.groups[0] is None:
+            raise ConfigError("groups: these are of several parties; take those of one with of_party")
+        return [np.array(group, dtype=np.int64) for group in self.groups[0]]
+
+    @cached_property
+    def _labels(self) -> Array:
+        labels = np.empty(sum(map(len, self.members)), dtype=np.int64)
+        for g, columns in enumerate(self.members):
+            labels[columns] = g
+        return labels
+
+    @cached_property
+    def factors(self) -> Array:
+        r""":math:`\sqrt{d_g}` of each group."""
+        return np.sqrt([float(len(columns)) for columns in self.members])
+
+    def _norms(self, x: Array) -> Array:
+        return np.sqrt(np.bincount(self._labels, x * x, minlength=len(self.factors)))
+
+    def norm(self, x: Array) -> float:
+        return float(self.factors @ self._norms(x))
+
+    def dual_norm(self, q: Array) -> float:
+        return float((self._norms(q) / self.factors).max())
+
+    def at_kink(self, x: Array) -> Array:
+        return self._norms(x)[self._labels] == 0.0
+
+    def passes_zero(self, x: Array, y: Array) -> Array:
+        # A group turns around: nowhere on the way is it zero, but near its kink.
+        size = np.bincount(self._labels, x * x, minlength=len(self.factors))
+        along = np.bincount(self._labels, x * y, minlength=len(self.factors))
+        back = (along < 0.0) & (size > 0.0)
+        at = np.divide(size, size - along, out=np.full_like(size, np.inf), where=back)
+        return at[self._labels]
+
+    def together(self, columns: Array, n_columns: int) -> Array:
+        chosen = np.zeros(len(self.factors), dtype=bool)
+        chosen[self._labels[columns]] = True
+        return np.flatnonzero(chosen[self._labels])
+
+    def stiffness(self, x: Array) -> Array:
+        norms = self._norms(x)
+        return np.divide(self.factors, norms, out=np.zeros_like(norms), where=norms > 0.0)[self._labels]
+
+    def bending(self, x: Array, points: Array) -> tuple[Array, Array]:
+        norms = self._norms(x)
+        inverse = np.divide(1.0, norms, out=np.zeros_like(norms), where=norms > 0.0)
+        unit = x * inverse[self._labels]
+        parts = np.stack([(points[:, g] * unit[g]).sum(axis=1) for g in self.members], axis=1)
+        scale = np.sqrt(self.factors * inverse)
+        # <p_j, p_k> / |x_g| less what lies along x_g, each group times its factor
+        across = (points - parts[:, self._labels] * unit) * scale[self._labels]
+        return parts @ self.factors, across @ across.T
+
+    def shrink(self, v: Array, threshold: float) -> Array:
+        norms = self._norms(v)
+        left = np.maximum(norms - threshold * self.factors, 0.0)
+        return v * np.divide(left, norms, out=np.zeros_like(norms), where=norms > 0.0)[self._labels]
+
+
+#: Every regulariser by name, with default parameters.
+REGULARIZERS: dict[str, Regularizer] = {
+    r.name: r for r in (SquaredL2(), L1(), ElasticNet(), GroupLasso(), NoRegularizer(), LogSum())
+}
+
+_PARAMETERS = {"elastic_net": "l1_ratio", "group_lasso": "groups", "log_sum": "width"}
+
+
+def get_regularizer(
+    regularizer: str | Regularizer, parameters: Mapping[str, Any] | None = None
+) -> Regularizer:
+    """Regulariser of a given name.
+
+    Parameters
+    ----------
+    regularizer : str or Regularizer
+        A name of :data:`REGULARIZERS`, that of ``log_sum`` with or without its
+        width: ``"log_sum:0.5"``; an object is returned as it is.
+    parameters : mapping, optional
+        ``{"l1_ratio": 0.3}`` of ``elastic_net``; ``{"groups": ...}`` of ``group_lasso``;
+        ``{"width": 0.5}`` of ``log_sum``.
+
+    Returns
+    -------
+    Regularizer
+
+    Raises
+    ------
+    ConfigError
+        If the name or a parameter is unknown, or a value is out of range.
+    """
+    given = dict(parameters or {})
+    if isinstance(regularizer, Regularizer):
+        if given:
+            raise ConfigError("regularizer: an object has its parameters already; leave parameters out")
+        return regularizer
+    if isinstance(regularizer, str) and regularizer.startswith(f"{LogSum.name}:"):
+        regularizer, _, width = regularizer.partition(":")
+        given.setdefault("width", width)
+    if not isinstance(regularizer, str) or regularizer not in REGULARIZERS:
+        raise ConfigError(
+            f"regularizer: unknown regularizer {regularizer!r}; choose one of {', '.join(REGULARIZERS)}"
+        )
+    known = _PARAMETERS.get(regularizer)
+    for key in given:
+        if key != known:
+            has = f"it has {known}" if known else "it has none"
+            raise ConfigError(f"regularizer: {regularizer} has no parameter {key!r}; {has}")
+    if "l1_ratio" in given:
+        return ElasticNet(_ratio(given["l1_ratio"]))
+    if "width" in given:
+        return LogSum(_width(given["width"]))
+    if given.get("groups") is not None:
+        return GroupLasso(_groups(given["groups"]))
+    return REGULARIZERS[regularizer]
+
+
+def _ratio(value: Any) -> float:
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        raise ConfigError(f"l1_ratio: {value!r} is not a number") from None
+    if not 0.0 < number <= 1.0:
+        raise ConfigError(f"l1_ratio: {value!r} must be above 0 and at most 1; for 0 choose regularizer l2")
+    return number
+
+
+def _width(value: Any) -> float:
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        raise ConfigError(f"regularizer: log_sum: width {value!r} is not a number") from None
+    if not 0.0 < number < np.inf:
+        raise ConfigError(f"regularizer: log_sum: width {value!r} must be positive and finite")
+    return number
+
+
+def _groups(value: Any) -> tuple[tuple[tuple[int, ...], ...] | None, ...]:
+    try:
+        return tuple(
+            None if party is None else tuple(tuple(int(j) for j in group) for group in party)
+            for party in value
+        )
+    except (TypeError, ValueError):
+        raise ConfigError(
+            "groups: give for each party None or a list of groups, each a list of column numbers"
+        ) from None

@@ -1,0 +1,238 @@
+"""All checks of an audit in one list, for the command line."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fastadmm.errors import ConfigError, FormatError, StorageError
+from fastadmm.files.atomic import shown, storage_errors
+from fastadmm.files.reading import read_json
+from fastadmm.privacy import fusion, message
+from fastadmm.privacy.audit import audit_one_run, distinguish, play
+from fastadmm.privacy.budget import FusionBudget
+from fastadmm.privacy.fusion_audit import audit_fusion_code, audit_labels, recorded_cost
+from fastadmm.privacy.message_audit import audit_message_code, declared_cost
+from fastadmm.privacy.noise import Calibration
+from fastadmm.privacy.noise_tests import MOST_TESTS, Check
+from fastadmm.privacy.paper import lemma_counter_example, theorem_sigma
+from fastadmm.privacy.settings import Privacy
+
+__all__ = ["Check", "audit_fusion", "audit_paper", "audit_run", "audit_settings"]
+
+#: The two modes, whose functions are looked up when they are called, as a run does.
+_MESSAGE: Any = message
+_FUSION: Any = fusion
+
+#: Numbers of noise that are tested, and runs of each world of the game on the paper's calibration.
+_TRIALS, _GAMES = 200_000, 100_000
+
+
+def _quiet(text: str) -> None:
+    """Tell nobody."""
+
+
+def audit_settings(
+    settings: Privacy,
+    mu: float,
+    trials: int | None = None,
+    sigma: float | None = None,
+    note: Callable[[str], None] = _quiet,
+) -> list[Check]:
+    """Audit mode "message": the noise on record, the code on worst neighbours, the noise it draws.
+
+    Parameters
+    ----------
+    settings : Privacy
+        The claim.
+    mu : float
+        Modulus of the x-update.
+    trials : int, optional
+        Numbers of noise to test; default 200,000.
+    sigma : float, optional
+        Noise that a run has on record.
+    note : callable
+        Told what comes next.
+
+    Returns
+    -------
+    list of Check
+    """
+    _check_sampler(settings)
+    checks = [] if sigma is None else [declared_cost(settings, mu, sigma)]
+    checks += audit_message_code(settings, mu, trials or _TRIALS, note)
+    return _few(checks + audit_labels(settings, trials or _TRIALS, _MESSAGE.publish_labels))
+
+
+def audit_fusion(
+    settings: Privacy,
+    budget: FusionBudget | None = None,
+    trials: int | None = None,
+    note: Callable[[str], None] = _quiet,
+) -> list[Check]:
+    """Audit mode "fusion": the budget on record, the code on worst neighbours, its noise, symbols, labels.
+
+    Parameters
+    ----------
+    settings : Privacy
+        The claim.
+    budget : FusionBudget, optional
+        What each release of a run was given.
+    trials : int, optional
+        Numbers of noise, symbols and labels to test; default 200,000.
+    note : callable
+        Told what comes next.
+
+    Returns
+    -------
+    list of Check
+    """
+    _check_sampler(settings)
+    checks = [] if budget is None else [recorded_cost(settings, budget)]
+    checks += audit_fusion_code(settings, trials or _TRIALS, note)
+    return _few(checks + audit_labels(settings, trials or _TRIALS, _FUSION.publish_labels))
+
+
+def _check_sampler(settings: Privacy) -> None:
+    if settings.sampler == "insecure_test":
+        raise ConfigError("audit: nothing to audit: sampler 'insecure_test' is for tests and claims nothing")
+
+
+def _few(checks: list[Check]) -> list[Check]:
+    """The checks, of which there are no more than the level of each allows."""
+    if len(checks) > MOST_TESTS:
+        raise AssertionError(f"{len(checks)} checks, each at a level for {MOST_TESTS}")
+    return checks
+
+
+def audit_paper(n_columns: int, epsilon: float, delta: float, trials: int | None = None) -> list[Check]:
+    """The paper's calibration on the counter-example to its lemma; full-rank noise is granted to it.
+
+    Parameters
+    ----------
+    n_columns : int
+    epsilon, delta : float
+        Its claim, for one round.
+    trials : int, optional
+        Default 100,000.
+
+    Returns
+    -------
+    list of Check
+    """
+    case = lemma_counter_example(n_columns)
+    sigma = theorem_sigma(epsilon, delta, case.lemma)
+    level = Calibration(sigma, 2.0 ** (math.floor(math.log2(sigma)) - 28), case.lemma)
+    messages = np.column_stack(
+        [D @ np.linalg.lstsq(D, case.target, rcond=None)[0] for D in (case.first, case.second)]
+    )
+    # Gaussian noise looks the same in every orthonormal basis: the plane of the two messages is enough.
+    basis = np.linalg.qr(messages)[0]
+    first, second = basis.T @ messages[:, 0], basis.T @ messages[:, 1]
+    game = distinguish(*play(first, second, level, 1, trials or _GAMES), epsilon, delta)
+    lemma = Check(
+        "Lemma 1 of the paper",
+        f"messages are {case.distance:.4g} apart, {case.lemma:.4g} is claimed to bound it",
+        case.distance > case.lemma,
+    )
+    return [lemma, _game(game)]
+
+
+def audit_run(
+    run: Path, trials: int | None, canaries: bool, note: Callable[[str], None] = _quiet
+) -> list[Check]:
+    """Audit what a run has on record and the code that made it, and its data with canaries if asked.
+
+    Parameters
+    ----------
+    run : Path
+        Run directory.
+    trials : int or None
+        None takes the mode's default.
+    canaries : bool
+        Mode "message" only.
+    note : callable
+        Told what comes next.
+
+    Returns
+    -------
+    list of Check
+
+    Raises
+    ------
+    ConfigError
+        If the run was not private, or canaries are asked of mode "fusion".
+    StorageError, FormatError
+        If it is no run, or damaged.
+    """
+    from fastadmm.runs.config import make_config, read_config
+    from fastadmm.runs.private import STATEMENT
+
+    path = run / STATEMENT
+    with storage_errors(path, "read"):
+        if not path.exists():
+            raise StorageError(f"{shown(run)}: no {STATEMENT}: not a run of this version")
+        try:
+            mechanism = read_json(path).get("mechanism")
+        except AttributeError as error:
+            raise FormatError(f"{shown(path)}: not a privacy record: {error}") from None
+    values = read_config(run / "run.toml", sealed=True)
+    values.pop("provenance", None)
+    config = make_config(values, shown(run / "run.toml"))
+    if mechanism is None or config.privacy.mode == "none":
+        raise ConfigError(f"{shown(run)}: nothing to audit: the run made no claim about messages")
+    if config.privacy.mode == "fusion":
+        if canaries:
+            raise ConfigError("audit: --canaries is for mode 'message'; leave it out for a fusion run")
+        return audit_fusion(config.privacy, _recorded_budget(mechanism, path), trials, note)
+    try:
+        mu, sigma = (float(mechanism[key]) for key in ("mu", "sigma"))
+    except (KeyError, TypeError, ValueError) as error:
+        raise FormatError(f"{shown(path)}: key 'mechanism' is damaged: {error}") from None
+    if not (0.0 < mu < math.inf and 0.0 < sigma < math.inf):
+        raise FormatError(f"{shown(path)}: key 'mechanism' is damaged: its parts must be positive numbers")
+    checks = audit_settings(config.privacy, mu, trials, sigma, note)
+    if canaries:
+        note("training with canaries")
+        from fastadmm.runs.config import solver_options
+        from fastadmm.runs.train import Silent, load_problem
+
+        problem = load_problem(config, Silent())
+        claim = config.privacy.epsilon
+        bounds = audit_one_run(problem, solver_options(config), config.privacy)
+        checks += [
+            Check(
+                f"one run with canaries, {name}",
+                f"epsilon >= {bound:.3g}, claim {claim:.4g}",
+                bound > claim,
+                bound,
+            )
+            for name, bound in zip(problem.names, bounds)
+        ]
+    return checks
+
+
+def _recorded_budget(mechanism: Any, path: Path) -> FusionBudget:
+    """What a fusion run wrote down of its releases."""
+    keys = ("symbol_epsilon", "norm_gdp", "model_gdp", "moments_gdp")
+    try:
+        parts = [float(mechanism[key]) for key in keys]
+    except (KeyError, TypeError, ValueError) as error:
+        raise FormatError(f"{shown(path)}: key 'mechanism' is damaged: {error}") from None
+    if not all(math.isfinite(part) and part >= 0.0 for part in parts) or not min(parts[0], *parts[2:]) > 0.0:
+        raise FormatError(f"{shown(path)}: key 'mechanism' is damaged: its parts must be positive numbers")
+    return FusionBudget(*parts)
+
+
+def _game(result: Any) -> Check:
+    return Check(
+        "distinguishing game on the worst neighbours",
+        f"epsilon >= {result.epsilon_gaussian:.4g} (Gaussian noise), >= {result.epsilon_clopper_pearson:.4g} "
+        f"(any mechanism), claim {result.claim:.4g} at delta {result.delta:g}, {result.trials} trials",
+        result.flagged,
+        max(result.epsilon_gaussian, result.epsilon_clopper_pearson),
+    )

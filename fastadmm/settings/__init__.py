@@ -1,0 +1,1 @@
+"""Settings and the roles of their keys."""

@@ -1,0 +1,1 @@
+"""Estimators in the style of scikit-learn."""

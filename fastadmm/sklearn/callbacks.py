@@ -1,0 +1,120 @@
+"""scikit-learn's callbacks (``sklearn.callback``, from 1.9): every round is a task of the fit.
+
+Older versions have none; there the names below do nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fastadmm.solver.history import RoundRecord
+
+if TYPE_CHECKING:
+    from fastadmm.solver.solver import Solver
+
+    class CallbackSupportMixin:
+        """Gives an estimator ``set_callbacks``."""
+
+    def with_callbacks(method: Any) -> Any:
+        """Tear callbacks down after the method, however it ends."""
+
+else:
+    try:
+        from sklearn.callback import CallbackSupportMixin, with_callbacks
+    except ImportError:
+
+        class CallbackSupportMixin:
+            """Nothing: this scikit-learn has no callbacks."""
+
+        def with_callbacks(method: Callable[..., Any]) -> Callable[..., Any]:
+            """The method itself."""
+            return method
+
+
+#: Frames that scikit-learn puts between a caller and ``fit``, for warnings to name the caller.
+FRAMES = int(with_callbacks(int) is not int)
+
+__all__ = ["FRAMES", "CallbackSupportMixin", "FitCallbacks", "with_callbacks"]
+
+
+class FitCallbacks:
+    """Calls an estimator's callbacks at the begin of the fit, around every round, and at its end.
+
+    Parameters
+    ----------
+    estimator : estimator
+    max_rounds : int
+    X, y : as given to ``fit``
+    metadata : dict or None
+    columns : list of ndarray
+        Columns of each party.
+
+    Attributes
+    ----------
+    solver : Solver or None
+        Where models of rounds come from; None where callbacks must not see them (private runs).
+    """
+
+    def __init__(
+        self,
+        estimator: Any,
+        max_rounds: int,
+        X: Any,
+        y: Any,
+        metadata: dict[str, Any] | None,
+        columns: list[np.ndarray],
+    ) -> None:
+        self.estimator, self.columns, self.solver = estimator, columns, None
+        self.data = {"X": X, "y": y, "metadata": metadata}
+        self._stop = False
+        self._fit: Any = None
+        self._round: Any = None
+        # Without callbacks nothing of this is kept.
+        if getattr(estimator, "_skl_callbacks", None):
+            self._fit = estimator._init_callback_context(max_subtasks=max_rounds)
+            self._fit.call_on_fit_task_begin(estimator=estimator, **self.data)
+            self._begin()
+
+    solver: Solver | None
+
+    def _begin(self) -> None:
+        self._round = self._fit.subcontext(task_name="round")
+        self._round.call_on_fit_task_begin(estimator=self.estimator, **self.data)
+
+    def _attributes(self) -> dict[str, Any]:
+        """What makes an estimator predict with the model of the current round."""
+        assert self.solver is not None
+        weights = [w.copy() for w in self.solver.party_weights()]
+        return self.estimator._fitted(self.columns, weights, self.solver.intercept)
+
+    def __call__(self, record: RoundRecord) -> None:
+        """One round is done."""
+        if self._fit is None:
+            return
+        if self._round is None:
+            self._begin()
+        attributes = None if self.solver is None else self._attributes
+        done, self._round = self._round, None
+        self._stop = bool(
+            done.call_on_fit_task_end(
+                estimator=self.estimator, **self.data, reconstruction_attributes=attributes
+            )
+        )
+
+    def should_stop(self) -> bool:
+        """Whether a callback has asked to stop; if none has, the next round begins."""
+        if self._fit is not None and self._round is None and not self._stop:
+            self._begin()
+        return self._stop
+
+    def close(self) -> None:
+        """The fit is done."""
+        if self._fit is None:
+            return
+        attributes = None if self.solver is None else self._attributes
+        self._fit.call_on_fit_task_end(
+            estimator=self.estimator, **self.data, reconstruction_attributes=attributes
+        )

@@ -1,0 +1,340 @@
+"""The estimators with a path: alpha chosen by cross-validation, as in ``LogisticRegressionCV``."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from numbers import Integral, Real
+from typing import Any, Self
+
+import numpy as np
+from sklearn.model_selection import check_cv
+
+from fastadmm.engine.engine import Engine
+from fastadmm.errors import ConfigError, DivergenceError, InputError
+from fastadmm.privacy.statement import no_privacy
+from fastadmm.sklearn.callbacks import with_callbacks
+from fastadmm.sklearn.columns import is_block_list
+from fastadmm.sklearn.estimators import (
+    ADMMSharingClassifier,
+    ADMMSharingRegressor,
+    _check_number,
+    _SharingModel,
+)
+from fastadmm.solver.cross_validation import CrossValidation, cross_validate
+from fastadmm.solver.history import Status
+from fastadmm.solver.regularization_path import PathPoint, check_lambdas, lambda_grid, path
+from fastadmm.solver.solver import SolveResult
+
+__all__ = ["ADMMSharingClassifierCV", "ADMMSharingRegressorCV"]
+
+Array = np.ndarray
+
+
+class _PathModel(_SharingModel):
+    """What the two estimators share: grid, folds, and the fit."""
+
+    # Parameters of the estimators without a path that these do not have.
+    alpha = 1.0
+    callbacks = None
+    privacy = None
+    ledger = None
+    warm_start = False
+    early_stopping = False
+
+    alphas: Any
+    eps: Any
+    cv: Any
+    selection: Any
+    gap_share: Any
+
+    def __init__(
+        self,
+        parties: Any = None,
+        alphas: Any = 20,
+        eps: float | None = None,
+        cv: Any = 5,
+        selection: str = "best",
+        gap_share: float = 0.01,
+        fit_intercept: bool = True,
+        tol: float = 1e-6,
+        max_rounds: int = 10000,
+        scheme: str = "auto",
+        penalty: float | None = None,
+        n_threads: int | None = None,
+        regularizer: Any = "l2",
+        l1_ratio: float = 0.5,
+        constraint: Any = None,
+        loss: str = "auto",
+    ) -> None:
+        self.parties = parties
+        self.alphas = alphas
+        self.eps = eps
+        self.cv = cv
+        self.selection = selection
+        self.gap_share = gap_share
+        self.fit_intercept = fit_intercept
+        self.tol = tol
+        self.max_rounds = max_rounds
+        self.scheme = scheme
+        self.penalty = penalty
+        self.n_threads = n_threads
+        self.regularizer = regularizer
+        self.l1_ratio = l1_ratio
+        self.constraint = constraint
+        self.loss = loss
+
+    random_state = None
+
+    @with_callbacks
+    def fit(self, X: Any, y: Any, sample_weight: Any = None, offset: Any = None) -> Self:
+        """Choose alpha by cross-validation, and train the joint model with it on all rows.
+
+        Parameters
+        ----------
+        X, y, sample_weight, offset
+            As of :meth:`fastadmm.ADMMSharingClassifier.fit`.
+
+        Returns
+        -------
+        self : object
+            The fitted estimator.
+
+        Raises
+        ------
+        ValueError
+            If a parameter or the data are wrong.
+
+        Warns
+        -----
+        ConvergenceWarning
+            If the chosen model did not reach ``tol`` within ``max_rounds``.
+        """
+        options = self._options()
+        _check_number("gap_share", self.gap_share, Real, at_least=0)
+        if not self.gap_share < 1:
+            raise ConfigError(f"gap_share: {self.gap_share!r} must be below 1")
+        if self.selection not in ("best", "1se"):
+            raise ConfigError(f"selection: unknown rule {self.selection!r}; choose best, 1se")
+        problem, columns, own_weight = self._problem(X, y, sample_weight, offset)
+        with Engine(options.n_threads) as engine:
+            if isinstance(self.alphas, Integral):
+                _check_number("alphas", self.alphas, Integral, at_least=1)
+                if self.eps is not None:
+                    _check_number("eps", self.eps, Real, above=0)
+                alphas = lambda_grid(problem, int(self.alphas), self.eps, engine)
+            else:
+                alphas = check_lambdas(np.ravel(np.asarray(self.alphas, dtype=np.float64)).tolist())
+        fold = self._folds(X, y, problem.y)
+        chosen = cross_validate(
+            problem,
+            alphas,
+            fold,
+            options,
+            rule=self.selection,
+            share=float(self.gap_share),
+            score_weight=own_weight,
+        )
+        context = self._init_callback_context(max_subtasks=len(alphas)) if self._watched() else None
+        if context is not None:
+            context.call_on_fit_task_begin(estimator=self, X=X, y=y)
+
+        def monitor(point: PathPoint) -> None:
+            if context is not None:
+                task = context.subcontext(task_name="alpha")
+                task.call_on_fit_task_begin(estimator=self, X=X, y=y)
+                fitted = self._fitted(columns, point.weights, point.intercept)
+                task.call_on_fit_task_end(estimator=self, X=X, y=y, reconstruction_attributes=fitted)
+
+        points = path(problem, alphas, options, monitor=monitor)
+        self._take(chosen, points, columns)
+        self.privacy_ = no_privacy(problem.names)
+        self.clips_rows_ = False
+        if context is not None:
+            best = points[chosen.chosen]
+            fitted = self._fitted(columns, best.weights, best.intercept)
+            context.call_on_fit_task_end(estimator=self, X=X, y=y, reconstruction_attributes=fitted)
+        return self
+
+    def _watched(self) -> bool:
+        return bool(getattr(self, "_skl_callbacks", None))
+
+    def _take(self, chosen: CrossValidation, points: list[PathPoint], columns: list[Array]) -> None:
+        """Set the fitted attributes."""
+        point = points[chosen.chosen]
+        if any(p.status is Status.DIVERGED for p in points):
+            raise DivergenceError(next(p.message for p in points if p.status is Status.DIVERGED))
+        fitted = [self._fitted(columns, p.weights, p.intercept) for p in points]
+        self.alphas_ = np.array(chosen.lambdas)
+        self.alpha_ = chosen.lam
+        self.loss_path_, self.gap_path_ = chosen.losses, chosen.gaps
+        self.loss_se_ = chosen.standard_error
+        self.coef_path_ = np.array([f["coef_"] for f in fitted])
+        self.intercept_path_ = np.array([f["intercept_"] for f in fitted])
+        self.duality_gap_path_ = np.array([p.record.gap for p in points])
+        self.n_rounds_path_ = np.array([p.n_rounds for p in points])
+        self.n_fold_rounds_ = int(chosen.n_rounds.sum())
+        for name, value in fitted[chosen.chosen].items():
+            setattr(self, name, value)
+        self._record(
+            SolveResult(
+                point.weights,
+                point.intercept,
+                point.status,
+                f"at alpha = {point.lam:g}: {point.message}",
+                [replace(point.record)],
+            )
+        )
+        self.n_rounds_ = self.n_iter_ = point.n_rounds
+
+    def _folds(self, X: Any, y: Any, encoded: Array) -> Array:
+        """Fold of each row, -1 for rows that are in no test set."""
+        classifier = self._task == "classification"
+        splitter = check_cv(self.cv, np.asarray(encoded), classifier=classifier)
+        n = len(encoded)
+        rows = np.zeros((n, 1)) if is_block_list(X) else X
+        fold = np.full(n, -1, dtype=np.int64)
+        for k, (train, test) in enumerate(splitter.split(rows, encoded)):
+            if (fold[test] >= 0).any() or len(train) + len(test) != n:
+                raise ConfigError(
+                    "cv: every row must be in one test set at most, and in all other folds' training sets"
+                )
+            fold[test] = k
+        if fold.max() < 1:
+            raise InputError("cv: at least two folds are needed")
+        return fold
+
+
+class ADMMSharingClassifierCV(_PathModel, ADMMSharingClassifier):
+    r"""Classification over vertically split features, with alpha chosen by cross-validation.
+
+    Every fold runs down a decreasing grid of alpha, each fit begun at the one before; fits stop
+    when their duality gap is small against the differences between the alphas that
+    decide (:mod:`fastadmm.solver.cross_validation`). Then the path is trained on all rows, with a
+    certificate for every alpha, and the chosen model is kept.
+
+    Parameters
+    ----------
+    parties : None, int, list of int, or list of lists, default=None
+        Who holds which columns, as in :class:`fastadmm.ADMMSharingClassifier`.
+    alphas : int or array-like, default=20
+        Number of values of a grid that is made from the data, or the values.
+    eps : float or None, default=None
+        Smallest over largest value of that grid; None is 1e-3 with a norm in the regulariser, 1e-6
+        with "l2".
+    cv : int, cross-validation generator or iterable, default=5
+        As in scikit-learn: an int is (stratified) folds of consecutive rows. Every row may be in one
+        test set at most.
+    selection : {"best", "1se"}, default="best"
+        The smallest mean held-out loss, or the largest alpha within one standard error of it.
+    gap_share : float, default=0.01
+        Gaps of the folds' fits as a share of the differences that decide; 0 fits them all to ``tol``.
+    fit_intercept, tol, max_rounds, scheme, penalty, n_threads, regularizer, l1_ratio, constraint, loss
+        As in :class:`fastadmm.ADMMSharingClassifier`; problems must be convex.
+    class_weight : "balanced", dict of class to number, or None, default=None
+        Factors of the sample weights in training. Held-out losses count samples without them.
+
+    Attributes
+    ----------
+    alpha_ : float
+        The chosen value.
+    alphas_ : ndarray of shape (L,)
+        The grid, from large to small.
+    loss_path_, gap_path_ : ndarray of shape (L, K)
+        Mean held-out loss, and absolute duality gap, of every alpha and fold.
+    loss_se_ : ndarray of shape (L,)
+        Standard error of the mean held-out loss over the folds.
+    coef_path_, intercept_path_ : ndarray of shape (L, ...)
+        ``coef_`` and ``intercept_`` of every alpha, trained on all rows.
+    duality_gap_path_, n_rounds_path_ : ndarray of shape (L,)
+        Certified relative gap, and rounds, of these.
+    n_fold_rounds_ : int
+        Rounds of all folds' fits together.
+    coef_, intercept_, party_coefs_, party_columns_, classes_, duality_gap_, certified_, status_
+        As in :class:`fastadmm.ADMMSharingClassifier`, for the chosen alpha.
+
+    Examples
+    --------
+    >>> from fastadmm import ADMMSharingClassifierCV
+    >>> from sklearn.datasets import load_breast_cancer
+    >>> from sklearn.preprocessing import scale
+    >>> X, y = load_breast_cancer(return_X_y=True)
+    >>> model = ADMMSharingClassifierCV(parties=[10, 10, 10], alphas=[1e-1, 1e-2, 1e-3]).fit(scale(X), y)
+    >>> model.alpha_
+    0.01
+    >>> bool((model.duality_gap_path_ <= 1e-6).all())
+    True
+    """
+
+    def __init__(
+        self,
+        parties: Any = None,
+        alphas: Any = 20,
+        eps: float | None = None,
+        cv: Any = 5,
+        selection: str = "best",
+        gap_share: float = 0.01,
+        fit_intercept: bool = True,
+        tol: float = 1e-6,
+        max_rounds: int = 10000,
+        scheme: str = "auto",
+        penalty: float | None = None,
+        n_threads: int | None = None,
+        regularizer: Any = "l2",
+        l1_ratio: float = 0.5,
+        constraint: Any = None,
+        loss: str = "auto",
+        class_weight: Any = None,
+    ) -> None:
+        super().__init__(
+            parties=parties,
+            alphas=alphas,
+            eps=eps,
+            cv=cv,
+            selection=selection,
+            gap_share=gap_share,
+            fit_intercept=fit_intercept,
+            tol=tol,
+            max_rounds=max_rounds,
+            scheme=scheme,
+            penalty=penalty,
+            n_threads=n_threads,
+            regularizer=regularizer,
+            l1_ratio=l1_ratio,
+            constraint=constraint,
+            loss=loss,
+        )
+        self.class_weight = class_weight
+
+
+class ADMMSharingRegressorCV(_PathModel, ADMMSharingRegressor):
+    r"""Regression over vertically split features, with alpha chosen by cross-validation.
+
+    See :class:`ADMMSharingClassifierCV`. With the squared loss the held-out loss is half the mean
+    squared error, and the model with ``regularizer="l1"`` is that of scikit-learn's ``LassoCV`` on
+    the same folds and grid.
+
+    Parameters
+    ----------
+    parties, alphas, eps, cv, selection, gap_share
+        As in :class:`ADMMSharingClassifierCV`.
+    fit_intercept, tol, max_rounds, scheme, penalty, n_threads, regularizer, l1_ratio, constraint, loss
+        As in :class:`fastadmm.ADMMSharingRegressor`; problems must be convex.
+
+    Attributes
+    ----------
+    alpha_, alphas_, loss_path_, gap_path_, loss_se_, coef_path_, intercept_path_
+        As in :class:`ADMMSharingClassifierCV`.
+    duality_gap_path_, n_rounds_path_, n_fold_rounds_
+        As in :class:`ADMMSharingClassifierCV`.
+    coef_, intercept_, party_coefs_, party_columns_, duality_gap_, certified_, status_
+        As in :class:`fastadmm.ADMMSharingRegressor`, for the chosen alpha.
+
+    Examples
+    --------
+    >>> from fastadmm import ADMMSharingRegressorCV
+    >>> from sklearn.datasets import load_diabetes
+    >>> X, y = load_diabetes(return_X_y=True)
+    >>> model = ADMMSharingRegressorCV(parties=2, regularizer="l1", alphas=10).fit(X, y)
+    >>> model.coef_path_.shape, model.loss_path_.shape
+    ((10, 10), (10, 5))
+    """

@@ -1,0 +1,280 @@
+"""Early stopping: rounds end when held-out rows no longer get better, and the best weights are kept.
+
+This is regularisation by stopping, not a proof of convergence: the model that is
+kept has the duality gap of its own round, which is usually far from zero. What
+is held out decides when rounds end, so a private run, whose rounds are charged
+beforehand, has no such rule.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from fastadmm.engine.engine import Engine
+from fastadmm.errors import ConfigError, InputError
+from fastadmm.problem.losses import Loss
+from fastadmm.problem.problem import Problem, TestSet
+from fastadmm.solver.history import RoundRecord
+
+__all__ = [
+    "METRICS",
+    "EarlyStopping",
+    "ValidationWatch",
+    "held_out_rows",
+    "mean_loss",
+    "measure",
+    "predictor",
+]
+
+Array = np.ndarray
+
+#: Metrics to watch, and whether more of them is better. "loss" is the loss that is trained on.
+METRICS: dict[str, bool] = {
+    "loss": False,
+    "log_loss": False,
+    "accuracy": True,
+    "auc": True,
+    "rmse": False,
+    "r2": True,
+}
+
+
+@dataclass(frozen=True)
+class EarlyStopping:
+    """When to stop for held-out rows.
+
+    Attributes
+    ----------
+    rows : TestSet
+        The held-out rows: others than the problem's, or the problem's own rows with a weight
+        where the problem's is zero.
+    metric : str
+        A name of :data:`METRICS`.
+    patience : int
+        Stop after so many rounds without a better value.
+    """
+
+    rows: TestSet
+    metric: str = "loss"
+    patience: int = 5
+
+    def __post_init__(self) -> None:
+        if self.metric not in METRICS:
+            raise ConfigError(
+                f"validation_metric: unknown metric {self.metric!r}; choose {', '.join(METRICS)}"
+            )
+        if self.patience < 1:
+            raise ConfigError(f"patience: {self.patience!r} must be at least 1")
+
+
+def predictor(rows: TestSet, weights: list[Array], intercept: Any, loss: Loss, engine: Engine) -> Array:
+    """Linear predictor of rows.
+
+    Parameters
+    ----------
+    rows : TestSet
+    weights : list of ndarray
+        Per party, of shape (d_m,), or (d_m, C) of a multinomial model.
+    intercept : float or ndarray of shape (C,)
+    loss : Loss
+    engine : Engine
+
+    Returns
+    -------
+    ndarray of shape (N,), or (N, C)
+    """
+    if loss.vector:
+        scores = [
+            block.matrix_product(np.ascontiguousarray(x.T), engine) for block, x in zip(rows.blocks, weights)
+        ]
+        z = np.sum(scores, axis=0).T + intercept
+        offset = rows.offset
+        if offset.ndim == 2:
+            return z + offset
+        return z + offset.reshape(z.shape[1], -1).T if offset.size == z.size else z
+    messages = engine.map(lambda m: rows.blocks[m].product(weights[m], engine), range(len(weights)))
+    return rows.offset + intercept + sum(messages)
+
+
+def mean_loss(rows: TestSet, z: Array, loss: Loss, engine: Engine) -> float:
+    """Weighted mean of the loss over rows.
+
+    Parameters
+    ----------
+    rows : TestSet
+    z : ndarray of shape (N,), or (N, C)
+        From :func:`predictor`.
+    loss : Loss
+    engine : Engine
+
+    Returns
+    -------
+    float
+        In the loss's unit; of the squared loss half the mean squared error.
+    """
+    flat = np.ascontiguousarray(z.T).ravel() if loss.vector else z
+    total = loss.evaluate(flat, rows.y, rows.weight, np.empty_like(flat), engine)
+    return float(total / rows.weight.sum())
+
+
+def measure(metric: str, rows: TestSet, z: Array, loss: Loss, engine: Engine) -> float:
+    """Value of a metric on rows.
+
+    Parameters
+    ----------
+    metric : str
+        A name of :data:`METRICS`.
+    rows : TestSet
+    z : ndarray
+        From :func:`predictor`.
+    loss : Loss
+    engine : Engine
+
+    Returns
+    -------
+    float
+        NaN where it is not defined.
+
+    Raises
+    ------
+    ConfigError
+        If the metric is not one of the loss's task.
+    """
+    if metric == "loss":
+        return mean_loss(rows, z, loss, engine)
+    from fastadmm.solver.metrics import quick_class_metrics, quick_metrics
+
+    used = rows.weight > 0.0
+    y, z, weight = rows.y[used], z[used], rows.weight[used]
+    if loss.vector:
+        values = quick_class_metrics(y, z, weight)
+    else:
+        values = quick_metrics(loss.task, y, loss.predict_mean(z) if loss.task == "regression" else z, weight)
+    if metric not in values or (metric == "log_loss" and not loss.probabilistic):
+        known = ", ".join(["loss", *(k for k in values if k != "log_loss" or loss.probabilistic)])
+        raise ConfigError(f"validation_metric: loss {loss.name} has no {metric}; choose {known}")
+    value = values[metric]
+    return math.nan if value is None else float(value)
+
+
+def held_out_rows(y: Array, fraction: float, seed: Any, stratify: bool) -> Array:
+    """Choose rows to hold out.
+
+    Parameters
+    ----------
+    y : ndarray of shape (N,)
+    fraction : float
+        Share of the rows, between 0 and 1.
+    seed : int, RandomState or None
+    stratify : bool
+        Whether every class gives the same share.
+
+    Returns
+    -------
+    ndarray of bool, shape (N,)
+
+    Raises
+    ------
+    ConfigError
+        If the fraction is not between 0 and 1.
+    InputError
+        If there are too few rows, in all or of a class.
+    """
+    from sklearn.model_selection import ShuffleSplit, StratifiedShuffleSplit
+
+    if not 0.0 < fraction < 1.0:
+        raise ConfigError(f"validation: the share {fraction!r} must be between 0 and 1")
+    kind: Any = StratifiedShuffleSplit if stratify else ShuffleSplit
+    splitter = kind(n_splits=1, test_size=fraction, random_state=seed)
+    try:
+        _, chosen = next(splitter.split(np.zeros((len(y), 1)), y))
+    except ValueError as error:
+        raise InputError(
+            f"validation: {len(y)} rows cannot be parted: {str(error).splitlines()[0]}"
+        ) from None
+    mask = np.zeros(len(y), dtype=bool)
+    mask[chosen] = True
+    return mask
+
+
+class ValidationWatch:
+    """Follows the metric from round to round.
+
+    Parameters
+    ----------
+    rule : EarlyStopping
+    problem : Problem
+
+    Attributes
+    ----------
+    best : float
+        Best value so far; NaN before the first round.
+    record : RoundRecord or None
+        The round that it is of.
+    weights : list of ndarray
+    intercept : float or ndarray
+        The model of that round.
+    """
+
+    def __init__(self, rule: EarlyStopping, problem: Problem) -> None:
+        self.rule, self.loss = rule, problem.loss
+        self.best = math.nan
+        self.record: RoundRecord | None = None
+        self.weights: list[Array] = []
+        self.intercept: Any = 0.0
+
+    def value(self, weights: list[Array], intercept: Any, engine: Engine) -> float:
+        """The metric at a model.
+
+        Parameters
+        ----------
+        weights : list of ndarray
+        intercept : float or ndarray
+        engine : Engine
+
+        Returns
+        -------
+        float
+        """
+        z = predictor(self.rule.rows, weights, intercept, self.loss, engine)
+        return measure(self.rule.metric, self.rule.rows, z, self.loss, engine)
+
+    def take(self, record: RoundRecord, weights: list[Array], intercept: Any) -> None:
+        """Look at a round, and keep its model if it is the best so far.
+
+        Parameters
+        ----------
+        record : RoundRecord
+        weights : list of ndarray
+        intercept : float or ndarray
+        """
+        value = math.nan if record.validation is None else record.validation
+        better = value > self.best if METRICS[self.rule.metric] else value < self.best
+        if self.record is None or better or (math.isnan(self.best) and not math.isnan(value)):
+            self.best, self.record = value, record
+            self.weights, self.intercept = [np.array(w) for w in weights], intercept
+
+    def waited(self, n_rounds: int) -> bool:
+        """Whether patience is at its end."""
+        return self.record is not None and n_rounds - self.record.round >= self.rule.patience
+
+    def export(self) -> dict[str, Any]:
+        """Everything but the weights."""
+        import json
+
+        saved = {"record": json.dumps(self.record.to_json()) if self.record else "", "best": self.best}
+        return {**saved, "intercept": self.intercept}
+
+    def restore(self, saved: dict[str, Any], weights: list[Array]) -> None:
+        """Inverse of :meth:`export`, with the weights."""
+        import json
+
+        self.best = float(saved["best"])
+        self.record = RoundRecord.from_json(json.loads(saved["record"])) if saved["record"] else None
+        held = saved["intercept"]
+        self.intercept = np.array(held) if np.ndim(held) else float(held)
+        self.weights = [np.array(w) for w in weights]

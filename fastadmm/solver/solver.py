@@ -1,0 +1,699 @@
+"""The solver loop: rounds until the duality gap certifies the model."""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from fastadmm.coordinator.admm.admm import AdmmMethod
+from fastadmm.coordinator.admm.coordinator import acceleration_memory
+from fastadmm.coordinator.admm.multinomial import MultinomialAdmmMethod
+from fastadmm.coordinator.admm.schemes import Scheme, get_scheme
+from fastadmm.coordinator.certificate import LowerBound
+from fastadmm.coordinator.choice import PROXIMAL, SUBSPACE, choose_directions, choose_scheme
+from fastadmm.coordinator.divergence import DivergenceDetector
+from fastadmm.coordinator.method import Method
+from fastadmm.coordinator.multinomial.multinomial import MultinomialMethod
+from fastadmm.coordinator.proximal.proximal import ProximalMethod
+from fastadmm.coordinator.stationarity import descent_penalty
+from fastadmm.coordinator.subspace.descent import DescentSubspaceMethod
+from fastadmm.coordinator.subspace.smoothed import SmoothedSubspaceMethod
+from fastadmm.coordinator.subspace.subspace import SubspaceMethod
+from fastadmm.engine.engine import Engine
+from fastadmm.errors import ConfigError, InputError
+from fastadmm.problem.constraints import LARGEST_FACTOR
+from fastadmm.problem.problem import Problem, TestSet
+from fastadmm.solver.early_stopping import EarlyStopping, ValidationWatch, mean_loss, predictor
+from fastadmm.solver.history import RoundRecord, Status
+from fastadmm.solver.warm_start import StartingPoint, begin_at, check_start
+
+__all__ = ["SolveResult", "Solver", "SolverOptions", "solve"]
+
+#: Default penalty, in units of the loss's curvature (``Loss.penalty_unit``). Measured over the
+#: benchmark data sets: larger ones stall with several parties, smaller ones
+#: slow the first rounds.
+DEFAULT_PENALTY = 0.05
+
+#: Over-relaxation of accelerated sharing; measured in bench/rounds.py.
+RELAXATION = 1.6
+
+#: An absolute gap this small against the objective at zero weights is rounding.
+_ROUNDING = 1e-13
+
+#: Objectives that differ by less than this share are the same but for the order of sums.
+_ROUNDING_OF_SUM = 1e-13
+
+#: A saved objective and one computed from the saved weights differ by less than this share of the start's:
+#: messages in single precision bound it from above.
+_RESTORED = 1e-4
+
+
+@dataclass(frozen=True)
+class SolverOptions:
+    r"""How to solve; never what to solve.
+
+    Parameters
+    ----------
+    scheme : {"auto", "subspace", "proximal", "sharing", "jacobi", "gauss-seidel"}
+        See :mod:`fastadmm.coordinator.choice`, :mod:`fastadmm.coordinator.subspace.subspace`,
+        :mod:`fastadmm.coordinator.proximal.proximal` and :mod:`fastadmm.coordinator.admm.schemes`.
+    gap : float
+        Stop at this relative duality gap; 0 never stops by gap. A non-convex
+        problem has none: there ``stationarity`` counts.
+    max_rounds : int
+        Stop after this many rounds.
+    max_seconds : float or None
+        Stop after this much wall time.
+    penalty : float or None
+        r, in the summed scaling: the unit is the curvature of one sample's
+        loss. For the mean objective the paper's rho is r / N. None takes 0.05
+        times the loss's ``penalty_unit``, and adapts it where the regulariser
+        or the constraint is another than squared l2 and all space.
+    acceleration : {"auto", "anderson", "none"}
+        "auto" accelerates ``sharing`` and leaves the paper's schemes as printed.
+    x_update : {"auto", "gram", "kernel", "cg"}
+        How parties solve their x-update.
+    n_threads : int or None
+        Threads of the local engine; the result does not depend on it.
+    stationarity : float
+        Stop a non-convex problem when the prox-gradient of the paper's V^t has
+        fallen to this share of its size at zero weights
+        (:class:`fastadmm.solver.history.RoundRecord`); 0 never stops by it.
+    history : int or None
+        How much of the past the coordinator keeps: directions per party in
+        ``subspace`` (at least 2), differences of the acceleration otherwise.
+        Fewer take less memory and more rounds. None takes what the scheme likes.
+    gap_absolute : float
+        Stop also at this absolute duality gap, per mean loss; 0 never stops by it.
+    directions : {"auto", "one", "both"}
+        What a party of ``subspace`` answers with in a round: ``one`` direction in double
+        precision, or ``both`` that it has in single precision, the same bytes.
+        See :func:`fastadmm.coordinator.choice.choose_directions`.
+    """
+
+    scheme: str = "auto"
+    gap: float = 1e-6
+    max_rounds: int = 10000
+    max_seconds: float | None = None
+    penalty: float | None = None
+    acceleration: str = "auto"
+    x_update: str = "auto"
+    n_threads: int | None = None
+    stationarity: float = 1e-5
+    history: int | None = None
+    gap_absolute: float = 0.0
+    directions: str = "auto"
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.gap) and self.gap >= 0):
+            raise ConfigError(f"gap: {self.gap!r} must be a finite number, not negative")
+        if not (math.isfinite(self.stationarity) and self.stationarity >= 0):
+            raise ConfigError(f"stationarity: {self.stationarity!r} must be a finite number, not negative")
+        if not (math.isfinite(self.gap_absolute) and self.gap_absolute >= 0):
+            raise ConfigError(f"gap_absolute: {self.gap_absolute!r} must be a finite number, not negative")
+        if self.max_rounds < 1:
+            raise ConfigError(f"max_rounds: {self.max_rounds!r} must be at least 1")
+        if self.max_seconds is not None and not self.max_seconds > 0:
+            raise ConfigError(f"max_seconds: {self.max_seconds!r} must be positive")
+        if self.penalty is not None and not (math.isfinite(self.penalty) and self.penalty > 0):
+            raise ConfigError(f"penalty: {self.penalty!r} must be a positive finite number")
+        if self.penalty is not None and self.penalty > LARGEST_FACTOR:
+            raise ConfigError(f"penalty: {self.penalty!r} is above {LARGEST_FACTOR:g}")
+        if self.acceleration not in ("auto", "anderson", "none"):
+            raise ConfigError(
+                f"acceleration: unknown choice {self.acceleration!r}; choose auto, anderson, none"
+            )
+        if self.n_threads is not None and self.n_threads < 1:
+            raise ConfigError(f"n_threads: {self.n_threads!r} must be at least 1")
+        if self.history is not None and self.history < 0:
+            raise ConfigError(f"history: {self.history!r} must not be negative")
+        self.resolved_scheme()
+        choose_directions(self.directions, True, self.gap, False)
+
+    def both_directions(self, problem: Problem, exchange: bool = False) -> tuple[bool, str]:
+        """Whether parties of ``subspace`` send both directions, and why.
+
+        ``exchange`` says whether they are elsewhere; see
+        :func:`fastadmm.coordinator.choice.choose_directions`.
+        """
+        loss = problem.loss
+        suited = problem.convex and loss.smooth and not loss.vector
+        return choose_directions(self.directions, suited, self.gap, exchange)
+
+    def resolved_scheme(
+        self, smooth: bool = True, ridge: bool = True, convex: bool = True, suited: bool = True
+    ) -> tuple[str, str]:
+        """Name of the scheme that will run for a loss that is ``smooth`` or not, and why.
+
+        ``ridge`` says whether regulariser and set are squared l2 and all
+        space, ``convex`` whether it and the loss are, ``suited`` whether
+        ``proximal`` suits it. See :func:`fastadmm.coordinator.choice.choose_scheme`.
+        """
+        name, reason = choose_scheme(
+            self.scheme,
+            self.penalty,
+            self.acceleration,
+            self.x_update,
+            smooth,
+            ridge,
+            convex,
+            suited,
+        )
+        if name != SUBSPACE and self.directions != "auto":
+            raise ConfigError(f"directions: scheme {name!r} has none; leave it out, or choose 'subspace'")
+        return name, reason
+
+
+@dataclass
+class SolveResult:
+    """The trained model and how it came about.
+
+    Attributes
+    ----------
+    weights : list of ndarray
+        x_m of shape (d_m,) per party; of a multinomial model of shape (d_m, C).
+    intercept : float or ndarray
+        b, the exact minimiser for these weights; 0 where none is fitted. Of a
+        multinomial model of shape (C,), with sum zero.
+    status : Status
+        Why the solver stopped.
+    message : str
+        The same in a sentence, with advice where it helps.
+    history : list of RoundRecord
+        Rounds of this call (a resumed run's earlier rounds are not repeated).
+    kept : RoundRecord or None
+        The round that the returned model is of, where that is not the last one: early stopping.
+    """
+
+    weights: list[np.ndarray]
+    intercept: Any
+    status: Status
+    message: str
+    history: list[RoundRecord] = field(default_factory=list)
+    kept: RoundRecord | None = None
+
+    @property
+    def record(self) -> RoundRecord:
+        """The round that the returned model is of."""
+        return self.history[-1] if self.kept is None else self.kept
+
+    @property
+    def objective(self) -> float:
+        """F at the returned model, per mean loss."""
+        return self.record.objective
+
+    @property
+    def gap(self) -> float:
+        """Certified relative gap at the returned model; infinite for a non-convex problem."""
+        return self.record.gap
+
+    @property
+    def stationarity(self) -> float | None:
+        """Relative stationarity of a non-convex problem at the returned model; None for a convex one."""
+        return self.record.stationarity
+
+
+class Solver:
+    """A run in progress, one round at a time.
+
+    Parameters
+    ----------
+    problem : Problem
+    options : SolverOptions
+    engine : Engine, optional
+        Of its own by default.
+    make_method : callable, optional
+        Makes the method in place of the one that the options choose.
+    start : StartingPoint, optional
+        Weights to begin at; zero by default.
+    early : EarlyStopping, optional
+        Held-out rows that end the run, and choose the round whose model is kept.
+
+    Attributes
+    ----------
+    n_rounds : int
+        Rounds done.
+    intercept : float
+        Exact minimiser of the intercept at the current weights.
+    """
+
+    def __init__(
+        self,
+        problem: Problem,
+        options: SolverOptions | None = None,
+        engine: Engine | None = None,
+        make_method: Callable[[Problem, SolverOptions, Engine], Method] | None = None,
+        start: StartingPoint | None = None,
+        early: EarlyStopping | None = None,
+    ) -> None:
+        self.problem = problem
+        self.watch = None if early is None else ValidationWatch(early, problem)
+        self.start = None if start is None else check_start(start, problem)
+        self.options = options or SolverOptions()
+        self.engine = engine or Engine(self.options.n_threads)
+        self.method = (make_method or _make_method)(problem, self.options, self.engine)
+        # No model can be below the loss's own least value: regularisers are not negative.
+        self.bound = LowerBound(
+            problem.loss.least(problem.y, problem.weight) / problem.total_weight
+            if problem.convex
+            else -math.inf
+        )
+        self.divergence = DivergenceDetector(math.inf, self.method.convergent)
+        self.n_rounds = 0
+        self.seconds = 0.0
+        self.prepared = False
+        self.diverged = False
+        self.last_record: RoundRecord | None = None
+
+    @property
+    def intercept(self) -> Any:
+        """Exact minimiser of the intercept at the current weights; 0 where none is fitted."""
+        return self.method.intercept
+
+    @property
+    def coordinator(self) -> Any:
+        """The method's coordinator, with all shared state."""
+        return self.method.coordinator
+
+    @property
+    def parties(self) -> Any:
+        """The method's parties, in the problem's order."""
+        return self.method.parties
+
+    def prepare(self) -> None:
+        """Factorise every party's block and evaluate the start; done once."""
+        if self.prepared:
+            return
+        begin = time.perf_counter()
+        with self.engine.limited():
+            loss = self.method.prepare()
+            if self.start is not None:
+                begin_at(self.method, self.start, self.problem)
+        self.divergence.start = loss / self.problem.total_weight
+        self.prepared = True
+        self.seconds += time.perf_counter() - begin
+
+    def round(self) -> RoundRecord:
+        """Run one round and certify its result."""
+        self.prepare()
+        begin = time.perf_counter()
+        w = self.problem.total_weight
+        with self.engine.limited():
+            measured = self.method.round()
+            # In here: of long vectors, a BLAS with threads of its own would take milliseconds to wake them.
+            norms = self.method.weight_norms()
+            if self.problem.own_lambda is not None:
+                norms = self.problem.own_lambda.norms(norms)
+            test = None if self.problem.test is None else self._test_metrics(self.method.weights())
+            validation = (
+                None
+                if self.watch is None
+                else self.watch.value(self.method.weights(), self.method.intercept, self.engine)
+            )
+        objective = measured.objective / w
+        absolute, relative = self.bound.update(objective, measured.lower_bound / w)
+        self.n_rounds += 1
+        # Both residuals in one unit, that of the fixed-point residual.
+        root = math.sqrt(measured.penalty or 1.0)
+        residual = math.hypot(root * measured.primal_residual, measured.dual_residual / root)
+        self.diverged = self.divergence.diverged(objective, residual)
+        self.seconds += time.perf_counter() - begin
+        self.last_record = RoundRecord(
+            round=self.n_rounds,
+            seconds=self.seconds,
+            objective=objective,
+            gap=relative,
+            gap_absolute=absolute,
+            primal_residual=measured.primal_residual,
+            dual_residual=measured.dual_residual,
+            augmented_lagrangian=measured.augmented_lagrangian / w,
+            lyapunov=measured.lyapunov,
+            penalty=measured.penalty,
+            weight_norms=norms,
+            accelerated=measured.accelerated,
+            test=test,
+            stationarity=measured.stationarity,
+            validation=validation,
+        )
+        if self.watch is not None and not self.diverged:
+            self.watch.take(self.last_record, self.method.weights(), self.method.intercept)
+        if self._checkable and not self.diverged and self.stop_reason(self.last_record) is not None:
+            begin = time.perf_counter()
+            record = self._of_model(self.last_record, self.method.weights(), self.method.intercept)
+            if record is not self.last_record and self.stop_reason(record) is None:
+                with self.engine.limited():
+                    self.method.settle()
+            self.seconds += time.perf_counter() - begin
+            self.last_record = record
+        return self.last_record
+
+    @property
+    def _checkable(self) -> bool:
+        """Whether there is a certificate, and the parties' data are at hand to check it."""
+        return self.problem.convex and self.method.local
+
+    def _of_model(self, record: RoundRecord, weights: list[np.ndarray], intercept: Any) -> RoundRecord:
+        """The record with the objective of the weights that are returned, where that is higher.
+
+        Rounds add up messages. Weights are combinations of directions, in which what is only rounding is
+        set to zero: multiplied by a column that can be more than the gap.
+        """
+        objective = self._objective_of(weights, intercept)
+        if not objective > record.objective + _ROUNDING_OF_SUM * abs(record.objective):
+            return record
+        absolute, relative = self.bound.update(objective, -math.inf)
+        return replace(record, objective=objective, gap=relative, gap_absolute=absolute)
+
+    def _objective_of(self, weights: list[np.ndarray], intercept: Any) -> float:
+        """F per mean loss, from the data."""
+        problem, engine = self.problem, self.engine
+        training = TestSet(problem.blocks, problem.y, problem.weight, problem.offset)
+        with engine.limited():
+            z = predictor(training, weights, intercept, problem.loss, engine)
+            objective = mean_loss(training, z, problem.loss, engine)
+        for x, regularizer in zip(weights, problem.party_regularizers):
+            objective += problem.lam * sum(regularizer.value(own) for own in (x.T if x.ndim == 2 else [x]))
+        return objective
+
+    def _test_metrics(self, weights: list[np.ndarray]) -> dict[str, float | None] | None:
+        test = self.problem.test
+        if test is None:
+            return None
+        from fastadmm.solver.metrics import quick_class_metrics, quick_metrics
+
+        loss = self.problem.loss
+        z = predictor(test, weights, self.intercept, loss, self.engine)
+        if loss.vector:
+            return quick_class_metrics(test.y, z, test.weight)
+        if loss.task == "regression":
+            return quick_metrics(loss.task, test.y, loss.predict_mean(z), test.weight)
+        metrics = quick_metrics(loss.task, test.y, z, test.weight)
+        return metrics if loss.probabilistic else {**metrics, "log_loss": None}
+
+    def stop_reason(self, record: RoundRecord) -> Status | None:
+        """Why to stop after this round, or None to go on."""
+        if self.diverged:
+            return Status.DIVERGED
+        if not self.problem.convex:
+            value, wanted = record.stationarity, self.options.stationarity
+            if wanted > 0 and value is not None and value <= wanted:
+                return Status.STATIONARY
+        elif self._certified(record):
+            return Status.CONVERGED
+        if self.watch is not None and self.watch.waited(self.n_rounds):
+            return Status.EARLY_STOPPED
+        if self.n_rounds >= self.options.max_rounds:
+            return Status.MAX_ROUNDS
+        if self.options.max_seconds is not None and self.seconds >= self.options.max_seconds:
+            return Status.TIME_LIMIT
+        return None
+
+    def _certified(self, record: RoundRecord) -> bool:
+        """Whether one of the gaps that were asked for is reached."""
+        wanted, absolute = self.options.gap, self.options.gap_absolute
+        if wanted > 0 and (record.gap <= wanted or self._at_rounding(record)):
+            return True
+        return absolute > 0 and record.gap_absolute <= absolute
+
+    def _at_rounding(self, record: RoundRecord) -> bool:
+        """Whether the absolute gap is below what double precision resolves of the start's objective.
+
+        A model that fits perfectly has an optimum of almost zero, and no
+        relative accuracy of it can be computed, or matters.
+        """
+        return record.gap_absolute <= _ROUNDING * self.divergence.start
+
+    def describe(self, status: Status, record: RoundRecord) -> str:
+        """One sentence on why the run stopped, with advice."""
+        if status is Status.EARLY_STOPPED and self.watch is not None and self.watch.record is not None:
+            best, rule = self.watch.record, self.watch.rule
+            return (
+                f"stopped early after {_rounds(record.round)}: validation {rule.metric} was best "
+                f"({self.watch.best:.6g}) in round {best.round}, whose model is kept"
+                + (f" at {_proved(best)}" if self.problem.convex else "")
+            )
+        if not self.problem.convex and status is not Status.DIVERGED:
+            return self._describe_stationarity(status, record)
+        gap = _proved(record)
+        if status is Status.CONVERGED and record.gap_absolute <= self.options.gap_absolute:
+            return f"certified after {_rounds(record.round)}: absolute duality gap {record.gap_absolute:.2e}"
+        if status is Status.CONVERGED and record.gap > self.options.gap:
+            return (
+                f"certified after {_rounds(record.round)} to the limit of double precision: absolute duality "
+                f"gap {record.gap_absolute:.2e}, objective {record.objective:.2e}, at zero weights "
+                f"{self.divergence.start:.3g}"
+            )
+        if status is Status.CONVERGED:
+            return f"certified after {_rounds(record.round)}: {gap}"
+        if status is Status.DIVERGED:
+            advice = (
+                "leave penalty out, so that it is large enough for a non-convex problem"
+                if not self.problem.convex and self.method.name == "sharing"
+                else "use scheme 'sharing', which converges for every convex problem, or the default"
+                if not self.method.convergent
+                else "check the data for extreme values"
+            )
+            return (
+                f"scheme '{self.method.name}' diverges with {self.problem.n_parties} parties: "
+                f"after {_rounds(record.round)} the objective is {record.objective:.3g} "
+                f"(start: {self.divergence.start:.3g}) and the primal residual "
+                f"{record.primal_residual:.3g}; {advice}"
+            )
+        if status is Status.INTERRUPTED:
+            return f"interrupted after {_rounds(record.round)} at {gap}"
+        limit = "round limit" if status is Status.MAX_ROUNDS else "time limit"
+        if self.options.gap == 0:
+            return f"stopped at the {limit} after {_rounds(record.round)}: {gap}"
+        wanted = f"wanted {self.options.gap:.2e}"
+        return f"stopped at the {limit} after {_rounds(record.round)}, not certified: {gap}, {wanted}"
+
+    def _describe_stationarity(self, status: Status, record: RoundRecord) -> str:
+        """The same for a non-convex problem, which ends at a stationary point at best."""
+        reached = math.inf if record.stationarity is None else record.stationarity
+        found = f"relative stationarity {reached:.2e}"
+        wanted = f"wanted {self.options.stationarity:.2e}"
+        claim = "the problem is not convex, and no global optimum is claimed"
+        if status is Status.STATIONARY:
+            return f"stationary after {_rounds(record.round)}, a local solution: {found}, {wanted}; {claim}"
+        if status is Status.INTERRUPTED:
+            return f"interrupted after {_rounds(record.round)} at {found}"
+        limit = "round limit" if status is Status.MAX_ROUNDS else "time limit"
+        if self.options.stationarity == 0:
+            return f"stopped at the {limit} after {_rounds(record.round)}: {found}; {claim}"
+        stopped = f"stopped at the {limit} after {_rounds(record.round)}"
+        return f"{stopped}, not stationary: {found}, {wanted}; {claim}"
+
+    def export(self) -> dict[str, Any]:
+        """State of the coordinator, and scalars; the parties' own arrays come from :meth:`export_parties`."""
+        return {
+            "method": self.method.export(),
+            "n_rounds": self.n_rounds,
+            "seconds": self.seconds,
+            "lower_bound": self.bound.value,
+            "divergence": self.divergence.export(),
+            "last_record": json.dumps(self.last_record.to_json()) if self.last_record else "",
+            **({} if self.watch is None else {"validation": self.watch.export()}),
+        }
+
+    def export_parties(self) -> list[dict[str, np.ndarray]]:
+        """Each party's own arrays, its weights among them."""
+        parties = self.method.export_parties()
+        if self.watch is None or self.watch.record is None:
+            return parties
+        return [{**own, "best_weights": best} for own, best in zip(parties, self.watch.weights)]
+
+    def party_weights(self) -> list[np.ndarray]:
+        """x_m of shape (d_m,) per party."""
+        return self.method.weights()
+
+    def restore(self, saved: dict[str, Any], parties: list[dict[str, np.ndarray]]) -> None:
+        """Continue from exported state: the following rounds are bit-identical to an uninterrupted run's."""
+        self.start = None  # the rounds have left it behind
+        self.prepare()
+        with self.engine.limited():
+            self.method.restore(saved["method"], parties)
+        self.n_rounds = int(saved["n_rounds"])
+        self.seconds = float(saved["seconds"])
+        self.bound.value = max(self.bound.value, float(saved["lower_bound"]))
+        self.divergence.restore(saved["divergence"])
+        if saved["last_record"]:
+            self.last_record = RoundRecord.from_json(json.loads(saved["last_record"]))
+        if self.watch is not None:
+            self.watch.restore(saved["validation"], [state["best_weights"] for state in parties])
+        if self._checkable and self.last_record is not None and not self.diverged:
+            self._check_restored(self.last_record.objective)
+
+    def _check_restored(self, claimed: float) -> None:
+        """Refuse a state whose objective is not that of its weights on these data: no claim is taken over."""
+        found = self._objective_of(self.method.weights(), self.method.intercept)
+        if not abs(found - claimed) <= _RESTORED * max(abs(found), abs(claimed), self.divergence.start):
+            raise InputError(
+                f"the objective of the saved weights is {found:.6g} on these data, {claimed:.6g} was saved: "
+                "other data or settings than those of the run; train anew"
+            )
+
+    def kept_model(self) -> tuple[list[np.ndarray], Any, RoundRecord] | None:
+        """Weights, intercept and round of the best model where held-out rows choose; else None."""
+        watch = self.watch
+        if watch is None or watch.record is None:
+            return None
+        weights, record = [np.array(w) for w in watch.weights], watch.record
+        if self._checkable:
+            record = self._of_model(record, weights, watch.intercept)
+        return weights, watch.intercept, record
+
+    def close(self) -> None:
+        """Stop the threads."""
+        self.engine.close()
+
+
+def _rounds(number: int) -> str:
+    return f"{number} round{'s' * (number != 1)}"
+
+
+def _proved(record: RoundRecord) -> str:
+    """The gap of a convex problem in words; a relative one needs a positive lower bound."""
+    if math.isfinite(record.gap):
+        return f"relative duality gap {record.gap:.2e}"
+    if math.isfinite(record.gap_absolute):
+        return f"absolute duality gap {record.gap_absolute:.2e}, no relative one"
+    return "no proved duality gap"
+
+
+def _make_method(problem: Problem, options: SolverOptions, engine: Engine) -> Method:
+    name, _ = options.resolved_scheme(
+        problem.loss.smooth, problem.is_ridge, problem.convex, problem.suits_proximal
+    )
+    if name == PROXIMAL:
+        return ProximalMethod(problem, engine, options.history)
+    both, _ = options.both_directions(problem) if name == SUBSPACE else (False, "")
+    if name == SUBSPACE and not problem.convex:
+        return DescentSubspaceMethod(problem, engine, options.history)
+    if name == SUBSPACE:
+        if problem.loss.vector:
+            return MultinomialMethod(problem, engine, options.history)
+        return (
+            SubspaceMethod(problem, engine, options.history, both)
+            if problem.loss.smooth
+            else SmoothedSubspaceMethod(problem, engine, options.history)
+        )
+    return _make_admm(problem, options, engine, get_scheme(name))
+
+
+def _make_admm(problem: Problem, options: SolverOptions, engine: Engine, scheme: Scheme) -> AdmmMethod:
+    method = MultinomialAdmmMethod if problem.loss.vector else AdmmMethod
+    return method(problem, scheme, *admm_settings(problem, options, scheme, engine))
+
+
+def admm_settings(
+    problem: Problem, options: SolverOptions, scheme: Scheme, engine: Engine
+) -> tuple[float, int, str, Engine, bool, bool, float]:
+    """What an ADMM method takes beside problem and scheme.
+
+    Parameters
+    ----------
+    problem : Problem
+    options : SolverOptions
+    scheme : Scheme
+    engine : Engine
+
+    Returns
+    -------
+    tuple
+        Penalty, memory, x_update, engine, adaptive, reweighting, relaxation: see
+        :class:`fastadmm.coordinator.admm.admm.AdmmMethod`.
+    """
+    if options.penalty is not None:
+        penalty = options.penalty
+    elif not problem.convex:
+        penalty = descent_penalty(problem)
+    else:
+        # r in units of one sample's curvature, so W = N for unit weights drops out
+        unit = problem.loss.penalty_unit(problem.y, problem.weight, problem.offset, problem.lam)
+        penalty = DEFAULT_PENALTY * unit * problem.total_weight / problem.n_samples
+    accelerate = scheme.accelerated if options.acceleration == "auto" else options.acceleration == "anderson"
+    accelerate = accelerate and problem.convex
+    memory = acceleration_memory(problem.n_parties, problem.message_size) if accelerate else 0
+    if options.history is not None:
+        memory = min(memory, options.history)
+    adaptive = options.penalty is None and scheme.convergent and not problem.is_ridge and problem.convex
+    # Who gives a penalty, or wants no acceleration, gets the iteration as it is printed.
+    free = options.penalty is None and memory > 0
+    reweighting = (
+        free and scheme.convergent and problem.convex and problem.loss.smooth and not problem.loss.vector
+    )
+    # The messages of Jacobi and Gauss-Seidel have no copies to relax towards.
+    relaxation = RELAXATION if free and scheme.majorised else 1.0
+    return penalty, memory, options.x_update, engine, adaptive, reweighting, relaxation
+
+
+def solve(
+    problem: Problem,
+    options: SolverOptions | None = None,
+    monitor: Callable[[RoundRecord], None] | None = None,
+    should_stop: Callable[[], bool] | None = None,
+    start: StartingPoint | None = None,
+    early: EarlyStopping | None = None,
+) -> SolveResult:
+    """Train until the duality gap, the round limit or the time limit is reached.
+
+    Parameters
+    ----------
+    problem : Problem
+        From :func:`fastadmm.problem.problem.make_problem`.
+    options : SolverOptions, optional
+    monitor : callable, optional
+        Called with each round's record.
+    should_stop : callable, optional
+        Asked after each round; True ends the run as interrupted.
+    start : StartingPoint, optional
+        Weights to begin at, for example those of a similar problem; zero by default. They change
+        the number of rounds, not what is certified.
+    early : EarlyStopping, optional
+        Held-out rows that end the run, and choose the round whose model is kept.
+
+    Returns
+    -------
+    SolveResult
+        Divergence is a status, not an exception.
+    """
+    solver = Solver(problem, options, start=start, early=early)
+    try:
+        return run_rounds(solver, monitor, should_stop)
+    finally:
+        solver.close()
+
+
+def run_rounds(
+    solver: Solver,
+    monitor: Callable[[RoundRecord], None] | None = None,
+    should_stop: Callable[[], bool] | None = None,
+) -> SolveResult:
+    """Run rounds of a prepared or restored solver until it stops; arguments as in :func:`solve`."""
+    history: list[RoundRecord] = []
+    # A run that was stopped between its last round and its result has only the result left to make.
+    record = solver.last_record
+    status = solver.stop_reason(record) if record is not None else None
+    if record is not None and status is not None:
+        history.append(record)
+    while status is None:
+        record = solver.round()
+        history.append(record)
+        if monitor is not None:
+            monitor(record)
+        status = solver.stop_reason(record)
+        if status is None and should_stop is not None and should_stop():
+            status = Status.INTERRUPTED
+    kept = solver.kept_model() if isinstance(solver, Solver) and status is not Status.DIVERGED else None
+    if kept is not None:
+        if status in (Status.CONVERGED, Status.STATIONARY) and kept[2].round != history[-1].round:
+            status = Status.EARLY_STOPPED  # what is proved of the last round is not proved of the kept one
+        return SolveResult(*kept[:2], status, solver.describe(status, history[-1]), history, kept[2])
+    weights = [w.copy() for w in solver.party_weights()]
+    return SolveResult(weights, solver.intercept, status, solver.describe(status, history[-1]), history)

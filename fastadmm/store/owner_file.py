@@ -1,0 +1,389 @@
+"""One owner's file: rows with their targets. Elements, checksums and errors are those of the store.
+
+Root attributes ``name``, ``n_samples``, ``task``, ``classes`` (for two classes: the
+original labels of -1 and 1) and ``content-digest``; ``X`` (``array`` or
+``csr_matrix``), ``y`` (``array``), ``var/names`` (``string-array``). What rows went
+through before they were stored (public centre, scale and components) is in
+``recipe``, equal in the files of all owners.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fastadmm.errors import FastadmmError, FormatError, InputError
+from fastadmm.files.atomic import shown
+from fastadmm.files.digest import strings_digest
+from fastadmm.store.elements import (
+    CsrParts,
+    GrowingArray,
+    array_dataset,
+    check_rows,
+    encode,
+    index_dtype,
+    make_csr,
+    not_finite,
+    open_csr,
+    read_array,
+    read_attribute,
+    read_block,
+    read_indptr,
+    read_strings,
+    require_group,
+    write_array,
+    write_strings,
+)
+from fastadmm.store.h5file import h5_errors, open_output, read_h5
+from fastadmm.store.party_file import check_party_name
+
+if TYPE_CHECKING:
+    import h5py
+    from scipy.sparse import csr_array
+
+__all__ = ["OWNER_TYPE", "OWNER_VERSIONS", "OwnerFile", "OwnerWriter", "open_owner"]
+
+OWNER_TYPE = "fastadmm-owner"
+OWNER_VERSIONS = ("1.0",)
+
+_STREAM_BYTES = 8 << 20
+_KEYS = {"X", "y", "var", "recipe"}
+_RECIPE = ("center", "scale", "components")
+
+
+class _Discard(Exception):
+    """Thrown into the output's context manager to discard the temporary file."""
+
+
+class OwnerWriter:
+    """Writes an owner's rows piece by piece, in constant memory; a context manager.
+
+    Parameters
+    ----------
+    path : path
+        Final name of the file.
+    name : str
+        Name of the owner.
+    n_features : int
+        Number of columns d.
+    kind : {"dense", "csr"}
+        How rows are stored.
+    task : {"classification", "regression"}
+        What the targets are.
+    feature_names : sequence of str
+        d names.
+    classes : (str, str) or None
+        Original labels of -1 and 1.
+    dtype : str
+        float64 or float32.
+    recipe : dict of str to ndarray, optional
+        What the rows have gone through: ``center``, ``scale``, ``components``; recorded only.
+    source_names : sequence of str
+        Names of the features before components were taken.
+    public_path : path, optional
+        What messages name.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        name: str,
+        n_features: int,
+        kind: str,
+        task: str,
+        feature_names: Sequence[str],
+        classes: tuple[str, str] | None = None,
+        dtype: str = "float64",
+        recipe: dict[str, np.ndarray] | None = None,
+        source_names: Sequence[str] = (),
+        public_path: str | os.PathLike[str] | None = None,
+    ) -> None:
+        self._shown = shown(path if public_path is None else public_path)
+        self.name = check_party_name(name, self._shown)
+        self.kind, self.task = kind, task
+        self.n_features, self.n_samples = n_features, 0
+        self.dtype = np.dtype(dtype)
+        self._names, self._classes, self._recipe = list(feature_names), classes, recipe or {}
+        self._source_names = list(source_names)
+        self._hash = hashlib.sha256(f"{kind} {self.dtype.name} {n_features}\n".encode())
+        self._nnz = 0
+        self._stack = ExitStack()
+        self._file, self._sink = self._stack.enter_context(
+            open_output(path, OWNER_TYPE, OWNER_VERSIONS[-1], public_path=public_path)
+        )
+        self._y = GrowingArray(self._file, "y", "<f8")
+        if kind == "dense":
+            self._values = GrowingArray(self._file, "X", self.dtype, (n_features,))
+        else:
+            group = self._file.create_group("X")
+            self._values = GrowingArray(group, "data", self.dtype)
+            self._indices = GrowingArray(group, "indices", index_dtype(n_features))
+            self._indptr = GrowingArray(group, "indptr", "<i8")
+            self._indptr.append(np.zeros(1, dtype=np.int64))
+
+    def append(self, X: np.ndarray | csr_array, y: np.ndarray) -> None:
+        """Add rows.
+
+        Parameters
+        ----------
+        X : ndarray or csr_array, shape (k, d)
+            Of the writer's kind; finite, sorted.
+        y : ndarray, shape (k,)
+            -1 and 1, or real targets.
+        """
+        if isinstance(X, np.ndarray):
+            block = np.ascontiguousarray(X, dtype=self.dtype)
+            self._values.append(block)
+            self._hash.update(block.data)
+        else:
+            data = X.data.astype(self.dtype, copy=False)
+            self._values.append(data)
+            self._indices.append(X.indices)
+            self._indptr.append(X.indptr[1:].astype(np.int64) + self._nnz)
+            self._nnz += len(data)
+            for part in (data, X.indices.astype("<i8"), np.diff(X.indptr).astype("<i8")):
+                self._hash.update(np.ascontiguousarray(part).data)
+        self._y.append(y)
+        self._hash.update(np.ascontiguousarray(y, dtype="<f8").data)
+        self.n_samples += X.shape[0]
+        self._sink.check()
+
+    def close(self) -> None:
+        """Complete the file and give it its name.
+
+        Raises
+        ------
+        InputError
+            No rows.
+        StorageError
+            The disk is full.
+        """
+        if self.n_samples == 0:
+            raise InputError(f"{self._shown}: owner {self.name!r} has no rows; an owner needs at least one")
+        encode(self._y.close(), "array")
+        if self.kind == "dense":
+            encode(self._values.close(), "array")
+        else:
+            for column in (self._values, self._indices, self._indptr):
+                encode(column.close(), "array")
+            encode(self._file["X"], "csr_matrix")
+            self._file["X"].attrs["shape"] = np.array([self.n_samples, self.n_features], dtype=np.int64)
+        encode(self._file.create_group("var"), "dict")
+        write_strings(self._file["var"], "names", self._names)
+        encode(self._file.create_group("recipe"), "dict")
+        for key, value in self._recipe.items():
+            write_array(self._file["recipe"], key, np.asarray(value, dtype=np.float64))
+        write_strings(self._file["recipe"], "names", self._source_names or self._names)
+        attributes: dict[str, Any] = {
+            "name": self.name,
+            "task": self.task,
+            "n_samples": np.int64(self.n_samples),
+            "content-digest": f"sha256:{self._hash.hexdigest()}",
+            "names-digest": strings_digest(self._names),
+        }
+        for key, value in attributes.items():
+            self._file.attrs[key] = value
+        if self._classes is not None:
+            self._file.attrs["classes"] = list(self._classes)
+        self._stack.close()
+
+    def __enter__(self) -> OwnerWriter:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is None:
+            try:
+                self.close()
+                return
+            except BaseException:
+                self._discard()
+                raise
+        self._discard()
+
+    def _discard(self) -> None:
+        from contextlib import suppress
+
+        with suppress(_Discard, FastadmmError):
+            self._stack.__exit__(_Discard, _Discard(), None)
+
+
+class OwnerFile:
+    """An owner's file, checked but not loaded. Made by :func:`open_owner`.
+
+    Attributes
+    ----------
+    path : pathlib.Path
+    name : str
+    n_samples, n_features : int
+    kind : {"dense", "csr"}
+    task : {"classification", "regression"}
+    classes : (str, str) or None
+    feature_names : list of str
+    content_digest : str
+    recipe : dict of str to ndarray
+    source_names : list of str
+        Names of the features before components were taken.
+    nbytes : int
+        What the rows take in memory.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path)
+        with read_h5(path, OWNER_TYPE, OWNER_VERSIONS) as file:
+            for key in file:
+                if key not in _KEYS:
+                    raise FormatError(f"{shown(path)}: key {key!r}: unknown in an owner's file; remove it")
+            self.name = check_party_name(
+                read_attribute(file, "name", str), f"{shown(path)}: attribute 'name'", FormatError
+            )
+            self.n_samples = read_attribute(file, "n_samples", int)
+            self.task = read_attribute(file, "task", str)
+            self.content_digest = read_attribute(file, "content-digest", str)
+            block = _block(file)
+            self.kind = "csr" if isinstance(block, CsrParts) else "dense"
+            if self.n_samples < 1:
+                raise InputError(
+                    f"{shown(path)}: owner {self.name!r} has no rows; an owner needs at least one"
+                )
+            if block.shape[0] != self.n_samples:
+                raise FormatError(
+                    f"{shown(path)}: key 'X': {block.shape[0]} rows instead of {self.n_samples}"
+                )
+            self.n_features = int(block.shape[1])
+            self.nbytes = (
+                block.nnz * 16 + self.n_samples * 8
+                if isinstance(block, CsrParts)
+                else self.n_samples * self.n_features * block.dtype.itemsize
+            )
+            self.feature_names = read_strings(require_group(file, "var"), "names")
+            if len(self.feature_names) != self.n_features:
+                raise FormatError(
+                    f"{shown(path)}: key 'var/names': {len(self.feature_names)} names for "
+                    f"{self.n_features} columns"
+                )
+            recipe = require_group(file, "recipe")
+            self.source_names = read_strings(recipe, "names")
+            self.recipe = {key: read_array(recipe, key, kind="f") for key in _RECIPE if key in recipe}
+            self.classes: tuple[str, str] | None = None
+            if self.task == "classification":
+                with h5_errors(path):
+                    first, second = (str(c) for c in np.ravel(file.attrs["classes"]))
+                self.classes = (first, second)
+
+    def targets(self) -> np.ndarray:
+        """Read the targets, shape (n,).
+
+        Raises
+        ------
+        InputError
+            Not finite, or other than -1 and 1 for two classes.
+        """
+        with read_h5(self.path, OWNER_TYPE, OWNER_VERSIONS) as file:
+            y = read_array(file, "y", ndim=1, length=self.n_samples, kind="f").astype(np.float64, copy=False)
+        bad = ~np.isfinite(y)
+        rule = "is not finite"
+        if not bad.any() and self.task == "classification":
+            bad, rule = np.abs(y) != 1.0, "is not -1 or 1"
+        if bad.any():
+            at = int(np.flatnonzero(bad)[0])
+            raise InputError(f"{shown(self.path)}: key 'y': row {at + 1}: value {y[at]:g} {rule}")
+        return y
+
+    def iter_rows(self, rows: int | None = None) -> Iterator[tuple[int, np.ndarray | csr_array]]:
+        """Read rows in consecutive pieces.
+
+        Parameters
+        ----------
+        rows : int or None
+            Rows per piece; None: about 8 MB.
+
+        Yields
+        ------
+        start : int
+            Number (from 0) of the first row.
+        block : ndarray or csr_array, shape (k, d)
+            Finite.
+
+        Raises
+        ------
+        InputError
+            NaN or infinite values; names row and column.
+        FormatError
+            Damaged.
+        """
+        if rows is None:
+            rows = max(1, _STREAM_BYTES * self.n_samples // max(1, self.nbytes))
+        with read_h5(self.path, OWNER_TYPE, OWNER_VERSIONS) as file:
+            block = _block(file)
+            indptr = read_indptr(block) if isinstance(block, CsrParts) else None
+            for start in range(0, self.n_samples, rows):
+                stop = min(start + rows, self.n_samples)
+                if isinstance(block, CsrParts) and indptr is not None:
+                    yield start, self._csr_rows(block, indptr[start : stop + 1], start)
+                else:
+                    yield start, self._dense_rows(block, start, stop)
+
+    def _dense_rows(self, dataset: h5py.Dataset, start: int, stop: int) -> np.ndarray:
+        out = read_block(dataset, start, stop)
+        finite = np.isfinite(out)
+        if not finite.all():
+            row, column = (int(k) for k in np.argwhere(~finite)[0])
+            name = self.feature_names.__getitem__
+            raise not_finite(out[row, column], shown(self.path), "X", start + row + 1, column, name)
+        return out
+
+    def _csr_rows(self, parts: CsrParts, indptr: np.ndarray, start: int) -> csr_array:
+        data = read_block(parts.data, int(indptr[0]), int(indptr[-1]))
+        indices = read_block(parts.indices, int(indptr[0]), int(indptr[-1]))
+        local = indptr - indptr[0]
+        name = self.feature_names.__getitem__
+        check_rows(
+            data, indices, local, self.n_features, file=shown(self.path), key="X", first_row=start,
+            column_name=name,
+        )  # fmt: skip
+        return make_csr(data, indices, local, (len(local) - 1, self.n_features))
+
+
+def _block(file: h5py.File) -> h5py.Dataset | CsrParts:
+    import h5py
+
+    with h5_errors(file.filename, "X"):
+        is_group = file.get("X", getclass=True) is h5py.Group
+    block = open_csr(file, "X") if is_group else array_dataset(file, "X", ndim=2, kind="f")
+    values = block.data if isinstance(block, CsrParts) else block
+    if values.dtype.newbyteorder("=") not in (np.float64, np.float32):
+        raise FormatError(
+            f"{shown(file.filename)}: key 'X': has dtype {values.dtype}, not float64 or float32"
+        )
+    return block
+
+
+def open_owner(path: str | os.PathLike[str]) -> OwnerFile:
+    """Open an owner's file: checks its structure, does not load the rows.
+
+    Parameters
+    ----------
+    path : path
+
+    Returns
+    -------
+    OwnerFile
+
+    Raises
+    ------
+    StorageError
+        Absent or unreadable.
+    FormatError
+        Not an owner's file, damaged, of a newer version.
+    """
+    return OwnerFile(path)
