@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fastadmm.lazy import adopt, load_on_use
-from fastadmm.version import __version__
+from fastadmm.version import __version__ as __version__
 
 if TYPE_CHECKING:
     from fastadmm.privacy.settings import Privacy
@@ -29,7 +29,6 @@ __all__ = [
     "Privacy",
     "SolverOptions",
     "StartingPoint",
-    "__version__",
     "cross_validate",
     "lambda_grid",
     "make_folds",

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import zlib
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -206,6 +207,11 @@ def spoil_checkpoint(directory: Path) -> None:
     (directory / "checkpoint.h5").write_bytes(raw)
 
 
+def replaced(name: str, make: Callable[[Path], None], directory: Path) -> None:
+    (directory / name).unlink()
+    make(directory / name)
+
+
 DAMAGES: dict[str, Callable[[Path], None]] = {
     "waiting.json is no JSON": spoil_waiting,
     "waiting.json is empty": lambda d: spoil_waiting(d, ""),
@@ -217,10 +223,11 @@ DAMAGES: dict[str, Callable[[Path], None]] = {
     "a request is cut": spoil_request,
     "waiting.json and requests are gone": lambda d: (spoil_waiting(d), shutil.rmtree(d / "requests"))[0],
     "a first message is damaged": spoil_hello,
-    "the checkpoint is a directory": lambda d: (
-        (d / "checkpoint.h5").unlink(),
-        (d / "checkpoint.h5").mkdir(),
-    )[0],
+    **{
+        f"{name} is a {kind}": partial(replaced, name, make)
+        for kind, make in (("directory", os.mkdir), ("pipe", os.mkfifo))
+        for name in ("checkpoint.h5", "waiting.json", "answers/000000/party-1.h5")
+    },
     "the checkpoint is damaged": spoil_checkpoint,
     "checkpoint and waiting.json are damaged": lambda d: (spoil_waiting(d), spoil_checkpoint(d))[0],
 }

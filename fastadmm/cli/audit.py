@@ -46,7 +46,7 @@ def audit(
     import json
 
     from fastadmm.errors import ConfigError, ExitCode
-    from fastadmm.privacy import audit_report
+    from fastadmm.runs import audit as audits
 
     live = sys.stderr.isatty() and not as_json
 
@@ -55,9 +55,9 @@ def audit(
             print(f"audit: {text}", file=sys.stderr, flush=True)
 
     if paper is not None:
-        rows = audit_report.audit_paper(paper, 1.0 if epsilon is None else epsilon, delta, trials)
+        rows = audits.audit_paper(paper, 1.0 if epsilon is None else epsilon, delta, trials)
     elif run is not None:
-        rows = audit_report.audit_run(run, trials, canaries, note)
+        rows = audits.audit_run(run, trials, canaries, note)
     elif epsilon is None:
         raise ConfigError("audit: give a run, or --epsilon and the settings to audit")
     else:
@@ -67,7 +67,7 @@ def audit(
 
         if privacy == "fusion":
             claim = Privacy(mode="fusion", epsilon=epsilon, delta=delta)
-            rows = audit_report.audit_fusion(claim, None, trials, note)
+            rows = audits.audit_fusion(claim, None, trials, note)
         elif privacy == "message":
             claim = Privacy(
                 mode="message",
@@ -79,7 +79,7 @@ def audit(
                 message_clip=message_clip,
                 adjacency=adjacency,
             )
-            rows = audit_report.audit_settings(claim, mu, trials, None, note)
+            rows = audits.audit_settings(claim, mu, trials, None, note)
         else:
             raise ConfigError(f"--privacy: {privacy!r} is not 'message' or 'fusion'")
     flagged = any(row.flagged for row in rows)

@@ -6,6 +6,7 @@ party that is asked once more repeats its old answer.
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Iterator
 from dataclasses import replace
@@ -55,8 +56,8 @@ class _Repair:
     def do(self, again: int | None) -> StepResult:
         own = [self.path / name for name in ("checkpoint.h5", "waiting.json", "result.json")]
         for path in (*own, *self.path.glob("requests/*.h5")):
-            if path.is_dir():
-                self._drop(path, "is a directory")
+            if os.path.lexists(path) and not path.is_file():
+                self._drop(path, "is no file")
         finished = self._finished()
         if finished and again is None:
             return replace(self.run.advance(), notes=["the run is over; nothing to repair"])
