@@ -18,6 +18,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from fastadmm.conversation.exchange import converse
+from fastadmm.conversation.threads import Threads
 from fastadmm.coordinator.certificate import LowerBound
 from fastadmm.coordinator.subspace.direction_choice import DirectionChoice
 from fastadmm.coordinator.subspace.subspace import SubspaceCoordinator, SubspaceMethod
@@ -119,8 +121,10 @@ class SingleParty(DirectionParty):
         self, gradient: np.ndarray, coefficients: np.ndarray, newton: bool, out: np.ndarray | None = None
     ) -> Any:
         """The answer, rounded."""
-        message, squared = super().respond(gradient, coefficients, newton)
-        return None if message is None else message.astype(np.float32).astype(np.float64), squared
+        answer = super().respond(gradient, coefficients, newton)
+        if "message" in answer:
+            answer["message"] = answer["message"].astype(np.float32).astype(np.float64)
+        return answer
 
 
 class PairCoordinator(SubspaceCoordinator):
@@ -134,9 +138,9 @@ class PairCoordinator(SubspaceCoordinator):
     def _append(self, m: int, message: np.ndarray) -> None:
         super()._append(m, message)
         assert self.primal is not None
-        second, _ = self.parties[m].respond(self.primal.gradient, self.coefficients(m), False)
-        if second is not None:
-            super()._append(m, second)
+        second = self.parties[m].respond(self.primal.gradient, self.coefficients(m), False)
+        if "message" in second:
+            super()._append(m, second["message"])
 
 
 def dual_value(u: np.ndarray, products: float, problem: Problem) -> float:
@@ -200,12 +204,14 @@ def rounds_needed(
     method.coordinator = coordinator
     if cycle:
         coordinator.directions = type("Cycle", (Kinds,), {"cycle": cycle})()
-    method.prepare()
+    threads = Threads(engine, parties)
+    method.prepare_parties()
+    converse(method.prepare(), threads.carry)
     bound, gradients, shadows = LowerBound(), [], []
     for number in range(1, LIMIT + 1):
         assert coordinator.primal is not None
         gradient = coordinator.primal.gradient.copy()
-        measured = method.round()
+        measured = converse(method.round(), threads.carry)
         objective, lower = measured.objective, measured.lower_bound
         if exact or window:
             shadow = np.concatenate([b.transposed_product(gradient, engine) for b in problem.blocks])

@@ -285,7 +285,7 @@ class Workshop:
             if self._updates:
                 party.update, party.ready = self._updates[m], True
             parties.append(party)
-        solver.method.parties = parties
+        solver.method.parties = solver.driver.parties = parties
         solver.coordinator.sweep = None  # the fused round knows nothing of noise on parameters
         result = self._follow(solver, epochs)
         self._updates = [party.update for party in parties]

@@ -45,10 +45,10 @@ class _Clock:
         """Time every call of a method of a party."""
         original = getattr(party, name)
 
-        def timed(*arguments: Any) -> Any:
+        def timed(*arguments: Any, **named: Any) -> Any:
             begin = time.process_time()
             try:
-                return original(*arguments)
+                return original(*arguments, **named)
             finally:
                 self.seconds += time.process_time() - begin
 

@@ -11,6 +11,7 @@ PACKAGES = {
     "fastadmm.sklearn": "Estimators",
     "fastadmm.problem": "Problem: losses, regularisers, sets, targets",
     "fastadmm.solver": "Solver, paths and cross-validation",
+    "fastadmm.conversation": "Conversation with parties",
     "fastadmm.coordinator": "Coordinator: choice and certificates",
     "fastadmm.coordinator.subspace": "Coordinator: span of directions",
     "fastadmm.coordinator.multinomial": "Coordinator: several classes",

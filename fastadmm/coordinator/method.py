@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
+
+from fastadmm.conversation.exchange import Talk
+from fastadmm.problem.problem import Problem
 
 __all__ = ["Measured", "Method"]
 
@@ -45,26 +50,48 @@ class Measured:
 
 
 class Method(ABC):
-    """A way to train, one round at a time."""
+    """A way to train, one round at a time.
+
+    What speaks to parties is a talk (:mod:`fastadmm.conversation`), so that a round does not know where
+    they are. Only what says so in its name or below touches the parties of this process themselves.
+    """
 
     #: Name, as in options and records.
     name: str
     #: Whether convergence on every convex problem is a theorem.
     convergent: bool
-    #: Whether the parties' blocks are in this process.
-    local: bool = True
+    #: Whether parties are asked by exchanges alone, so that they may be anywhere.
+    by_exchange: bool = False
     #: Holder of the shared state.
     coordinator: Any
-    #: The parties, in the problem's order.
-    parties: Any
+    #: Of the run.
+    problem: Problem
+
+    @cached_property
+    def parties(self) -> Any:
+        """The parties of this process, in the problem's order; made when they are first asked for."""
+        return self.make_parties()
 
     @abstractmethod
-    def prepare(self) -> float:
-        """Factorise and evaluate the start; returns the summed loss at zero weights, best intercept."""
+    def make_parties(self) -> Sequence[Any]:
+        """New parties over the problem's blocks."""
+
+    def prepare_parties(self) -> None:
+        """Check and factorise the blocks of the parties of this process."""
+        return
+
+    def prepare(self) -> Talk[float]:
+        """Evaluate the start; returns the summed loss at zero weights, best intercept."""
+        yield from ()  # nothing has to be asked
+        return self.reopen()
 
     @abstractmethod
-    def round(self) -> Measured:
-        """One exchange with every party."""
+    def reopen(self) -> float:
+        """What :meth:`prepare` returns, for a run that goes on: nobody is asked."""
+
+    @abstractmethod
+    def round(self) -> Talk[Measured]:
+        """One round with every party."""
 
     @property
     @abstractmethod
@@ -76,11 +103,11 @@ class Method(ABC):
 
     @abstractmethod
     def weights(self) -> list[np.ndarray]:
-        """x_m of shape (d_m,) per party; of a multinomial model of shape (d_m, C)."""
+        """x_m of shape (d_m,) per party of this process; of a multinomial model of shape (d_m, C)."""
 
-    def settle(self) -> None:
+    def settle(self) -> Talk[None]:
         """Go on from the weights as they are returned, where the state's own sum differs from theirs."""
-        return
+        yield from ()
 
     def weight_norms(self) -> list[float]:
         """Euclidean norm of every x_m."""
@@ -88,7 +115,7 @@ class Method(ABC):
 
     @abstractmethod
     def party_notes(self) -> list[tuple[str, str, str]]:
-        """Name of each party, of its update, and why it was chosen."""
+        """Name of each party of this process, of its update, and why it was chosen."""
 
     @abstractmethod
     def export(self) -> dict[str, Any]:
@@ -96,8 +123,12 @@ class Method(ABC):
 
     @abstractmethod
     def export_parties(self) -> list[dict[str, np.ndarray]]:
-        """Each party's own arrays."""
+        """Own arrays of each party of this process."""
 
     @abstractmethod
-    def restore(self, saved: dict[str, Any], parties: list[dict[str, np.ndarray]]) -> None:
-        """Inverse of the exports; the method must have been prepared."""
+    def restore(self, saved: dict[str, Any]) -> None:
+        """Inverse of :meth:`export`; the method must have been prepared or reopened."""
+
+    @abstractmethod
+    def restore_parties(self, parties: list[dict[str, np.ndarray]]) -> None:
+        """Inverse of :meth:`export_parties`, after :meth:`restore`."""

@@ -168,7 +168,7 @@ class ClassDirectionParty(DirectionParty):
         self.kind, self.reason = choose_class_solver(block.shape, n_classes)
         self.directions = np.zeros((n_classes, 0, block.shape[1]))
 
-    def respond(
+    def respond_classes(
         self,
         gradient: np.ndarray,
         coefficients: np.ndarray,

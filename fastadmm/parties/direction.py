@@ -9,15 +9,16 @@ The party keeps its directions X_m; the coordinator only sees their images
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import scipy.linalg
 
 from fastadmm.blocks.block import FeatureBlock
+from fastadmm.conversation.answering import Answering
 from fastadmm.engine.engine import Engine
 
-__all__ = ["DirectionParty", "Pair", "choose_metric_solver", "in_single_precision"]
+__all__ = ["DirectionParty", "choose_metric_solver", "in_single_precision"]
 
 #: Largest Gram side that is refactorised in every new metric; above it the party sends gradients.
 MAX_GRAM_SIDE = 1024
@@ -95,27 +96,7 @@ def in_single_precision(message: np.ndarray) -> tuple[np.ndarray, float]:
     return (message / scale).astype(np.float32), scale
 
 
-@dataclass(frozen=True)
-class Pair:
-    r"""What a party answers with where it sends both directions.
-
-    Attributes
-    ----------
-    messages : list of (ndarray of float32, shape (N,), float)
-        None, one or two: see :func:`in_single_precision`.
-    squared_residual : float
-        As of :meth:`DirectionParty.respond`.
-    products : ndarray of shape (K,)
-        :math:`\langle D_m^\top g, d_j\rangle` with every direction, the new ones last: what the messages
-        would give if they were not rounded.
-    """
-
-    messages: list[tuple[np.ndarray, float]]
-    squared_residual: float
-    products: np.ndarray
-
-
-class DirectionParty:
+class DirectionParty(Answering):
     """Holder of a feature block and of the directions it has sent.
 
     Parameters
@@ -134,6 +115,8 @@ class DirectionParty:
         See :func:`choose_metric_solver`.
     reason : str
     """
+
+    family = "subspace"
 
     def __init__(self, name: str, block: FeatureBlock, regularization: float, engine: Engine) -> None:
         self.name, self.block, self.regularization, self.engine = name, block, regularization, engine
@@ -185,7 +168,7 @@ class DirectionParty:
         coefficients: np.ndarray,
         newton: bool,
         out: np.ndarray | None = None,
-    ) -> tuple[np.ndarray | None, float]:
+    ) -> dict[str, Any]:
         r"""Answer a loss gradient with the message of one new direction.
 
         Parameters
@@ -201,26 +184,24 @@ class DirectionParty:
 
         Returns
         -------
-        message : ndarray of shape (N,) or None
-            ``D d`` for a unit vector d orthogonal to all earlier ones; None
-            if there is nothing new to send.
-        squared_residual : float
-            :math:`\|\rho_m\|^2` with :math:`\rho_m = D_m^\top g + \lambda W x_m`:
-            the gap share is this over :math:`2 \lambda W`.
+        dict
+            ``squared_residual``, :math:`\|\rho_m\|^2` with :math:`\rho_m = D_m^\top g + \lambda W x_m`:
+            the gap share is this over :math:`2 \lambda W`; and ``message`` of shape (N,), ``D d`` for a
+            unit vector d orthogonal to all earlier ones, unless there is nothing new to send.
         """
         residual = self.residual(gradient, coefficients)
-        squared = float(residual @ residual)
+        answer: dict[str, Any] = {"squared_residual": float(residual @ residual)}
         newton = newton and self._factor is not None
         direction = self._keep(-self._newton(residual) if newton else -residual)
         if direction is None:
-            return None, squared
+            return answer
         if out is None:
-            return self.block.product(direction, self.engine), squared
+            return {**answer, "message": self.block.product(direction, self.engine)}
         self.block.product_into(direction, out, self.engine)
-        return out, squared
+        return {**answer, "message": out}
 
-    def respond_pair(self, gradient: np.ndarray, coefficients: np.ndarray) -> Pair:
-        """Answer a loss gradient with block Newton direction and block gradient.
+    def respond_pair(self, gradient: np.ndarray, coefficients: np.ndarray) -> dict[str, Any]:
+        r"""Answer a loss gradient with block Newton direction and block gradient.
 
         Parameters
         ----------
@@ -229,8 +210,11 @@ class DirectionParty:
 
         Returns
         -------
-        Pair
-            Two messages in the bytes of one.
+        dict
+            ``squared_residual``; ``products`` of shape (K,), :math:`\langle D_m^\top g, d_j\rangle` with
+            every direction, the new ones last: what the messages would give if they were not rounded;
+            none, one or two messages in the bytes of one, ``first`` and ``second`` with ``first_scale`` and
+            ``second_scale``: see :func:`in_single_precision`.
         """
         residual = self.residual(gradient, coefficients)
         images = residual - self.regularization * (coefficients @ self.directions)
@@ -241,11 +225,15 @@ class DirectionParty:
             direction = self._keep(-self._newton(residual) if newton else -residual)
             if direction is not None:
                 messages.append(in_single_precision(self.block.product(direction, self.engine)))
-        return Pair(messages, float(residual @ residual), self.directions @ images)
+        answer: dict[str, Any] = {
+            "squared_residual": float(residual @ residual),
+            "products": self.directions @ images,
+        }
+        for key, message in zip(("first", "second"), messages):
+            answer[key], answer[f"{key}_scale"] = message
+        return answer
 
-    def restate(
-        self, gradient: np.ndarray, coefficients: np.ndarray
-    ) -> tuple[np.ndarray | None, float, np.ndarray]:
+    def restate(self, gradient: np.ndarray, coefficients: np.ndarray) -> dict[str, Any]:
         """Answer a loss gradient with the message of the weights themselves, and forget all directions else.
 
         Parameters
@@ -255,19 +243,22 @@ class DirectionParty:
 
         Returns
         -------
-        message : ndarray of shape (N,) or None
-            Of the weights over their norm, in double precision; None where they are zero.
-        squared_residual : float
-        products : ndarray of shape (K,)
-            As in :class:`Pair`, with the directions that are forgotten.
+        dict
+            ``squared_residual``; ``products`` as of :meth:`respond_pair`, with the directions that are
+            forgotten; and ``message`` of shape (N,), of the weights over their norm, in double precision,
+            unless they are zero.
         """
         residual = self.residual(gradient, coefficients)
-        products = self.directions @ (residual - self.regularization * (coefficients @ self.directions))
+        answer: dict[str, Any] = {
+            "squared_residual": float(residual @ residual),
+            "products": self.directions @ (residual - self.regularization * (coefficients @ self.directions)),
+        }
         weights = self.weights(coefficients)
         norm = float(np.linalg.norm(weights))
         self.directions = weights[np.newaxis] / norm if norm > 0.0 else self.directions[:0]
-        message = self.block.product(self.directions[0], self.engine) if norm > 0.0 else None
-        return message, float(residual @ residual), products
+        if norm > 0.0:
+            answer["message"] = self.block.product(self.directions[0], self.engine)
+        return answer
 
     def _keep(self, direction: np.ndarray) -> np.ndarray | None:
         """Append what is new of a direction, as a unit vector; None if nothing is."""

@@ -12,12 +12,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from fastadmm.conversation.calls import CALLS, Asked
 from fastadmm.coordinator.admm.curvature_rule import CHANGE_ROUNDS as CURVATURE_ROUNDS
 from fastadmm.coordinator.admm.penalty_rule import CHANGE_ROUNDS as PENALTY_ROUNDS
 from fastadmm.errors import ConfigError, FormatError, InputError
 from fastadmm.files.atomic import atomic_file, shown
 from fastadmm.files.reading import read_toml
-from fastadmm.rounds.calls import CALLS, Call
 from fastadmm.rounds.exchange import Request
 from fastadmm.store.party_file import PartyData, check_party_name
 
@@ -353,7 +353,7 @@ def _check_family(request: Request, known: Mapping[str, Any], place: str) -> Non
         raise FormatError(f"{place}: key 'calls': the last call has no answer")
 
 
-def _count(calls: list[Call], settings: Mapping[str, Any], before: Answered, place: str) -> Answered:
+def _count(calls: list[Asked], settings: Mapping[str, Any], before: Answered, place: str) -> Answered:
     """What will have been answered; refuses a penalty that moves as no honest run's does."""
     answered = replace(before, exchanges=before.exchanges + 1)
     for name, arguments in calls:

@@ -23,7 +23,7 @@ from fastadmm.files.reading import read_bytes, read_json
 from fastadmm.privacy.statement import no_privacy
 from fastadmm.problem.problem import Problem, make_problem
 from fastadmm.rounds.exchange import (
-    Call,
+    Asked,
     Message,
     Request,
     file_digest,
@@ -297,7 +297,7 @@ class Coordinator:
         notes = []
         n_samples = open_labels(Path(self.config.data)).n_samples if paths else 0
 
-        def asked(path: Path, message: Message) -> Call | None:
+        def asked(path: Path, message: Message) -> Asked | None:
             """The call that a message answers; None where it was taken before."""
             self._check(path, message, number, digests)
             if message.number < number or self.answer_path(number, message.party).exists():
@@ -530,6 +530,7 @@ class Coordinator:
             )
 
         solver = Solver(problem, options, AskingEngine(options.n_threads), make_method)
+        solver.driver.local = False
         if state is not None:
             try:
                 solver.restore(state["solver"], [])
@@ -570,7 +571,7 @@ class Coordinator:
         if not path.exists():
             return None
         with read_h5(path, _CHECKPOINT_TYPE) as file:
-            queues: dict[str, list[Call]] = {}
+            queues: dict[str, list[Asked]] = {}
             previous: dict[str, int] = {}
             for name in self.names:
                 group = require_group(require_group(file, "queues"), name)

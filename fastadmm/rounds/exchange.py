@@ -1,7 +1,7 @@
 """The two kinds of file that pass: a request of the coordinator, and a party's message in answer.
 
 Names, kinds and sizes of everything in such a file are checked against
-:data:`fastadmm.rounds.calls.CALLS` before its values are read.
+:data:`fastadmm.conversation.calls.CALLS` before its values are read.
 """
 
 from __future__ import annotations
@@ -15,10 +15,17 @@ from typing import Any
 
 import numpy as np
 
+from fastadmm.conversation.calls import (
+    Asked,
+    Field,
+    answer_fields,
+    argument_fields,
+    check_answer,
+    check_values,
+)
 from fastadmm.errors import FormatError
 from fastadmm.files.atomic import shown, storage_errors
 from fastadmm.files.reading import require_regular
-from fastadmm.rounds.calls import Call, Field, answer_fields, argument_fields, check_answer, check_values
 from fastadmm.runs.checkpoint import write_tree
 from fastadmm.store.compression import refuse_packed
 from fastadmm.store.elements import array_dataset, key_of, read_attribute, read_block, require_group
@@ -27,7 +34,7 @@ from fastadmm.store.h5file import create_h5, read_h5
 from fastadmm.store.party_file import check_party_name
 
 __all__ = [
-    "Call",
+    "Asked",
     "Message",
     "Request",
     "file_digest",
@@ -59,7 +66,7 @@ class Request:
         Of the exchange; 0 opens the run.
     previous : int
         Number of this party's exchange before; -1 before the first.
-    calls : list of Call
+    calls : list of Asked
         In order; the last one is answered.
     answered : str
         Digest of the party's message in that exchange, as the coordinator took it; empty in requests of
@@ -72,7 +79,7 @@ class Request:
     party: str
     number: int
     previous: int
-    calls: list[Call]
+    calls: list[Asked]
     answered: str = ""
     digest: str = ""
 
@@ -185,7 +192,7 @@ def open_request(path: Path, n_samples: int) -> Request:
     """
     _check_size(path, n_samples)
     with read_h5(path, _REQUEST) as file:
-        calls: list[Call] = []
+        calls: list[Asked] = []
         group = require_group(file, "calls")
         if len(group) > _MOST_CALLS:
             raise FormatError(f"{shown(path)}: key 'calls': {len(group)} calls in one request")
@@ -230,7 +237,7 @@ def write_message(path: Path, message: Message) -> None:
         write_tree(file.create_group("answer"), message.answer)
 
 
-def open_message(path: Path, n_samples: int, asked: Callable[[Message], Call | None]) -> Message:
+def open_message(path: Path, n_samples: int, asked: Callable[[Message], Asked | None]) -> Message:
     """Read a message, and refuse what does not answer the call.
 
     Parameters

@@ -468,24 +468,16 @@ class _Server:
         self._own(coefficients)
         if newton and self.metric is not None:
             self.party.set_metric(self.metric)
-        message, squared = self.party.respond(gradient, coefficients, newton)
-        answer = {"squared_residual": squared}
-        return answer if message is None else {**answer, "message": message}
+        return self.party.respond(gradient, coefficients, newton)
 
     def _respond_pair(self, gradient: np.ndarray, coefficients: np.ndarray) -> dict[str, Any]:
         self._own(coefficients)
         if self.metric is not None:
             self.party.set_metric(self.metric)
-        pair = self.party.respond_pair(gradient, coefficients)
-        answer: dict[str, Any] = {"squared_residual": pair.squared_residual, "products": pair.products}
-        for key, message in zip(("first", "second"), pair.messages):
-            answer[key], answer[f"{key}_scale"] = message
-        return answer
+        return self.party.respond_pair(gradient, coefficients)
 
     def _restate(self, gradient: np.ndarray, coefficients: np.ndarray) -> dict[str, Any]:
-        message, squared, products = self.party.restate(gradient, self._own(coefficients))
-        answer: dict[str, Any] = {"squared_residual": squared, "products": products}
-        return answer if message is None else {**answer, "message": message}
+        return self.party.restate(gradient, self._own(coefficients))
 
     def _merge_oldest(self, coefficients: np.ndarray) -> None:
         if len(coefficients) != 2 or not coefficients.any() or len(self.party.directions) < 2:

@@ -14,13 +14,13 @@ from typing import Any, TypeVar
 import numpy as np
 
 from fastadmm.blocks.block import FeatureBlock
+from fastadmm.conversation.calls import CALLS
 from fastadmm.coordinator.admm.admm import AdmmMethod
 from fastadmm.coordinator.subspace.subspace import SubspaceMethod
 from fastadmm.engine.engine import Engine
-from fastadmm.parties.direction import Pair
 from fastadmm.parties.proximal import Certificate
 from fastadmm.problem.problem import Problem
-from fastadmm.rounds.exchange import Call, open_message
+from fastadmm.rounds.exchange import Asked, open_message
 
 __all__ = [
     "AskingEngine",
@@ -90,7 +90,7 @@ class RemoteParty:
         What the party said of its updates.
     answers : list of (int, Path)
         Kept messages from this round on: number of the exchange, and the file.
-    queue : list of Call
+    queue : list of Asked
         Calls from the round before, which nobody had to answer.
     last : int
         Number of the last exchange before this round that the party answered.
@@ -110,7 +110,7 @@ class RemoteParty:
         kind: str,
         reason: str,
         answers: Sequence[tuple[int, Path]] = (),
-        queue: Sequence[Call] = (),
+        queue: Sequence[Asked] = (),
         last: int = 0,
     ) -> None:
         self.name, self.n_samples, self.kind, self.reason = name, n_samples, kind, reason
@@ -122,7 +122,7 @@ class RemoteParty:
         self.queue.append((call, arguments))
 
     def ask(self, call: str, **arguments: Any) -> dict[str, Any]:
-        """A call with an answer, which is what :data:`fastadmm.rounds.calls.CALLS` says."""
+        """A call with an answer, which is what :data:`fastadmm.conversation.calls.CALLS` says."""
         if self.answers:
             self.queue.clear()
             self.last, path = self.answers.pop(0)
@@ -130,10 +130,6 @@ class RemoteParty:
         self.queue.append((call, arguments))
         self.asking = True
         raise Waiting
-
-    def short_vector(self, answer: dict[str, Any], key: str) -> tuple[np.ndarray, float]:
-        """An answer's N numbers in single precision, and their scale."""
-        return answer[key], float(answer[f"{key}_scale"])
 
     def finish(self, arguments: dict[str, Any]) -> float:
         """Let the party write its model; the mean of its contribution."""
@@ -143,41 +139,13 @@ class RemoteParty:
 class RemoteDirections(RemoteParty):
     """A :class:`fastadmm.parties.direction.DirectionParty` elsewhere."""
 
-    def set_metric(self, curvature: np.ndarray) -> None:
+    def answer(self, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
         """See there."""
-        self.tell("set_metric", curvature=curvature)
-
-    def respond(
-        self,
-        gradient: np.ndarray,
-        coefficients: np.ndarray,
-        newton: bool,
-        out: np.ndarray | None = None,
-    ) -> tuple[np.ndarray | None, float]:
-        """Arguments and results as of the party itself; its message has a place of its own."""
-        answer = self.ask("respond", gradient=gradient, coefficients=coefficients, newton=bool(newton))
-        message = answer.get("message")
-        return message, float(answer["squared_residual"])
-
-    def respond_pair(self, gradient: np.ndarray, coefficients: np.ndarray) -> Pair:
-        """Arguments and results as of the party itself."""
-        answer = self.ask("respond_pair", gradient=gradient, coefficients=coefficients)
-        messages = [self.short_vector(answer, key) for key in ("first", "second") if key in answer]
-        products = answer["products"]
-        return Pair(messages, float(answer["squared_residual"]), products)
-
-    def restate(
-        self, gradient: np.ndarray, coefficients: np.ndarray
-    ) -> tuple[np.ndarray | None, float, np.ndarray]:
-        """Arguments and results as of the party itself."""
-        answer = self.ask("restate", gradient=gradient, coefficients=coefficients)
-        message = answer.get("message")
-        products = answer["products"]
-        return message, float(answer["squared_residual"]), products
-
-    def merge_oldest(self, coefficients: np.ndarray) -> None:
-        """See there."""
-        self.tell("merge_oldest", coefficients=coefficients)
+        sent = {key: value for key, value in arguments.items() if key != "out"}
+        if CALLS[name].answer:
+            return self.ask(name, **sent)
+        self.tell(name, **sent)
+        return {}
 
 
 class RemoteAdmm(RemoteParty):
@@ -237,8 +205,6 @@ class RemoteSubspaceMethod(SubspaceMethod):
     parties : list of RemoteDirections
     """
 
-    local = False
-
     def __init__(
         self,
         problem: Problem,
@@ -250,11 +216,11 @@ class RemoteSubspaceMethod(SubspaceMethod):
         self._remote = parties
         super().__init__(problem, engine, directions, both)
 
-    def _make_parties(self) -> Any:
+    def make_parties(self) -> Any:
         return self._remote
 
-    def prepare(self) -> float:
-        return self.coordinator.start().loss
+    def prepare_parties(self) -> None:
+        pass  # every party does so by itself
 
     def final_arguments(self, m: int) -> dict[str, Any]:
         """What party m needs to know its weights."""
@@ -263,11 +229,8 @@ class RemoteSubspaceMethod(SubspaceMethod):
     def export_parties(self) -> list[dict[str, np.ndarray]]:
         return []
 
-    def _restore_directions(self, owner: np.ndarray, parties: list[dict[str, np.ndarray]]) -> None:
+    def restore_parties(self, parties: list[dict[str, np.ndarray]]) -> None:
         pass  # every party keeps its own
-
-    def _restore_metric(self, metric: np.ndarray) -> None:
-        pass
 
 
 class RemoteAdmmMethod(AdmmMethod):
@@ -280,13 +243,11 @@ class RemoteAdmmMethod(AdmmMethod):
         As of :class:`fastadmm.coordinator.admm.admm.AdmmMethod`.
     """
 
-    local = False
-
     def __init__(self, parties: list[RemoteAdmm], *settings: Any) -> None:
         self._remote = parties
         super().__init__(*settings)
 
-    def _make_parties(self, x_update: str) -> Any:
+    def make_parties(self) -> Any:
         return self._remote
 
     def party_notes(self) -> list[tuple[str, str, str]]:
@@ -302,8 +263,5 @@ class RemoteAdmmMethod(AdmmMethod):
     def export_parties(self) -> list[dict[str, np.ndarray]]:
         return []
 
-    def _restore_metric(self, metric: np.ndarray) -> None:
-        pass  # every party keeps it
-
-    def _restore_parties(self, parties: list[dict[str, np.ndarray]]) -> None:
+    def restore_parties(self, parties: list[dict[str, np.ndarray]]) -> None:
         pass  # every party keeps its own

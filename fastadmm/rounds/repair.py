@@ -12,10 +12,10 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+from fastadmm.conversation.calls import Asked
 from fastadmm.errors import FormatError, InputError, StorageError
 from fastadmm.files.atomic import atomic_file, shown, storage_errors
 from fastadmm.files.reading import read_bytes
-from fastadmm.rounds.calls import Call
 from fastadmm.rounds.coordinator_step import UNUSABLE, Coordinator, StepResult, one_coordinator
 from fastadmm.rounds.exchange import Message, open_message, open_request
 from fastadmm.runs.train import finished_result
@@ -123,7 +123,7 @@ class _Repair:
         name = path.stem
         call = self._call(number, name)
 
-        def asked(message: Message) -> Call | None:
+        def asked(message: Message) -> Asked | None:
             if (message.run, message.party, message.number) != (self.run.run, name, number):
                 raise FormatError(f"{shown(path)}: of another run, party or exchange")
             return call
@@ -134,7 +134,7 @@ class _Repair:
             return False
         return True
 
-    def _call(self, number: int, name: str) -> Call | None:
+    def _call(self, number: int, name: str) -> Asked | None:
         """What was asked there; None where the request is not kept."""
         if number == 0:
             return ("start", {})

@@ -11,6 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from fastadmm.conversation.exchange import Driver, Talk, converse
+from fastadmm.conversation.threads import Threads
 from fastadmm.coordinator.admm.admm import AdmmMethod
 from fastadmm.coordinator.admm.coordinator import acceleration_memory
 from fastadmm.coordinator.admm.multinomial import MultinomialAdmmMethod
@@ -234,6 +236,8 @@ class Solver:
         Weights to begin at; zero by default.
     early : EarlyStopping, optional
         Held-out rows that end the run, and choose the round whose model is kept.
+    driver : Driver, optional
+        Carries exchanges to the parties; they are in this process by default.
 
     Attributes
     ----------
@@ -251,6 +255,7 @@ class Solver:
         make_method: Callable[[Problem, SolverOptions, Engine], Method] | None = None,
         start: StartingPoint | None = None,
         early: EarlyStopping | None = None,
+        driver: Driver | None = None,
     ) -> None:
         self.problem = problem
         self.watch = None if early is None else ValidationWatch(early, problem)
@@ -258,6 +263,7 @@ class Solver:
         self.options = options or SolverOptions()
         self.engine = engine or Engine(self.options.n_threads)
         self.method = (make_method or _make_method)(problem, self.options, self.engine)
+        self.driver = driver or Threads(self.engine, self.method.parties)
         # No model can be below the loss's own least value: regularisers are not negative.
         self.bound = LowerBound(
             problem.loss.least(problem.y, problem.weight) / problem.total_weight
@@ -288,24 +294,37 @@ class Solver:
 
     def prepare(self) -> None:
         """Factorise every party's block and evaluate the start; done once."""
+        converse(self.preparing(), self.driver.carry)
+
+    def round(self) -> RoundRecord:
+        """Run one round and certify its result."""
+        record = converse(self.next_round(), self.driver.carry)
+        if record is None:
+            raise RuntimeError("a party elsewhere has not answered: drive next_round() instead")
+        return record
+
+    def preparing(self, reopened: bool = False) -> Talk[None]:
+        """The talk of :meth:`prepare`; nobody is asked where a run is ``reopened``."""
         if self.prepared:
             return
         begin = time.perf_counter()
         with self.engine.limited():
-            loss = self.method.prepare()
+            if self.driver.local:
+                self.method.prepare_parties()
+            loss = self.method.reopen() if reopened else (yield from self.method.prepare())
             if self.start is not None:
                 begin_at(self.method, self.start, self.problem)
         self.divergence.start = loss / self.problem.total_weight
         self.prepared = True
         self.seconds += time.perf_counter() - begin
 
-    def round(self) -> RoundRecord:
-        """Run one round and certify its result."""
-        self.prepare()
+    def next_round(self) -> Talk[RoundRecord]:
+        """The talk of :meth:`round`."""
+        yield from self.preparing()
         begin = time.perf_counter()
         w = self.problem.total_weight
         with self.engine.limited():
-            measured = self.method.round()
+            measured = yield from self.method.round()
             # In here: of long vectors, a BLAS with threads of its own would take milliseconds to wake them.
             norms = self.method.weight_norms()
             if self.problem.own_lambda is not None:
@@ -348,7 +367,7 @@ class Solver:
             record = self._of_model(self.last_record, self.method.weights(), self.method.intercept)
             if record is not self.last_record and self.stop_reason(record) is None:
                 with self.engine.limited():
-                    self.method.settle()
+                    yield from self.method.settle()
             self.seconds += time.perf_counter() - begin
             self.last_record = record
         return self.last_record
@@ -356,7 +375,7 @@ class Solver:
     @property
     def _checkable(self) -> bool:
         """Whether there is a certificate, and the parties' data are at hand to check it."""
-        return self.problem.convex and self.method.local
+        return self.problem.convex and self.driver.local
 
     def _of_model(self, record: RoundRecord, weights: list[np.ndarray], intercept: Any) -> RoundRecord:
         """The record with the objective of the weights that are returned, where that is higher.
@@ -515,9 +534,11 @@ class Solver:
     def restore(self, saved: dict[str, Any], parties: list[dict[str, np.ndarray]]) -> None:
         """Continue from exported state: the following rounds are bit-identical to an uninterrupted run's."""
         self.start = None  # the rounds have left it behind
-        self.prepare()
+        converse(self.preparing(reopened=True), self.driver.carry)
         with self.engine.limited():
-            self.method.restore(saved["method"], parties)
+            self.method.restore(saved["method"])
+            if self.driver.local:
+                self.method.restore_parties(parties)
         self.n_rounds = int(saved["n_rounds"])
         self.seconds = float(saved["seconds"])
         self.bound.value = max(self.bound.value, float(saved["lower_bound"]))

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from fastadmm.conversation.exchange import Talk
 from fastadmm.coordinator.admm.coordinator import Coordinator, RoundOutcome
 from fastadmm.coordinator.admm.schemes import Scheme, correction
 from fastadmm.coordinator.admm.state import SharedState
@@ -68,7 +69,7 @@ class AdmmMethod(Method):
         if not problem.convex:
             self.convergent = scheme.convergent and penalty >= descent_penalty(problem, above=1.0)
         self.progress = Progress()
-        self.parties = self._make_parties(x_update)
+        self.x_update = x_update
         self.coordinator = Coordinator(
             problem, scheme, penalty, engine, memory, adaptive, reweighting, relaxation
         )
@@ -80,10 +81,10 @@ class AdmmMethod(Method):
         #: The state and penalty that the parties have looked ahead to.
         self._ahead: tuple[SharedState, float] | None = None
 
-    def _make_parties(self, x_update: str) -> Sequence[Party]:
+    def make_parties(self) -> Sequence[Party]:
         problem = self.problem
         return [
-            Party(name, block, problem.regularization, self.engine, x_update, regularizer, constraint)
+            Party(name, block, problem.regularization, self.engine, self.x_update, regularizer, constraint)
             for name, block, regularizer, constraint in zip(
                 problem.names, problem.blocks, problem.party_regularizers, problem.party_constraints
             )
@@ -92,8 +93,10 @@ class AdmmMethod(Method):
     def _primal(self, total: np.ndarray, intercept: Any) -> PrimalValue:
         return primal_value(self.problem, total, intercept, self.engine)
 
-    def prepare(self) -> float:
+    def prepare_parties(self) -> None:
         self.engine.map(lambda party: party.prepare(), self.parties)
+
+    def reopen(self) -> float:
         if not self.problem.convex:
             return self._start_descent()
         start = self._primal(np.zeros(self.problem.message_size), 0.0)
@@ -127,7 +130,8 @@ class AdmmMethod(Method):
         state.u[:] = start.gradient
         self.start_at(start.intercept)
 
-    def round(self) -> Measured:
+    def round(self) -> Talk[Measured]:
+        yield from ()
         problem, r = self.problem, self.coordinator.penalty
         ahead, self._ahead = self._ahead, None
         if ahead is None or ahead[0] is not self.coordinator.state or ahead[1] != r:
@@ -236,19 +240,15 @@ class AdmmMethod(Method):
             for p in self.parties
         ]
 
-    def restore(self, saved: dict[str, Any], parties: list[dict[str, np.ndarray]]) -> None:
+    def restore(self, saved: dict[str, Any]) -> None:
         self.coordinator.restore(saved)
-        if (metric := self.coordinator.metric) is not None:
-            self._restore_metric(metric)
         self._intercept = float(saved["exact_intercept"])
         if "reference" in saved:
             self.progress.reference = float(saved["reference"])
-        self._restore_parties(parties)
 
-    def _restore_metric(self, metric: np.ndarray) -> None:
-        self.engine.map(lambda party: party.set_metric(metric), self.parties)
-
-    def _restore_parties(self, parties: list[dict[str, np.ndarray]]) -> None:
+    def restore_parties(self, parties: list[dict[str, np.ndarray]]) -> None:
+        if (metric := self.coordinator.metric) is not None:
+            self.engine.map(lambda party: party.set_metric(metric), self.parties)
         for party, state in zip(self.parties, parties, strict=True):
             weights = np.array(state["weights"], dtype=np.float64)
             if weights.shape != party.weights.shape:

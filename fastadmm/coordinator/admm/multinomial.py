@@ -18,7 +18,7 @@ __all__ = ["MultinomialAdmmMethod"]
 class MultinomialAdmmMethod(AdmmMethod):
     """Sharing, Jacobi or Gauss-Seidel ADMM for C classes; parameters as :class:`AdmmMethod`."""
 
-    def _make_parties(self, x_update: str) -> list[Party]:
+    def make_parties(self) -> list[Party]:
         problem = self.problem
         multinomial_of(problem)
         return [
@@ -28,7 +28,7 @@ class MultinomialAdmmMethod(AdmmMethod):
                 problem.regularization,
                 self.engine,
                 problem.n_outputs,
-                x_update,
+                self.x_update,
                 regularizer,
                 constraint,
             )
@@ -52,10 +52,10 @@ class MultinomialAdmmMethod(AdmmMethod):
     def export(self) -> dict[str, Any]:
         return {**super().export(), "intercept": np.asarray(self.coordinator.intercept)}
 
-    def restore(self, saved: dict[str, Any], parties: list[dict[str, np.ndarray]]) -> None:
+    def restore(self, saved: dict[str, Any]) -> None:
         intercept = np.array(saved["intercept"], dtype=np.float64)
         exact = np.array(saved["exact_intercept"], dtype=np.float64)
         if intercept.shape != (self.problem.n_outputs,) or exact.shape != intercept.shape:
             raise ValueError("intercept")
-        super().restore({**saved, "intercept": 0.0, "exact_intercept": 0.0}, parties)
+        super().restore({**saved, "intercept": 0.0, "exact_intercept": 0.0})
         self.coordinator.intercept, self._intercept = intercept, exact

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from fastadmm.blocks.block import check_scale
+from fastadmm.conversation.exchange import Talk
 from fastadmm.coordinator.certificate import PrimalValue, dual_bound
 from fastadmm.coordinator.class_certificate import (
     class_primal_value,
@@ -155,7 +156,7 @@ class MultinomialCoordinator:
         self.n_rounds += 1
         gradient = primal.gradient.reshape(self.problem.n_outputs, -1)
         answers = self.engine.map(
-            lambda m: parties[m].respond(gradient, self.coefficients(m), newton), range(len(parties))
+            lambda m: parties[m].respond_classes(gradient, self.coefficients(m), newton), range(len(parties))
         )
         for m, (message, _) in enumerate(answers):
             if message is not None:
@@ -250,18 +251,24 @@ class MultinomialMethod(Method):
     def __init__(self, problem: Problem, engine: Engine, directions: int | None = None) -> None:
         multinomial_of(problem)
         self.problem, self.engine = problem, engine
-        self.parties = [
-            ClassDirectionParty(name, block, problem.regularization, engine, problem.n_outputs)
-            for name, block in zip(problem.names, problem.blocks)
-        ]
         self.coordinator = MultinomialCoordinator(problem, engine, directions)
 
-    def prepare(self) -> float:
+    def make_parties(self) -> list[ClassDirectionParty]:
+        problem = self.problem
+        return [
+            ClassDirectionParty(name, block, problem.regularization, self.engine, problem.n_outputs)
+            for name, block in zip(problem.names, problem.blocks)
+        ]
+
+    def prepare_parties(self) -> None:
         for party in self.parties:
             check_scale(party.block, party.name, self.engine)
+
+    def reopen(self) -> float:
         return self.coordinator.start().loss
 
-    def round(self) -> Measured:
+    def round(self) -> Talk[Measured]:
+        yield from ()
         coordinator, scale, problem = self.coordinator, self.problem.regularization, self.problem
         start = coordinator.primal if coordinator.primal is not None else coordinator.start()
         total, regulariser = coordinator.point.total, coordinator.regulariser()
@@ -316,7 +323,7 @@ class MultinomialMethod(Method):
             for weights, party in zip(self.weights(), self.parties)
         ]
 
-    def restore(self, saved: dict[str, Any], parties: list[dict[str, Array]]) -> None:
+    def restore(self, saved: dict[str, Any]) -> None:
         coordinator, problem = self.coordinator, self.problem
         classes, n = problem.n_outputs, problem.n_samples
         owner = np.array(saved["owner"], dtype=np.int64)
@@ -328,15 +335,18 @@ class MultinomialMethod(Method):
         shapes = (point.coefficients.shape, point.intercept.shape, point.total.shape)
         if shapes != ((classes, k), (classes,), (classes * n,)):
             raise ValueError("messages")
-        for m, (party, state) in enumerate(zip(self.parties, parties, strict=True)):
-            shape = (classes, int((owner == m).sum()), party.block.shape[1])
-            party.directions = np.array(state["directions"], dtype=np.float64).reshape(shape)
         coordinator.adopt(messages, owner)
         coordinator.point = point
         coordinator.n_rounds = int(saved["n_rounds"])
         coordinator.n_factorisations = int(saved["n_factorisations"])
         if "metric" in saved:
-            metric = np.array(saved["metric"])
-            coordinator.metric = metric
-            self.engine.map(lambda party: party.set_metric(metric), self.parties)
+            coordinator.metric = np.array(saved["metric"])
         coordinator.restart()
+
+    def restore_parties(self, parties: list[dict[str, Array]]) -> None:
+        coordinator, classes = self.coordinator, self.problem.n_outputs
+        for m, (party, state) in enumerate(zip(self.parties, parties, strict=True)):
+            shape = (classes, int((coordinator.owner == m).sum()), party.block.shape[1])
+            party.directions = np.array(state["directions"], dtype=np.float64).reshape(shape)
+        if (metric := coordinator.metric) is not None:
+            self.engine.map(lambda party: party.set_metric(metric), self.parties)

@@ -30,6 +30,7 @@ from typing import Any
 import numpy as np
 import scipy.linalg
 
+from fastadmm.conversation.exchange import Talk
 from fastadmm.coordinator.certificate import PrimalValue, make_feasible, primal_value
 from fastadmm.coordinator.method import Measured, Method
 from fastadmm.coordinator.penalised_bound import bound_from_shares
@@ -474,8 +475,8 @@ class ProximalCoordinator:
             "norms": np.array([norm for _, norm in older]),
         }
 
-    def restore(self, saved: dict[str, Any], parties: Sequence[FaceParty]) -> None:
-        """Inverse of :meth:`export`, for parties that have their directions back."""
+    def restore(self, saved: dict[str, Any]) -> None:
+        """Inverse of :meth:`export`."""
         self.shared.restore(saved["directions"])
 
         def point(name: str) -> HullPoint:
@@ -497,8 +498,7 @@ class ProximalCoordinator:
             for part in (saved["older"][str(m)] for m in range(self.problem.n_parties))
         ]
         if "metric" in saved:
-            metric = self.metric = np.array(saved["metric"])
-            self.engine.map(lambda party: party.set_metric(metric), parties)
+            self.metric = np.array(saved["metric"])
         self.restart()
 
 
@@ -519,20 +519,25 @@ class ProximalMethod(Method):
 
     def __init__(self, problem: Problem, engine: Engine, directions: int | None = None) -> None:
         self.problem, self.engine = problem, engine
-        self.parties: Any = [
-            FaceParty(name, block, problem.regularization, engine, regularizer, constraint)
-            for name, block, regularizer, constraint in zip(
-                problem.names, problem.blocks, problem.party_regularizers, problem.party_constraints
-            )
-        ]
         self.coordinator: Any = ProximalCoordinator(problem, engine, directions)
         self.bound = -math.inf
         self.width = 0.0
         self._intercept = 0.0
 
-    def prepare(self) -> float:
+    def make_parties(self) -> list[FaceParty]:
+        problem = self.problem
+        return [
+            FaceParty(name, block, problem.regularization, self.engine, regularizer, constraint)
+            for name, block, regularizer, constraint in zip(
+                problem.names, problem.blocks, problem.party_regularizers, problem.party_constraints
+            )
+        ]
+
+    def prepare_parties(self) -> None:
         for party in self.parties:
             party.prepare()
+
+    def reopen(self) -> float:
         if self.problem.loss.smooth:
             start = self.coordinator.start(self.parties)
             self._intercept = start.intercept
@@ -563,7 +568,8 @@ class ProximalMethod(Method):
                 self._set_width(width)
                 coordinator.evaluate()
 
-    def settle(self) -> None:
+    def settle(self) -> Talk[None]:
+        yield from ()
         self.coordinator.promised = 0.0
         self.begin_at(self.weights(), self._intercept)
 
@@ -574,7 +580,8 @@ class ProximalMethod(Method):
         self.width = width
         self.coordinator.problem = replace(self.problem, loss=smoothed)
 
-    def round(self) -> Measured:
+    def round(self) -> Talk[Measured]:
+        yield from ()
         coordinator, problem = self.coordinator, self.problem
         gradient = (coordinator.primal or coordinator.evaluate()).gradient
         shares = coordinator.round(self.parties)
@@ -628,14 +635,18 @@ class ProximalMethod(Method):
             for weights, party in zip(self.weights(), self.parties)
         ]
 
-    def restore(self, saved: dict[str, Any], parties: list[dict[str, Array]]) -> None:
+    def restore(self, saved: dict[str, Any]) -> None:
         self.bound, self._intercept = float(saved["bound"]), float(saved["exact_intercept"])
         if not self.problem.loss.smooth:
             self._set_width(float(saved["width"]))
-        owner = np.array(saved["directions"]["owner"])
+        self.coordinator.restore(saved)
+
+    def restore_parties(self, parties: list[dict[str, Array]]) -> None:
+        owner = self.coordinator.shared.owner
         for m, (party, state) in enumerate(zip(self.parties, parties, strict=True)):
             directions = np.array(state["directions"], dtype=np.float64)
             if directions.shape != (int((owner == m).sum()), party.block.shape[1]):
                 raise ValueError("directions")
             party.directions = directions
-        self.coordinator.restore(saved, self.parties)
+        if (metric := self.coordinator.metric) is not None:
+            self.engine.map(lambda party: party.set_metric(metric), self.parties)

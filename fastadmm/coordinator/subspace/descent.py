@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 import scipy.linalg
 
+from fastadmm.conversation.exchange import Talk
 from fastadmm.coordinator.certificate import PrimalValue, primal_value
 from fastadmm.coordinator.method import Measured
 from fastadmm.coordinator.stationarity import Progress, intercept_part, start_point
@@ -178,6 +179,8 @@ class DescentSubspaceMethod(SubspaceMethod):
         Whether rounds still minimise the convex loss.
     """
 
+    by_exchange = False  # asks the parties for residuals directly
+
     def __init__(self, problem: Problem, engine: Engine, directions: int | None = None) -> None:
         super().__init__(problem, engine, directions)
         self.coordinator = DescentCoordinator(problem, engine, directions)
@@ -196,17 +199,21 @@ class DescentSubspaceMethod(SubspaceMethod):
         """Minimise the loss itself from the first round on."""
         self._set_starting(False)
 
-    def prepare(self) -> float:
-        super().prepare()
+    def prepare(self) -> Talk[float]:
+        yield from ()
+        super().reopen()
         start = start_point(self.problem, self.engine)
         self.progress.reference = self._measure(start)
         if not self.starting:
             self.coordinator.start(start.intercept)
         return start.loss
 
-    def round(self) -> Measured:
+    def reopen(self) -> float:
+        return start_point(self.problem, self.engine).loss
+
+    def round(self) -> Talk[Measured]:
         coordinator = self.coordinator
-        squared = coordinator.round(self.parties)
+        squared = yield from coordinator.round()
         if self.starting:
             self._end_start(sum(squared) / (2.0 * self.problem.regularization))
         point = coordinator.point
@@ -251,7 +258,7 @@ class DescentSubspaceMethod(SubspaceMethod):
     def export(self) -> dict[str, Any]:
         return {**super().export(), "starting": self.starting, "reference": self.progress.reference}
 
-    def restore(self, saved: dict[str, Any], parties: list[dict[str, np.ndarray]]) -> None:
+    def restore(self, saved: dict[str, Any]) -> None:
         self._set_starting(bool(saved["starting"]))
         self.progress.reference = float(saved["reference"])
-        super().restore(saved, parties)
+        super().restore(saved)

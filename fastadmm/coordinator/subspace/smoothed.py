@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from fastadmm.conversation.exchange import Talk
 from fastadmm.coordinator.certificate import PrimalValue, dual_bound, primal_value
 from fastadmm.coordinator.method import Measured
 from fastadmm.coordinator.subspace.subspace import SubspaceMethod
@@ -47,14 +48,14 @@ class SmoothedSubspaceMethod(SubspaceMethod):
         self.bound = -math.inf
         self._intercept = 0.0
 
-    def prepare(self) -> float:
+    def reopen(self) -> float:
         zero = np.zeros(self.problem.n_samples)
         start = primal_value(self.problem, zero, 0.0, self.engine)
         self._intercept = start.intercept
         # At zero weights nothing is proved yet: the objective itself is the gap.
         # Constant targets may leave no loss at all; any width serves then.
         self._set_width(start.loss / self.problem.total_weight or 1.0)
-        super().prepare()
+        super().reopen()
         return start.loss
 
     def narrow(self, width: float, intercept: float) -> None:
@@ -70,9 +71,9 @@ class SmoothedSubspaceMethod(SubspaceMethod):
         self.width = width
         self.coordinator.set_problem(replace(self.problem, loss=smoothed))
 
-    def round(self) -> Measured:
+    def round(self) -> Talk[Measured]:
         coordinator, problem = self.coordinator, self.problem
-        measured = super().round()
+        measured = yield from super().round()
         self.bound = max(self.bound, measured.lower_bound)
         primal = primal_value(problem, coordinator.point.total, self._intercept, self.engine)
         self._intercept = primal.intercept
@@ -95,7 +96,7 @@ class SmoothedSubspaceMethod(SubspaceMethod):
         own = {"width": self.width, "bound": self.bound, "exact_intercept": self._intercept}
         return {**super().export(), **own}
 
-    def restore(self, saved: dict[str, Any], parties: list[dict[str, np.ndarray]]) -> None:
+    def restore(self, saved: dict[str, Any]) -> None:
         self._set_width(float(saved["width"]))
         self.bound, self._intercept = float(saved["bound"]), float(saved["exact_intercept"])
-        super().restore(saved, parties)
+        super().restore(saved)

@@ -13,12 +13,13 @@ search, which converges for strongly convex problems. See ``docs/solver.md``.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 from fastadmm.blocks.block import check_scale
+from fastadmm.conversation.exchange import Answers, Call, Exchange, Pace, Talk
 from fastadmm.coordinator.certificate import PrimalValue, dual_bound, make_feasible, primal_value
 from fastadmm.coordinator.method import Measured, Method
 from fastadmm.coordinator.subspace.direction_choice import DirectionChoice
@@ -31,8 +32,6 @@ from fastadmm.parties.direction import DirectionParty
 from fastadmm.problem.problem import Problem
 
 __all__ = ["SubspaceCoordinator", "SubspaceMethod", "directions_per_party", "span_tolerance"]
-
-_Answer = TypeVar("_Answer")
 
 #: Curvature below this share of its mean is raised to it: no metric may be singular.
 _CURVATURE_FLOOR = 1e-6
@@ -187,13 +186,8 @@ class SubspaceCoordinator:
         c = self.point.coefficients
         return 0.5 * self.problem.regularization * float(c @ c)
 
-    def round(self, parties: Sequence[DirectionParty]) -> list[float]:
+    def round(self) -> Talk[list[float]]:
         r"""One exchange with every party, then the minimisation over the span.
-
-        Parameters
-        ----------
-        parties : sequence of DirectionParty
-            In the problem's order.
 
         Returns
         -------
@@ -203,37 +197,35 @@ class SubspaceCoordinator:
         primal = self.primal if self.primal is not None else self.start()
         before = primal.loss + self.regulariser()
         if not self.watch.may_wait(before) and self._metric_is_stale(before):
-            metric = self.metric
-            self._each(lambda m: parties[m].set_metric(metric), len(parties))  # type: ignore[arg-type]
+            yield self._exchange("set_metric", [{"curvature": self.metric}] * self.problem.n_parties)
         if self.rounded is not None and self.rounding_is_left:
-            return self._restate(parties, primal)
+            return (yield from self._restate(primal))
         if self.rounded is not None:
-            return self._round_of_pairs(parties, primal, self.rounded)
+            return (yield from self._round_of_pairs(primal, self.rounded))
         self.correction = Correction()
         newton = self.directions.newton()
-        answers = self._ask(parties, primal.gradient, newton)
-        for m, (message, _) in enumerate(answers):
-            if message is not None:
-                self._append(m, message)
-        squared = [answer[1] for answer in answers]
+        answers = yield from self._ask(primal.gradient, newton)
+        for m, answer in enumerate(answers):
+            if "message" in answer:
+                self._append(m, answer["message"])
+        squared = [float(answer["squared_residual"]) for answer in answers]
         gap = self._descend(sum(squared), before)
-        self._compress(parties)
+        yield from self._compress()
         after = self.start(self.point.intercept).loss + self.regulariser()
         self.directions.record(newton, before - after, gap)
         return squared
 
-    def _round_of_pairs(
-        self, parties: Sequence[DirectionParty], primal: PrimalValue, rounded: RoundedMessages
-    ) -> list[float]:
+    def _round_of_pairs(self, primal: PrimalValue, rounded: RoundedMessages) -> Talk[list[float]]:
         gradient, old = primal.gradient.copy(), self.point.coefficients
-        answers = self._each(lambda m: parties[m].respond_pair(gradient, self.coefficients(m)), len(parties))
+        answers = yield self._at(gradient, "respond_pair")
         for m, answer in enumerate(answers):
-            for short, scale in answer.messages:
-                self._append(m, scale * short.astype(np.float64))
+            for key in ("first", "second"):
+                if key in answer:
+                    self._append(m, float(answer[f"{key}_scale"]) * answer[key].astype(np.float64))
         errors = -self._slopes(gradient)
         for m, answer in enumerate(answers):
-            errors[self.owner == m] += answer.products
-        squared = [answer.squared_residual for answer in answers]
+            errors[self.owner == m] += answer["products"]
+        squared = [float(answer["squared_residual"]) for answer in answers]
         old = np.pad(old, (0, len(self.owner) - len(old)))
         gap = self._descend(sum(squared), primal.loss + self.regulariser(), errors)
         self.start(self.point.intercept)
@@ -243,25 +235,25 @@ class SubspaceCoordinator:
         )
         self.rounding_is_left = gap <= _ROUNDING_IS_LEFT * abs(self.correction.objective)
         for _ in range(2):
-            self._compress(parties)
+            yield from self._compress()
         return squared
 
-    def _restate(self, parties: Sequence[DirectionParty], primal: PrimalValue) -> list[float]:
+    def _restate(self, primal: PrimalValue) -> Talk[list[float]]:
         """Begin again at the same weights, with messages in double precision."""
         gradient, c, n = primal.gradient.copy(), self.point.coefficients, self.problem.n_samples
-        answers = self._each(lambda m: parties[m].restate(gradient, self.coefficients(m)), len(parties))
+        answers = yield self._at(gradient, "restate")
         errors = -self._slopes(gradient)
-        for m, (_, _, products) in enumerate(answers):
-            errors[self.owner == m] += products
-        norms = np.array([np.linalg.norm(self.coefficients(m)) for m in range(len(parties))])
-        kept = [m for m, (message, _, _) in enumerate(answers) if message is not None]
-        messages = np.array([answers[m][0] for m in kept]).reshape(len(kept), n)
+        for m, answer in enumerate(answers):
+            errors[self.owner == m] += answer["products"]
+        norms = np.array([np.linalg.norm(self.coefficients(m)) for m in range(len(answers))])
+        kept = [m for m, answer in enumerate(answers) if "message" in answer]
+        messages = np.array([answers[m]["message"] for m in kept]).reshape(len(kept), n)
         self.adopt(messages, np.array(kept, dtype=np.int64))
         self.point = SpanPoint(norms[kept], self.point.intercept, norms[kept] @ messages)
         self.rounded, self.hessian = None, SpanHessian(self.problem.fit_intercept)
         self.correction = Correction(bound=float(c @ errors))
         self.start(self.point.intercept)
-        return [squared for _, squared, _ in answers]
+        return [float(answer["squared_residual"]) for answer in answers]
 
     def _slopes(self, gradient: np.ndarray) -> np.ndarray:
         """V g, of shape (K,)."""
@@ -275,12 +267,24 @@ class SubspaceCoordinator:
         self.point = self._minimise(span_tolerance(gap, objective, complete), tilt)
         return gap
 
-    def _each(self, ask: Callable[[int], _Answer], n_parties: int) -> list[_Answer]:
+    def _exchange(self, name: str, arguments: Sequence[dict[str, Any]], here: Any = None) -> Exchange:
         """Ask all parties: side by side, or one after another where that keeps more threads busy."""
-        threads = self.engine.n_threads
-        if self._parties_are_large and n_parties < 4 * threads and n_parties % threads:
-            return [ask(m) for m in range(n_parties)]  # their passes over rows are cut up instead
-        return self.engine.map(ask, range(n_parties), parallel=self._parties_are_large)
+        n, threads = self.problem.n_parties, self.engine.n_threads
+        pace = Pace.TOGETHER if self._parties_are_large else Pace.SHORT
+        if self._parties_are_large and n < 4 * threads and n % threads:
+            pace = Pace.IN_TURN  # their passes over rows are cut up instead
+        calls = [Call(m, name, arguments[m], {} if here is None else here[m]) for m in range(n)]
+        return Exchange(calls, pace)
+
+    def _at(self, gradient: np.ndarray, name: str) -> Exchange:
+        """Ask all parties what they have to say of a loss gradient at the current weights."""
+        return self._exchange(
+            name,
+            [
+                {"gradient": gradient, "coefficients": self.coefficients(m)}
+                for m in range(self.problem.n_parties)
+            ],
+        )
 
     def _minimise(self, tolerance: float, tilt: np.ndarray | None = None) -> SpanPoint:
         """The best point of the span, to a tolerance in the summed scaling."""
@@ -314,14 +318,13 @@ class SubspaceCoordinator:
         self.n_factorisations += 1
         return True
 
-    def _ask(
-        self, parties: Sequence[DirectionParty], gradient: np.ndarray, newton: bool
-    ) -> list[tuple[np.ndarray | None, float]]:
+    def _ask(self, gradient: np.ndarray, newton: bool) -> Talk[Answers]:
         """Every party's answer; those at hand write their message where it will stay."""
-        places = self._places(len(parties))
-        return self._each(
-            lambda m: parties[m].respond(gradient, self.coefficients(m), newton, places[m]), len(parties)
-        )
+        n = self.problem.n_parties
+        asked = [
+            {"gradient": gradient, "coefficients": self.coefficients(m), "newton": newton} for m in range(n)
+        ]
+        return (yield self._exchange("respond", asked, [{"out": place} for place in self._places(n)]))
 
     def _places(self, parties: int) -> np.ndarray:
         """Room behind the messages, of shape (parties, N), for one of each party."""
@@ -360,10 +363,10 @@ class SubspaceCoordinator:
         limit = directions_per_party(parties)
         return limit if self.most_directions is None else min(limit, max(2, self.most_directions))
 
-    def _compress(self, parties: Sequence[DirectionParty]) -> None:
+    def _compress(self) -> Talk[None]:
         """Merge the two oldest directions of every party that has too many."""
-        limit = self._most_per_party(len(parties))
-        for m, party in enumerate(parties):
+        limit = self._most_per_party(self.problem.n_parties)
+        for m in range(self.problem.n_parties):
             rows = np.flatnonzero(self.owner == m)
             if len(rows) <= limit:
                 continue
@@ -372,7 +375,7 @@ class SubspaceCoordinator:
             size = float(np.linalg.norm(pair))
             if size == 0.0:
                 pair, size = np.array([1.0, 0.0]), 1.0  # neither is in use: forget the younger
-            party.merge_oldest(pair)
+            yield Exchange([Call(m, "merge_oldest", {"coefficients": pair})], Pace.SHORT)
             self.hessian.merge(first, second, pair / size)
             if self.rounded is not None:
                 self.rounded.merge(m, self._store[[first, second]], pair / size)
@@ -401,31 +404,33 @@ class SubspaceMethod(Method):
 
     name = "subspace"
     convergent = True
+    by_exchange = True
 
     def __init__(
         self, problem: Problem, engine: Engine, directions: int | None = None, both: bool = False
     ) -> None:
         self.problem, self.engine = problem, engine
-        self.parties = self._make_parties()
         self.coordinator = SubspaceCoordinator(problem, engine, directions, both)
 
-    def _make_parties(self) -> Sequence[DirectionParty]:
+    def make_parties(self) -> Sequence[DirectionParty]:
         problem = self.problem
         return [
             DirectionParty(name, block, problem.regularization, self.engine)
             for name, block in zip(problem.names, problem.blocks)
         ]
 
-    def prepare(self) -> float:
+    def prepare_parties(self) -> None:
         for party in self.parties:
             check_scale(party.block, party.name, self.engine)
+
+    def reopen(self) -> float:
         return self.coordinator.start().loss
 
-    def round(self) -> Measured:
+    def round(self) -> Talk[Measured]:
         coordinator, scale = self.coordinator, self.problem.regularization
         start = coordinator.primal if coordinator.primal is not None else coordinator.start()
         total, regulariser = coordinator.point.total, coordinator.regulariser()
-        squared = coordinator.round(self.parties)
+        squared = yield from coordinator.round()
         after = (coordinator.primal or start).loss + coordinator.regulariser()
         stationarity = sum(squared)
         gaps = stationarity / (2.0 * scale)
@@ -434,7 +439,7 @@ class SubspaceMethod(Method):
             lower_bound=self._lower_bound(start, total, regulariser, gaps) + coordinator.correction.bound,
             # z is the sum of the messages itself; u is the loss gradient: only the parties' terms are left.
             primal_residual=0.0,
-            dual_residual=math.sqrt(stationarity / (len(self.parties) * self.problem.n_samples)),
+            dual_residual=math.sqrt(stationarity / (self.problem.n_parties * self.problem.n_samples)),
             augmented_lagrangian=after,
             lyapunov=stationarity / (1.0 + scale) ** 2,
             penalty=None,
@@ -456,7 +461,9 @@ class SubspaceMethod(Method):
 
     def weight_norms(self) -> list[float]:
         # Directions are orthonormal: the coordinator knows the norms without the weights.
-        return [float(np.linalg.norm(self.coordinator.coefficients(m))) for m in range(len(self.parties))]
+        return [
+            float(np.linalg.norm(self.coordinator.coefficients(m))) for m in range(self.problem.n_parties)
+        ]
 
     def party_notes(self) -> list[tuple[str, str, str]]:
         return [(p.name, p.kind, p.reason) for p in self.parties]
@@ -490,14 +497,13 @@ class SubspaceMethod(Method):
             for weights, party in zip(self.weights(), self.parties)
         ]
 
-    def restore(self, saved: dict[str, Any], parties: list[dict[str, np.ndarray]]) -> None:
+    def restore(self, saved: dict[str, Any]) -> None:
         coordinator, n = self.coordinator, self.problem.n_samples
         # Taken over where it can be: all messages twice may not fit.
         messages = np.require(saved["messages"], np.float64, ["C", "O", "W"])
         owner = np.array(saved["owner"], dtype=np.int64)
         if messages.shape != (len(owner), n) or saved["total"].shape != (n,):
             raise ValueError("messages")
-        self._restore_directions(owner, parties)
         coordinator.adopt(messages, owner)
         # A run goes on as it began, whatever would be chosen today.
         coordinator.rounded = RoundedMessages.restored(saved, n)
@@ -517,15 +523,14 @@ class SubspaceMethod(Method):
             metric = np.array(saved["metric"])
             coordinator.metric = metric
             coordinator.watch.restore(saved["metric_watch"])
-            self._restore_metric(metric)
         coordinator.restart()
 
-    def _restore_directions(self, owner: np.ndarray, parties: list[dict[str, np.ndarray]]) -> None:
+    def restore_parties(self, parties: list[dict[str, np.ndarray]]) -> None:
+        owner, metric = self.coordinator.owner, self.coordinator.metric
         for m, (party, state) in enumerate(zip(self.parties, parties, strict=True)):
             directions = np.array(state["directions"], dtype=np.float64)
             if directions.shape != (int((owner == m).sum()), party.block.shape[1]):
                 raise ValueError("directions")
             party.directions = directions
-
-    def _restore_metric(self, metric: np.ndarray) -> None:
-        self.engine.map(lambda party: party.set_metric(metric), self.parties)
+        if metric is not None:
+            self.engine.map(lambda party: party.set_metric(metric), self.parties)

@@ -17,7 +17,7 @@ from fastadmm.errors import FormatError
 
 __all__ = [
     "CALLS",
-    "Call",
+    "Asked",
     "CallRule",
     "Field",
     "answer_fields",
@@ -26,8 +26,8 @@ __all__ = [
     "check_values",
 ]
 
-#: One call of a party: its name and its arguments.
-Call = tuple[str, dict[str, Any]]
+#: One call as it stands in a request: its name and its arguments.
+Asked = tuple[str, dict[str, Any]]
 
 #: Beyond it a square overflows: no run that goes well comes near.
 _LARGEST = 1e150
@@ -181,12 +181,12 @@ def argument_fields(name: str, n_samples: int, place: str) -> dict[str, Field]:
     return _fields(CALLS[name].arguments, n_samples)
 
 
-def answer_fields(call: Call, n_samples: int) -> dict[str, Field]:
+def answer_fields(call: Asked, n_samples: int) -> dict[str, Field]:
     """What the answer to a call holds, with the length of everything that the call decides.
 
     Parameters
     ----------
-    call : Call
+    call : Asked
     n_samples : int
         N of the run.
 
@@ -226,7 +226,7 @@ def check_values(values: Mapping[str, Any], fields: Mapping[str, Field], place: 
             raise FormatError(f"{place}: {key!r} {reason}")
 
 
-def check_answer(call: Call, answer: Mapping[str, Any], n_samples: int, place: str) -> None:
+def check_answer(call: Asked, answer: Mapping[str, Any], n_samples: int, place: str) -> None:
     """Refuse an answer that this call does not have; parameters as of the functions above."""
     check_values(answer, answer_fields(call, n_samples), place)
     messages = [key for key in ("first", "second", "message") if key in answer]

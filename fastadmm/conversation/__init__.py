@@ -1,0 +1,44 @@
+"""One conversation: what the coordinator asks of parties, in one table, carried by whichever driver.
+
+The coordinator does no input or output. What speaks to parties is a *talk*
+(:mod:`fastadmm.conversation.exchange`): a generator that yields exchanges and is
+sent the answers, in the order of the calls. A *driver* carries exchanges: threads of this process
+(:mod:`fastadmm.conversation.threads`), or files (:mod:`fastadmm.rounds`). Every call and its answer stand
+in :data:`fastadmm.conversation.calls.CALLS`, and every party answers
+``answer(name, arguments)`` (:mod:`fastadmm.conversation.answering`).
+
+Rules
+-----
+- A call whose answer is empty *tells* something. It makes no message of its own: by files it travels with
+  that party's next request, and its effect is there before that request's last call is answered. The
+  driver sends the talk an empty dictionary at once.
+- Calls of one exchange do not wait for each other, so their answers must not depend on each other's
+  order. An exchange asks a party for one answer at most.
+- An answer depends on what the party was told and asked before, in that order, and on nothing else: no
+  thread, no time, no number of attempts.
+- Arguments and answers are what the table says: arrays of N numbers, short vectors, scalars, flags,
+  text. An argument that is optional, or a value that may be missing, is left out, not None.
+- A talk is replayed. By files a round is begun again from the checkpoint, with the answers so far, until
+  one is missing: between two yields there is arithmetic alone, no random number, no clock, no file.
+- :meth:`~fastadmm.coordinator.method.Method.restore` and
+  :meth:`~fastadmm.coordinator.method.Method.reopen` ask nobody. Parties keep their own state:
+  those of this process get it back by
+  :meth:`~fastadmm.coordinator.method.Method.restore_parties`.
+
+How to convert a method
+-----------------------
+1. Its party: derive from :class:`~fastadmm.conversation.answering.Answering`, give it a ``family``, and
+   let every method that the coordinator calls take keywords and return a dictionary (or None, where
+   there is nothing to answer).
+2. The table: one entry per such method, under its name, with the family and the kinds of arguments and
+   answer. A name means one thing in all families: what takes or answers something else has another name.
+3. The coordinator: ``answers = self.engine.map(lambda p: p.ask(g), parties)`` becomes
+   ``answers = yield from ask_all(n_parties, "ask", gradient=g)``, or where arguments differ
+   ``answers = yield Exchange([Call(m, "ask", {...}) for m in range(n_parties)])``. What calls this becomes
+   a talk too, and is called with ``yield from``. Parties no longer are arguments.
+4. The method: nothing but ``make_parties``, ``prepare_parties``, ``weights``, ``party_notes``,
+   ``export_parties`` and ``restore_parties`` touches ``self.parties``; ``len(self.parties)`` is
+   ``self.problem.n_parties``. ``weight_norms`` comes from answers. If the start has to be asked for,
+   ``prepare`` is a talk of its own, and what ``reopen`` needs is in ``export``.
+5. ``by_exchange = True``. Tests compare the bits with those before.
+"""

@@ -1,0 +1,127 @@
+"""What a coordinator says to parties: calls, asked side by side, and the talk that they are part of."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any, Protocol, TypeVar
+
+__all__ = ["Answers", "Call", "Driver", "Exchange", "Pace", "Talk", "ask_all", "converse"]
+
+_T = TypeVar("_T")
+
+#: One answer per call, in the order of the calls; empty where the table says that a call has none.
+Answers = list[dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class Call:
+    """One question to one party, or something it is told.
+
+    Attributes
+    ----------
+    party : int
+        Number of the party, in the problem's order.
+    name : str
+        A key of :data:`fastadmm.conversation.calls.CALLS`.
+    arguments : dict
+        Arrays and scalars, as the table says.
+    here : dict
+        More arguments for a party in this process, which change no answer: a place to write an array to.
+    """
+
+    party: int
+    name: str
+    arguments: dict[str, Any] = field(default_factory=dict)
+    here: dict[str, Any] = field(default_factory=dict)
+
+
+class Pace(Enum):
+    """How parties in one process are best asked; answers do not depend on it."""
+
+    #: Each on a thread of its own.
+    TOGETHER = "together"
+    #: One after another, each with all threads.
+    IN_TURN = "in turn"
+    #: One after another on one thread: too short to share.
+    SHORT = "short"
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """Calls that do not wait for each other, at most one of them with an answer per party.
+
+    Attributes
+    ----------
+    calls : sequence of Call
+    pace : Pace
+    """
+
+    calls: Sequence[Call]
+    pace: Pace = Pace.TOGETHER
+
+
+#: What speaks to parties: yields exchanges, is sent their answers, and returns what it found.
+Talk = Generator[Exchange, Answers, _T]
+
+
+class Driver(Protocol):
+    """Carries exchanges to parties, wherever they are.
+
+    Attributes
+    ----------
+    local : bool
+        Whether the parties and their data are in this process.
+    """
+
+    local: bool
+
+    def carry(self, exchange: Exchange) -> Answers | None:
+        """The answers; None where one is not there yet, which ends the talk."""
+
+
+def ask_all(
+    n_parties: int, name: str, pace: Pace = Pace.TOGETHER, **arguments: Any
+) -> Generator[Exchange, Answers, Answers]:
+    """Ask every party the same; use with ``yield from``.
+
+    Parameters
+    ----------
+    n_parties : int
+    name : str
+    pace : Pace
+    **arguments
+
+    Returns
+    -------
+    list of dict
+        The answers, in the order of the parties.
+    """
+    return (yield Exchange([Call(m, name, arguments) for m in range(n_parties)], pace))
+
+
+def converse(talk: Talk[_T], carry: Callable[[Exchange], Answers | None]) -> _T | None:
+    """Drive a talk to its end.
+
+    Parameters
+    ----------
+    talk : generator
+        Closed in any case.
+    carry : callable
+        As of :meth:`Driver.carry`.
+
+    Returns
+    -------
+    object or None
+        What the talk returns; None where an answer is not there yet.
+    """
+    with closing(talk):
+        try:
+            exchange = next(talk)
+            while (answers := carry(exchange)) is not None:
+                exchange = talk.send(answers)
+        except StopIteration as end:
+            return end.value
+    return None

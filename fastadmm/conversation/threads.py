@@ -1,0 +1,36 @@
+"""Parties in this process, on its threads."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from fastadmm.conversation.exchange import Answers, Call, Exchange, Pace
+from fastadmm.engine.engine import Engine
+
+__all__ = ["Threads"]
+
+
+class Threads:
+    """Asks parties of this process.
+
+    Parameters
+    ----------
+    engine : Engine
+    parties : sequence of Answering
+        In the problem's order.
+    """
+
+    local = True
+
+    def __init__(self, engine: Engine, parties: Sequence[Any]) -> None:
+        self.engine, self.parties = engine, parties
+
+    def carry(self, exchange: Exchange) -> Answers:
+        """The answers, in the order of the calls."""
+        if exchange.pace is Pace.IN_TURN:
+            return [self._ask(call) for call in exchange.calls]
+        return self.engine.map(self._ask, exchange.calls, parallel=exchange.pace is Pace.TOGETHER)
+
+    def _ask(self, call: Call) -> dict[str, Any]:
+        return self.parties[call.party].answer(call.name, {**call.arguments, **call.here})
