@@ -13,8 +13,9 @@ import numpy as np
 import pytest
 from fastadmm.data_tools.synthetic import make_vertical_classification
 from fastadmm.errors import ConfigError, FormatError, InputError
-from fastadmm.runs.config import RunConfig, make_config
+from fastadmm.runs.config import make_config
 from fastadmm.runs.train import resume_run, start_run
+from fastadmm.settings.run import RunConfig
 from fastadmm.solver.history import Status
 
 from run_tools import (

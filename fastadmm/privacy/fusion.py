@@ -33,10 +33,10 @@ from fastadmm.privacy.public_labels import (
 )
 from fastadmm.privacy.releases import Payment, digest_of, reserve
 from fastadmm.privacy.row_norm import NORM_QUERIES
-from fastadmm.privacy.settings import Privacy
 from fastadmm.privacy.statement import PartyGuarantee, PrivacyStatement, state
 from fastadmm.privacy.stored import Store
 from fastadmm.problem.problem import Problem, TestSet, make_problem
+from fastadmm.settings.privacy import Privacy
 from fastadmm.solver.history import RoundRecord, Status
 from fastadmm.solver.solver import SolverOptions, solve
 

@@ -37,10 +37,10 @@ from fastadmm.privacy.public_labels import (
 )
 from fastadmm.privacy.releases import Payment, reserve
 from fastadmm.privacy.sensitivity import message_sensitivity
-from fastadmm.privacy.settings import Privacy
 from fastadmm.privacy.statement import PartyGuarantee, PrivacyStatement, state
 from fastadmm.privacy.stored import Store
 from fastadmm.problem.problem import Problem
+from fastadmm.settings.privacy import Privacy
 from fastadmm.solver.history import RoundRecord, Status
 from fastadmm.solver.solver import SolverOptions
 

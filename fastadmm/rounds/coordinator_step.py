@@ -43,7 +43,7 @@ from fastadmm.rounds.remote import (
     Waiting,
 )
 from fastadmm.runs.checkpoint import read_tree, write_tree
-from fastadmm.runs.config import RunConfig, make_config, penalty_arguments, read_config, solver_options
+from fastadmm.runs.config import make_config, penalty_arguments, read_config, refuse, solver_options
 from fastadmm.runs.lock import run_lock
 from fastadmm.runs.private import new_run_id
 from fastadmm.runs.round_log import RoundLog
@@ -55,6 +55,7 @@ from fastadmm.runs.train import (
     result_document,
     weigh_labels,
 )
+from fastadmm.settings.run import RunConfig, differing
 from fastadmm.solver.history import Status
 from fastadmm.solver.solver import Solver, SolveResult, SolverOptions, admm_settings
 from fastadmm.store.elements import read_attribute, require_group
@@ -137,7 +138,7 @@ def coordinator_start(
         if name.casefold() in [other.casefold() for other in names[:k]]:
             raise ConfigError(f"--party {name}: named twice")
     config = make_config({**values, "data": str(labels)}, place)
-    _check_config(config)
+    refuse("exchange", differing(config))
     run = new_run_id()
     problem, data = _problem(config, names, None)
     _family(problem, config)
@@ -203,22 +204,6 @@ def one_coordinator(run: Path) -> Iterator[Coordinator]:
         for folder in (run, run / "requests", run / "sent", *coordinator.answer_folders()):
             remove_leftovers(folder)
         yield coordinator
-
-
-def _check_config(config: RunConfig) -> None:
-    for key, given in (
-        ("test", config.test is not None),
-        ("ledger", config.ledger is not None),
-        ("memory", config.memory is not None),
-        ("privacy", config.privacy.mode != "none"),
-        ("warm_start", config.warm_start is not None),
-        ("validation", config.validation is not None),
-        ("path", config.path),
-        ("groups", config.groups is not None),
-        ("party_lambda", config.party_lambda is not None),
-    ):
-        if given:
-            raise ConfigError(f"key {key!r}: a round by files has none; leave it out")
 
 
 def _write_config(

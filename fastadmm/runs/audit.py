@@ -20,7 +20,7 @@ from fastadmm.privacy.message_audit import audit_message_code, declared_cost
 from fastadmm.privacy.noise import Calibration
 from fastadmm.privacy.noise_tests import MOST_TESTS, Check
 from fastadmm.privacy.paper import lemma_counter_example, theorem_sigma
-from fastadmm.privacy.settings import Privacy
+from fastadmm.settings.privacy import Privacy
 
 __all__ = ["Check", "audit_fusion", "audit_paper", "audit_run", "audit_settings"]
 

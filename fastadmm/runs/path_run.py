@@ -23,7 +23,7 @@ from fastadmm.files.atomic import atomic_directory, atomic_file, shown, storage_
 from fastadmm.files.reading import read_json, require_regular
 from fastadmm.files.seal import check_files, check_seal, digest_of_files, seal_of
 from fastadmm.problem.problem import Problem
-from fastadmm.runs.config import RunConfig, solver_options
+from fastadmm.runs.config import solver_options
 from fastadmm.runs.environment import describe_environment
 from fastadmm.runs.lock import RunLock, begin_run, run_lock
 from fastadmm.runs.private import new_run_id, read_run_id, write_statement
@@ -42,6 +42,7 @@ from fastadmm.runs.train import (
     write_configuration,
     write_json,
 )
+from fastadmm.settings.run import RunConfig
 from fastadmm.solver.cross_validation import CrossValidation, FoldFit, cross_validate, make_folds
 from fastadmm.solver.history import RoundRecord, Status
 from fastadmm.solver.regularization_path import PathPoint, check_lambdas, fit_point, lambda_grid

@@ -25,8 +25,10 @@ from fastadmm.problem.penalty import is_ridge
 from fastadmm.problem.problem import MOST_PROXIMAL
 from fastadmm.problem.regularizers import get_regularizer
 from fastadmm.runs.calibration import Calibration
-from fastadmm.runs.config import RunConfig, is_convex, party_constraints, penalty_arguments
-from fastadmm.runs.memory import BASE_BYTES, format_bytes
+from fastadmm.runs.config import party_constraints, penalty_arguments
+from fastadmm.runs.memory import BASE_BYTES
+from fastadmm.settings.amounts import format_bytes
+from fastadmm.settings.run import RunConfig, is_convex
 from fastadmm.store.party_file import PartyData
 from fastadmm.store.streamed import buffer_bytes
 

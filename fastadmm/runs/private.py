@@ -19,11 +19,12 @@ from fastadmm.privacy.ledger import Ledger
 from fastadmm.privacy.message import MessageSolver
 from fastadmm.privacy.origins import private_constants
 from fastadmm.privacy.outbox import Outbox
-from fastadmm.privacy.settings import Privacy
 from fastadmm.privacy.statement import PrivacyStatement, no_privacy
 from fastadmm.privacy.stored import Store
 from fastadmm.problem.problem import Problem
-from fastadmm.runs.config import RunConfig, solver_options
+from fastadmm.runs.config import solver_options
+from fastadmm.settings.privacy import Privacy
+from fastadmm.settings.run import RunConfig
 from fastadmm.solver.early_stopping import EarlyStopping
 from fastadmm.solver.solver import Solver
 from fastadmm.solver.warm_start import StartingPoint

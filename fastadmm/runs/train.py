@@ -37,10 +37,7 @@ from fastadmm.problem.party_lambda import PartyLambda
 from fastadmm.problem.problem import Problem, TestSet, make_problem
 from fastadmm.runs.checkpoint import Subject, checkpoints, restore_checkpoint, write_checkpoint
 from fastadmm.runs.config import (
-    PATHS,
     SEAL,
-    RunConfig,
-    is_convex,
     make_config,
     own_lambdas,
     party_constraints,
@@ -50,7 +47,7 @@ from fastadmm.runs.config import (
 )
 from fastadmm.runs.environment import available_memory, describe_environment
 from fastadmm.runs.lock import RunLock, begin_run, run_lock
-from fastadmm.runs.memory import SHARE, parse_bytes
+from fastadmm.runs.memory import SHARE
 from fastadmm.runs.plan import Plan, check_limit, make_plan
 from fastadmm.runs.private import (
     LEDGER,
@@ -63,6 +60,9 @@ from fastadmm.runs.private import (
     write_statement,
 )
 from fastadmm.runs.round_log import RoundLog
+from fastadmm.settings.amounts import parse_bytes
+from fastadmm.settings.keys import LIMITS, PATHS, UNDECISIVE
+from fastadmm.settings.run import RunConfig, is_convex
 from fastadmm.solver.early_stopping import EarlyStopping, held_out_rows, measure, predictor
 from fastadmm.solver.history import RoundRecord, Status
 from fastadmm.solver.solver import Solver, SolveResult, run_rounds
@@ -264,15 +264,15 @@ def resume_run(
     provenance = values.pop("provenance", {})
     changes = {k: v for k, v in (changes or {}).items() if v is not None}
     config = make_config(values, shown(path), changes)
-    if config.privacy.mode != "none" and changes.keys() & set(_LIMITS):
+    if config.privacy.mode != "none" and changes.keys() & set(LIMITS):
         raise ConfigError(
             f"{shown(run)}: the rounds of a private run were fixed and charged beforehand: no new limit; "
             "start a new run with a shared --ledger"
         )
-    if config.path and changes.keys() & set(_LIMITS):
+    if config.path and changes.keys() & set(LIMITS):
         raise ConfigError(f"{shown(run)}: a path ends when it is certified: no new limit; start a new run")
     finished = finished_result(run)
-    if finished is not None and not changes.keys() & set(_LIMITS):
+    if finished is not None and not changes.keys() & set(LIMITS):
         if finished["status"] in (
             Status.CONVERGED,
             Status.STATIONARY,
@@ -348,14 +348,9 @@ def _problem_digest(config: RunConfig, provenance: dict[str, Any]) -> str:
     settings = {
         key: value
         for key, value in config.to_toml().items()
-        if key not in (*PATHS, *_LIMITS, *_PLACES) and usual.get(key) != value
+        if key not in (*PATHS, *LIMITS, *UNDECISIVE) and usual.get(key) != value
     }
     return seal_of({"settings": settings, "data": provenance})
-
-
-#: What a resumed run may change, and what decides only where and when it works.
-_LIMITS = ("gap", "stationarity", "rounds", "time")
-_PLACES = ("threads", "memory", "checkpoint_rounds", "checkpoint_seconds")
 
 
 def _refuse_existing(out: Path, force: bool) -> None:

@@ -17,10 +17,11 @@ from fastadmm.errors import ConfigError, FormatError, InputError
 from fastadmm.files.atomic import atomic_file, shown, storage_errors
 from fastadmm.files.reading import read_json, require_regular
 from fastadmm.problem.problem import Problem
-from fastadmm.runs.config import RunConfig, make_config, read_config, solver_options
+from fastadmm.runs.config import make_config, read_config, solver_options, without
 from fastadmm.runs.lock import run_lock
 from fastadmm.runs.train import finished_result, load_problem, provenance_of, stop_on_signal
-from fastadmm.settings.keys import DECISIVE
+from fastadmm.settings.keys import DECISIVE, SETTINGS
+from fastadmm.settings.run import RunConfig
 from fastadmm.solver.warm_start import StartingPoint
 from fastadmm.store.partition import open_partition
 from fastadmm.worth.coalitions import Coalition, Worth, measure_worth, weights_fit
@@ -104,7 +105,7 @@ def worth_of_run(
             "data, and multiply the budget; the worth of private data is not measured"
         )
     # Coalitions train on all rows, to their gap: without early stopping, at the λ that the run ended with.
-    config = replace(config, lambda_=_lambda(run, config), path=False, validation=None, warm_start=None)
+    config = without("worth", replace(config, lambda_=_lambda(run, config)))
     if test is not None:
         config = replace(config, test=str(test))
     if config.test is None:
@@ -207,7 +208,7 @@ def _fingerprint(config: RunConfig, provenance: Any, run: Path) -> str:
             f"{shown(config.data)}: not the data that {shown(run)} began with (digests differ); train anew"
         )
     assert config.test is not None  # checked
-    decisive = {key: getattr(config, "lambda_" if key == "lambda" else key) for key in DECISIVE}
+    decisive = {key: getattr(config, SETTINGS[key].name) for key in DECISIVE}
     document = {**decisive, "data": data, "test": provenance_of(open_partition(config.test))}
     text = json.dumps(document, sort_keys=True).encode()
     return f"sha256:{hashlib.sha256(text).hexdigest()}"
