@@ -272,9 +272,9 @@ def train(
     from fastadmm.cli.place import settings_of
     from fastadmm.errors import ConfigError
     from fastadmm.files.atomic import shown
-    from fastadmm.settings.checks import read_class_weights
     from fastadmm.runs.config import make_config, read_config
     from fastadmm.runs.train import start_run
+    from fastadmm.settings.checks import read_class_weights
     from fastadmm.tracking import tracked
 
     options: dict[str, Any] = {
