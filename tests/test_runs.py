@@ -203,7 +203,7 @@ def test_from_another_thread(folder: Path, tmp_path: Path) -> None:
 
 
 def test_a_failure_leaves_nothing(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import fastadmm.runs.train as module
+    import fastadmm.runs.folder as module
 
     def fail(n_threads: int) -> dict:
         raise StorageError("no")

@@ -42,19 +42,16 @@ from fastadmm.rounds.remote import (
     RemoteSubspaceMethod,
     Waiting,
 )
+from fastadmm.runs.check import choose_loss
 from fastadmm.runs.checkpoint import read_tree, write_tree
 from fastadmm.runs.config import make_config, penalty_arguments, read_config, refuse, solver_options
+from fastadmm.runs.folder import RunFolder
+from fastadmm.runs.load import weigh_labels
 from fastadmm.runs.lock import run_lock
 from fastadmm.runs.private import new_run_id
+from fastadmm.runs.provenance import labels_digest
+from fastadmm.runs.result import certificate_of, result_document
 from fastadmm.runs.round_log import RoundLog
-from fastadmm.runs.train import (
-    certificate_of,
-    choose_loss,
-    finished_result,
-    labels_digest,
-    result_document,
-    weigh_labels,
-)
 from fastadmm.settings.run import RunConfig, differing
 from fastadmm.solver.history import Status
 from fastadmm.solver.solver import Solver, SolveResult, SolverOptions, admm_settings
@@ -391,7 +388,7 @@ class Coordinator:
 
     def advance(self) -> StepResult:
         """Go on until an answer is missing, and write the requests for it; free to repeat."""
-        finished = finished_result(self.path)
+        finished = RunFolder(self.path).finished()
         if finished is not None:
             return StepResult([], int(finished["rounds"]), self.notes, finished)
         number, digests = self.awaited()

@@ -199,7 +199,8 @@ def audit_run(
     if canaries:
         note("training with canaries")
         from fastadmm.runs.config import solver_options
-        from fastadmm.runs.train import Silent, load_problem
+        from fastadmm.runs.display import Silent
+        from fastadmm.runs.load import load_problem
 
         problem = load_problem(config, Silent())
         claim = config.privacy.epsilon

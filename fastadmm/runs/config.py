@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from fastadmm.errors import ConfigError, FormatError
 from fastadmm.files.atomic import shown
 from fastadmm.files.reading import read_toml
-from fastadmm.files.seal import check_seal
+from fastadmm.files.seal import SEAL, check_seal
 from fastadmm.settings.keys import PATHS, SETTINGS
 from fastadmm.settings.privacy import Privacy
 from fastadmm.settings.run import RunConfig, is_convex
@@ -23,10 +23,7 @@ if TYPE_CHECKING:
     from fastadmm.problem.constraints import Constraint
     from fastadmm.problem.party_lambda import PartyLambda
 
-__all__ = ["SEAL", "make_config", "read_config", "refuse", "without"]
-
-#: Key of the table ``provenance`` of ``run.toml`` with the digest of :func:`sealed_part`.
-SEAL = "settings"
+__all__ = ["make_config", "read_config", "refuse", "without"]
 
 #: Tables that have an entry for a party by its name.
 _OF_PARTIES = ("party_lambda", "party_constraint")

@@ -350,7 +350,7 @@ class _SharingModel(CallbackSupportMixin, BaseEstimator):
         ledger = resolve_ledger(self.ledger)
         kind: Any = FusionSolver if settings.mode == "fusion" else MessageSolver
         solver: Any = kind(problem, options, settings)
-        if isinstance(solver, MessageSolver) and solver.advice():
+        if solver.advice():
             warnings.warn(solver.advice(), UserWarning, stacklevel=3 + FRAMES)
         try:
             if ledger is None:
