@@ -14,7 +14,7 @@ MATH_THREADS := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
 export PYTHONSAFEPATH := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help test test-slow test-portable test-lowest test-faults faults bench rounds paper-a owners readme demo docs lint types format venv clean
+.PHONY: help test test-slow test-portable test-lowest test-faults corpus error-lines faults bench rounds paper-a owners readme demo docs lint types format venv clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -42,6 +42,14 @@ test-lowest: $(BIN)/python ## with the lowest declared versions of the dependenc
 
 test-faults: venv ## a share of the faults, as continuous integration runs them (minutes)
 	$(MATH_THREADS) $(BIN)/pytest -q -m slow tests/test_faults.py
+
+# What moves inside must not change what comes out.
+AGAINST ?= HEAD
+corpus: venv ## some forty fits: the same bits as at the revision AGAINST? (minutes)
+	$(BIN)/python -P tests/corpus.py --against $(AGAINST)
+
+error-lines: venv ## write tests/error_lines.txt anew: what the program says about mistakes
+	FASTADMM_WRITE_ERROR_LINES=1 $(MATH_THREADS) $(BIN)/pytest -q tests/test_error_lines.py
 
 FAULTS ?= 10000
 faults: venv ## kill and fail commands at FAULTS file operations: docs/reliability.md (an hour)

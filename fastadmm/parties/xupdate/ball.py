@@ -29,6 +29,7 @@ class GramBall(PenalisedUpdate):
     """
 
     name: ClassVar[str] = "ball"
+    by_image: ClassVar[bool] = True
 
     def prepare(self, engine: Engine) -> None:
         gram = self.block.gram(engine)

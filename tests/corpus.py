@@ -1,0 +1,593 @@
+"""The same bits? Runs some forty configurations and compares every file and message with another revision's.
+
+    python tests/corpus.py --against HEAD~3          # exit code 1 if anything differs
+    python tests/corpus.py --against main --only 'by-files-*'
+    python tests/corpus.py --out DIR                 # only run; the results stay in DIR
+
+Both revisions are installed into temporary directories and run one after the other in the same place, by the
+command line and public Python names alone. Models, logs, checkpoints, state and printed lines are compared:
+HDF5 files attribute by attribute, array by array and byte by byte, texts line by line. What differs between
+equal runs is masked: dates, random ids, digests that cover these, versions, free memory. The clock stands
+still, and random bits of the operating system are replaced by seeded ones, so that noise is compared too.
+"""
+
+from __future__ import annotations
+
+import argparse
+import fnmatch
+import functools
+import hashlib
+import io
+import itertools
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import chdir, redirect_stderr, redirect_stdout
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+ROOT = Path(__file__).resolve().parents[1]
+
+HDF5 = b"\x89HDF"
+
+#: What a listing says about one file: item to value.
+Items = dict[str, str]
+
+
+# --- the sources: files that every revision converts by itself
+
+
+def _csv(path: Path, X: np.ndarray, y: Any, ids: bool = False) -> None:
+    names = [*(["id"] if ids else []), *(f"c{k}" for k in range(X.shape[1])), "y"]
+    lines = [",".join(names)]
+    for i, row in enumerate(X):
+        lines.append(",".join([*([f"r{i}"] if ids else []), *(f"{v:.6g}" for v in row), str(y[i])]))
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def write_sources(home: Path) -> None:
+    """CSV and LIBSVM files, and two tables with gaps and categories."""
+    rng = np.random.default_rng(7)
+    X = rng.normal(size=(150, 9)) * np.exp(rng.normal(scale=0.5, size=9))
+    X[:, 8] = X[:, 0] + 0.1 * rng.normal(size=150)
+    z = X @ rng.normal(size=9) / 2 + rng.normal(size=150)
+    words = np.where(z > 0.2, "yes", "no")
+    for name, part in (("", slice(0, 110)), ("-test", slice(110, 150))):
+        _csv(home / f"two{name}.csv", X[part], words[part])
+        _csv(home / f"number{name}.csv", X[part], np.round(z[part], 4))
+    _csv(home / "count.csv", X[:110], rng.poisson(np.exp(z[:110] / 4)))
+    three = np.array(["low", "mid", "high"])[(z > -0.7).astype(int) + (z > 0.9)]
+    _csv(home / "three.csv", X[:110], three[:110])
+    _csv(home / "three-test.csv", X[110:], three[110:])
+    lines = []
+    for i in range(60):
+        columns = np.sort(rng.choice(200, size=12, replace=False)) + 1
+        values = " ".join(f"{k}:{v:.5f}" for k, v in zip(columns, rng.normal(size=12), strict=True))
+        lines.append(f"{'+1' if i % 3 else '-1'} {values}\n")
+    (home / "sparse.libsvm").write_text("".join(lines), encoding="utf-8")
+    big = rng.normal(size=(30000, 8))
+    np.savez(home / "big.npz", X=big, y=(big.sum(1) + rng.normal(size=30000) > 0).astype(float))
+    guest, host = ["id,age,town,y"], ["id,income,kind"]
+    for i in range(70):
+        age = "" if i % 11 == 0 else f"{30 + 20 * X[i, 0]:.2f}"
+        guest.append(f"r{i},{age},{('Rome', 'Oslo', 'Lima')[i % 3]},{words[i]}")
+        if i % 9:
+            host.append(f"r{i},{X[i, 1]:.4f},{'ab'[i % 2]}")
+    (home / "guest.csv").write_text("\n".join(guest) + "\n", encoding="utf-8")
+    (home / "host.csv").write_text("\n".join(host[:1] + host[:0:-1]) + "\n", encoding="utf-8")
+
+
+# --- the configurations
+
+
+class Case:
+    """One directory in which commands run; what they print goes to ``output.txt``."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self._main: Callable[[], None] | None = None
+
+    def run(self, line: str) -> str:
+        """Run one command here; keep its exit code and all it printed, and return standard output."""
+        out, err = io.StringIO(), io.StringIO()
+        arguments = ["fastadmm", *shlex.split(line)]
+        code: Any = None
+        before, sys.argv = sys.argv, arguments
+        with chdir(self.directory), redirect_stdout(out), redirect_stderr(err):
+            try:
+                _command()()
+            except SystemExit as stop:
+                code = stop.code
+            finally:
+                sys.argv = before
+        with (self.directory / "output.txt").open("a", encoding="utf-8") as log:
+            log.write(f"$ fastadmm {line}\n{out.getvalue()}{err.getvalue()}exit code {code}\n")
+        return out.getvalue()
+
+    def config(self, name: str = "config.toml", **values: Any) -> str:
+        """Write a configuration file; ``lam`` is the key lambda. Its name."""
+        import tomli_w
+
+        values = {"lambda" if key == "lam" else key: value for key, value in values.items()}
+        (self.directory / name).write_text(tomli_w.dumps(values), encoding="utf-8")
+        return name
+
+    def fit(self, data: str, out: str = "run", **values: Any) -> None:
+        """Train on ``../data/NAME.parts``; a test partition of that name is measured on."""
+        given = {"threads": 1, "checkpoint_rounds": 4, "data": f"../data/{data}.parts", **values}
+        self.run(f"train --config {self.config(f'{out}.toml', **given)} -o {out}")
+
+    def exchange(self, parties: tuple[str, ...], **values: Any) -> None:
+        """Train by files until there is a result."""
+        config = self.config(threads=1, **values)
+        names = " ".join(f"--party {name}" for name in parties)
+        self.run(f"coordinator start ../data/two.parts/labels.h5 {names} --config {config} -o run")
+        for number in itertools.count():
+            requests = sorted((self.directory / "run" / "requests").glob("*.h5"))
+            if (self.directory / "run" / "result.json").exists() or not requests or number > 400:
+                break
+            for request in requests:
+                party = request.name.rsplit("-", 1)[0]
+                data = f"--data ../data/two.parts/{party}.h5"
+                if number == 0:
+                    self.run(f"party approve run/requests/{request.name} {data} -o {party}.toml")
+                approval = f"--approval {party}.toml" if number == 0 else ""
+                answer = f"-o answer-{request.name} --state state-{party} --threads 1"
+                self.run(f"party step --in run/requests/{request.name} {data} {answer} {approval}")
+            self.run("coordinator step run " + " ".join(f"answer-{request.name}" for request in requests))
+
+    def keep(self, name: str, **values: Any) -> None:
+        """Write what a Python call returned: arrays and what JSON can say."""
+        for key, value in values.items():
+            np.save(self.directory / f"{name}-{key}.npy", np.asarray(value))
+
+
+@functools.cache
+def _command() -> Callable[[], None]:
+    from importlib.metadata import entry_points
+
+    (script,) = entry_points(group="console_scripts", name="fastadmm")
+    return script.load()
+
+
+Function = Callable[[Case], None]
+CASES: dict[str, Function] = {}
+
+
+def _case(function: Function) -> Function:
+    CASES[function.__name__.replace("_", "-")] = function
+    return function
+
+
+def _fits(name: str, data: str, **values: Any) -> None:
+    """One case of one fit."""
+    CASES[name] = lambda case: case.fit(data, **values)
+
+
+AFTER = "../data/two-test.parts"
+FEW = {"lam": 1e-2, "rounds": 25}
+
+_fits("loss-squared", "number", test="../data/number-test.parts", lam=1e-3, rounds=30)
+_fits("loss-huber", "number", loss="huber:0.7", **FEW)
+_fits("loss-quantile", "number", loss="quantile:0.3", **FEW)
+_fits("loss-hinge", "two", loss="hinge", **FEW)
+_fits("loss-smoothed-hinge", "two", loss="smoothed_hinge", test=AFTER, **FEW)
+_fits("loss-squared-hinge", "two", loss="squared_hinge", directions="both", **FEW)
+_fits("loss-poisson", "count", loss="poisson", **FEW)
+_fits("loss-sigmoid", "two", loss="sigmoid", lam=1e-2, rounds=15)
+_fits("loss-tukey", "number", loss="tukey", scheme="sharing", lam=1e-2, rounds=15)
+_fits("loss-welsch", "number", loss="welsch", regularizer="log_sum:0.5", lam=1e-2, rounds=15)
+_fits("multinomial-subspace", "three", test="../data/three-test.parts", **FEW)
+_fits("multinomial-sharing", "three", scheme="sharing", lam=1e-2, rounds=12)
+_fits("multinomial-l1", "three", regularizer="l1", lam=1e-2, rounds=12)
+_fits("sparse-subspace", "sparse", **FEW)
+_fits("sparse-sharing", "sparse", scheme="sharing", x_update="cg", lam=1e-2, rounds=12)
+_fits("sharing", "two", scheme="sharing", test=AFTER, lam=1e-3, rounds=40)
+_fits("sharing-no-intercept", "two", scheme="sharing", intercept=False, history=3, lam=1e-3, rounds=25)
+_fits("jacobi", "two", scheme="jacobi", penalty=0.5, **FEW)
+_fits("gauss-seidel", "two", scheme="gauss-seidel", acceleration="anderson", **FEW)
+_fits("both-directions", "two", directions="both", threads=2, lam=1e-4)
+_fits("proximal-l1", "two", regularizer="l1", lam=3e-2, rounds=30)
+_fits(
+    "proximal-elastic-net", "number", regularizer="elastic_net", l1_ratio=0.3, constraint="box:-0.5,1", **FEW
+)
+_fits("proximal-group-lasso", "two", regularizer="group_lasso", groups=[[[0, 1], [2]], [], []], **FEW)
+_fits("proximal-ball", "two", regularizer="none", constraint="ball:1.5", rounds=25)
+_fits("sharing-l1", "two", regularizer="l1", scheme="sharing", lam=3e-2, rounds=30)
+_fits("sharing-sets", "number", scheme="sharing", party_constraint={"b": "nonnegative"}, **FEW)
+_fits("sharing-hinge", "two", loss="hinge", scheme="sharing", constraint="nonnegative", **FEW)
+_fits("party-lambda", "two", party_lambda={"a": 1e-3, "c": 0.1}, class_weight={"yes": 2.0}, **FEW)
+_fits("early-stopping", "two", validation=0.25, patience=2, seed=3, lam=1e-6, scheme="sharing")
+_fits("path", "two", path=True, path_length=4, folds=3, seed=1, rule="1se")
+_fits("path-l1", "number", path=True, path_values=[0.3, 0.1, 0.03], folds=0, regularizer="l1")
+
+INSECURE = {"epsilon": 2.0, "delta": 1e-4, "sampler": "insecure_test", "seed": 5}
+_fits("private-message", "two", privacy={"mode": "message", "rounds": 4, **INSECURE}, lam=1e-2)
+_fits("private-labels", "two", privacy={"mode": "message", "label_epsilon": 1.0, **INSECURE}, lam=1e-2)
+_fits("private-fusion", "two", privacy={"mode": "fusion", **INSECURE}, lam=1e-2)
+_fits(
+    "private-grid", "two", privacy={"mode": "message", "epsilon": 2.0, "delta": 1e-4, "rounds": 2}, lam=1e-2
+)
+
+
+@_case
+def everyday(case: Case) -> None:
+    """Train, look at it, predict, hand over parts, and train on."""
+    case.fit("two", lam=1e-3, test=AFTER, rounds=2)
+    case.run("resume run --rounds 100 -q")
+    for line in (
+        "train ../data/two.parts --dry-run --json --memory 2GB --threads 1",
+        f"predict run {AFTER} -o predicted.csv",
+        "predict run/model/a.h5 ../data/two-test.parts/a.h5 --partial -o a.h5",
+        f"evaluate run {AFTER} --json",
+        "inspect run --json",
+        "inspect ../data/two.parts --json --check",
+        "card run",
+        "export run -o whole.json",
+        "export run --party b -o b.h5",
+        "import b.h5 run",
+        "privacy run --json",
+    ):
+        case.run(line)
+    case.fit("two", out="again", lam=1e-4, warm_start="run", rounds=3)
+    case.run("compare run again --json")
+    case.run("worth run --test ../data/two-test.parts --no-pooled --threads 1 --json")
+
+
+@_case
+def contributions(case: Case) -> None:
+    """Predictions by files."""
+    case.fit("two", lam=1e-2)
+    for party in "abc":
+        case.run(f"predict run/model/{party}.h5 ../data/two-test.parts/{party}.h5 --partial -o {party}.h5")
+    case.run("combine a.h5 b.h5 c.h5 --model run")
+
+
+@_case
+def tables(case: Case) -> None:
+    """Tables with gaps and categories, aligned, trained and predicted."""
+    case.run("align --guest ../guest.csv --host ../host.csv --id id -o rows.h5")
+    case.run(
+        "convert --guest ../guest.csv --host ../host.csv --id id --label y --align rows.h5 --missing mean "
+        "--standardize -o t.parts --json"
+    )
+    case.run("train t.parts --lambda 1e-2 --threads 1 -o run")
+    case.run("predict run ../guest.csv ../host.csv --id id")
+
+
+@_case
+def streamed(case: Case) -> None:
+    """Under the least memory that is enough: all parties are streamed."""
+    case.run("convert ../big.npz --columns 3,5 -o big.parts")
+    for scheme in ("subspace", "sharing"):
+        values = {"data": "big.parts", "scheme": scheme, "history": 4, "threads": 1, "rounds": 6}
+        case.run(f"train --config {case.config(f'{scheme}.toml', memory='9MB', **values)} -o {scheme}")
+        needs = re.findall(r"needs at least ([\d.]+) MB", (case.directory / "output.txt").read_text("utf-8"))
+        limit = f"{float(needs[-1]) + 0.5:.1f}MB"
+        case.run(f"train --config {case.config(f'{scheme}.toml', memory=limit, **values)} -o {scheme}")
+
+
+def _by_files(name: str, **values: Any) -> None:
+    CASES[f"by-files-{name}"] = lambda case: case.exchange(("a", "b", "c"), **values)
+
+
+_by_files("both", lam=1e-2)
+_by_files("one", lam=1e-2, directions="one", gap=1e-4)
+_by_files("sharing", lam=1e-2, scheme="sharing", rounds=5)
+_by_files("l1", lam=3e-2, regularizer="l1", scheme="sharing", rounds=4)
+_by_files("gauss-seidel", lam=1e-2, scheme="gauss-seidel", rounds=3)
+_by_files("sets", lam=1e-2, party_constraint={"a": "nonnegative"}, scheme="sharing", loss="hinge", rounds=3)
+
+
+@_case
+def owners(case: Case) -> None:
+    """Owners of rows: exact, Laplace and Gaussian answers."""
+    case.run("owners convert ../two.csv --label y --sizes 50,60 --names n,s -o d.owners --json")
+    case.run("owners convert ../number.csv --label y --sizes 30,80 -o r.owners")
+    common = "--rounds 5 --threads 1 -q"
+    case.run(f"owners train d.owners --epsilon inf --bound clip:1 --step 0.5 {common} --objective -o exact")
+    case.run(
+        f"owners train d.owners --epsilon 2 --bound clip:1 --method adaptive --step 0.5 {common} -o laplace"
+    )
+    gauss = "--mechanism gaussian --epsilon 3 --delta 1e-3 --bound features:2 --target-bound 3 --theta-max 5"
+    case.run(f"owners train r.owners {gauss} {common} -o gaussian")
+    case.run("evaluate laplace ../data/two-test.parts --json")
+    case.run("forecast --owners n:500:1,s:90:0.5 --curvature 0.1,1 --bound clip:1 --rounds 6 --json")
+
+
+@_case
+def estimators(case: Case) -> None:
+    """The estimators, with losses, penalties, path and privacy."""
+    import fastadmm as fa
+
+    X, words = _matrix(case.directory.parent / "two.csv")
+    _, numbers = _matrix(case.directory.parent / "number.csv")
+    y = numbers.astype(float)
+    model = fa.ADMMSharingClassifier(parties=[3, 3, 3], alpha=1e-2, n_threads=1).fit(X, words)
+    case.keep("classifier", coef=model.coef_, probability=model.predict_proba(X[:9]))
+    ridge = fa.ADMMSharingRegressor(parties=2, alpha=1e-3, n_threads=1).fit(
+        X, y, sample_weight=np.arange(1, 111.0)
+    )
+    case.keep("regressor", coef=ridge.coef_, predicted=ridge.predict(X[:9]))
+    chosen = fa.ADMMSharingRegressorCV(parties=2, n_threads=1, cv=3).fit(X, y)
+    case.keep("cv", coef=chosen.coef_, alpha=chosen.alpha_)
+
+
+@_case
+def functions(case: Case) -> None:
+    """Problems, solve, path and folds from Python."""
+    import fastadmm as fa
+
+    X, words = _matrix(case.directory.parent / "two.csv")
+    blocks, y = [X[:, :4], X[:, 4:]], (words == "yes").astype(float)
+    problem = fa.make_problem(blocks, y, lam=1e-2, sample_weight=np.arange(1, 111.0), offset=X[:, 0] / 9)
+    for scheme in ("subspace", "sharing", "jacobi", "gauss-seidel"):
+        result = fa.solve(problem, fa.SolverOptions(scheme=scheme, max_rounds=12, n_threads=1))
+        case.keep(scheme, weights=np.concatenate(result.weights), objective=result.objective, gap=result.gap)
+    grid = fa.lambda_grid(problem, 3)
+    points = fa.path(problem, grid, fa.SolverOptions(n_threads=1))
+    case.keep("path", grid=grid, weights=[np.concatenate(p.weights) for p in points])
+
+
+def _matrix(path: Path) -> tuple[np.ndarray, np.ndarray]:
+    cells = np.loadtxt(path, delimiter=",", dtype=str, skiprows=1)
+    return cells[:, :-1].astype(float), cells[:, -1]
+
+
+# --- one revision: this file again, in a process that imports it
+
+
+def run_here(home: Path, names: list[str]) -> None:
+    """Run cases below a directory with the package that this process imports."""
+    write_sources(home)
+    data = Case(home / "data")
+    data.directory.mkdir()
+    columns = "--label y --columns 'c0,c1,c2;c3,c4;c5,c6,c7,c8' --names a,b,c"
+    for name in ("two", "number", "count", "three"):
+        task = "--task regression" if name == "count" else ""
+        data.run(f"convert ../{name}.csv {columns} {task} -o {name}.parts")
+        if (home / f"{name}-test.csv").exists():
+            data.run(f"convert ../{name}-test.csv --label y --like {name}.parts -o {name}-test.parts")
+    data.run("convert ../sparse.libsvm --parties 3 --features 200 --storage csr -o sparse.parts")
+    for name in names:
+        case = Case(home / name)
+        case.directory.mkdir()
+        begin = time.process_time()
+        # Noise is drawn by os.urandom, looked up at each call; ids by secrets, which keeps the true one.
+        os.urandom = np.random.default_rng(list(name.encode())).bytes
+        CASES[name](case)
+        print(f"{name} {time.process_time() - begin:.1f} s", file=sys.__stderr__, flush=True)
+
+
+def _share_compiled_kernels() -> None:
+    """Let every installation find kernels that one with the same sources has compiled.
+
+    The package keeps them by a digest of their sources; Numba adds a digest of the path, and looks at the
+    file's time, which :func:`install` makes the same everywhere.
+    """
+    from numba.core import caching
+
+    for locator in vars(caching).values():
+        if isinstance(locator, type) and hasattr(locator, "get_suitable_cache_subpath"):
+            locator.get_suitable_cache_subpath = classmethod(lambda cls, file: Path(file).stem)
+
+
+def _stop_the_clock() -> None:
+    """Let no second pass: neither in results nor for lines that are printed every few seconds."""
+    time.perf_counter = time.monotonic = lambda: 1000.0
+
+
+def install(source: Path, site: Path) -> None:
+    """Install the package of a source tree into a directory."""
+    command = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet", "install", "--no-deps"]
+    with tempfile.TemporaryDirectory() as copy:  # setuptools builds inside the tree
+        for name in ("fastadmm", "kernels", "data_tools", "pyproject.toml", "README.md", "LICENSE"):
+            if (source / name).is_dir():
+                ignored = shutil.ignore_patterns("__pycache__")
+                shutil.copytree(source / name, Path(copy) / name, ignore=ignored)
+            else:
+                shutil.copy(source / name, copy)
+        subprocess.run([*command, "--no-build-isolation", "--target", str(site), copy], check=True)
+    for path in site.rglob("*.py"):
+        os.utime(path, (0, 0))
+
+
+def run_revision(site: Path, home: Path, names: list[str]) -> None:
+    """Run cases in a process that imports the package of an installation."""
+    cached = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fastadmm-corpus"
+    environment = {
+        **{k: v for k, v in os.environ.items() if not k.startswith(("FASTADMM", "PYTHON"))},
+        **{"NUMBA_CACHE_DIR": str(cached), "PYTHONPATH": str(site), "COLUMNS": "110", "NO_COLOR": "1"},
+        **{"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "PYTHONHASHSEED": "0"},
+        "PYTHONPYCACHEPREFIX": str(site / "pycache"),
+    }
+    home.mkdir()
+    command = [sys.executable, "-P", __file__, "--run", str(home), *names]
+    subprocess.run(command, env=environment, check=True, cwd=home)
+
+
+# --- what a run left, without what differs between equal runs
+
+#: Keys whose values equal runs do not share: times, random ids, and digests over files that hold ids.
+KEYS = {"id", "run", "run_id", "model_id", "model-id", "identifier", "number", "digest", "settings"}
+KEYS |= {"created", "last_day", "version", "python", "numpy", "numba", "scipy", "h5py", "platform", "machine"}
+KEYS |= {"cpu", "free", "limit", "program"}
+_WORDS = (
+    (re.compile(r"\d{4}-\d\d-\d\d([T ]\d\d:\d\d(:\d\d(\.\d+)?)?(Z|[+-]\d\d:?\d\d)?)?"), "<date>"),
+    (re.compile(r"\b(sha256:)?[0-9a-f]{64}\b"), "<digest>"),
+    (re.compile(r"(?<![\w.])[0-9a-f]{16}\b"), "<id>"),
+    (re.compile(r"limit [\d.]+ [kMGT]?B"), "limit <bytes>"),
+    (re.compile(r"\b\d+\.\d+\.\d+[\w.+]*"), "<version>"),
+)
+
+
+def masked(text: str) -> str:
+    """A text without times, dates, random ids, digests and versions."""
+    for pattern, word in _WORDS:
+        text = pattern.sub(word, text)
+    return text
+
+
+def _masked_json(value: Any, key: str = "") -> Any:
+    if isinstance(value, dict):
+        return {k: _masked_json(v, k) for k, v in value.items()}
+    if isinstance(value, list):
+        return [_masked_json(v, key) for v in value]
+    if key in KEYS:
+        return "<masked>"
+    return masked(value) if isinstance(value, str) else value
+
+
+def _lines(text: str) -> Iterator[str]:
+    for line in text.splitlines():
+        if line.startswith("fastadmm: compiling"):  # depends on what was compiled before
+            continue
+        try:
+            document = json.loads(line)
+        except ValueError:
+            yield masked(line)
+        else:
+            yield json.dumps(_masked_json(document)) if isinstance(document, dict) else masked(line)
+
+
+def text_items(text: str) -> Items:
+    """A text's lines; a line of TOML or JSON with a masked key keeps the key alone."""
+    items = {}
+    for number, line in enumerate(_lines(text), 1):
+        key = re.match(r'^\s*"?([\w-]+)"?\s*[=:]', line)
+        items[f"line {number:05d}"] = f"{key[0]} <masked>" if key and key[1] in KEYS else line
+    return items
+
+
+def hdf5_items(raw: bytes) -> Items:
+    """Attributes, types, shapes and contents of an HDF5 file, and its bytes without what is masked."""
+    import h5py
+
+    items: Items = {}
+    hidden: list[bytes] = []
+
+    def mask(text: str, key: str = "") -> str:
+        shown = "<masked>" if key in KEYS else masked(text)
+        if shown != text:
+            hidden.append(text.encode())
+        return shown
+
+    def visit(name: str, node: Any) -> None:
+        for key, value in node.attrs.items():
+            items[f"{name}@{key}"] = mask(value, key) if isinstance(value, str) else repr(value)
+        if isinstance(node, h5py.Dataset):
+            value = node[()]
+            storage = f"{node.dtype} {node.shape} {node.chunks} {node.compression}"
+            if node.dtype.hasobject or node.dtype.kind == "S":
+                texts = [v.decode() if isinstance(v, bytes) else str(v) for v in np.ravel(value).tolist()]
+                items[name] = storage + " " + " ".join(mask(text) for text in texts)
+                return
+            inner = value.tobytes()
+            if inner.startswith(HDF5):  # a message that a state keeps
+                items.update({f"{name}/{key}": item for key, item in hdf5_items(inner).items()})
+                hidden.append(inner)
+            else:
+                items[name] = storage + " sha256 " + hashlib.sha256(inner).hexdigest()
+
+    with h5py.File(io.BytesIO(raw)) as file:
+        visit("/", file)
+        file.visititems(visit)
+    for part in sorted(hidden, key=len, reverse=True):  # a message holds what is hidden outside it, too
+        raw = raw.replace(part, bytes(len(part)))
+    items["bytes"] = hashlib.sha256(raw).hexdigest()
+    return items
+
+
+def listing(home: Path) -> dict[str, Items]:
+    """What every file below a directory says, masked."""
+    found = {}
+    for path in sorted(p for p in home.rglob("*") if p.is_file()):
+        name = masked(str(path.relative_to(home)))
+        raw = path.read_bytes()
+        if raw.startswith(HDF5):
+            found[name] = hdf5_items(raw)
+        elif b"\0" in raw:
+            found[name] = {"bytes": hashlib.sha256(raw).hexdigest()}
+        else:
+            found[name] = text_items(raw.decode("utf-8"))
+    return found
+
+
+def differences(here: dict[str, Items], there: dict[str, Items]) -> list[str]:
+    """One line for each file and item that differs, ``there`` being the older."""
+    lines = []
+    for name in sorted(here.keys() | there.keys()):
+        if name not in there:
+            lines.append(f"{name}: new")
+        elif name not in here:
+            lines.append(f"{name}: gone")
+        else:
+            one, other = here[name], there[name]
+            wrong = [key for key in sorted(one.keys() | other.keys()) if one.get(key) != other.get(key)]
+            for key in wrong[:6]:
+                was, now = (side.get(key, "(absent)") for side in (other, one))
+                lines.append(f"{name}: {key}\n    was  {was}\n    is   {now}")
+            if len(wrong) > 6:
+                lines.append(f"{name}: {len(wrong) - 6} more")
+    return lines
+
+
+# --- the program
+
+
+def _checkout(revision: str, directory: Path) -> Path:
+    archive = subprocess.run(["git", "-C", str(ROOT), "archive", revision], check=True, capture_output=True)
+    directory.mkdir()
+    subprocess.run(["tar", "-x", "-C", str(directory)], input=archive.stdout, check=True)
+    return directory
+
+
+def main() -> int:
+    """Run the program; its exit code."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--against", metavar="REVISION", help="compare with what this revision makes")
+    parser.add_argument("--only", metavar="PATTERN", default="*", help="only cases whose name matches")
+    parser.add_argument("--out", type=Path, help="keep what the runs left in this new directory")
+    parser.add_argument("--run", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("names", nargs="*", help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.run:
+        _share_compiled_kernels()
+        _stop_the_clock()
+        run_here(given.run, given.names)
+        return 0
+    names = [name for name in CASES if fnmatch.fnmatch(name, given.only)]
+    with tempfile.TemporaryDirectory(prefix="corpus-") as folder:
+        temporary = Path(folder)
+        kept = given.out.absolute() if given.out else temporary / "kept"
+        kept.mkdir()
+        sources = {"here": ROOT}
+        if given.against:
+            sources["there"] = _checkout(given.against, temporary / "source")
+        listings = {}
+        for side, source in sources.items():
+            site, home = temporary / f"site-{side}", temporary / "home"
+            install(source, site)
+            run_revision(site, home, names)
+            listings[side] = listing(home)
+            (kept / f"{side}.json").write_text(json.dumps(listings[side], indent=1), encoding="utf-8")
+            shutil.move(home, kept / side)
+        if not given.against:
+            return 0
+        lines = differences(listings["here"], listings["there"])
+        print("\n".join(lines))
+        print(f"{len(names)} cases, {len(listings['here'])} files: {len(lines) or 'no'} differences")
+        return int(bool(lines))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
