@@ -286,7 +286,6 @@ class Workshop:
                 party.update, party.ready = self._updates[m], True
             parties.append(party)
         solver.method.parties = solver.driver.parties = parties
-        solver.coordinator.sweep = None  # the fused round knows nothing of noise on parameters
         result = self._follow(solver, epochs)
         self._updates = [party.update for party in parties]
         return result

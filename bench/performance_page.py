@@ -79,8 +79,8 @@ def _fits(cases: list[dict[str, Any]]) -> str:
     met = sum(case["seconds"]["fastadmm"] <= TARGET * best_peer(case)[1] for case in cases)
     slower = sum(case["seconds"]["fastadmm"] > best_peer(case)[1] for case in cases)
     verdict = (
-        f"Aimed at is a ratio of at most {TARGET:g}; it is met in {met} of {len(cases)} cases (the others "
-        f"in bold), and in {slower} of them fastadmm is slower than the fastest peer."
+        f"The target is a ratio of at most {TARGET:g}. It is met in {met} of {len(cases)} cases (the others "
+        f"are in bold). fastadmm is slower than the fastest peer in {slower} cases."
     )
     return _table(header, rows, right_from=7) + "\n\n" + verdict + "\n\n" + _peers(cases)
 
@@ -105,8 +105,8 @@ def _peers(cases: list[dict[str, Any]]) -> str:
     short = [name.removeprefix("scikit-learn ") for name in names]
     return (
         _table(["data, λ", "fastadmm", *short], rows)
-        + "\n\n\\* one run, while tuning: too slow to be the fastest. > : given up after so long; all tried "
-        "ended above 1e-6. – : the peer cannot take these data, or is asked for a Hessian too large."
+        + "\n\n\\*: one run, while tuning, too slow to be the fastest. >: stopped after this time; all tried "
+        "ended above 1e-6. –: the peer cannot read these data, or would need too large a Hessian."
     )
 
 
@@ -198,7 +198,7 @@ def _conversion(found: dict[str, Any]) -> str:
         f"{_time(found['peer_seconds'])} (ratio {found['seconds'] / found['peer_seconds']:.2f}). A run of "
         f"eight rounds on it takes {found['peak'] / 1e6:.0f} MB at its peak, of which the features are "
         f"{found['data_bytes'] / 1e6:.0f} MB; most of the rest is the program "
-        "([streaming.md](streaming.md) has the account)."
+        "itself ([streaming.md](streaming.md#the-limit))."
     )
 
 
@@ -215,8 +215,8 @@ def _machine(sections: dict[str, Any]) -> str:
         f"Measured on {machine['cores']} cores ({machine['processor']}, {machine.get('memory_gb', '?')} GB), "
         f"{versions}; seed 0; revision {', '.join(revisions)}."
         + (f" Not installed: {', '.join(absent)}." if absent else "")
-        + f" The reference kernel took {min(references):.1f} to {max(references):.1f} ms beside the "
-        "sections: how evenly the machine ran."
+        + f" The reference kernel took {min(references):.1f} to {max(references):.1f} ms "
+        "during the sections, which shows how evenly the machine ran."
     )
 
 

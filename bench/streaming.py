@@ -38,14 +38,12 @@ MARK = "numbers"
 ROUNDS = 8
 MB = 10**6
 
-#: Data, scheme, intercept, history, and the limit as a share of the data.
-CASES: dict[str, tuple[str, str, str, str, float]] = {
-    "sparse-subspace": ("wide", "subspace", "yes", "8", 0.33),
-    "dense-subspace": ("dense", "subspace", "yes", "8", 0.33),
-    "sparse-sharing": ("sparse", "sharing", "yes", "4", 0.5),
-    "dense-sharing": ("dense", "sharing", "yes", "4", 0.4),
-    "sparse-one-read": ("sparse", "sharing", "no", "4", 0.5),
-    "dense-one-read": ("dense", "sharing", "no", "4", 0.4),
+#: Data, scheme, history, and the limit as a share of the data.
+CASES: dict[str, tuple[str, str, str, float]] = {
+    "sparse-subspace": ("wide", "subspace", "8", 0.33),
+    "dense-subspace": ("dense", "subspace", "8", 0.33),
+    "sparse-sharing": ("sparse", "sharing", "4", 0.5),
+    "dense-sharing": ("dense", "sharing", "4", 0.4),
 }
 
 #: Columns of a party, and entries of a row.
@@ -106,11 +104,13 @@ def read_raw(path: Path) -> float:
     return time.perf_counter() - begin
 
 
-def run_streamed(path: str, limit: str, scheme: str, intercept: str, history: str) -> dict[str, Any]:
+def run_streamed(path: str, limit: str, scheme: str, history: str) -> dict[str, Any]:
     """A run under a limit: seconds of a round and of raw reading, in turn, and the peak of memory."""
     from fastadmm.runs.config import make_config
-    from fastadmm.runs.memory import parse_bytes, peak_memory
-    from fastadmm.runs.train import Silent, start_run
+    from fastadmm.runs.display import Silent
+    from fastadmm.runs.memory import peak_memory
+    from fastadmm.runs.train import start_run
+    from fastadmm.settings.amounts import parse_bytes
 
     raw: list[float] = []
     marks: list[float] = []
@@ -124,7 +124,6 @@ def run_streamed(path: str, limit: str, scheme: str, intercept: str, history: st
             raw.append(read_raw(Path(path)))
 
     values: dict[str, Any] = {"data": path, "scheme": scheme, "rounds": ROUNDS, "gap": 0.0}
-    values |= {"intercept": intercept == "yes"}
     if limit:
         values["memory"] = limit
     if history:
@@ -133,14 +132,11 @@ def run_streamed(path: str, limit: str, scheme: str, intercept: str, history: st
 
     config = make_config(values)
     plan = plan_run(config)
-    start_run(
-        config, Path(path).with_name(f"run-{scheme}-{intercept}-{limit}"), display=Display(), force=True
-    )
+    start_run(config, Path(path).with_name(f"run-{scheme}-{limit}"), display=Display(), force=True)
     rounds = list(np.diff(marks[2:]))  # without set-up and first factorisation
     passes = plan.parties[0].passes
     return {
         "scheme": scheme,
-        "intercept": intercept == "yes",
         "file_bytes": sum(f.stat().st_size for f in Path(path).glob("party-*.h5")),
         "limit": parse_bytes(limit) if limit else None,
         "streamed": sum(p.streamed for p in plan.parties),
@@ -246,13 +242,13 @@ def measure(names: list[str], folder: Path) -> dict[str, Any]:
         if name == "reading":
             found["reading"] = in_process("reading", folder / "dense.parts")
             continue
-        kind, scheme, intercept, history, share = CASES[name]
+        kind, scheme, history, share = CASES[name]
         path = folder / f"{kind}.parts"
         read_raw(path)
         size = sum(f.stat().st_size for f in path.glob("party-*.h5"))
         limit = str(int(share * size) // MB * MB)
-        in_memory = in_process("run_streamed", path, "", scheme, intercept, history)
-        run = in_process("run_streamed", path, limit, scheme, intercept, history)
+        in_memory = in_process("run_streamed", path, "", scheme, history)
+        run = in_process("run_streamed", path, limit, scheme, history)
         found["runs"][name] = {"kind": kind, **run, "round_in_memory": in_memory["round"]}
         print(name, found["runs"][name], file=sys.stderr)
     found["runs"] = {name: found["runs"][name] for name in CASES if name in found["runs"]}
@@ -273,10 +269,9 @@ def render(found: dict[str, Any]) -> str:
     for run in found["runs"].values():
         raw, once = run["passes"] * run["raw"], run["raw"]
         blocks = run["kind"].replace("wide", "sparse")
-        scheme = f"`{run['scheme']}`" + ("" if run["intercept"] else ", no intercept")
         sizes = [run[key] / MB for key in ("file_bytes", "limit", "planned", "peak")]
         lines.append(
-            f"| {blocks} | {scheme} | "
+            f"| {blocks} | `{run['scheme']}` | "
             + " | ".join(f"{size:.0f} MB" for size in sizes)
             + f" | {run['round_in_memory']:.2f} s | {run['round']:.2f} s | {run['passes']} × {once:.2f} s "
             f"| {run['round'] / raw:.2f} |"

@@ -11,8 +11,8 @@ from fastadmm.lazy import adopt, load_on_use
 from fastadmm.version import __version__ as __version__
 
 if TYPE_CHECKING:
-    from fastadmm.privacy.settings import Privacy
     from fastadmm.problem.problem import make_problem
+    from fastadmm.settings.privacy import Privacy
     from fastadmm.sklearn.estimators import ADMMSharingClassifier, ADMMSharingRegressor
     from fastadmm.sklearn.estimators_cv import ADMMSharingClassifierCV, ADMMSharingRegressorCV
     from fastadmm.solver.cross_validation import cross_validate, make_folds
@@ -43,7 +43,7 @@ _MODULE_OF = {
     "ADMMSharingRegressor": "sklearn.estimators",
     "ADMMSharingClassifierCV": "sklearn.estimators_cv",
     "ADMMSharingRegressorCV": "sklearn.estimators_cv",
-    "Privacy": "privacy.settings",
+    "Privacy": "settings.privacy",
     "SolverOptions": "solver.solver",
     "StartingPoint": "solver.warm_start",
     "cross_validate": "solver.cross_validation",

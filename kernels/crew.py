@@ -44,10 +44,8 @@ __all__ = [
     "COMPILED",
     "NO_MORE",
     "board_size",
-    "call_piece",
     "over_rows",
     "over_sums",
-    "piece_function",
     "post",
     "serve",
 ]
@@ -133,7 +131,7 @@ def _pause(typing_context):
 
 
 @intrinsic
-def call_piece(typing_context, code, what, piece):
+def _call_piece(typing_context, code, what, piece):
     """Call the piece function at an address."""
     signature = types.void(types.int64, types.int64, types.int64)
 
@@ -145,12 +143,11 @@ def call_piece(typing_context, code, what, piece):
     return signature, generate
 
 
-def piece_function(context, builder, tuple_type, fill, keep=None):
+def _piece_function(context, builder, tuple_type, fill):
     """Piece function that calls a kernel at an address with arguments from a packed tuple.
 
     The tuple begins with the address and the borders of the pieces; ``fill`` makes the kernel's
-    arguments, types and values, of the rest and the number of the piece. ``keep``, if given, is told the
-    rest, the number of the piece, and the first eight bytes of what the kernel returned, as a float.
+    arguments, types and values, of the rest and the number of the piece.
     """
     name = f"piece.{len(builder.module.functions)}"
     entry = ir.Function(builder.module, _PIECE, name)
@@ -166,9 +163,7 @@ def piece_function(context, builder, tuple_type, fill, keep=None):
     # Whatever a kernel returns, nothing or a few numbers, has room here and is left there.
     function_type = context.call_conv.get_function_type(_ROOM, argument_types)
     kernel_function = body.inttoptr(values[0], function_type.as_pointer())
-    _, result = context.call_conv.call_function(body, kernel_function, _ROOM, argument_types, arguments)
-    if keep is not None:
-        keep(body, values[2:], piece, body.extract_value(result, 0))
+    context.call_conv.call_function(body, kernel_function, _ROOM, argument_types, arguments)
     body.ret_void()
     return entry
 
@@ -186,7 +181,7 @@ def _rows(typing_context, packed):
 
     def generate(context, builder, signature, values):
         kinds = signature.args[0].types[2:]
-        entry = piece_function(context, builder, signature.args[0], lambda _, rest, __: (kinds, rest))
+        entry = _piece_function(context, builder, signature.args[0], lambda _, rest, __: (kinds, rest))
         return _described(context, builder, signature, entry, values[0])
 
     return signature, generate
@@ -209,7 +204,7 @@ def _sums(typing_context, packed):
             context.nrt.decref(body, row_type, value)
             return [*kinds, row_type], [*rest[1:], value]
 
-        entry = piece_function(context, builder, signature.args[0], fill)
+        entry = _piece_function(context, builder, signature.args[0], fill)
         return _described(context, builder, signature, entry, values[0])
 
     return signature, generate
@@ -245,7 +240,7 @@ def _work(board, worker, code, what, pieces):
             piece = first + _add(board, _TAKEN + share * _LINE, 1)
             if piece >= end:
                 break
-            call_piece(code, what, piece)
+            _call_piece(code, what, piece)
 
 
 @kernel
@@ -262,7 +257,7 @@ def post(board, code, what, pieces):
     """
     if len(board) == 0:
         for piece in range(pieces):
-            call_piece(code, what, piece)
+            _call_piece(code, what, piece)
         return
     if _add(board, _BUSY, 1) == 0:
         for place in range(_TAKEN, len(board), _LINE):
@@ -278,7 +273,7 @@ def post(board, code, what, pieces):
             _pause()
     else:
         for piece in range(pieces):
-            call_piece(code, what, piece)
+            _call_piece(code, what, piece)
     _add(board, _BUSY, -1)
 
 

@@ -17,11 +17,9 @@ __all__ = [
     "csr_accumulate_gram",
     "csr_accumulate_images",
     "csr_accumulate_transposed",
-    "csr_buffer_images",
     "csr_column_squares",
     "csr_fill",
     "csr_product",
-    "csr_tile_images",
     "multiply_csr_rows",
 ]
 
@@ -146,36 +144,3 @@ def csr_column_squares(indptr, indices, data, out, start, stop):
     for i in range(start, stop):
         for k in range(np.uint64(indptr[i]), np.uint64(indptr[i + 1])):
             out[indices[k]] += data[k] * data[k]
-
-
-@kernel
-def csr_tile_images(indptr, indices, data, vectors, out, start, stop):
-    """Add the images of four vectors under the transposed rows of a tile.
-
-    Parameters
-    ----------
-    indptr, indices, data : ndarray
-        As of :func:`csr_product`.
-    vectors : ndarray of shape (4, at least stop - start)
-    out : ndarray of shape (d, 4)
-        Sums that are added to.
-    start, stop : int
-        The tile's rows.
-    """
-    add_csr_rows_of_four(indptr, 0, indices, data, vectors, start, out, start, stop)
-
-
-@kernel
-def csr_buffer_images(indptr, indices, data, vectors, out, start, stop):
-    """As :func:`csr_tile_images` for entries in buffers, from their beginning on.
-
-    Parameters
-    ----------
-    indptr : ndarray of int64, shape (N + 1,)
-        Of all rows.
-    indices, data : ndarray
-        The tile's.
-    vectors, out, start, stop
-        As of :func:`csr_tile_images`.
-    """
-    add_csr_rows_of_four(indptr, indptr[start], indices, data, vectors, start, out, start, stop)

@@ -24,10 +24,8 @@ from numba import types
 __all__ = [
     "csr_images_from_file",
     "csr_product_from_file",
-    "csr_tile_product_from_file",
     "csr_transposed_from_file",
     "dense_product_from_file",
-    "dense_tile_product_from_file",
     "dense_transposed_from_file",
     "read_range",
 ]
@@ -145,29 +143,6 @@ def dense_product_from_file(
 
 
 @kernel
-def dense_tile_product_from_file(
-    x, out, descriptor, offsets, chunk_rows, stored, values, factor, step, start, stop
-):
-    """As :func:`dense_product_from_file`, for ``out`` from the matrix's first row.
-
-    Parameters
-    ----------
-    x : ndarray of shape (d,)
-    out : ndarray of shape (N,)
-    descriptor, offsets, chunk_rows, stored, values, factor, step, start, stop
-        As of :func:`dense_product_from_file`.
-
-    Returns
-    -------
-    int
-        First row that is not done.
-    """
-    return dense_product_from_file(
-        x, out[start:], descriptor, offsets, chunk_rows, stored, values, factor, step, start, stop
-    )
-
-
-@kernel
 def dense_transposed_from_file(
     vectors, out, descriptor, offsets, chunk_rows, stored, values, factor, step, start, stop
 ):
@@ -271,29 +246,6 @@ def csr_product_from_file(
         multiply_csr_rows(indptr, begin, indices, values, x, start, out, first, last)
         first = last
     return stop
-
-
-@kernel
-def csr_tile_product_from_file(
-    x, out, descriptor, places, chunk_rows, indices, stored, values, factor, indptr, start, stop
-):
-    """As :func:`csr_product_from_file`, for ``out`` from the matrix's first row.
-
-    Parameters
-    ----------
-    x : ndarray of shape (d,)
-    out : ndarray of shape (N,)
-    descriptor, places, chunk_rows, indices, stored, values, factor, indptr, start, stop
-        As of :func:`csr_product_from_file`.
-
-    Returns
-    -------
-    int
-        First row that is not done.
-    """
-    return csr_product_from_file(
-        x, out[start:], descriptor, places, chunk_rows, indices, stored, values, factor, indptr, start, stop
-    )
 
 
 @kernel

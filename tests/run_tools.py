@@ -21,7 +21,7 @@ import h5py
 import numpy as np
 from fastadmm.cli.app import main
 from fastadmm.data_tools.synthetic import make_vertical_classification
-from fastadmm.runs.train import Silent
+from fastadmm.runs.display import Silent
 from fastadmm.solver.history import RoundRecord
 from fastadmm.store import create_partition
 from scipy import sparse

@@ -307,7 +307,7 @@ def test_permissions(folder: Path, tmp_path: Path) -> None:
 
 
 def test_not_enough_memory(folder: Path, tmp_path: Path, monkeypatch, capsys) -> None:
-    import fastadmm.runs.train as module
+    import fastadmm.runs.check as module
 
     monkeypatch.setattr(module, "available_memory", lambda: 10 * 2**20)
     assert run("train", folder / "a.parts", "--out", tmp_path / "run") == 3

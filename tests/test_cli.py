@@ -219,7 +219,7 @@ def test_help_lists_the_commands(capsys: pytest.CaptureFixture) -> None:
 
 
 def test_help_names_every_option_of_train(capsys: pytest.CaptureFixture, monkeypatch) -> None:
-    from fastadmm.runs.config import KEYS
+    from fastadmm.settings.keys import KEYS
 
     monkeypatch.setenv("COLUMNS", "200")
     assert run("train", "--help") == 0

@@ -14,10 +14,9 @@ import pytest
 from fastadmm.data_tools.synthetic import make_vertical_classification
 from fastadmm.errors import ConfigError, FormatError, StorageError
 from fastadmm.reports import compare_runs, write_comparison
-from fastadmm.runs.config import KEYS, make_config
+from fastadmm.runs.config import make_config
 from fastadmm.runs.evaluate import evaluate_partition
 from fastadmm.runs.train import start_run
-from fastadmm.settings.keys import DECISIVE, ROLES
 
 from run_tools import result_of, run, write_blocks, write_problem
 
@@ -174,12 +173,6 @@ def test_bounds_are_of_one_objective(
     assert (notes == []) == (named is None) == comparison.same_problem
     assert (comparison.lower_bound is None) == (named is not None)
     assert named is None or named in notes[0]
-
-
-def test_every_configuration_key_declares_its_role() -> None:
-    assert set(ROLES) == set(KEYS)
-    assert {"groups", "directions", "party_lambda"} <= set(DECISIVE)
-    assert set(ROLES.values()) == {"objective", "penalty", "data", "method", "budget", "place", "output"}
 
 
 def test_names_tell_runs_apart(place: Path, tmp_path: Path) -> None:

@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 from fastadmm.errors import ConfigError, StorageError
-from fastadmm.runs.config import KEYS, RunConfig, make_config, read_config, solver_options
+from fastadmm.runs.config import make_config, read_config, solver_options
+from fastadmm.settings.keys import KEYS
+from fastadmm.settings.run import RunConfig
 from fastadmm.store.partition import open_partition
 
 from run_tools import assert_same_run, run, write_problem

@@ -98,7 +98,7 @@ def test_the_bound_of_f1_in_the_page_is_the_functions(q):
 
 def test_defaults_of_the_page_are_the_codes():
     from fastadmm.privacy import descent, moments, row_norm
-    from fastadmm.privacy.settings import Privacy
+    from fastadmm.settings.privacy import Privacy
 
     assert f"T = {descent.STEPS} steps" in TEXT
     assert f"κ = {descent.CONSTANT:g}," in TEXT

@@ -25,7 +25,6 @@ from fastadmm.kernels.dense_products import (
     dense_accumulate_transposed,
     dense_product,
 )
-from fastadmm.kernels.dense_tile import dense_buffer_images, dense_tile_images
 from fastadmm.kernels.exponential import exp_nonpositive
 from fastadmm.kernels.file_rows import (
     csr_images_from_file,
@@ -425,15 +424,10 @@ def test_dense_kernels(shape):
     np.testing.assert_array_equal(out, again)
     vectors, images = np.array([v, rng.normal(size=n), -v, v]), np.ones((3, d))
     dense_accumulate_images(matrix, vectors, images, start, stop)
-    own = np.ascontiguousarray(vectors[:, start:stop])  # from the tile's first row on
-    tile, buffer = np.ones((3, d)), np.ones((3, d))
-    dense_tile_images(matrix, own, tile, start, stop)
-    dense_buffer_images(matrix[start:stop].ravel(), own, buffer, start, stop)
-    for own, *found in zip(vectors, images, tile, buffer):
+    for own, image in zip(vectors, images):
         again = np.ones(d)
         dense_accumulate_transposed(matrix, own, again, start, stop)
-        for image in found:
-            np.testing.assert_array_equal(image, again)
+        np.testing.assert_array_equal(image, again)
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])

@@ -10,7 +10,8 @@ import pandas as pd
 import pytest
 from fastadmm import ADMMSharingClassifier, ADMMSharingRegressor, Privacy
 from fastadmm.errors import ConfigError, InputError
-from fastadmm.problem.class_weights import class_factors, parse_class_weight
+from fastadmm.problem.class_weights import class_factors
+from fastadmm.settings.checks import read_class_weights
 from scipy.optimize import minimize
 from sklearn.base import clone
 from sklearn.datasets import load_breast_cancer, load_iris
@@ -71,11 +72,11 @@ def test_wrong_class_weights_are_named(weight: Any, message: str) -> None:
 
 
 def test_class_weights_of_the_command_line() -> None:
-    assert parse_class_weight("balanced") == "balanced"
-    assert parse_class_weight("yes:2,a:b:0.5") == {"yes": 2.0, "a:b": 0.5}
+    assert read_class_weights("balanced") == "balanced"
+    assert read_class_weights("yes:2,a:b:0.5") == {"yes": 2.0, "a:b": 0.5}
     for text in ("yes", "yes:x", "yes:1,yes:2", ":", "yes:nan"):
         with pytest.raises(ConfigError, match="--class-weight"):
-            parse_class_weight(text)
+            read_class_weights(text)
 
 
 # --- offsets

@@ -13,13 +13,13 @@ from typing import Any
 import h5py
 import pytest
 from fastadmm.privacy.published import KEPT_BACK, privacy_facts, result_numbers, result_texts, settings_of
-from fastadmm.privacy.settings import Privacy
 from fastadmm.privacy.statement import PartyGuarantee, PrivacyStatement, no_privacy, rounded_up, state
 from fastadmm.reports import read_records, write_report
 from fastadmm.runs.card import card_text, model_card
 from fastadmm.runs.config import make_config
 from fastadmm.runs.evaluate import evaluate_partition
 from fastadmm.runs.train import start_run
+from fastadmm.settings.privacy import Privacy
 from fastadmm.store.model import open_shared_part
 from fastadmm.store.model_id import content_id
 

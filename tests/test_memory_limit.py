@@ -16,10 +16,12 @@ import pytest
 import scipy.sparse as sp
 from fastadmm.data_tools.synthetic import make_vertical_classification
 from fastadmm.errors import ConfigError
-from fastadmm.runs.config import RunConfig, make_config
-from fastadmm.runs.memory import BASE_BYTES, parse_bytes, peak_memory
+from fastadmm.runs.config import make_config
+from fastadmm.runs.memory import BASE_BYTES, peak_memory
 from fastadmm.runs.plan import make_plan
 from fastadmm.runs.train import plan_run, resume_run, start_run
+from fastadmm.settings.amounts import parse_bytes
+from fastadmm.settings.run import RunConfig
 from fastadmm.store import open_partition
 
 from run_tools import (

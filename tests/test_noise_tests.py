@@ -33,13 +33,19 @@ def coins(rng, probability, n=N):
     return frequency_check(count, n, 0.7, "coins", lambda p: math.log(p / (1 - p + 1e-300)), 0.85)
 
 
+def on_grid(values, step):
+    return np.rint(values / step) * step
+
+
 CHECKS = {
     "size": lambda rng: size_check(rng.normal(size=N), "here"),
     "mean": lambda rng: mean_check(rng.normal(size=N)),
     "law": lambda rng: law_check(rng.normal(size=N)),
     "uniform": lambda rng: uniform_check(rng.random(N), "here"),
     "link": lambda rng: link_check([(rng.normal(size=N), rng.normal(size=N))], "rounds"),
-    "reuse": lambda rng: reuse_check(np.rint(rng.normal(size=N) * 2**12) / 2**12, "rounds"),
+    # Grids of a release have 2**28 steps per sigma, here 2**13, or up to twice as many.
+    "reuse, coarse grid": lambda rng: reuse_check(on_grid(rng.normal(size=2000), 2.0**-13), "rounds"),
+    "reuse, fine grid": lambda rng: reuse_check(on_grid(rng.normal(size=2000), 0.84 * 2.0**-13), "rounds"),
     "frequency": lambda rng: coins(rng, 0.7),
 }
 

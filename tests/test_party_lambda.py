@@ -174,7 +174,7 @@ def test_streamed_columns_have_the_bits_of_those_in_memory(data: Path) -> None:
 def test_a_streamed_run_is_the_same_to_the_bit(data: Path, tmp_path: Path, monkeypatch: Any) -> None:
     from dataclasses import replace
 
-    from fastadmm.runs import train as training
+    from fastadmm.runs import check as training
 
     keys = {"test": str(data / "t.parts"), "validation": 0.3, "patience": 50}
     train(data / "a.parts", tmp_path / "run", **keys)

@@ -21,7 +21,7 @@ from fastadmm.privacy.sensitivity import (
     weights_sensitivity,
     zero_out_sensitivity,
 )
-from fastadmm.privacy.settings import Privacy
+from fastadmm.settings.privacy import Privacy
 
 
 def answer(A, w, mu, ball, weight=None):

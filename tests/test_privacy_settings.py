@@ -13,8 +13,8 @@ import tomli_w
 from fastadmm.errors import ConfigError, FormatError, PrivacyBudgetError
 from fastadmm.privacy.accounting import gdp_of, zcdp_budget
 from fastadmm.privacy.ledger import Charge, Ledger
-from fastadmm.privacy.settings import Privacy
 from fastadmm.privacy.statement import PartyGuarantee, PrivacyStatement, no_privacy, state
+from fastadmm.settings.privacy import Privacy
 
 SEEN = {"coordinator": "noisy messages"}
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from fastadmm.parties.active_set import ActiveSet
 from fastadmm.problem.problem import Problem, make_problem
 from fastadmm.solver.history import Status
 from fastadmm.solver.solver import Solver, SolverOptions, solve
@@ -97,12 +98,14 @@ def test_a_tiny_move_stays_on_the_face() -> None:
         message, _, coefficients = party.describe(moved, coefficients)
         assert message is not None
         assert len(party.directions) == before + 1
-        scaled = party.directions * party.scale
+        scaled = party.directions * party.span.scale
         np.testing.assert_allclose(scaled @ scaled.T, np.eye(before + 1), atol=1e-12)
         np.testing.assert_allclose(party.weights(coefficients), moved, rtol=1e-13, atol=1e-14)
         assert (party.weights(coefficients)[~free] == 0.0).all()
         # As many combinations of directions hold what is held as dimensions allow.
-        assert party._kept(~free)[0].shape[1] == before + 1 - np.linalg.matrix_rank(scaled[:before, ~free])
+        assert ActiveSet(party.span, weights, ~free, weights).basis().shape[
+            1
+        ] == before + 1 - np.linalg.matrix_rank(scaled[:before, ~free])
         weights = moved
 
 

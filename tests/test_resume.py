@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import shutil
 import signal
@@ -13,8 +14,11 @@ import numpy as np
 import pytest
 from fastadmm.data_tools.synthetic import make_vertical_classification
 from fastadmm.errors import ConfigError, FormatError, InputError
-from fastadmm.runs.config import RunConfig, make_config
+from fastadmm.files.seal import digest_of_files
+from fastadmm.runs.checkpoint import write_tree
+from fastadmm.runs.config import make_config
 from fastadmm.runs.train import resume_run, start_run
+from fastadmm.settings.run import RunConfig
 from fastadmm.solver.history import Status
 
 from run_tools import (
@@ -391,6 +395,25 @@ def test_damaged_newest_checkpoint_falls_back(
     assert "resuming after round 8" in notes.lines
     assert model_digests(out) == model_digests(uninterrupted[setting])
     assert logged(out) == logged(uninterrupted[setting])
+
+
+def test_arrays_that_a_party_no_longer_keeps_are_ignored(
+    folder: Path, uninterrupted: dict, tmp_path: Path
+) -> None:
+    """Version 0.1 kept images of targets beside the weights."""
+    out = tmp_path / "run"
+    start_run(configuration(folder, "squared"), out, display=SignalAfter(10))
+    (checkpoint,) = (out / "checkpoints").iterdir()
+    for path in checkpoint.glob("party-*.h5"):
+        with h5py.File(path, "r+") as file:
+            write_tree(file, {"image_current": np.ones(3), "image_known": np.ones(10, dtype=np.int64)})
+    (checkpoint / "digests.json").unlink()
+    digests = digest_of_files(checkpoint)
+    (checkpoint / "digests.json").write_text(json.dumps(digests))
+    notes = Notes()
+    resume_run(out, display=notes)
+    assert "resuming after round 10" in notes.lines
+    assert_same_run(out, uninterrupted["squared"])
 
 
 def test_all_checkpoints_damaged(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:

@@ -19,8 +19,9 @@ from fastadmm.files.atomic import atomic_directory, atomic_file, remove_leftover
 from fastadmm.files.exchange import exchange
 from fastadmm.runs import checkpoint
 from fastadmm.runs.config import make_config
+from fastadmm.runs.display import Silent
 from fastadmm.runs.lock import run_lock
-from fastadmm.runs.train import Silent, resume_run, start_run
+from fastadmm.runs.train import resume_run, start_run
 from fastadmm.solver.history import RoundRecord
 from fastadmm.store import open_partition
 from fastadmm.store.elements import read_strings, write_strings
@@ -135,7 +136,7 @@ def test_other_settings_than_the_checkpoints_are_refused(
 ) -> None:
     """Also where ``run.toml`` has no digest, so that its flipped bit stays unseen."""
     out = tmp_path / "run"
-    monkeypatch.setattr("fastadmm.runs.train.seal_of", lambda document: "none" if "data" in document else "x")
+    monkeypatch.setattr("fastadmm.runs.provenance.seal_of", lambda document: "none")
     start_run(configured(data), out, display=SignalAfter(3))
     monkeypatch.undo()
     path = out / "run.toml"

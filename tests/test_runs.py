@@ -16,11 +16,12 @@ import pytest
 from fastadmm.data_tools.synthetic import make_vertical_classification
 from fastadmm.errors import StorageError
 from fastadmm.runs.checkpoint import checkpoints, latest_checkpoint
-from fastadmm.runs.config import RunConfig, make_config
-from fastadmm.runs.memory import parse_bytes
-from fastadmm.runs.plan import format_bytes, make_plan
+from fastadmm.runs.config import make_config
+from fastadmm.runs.plan import make_plan
 from fastadmm.runs.round_log import RoundLog
 from fastadmm.runs.train import resume_run, start_run
+from fastadmm.settings.amounts import format_bytes, parse_bytes
+from fastadmm.settings.run import RunConfig
 from fastadmm.solver.history import RoundRecord, Status
 from fastadmm.store import open_partition
 from fastadmm.store.model import open_model
@@ -202,7 +203,7 @@ def test_from_another_thread(folder: Path, tmp_path: Path) -> None:
 
 
 def test_a_failure_leaves_nothing(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import fastadmm.runs.train as module
+    import fastadmm.runs.folder as module
 
     def fail(n_threads: int) -> dict:
         raise StorageError("no")

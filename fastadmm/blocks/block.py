@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
 from functools import cached_property
 from typing import Any
 
@@ -15,7 +14,6 @@ import scipy.sparse as sp
 from fastadmm.blocks.tiles import TILE_BYTES, Rows, csr_tiles, dense_tiles
 from fastadmm.engine.engine import MAX_PIECES, Engine, even_ranges, row_ranges
 from fastadmm.errors import InputError
-from fastadmm.steps import Step, Visit
 
 __all__ = [
     "CSRBlock",
@@ -148,43 +146,6 @@ class FeatureBlock(ABC):
     def column_squares(self, engine: Engine) -> Array:
         """Diagonal of the Gram matrix, of shape (d,)."""
 
-    def visit(
-        self, ranges: Sequence[Rows], x: Array, answer: Array, vectors: Array, sums: Array
-    ) -> AbstractContextManager[Visit]:
-        """Steps of :class:`fastadmm.steps.Steps` that use the block's tiles while they are in the cache.
-
-        Parameters
-        ----------
-        ranges : sequence of (int, int)
-            The tiles: consecutive ranges of rows, which the steps are run for in this order.
-        x : ndarray of shape (d,)
-            Weights.
-        answer : ndarray of shape (N,)
-            The product with them is written here.
-        vectors : ndarray of shape (4, most rows of a tile)
-            Rows of a tile from its first on; the fourth is zero.
-        sums : ndarray
-            Of :meth:`empty_images`: a tile's share of the images of three vectors is added.
-
-        Returns
-        -------
-        context manager of Visit
-            The steps may be run inside.
-        """
-        raise NotImplementedError
-
-    def cost(self, rows: Rows) -> Array:
-        """Bytes of a tile from the first row up to each border between rows, of shape (stop - start + 1,)."""
-        raise NotImplementedError
-
-    def empty_images(self) -> Array:
-        """Zero sums for :meth:`visit`."""
-        raise NotImplementedError
-
-    def split_images(self, sums: Array) -> Array:
-        """Images of shape (3, d), each contiguous, from complete sums."""
-        raise NotImplementedError
-
     def _ranges(self, most: int = MAX_PIECES) -> tuple[Rows, ...]:
         """Pieces of a pass: as many as rows or entries are worth, whatever holds the data."""
         n, d = self.shape
@@ -219,25 +180,6 @@ class DenseBlock(FeatureBlock):
     def once(self, rows: Rows) -> Iterator[tuple[Rows, Array]]:
         """Rows ``rows`` for one pass of kernels that in memory need no tiles made for them."""
         yield rows, self.matrix[rows[0] : rows[1]]
-
-    @contextmanager
-    def visit(
-        self, ranges: Sequence[Rows], x: Array, answer: Array, vectors: Array, sums: Array
-    ) -> Iterator[Visit]:
-        from fastadmm.kernels.dense_products import dense_product
-        from fastadmm.kernels.dense_tile import dense_tile_images
-
-        product = Step(dense_product, (self.matrix, np.ascontiguousarray(x), answer))
-        yield Visit(product, Step(dense_tile_images, (self.matrix, vectors, sums)))
-
-    def cost(self, rows: Rows) -> Array:
-        return 8 * self.shape[1] * np.arange(rows[1] - rows[0] + 1)
-
-    def empty_images(self) -> Array:
-        return np.zeros((3, self.shape[1]))
-
-    def split_images(self, sums: Array) -> Array:
-        return sums
 
     def product(self, x: Array, engine: Engine) -> Array:
         from fastadmm.kernels.dense_products import dense_product
@@ -396,26 +338,6 @@ class CSRBlock(FeatureBlock):
         """Rows ``rows`` for one pass, which in memory needs no tiles: their sums go on from row to row."""
         start, stop = rows
         yield rows, (self.indptr[start : stop + 1], self.indices, self.data)
-
-    @contextmanager
-    def visit(
-        self, ranges: Sequence[Rows], x: Array, answer: Array, vectors: Array, sums: Array
-    ) -> Iterator[Visit]:
-        from fastadmm.kernels.csr import csr_product, csr_tile_images
-
-        parts = self.indptr, self.indices, self.data
-        product = Step(csr_product, (*parts, np.ascontiguousarray(x), answer))
-        yield Visit(product, Step(csr_tile_images, (*parts, vectors, sums)))
-
-    def cost(self, rows: Rows) -> Array:
-        own = self.indptr[rows[0] : rows[1] + 1]
-        return 12 * (own - own[0]) + 8 * np.arange(len(own))
-
-    def empty_images(self) -> Array:
-        return np.zeros((self.shape[1], 4))
-
-    def split_images(self, sums: Array) -> Array:
-        return np.ascontiguousarray(sums.T[:3])
 
     def product_into(self, x: Array, out: Array, engine: Engine) -> None:
         from fastadmm.kernels.csr import csr_product

@@ -12,11 +12,9 @@ from collections.abc import Iterator
 import numpy as np
 
 __all__ = [
-    "SWEEP_BYTES",
     "TILE_BYTES",
     "TILE_ENTRIES",
     "Rows",
-    "common_tiles",
     "csr_tiles",
     "dense_tiles",
     "tile_rows",
@@ -30,9 +28,6 @@ TILE_BYTES = 2**20
 
 #: Stored entries of a CSR tile: 8 bytes of value and 4 of index each.
 TILE_ENTRIES = TILE_BYTES // 12
-
-#: Bytes of the tiles of all parties together that pass side by side: they are read a second time while there.
-SWEEP_BYTES = 2**19
 
 
 def tile_rows(n_columns: int) -> int:
@@ -85,29 +80,3 @@ def csr_tiles(rows: Rows, indptr: np.ndarray, times: int = 1) -> Iterator[Rows]:
         stop = min(max(fitting, start + 1), start + times * TILE_BYTES // 8, end)
         yield start, stop
         start = stop
-
-
-def common_tiles(rows: Rows, cost: np.ndarray) -> list[Rows]:
-    """Cut a range of rows for a sweep over several matrices at once.
-
-    Parameters
-    ----------
-    rows : (int, int)
-        Half-open range.
-    cost : ndarray of int, shape (stop - start + 1,)
-        Bytes of all matrices from the first row up to each border between rows.
-
-    Returns
-    -------
-    list of (int, int)
-        Consecutive ranges of at most :data:`SWEEP_BYTES` together, or one row.
-    """
-    start, end = rows
-    ranges: list[Rows] = []
-    while start < end:
-        reach = cost[start - rows[0]] + SWEEP_BYTES
-        fitting = int(np.searchsorted(cost, reach, side="right")) - 1
-        stop = min(max(rows[0] + fitting, start + 1), end)
-        ranges.append((start, stop))
-        start = stop
-    return ranges

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from fastadmm.data_tools.alignment import Alignment, TableIds
 
 group = typer.Typer(
-    help="Join the parties' tables by id: on one machine, or privately by exchanged files.",
+    help="Find the rows that all tables have, by id: on one machine, or privately by exchanging files.",
     invoke_without_command=True,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
@@ -24,11 +24,11 @@ _Table = Annotated[Path, typer.Argument(metavar="TABLE", readable=False, help="C
 _Id = Annotated[str, typer.Option("--id", metavar="NAME", help="Id column.")]
 _Repeated = Annotated[
     Duplicates,
-    typer.Option(help="Ids that a table repeats: refuse, keep the first row, or drop all its rows."),
+    typer.Option(help="Repeated ids in a table: refuse, keep the first row, or drop all their rows."),
 ]
-_Separator = Annotated[str, typer.Option(metavar="CHAR", help="Character between CSV cells.")]
+_Separator = Annotated[str, typer.Option(metavar="CHAR", help="Separator between CSV cells.")]
 _Force = Annotated[bool, typer.Option("--force", help="Replace existing files.")]
-_Out = Annotated[Path, typer.Option("-o", "--out", metavar="FILE", readable=False, help="File to make.")]
+_Out = Annotated[Path, typer.Option("-o", "--out", metavar="FILE", readable=False, help="File to write.")]
 
 
 @group.callback()
@@ -45,14 +45,14 @@ def align(
     out: Annotated[
         Path | None,
         typer.Option(
-            "-o", "--out", metavar="FILE", readable=False, help="Alignment to make, for convert --align."
+            "-o", "--out", metavar="FILE", readable=False, help="Alignment to write, for 'convert --align'."
         ),
     ] = None,
     duplicates: _Repeated = Duplicates.refuse,
     separator: _Separator = ",",
     force: _Force = False,
 ) -> None:
-    """Join the parties' tables by id, in one order that all later steps check."""
+    """Find the rows that all tables have, by id, in one order that all later steps check."""
     from fastadmm.errors import ConfigError
 
     if context.invoked_subcommand is not None:
@@ -75,12 +75,12 @@ def request(
     table: _Table,
     id: _Id,
     out: _Out,
-    secret: Annotated[Path, typer.Option(metavar="FILE", readable=False, help="Key to make; it stays here.")],
+    secret: Annotated[Path, typer.Option(metavar="FILE", readable=False, help="Key file to write; keep it.")],
     duplicates: _Repeated = Duplicates.refuse,
     separator: _Separator = ",",
     force: _Force = False,
 ) -> None:
-    """Guest, first step: blind the ids; send the request to every host."""
+    """Guest, first step: blind the ids. Send the request to every host."""
     from fastadmm.data_tools.psi import psi_request
 
     count = psi_request(_ids(table, id, duplicates, separator), out, secret, force=force)
@@ -97,7 +97,7 @@ def respond(
     separator: _Separator = ",",
     force: _Force = False,
 ) -> None:
-    """Host: answer the guest's request; send the response back."""
+    """Host: answer the guest's request. Send the response back."""
     from fastadmm.data_tools.psi import psi_respond
 
     ids = _ids(table, id, duplicates, separator)
@@ -110,7 +110,9 @@ def finish(
     table: _Table,
     id: _Id,
     out: _Out,
-    secret: Annotated[Path, typer.Option(metavar="FILE", readable=False, help="Key of the request.")],
+    secret: Annotated[
+        Path, typer.Option(metavar="FILE", readable=False, help="Key file that psi-request wrote.")
+    ],
     response: Annotated[
         list[Path], typer.Option(metavar="FILE", readable=False, help="A host's response; may be repeated.")
     ],
@@ -118,7 +120,7 @@ def finish(
     separator: _Separator = ",",
     force: _Force = False,
 ) -> None:
-    """Guest, last step: find the common ids; give the alignment to every host."""
+    """Guest, last step: find the common ids. Send the alignment to every host."""
     from fastadmm.data_tools.psi import psi_finish
 
     ids = _ids(table, id, duplicates, separator)
@@ -135,7 +137,7 @@ def merge(
     out: _Out,
     force: _Force = False,
 ) -> None:
-    """Put partitions that parties made of their own tables, on one alignment, into one."""
+    """Merge partitions that parties made from their own tables, with one alignment."""
     from fastadmm.store import merge_partitions
 
     partition = merge_partitions(sources, out, force=force)

@@ -63,7 +63,7 @@ def audit(
     else:
         if canaries:
             raise ConfigError("audit: --canaries needs a run, whose data it trains on")
-        from fastadmm.privacy.settings import Privacy
+        from fastadmm.settings.privacy import Privacy
 
         if privacy == "fusion":
             claim = Privacy(mode="fusion", epsilon=epsilon, delta=delta)

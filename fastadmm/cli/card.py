@@ -15,12 +15,12 @@ def card(
     model: Annotated[Path, typer.Argument(readable=False, help="Run directory or model directory.")],
     out: Annotated[
         Path | None,
-        typer.Option("--out", "-o", readable=False, help="File to write; unset: standard output."),
+        typer.Option("--out", "-o", readable=False, help="File to write (default: standard output)."),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="JSON in place of Markdown.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Write JSON instead of Markdown.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
 ) -> None:
-    """Say what a model is, what proves it, on which data, how it predicts and what it keeps private."""
+    """Write a model card: model, certificate, training data, metrics and privacy statement."""
     import json
 
     from fastadmm.files.atomic import atomic_file

@@ -13,30 +13,33 @@ from fastadmm.cli.app import app
 @app.command()
 def combine(
     contributions: Annotated[
-        list[Path], typer.Argument(readable=False, help="Files that 'fastadmm predict --partial' wrote.")
+        list[Path], typer.Argument(readable=False, help="Files written by 'fastadmm predict --partial'.")
     ],
     model: Annotated[
         Path,
-        typer.Option("--model", "-m", readable=False, help="Run or model directory; no weights are read."),
+        typer.Option(
+            "--model", "-m", readable=False, help="Run directory or model directory; weights are not read."
+        ),
     ],
     out: Annotated[
         Path | None,
-        typer.Option("--out", "-o", readable=False, help="CSV file to write; unset: standard output."),
+        typer.Option("--out", "-o", readable=False, help="CSV file to write (default: standard output)."),
     ] = None,
     labels: Annotated[
         Path | None,
         typer.Option(readable=False, help="Label file of the same rows, whose offset is added."),
     ] = None,
     allow_missing: Annotated[
-        list[str] | None, typer.Option(metavar="PARTY", help="Party that may be absent; repeat for more.")
+        list[str] | None,
+        typer.Option(metavar="PARTY", help="Party whose file may be missing; may be repeated."),
     ] = None,
     fallback: Annotated[
         str | None,
-        typer.Option(help="What stands for an absent party: zero, or mean of its training contributions."),
+        typer.Option(help="Replaces a missing party: zero, or the mean of its training contributions."),
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
 ) -> None:
-    """Add the parties' contributions, the intercept and the offset up to predictions."""
+    """Add up the parties' contributions to predictions."""
     import sys
 
     from fastadmm.cli.predict import write_csv

@@ -14,7 +14,7 @@ from fastadmm.cli.app import app
 def compare(
     runs: Annotated[
         list[Path],
-        typer.Argument(metavar="RUN RUN...", readable=False, help="Run directories; finished or not."),
+        typer.Argument(metavar="RUN RUN...", readable=False, help="Run directories, finished or not."),
     ],
     out: Annotated[
         list[Path] | None,
@@ -23,14 +23,14 @@ def compare(
             "-o",
             readable=False,
             metavar="FILE",
-            help="Write it: .html (tables and picture), .png, .svg, .pdf, .csv or .json; may be repeated.",
+            help="File: .html (tables and figure), .png, .svg, .pdf, .csv or .json; may be repeated.",
         ),
     ] = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print one JSON document instead of the table.")
     ] = False,
 ) -> None:
-    """Put runs side by side: results, metrics, settings that differ, and curves of gap and objective."""
+    """Compare runs: results, metrics, differing settings, and curves of gap and objective."""
     import json
 
     from fastadmm.reports import compare_runs, write_comparison

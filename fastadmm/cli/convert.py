@@ -109,7 +109,7 @@ def convert(
             metavar="[SOURCE]",
             show_default=False,
             readable=False,
-            help="LIBSVM text, CSV (.csv, .data) or NPZ; also .gz, .bz2, .xz. Or --guest and --host.",
+            help="LIBSVM text, CSV (.csv, .data) or NPZ; also .gz, .bz2, .xz. Or use --guest and --host.",
         ),
     ] = None,
     out: Annotated[
@@ -120,7 +120,7 @@ def convert(
             "--output",
             metavar="OUT.parts",
             readable=False,
-            help="Partition directory to make.",
+            help="Partition directory to create.",
         ),
     ] = None,
     guest: Annotated[
@@ -149,45 +149,51 @@ def convert(
         typer.Option(
             metavar="FILE",
             readable=False,
-            help="Rows and order that 'fastadmm align' found (default: join here).",
+            help="Alignment from 'fastadmm align' (default: join by id).",
             rich_help_panel=_TABLES,
         ),
     ] = None,
     missing: Annotated[
         Missing | None,
-        typer.Option(help="Missing values (default: refuse).", rich_help_panel=_TABLES),
+        typer.Option(help="How to fill missing values (default: refuse).", rich_help_panel=_TABLES),
     ] = None,
     categorical: Annotated[
         str,
         typer.Option(
-            metavar="A,B", help="Columns whose numbers are codes of categories.", rich_help_panel=_TABLES
+            metavar="A,B", help="Columns of numbers that are category codes.", rich_help_panel=_TABLES
         ),
     ] = "",
     unseen: Annotated[
         Unseen,
-        typer.Option(help="Categories that --like does not know.", rich_help_panel=_TABLES),
+        typer.Option(
+            help="Categories that training did not have: all zeros, or an error.", rich_help_panel=_TABLES
+        ),
     ] = Unseen.zeros,
     duplicates: Annotated[
         Duplicates,
         typer.Option(
-            help="Ids that a table repeats: refuse, keep the first row, or drop all its rows.",
+            help="Repeated ids in a table: refuse, keep the first row, or drop all their rows.",
             rich_help_panel=_TABLES,
         ),
     ] = Duplicates.refuse,
     prefix: Annotated[
         bool,
-        typer.Option("--prefix", help="Feature names begin with the party's name.", rich_help_panel=_TABLES),
+        typer.Option(
+            "--prefix", help="Put the party's name before each feature name.", rich_help_panel=_TABLES
+        ),
     ] = False,
     dry_run: Annotated[
         bool,
-        typer.Option("--dry-run", help="Show types and joined rows; write nothing.", rich_help_panel=_TABLES),
+        typer.Option(
+            "--dry-run", help="Show column types and joined rows; write nothing.", rich_help_panel=_TABLES
+        ),
     ] = False,
     public_columns: Annotated[
         Path | None,
         typer.Option(
             metavar="FILE.toml",
             readable=False,
-            help="Bounds, categories and fills of CSV or Parquet tables; nothing is learned from rows.",
+            help="Bounds, categories and fill values; none is computed from the rows.",
             rich_help_panel=_PUBLIC,
         ),
     ] = None,
@@ -196,7 +202,7 @@ def convert(
         typer.Option(
             metavar="FILE.toml",
             readable=False,
-            help="Write such a description to fill in, from names and types alone; no partition.",
+            help="Write a template of such a file from column names and types, and no partition.",
             rich_help_panel=_PUBLIC,
         ),
     ] = None,
@@ -204,7 +210,7 @@ def convert(
         str | None,
         typer.Option(
             metavar="SPEC",
-            help="Widths (66,57), or for CSV names: 'age,bmi;glucose' (semicolons between parties).",
+            help="Widths (66,57), or CSV column names: 'age,bmi;glucose' (semicolons between parties).",
             rich_help_panel=_SPLIT,
         ),
     ] = None,
@@ -217,7 +223,7 @@ def convert(
         typer.Option(
             metavar="OTHER.parts",
             readable=False,
-            help="Take columns, scaling, dtype and classes from this partition or, for tables, run.",
+            help="Use columns, scaling, dtype and classes of this partition (for tables, also a run).",
             rich_help_panel=_SPLIT,
         ),
     ] = None,
@@ -230,7 +236,7 @@ def convert(
     task: Annotated[
         Task | None,
         typer.Option(
-            help="Two distinct labels, or words, are classes, unless said otherwise (default: auto).",
+            help="auto: two distinct labels, or words, are classes (default: auto).",
             rich_help_panel=_VALUES,
         ),
     ] = None,
@@ -238,13 +244,15 @@ def convert(
         bool,
         typer.Option(
             "--standardize",
-            help="Divide columns by their standard deviation; centre those stored dense.",
+            help="Divide columns by their standard deviation; centre dense columns.",
             rich_help_panel=_VALUES,
         ),
     ] = False,
     normalize: Annotated[
         Normalize | None,
-        typer.Option(help="l2: each row of each party to norm 1 (default: none).", rich_help_panel=_VALUES),
+        typer.Option(
+            help="l2: scale each row of each party to norm 1 (default: none).", rich_help_panel=_VALUES
+        ),
     ] = None,
     dtype: Annotated[
         Dtype | None,
@@ -253,20 +261,21 @@ def convert(
     storage: Annotated[
         Storage | None,
         typer.Option(
-            help="auto: sparse sources as CSR, unless more than half full (default).", rich_help_panel=_VALUES
+            help="auto: CSR for sparse sources, unless more than half full (default: auto).",
+            rich_help_panel=_VALUES,
         ),
     ] = None,
     compression: Annotated[
         Compression,
         typer.Option(
-            help="Smaller files, slower to read; zstd and blosc2 need fastadmm[compression].",
+            help="Smaller files that are slower to read; zstd and blosc2 need the package hdf5plugin.",
             rich_help_panel=_VALUES,
         ),
     ] = Compression.none,
     features: Annotated[
         int | None,
         typer.Option(
-            metavar="D", help="Number of features, if the last never occur.", rich_help_panel=_LIBSVM
+            metavar="D", help="Number of features, if the last ones never occur.", rich_help_panel=_LIBSVM
         ),
     ] = None,
     zero_based: Annotated[
@@ -274,17 +283,21 @@ def convert(
     ] = False,
     label: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="Label column; of tables, the guest's.", rich_help_panel=_CSV),
+        typer.Option(
+            metavar="NAME", help="Label column (with --guest: of the guest's table).", rich_help_panel=_CSV
+        ),
     ] = None,
     drop: Annotated[
         str, typer.Option(metavar="A,B", help="Columns to leave out.", rich_help_panel=_CSV)
     ] = "",
     no_header: Annotated[
         bool,
-        typer.Option("--no-header", help="No line of names: columns are c1, c2, ...", rich_help_panel=_CSV),
+        typer.Option(
+            "--no-header", help="The first line is data: columns are called c1, c2, ...", rich_help_panel=_CSV
+        ),
     ] = False,
     separator: Annotated[
-        str, typer.Option(metavar="CHAR", help="Character between cells.", rich_help_panel=_CSV)
+        str, typer.Option(metavar="CHAR", help="Separator between cells.", rich_help_panel=_CSV)
     ] = ",",
     x_key: Annotated[
         str | None,
@@ -293,11 +306,11 @@ def convert(
     y_key: Annotated[
         str | None, typer.Option(metavar="KEY", help="Label array (default: y).", rich_help_panel=_NPZ)
     ] = None,
-    format: Annotated[Format, typer.Option(help="Kind of source.")] = Format.auto,
+    format: Annotated[Format, typer.Option(help="Format of the source.")] = Format.auto,
     force: Annotated[bool, typer.Option("--force", help="Replace an existing partition.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")] = False,
 ) -> None:
-    """Make a partition (one file per party, one for labels) from a data file, or from one table per party."""
+    """Convert a data file, or one table per party, to a partition: one file per party, one for labels."""
     from fastadmm.errors import ConfigError
 
     names_of = {

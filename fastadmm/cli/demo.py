@@ -16,7 +16,7 @@ def demo(
     force: Annotated[bool, typer.Option("--force", help="Replace an older demo.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> None:
-    """Three laboratories train a joint breast cancer model: convert, train, evaluate, report."""
+    """Run a demo: three laboratories train a joint model on breast cancer data."""
     import json
 
     from fastadmm.cli.demo_run import run_demo

@@ -146,7 +146,7 @@ def make_display(quiet: bool) -> Any:
     import sys
 
     if quiet:
-        from fastadmm.runs.train import Silent
+        from fastadmm.runs.display import Silent
 
         return Silent()
     return ProgressDisplay(live=sys.stderr.isatty())

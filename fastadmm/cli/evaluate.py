@@ -16,7 +16,7 @@ def evaluate(
     data: Annotated[Path, typer.Argument(readable=False, help="Labelled partition with the same columns.")],
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> None:
-    """Measure log loss, accuracy, AUC and calibration, or RMSE, MAE and R²; a run keeps it for its report."""
+    """Measure log loss, accuracy, AUC and calibration, or RMSE, MAE and R², on a labelled partition."""
     import json
 
     from fastadmm.runs.evaluate import evaluate_partition

@@ -15,14 +15,20 @@ def export(
     model: Annotated[Path, typer.Argument(readable=False, help="Run directory or model directory.")],
     out: Annotated[
         Path,
-        typer.Option("--out", "-o", readable=False, help="File; its end chooses: .h5, .json, .skops, .onnx."),
+        typer.Option(
+            "--out",
+            "-o",
+            readable=False,
+            help="File to write; its ending sets the format: .h5, .json, .skops or .onnx.",
+        ),
     ],
     party: Annotated[
-        str | None, typer.Option(help="Only this party's part; unset: the whole model, where all agree.")
+        str | None,
+        typer.Option(help="Export only this party's part (default: the whole model, if all parties agree)."),
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
 ) -> None:
-    """Write one party's part (HDF5, JSON, skops), or the whole model (JSON, skops, ONNX)."""
+    """Export one party's part (HDF5, JSON, skops) or the whole model (JSON, skops, ONNX)."""
     from fastadmm.runs.export import export_model, export_party
 
     if party is None:

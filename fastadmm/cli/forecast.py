@@ -14,46 +14,55 @@ from fastadmm.cli.app import app
 def forecast(
     data: Annotated[
         Path | None,
-        typer.Argument(readable=False, help="Owners' directory, for names and sizes; or pass --owners."),
+        typer.Argument(readable=False, help="Directory of owners, for names and sizes; or use --owners."),
     ] = None,
     owners: Annotated[
         str | None, typer.Option(metavar="NAME:N:EPS,...", help="Owners, such as north:20000:1,south:500:0.1")
     ] = None,
-    epsilon: Annotated[str | None, typer.Option(help="Budgets of the directory's owners.")] = None,
+    epsilon: Annotated[
+        str | None, typer.Option(help="Budgets of the owners in the directory: 1,1,0.5 or one for all.")
+    ] = None,
     pilot: Annotated[
-        Path | None, typer.Option(readable=False, help="Owners' directory with public rows of the same kind.")
+        Path | None,
+        typer.Option(readable=False, help="Directory of owners with public rows of the same kind."),
     ] = None,
     private_pilot: Annotated[
         str | None,
-        typer.Option(metavar="NAME:EPS", help="Instead: moments of this owner, released with noise."),
+        typer.Option(
+            metavar="NAME:EPS", help="Instead of --pilot: this owner's moments, released with noise."
+        ),
     ] = None,
     curvature: Annotated[
-        str | None, typer.Option(metavar="L,BETA", help="Instead: smallest and largest curvature, assumed.")
+        str | None,
+        typer.Option(metavar="L,BETA", help="Instead of --pilot: assumed smallest and largest curvature."),
     ] = None,
     parameters: Annotated[int, typer.Option(help="With --curvature: number of parameters.")] = 10,
     distance: Annotated[float, typer.Option(help="With --curvature: norm of the best parameters.")] = 1.0,
     mechanism: Annotated[str, typer.Option(help="laplace or gaussian.")] = "laplace",
-    delta: Annotated[float | None, typer.Option(help="For gaussian answers.")] = None,
+    delta: Annotated[float | None, typer.Option(help="Delta of each owner, for gaussian answers.")] = None,
     bound: Annotated[str | None, typer.Option(help="clip:XI, features:R or assumed:XI.")] = None,
     target_bound: Annotated[float | None, typer.Option(help="Bound on the absolute target.")] = None,
-    theta_max: Annotated[float, typer.Option(help="Parameters stay within it.")] = 10.0,
+    theta_max: Annotated[float, typer.Option(help="Bound on the absolute parameters.")] = 10.0,
     rounds: Annotated[int, typer.Option(help="T, the number of queries.")] = 40,
     loss: Annotated[str, typer.Option(help="auto, squared or logistic; hinge with --curvature.")] = "auto",
     lambda_: Annotated[float, typer.Option("--lambda", help="Regularisation per mean loss.")] = 0.0,
-    intercept: Annotated[bool, typer.Option("--intercept/--no-intercept", help="A constant.")] = True,
-    method: Annotated[str, typer.Option(help="As of 'owners train'.")] = "auto",
-    step: Annotated[float | None, typer.Option(help="eta, rho or c1.")] = None,
-    weights: Annotated[str, typer.Option(help="size or budget.")] = "size",
-    max_rounds: Annotated[int, typer.Option(help="Largest T tried for the best one.")] = 1000,
+    intercept: Annotated[bool, typer.Option("--intercept/--no-intercept", help="Fit an intercept.")] = True,
+    method: Annotated[str, typer.Option(help="Same as in 'fastadmm owners train'.")] = "auto",
+    step: Annotated[float | None, typer.Option(help="Step size: eta, rho or c1 of the method.")] = None,
+    weights: Annotated[
+        str, typer.Option(help="Weights of owners: by size, or by budget (inverse noise).")
+    ] = "size",
+    max_rounds: Annotated[int, typer.Option(help="Largest T to try when looking for the best.")] = 1000,
     ledger: Annotated[
-        Path | None, typer.Option(readable=False, help="Privacy ledger that a private pilot is charged to.")
+        Path | None, typer.Option(readable=False, help="Privacy ledger to which a private pilot is charged.")
     ] = None,
     plot: Annotated[
-        Path | None, typer.Option(readable=False, metavar="FILE", help="Draw it (.svg, .png or .pdf).")
+        Path | None,
+        typer.Option(readable=False, metavar="FILE", help="Draw the forecast (.svg, .png or .pdf)."),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> None:
-    """Forecast the model's quality from sizes and budgets: who should join, and how long to train."""
+    """Forecast a model's quality from owners' sizes and budgets: who should join, how long to train."""
     from fastadmm.owners.forecast_setup import make_forecast
 
     settings: dict[str, Any] = {

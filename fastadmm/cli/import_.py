@@ -16,9 +16,9 @@ def import_part(
         Path, typer.Argument(readable=False, help="A party's .h5 or .json, from 'fastadmm export --party'.")
     ],
     model: Annotated[Path, typer.Argument(readable=False, help="Run directory or model directory.")],
-    force: Annotated[bool, typer.Option("--force", help="Replace another file of this party.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace a different file of this party.")] = False,
 ) -> None:
-    """Put a party's exported part back into its model, to the same bytes."""
+    """Put a party's exported part back into its model, with the same bytes."""
     from fastadmm.runs.export import import_party
 
     print(f"part of {import_party(file, model, force=force)} in {model}")

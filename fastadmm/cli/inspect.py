@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 def inspect(
     path: Annotated[
         Path,
-        typer.Argument(readable=False, help="A .h5 file, a partition, owners of rows, a model or a run."),
+        typer.Argument(readable=False, help="A .h5 file, partition, directory of owners, model or run."),
     ],
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
     check: Annotated[bool, typer.Option("--check", help="Read all data and verify their digests.")] = False,
 ) -> None:
-    """Show what is in a file, partition, directory of owners, model or run."""
+    """Show the contents of a file, partition, directory of owners, model or run."""
     from fastadmm.cli.describe import describe
 
     found = describe(path, check=check)

@@ -25,15 +25,16 @@ def party() -> None:
 @group.command()
 def approve(
     request: Annotated[
-        Path, typer.Argument(metavar="REQUEST.h5", readable=False, help="A run's first request.")
+        Path, typer.Argument(metavar="REQUEST.h5", readable=False, help="The first request of a run.")
     ],
     data: Annotated[Path, typer.Option(metavar="PARTY.h5", readable=False, help="The party's features.")],
     out: Annotated[
-        Path, typer.Option("--out", "-o", metavar="APPROVAL.toml", readable=False, help="Limits to write.")
+        Path,
+        typer.Option("--out", "-o", metavar="APPROVAL.toml", readable=False, help="File of limits to write."),
     ],
-    force: Annotated[bool, typer.Option("--force", help="Replace a file at --out.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
 ) -> None:
-    """Say what a run asks in plain words, and write limits to edit."""
+    """Explain what a run asks for, and write a file of limits to edit."""
     from fastadmm.rounds.party_step import party_approve
 
     for line in party_approve(request, data, out, force):
@@ -44,7 +45,7 @@ def approve(
 @group.command()
 def step(
     request: Annotated[
-        Path, typer.Option("--in", metavar="REQUEST.h5", readable=False, help="File from the coordinator.")
+        Path, typer.Option("--in", metavar="REQUEST.h5", readable=False, help="Request from the coordinator.")
     ],
     out: Annotated[
         Path, typer.Option("--out", "-o", metavar="MESSAGE.h5", readable=False, help="Answer to write.")
@@ -57,7 +58,7 @@ def step(
         typer.Option(
             metavar="DIR",
             readable=False,
-            help="What the party remembers; made by the first step; one per run.",
+            help="Directory for the party's memory of this run; the first step creates it.",
         ),
     ],
     approval: Annotated[
@@ -65,15 +66,15 @@ def step(
         typer.Option(
             metavar="APPROVAL.toml",
             readable=False,
-            help="Limits of 'party approve'; kept in --state, where they hold from then on.",
+            help="Limits from 'party approve'; remembered in --state.",
         ),
     ] = None,
     threads: Annotated[
         int | None, typer.Option(min=1, help="Threads; the message does not depend on it.")
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace another file at --out.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace a different existing file.")] = False,
 ) -> None:
-    """Answer one request; the same request again gives the same file."""
+    """Answer one request. The same request always gives the same answer."""
     from fastadmm.rounds.party_step import party_step
 
     done = party_step(data, state, request, out, approval=approval, force=force, threads=threads)

@@ -52,7 +52,7 @@ def privacy(
     sensitivity, theorem = None, ""
     if mu is not None:
         from fastadmm.privacy.sensitivity import message_sensitivity
-        from fastadmm.privacy.settings import Privacy
+        from fastadmm.settings.privacy import Privacy
 
         if adjacency == "column":
             raise ConfigError("adjacency: choose replace_one or zero_out here")

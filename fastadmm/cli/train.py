@@ -272,9 +272,9 @@ def train(
     from fastadmm.cli.place import settings_of
     from fastadmm.errors import ConfigError
     from fastadmm.files.atomic import shown
-    from fastadmm.problem.class_weights import parse_class_weight
     from fastadmm.runs.config import make_config, read_config
     from fastadmm.runs.train import start_run
+    from fastadmm.settings.checks import read_class_weights
     from fastadmm.tracking import tracked
 
     options: dict[str, Any] = {
@@ -303,7 +303,7 @@ def train(
         "memory": memory,
         "history": history,
         "directions": directions,
-        "class_weight": parse_class_weight(class_weight) if class_weight is not None else None,
+        "class_weight": read_class_weights(class_weight) if class_weight is not None else None,
         "warm_start": str(warm_start) if warm_start is not None else None,
         "validation": _share_or_path(validation),
         "validation_metric": validation_metric,

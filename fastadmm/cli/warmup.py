@@ -12,11 +12,12 @@ from fastadmm.cli.app import app
 @app.command()
 def warmup(
     everything: Annotated[
-        bool, typer.Option("--all", help="Every loss, scheme, regulariser, and owners of rows.")
+        bool,
+        typer.Option("--all", help="Compile for every loss, scheme and regulariser, and for owners of rows."),
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> None:
-    """Compile the kernels that `train` needs by default, so that the first run does not wait for them."""
+    """Compile the kernels that 'train' needs by default, so that the first run starts sooner."""
     import json
 
     from fastadmm.cli.warmup_run import warm_up

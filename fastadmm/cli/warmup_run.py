@@ -104,21 +104,15 @@ def _other_runs(folder: Path) -> None:
 def _streamed(folder: Path) -> None:
     """Kernels that read a file themselves."""
     from fastadmm.engine.engine import Engine
-    from fastadmm.problem.problem import make_problem
-    from fastadmm.solver.solver import Solver, SolverOptions
     from fastadmm.store import open_partition
     from fastadmm.store.streamed import load_block
 
-    partition, blocks = open_partition(folder / "classification.parts"), []
-    for party in partition.parties:
+    for party in open_partition(folder / "classification.parts").parties:
         block, engine = load_block(party, streamed=True), Engine(1)
-        blocks.append(block)
         block.product(np.ones(party.n_features), engine)
         for count in (1, 3):
             block.transposed_products([np.ones(_ROWS)] * count, engine)
         block.column_squares(engine)
-    problem = make_problem(blocks, partition.labels.y, lam=0.1, fit_intercept=False)
-    Solver(problem, SolverOptions(scheme="sharing", n_threads=1)).round()  # in one read
 
 
 def _settings() -> Iterator[dict[str, Any]]:
@@ -140,13 +134,6 @@ def _settings() -> Iterator[dict[str, Any]]:
     yield {"kind": "classification", "constraint": "nonnegative"}
     yield {"kind": "classification", "constraint": "ball:1"}
     yield {"kind": "classification", "x_update": "cg", "scheme": "sharing"}
-    yield {
-        "kind": "classification",
-        "scheme": "sharing",
-        "intercept": False,
-        "rounds": 12,
-        "gap": 0.0,
-    }  # in one read
     yield {
         "kind": "classification",
         "privacy": {"mode": "message", "epsilon": 5.0, "public_scaling": True},
@@ -220,7 +207,6 @@ def _rest() -> None:
     from fastadmm.kernels.crew import board_size, serve
     from fastadmm.kernels.gaussian_noise import standard_normal, uniform
     from fastadmm.kernels.owner_batch import owner_batch_slopes
-    from fastadmm.kernels.sweep import sweep_add, sweep_divide
 
     key, nonce, out = np.arange(8, dtype=np.uint32), np.arange(3, dtype=np.uint32), np.empty(4)
     standard_normal(key, nonce, out, 0, 4)
@@ -232,8 +218,6 @@ def _rest() -> None:
     indicators.transposed_products([np.ones(3)], one)
     indicators.gram(one)
     three = np.ones(3)
-    for kernel in (sweep_add, sweep_divide):  # in a metric, which a short run has none of
-        kernel(three, three, np.empty(3), 0, 3)
     bounded_conjugate(three, three, three, 0, 1.0, 0, 3)
     classes = np.ones((2, 3))
     Multinomial().action(classes, three, classes, Engine(1))  # a second step in the span

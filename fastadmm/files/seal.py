@@ -12,7 +12,10 @@ from typing import Any
 from fastadmm.errors import FormatError
 from fastadmm.files.atomic import shown, storage_errors
 
-__all__ = ["check_files", "check_seal", "digest_of_files", "refuse_unknown", "seal_of"]
+__all__ = ["SEAL", "check_files", "check_seal", "digest_of_files", "refuse_unknown", "seal_of"]
+
+#: Key of the table ``provenance`` of a configuration with its digest.
+SEAL = "settings"
 
 _BLOCK = 1 << 20
 

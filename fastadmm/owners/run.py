@@ -11,31 +11,31 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import os
 import secrets
 import shutil
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 
 from fastadmm.engine.engine import Engine
-from fastadmm.errors import ConfigError, FormatError, InputError, PrivacyBudgetError, StorageError
-from fastadmm.files.atomic import atomic_file, shown, storage_errors
+from fastadmm.errors import ConfigError, FormatError, InputError, PrivacyBudgetError
+from fastadmm.files.atomic import atomic_file, shown
 from fastadmm.files.reading import read_bytes, read_json
-from fastadmm.files.seal import check_seal, seal_of
+from fastadmm.files.seal import SEAL, check_seal
 from fastadmm.owners.account import LEDGER, RunAccount
 from fastadmm.owners.answers import Answers
 from fastadmm.owners.learner import Learner
 from fastadmm.owners.settings import OwnerSettings, make_settings, read_settings
 from fastadmm.owners.setup import Setup, describe_setup, make_setup
-from fastadmm.privacy.ledger import Ledger, refuse_to_forget
+from fastadmm.privacy.ledger import Ledger
 from fastadmm.privacy.releases import Payment
-from fastadmm.runs.environment import available_memory, describe_environment
-from fastadmm.runs.lock import begin_run, run_lock
-from fastadmm.runs.round_log import RoundLog
-from fastadmm.runs.train import stop_on_signal
+from fastadmm.runs.display import Silent
+from fastadmm.runs.environment import available_memory
+from fastadmm.runs.folder import Kind, RunFolder
+from fastadmm.runs.interrupt import stop_on_signal
 from fastadmm.solver.history import Status
 from fastadmm.store.collection import Owners, open_owners
 from fastadmm.store.model import Model, PartyModel, write_model
@@ -46,12 +46,15 @@ __all__ = ["RUN_FILE", "OwnerDisplay", "resume_owner_run", "start_owner_run"]
 
 RUN_FILE = "owners-run.toml"
 
-#: Key of the table ``provenance`` with the digest of the settings.
-_SEAL = "settings"
-
-_OWN_FILES = (
-    RUN_FILE, "environment.json", LEDGER, "rounds.jsonl", "answers", "statement.json", "result.json", "model",
-    ".*.tmp",
+#: A run with owners of rows.
+OWNERS = Kind(
+    RUN_FILE,
+    (
+        RUN_FILE, "environment.json", LEDGER, "rounds.jsonl", "answers", "statement.json", "result.json",
+        "model", ".*.tmp",
+    ),
+    LEDGER,
+    f"no {RUN_FILE}: not a run with owners of rows",
 )  # fmt: skip
 
 #: The party that a model of rows is for: a test set is converted with ``--parties 1 --names features``.
@@ -77,20 +80,6 @@ class OwnerDisplay(Protocol):
 
     def stop(self) -> None:
         """Rounds are over."""
-
-
-class _Silent:
-    def note(self, text: str) -> None:
-        pass
-
-    def start(self, rounds: int) -> None:
-        pass
-
-    def round(self, record: dict[str, Any]) -> None:
-        pass
-
-    def stop(self) -> None:
-        pass
 
 
 def start_owner_run(
@@ -128,11 +117,9 @@ def start_owner_run(
     FastadmmError
         Invalid data, settings or paths; nothing is left behind.
     """
-    display = display or _Silent()
-    with storage_errors(out):
-        if out.exists() and not force and (not out.is_dir() or any(out.iterdir())):
-            raise StorageError(f"{shown(out)}: exists already; choose another name or pass --force")
-    refuse_to_forget(out / LEDGER)
+    display = display or Silent()
+    folder = RunFolder(out, OWNERS)
+    folder.refuse_existing(force)
     data = open_owners(settings.data)
     engine = Engine(settings.threads)
     setup = _setup(settings, data, engine, stream)
@@ -142,15 +129,15 @@ def start_owner_run(
         )
     identifier = secrets.token_hex(8)
 
-    def fill(directory: Path) -> None:
-        _write_settings(directory / RUN_FILE, settings, out, data, identifier, objective)
-        _write_json(directory / "environment.json", describe_environment(engine.n_threads))
-        _write_json(directory / "statement.json", describe_setup(setup, objective=objective))
-        (directory / "answers").mkdir()
+    def fill(new: RunFolder) -> None:
+        _write_settings(new, out, settings, data, identifier, objective)
+        new.write_environment(engine.n_threads)
+        new.write_json("statement.json", describe_setup(setup, objective=objective))
+        (new.path / "answers").mkdir()
 
     try:
-        with begin_run(out, fill, force=force, marker=RUN_FILE, only=_OWN_FILES):
-            return _run(out, identifier, setup, data, objective, display)
+        with folder.begin(fill, force=force):
+            return _run(folder, identifier, setup, data, objective, display)
     except PrivacyBudgetError:
         shutil.rmtree(out, ignore_errors=True)  # nobody was asked
         raise
@@ -181,14 +168,13 @@ def resume_owner_run(
     InputError
         The data are no longer those the run began with.
     """
-    display = display or _Silent()
-    path = run / RUN_FILE
-    with storage_errors(run, "read"):
-        if not path.is_file():
-            raise StorageError(f"{shown(run)}: no {RUN_FILE}: not a run with owners of rows")
+    display = display or Silent()
+    folder = RunFolder(run, OWNERS)
+    folder.require()
+    path = folder.configuration
     values = read_settings(path)
     if isinstance(values.get("provenance"), dict):
-        seal = values["provenance"].pop(_SEAL, None)
+        seal = values["provenance"].pop(SEAL, None)
         check_seal(_sealed(values), seal, shown(path), "restore it, or start a new run")
     identifier = str(values.pop("run", ""))
     provenance, objective = values.pop("provenance", None), bool(values.pop("objective", False))
@@ -196,15 +182,14 @@ def resume_owner_run(
     data = open_owners(settings.data)
     if provenance != _provenance(data):
         raise InputError(f"{shown(data.path)}: not the data that {shown(run)} began with; train anew")
-    with run_lock(run):
-        finished = run / "result.json"
-        if finished.is_file():
-            document = _finished(finished)
+    with folder.held():
+        if folder.result.is_file():
+            document = _finished(folder.result)
             if document["status"] == Status.CONVERGED:
                 display.note(f"nothing to do: {document['message']}")
                 return document
         setup = _setup(settings, data, Engine(settings.threads), stream)
-        return _run(run, identifier, setup, data, objective, display)
+        return _run(folder, identifier, setup, data, objective, display)
 
 
 def _setup(settings: OwnerSettings, data: Owners, engine: Engine, stream: bool) -> Setup:
@@ -215,7 +200,7 @@ def _setup(settings: OwnerSettings, data: Owners, engine: Engine, stream: bool) 
 
 
 def _run(
-    run: Path, identifier: str, setup: Setup, data: Owners, objective: bool, display: OwnerDisplay
+    folder: RunFolder, identifier: str, setup: Setup, data: Owners, objective: bool, display: OwnerDisplay
 ) -> dict[str, Any]:
     statement = describe_setup(setup, objective=objective)
     display.note(
@@ -225,20 +210,22 @@ def _run(
     display.note(f"method '{setup.method}', step {setup.step:.4g}, {setup.settings.rounds} rounds")
     display.note(statement["sentence"])
     learner = setup.learner()
-    account = RunAccount(run, identifier, setup, data) if statement["claimed"] else None
+    account = RunAccount(folder.path, identifier, setup, data) if statement["claimed"] else None
     if account is not None:
         account.charge_all_rounds()
     shape = (len(setup.owners), setup.n_parameters)
-    answers = Answers(run / "answers", identifier, shape, account.payment if account is not None else _free)
+    answers = Answers(
+        folder.path / "answers", identifier, shape, account.payment if account is not None else _free
+    )
     begin = time.monotonic()
     replayed = []
     while learner.k <= learner.queries and answers.holds(learner.k):
         replayed.append(_round(setup, learner, answers))
-    _rewrite_log(run / "rounds.jsonl", replayed)
+    _rewrite_log(folder.log, replayed)
     if learner.k > 1:
         display.note(f"{learner.k - 1} rounds were answered already")
     interrupted = False
-    with stop_on_signal() as stop_requested, RoundLog(run / "rounds.jsonl", len(replayed)) as log:
+    with stop_on_signal() as stop_requested, folder.open_log(len(replayed)) as log:
         display.start(learner.queries)
         try:
             while learner.k <= learner.queries:
@@ -259,8 +246,9 @@ def _run(
     if objective:
         document["objective"] = setup.objective(learner.model)
     if not interrupted:
-        write_model(run / "model", _model(setup, learner, data, identifier, statement["claimed"]), force=True)
-    _write_json(run / "result.json", document)
+        model = _model(setup, learner, data, identifier, statement["claimed"])
+        write_model(folder.model, model, force=True)
+    folder.write_json("result.json", document)
     return document
 
 
@@ -359,30 +347,16 @@ def _provenance(data: Owners) -> dict[str, str]:
     return {**digest, "kappa": kappa}
 
 
-def _sealed(document: dict[str, Any]) -> dict[str, Any]:
+def _sealed(document: Mapping[str, Any]) -> dict[str, Any]:
     """What the digest of the settings covers: all but paths, whose content the provenance tells."""
     return {key: value for key, value in document.items() if key not in ("data", "ledger")}
 
 
 def _write_settings(
-    path: Path, settings: OwnerSettings, run: Path, data: Owners, identifier: str, objective: bool
+    folder: RunFolder, final: Path, settings: OwnerSettings, data: Owners, identifier: str, objective: bool
 ) -> None:
-    import tomli_w
-
-    base = os.path.realpath(run)
-    paths = {
-        key: os.path.relpath(os.path.realpath(value), base)
-        for key, value in (("data", settings.data), ("ledger", settings.ledger))
-        if value is not None
-    }
-    document = {**settings.to_toml(), **paths, "run": identifier, "provenance": _provenance(data)}
+    tables: dict[str, Any] = {"run": identifier, "provenance": _provenance(data)}
     if objective:
-        document["objective"] = True
-    document["provenance"][_SEAL] = seal_of(_sealed(document))
-    with atomic_file(path) as temporary:
-        temporary.write_text(tomli_w.dumps(document), encoding="utf-8")
-
-
-def _write_json(path: Path, document: dict[str, Any]) -> None:
-    with atomic_file(path) as temporary:
-        temporary.write_text(json.dumps(document, indent=2, allow_nan=False) + "\n", encoding="utf-8")
+        tables["objective"] = True
+    paths = {"data": settings.data, "ledger": settings.ledger}
+    folder.write_configuration(settings.to_toml(), paths, tables, final=final, sealed=_sealed)

@@ -19,7 +19,6 @@ from fastadmm.parties.xupdate.choose import choose_penalised
 from fastadmm.problem.constraints import AllSpace, Constraint
 from fastadmm.problem.penalty import PartyPenalty
 from fastadmm.problem.regularizers import Regularizer, SquaredL2
-from fastadmm.target_images import TargetImages
 
 __all__ = ["Certificate", "Party"]
 
@@ -68,8 +67,6 @@ class Party:
         Why this x-update was chosen.
     dual : ndarray of shape (d,)
         Image of the vector last given to :meth:`dual_scale`.
-    target_images : TargetImages or None
-        Where rounds read the data once, see :mod:`fastadmm.coordinator.admm.sweep`.
     metric : ndarray of shape (N,) or None
         omega, where every sample has a penalty of its own.
     """
@@ -97,7 +94,6 @@ class Party:
         self.dual = np.zeros(block.shape[1])
         self.weights = np.zeros(block.shape[1])
         self._target_image: np.ndarray | None = None
-        self.target_images: TargetImages | None = None
 
     def look_ahead(self, vectors: Sequence[np.ndarray], target: np.ndarray | None) -> None:
         """Make in one pass what the rest of a round and the next x-update need of the block.
@@ -156,15 +152,6 @@ class Party:
         )
         self.update.prepare(self.engine)
 
-    def _solve(self, w: np.ndarray, image: np.ndarray | None, scaled_penalty: float) -> None:
-        """The x-update for a target, of which ``D.T (omega w)`` may be known."""
-        block = self.update.block  # the party's own, or that in the metric
-        if isinstance(block, WeightedBlock) and len(w):
-            w = block.root * w
-        block.know([] if image is None else [(w, image)])
-        self.weights = self.update.solve(w, self.regularization / scaled_penalty, self.weights, self.engine)
-        block.know([])
-
     def step(self, w: np.ndarray, scaled_penalty: float) -> np.ndarray:
         r"""Answer a target with a message.
 
@@ -181,28 +168,13 @@ class Party:
             :math:`D_m x_m` with
             :math:`x_m = \arg\min_{x \in X_m} \lambda W R_m(x) + \tfrac{\tau r}{2}\|D_m x - w\|^2`.
         """
-        self._solve(w, self._target_image, scaled_penalty)
+        block = self.update.block  # the party's own, or that in the metric
+        if isinstance(block, WeightedBlock):
+            w = block.root * w
+        block.know([] if self._target_image is None else [(w, self._target_image)])
+        self.weights = self.update.solve(w, self.regularization / scaled_penalty, self.weights, self.engine)
+        block.know([])
         return self.block.product(self.weights, self.engine)
-
-    def update_weights(self, w: np.ndarray | None, scaled_penalty: float) -> np.ndarray:
-        """The x-update without its message, from the image of the target where that is known.
-
-        Parameters
-        ----------
-        w : ndarray of shape (N,) or None
-            Public target; needed where the image is not known.
-        scaled_penalty : float
-            As in :meth:`step`.
-
-        Returns
-        -------
-        ndarray of shape (d,)
-        """
-        image = self.target_images.current if self.target_images is not None else None
-        if w is None:
-            w = np.empty(0)  # stands for the target: only its image is looked at
-        self._solve(w, image, scaled_penalty)
-        return self.weights
 
     def certify(self, gradient: np.ndarray, pull: np.ndarray) -> Certificate:
         r"""This party's share of the duality gap and of V^t, for squared l2 without a set.

@@ -20,7 +20,7 @@ from fastadmm.engine.engine import Engine
 from fastadmm.privacy.accounting import epsilon_of
 from fastadmm.privacy.noise import Calibration, NoiseSource
 from fastadmm.privacy.noise_tests import rank_bounds
-from fastadmm.privacy.settings import Privacy
+from fastadmm.settings.privacy import Privacy
 
 if TYPE_CHECKING:
     from fastadmm.blocks.block import FeatureBlock

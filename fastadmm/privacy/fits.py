@@ -10,17 +10,14 @@ added as well.
 
 from __future__ import annotations
 
-import math
 import os
 import secrets
 from pathlib import Path
 from typing import Any
 
 from fastadmm.errors import ConfigError
-from fastadmm.privacy.accounting import zcdp_of
 from fastadmm.privacy.accounts import ARRAYS, FEATURES, LABELS, Account
-from fastadmm.privacy.ledger import Charge, Ledger, other_runs
-from fastadmm.privacy.message import MessageSolver
+from fastadmm.privacy.ledger import Ledger, other_runs
 from fastadmm.privacy.public_labels import label_payment
 from fastadmm.privacy.releases import Payment
 
@@ -81,15 +78,10 @@ def charge_fit(ledger: Ledger, solver: Any) -> None:
     s, run = solver.settings, secrets.token_hex(8)
     if s.sampler == "insecure_test":
         return  # nothing is claimed, and nothing may be charged
-    if isinstance(solver, MessageSolver):
-        mu = solver.level.gdp * math.sqrt(s.rounds)
-        rho = zcdp_of([mu]) if s.sampler == "discrete" else 0.0
-        mu = 0.0 if rho else mu
-        charges = [Charge.to(_FEATURES, run, f"a fit: {s.rounds} message(s) of each party", gdp=mu, rho=rho)]
-    else:
-        release = "a fit: local models, moments and symbols"
-        charges = [Charge.to(_FEATURES, run, release, gdp=solver.budget.gdp, pure=solver.budget.symbol)]
-    payments = [Payment(ledger, charges, s.budget, s.delta), label_payment(s, ledger, run, _LABELS)]
+    payments = [
+        Payment(ledger, [solver.fit_charge(_FEATURES, run)], s.budget, s.delta),
+        label_payment(s, ledger, run, _LABELS),
+    ]
     for payment in payments:
         payment.check()
     for payment in payments:

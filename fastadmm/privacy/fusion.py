@@ -18,6 +18,7 @@ import numpy as np
 from fastadmm.engine.engine import Engine
 from fastadmm.errors import ConfigError
 from fastadmm.privacy.accounts import LABELS, Account
+from fastadmm.privacy.baseline import Comparison, compare_fusion
 from fastadmm.privacy.budget import split_budget
 from fastadmm.privacy.descent import STEPS
 from fastadmm.privacy.fusion_fit import FusionFit, fit_scores
@@ -33,11 +34,12 @@ from fastadmm.privacy.public_labels import (
 )
 from fastadmm.privacy.releases import Payment, digest_of, reserve
 from fastadmm.privacy.row_norm import NORM_QUERIES
-from fastadmm.privacy.settings import Privacy
 from fastadmm.privacy.statement import PartyGuarantee, PrivacyStatement, state
 from fastadmm.privacy.stored import Store
 from fastadmm.problem.problem import Problem, TestSet, make_problem
+from fastadmm.settings.privacy import Privacy
 from fastadmm.solver.history import RoundRecord, Status
+from fastadmm.solver.run import Run
 from fastadmm.solver.solver import SolverOptions, solve
 
 __all__ = ["FusionSolver", "check_fusion_mode", "who_sees_fusion"]
@@ -129,7 +131,7 @@ def who_sees_fusion(settings: Privacy, holder: str) -> dict[str, str]:
     }
 
 
-class FusionSolver:
+class FusionSolver(Run):
     """A fusion run; the same face as :class:`fastadmm.solver.solver.Solver`, with one round.
 
     Parameters
@@ -164,6 +166,7 @@ class FusionSolver:
     """
 
     name = "fusion"
+    private = True
 
     def __init__(
         self,
@@ -325,6 +328,10 @@ class FusionSolver:
         """Weights of the joint predictor, of shape (d_m,) per party: local weights times scales."""
         return [scale * w for scale, w in zip(self.scales, self.local_weights())]
 
+    def held_weights(self, weights: list[Array]) -> tuple[list[Array], list[float]]:
+        """What a party holds is what it released."""
+        return self.local_weights(), self.scales
+
     @property
     def intercept(self) -> float:
         """Intercept of the joint predictor."""
@@ -368,11 +375,6 @@ class FusionSolver:
 
     # --- what a run's record asks ----------------------------------------------------------------------
 
-    @property
-    def method(self) -> FusionSolver:
-        """Itself: what a run's record asks for a name and for the parties' updates."""
-        return self
-
     def stop_reason(self, record: RoundRecord) -> Status | None:
         """One round, no more and no fewer."""
         return Status.COMPLETED if self.n_rounds else None
@@ -380,6 +382,19 @@ class FusionSolver:
     def describe(self, status: Status, record: RoundRecord) -> str:
         """One sentence on why the run stopped."""
         return "the fusion round is done; no certificate: a duality gap would have to read exact scores"
+
+    def reason(self) -> str:
+        """How many rounds there are."""
+        return "1 private round(s)"
+
+    def compare(self, weights: list[Array], intercept: float) -> Comparison:
+        """The result beside what sending nothing gives."""
+        return compare_fusion(self)
+
+    def fit_charge(self, account: Account, run: str) -> Charge:
+        """What all that a party sends costs, as one charge."""
+        release = "a fit: local models, moments and symbols"
+        return Charge.to(account, run, release, gdp=self.budget.gdp, pure=self.budget.symbol)
 
     def party_notes(self) -> list[tuple[str, str, str]]:
         """Name of each party, of its part, and how its budget is split."""

@@ -36,9 +36,9 @@ from fastadmm.privacy.noise_tests import (
     uniform_check,
 )
 from fastadmm.privacy.public_labels import PublicLabels
-from fastadmm.privacy.settings import Privacy
 from fastadmm.privacy.transcript import Comparison, Recorder, Replay, Scripted, compare_transcripts
 from fastadmm.problem.problem import make_problem
+from fastadmm.settings.privacy import Privacy
 from fastadmm.solver.solver import SolverOptions
 
 __all__ = ["audit_fusion_code", "audit_labels", "recorded_cost"]

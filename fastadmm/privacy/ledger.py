@@ -31,8 +31,8 @@ from fastadmm.privacy.accounting import compose_gdp, epsilon_of, zcdp_epsilon, z
 from fastadmm.privacy.accounts import FEATURES, LABELS, RECORDS, Account
 from fastadmm.privacy.ledger_file import LedgerFile, Line
 from fastadmm.privacy.reservations import Reservation, reserved_by_others
-from fastadmm.privacy.settings import Privacy
 from fastadmm.privacy.statement import rounded_up
+from fastadmm.settings.privacy import Privacy
 
 __all__ = ["Charge", "Ledger", "Spent", "other_runs", "refuse_to_forget"]
 

@@ -24,6 +24,7 @@ from fastadmm.engine.engine import Engine
 from fastadmm.errors import ConfigError
 from fastadmm.privacy.accounting import noise_multiplier, zcdp_budget, zcdp_of
 from fastadmm.privacy.accounts import LABELS, Account
+from fastadmm.privacy.baseline import Comparison, compare_with_nothing
 from fastadmm.privacy.ledger import Charge, Ledger, other_runs
 from fastadmm.privacy.noise import GridMessage, calibrate
 from fastadmm.privacy.outbox import Outbox
@@ -37,11 +38,12 @@ from fastadmm.privacy.public_labels import (
 )
 from fastadmm.privacy.releases import Payment, reserve
 from fastadmm.privacy.sensitivity import message_sensitivity
-from fastadmm.privacy.settings import Privacy
 from fastadmm.privacy.statement import PartyGuarantee, PrivacyStatement, state
 from fastadmm.privacy.stored import Store
 from fastadmm.problem.problem import Problem
+from fastadmm.settings.privacy import Privacy
 from fastadmm.solver.history import RoundRecord, Status
+from fastadmm.solver.run import Run
 from fastadmm.solver.solver import SolverOptions
 
 __all__ = ["MessageSolver", "check_message_mode", "clipped_problem", "who_sees_messages"]
@@ -128,7 +130,7 @@ def who_sees_messages(n_parties: int, rounds: int) -> dict[str, str]:
     }
 
 
-class MessageSolver:
+class MessageSolver(Run):
     """A private run in progress; the same face as :class:`fastadmm.solver.solver.Solver`.
 
     Parameters
@@ -159,6 +161,10 @@ class MessageSolver:
     PrivacyBudgetError
         If there are unproved parties, and ``settings`` do not allow them.
     """
+
+    private = True
+    clips_rows = True
+    intercept = 0.0
 
     def __init__(
         self,
@@ -199,7 +205,7 @@ class MessageSolver:
             for k, (name, block) in enumerate(zip(problem.names, self.problem.blocks))
         ]
         self.messages = np.zeros((m, n))
-        self.z, self.u, self.intercept = np.zeros(n), np.zeros(n), 0.0
+        self.z, self.u = np.zeros(n), np.zeros(n)
         self.n_rounds = 0
         self.seconds = 0.0
         self.prepared = False
@@ -349,11 +355,6 @@ class MessageSolver:
         )
 
     @property
-    def method(self) -> MessageSolver:
-        """Itself: what a run's record asks for a name and for the parties' updates."""
-        return self
-
-    @property
     def name(self) -> str:
         """Name of the scheme in records."""
         return f"{self.scheme.name}, noisy messages"
@@ -374,6 +375,21 @@ class MessageSolver:
     def party_weights(self) -> list[np.ndarray]:
         """x_m of shape (d_m,) per party: answers to the last public target."""
         return [party.weights for party in self.parties]
+
+    def reason(self) -> str:
+        """How many rounds there are."""
+        return f"{self.settings.rounds} private round(s)"
+
+    def compare(self, weights: list[np.ndarray], intercept: float) -> Comparison:
+        """The result beside what sending nothing gives."""
+        return compare_with_nothing(self, weights, intercept)
+
+    def fit_charge(self, account: Account, run: str) -> Charge:
+        """What all that a party sends costs, as one charge."""
+        s, mu = self.settings, self.level.gdp * math.sqrt(self.settings.rounds)
+        rho = zcdp_of([mu]) if s.sampler == "discrete" else 0.0
+        release = f"a fit: {s.rounds} message(s) of each party"
+        return Charge.to(account, run, release, gdp=0.0 if rho else mu, rho=rho)
 
     def party_notes(self) -> list[tuple[str, str, str]]:
         """Name of each party, of its update, and why it was chosen."""

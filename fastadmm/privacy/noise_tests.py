@@ -197,8 +197,10 @@ def _kolmogorov(name: str, ordered: Array) -> Check:
 def reuse_check(noise: Array, where: str) -> Check:
     """Is noise used twice, wherever and with whatever sign? Pairs of equal numbers, against a Poisson law.
 
-    Numbers on a grid of 2**28 steps per sigma are hardly ever the same by chance; noise that is drawn again
-    in another round, party or release, or by a process after ``fork``, is the same everywhere.
+    Numbers on a grid of 2**28 steps per sigma, or up to twice as many, are hardly ever the same by chance;
+    noise that is drawn again in another round, party or release, or by a process after ``fork``, is the same
+    everywhere. Within :math:`s = 2^{-28}` of a grid point lie others with a share of at most 3 s of the
+    density: the point itself and one on either side.
 
     Parameters
     ----------
@@ -213,7 +215,7 @@ def reuse_check(noise: Array, where: str) -> Check:
     """
     n = len(noise)
     pairs = int((np.diff(np.sort(np.abs(noise))) <= _SAME).sum())
-    by_chance = 0.5 * n * n * 2.0 * _SAME / math.sqrt(math.pi)
+    by_chance = 0.5 * n * n * 3.0 * _SAME / math.sqrt(math.pi)
     most = int(poisson.isf(LEVEL, by_chance))
     more = most + 1 - int(poisson.ppf(1.0 - POWER, by_chance))
     return Check(

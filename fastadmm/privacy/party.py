@@ -16,7 +16,7 @@ from fastadmm.parties.xupdate.choose import MAX_EIGEN_SIDE
 from fastadmm.privacy.noise import Calibration, GridMessage, NoiseSource
 from fastadmm.privacy.rows import clip_rows
 from fastadmm.privacy.sensitivity import solver_error
-from fastadmm.privacy.settings import Privacy
+from fastadmm.settings.privacy import Privacy
 
 __all__ = ["MessageParty", "clipped_block", "fixed_ball_solution"]
 

@@ -10,24 +10,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from fastadmm.errors import ConfigError
-from fastadmm.privacy.settings import Privacy
 from fastadmm.problem.problem import Problem
+from fastadmm.settings.privacy import Privacy
 
-__all__ = ["NOT_PRIVATE", "check_public_inputs", "curvature_unit", "preparation_not_covered"]
-
-#: Settings that no private run takes, by their key in a configuration, and why.
-NOT_PRIVATE: dict[str, str] = {
-    "validation": "rounds of a private run are fixed and charged beforehand; to stop by held-out rows "
-    "would be one more release",
-    "path": "every fit of a path and every score that chooses would have to be charged; a private run has "
-    "one lambda",
-    "party_lambda": "the noise and its guarantees are for one lambda",
-    "party_constraint": "the guarantees of a private run are for squared l2 without a constraint",
-    "directions": "private messages are those of ADMM, one number per row",
-    "class_weight": "the guarantees of a private run are for equal weights; ones made from labels would "
-    "give the labels away",
-    "warm_start": "a private run starts at zero, so that nothing but its releases counts",
-}
+__all__ = ["check_public_inputs", "curvature_unit", "preparation_not_covered"]
 
 
 def check_public_inputs(problem: Problem, settings: Privacy) -> None:

@@ -14,8 +14,8 @@ from fastadmm.privacy.label_response import randomise_labels, soft_targets
 from fastadmm.privacy.ledger import Charge, Ledger
 from fastadmm.privacy.noise import NoiseSource
 from fastadmm.privacy.releases import Payment, digest_of
-from fastadmm.privacy.settings import Privacy
 from fastadmm.privacy.stored import Store
+from fastadmm.settings.privacy import Privacy
 
 __all__ = ["PublicLabels", "check_label_loss", "label_payment", "publish_labels", "with_labels_spent"]
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fastadmm.privacy.statement import PrivacyStatement
+from fastadmm.settings.keys import PATHS
 from fastadmm.solver.history import RoundRecord
 
 if TYPE_CHECKING:
@@ -39,9 +40,6 @@ KEPT_BACK = (
     "Objective, intercept, metrics and times of a private run are exact functions of private data, which "
     "no theorem covers: they stay in the run directory."
 )
-
-#: Settings that hold paths; their last part is what others may know.
-_PATHS = ("data", "test", "ledger", "warm_start", "validation")
 
 #: Of ``result.json`` of a private run, what was fixed before any data were read.
 _FIXED = ("status", "rounds", "convex", "scheme", "lambda", "loss", "n_samples", "regularizer", "constraint")
@@ -145,7 +143,7 @@ def config_of(config: dict[str, Any]) -> dict[str, Any]:
     dict
     """
     return {
-        key: Path(value).name if key in _PATHS and isinstance(value, str) else value
+        key: Path(value).name if key in PATHS and isinstance(value, str) else value
         for key, value in config.items()
         if key != "provenance"
     }

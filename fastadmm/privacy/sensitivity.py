@@ -16,7 +16,7 @@ import math
 from dataclasses import dataclass
 
 from fastadmm.errors import ConfigError
-from fastadmm.privacy.settings import Privacy
+from fastadmm.settings.privacy import Privacy
 
 __all__ = [
     "Sensitivity",

@@ -13,7 +13,7 @@ from typing import Any, Self
 
 from fastadmm.errors import FormatError
 from fastadmm.privacy.accounting import compose_gdp, epsilon_of, zcdp_epsilon, zcdp_of
-from fastadmm.privacy.settings import ADJACENCIES, Privacy
+from fastadmm.settings.privacy import ADJACENCIES, Privacy
 
 __all__ = [
     "NOT_COVERED",
@@ -95,7 +95,7 @@ class PrivacyStatement:
     unit : str
         What is protected, in words.
     adjacency : str
-        Key of :data:`fastadmm.privacy.settings.ADJACENCIES`, or ``"none"``.
+        Key of :data:`fastadmm.settings.privacy.ADJACENCIES`, or ``"none"``.
     epsilon : float
         Largest over the parties, at ``delta``.
     joint_epsilon : float

@@ -11,7 +11,7 @@ import numpy as np
 
 from fastadmm.errors import ConfigError
 
-__all__ = ["BALANCED", "class_factors", "parse_class_weight", "weigh_classes"]
+__all__ = ["BALANCED", "class_factors", "weigh_classes"]
 
 Array = np.ndarray
 
@@ -96,37 +96,3 @@ def weigh_classes(
     codes = y.astype(np.intp)
     factors = class_factors(class_weight, codes, classes, sample_weight)[codes]
     return factors if sample_weight is None else factors * sample_weight
-
-
-def parse_class_weight(text: str) -> str | dict[str, float]:
-    """Class weights as the command line writes them.
-
-    Parameters
-    ----------
-    text : str
-        "balanced", or ``yes:2,no:1``; a class name may hold colons, not commas.
-
-    Returns
-    -------
-    str or dict
-
-    Raises
-    ------
-    ConfigError
-        If it is neither.
-    """
-    if text == BALANCED:
-        return text
-    parsed: dict[str, float] = {}
-    for part in text.split(","):
-        name, colon, number = part.rpartition(":")
-        try:
-            value = float(number)
-        except ValueError:
-            value = math.nan
-        if not colon or not math.isfinite(value):
-            raise ConfigError(f"--class-weight: {part!r} is not 'balanced' and not CLASS:NUMBER")
-        if name in parsed:
-            raise ConfigError(f"--class-weight: class {name!r} is given twice")
-        parsed[name] = value
-    return parsed

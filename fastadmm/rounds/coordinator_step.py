@@ -42,19 +42,17 @@ from fastadmm.rounds.remote import (
     RemoteSubspaceMethod,
     Waiting,
 )
+from fastadmm.runs.check import choose_loss
 from fastadmm.runs.checkpoint import read_tree, write_tree
-from fastadmm.runs.config import RunConfig, make_config, penalty_arguments, read_config, solver_options
+from fastadmm.runs.config import make_config, penalty_arguments, read_config, refuse, solver_options
+from fastadmm.runs.folder import RunFolder
+from fastadmm.runs.load import weigh_labels
 from fastadmm.runs.lock import run_lock
 from fastadmm.runs.private import new_run_id
+from fastadmm.runs.provenance import labels_digest
+from fastadmm.runs.result import certificate_of, result_document
 from fastadmm.runs.round_log import RoundLog
-from fastadmm.runs.train import (
-    certificate_of,
-    choose_loss,
-    finished_result,
-    labels_digest,
-    result_document,
-    weigh_labels,
-)
+from fastadmm.settings.run import RunConfig, differing
 from fastadmm.solver.history import Status
 from fastadmm.solver.solver import Solver, SolveResult, SolverOptions, admm_settings
 from fastadmm.store.elements import read_attribute, require_group
@@ -137,7 +135,7 @@ def coordinator_start(
         if name.casefold() in [other.casefold() for other in names[:k]]:
             raise ConfigError(f"--party {name}: named twice")
     config = make_config({**values, "data": str(labels)}, place)
-    _check_config(config)
+    refuse("exchange", differing(config))
     run = new_run_id()
     problem, data = _problem(config, names, None)
     _family(problem, config)
@@ -203,22 +201,6 @@ def one_coordinator(run: Path) -> Iterator[Coordinator]:
         for folder in (run, run / "requests", run / "sent", *coordinator.answer_folders()):
             remove_leftovers(folder)
         yield coordinator
-
-
-def _check_config(config: RunConfig) -> None:
-    for key, given in (
-        ("test", config.test is not None),
-        ("ledger", config.ledger is not None),
-        ("memory", config.memory is not None),
-        ("privacy", config.privacy.mode != "none"),
-        ("warm_start", config.warm_start is not None),
-        ("validation", config.validation is not None),
-        ("path", config.path),
-        ("groups", config.groups is not None),
-        ("party_lambda", config.party_lambda is not None),
-    ):
-        if given:
-            raise ConfigError(f"key {key!r}: a round by files has none; leave it out")
 
 
 def _write_config(
@@ -406,7 +388,7 @@ class Coordinator:
 
     def advance(self) -> StepResult:
         """Go on until an answer is missing, and write the requests for it; free to repeat."""
-        finished = finished_result(self.path)
+        finished = RunFolder(self.path).finished()
         if finished is not None:
             return StepResult([], int(finished["rounds"]), self.notes, finished)
         number, digests = self.awaited()

@@ -36,7 +36,7 @@ from fastadmm.rounds.exchange import Message, Request, open_message, open_reques
 from fastadmm.rounds.past import prune
 from fastadmm.runs.checkpoint import read_tree, write_tree
 from fastadmm.runs.lock import run_lock
-from fastadmm.runs.train import mean_contribution
+from fastadmm.runs.result import mean_contribution
 from fastadmm.store.elements import read_array, read_attribute, require_group, write_array
 from fastadmm.store.h5file import create_h5, read_h5
 from fastadmm.store.model import PartyModel, write_party_model

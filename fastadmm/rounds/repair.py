@@ -18,7 +18,7 @@ from fastadmm.files.atomic import atomic_file, shown, storage_errors
 from fastadmm.files.reading import read_bytes
 from fastadmm.rounds.coordinator_step import UNUSABLE, Coordinator, StepResult, one_coordinator
 from fastadmm.rounds.exchange import Message, open_message, open_request
-from fastadmm.runs.train import finished_result
+from fastadmm.runs.folder import RunFolder
 from fastadmm.store.label_file import open_labels
 
 __all__ = ["coordinator_repair"]
@@ -87,7 +87,7 @@ class _Repair:
 
     def _finished(self) -> bool:
         try:
-            return finished_result(self.path) is not None
+            return RunFolder(self.path).finished() is not None
         except FormatError:
             self._drop(self.path / "result.json", "is damaged")
             return False

@@ -20,7 +20,7 @@ from fastadmm.privacy.message_audit import audit_message_code, declared_cost
 from fastadmm.privacy.noise import Calibration
 from fastadmm.privacy.noise_tests import MOST_TESTS, Check
 from fastadmm.privacy.paper import lemma_counter_example, theorem_sigma
-from fastadmm.privacy.settings import Privacy
+from fastadmm.settings.privacy import Privacy
 
 __all__ = ["Check", "audit_fusion", "audit_paper", "audit_run", "audit_settings"]
 
@@ -199,7 +199,8 @@ def audit_run(
     if canaries:
         note("training with canaries")
         from fastadmm.runs.config import solver_options
-        from fastadmm.runs.train import Silent, load_problem
+        from fastadmm.runs.display import Silent
+        from fastadmm.runs.load import load_problem
 
         problem = load_problem(config, Silent())
         claim = config.privacy.epsilon

@@ -12,7 +12,7 @@ from fastadmm.errors import FormatError
 from fastadmm.files.atomic import shown, storage_errors
 from fastadmm.files.reading import read_json, read_toml
 from fastadmm.privacy.published import KEPT_BACK, certificate_of_model, config_of, is_private
-from fastadmm.runs.train import finished_result
+from fastadmm.runs.folder import RunFolder
 from fastadmm.store.model import open_shared_part
 
 __all__ = ["card_text", "model_card"]
@@ -59,7 +59,7 @@ def model_card(model: Path) -> dict[str, Any]:
             for name, d, scale in zip(shared.names, shared.n_features, shared.scales)
         ],
         "certificate": certificate_of_model(shared.certificate, shared.privacy),
-        "data": None if config is None else _data(config, finished_result(directory.parent)),
+        "data": None if config is None else _data(config, RunFolder(directory.parent).finished()),
         "metrics": None if run is None or private else _metrics(run / "evaluation.json"),
         "kept_back": KEPT_BACK if private else None,
         "privacy": None if shared.privacy is None else shared.privacy.to_json(),

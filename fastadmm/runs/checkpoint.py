@@ -20,7 +20,7 @@ from fastadmm.files.atomic import atomic_directory, shown, storage_errors
 from fastadmm.files.reading import read_json
 from fastadmm.files.retry import retried
 from fastadmm.files.seal import check_files, digest_of_files
-from fastadmm.solver.solver import Solver
+from fastadmm.solver.run import Run
 from fastadmm.store.elements import read_array, read_attribute, require_group, write_array
 from fastadmm.store.h5file import create_h5, read_h5
 
@@ -56,14 +56,14 @@ class Subject:
     problem: str
 
 
-def write_checkpoint(directory: Path, solver: Solver, subject: Subject) -> Path:
+def write_checkpoint(directory: Path, solver: Run, subject: Subject) -> Path:
     """Save the state of a solver after its last round.
 
     Parameters
     ----------
     directory : Path
         ``RUN/checkpoints``; created where absent.
-    solver : Solver
+    solver : Run
     subject : Subject
 
     Returns
@@ -87,7 +87,7 @@ def write_checkpoint(directory: Path, solver: Solver, subject: Subject) -> Path:
     return target
 
 
-def _write(target: Path, solver: Solver, subject: Subject) -> None:
+def _write(target: Path, solver: Run, subject: Subject) -> None:
     with atomic_directory(target) as temporary:
         with create_h5(temporary / _COORDINATOR, "fastadmm-checkpoint") as file:
             write_tree(file, solver.export())
@@ -112,14 +112,14 @@ def latest_checkpoint(directory: Path) -> Path | None:
     return found[-1] if found else None
 
 
-def restore_checkpoint(path: Path, solver: Solver, subject: Subject) -> None:
+def restore_checkpoint(path: Path, solver: Run, subject: Subject) -> None:
     """Put a solver into the saved state.
 
     Parameters
     ----------
     path : Path
         A checkpoint directory.
-    solver : Solver
+    solver : Run
         Freshly made for the same problem and options.
     subject : Subject
 

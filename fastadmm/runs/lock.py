@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from fastadmm.errors import StorageError
-from fastadmm.files.atomic import atomic_directory, shown, storage_errors
+from fastadmm.files.atomic import shown, storage_errors
 from fastadmm.files.file_lock import lock_file
 
-__all__ = ["RunLock", "begin_run", "run_lock"]
+__all__ = ["RunLock", "run_lock"]
 
 
 class RunLock:
@@ -89,40 +89,3 @@ def run_lock(run: Path, name: Path | None = None) -> Iterator[RunLock]:
         yield RunLock(name, descriptor)
     finally:
         os.close(descriptor)
-
-
-@contextmanager
-def begin_run(
-    out: Path, fill: Callable[[Path], None], *, force: bool, marker: str, only: tuple[str, ...]
-) -> Iterator[RunLock]:
-    """Make a run directory and hold it from the moment it appears.
-
-    An older run that it replaces is held first, so one that another process works on is never replaced.
-
-    Parameters
-    ----------
-    out : Path
-        Run directory to create.
-    fill : callable
-        Writes the first files into the directory it is given.
-    force : bool
-        Whether an older run there may be replaced.
-    marker, only
-        As of :func:`fastadmm.files.atomic.atomic_directory`.
-
-    Yields
-    ------
-    RunLock
-
-    Raises
-    ------
-    StorageError
-        If another process holds the older run, or it may not be replaced.
-    """
-    with ExitStack() as stack:
-        if force and out.is_dir():
-            stack.enter_context(run_lock(out))
-        with atomic_directory(out, force=force, marker=marker, only=only) as directory:
-            fill(directory)
-            lock = stack.enter_context(run_lock(directory, out))
-        yield lock

@@ -1,13 +1,8 @@
-"""Amounts of memory: as people write them, as the machine has them, as a process takes them."""
+"""Amounts of memory: as the machine has them, as a process takes them."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable
-
-from fastadmm.errors import ConfigError
-
-__all__ = ["BASE_BYTES", "SHARE", "format_bytes", "parse_bytes", "peak_memory"]
+__all__ = ["BASE_BYTES", "SHARE", "peak_memory"]
 
 #: Python, NumPy, SciPy, h5py, Numba, its compiler and the compiled kernels: the peak of a run on a
 #: few rows with nothing compiled before, and a tenth more. ``bench/streaming.py`` measures it.
@@ -15,60 +10,6 @@ BASE_BYTES = 240 * 2**20
 
 #: Share of the free memory that a run without a limit may take.
 SHARE = 0.8
-
-_UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12} | {
-    "ki": 2**10,
-    "mi": 2**20,
-    "gi": 2**30,
-    "ti": 2**40,
-}
-_DECIMAL = (("kB", 10**3), ("MB", 10**6), ("GB", 10**9))
-_AMOUNT = re.compile(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*([kmgt]i?|)b?\s*", re.IGNORECASE)
-
-
-def parse_bytes(text: str) -> int:
-    """Bytes of an amount such as ``"2GB"`` (2 * 10**9) or ``"512MiB"`` (512 * 2**20).
-
-    Parameters
-    ----------
-    text : str
-        A number with an optional unit: B, kB, MB, GB, TB, KiB, MiB, GiB, TiB; case does not matter.
-
-    Returns
-    -------
-    int
-
-    Raises
-    ------
-    ConfigError
-        If it is not such an amount, or zero.
-    """
-    match = _AMOUNT.fullmatch(text)
-    if match is None:
-        raise ConfigError(f"memory: {text!r} is not an amount of memory; write for example 2GB or 512MiB")
-    amount = int(float(match[1]) * _UNITS[match[2].lower()])
-    if amount < 1:
-        raise ConfigError(f"memory: {text!r} must be positive; write for example 2GB or 512MiB")
-    return amount
-
-
-def format_bytes(count: int, rounding: Callable[[float], float] = round) -> str:
-    """Bytes for people, in the units of :func:`parse_bytes`: ``format_bytes(1_300_000) == '1.3 MB'``.
-
-    Parameters
-    ----------
-    count : int
-    rounding : callable
-        Of tenths of a unit: ``math.floor`` for what is too little, ``math.ceil`` for what is enough.
-
-    Returns
-    -------
-    str
-    """
-    if count < 1000:
-        return f"{count} B"
-    unit, size = next(((u, s) for u, s in _DECIMAL if count < 1000 * s), _DECIMAL[-1])
-    return f"{rounding(count / size * 10) / 10:.1f} {unit}"
 
 
 def peak_memory() -> int | None:

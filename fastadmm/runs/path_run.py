@@ -23,25 +23,17 @@ from fastadmm.files.atomic import atomic_directory, atomic_file, shown, storage_
 from fastadmm.files.reading import read_json, require_regular
 from fastadmm.files.seal import check_files, check_seal, digest_of_files, seal_of
 from fastadmm.problem.problem import Problem
-from fastadmm.runs.config import RunConfig, solver_options
-from fastadmm.runs.environment import describe_environment
-from fastadmm.runs.lock import RunLock, begin_run, run_lock
+from fastadmm.runs.check import check_run
+from fastadmm.runs.config import solver_options
+from fastadmm.runs.display import Display
+from fastadmm.runs.fit import fill_folder, write_settings
+from fastadmm.runs.folder import RunFolder
+from fastadmm.runs.interrupt import stop_on_signal
+from fastadmm.runs.load import LoadedRun, load_run
 from fastadmm.runs.private import new_run_id, read_run_id, write_statement
-from fastadmm.runs.train import (
-    OWN_FILES,
-    Display,
-    LoadedRun,
-    check_provenance,
-    check_run,
-    load_run,
-    model_of,
-    remove_leftovers,
-    result_document,
-    stop_on_signal,
-    unlink,
-    write_configuration,
-    write_json,
-)
+from fastadmm.runs.provenance import check_provenance
+from fastadmm.runs.result import model_of, result_document
+from fastadmm.settings.run import RunConfig
 from fastadmm.solver.cross_validation import CrossValidation, FoldFit, cross_validate, make_folds
 from fastadmm.solver.history import RoundRecord, Status
 from fastadmm.solver.regularization_path import PathPoint, check_lambdas, fit_point, lambda_grid
@@ -55,13 +47,13 @@ __all__ = ["StoredFits", "read_table", "resume_path", "start_path", "table_lines
 _MOST_LINES = 40
 
 
-def start_path(config: RunConfig, out: Path, *, force: bool, display: Display) -> dict[str, Any]:
+def start_path(config: RunConfig, folder: RunFolder, *, force: bool, display: Display) -> dict[str, Any]:
     """Train a path into a new run directory; the rest as of :func:`fastadmm.runs.train.start_run`.
 
     Parameters
     ----------
     config : RunConfig
-    out : Path
+    folder : RunFolder
     force : bool
     display : Display
 
@@ -78,27 +70,30 @@ def start_path(config: RunConfig, out: Path, *, force: bool, display: Display) -
     _folds(config, loaded)
     _grid(config, loaded.problem)
     run_id = new_run_id()
-    solver = loaded.solver(config, out, run_id)
+    solver = loaded.solver(config, folder.path, run_id)
+    first = fill_folder(folder.path, config, loaded.provenance, solver, run_id)
 
-    def fill(directory: Path) -> None:
-        write_configuration(directory / "run.toml", config, out, loaded.provenance)
-        write_json(directory / "environment.json", describe_environment(solver.engine.n_threads))
-        write_statement(directory, solver, run_id)
-        (directory / "fits").mkdir()
+    def fill(new: RunFolder) -> None:
+        first(new)
+        (new.path / "fits").mkdir()
         solver.close()
 
-    with begin_run(out, fill, force=force, marker="run.toml", only=OWN_FILES) as lock:
-        return _run(lock, config, loaded, display, run_id)
+    with folder.begin(fill, force=force):
+        return _run(folder, config, loaded, display, run_id)
 
 
 def resume_path(
-    run: Path, config: RunConfig, provenance: dict[str, Any], changes: dict[str, Any], display: Display
+    folder: RunFolder,
+    config: RunConfig,
+    provenance: dict[str, Any],
+    changes: dict[str, Any],
+    display: Display,
 ) -> dict[str, Any]:
     """Go on with a path; the result has the bytes of one that was never interrupted.
 
     Parameters
     ----------
-    run : Path
+    folder : RunFolder
     config : RunConfig
     provenance : dict
         Of ``run.toml``.
@@ -111,13 +106,13 @@ def resume_path(
     dict
         The content of ``result.json``.
     """
-    with run_lock(run) as lock:
+    with folder.held():
         loaded = load_run(config, check_run(config, display))
-        check_provenance(run, provenance, loaded.provenance, loaded.partition)
-        remove_leftovers(run)
+        check_provenance(folder.path, provenance, loaded.provenance, loaded.partition)
+        folder.remove_leftovers()
         if changes:
-            write_configuration(run / "run.toml", config, run, provenance)
-        return _run(lock, config, loaded, display, read_run_id(run))
+            write_settings(folder, config, provenance)
+        return _run(folder, config, loaded, display, read_run_id(folder.path))
 
 
 def _folds(config: RunConfig, loaded: LoadedRun) -> np.ndarray | None:
@@ -135,11 +130,11 @@ def _grid(config: RunConfig, problem: Problem) -> list[float]:
 
 
 def _run(
-    lock: RunLock, config: RunConfig, loaded: LoadedRun, display: Display, run_id: str
+    folder: RunFolder, config: RunConfig, loaded: LoadedRun, display: Display, run_id: str
 ) -> dict[str, Any]:
-    run = lock.run
-    unlink(run / "result.json")
-    fits = StoredFits(run / "fits", loaded.problem.names, lock.check)
+    folder.remove_result()
+    run = folder.path
+    fits = StoredFits(run / "fits", loaded.problem.names, folder.check_held)
     grid, fold = _grid(config, loaded.problem), _folds(config, loaded)
     with stop_on_signal() as stop_requested:
         try:
@@ -150,18 +145,18 @@ def _run(
         except KeyboardInterrupt:
             if not stop_requested():
                 raise
-            lock.check()
+            folder.check_held()
             document = _interrupted(fits)
-            write_json(run / "result.json", document)
+            folder.write_json("result.json", document)
             return document
-    lock.check()
+    folder.check_held()
     k = len(grid) - 1 if chosen is None else chosen.chosen
     table = _table(points, chosen, k)
-    write_json(run / "path.json", table)
+    folder.write_json("path.json", table)
     _write_csv(run / "path.csv", table)
     if table["rule"] is not None:
         _draw(run / "path.svg", table, display)
-    return _finish(run, config, loaded, points[k], table, run_id)
+    return _finish(folder, config, loaded, points[k], table, run_id)
 
 
 def _choose(
@@ -331,7 +326,12 @@ def _draw(path: Path, table: dict[str, Any], display: Display) -> None:
 
 
 def _finish(
-    run: Path, config: RunConfig, loaded: LoadedRun, point: PathPoint, table: dict[str, Any], run_id: str
+    folder: RunFolder,
+    config: RunConfig,
+    loaded: LoadedRun,
+    point: PathPoint,
+    table: dict[str, Any],
+    run_id: str,
 ) -> dict[str, Any]:
     """Make the chosen point the run's model and result."""
     problem = replace(loaded.problem, lam=point.lam)
@@ -340,16 +340,16 @@ def _finish(
         by_rule = f" (rule {table['rule']}, {config.folds} folds)" if table["rule"] is not None else ""
         message = f"lambda {point.lam:.6g} of {len(table['values'])}{by_rule}: {point.message}"
         result = SolveResult(point.weights, point.intercept, point.status, message, point.history)
-        with atomic_file(run / "rounds.jsonl") as temporary:
+        with atomic_file(folder.log) as temporary:
             lines = [json.dumps(record.to_json(), allow_nan=False) + "\n" for record in point.history]
             temporary.write_text("".join(lines), encoding="utf-8")
-        write_model(run / "model", model_of(loaded.partition, solver, result, run_id), force=True)
+        write_model(folder.model, model_of(loaded.partition, solver, result, run_id), force=True)
         document = result_document(solver, result)
-        document["privacy"] = write_statement(run, solver, run_id).to_json()
+        document["privacy"] = write_statement(folder.path, solver, run_id).to_json()
     finally:
         solver.close()
     document["path"] = {key: value for key, value in table.items() if key != "values"}
-    write_json(run / "result.json", document)
+    folder.write_json("result.json", document)
     return document
 
 

@@ -10,7 +10,6 @@ from typing import Any
 
 from fastadmm.coordinator.admm.coordinator import acceleration_memory
 from fastadmm.coordinator.admm.schemes import get_scheme
-from fastadmm.coordinator.admm.sweep import MOST_PARTIES
 from fastadmm.coordinator.choice import PROXIMAL, SUBSPACE, choose_scheme
 from fastadmm.coordinator.multinomial.multinomial import class_directions_per_party
 from fastadmm.coordinator.proximal.proximal import most_directions
@@ -25,8 +24,10 @@ from fastadmm.problem.penalty import is_ridge
 from fastadmm.problem.problem import MOST_PROXIMAL
 from fastadmm.problem.regularizers import get_regularizer
 from fastadmm.runs.calibration import Calibration
-from fastadmm.runs.config import RunConfig, is_convex, party_constraints, penalty_arguments
-from fastadmm.runs.memory import BASE_BYTES, format_bytes
+from fastadmm.runs.config import party_constraints, penalty_arguments
+from fastadmm.runs.memory import BASE_BYTES
+from fastadmm.settings.amounts import format_bytes
+from fastadmm.settings.run import RunConfig, is_convex
 from fastadmm.store.party_file import PartyData
 from fastadmm.store.streamed import buffer_bytes
 
@@ -277,7 +278,6 @@ def make_plan(
         convex and n_outputs == 1 and m <= MOST_PROXIMAL,
     )
     shapes = [(n_samples, p.n_features) for p in parties]
-    sweeps = False
     if scheme == SUBSPACE:
         densities = [1.0 if p.nnz is None else p.nnz / max(1, n_samples * p.n_features) for p in parties]
         solvers = [choose_metric_solver(*block)[0] for block in zip(shapes, densities)]
@@ -297,13 +297,8 @@ def make_plan(
         # One for the messages; one for the certificate together with the next x-update, where parties work
         # in parallel and from D'w; see fastadmm.parties.proximal.Party.look_ahead.
         parallel = get_scheme(scheme).parallel
-        at_once = parallel and convex and not config.intercept and n_outputs == 1 and m <= MOST_PARTIES
-        if at_once and config.privacy.mode == "none" and set(solvers) == {"gram"}:
-            sweeps = True  # one read does everything, see fastadmm.coordinator.admm.sweep
         passes = [
-            1
-            if sweeps
-            else 2 + (not parallel or s == "kernel") + (2 * _CG_STEPS if s in ("cg", "proximal") else 0)
+            2 + (not parallel or s == "kernel") + (2 * _CG_STEPS if s in ("cg", "proximal") else 0)
             for s in solvers
         ]
         matrices = sum(preparation_bytes(*shape, config.x_update, ridge) for shape in shapes)
@@ -335,9 +330,7 @@ def make_plan(
         if limit is None or fixed.total <= limit:
             streamed[:] = [False] * len(blocks)
             return fixed
-        # A sweep reads all parties at once.
-        together = sum if sweeps else max
-        buffers = together(buffer_bytes(p, n_threads) for p in blocks)
+        buffers = max(buffer_bytes(p, n_threads) for p in blocks)
         data = sum(_pointer_bytes(p) for p in blocks)
         fixed = replace(fixed, buffers=buffers, data=data)
         streamed[:] = [True] * len(blocks)

@@ -2,29 +2,27 @@
 
 from __future__ import annotations
 
-import json
 import secrets
 from pathlib import Path
-from typing import Any
-
-import numpy as np
 
 from fastadmm.errors import ConfigError, FormatError
-from fastadmm.files.atomic import atomic_file, shown, storage_errors
+from fastadmm.files.atomic import shown, storage_errors
 from fastadmm.files.reading import read_json
+from fastadmm.files.writing import write_json
 from fastadmm.privacy.accounts import Account, feature_account, label_account
-from fastadmm.privacy.baseline import Comparison, compare_fusion, compare_with_nothing
 from fastadmm.privacy.fusion import FusionSolver
 from fastadmm.privacy.ledger import Ledger
 from fastadmm.privacy.message import MessageSolver
 from fastadmm.privacy.origins import private_constants
 from fastadmm.privacy.outbox import Outbox
-from fastadmm.privacy.settings import Privacy
 from fastadmm.privacy.statement import PrivacyStatement, no_privacy
 from fastadmm.privacy.stored import Store
 from fastadmm.problem.problem import Problem
-from fastadmm.runs.config import RunConfig, solver_options
+from fastadmm.runs.config import solver_options
+from fastadmm.settings.privacy import Privacy
+from fastadmm.settings.run import RunConfig
 from fastadmm.solver.early_stopping import EarlyStopping
+from fastadmm.solver.run import Run
 from fastadmm.solver.solver import Solver
 from fastadmm.solver.warm_start import StartingPoint
 from fastadmm.store.partition import Partition
@@ -32,7 +30,6 @@ from fastadmm.store.partition import Partition
 __all__ = [
     "LEDGER",
     "STATEMENT",
-    "compare",
     "make_solver",
     "new_run_id",
     "read_run_id",
@@ -63,7 +60,7 @@ def make_solver(
     run_id: str,
     start: StartingPoint | None = None,
     early: EarlyStopping | None = None,
-) -> Any:
+) -> Run:
     """The solver that a configuration asks for.
 
     Parameters
@@ -82,7 +79,7 @@ def make_solver(
 
     Returns
     -------
-    Solver, MessageSolver or FusionSolver
+    Run
 
     Raises
     ------
@@ -157,31 +154,30 @@ def unproved_parties(config: RunConfig, partition: Partition) -> dict[str, str]:
     }
 
 
-def statement_of(solver: Any) -> PrivacyStatement:
+def statement_of(solver: Run) -> PrivacyStatement:
     """The statement of any solver, private or not."""
-    return no_privacy(solver.problem.names) if isinstance(solver, Solver) else solver.statement()
+    return solver.statement() or no_privacy(solver.problem.names)
 
 
-def write_statement(directory: Path, solver: Any, run_id: str) -> PrivacyStatement:
+def write_statement(directory: Path, solver: Run, run_id: str) -> PrivacyStatement:
     """Write ``privacy.json``; return the statement.
 
     Parameters
     ----------
     directory : Path
         Run directory.
-    solver : Solver or MessageSolver
+    solver : Run
     run_id : str
     """
     statement = statement_of(solver)
-    mechanism = {} if isinstance(solver, Solver) else {"mechanism": solver.mechanism()}
+    mechanism = {"mechanism": solver.mechanism()} if solver.private else {}
     document = {
         "run": run_id,
         **mechanism,
         "one_line": statement.one_line(),
         "statement": statement.to_json(),
     }
-    with atomic_file(directory / STATEMENT) as temporary:
-        temporary.write_text(json.dumps(document, indent=2, allow_nan=False) + "\n", encoding="utf-8")
+    write_json(directory / STATEMENT, document)
     return statement
 
 
@@ -204,19 +200,3 @@ def read_run_id(run: Path) -> str:
     if not isinstance(found, str):
         raise FormatError(f"{shown(path)}: key 'run' must be a text; train anew")
     return found
-
-
-def compare(solver: Any, weights: list[np.ndarray], intercept: float) -> Comparison | None:
-    """The result beside what sending nothing gives, on the test set; None without one, or without privacy.
-
-    Parameters
-    ----------
-    solver : Solver or MessageSolver
-    weights : list of ndarray
-    intercept : float
-    """
-    if isinstance(solver, Solver):
-        return None
-    if isinstance(solver, FusionSolver):
-        return compare_fusion(solver)
-    return compare_with_nothing(solver, weights, intercept)

@@ -1,60 +1,32 @@
-"""What every configuration key decides: one declaration for all that compares, repeats or records runs."""
+"""Keys of training runs by what is declared of them, for all that compares, repeats or records runs."""
 
 from __future__ import annotations
 
-__all__ = ["DECISIVE", "OBJECTIVE", "PENALTY", "ROLES"]
+from fastadmm.settings.run import RunConfig
+from fastadmm.settings.setting import settings_of
 
-#: Role of each key: a part of the ``objective`` (of its ``penalty`` in particular), the ``data``, the
-#: ``method`` by which it is minimised and when that ends, the privacy ``budget``, the ``place`` where it
-#: runs, or the ``output`` that is kept.
-ROLES: dict[str, str] = {
-    "data": "data",
-    "test": "data",
-    "loss": "objective",
-    "lambda": "objective",
-    "party_lambda": "penalty",
-    "regularizer": "penalty",
-    "l1_ratio": "penalty",
-    "groups": "penalty",
-    "constraint": "penalty",
-    "party_constraint": "penalty",
-    "intercept": "objective",
-    "class_weight": "objective",
-    "validation": "objective",  # held-out rows have weight 0
-    "seed": "objective",  # draws the held-out rows
-    "scheme": "method",
-    "penalty": "method",
-    "acceleration": "method",
-    "x_update": "method",
-    "history": "method",
-    "directions": "method",
-    "warm_start": "method",
-    "gap": "method",
-    "stationarity": "method",
-    "rounds": "method",
-    "time": "method",
-    "validation_metric": "method",
-    "patience": "method",
-    "path": "method",
-    "path_values": "method",
-    "path_length": "method",
-    "path_ratio": "method",
-    "folds": "method",
-    "rule": "method",
-    "gap_share": "method",
-    "privacy": "budget",
-    "ledger": "place",
-    "threads": "place",
-    "memory": "place",
-    "checkpoint_rounds": "output",
-    "checkpoint_seconds": "output",
-}
+__all__ = ["DECISIVE", "KEYS", "LIMITS", "OBJECTIVE", "PATHS", "PENALTY", "SETTINGS", "UNDECISIVE"]
+
+#: Every setting by key, in the order of the documentation.
+SETTINGS = settings_of(RunConfig)
+
+#: Every key, in that order.
+KEYS = tuple(SETTINGS)
 
 #: What the weights are penalised and constrained by, besides lambda.
-PENALTY = tuple(key for key, role in ROLES.items() if role == "penalty")
+PENALTY = tuple(key for key, setting in SETTINGS.items() if setting.in_model)
 
 #: What is minimised; all other keys only say how, or of which data.
-OBJECTIVE = tuple(key for key, role in ROLES.items() if role in ("objective", "penalty"))
+OBJECTIVE = tuple(key for key, setting in SETTINGS.items() if setting.role == "objective")
 
 #: What decides the weights that come out of given data, to the last bit.
-DECISIVE = tuple(key for key, role in ROLES.items() if role in ("objective", "penalty", "method"))
+DECISIVE = tuple(key for key, setting in SETTINGS.items() if setting.role in ("objective", "method"))
+
+#: Keys whose texts are paths.
+PATHS = tuple(key for key, setting in SETTINGS.items() if setting.is_path)
+
+#: What only says when to stop: a resumed run may have others.
+LIMITS = tuple(key for key, setting in SETTINGS.items() if setting.is_limit)
+
+#: What decides only where and when a run works, and what it keeps.
+UNDECISIVE = tuple(key for key, setting in SETTINGS.items() if setting.role in ("place", "output"))

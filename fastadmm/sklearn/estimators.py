@@ -31,6 +31,7 @@ from fastadmm.problem.losses import Loss, parse_loss
 from fastadmm.problem.party_lambda import party_lambda, scales_with_lambda
 from fastadmm.problem.problem import Problem, TestSet, make_problem, reweighted
 from fastadmm.problem.regularizers import get_regularizer
+from fastadmm.settings.keys import SETTINGS
 from fastadmm.sklearn.callbacks import FRAMES, CallbackSupportMixin, FitCallbacks, with_callbacks
 from fastadmm.sklearn.columns import block_names, consecutive, is_block_list, resolve_parties, take_columns
 from fastadmm.solver.early_stopping import EarlyStopping, held_out_rows
@@ -317,9 +318,8 @@ class _SharingModel(CallbackSupportMixin, BaseEstimator):
         early: EarlyStopping | None,
     ) -> SolveResult:
         """Train with the privacy that is asked for, and record what it guarantees."""
-        from fastadmm.privacy.public_inputs import NOT_PRIVATE
-        from fastadmm.privacy.settings import Privacy
         from fastadmm.privacy.statement import no_privacy
+        from fastadmm.settings.privacy import Privacy
 
         settings = Privacy() if self.privacy is None else self.privacy
         if not isinstance(settings, Privacy):
@@ -342,7 +342,7 @@ class _SharingModel(CallbackSupportMixin, BaseEstimator):
             ("class_weight", "class_weight", getattr(self, "class_weight", None)),
         ):
             if given is not None:
-                raise ConfigError(f"{parameter}: not in a private run: {NOT_PRIVATE[key]}")
+                raise ConfigError(f"{parameter}: not in a private run: {SETTINGS[key].refused['private']}")
         from fastadmm.privacy.fits import UNCOUNTED, charge_fit, other_fits, resolve_ledger
         from fastadmm.privacy.fusion import FusionSolver
         from fastadmm.privacy.message import MessageSolver
@@ -350,7 +350,7 @@ class _SharingModel(CallbackSupportMixin, BaseEstimator):
         ledger = resolve_ledger(self.ledger)
         kind: Any = FusionSolver if settings.mode == "fusion" else MessageSolver
         solver: Any = kind(problem, options, settings)
-        if isinstance(solver, MessageSolver) and solver.advice():
+        if solver.advice():
             warnings.warn(solver.advice(), UserWarning, stacklevel=3 + FRAMES)
         try:
             if ledger is None:

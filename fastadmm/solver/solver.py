@@ -33,6 +33,7 @@ from fastadmm.problem.constraints import LARGEST_FACTOR
 from fastadmm.problem.problem import Problem, TestSet
 from fastadmm.solver.early_stopping import EarlyStopping, ValidationWatch, mean_loss, predictor
 from fastadmm.solver.history import RoundRecord, Status
+from fastadmm.solver.run import Run
 from fastadmm.solver.warm_start import StartingPoint, begin_at, check_start
 
 __all__ = ["SolveResult", "Solver", "SolverOptions", "solve"]
@@ -221,7 +222,7 @@ class SolveResult:
         return self.record.stationarity
 
 
-class Solver:
+class Solver(Run):
     """A run in progress, one round at a time.
 
     Parameters
@@ -559,6 +560,27 @@ class Solver:
                 "other data or settings than those of the run; train anew"
             )
 
+    @property
+    def name(self) -> str:
+        """Name of the scheme."""
+        return self.method.name
+
+    def party_notes(self) -> list[tuple[str, str, str]]:
+        """Name of each party, of its update, and why it was chosen."""
+        return self.method.party_notes()
+
+    def reason(self) -> str:
+        """Why this scheme."""
+        p = self.problem
+        return self.options.resolved_scheme(p.loss.smooth, p.is_ridge, p.convex, p.suits_proximal)[1]
+
+    def notes(self) -> list[str]:
+        """What a round's answers hold, where there is a choice."""
+        if self.method.name != SUBSPACE or not self.problem.convex:
+            return []
+        both, why = self.options.both_directions(self.problem)
+        return [f"answers of a round: {'both directions' if both else 'one direction'} ({why})"]
+
     def kept_model(self) -> tuple[list[np.ndarray], Any, RoundRecord] | None:
         """Weights, intercept and round of the best model where held-out rows choose; else None."""
         watch = self.watch
@@ -692,7 +714,7 @@ def solve(
 
 
 def run_rounds(
-    solver: Solver,
+    solver: Run,
     monitor: Callable[[RoundRecord], None] | None = None,
     should_stop: Callable[[], bool] | None = None,
 ) -> SolveResult:
@@ -711,7 +733,7 @@ def run_rounds(
         status = solver.stop_reason(record)
         if status is None and should_stop is not None and should_stop():
             status = Status.INTERRUPTED
-    kept = solver.kept_model() if isinstance(solver, Solver) and status is not Status.DIVERGED else None
+    kept = solver.kept_model() if status is not Status.DIVERGED else None
     if kept is not None:
         if status in (Status.CONVERGED, Status.STATIONARY) and kept[2].round != history[-1].round:
             status = Status.EARLY_STOPPED  # what is proved of the last round is not proved of the kept one

@@ -12,7 +12,7 @@ import os
 import threading
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -32,7 +32,6 @@ from fastadmm.blocks.tiles import TILE_ENTRIES, Rows, csr_tiles, dense_tiles, ti
 from fastadmm.engine.engine import Engine
 from fastadmm.errors import StorageError
 from fastadmm.files.atomic import shown
-from fastadmm.steps import Step, Visit
 from fastadmm.store.party_file import PARTY_TYPE, PARTY_VERSIONS, PartyData
 from fastadmm.store.row_reader import RowReader
 
@@ -97,9 +96,6 @@ class _Place:
     arguments: tuple[Any, ...]
     #: Reads the tile from a row to another at the latest in another way, which tells why it failed.
     read: Callable[[int, int], None]
-    #: Values as float64, and of sparse rows their indices.
-    values: np.ndarray
-    indices: np.ndarray | None = None
 
 
 class _Stream:
@@ -244,28 +240,12 @@ class _Stream:
         for k, rows in enumerate(batches):
             if k + 1 < len(batches):
                 advise(batches[k + 1])
-            self.finish(place, kernel, *rows)
-
-    def finish(self, place: _Place, kernel: _Kernel, row: int, stop: int) -> None:
-        """Call a kernel until it has read and computed a range, or the system says why it cannot be read."""
-        failed = -1
-        while (row := kernel(*place.arguments, row, stop)) < stop:
-            place.read(row, stop)
-            if row == failed:  # and yet it can be read
-                raise StorageError(f"{shown(self.reader.path)}: cannot be read; try again")
-            failed = row
-
-    def failed(self, place: _Place) -> Callable[[int, int], None]:
-        """What to do about a range that a kernel could not read: hear from the system why, and raise that."""
-        last: list[Rows] = []
-
-        def read(start: int, stop: int) -> None:
-            place.read(start, stop)
-            if (start, stop) in last:  # and yet it can be read
-                raise StorageError(f"{shown(self.reader.path)}: cannot be read; try again")
-            last[:] = [(start, stop)]
-
-        return read
+            (row, stop), failed = rows, -1
+            while (row := kernel(*place.arguments, row, stop)) < stop:
+                place.read(row, stop)  # tells why
+                if row == failed:  # and yet it can be read
+                    raise StorageError(f"{shown(self.reader.path)}: cannot be read; try again")
+                failed = row
 
     def close(self) -> None:
         """Close the file and stop the thread."""
@@ -299,36 +279,6 @@ class StreamedDense(DenseBlock):
 
     def once(self, rows: Rows) -> Iterator[tuple[Rows, np.ndarray]]:
         return self.tiles(rows)
-
-    @contextmanager
-    def visit(
-        self, ranges: Sequence[Rows], x: np.ndarray, answer: np.ndarray, vectors: np.ndarray, sums: np.ndarray
-    ) -> Iterator[Visit]:
-        from fastadmm.kernels.dense_products import dense_product
-        from fastadmm.kernels.dense_tile import dense_buffer_images, dense_tile_images
-        from fastadmm.kernels.file_rows import dense_tile_product_from_file
-
-        largest, x = max(stop - start for start, stop in ranges), np.ascontiguousarray(x)
-        self.stream.reader.check_unchanged()
-        if self.stream.direct:
-            with self._place(largest) as place:
-                product = Step(
-                    dense_tile_product_from_file, (x, answer, *place.arguments), self.stream.failed(place)
-                )
-                yield Visit(product, Step(dense_buffer_images, (place.values, vectors, sums)), self._advise)
-            return
-        with closing(self._read(ranges, largest * self.shape[1])) as tiles:
-            tile = np.empty((0, 0))
-
-            def multiply(start: int, stop: int) -> None:
-                nonlocal tile
-                _, tile = next(tiles)
-                dense_product(tile, x, answer[start:stop], 0, len(tile))
-
-            def add(start: int, stop: int) -> None:
-                dense_tile_images(tile, vectors, sums, 0, len(tile))
-
-            yield Visit(Step(multiply, ()), Step(add, ()))
 
     def _read(self, ranges: Iterable[Rows], largest: int) -> Generator[tuple[Rows, np.ndarray], None, None]:
         """Tiles of given ranges, of at most so many values each."""
@@ -365,7 +315,7 @@ class StreamedDense(DenseBlock):
                 reader.read_into("X", row, row + count, stored[: count * d])
 
             arguments = (reader.descriptor, *reader.place("X"), stored, values, self.factor, step)
-            yield _Place(arguments, read, values)
+            yield _Place(arguments, read)
 
     def _pass(self, rows: Rows, kernel: _Kernel) -> None:
         """Let a kernel of :mod:`fastadmm.kernels.file_rows` read and compute the rows of a range."""
@@ -439,39 +389,6 @@ class StreamedCSR(CSRBlock):
     def once(self, rows: Rows) -> Iterator[tuple[Rows, _SparseTile]]:
         return self.tiles(rows)
 
-    @contextmanager
-    def visit(
-        self, ranges: Sequence[Rows], x: np.ndarray, answer: np.ndarray, vectors: np.ndarray, sums: np.ndarray
-    ) -> Iterator[Visit]:
-        from fastadmm.kernels.csr import csr_buffer_images, csr_product, csr_tile_images
-        from fastadmm.kernels.file_rows import csr_tile_product_from_file
-
-        largest = max(int(self.indptr[stop] - self.indptr[start]) for start, stop in ranges)
-        x = np.ascontiguousarray(x)
-        self.stream.reader.check_unchanged()
-        if self.stream.direct:
-            with self._place(largest) as place:
-                product = Step(
-                    csr_tile_product_from_file, (x, answer, *place.arguments), self.stream.failed(place)
-                )
-                parts = self.indptr, place.indices, place.values
-                yield Visit(product, Step(csr_buffer_images, (*parts, vectors, sums)), self._advise)
-            return
-        with closing(self._read(ranges, largest)) as tiles:
-            tile: Any = ()
-
-            def multiply(start: int, stop: int) -> None:
-                nonlocal tile
-                tile = next(tiles)[1]
-                indptr, indices, data = tile
-                csr_product(indptr, indices, data, x, answer[start:stop], 0, stop - start)
-
-            def add(start: int, stop: int) -> None:
-                indptr, indices, data = tile
-                csr_tile_images(indptr, indices, data, vectors, sums, 0, stop - start)
-
-            yield Visit(Step(multiply, ()), Step(add, ()))
-
     def _read(self, ranges: Iterable[Rows], largest: int) -> Generator[tuple[Rows, _SparseTile], None, None]:
         """Tiles of given ranges, of at most so many entries each."""
         indptr = self.indptr
@@ -532,7 +449,7 @@ class StreamedCSR(CSRBlock):
                 self.factor,
                 indptr,
             )
-            yield _Place(arguments, read, values, unsigned)
+            yield _Place(arguments, read)
 
     def _pass(self, rows: Rows, kernel: _Kernel) -> None:
         """Let a kernel of :mod:`fastadmm.kernels.file_rows` read and compute the rows of a range."""

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from fastadmm.errors import FastadmmError, FormatError
-from fastadmm.files.atomic import atomic_file, shown, storage_errors
+from fastadmm.files.atomic import shown, storage_errors
 from fastadmm.files.reading import read_json
+from fastadmm.files.writing import write_json
 from fastadmm.privacy.published import (
     is_private,
     privacy_facts,
@@ -78,7 +78,7 @@ class Tracking:
     """
 
     def __init__(self, run: Path, targets: list[Target], display: Any = None) -> None:
-        from fastadmm.runs.train import Silent
+        from fastadmm.runs.display import Silent
 
         self.run = run
         self.display = display if display is not None else Silent()
@@ -194,8 +194,7 @@ class Tracking:
                 if directory.is_relative_to(self.run.resolve()):
                     state["directory"] = str(directory.relative_to(self.run.resolve()))
             logs.append(state)
-        with atomic_file(self.run / STATE) as temporary:
-            temporary.write_text(json.dumps({"logs": logs}, indent=2) + "\n", encoding="utf-8")
+        write_json(self.run / STATE, {"logs": logs})
 
 
 def _content(config: dict[str, Any]) -> dict[str, Any]:

@@ -16,11 +16,16 @@ import numpy as np
 from fastadmm.errors import ConfigError, FormatError, InputError
 from fastadmm.files.atomic import atomic_file, shown, storage_errors
 from fastadmm.files.reading import read_json, require_regular
+from fastadmm.files.writing import write_json
 from fastadmm.problem.problem import Problem
-from fastadmm.runs.config import RunConfig, make_config, read_config, solver_options
-from fastadmm.runs.lock import run_lock
-from fastadmm.runs.train import finished_result, load_problem, provenance_of, stop_on_signal
-from fastadmm.settings.keys import DECISIVE
+from fastadmm.runs.config import make_config, read_config, solver_options, without
+from fastadmm.runs.display import Silent
+from fastadmm.runs.folder import RunFolder
+from fastadmm.runs.interrupt import stop_on_signal
+from fastadmm.runs.load import load_problem
+from fastadmm.runs.provenance import provenance_of
+from fastadmm.settings.keys import DECISIVE, SETTINGS
+from fastadmm.settings.run import RunConfig
 from fastadmm.solver.warm_start import StartingPoint
 from fastadmm.store.partition import open_partition
 from fastadmm.worth.coalitions import Coalition, Worth, measure_worth, weights_fit
@@ -94,7 +99,8 @@ def worth_of_run(
     FormatError
         A file is damaged.
     """
-    path = run / "run.toml"
+    folder = RunFolder(run)
+    path = folder.configuration
     values = read_config(path, sealed=True)
     provenance = values.pop("provenance", None)
     config = make_config(values, shown(path), {} if threads is None else {"threads": threads})
@@ -104,7 +110,7 @@ def worth_of_run(
             "data, and multiply the budget; the worth of private data is not measured"
         )
     # Coalitions train on all rows, to their gap: without early stopping, at the λ that the run ended with.
-    config = replace(config, lambda_=_lambda(run, config), path=False, validation=None, warm_start=None)
+    config = without("worth", replace(config, lambda_=_lambda(run, config)))
     if test is not None:
         config = replace(config, test=str(test))
     if config.test is None:
@@ -115,14 +121,14 @@ def worth_of_run(
     problem = load_problem(config, _Notes(display))
     label = _party_number(label_party, problem.names, run)
     arguments: dict[str, Any] = {"metric": metric, "label_party": label, "exact": exact, "pooled": pooled}
-    with run_lock(run), stop_on_signal() as should_stop:
+    with folder.held(), stop_on_signal() as should_stop:
         known = _known(run, fingerprint, display)
         arguments["known_models"] = _known_models(run, known)
         worth = _measure(run, config, problem, fingerprint, known, should_stop, arguments, display)
         if worth is None:
             return None
         document = {"fingerprint": fingerprint, "test": Path(config.test).resolve().name, **worth.to_json()}
-        _write(run / WORTH, document)
+        folder.write_json(WORTH, document)
         shutil.rmtree(run / PARTIAL, ignore_errors=True)
     return worth
 
@@ -141,7 +147,7 @@ def _measure(
     if not partial.is_dir():
         with storage_errors(partial):
             partial.mkdir()
-        _write(partial / "header.json", {"fingerprint": fingerprint})
+        write_json(partial / "header.json", {"fingerprint": fingerprint})
     if known and display is not None:
         display.note(f"{len(known)} coalitions are done already")
 
@@ -150,7 +156,7 @@ def _measure(
             with atomic_file(partial / f"{coalition.mask}.npz") as temporary, open(temporary, "wb") as file:
                 np.savez(file, *model.weights, intercept=model.intercept)
         # Last: a coalition counts as done once this file is there.
-        _write(partial / f"{coalition.mask}.json", coalition.to_json())
+        write_json(partial / f"{coalition.mask}.json", coalition.to_json())
         if display is not None:
             display.coalition(problem.names, coalition, done, total)
 
@@ -192,7 +198,7 @@ def _lambda(run: Path, config: RunConfig) -> float:
     """The run's λ; that of a path is in its result."""
     if not config.path:
         return config.lambda_
-    finished = finished_result(run)
+    finished = RunFolder(run).finished()
     chosen = (finished or {}).get("lambda")
     if not isinstance(chosen, float):
         raise ConfigError(f"{shown(run)}: its path has not chosen a lambda yet; resume it first")
@@ -207,7 +213,7 @@ def _fingerprint(config: RunConfig, provenance: Any, run: Path) -> str:
             f"{shown(config.data)}: not the data that {shown(run)} began with (digests differ); train anew"
         )
     assert config.test is not None  # checked
-    decisive = {key: getattr(config, "lambda_" if key == "lambda" else key) for key in DECISIVE}
+    decisive = {key: getattr(config, SETTINGS[key].name) for key in DECISIVE}
     document = {**decisive, "data": data, "test": provenance_of(open_partition(config.test))}
     text = json.dumps(document, sort_keys=True).encode()
     return f"sha256:{hashlib.sha256(text).hexdigest()}"
@@ -264,23 +270,13 @@ def _party_number(name: str | None, names: list[str], run: Path) -> int:
     return names.index(name)
 
 
-def _write(path: Path, document: dict[str, Any]) -> None:
-    with atomic_file(path) as temporary:
-        temporary.write_text(json.dumps(document, indent=2, allow_nan=False) + "\n", encoding="utf-8")
-
-
-class _Notes:
-    """The display of a run, of which loading the data uses the notes."""
+class _Notes(Silent):
+    """Of the display of a run, loading the data uses the notes."""
 
     def __init__(self, display: WorthDisplay | None) -> None:
         self.display = display
 
     def note(self, text: str) -> None:
+        """Pass on."""
         if self.display is not None:
             self.display.note(text)
-
-    def start(self, target: float, max_rounds: int) -> None: ...
-
-    def round(self, record: Any) -> None: ...
-
-    def stop(self) -> None: ...

@@ -11,7 +11,6 @@ from fastadmm.conversation.exchange import Talk
 from fastadmm.coordinator.admm.coordinator import Coordinator, RoundOutcome
 from fastadmm.coordinator.admm.schemes import Scheme, correction
 from fastadmm.coordinator.admm.state import SharedState
-from fastadmm.coordinator.admm.sweep import Sweep, suits_sweep
 from fastadmm.coordinator.certificate import PrimalValue, dual_bound, primal_value
 from fastadmm.coordinator.method import Measured, Method
 from fastadmm.coordinator.penalised_bound import penalised_bound
@@ -25,7 +24,6 @@ from fastadmm.coordinator.stationarity import (
 from fastadmm.engine.engine import Engine
 from fastadmm.parties.proximal import Party
 from fastadmm.problem.problem import Problem
-from fastadmm.target_images import TargetImages
 
 __all__ = ["AdmmMethod"]
 
@@ -73,10 +71,6 @@ class AdmmMethod(Method):
         self.coordinator = Coordinator(
             problem, scheme, penalty, engine, memory, adaptive, reweighting, relaxation
         )
-        if suits_sweep(problem, scheme, self.parties):
-            self.coordinator.sweep = Sweep(problem, scheme, self.parties, engine)
-            for party in self.parties:
-                party.target_images = TargetImages(party.block.shape[1], memory)
         self._intercept: Any = 0.0
         #: The state and penalty that the parties have looked ahead to.
         self._ahead: tuple[SharedState, float] | None = None
@@ -138,12 +132,8 @@ class AdmmMethod(Method):
             for party in self.parties:
                 party.forget_target()
         outcome = self.coordinator.round(self.parties)
-        if (swept := outcome.swept) is not None:
-            known = (swept.loss, swept.gradient)
-            primal = primal_value(problem, outcome.total, 0.0, self.engine, known)
-        else:
-            start = self._intercept if problem.convex else self.coordinator.intercept
-            primal = self._primal(outcome.total, start)
+        start = self._intercept if problem.convex else self.coordinator.intercept
+        primal = self._primal(outcome.total, start)
         self._intercept = primal.intercept
         if not problem.convex:
             return self._measure_descent(outcome, primal)
@@ -151,8 +141,7 @@ class AdmmMethod(Method):
         dual = primal.gradient if problem.loss.smooth else self.coordinator.last.u
         regulariser = sum(p.penalty_value() for p in self.parties)
         objective = primal.loss + regulariser
-        if swept is None:
-            self._look_ahead([dual if problem.is_ridge else self.coordinator.last.u, outcome.pull])
+        self._look_ahead([dual if problem.is_ridge else self.coordinator.last.u, outcome.pull])
         if problem.is_ridge:
             certificates = self.engine.map(lambda p: p.certify(dual, outcome.pull), self.parties)
             stationarity, gaps = sum(c.stationarity for c in certificates), sum(c.gap for c in certificates)
@@ -235,10 +224,7 @@ class AdmmMethod(Method):
         return saved if self.problem.convex else {**saved, "reference": self.progress.reference}
 
     def export_parties(self) -> list[dict[str, np.ndarray]]:
-        return [
-            {"weights": p.weights, **(p.target_images.export() if p.target_images is not None else {})}
-            for p in self.parties
-        ]
+        return [{"weights": p.weights} for p in self.parties]
 
     def restore(self, saved: dict[str, Any]) -> None:
         self.coordinator.restore(saved)
@@ -254,5 +240,3 @@ class AdmmMethod(Method):
             if weights.shape != party.weights.shape:
                 raise ValueError("weights")
             party.weights = weights
-            if party.target_images is not None:
-                party.target_images.restore(state)

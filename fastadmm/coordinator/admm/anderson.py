@@ -31,13 +31,6 @@ class Anderson:
         Parts of the state with the weight of each in the squared norm; an array weighs each entry.
     memory : int
         Number of differences kept.
-
-    Attributes
-    ----------
-    slot : int or None
-        Where the last call of :meth:`extrapolate` stored a difference, if it did.
-    weights : ndarray of shape (count,) or None
-        What the last extrapolation took off of each stored difference of images.
     """
 
     def __init__(self, size: int, sections: list[tuple[slice, float | np.ndarray]], memory: int) -> None:
@@ -55,8 +48,6 @@ class Anderson:
         self.count = 0
         self.position = 0
         self.has_last = False
-        self.slot: int | None = None
-        self.weights: np.ndarray | None = None
 
     def squared_norm(self, residual: np.ndarray) -> float:
         """Weighted squared norm of a state difference."""
@@ -85,9 +76,8 @@ class Anderson:
             None while there are fewer than two differences, or where the
             small problem is too ill-conditioned to be trusted.
         """
-        self.slot = self.weights = None
         if self.has_last:
-            k = self.slot = self.position
+            k = self.position
             np.subtract(residual, self.last_residual, out=self.residuals[k])
             np.subtract(image, self.last_image, out=self.images[k])
             self.position = (k + 1) % self.memory
@@ -109,7 +99,6 @@ class Anderson:
             return None
         if not np.isfinite(weights).all() or np.abs(weights).sum() > _MAX_WEIGHT:
             return None
-        self.weights = weights
         return image - weights @ self.images[:n]
 
     def _products(self, residual: np.ndarray) -> np.ndarray:

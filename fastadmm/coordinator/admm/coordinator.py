@@ -14,12 +14,10 @@ from fastadmm.coordinator.admm.curvature_rule import CurvatureRule
 from fastadmm.coordinator.admm.penalty_rule import PenaltyRule
 from fastadmm.coordinator.admm.schemes import Scheme, collect_messages, relax
 from fastadmm.coordinator.admm.state import SharedState
-from fastadmm.coordinator.admm.sweep import Sweep, Swept
 from fastadmm.coordinator.admm.z_update import update_z_u
 from fastadmm.engine.engine import Engine
 from fastadmm.parties.proximal import Party
 from fastadmm.problem.problem import Problem
-from fastadmm.target_images import Turn
 
 __all__ = ["Coordinator", "RoundOutcome", "acceleration_memory"]
 
@@ -69,8 +67,6 @@ class RoundOutcome:
         ``<u, S - z>``, ``r |S - z|^2``, ``|r (S - z)|^2`` and ``|S - z|^2``.
     accelerated : bool
         Whether the round started from an extrapolated state.
-    swept : Swept or None
-        What a round in one read knows beside.
     """
 
     total: np.ndarray
@@ -79,7 +75,6 @@ class RoundOutcome:
     dual_residual: float
     lagrangian_terms: tuple[float, float, float, float]
     accelerated: bool
-    swept: Swept | None = None
 
 
 class Coordinator:
@@ -113,8 +108,6 @@ class Coordinator:
         b of the last z-update.
     metric : ndarray of shape (N,) or None
         omega, where every sample has a penalty of its own, ``r omega_i``.
-    sweep : Sweep or None
-        Runs the rounds in one read of the data, where that is possible.
     """
 
     def __init__(
@@ -134,8 +127,6 @@ class Coordinator:
         self.state = SharedState(m, n)
         self.reached = self.last = self.state
         self.intercept: Any = 0.0
-        self.sweep: Sweep | None = None
-        self._turn: Turn | None = Turn()
         self.metric: np.ndarray | None = None
         self.anderson: Anderson | None = None
         self.extrapolated = False
@@ -166,25 +157,19 @@ class Coordinator:
         """Run one round: x-updates, z- and u-update, and the choice of the next state."""
         problem, state, r = self.problem, self.state, self.penalty
         new = state.empty_like()
-        swept = None
-        if self.sweep is not None:
-            swept = self.sweep.run(state, new, r, self.metric, self.relaxation)
-            total, pull, answers = swept.total, swept.pull, swept.answers
-            mismatch = total - new.z
-        else:
-            collect_messages(self.scheme, parties, state, r, self.engine, new.messages, self.metric)
-            total = relaxed = new.total()
-            answers = new.messages
-            if self.relaxation != 1.0:
-                answers = new.messages.copy()
-                relax(state, new.messages, self.relaxation)
-                relaxed = new.total()
-            new.z[:] = state.z  # warm start of the z-update
-            self.intercept = update_z_u(
-                problem, relaxed, state.u, r, new.z, new.u, self.intercept, self.engine, self.metric
-            )
-            mismatch = total - new.z
-            pull = new.u + self.penalties * mismatch
+        collect_messages(self.scheme, parties, state, r, self.engine, new.messages, self.metric)
+        total = relaxed = new.total()
+        answers = new.messages
+        if self.relaxation != 1.0:
+            answers = new.messages.copy()
+            relax(state, new.messages, self.relaxation)
+            relaxed = new.total()
+        new.z[:] = state.z  # warm start of the z-update
+        self.intercept = update_z_u(
+            problem, relaxed, state.u, r, new.z, new.u, self.intercept, self.engine, self.metric
+        )
+        mismatch = total - new.z
+        pull = new.u + self.penalties * mismatch
         outcome = RoundOutcome(
             total,
             pull,
@@ -192,7 +177,6 @@ class Coordinator:
             self._dual_residual(state, new, answers),
             (float(new.u @ mismatch), *self._squares(mismatch)),
             self.extrapolated,
-            swept,
         )
         self.last = new
         self._advance(new)
@@ -200,14 +184,6 @@ class Coordinator:
             self._adapt(self.rule, outcome)
         if self.curvature_rule is not None and self.curvature_rule.due():
             self._reweight(parties, total)
-        if swept is not None:
-            for party, image in zip(parties, swept.images):
-                if party.target_images is None:
-                    continue
-                if self._turn is None:
-                    party.target_images.forget()
-                else:
-                    party.target_images.follow(self._turn, image)
         return outcome
 
     def _adapt(self, rule: PenaltyRule, outcome: RoundOutcome) -> None:
@@ -245,7 +221,6 @@ class Coordinator:
 
     def _start_afresh(self) -> None:
         """Go on from the last accepted result with another penalty, and an empty memory."""
-        self._turn = None  # targets depend on the penalty
         self.state, self.extrapolated = self.reached, False
         self.n_extrapolations, self.first_residual, self.best_residual = 0, math.nan, math.inf
         if self.anderson is not None:
@@ -272,7 +247,6 @@ class Coordinator:
 
     def _advance(self, new: SharedState) -> None:
         """Choose where the next round starts: the new state, or one extrapolated from it."""
-        self._turn = Turn()
         if self.anderson is None:
             self.state = self.reached = new
             return
@@ -285,12 +259,10 @@ class Coordinator:
             self.state = self.reached
             self.anderson.reset()
             self.extrapolated = False
-            self._turn = Turn(taken_back=True)
             return
         self.best_residual = min(self.best_residual, norm)
         self.reached = new
         vector = self.anderson.extrapolate(new.vector, residual)
-        self._turn = Turn(slot=self.anderson.slot, weights=self.anderson.weights)
         self.extrapolated = vector is not None
         if vector is None:
             self.state = new

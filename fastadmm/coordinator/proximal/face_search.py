@@ -1,6 +1,6 @@
 r"""Where to take the next gradient: Newton's method over faces, with the parties' word on what it meets.
 
-A face is described by its party (:class:`fastadmm.parties.face.Face`). Newton's method over all
+A face is described by its party (:class:`fastadmm.parties.active_set.Face`). Newton's method over all
 parties' faces may end where a weight has passed its kink or bound; only parties see that. So the
 coordinator sends coefficients and the parties answer with the combinations that hold such weights
 where they are, a few times; no message goes either way.
@@ -19,7 +19,9 @@ from fastadmm.coordinator.proximal.face_newton import FaceModel, FacePoint, mini
 from fastadmm.coordinator.proximal.hull import HullPoint
 from fastadmm.coordinator.proximal.shared_directions import SharedDirections
 from fastadmm.engine.engine import Engine
-from fastadmm.parties.face import Face, FaceParty, sum_without_rounding
+from fastadmm.parties.active_set import Face
+from fastadmm.parties.direction_span import sum_without_rounding
+from fastadmm.parties.face import FaceParty
 from fastadmm.problem.problem import Problem
 
 __all__ = ["FaceSearch", "Found"]
@@ -177,7 +179,7 @@ class FaceSearch:
                 break
             c, reached = found
             ends = [c[mine] for mine in self.numbers]
-            held = self._hold(ends)
+            held = self._hold_crossed(ends)
             if all(h is None for h in held):
                 break
             for m, h in enumerate(held):
@@ -189,9 +191,9 @@ class FaceSearch:
             else self._found(c, reached, math.isinf(self._first_crossing(self._starts, c)))
         )
 
-    def _hold(self, ends: Sequence[Array]) -> list[tuple[Array, Array] | None]:
+    def _hold_crossed(self, ends: Sequence[Array]) -> list[tuple[Array, Array] | None]:
         parties = self.parties
-        return self.engine.map(lambda m: parties[m].hold(ends[m]), range(len(parties)))
+        return self.engine.map(lambda m: parties[m].hold_crossed(ends[m]), range(len(parties)))
 
     def descend(self) -> Found | None:
         """The same from faces of the model, never higher: to the first kink or bound, and on from there.
@@ -214,13 +216,13 @@ class FaceSearch:
             intercept += length * (found[1] - intercept)
             if at >= 1.0:
                 break
-            self._hold_at(end, at, c)
+            self._hold_met(end, at, c)
         return self._found(c, intercept, exact=True) if moved else None
 
-    def _hold_at(self, end: Array, at: float, c: Array) -> None:
+    def _hold_met(self, end: Array, at: float, c: Array) -> None:
         parties, numbers, starts = self.parties, self.numbers, self.anchors
         met = self.engine.map(
-            lambda m: parties[m].hold_at(starts[m], end[numbers[m]], at), range(len(parties))
+            lambda m: parties[m].hold_met(starts[m], end[numbers[m]], at), range(len(parties))
         )
         self.anchors, self.bases = [c[mine] for mine in numbers], [basis for basis, _ in met]
         for m, (_, multiplier) in enumerate(met):

@@ -6,8 +6,8 @@ the message of what is new in its solution, one direction, and with scalars.
 Two small problems follow at the coordinator:
 
 the model
-    The best *convex* combination of the old model, the answers and places on
-    the ways to them: the regulariser of a combination is bounded by
+    The best *convex* combination of the old model, the answers and points
+    between: the regulariser of a combination is bounded by
     convexity, so the objective never increases.
 the proposal
     Newton's method over the *face* of the answers: all combinations of the
@@ -36,11 +36,12 @@ from fastadmm.coordinator.method import Measured, Method
 from fastadmm.coordinator.penalised_bound import bound_from_shares
 from fastadmm.coordinator.proximal.face_search import FaceSearch
 from fastadmm.coordinator.proximal.hull import HullModel, HullPoint, minimise_over_hull
+from fastadmm.coordinator.proximal.segment_search import SegmentPenalty, best_position
 from fastadmm.coordinator.proximal.shared_directions import SharedDirections
-from fastadmm.coordinator.proximal.way import Track, best_position
-from fastadmm.coordinator.proximal.width import next_width
+from fastadmm.coordinator.proximal.smoothing_width import next_width
 from fastadmm.engine.engine import Engine
-from fastadmm.parties.face import Answer, DualShare, Face, FaceParty
+from fastadmm.parties.active_set import Face
+from fastadmm.parties.face import Answer, DualShare, FaceParty
 from fastadmm.problem.problem import Problem
 
 __all__ = ["ProximalCoordinator", "ProximalMethod", "most_directions"]
@@ -81,8 +82,8 @@ _SHORT, _FULL = 0.5, 0.9
 #: Earlier answers that a party's part of the model may be combined from.
 _OLDER = 4
 
-#: Places on the way to an answer that it may be combined from.
-_TURNS = 4
+#: Points between the model and an answer that the model may be combined from.
+_POINTS_BETWEEN = 4
 
 #: With the most directions, so many of the oldest make room at a time.
 _LEAVING = 4
@@ -242,11 +243,13 @@ class ProximalCoordinator:
         self._faces = [answer.face for answer in answers]
         before = self._value(self.model)
         tolerance = _ACCURACY * min(self.gap, _LARGEST_GAP * abs(before))
-        best = math.nan if plain else self._best_on_the_way(answers, tolerance)
+        best = math.nan if plain else self._best_on_segment(answers, tolerance)
         old, unresolved = self.model, not plain and self.promised == 0.0
         self.model = self._best_of_hull(answers, best, tolerance)
         value = self._valued(parties, self.model)
-        inside = all(answer.line is None or answer.line.places[-1] == 1.0 for answer in answers)
+        inside = all(
+            answer.to_proposal is None or answer.to_proposal.positions[-1] == 1.0 for answer in answers
+        )
         if unresolved and inside:  # the proposal is in the set
             value = self._less_steep(parties, value, before)
         moved = self.model.total - old.total + (self.model.intercept - old.intercept)
@@ -283,17 +286,21 @@ class ProximalCoordinator:
     def _padded(self, coefficients: Array) -> Array:
         return np.append(coefficients, np.zeros(len(self.shared) - len(coefficients)))
 
-    def _best_on_the_way(self, answers: Sequence[Answer], tolerance: float) -> float:
+    def _best_on_segment(self, answers: Sequence[Answer], tolerance: float) -> float:
         """Line search towards the proposal; how far was right says how stiff the next one is to be."""
         x, y = self.model.coefficients, self.proposal.coefficients
         step = y - x
-        tracks = []
+        penalties = []
         for m, answer in enumerate(answers):
-            if answer.line is None:
+            if answer.to_proposal is None:
                 raise RuntimeError("a party has not said how its regulariser goes to the proposal")
             square = (self._square(x, m), 2.0 * self._square(x, m, step), self._square(step, m))
-            tracks.append(Track(answer.line.places, answer.line.norms, square, *self.shares[m]))
-        best = best_position(self.problem, self.model, self.proposal, tracks, self.engine)
+            penalties.append(
+                SegmentPenalty(
+                    answer.to_proposal.positions, answer.to_proposal.norms, square, *self.shares[m]
+                )
+            )
+        best = best_position(self.problem, self.model, self.proposal, penalties, self.engine)
         if best < _SHORT and self.promised > tolerance:
             self.stiffness = min(max(_SOME_STIFFNESS, 10.0 * self.stiffness), _MOST_STIFFNESS)
         elif best > _FULL or best < _SHORT:
@@ -301,22 +308,27 @@ class ProximalCoordinator:
         return best
 
     def _best_of_hull(self, answers: Sequence[Answer], best: float, tolerance: float) -> HullPoint:
-        """The best model between the old one, the answers, and places whose norms are known."""
+        """The best model between the old one, the answers, and points whose norms are known."""
         shared, x, y = self.shared, self.model.coefficients, self.proposal.coefficients
         found: list[tuple[int, Array, float]] = []
         for m, answer in enumerate(answers):
             mine = shared.of(m)
             own, goal = x[mine], answer.coefficients
             points = [(own, float(self._norms[m])), (goal, answer.norms[1])]
-            places = answer.turns.places
-            for i in sorted(set(np.linspace(0, len(places) - 1, _TURNS + 2).round().astype(int)[1:-1])):
-                if 0.0 < places[i] < 1.0:
-                    points.append((own + places[i] * (goal - own), float(answer.turns.norms[i])))
-            if answer.line is not None:
-                at, after = answer.line.places, int(np.searchsorted(answer.line.places, best))
+            positions = answer.to_answer.positions
+            for i in sorted(
+                set(np.linspace(0, len(positions) - 1, _POINTS_BETWEEN + 2).round().astype(int)[1:-1])
+            ):
+                if 0.0 < positions[i] < 1.0:
+                    points.append((own + positions[i] * (goal - own), float(answer.to_answer.norms[i])))
+            if answer.to_proposal is not None:
+                at, after = (
+                    answer.to_proposal.positions,
+                    int(np.searchsorted(answer.to_proposal.positions, best)),
+                )
                 for i in sorted({after - 1, min(after, len(at) - 1)} - {-1, 0}):
-                    points.append((own + at[i] * (y[mine] - own), float(answer.line.norms[i])))
-                reached = float(np.interp(best, at, answer.line.norms))
+                    points.append((own + at[i] * (y[mine] - own), float(answer.to_proposal.norms[i])))
+                reached = float(np.interp(best, at, answer.to_proposal.norms))
                 points.insert(1, (own + best * (y[mine] - own), reached))
             older = [(np.append(c, np.zeros(len(mine) - len(c))), norm) for c, norm in self.older[m]]
             found += [(m, c, norm) for c, norm in points + older]
@@ -400,9 +412,9 @@ class ProximalCoordinator:
             _, sizes, right = scipy.linalg.svd(used, full_matrices=False)
             rank = int((sizes > 1e-15 * max(float(sizes[0]), 1e-300)).sum())
             rotation = right[: max(rank, 1)]
-            party.turn(rotation)
+            party.recombine(rotation)
             turned = rotation @ used.T
-            self.shared.turn(m, rotation)
+            self.shared.recombine(m, rotation)
             self.older[m] = []
             points = [self.model] if plain else [self.model, self.proposal]
             for point, new in zip(points, turned.T):

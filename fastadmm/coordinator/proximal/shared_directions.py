@@ -1,4 +1,4 @@
-"""What the coordinator knows of the parties' directions: messages and inner products, never weights."""
+"""The parties' directions as the coordinator holds them: messages and inner products, never weights."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class SharedDirections:
         mine = self.of(m)
         self.products[k, mine] = self.products[mine, k] = products
 
-    def turn(self, m: int, rotation: Array) -> None:
+    def recombine(self, m: int, rotation: Array) -> None:
         """Replace the oldest directions of party m by combinations: rotation of shape (r, n_oldest)."""
         r, n = rotation.shape
         oldest = self.of(m)[:n]

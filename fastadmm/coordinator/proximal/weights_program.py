@@ -59,7 +59,7 @@ def solve_weights_program(
     free = (weights > lower) | (owner < 0)
     n_groups = int(owner.max(initial=-1)) + 1
     limit = _TOLERANCE * float(np.abs(slope).max(initial=0.0))
-    for turn in range(max_steps):
+    for n_solved in range(max_steps):
         move = _equality_step(hessian, residual, weights + step, free, owner, n_groups, ridge)
         room = np.full(len(step), np.inf)
         down = (move < 0.0) & np.isfinite(lower)
@@ -72,14 +72,16 @@ def solve_weights_program(
             step[met] = lower[met] - weights[met]
             free[met] = False
             continue
-        released = _violators(residual, free, owner, n_groups, limit, turn)
+        released = _violators(residual, free, owner, n_groups, limit, n_solved)
         if not released.any():
             break
         free |= released
     return step
 
 
-def _violators(residual: Array, free: Array, owner: Array, n_groups: int, limit: float, turn: int) -> Array:
+def _violators(
+    residual: Array, free: Array, owner: Array, n_groups: int, limit: float, n_solved: int
+) -> Array:
     """Weights at their bound that want to rise: the most violated of each group, later of all."""
     excess = np.zeros(len(residual))
     for m in range(n_groups):
@@ -89,7 +91,7 @@ def _violators(residual: Array, free: Array, owner: Array, n_groups: int, limit:
             excess[mine & ~free] = residual[mine & ~free] - residual[inside].mean()
     wanted = excess < -limit
     released = np.zeros(len(residual), dtype=bool)
-    if turn > 2 * len(residual):
+    if n_solved > 2 * len(residual):
         if wanted.any():
             released[int(np.argmin(excess))] = True
         return released

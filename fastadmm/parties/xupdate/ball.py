@@ -29,7 +29,6 @@ class GramBall(PenalisedUpdate):
     """
 
     name: ClassVar[str] = "ball"
-    by_image: ClassVar[bool] = True
 
     def prepare(self, engine: Engine) -> None:
         gram = self.block.gram(engine)

@@ -21,9 +21,6 @@ class XUpdate(ABC):
     #: Name in logs and reports.
     name: ClassVar[str]
 
-    #: Whether :meth:`solve` looks at w through ``D.T w`` alone, and at the block not otherwise.
-    by_image: ClassVar[bool] = False
-
     #: What it solves for; nothing is computed before :meth:`prepare`.
     block: FeatureBlock
 

@@ -23,7 +23,6 @@ class GramEigen(XUpdate):
     """
 
     name: ClassVar[str] = "gram"
-    by_image: ClassVar[bool] = True
 
     def __init__(self, block: FeatureBlock) -> None:
         self.block = block

@@ -43,7 +43,6 @@ class GramDescent(PenalisedUpdate):
     """
 
     name: ClassVar[str] = "coordinate"
-    by_image: ClassVar[bool] = True
 
     def prepare(self, engine: Engine) -> None:
         self._gram = np.ascontiguousarray(self.block.gram(engine))
@@ -114,7 +113,6 @@ class GroupDescent(GramProximalGradient):
     """
 
     name: ClassVar[str] = "group"
-    by_image: ClassVar[bool] = True
 
     def __init__(self, block: FeatureBlock, regularizer: Regularizer, constraint: Constraint) -> None:
         super().__init__(block, regularizer, constraint)

@@ -138,7 +138,6 @@ class GramProximalGradient(ProximalGradient):
     """
 
     name: ClassVar[str] = "gram-proximal"
-    by_image: ClassVar[bool] = True
     reduction: ClassVar[float] = 1e-9
     max_steps: ClassVar[int] = 1000
 

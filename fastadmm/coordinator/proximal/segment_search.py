@@ -1,6 +1,6 @@
-r"""The best place on the way from the model to the proposal, regularisers known at their kinks.
+r"""The best point of the segment from the model to the proposal, regularisers known at their kinks.
 
-Along a line every regulariser is a norm that parties have evaluated at its
+Along it every regulariser is a norm that parties have evaluated at its
 kinks, so that it is linear between, plus a square that inner products give.
 The sum with the loss is convex in the position: golden section finds its least.
 """
@@ -16,7 +16,7 @@ from fastadmm.coordinator.proximal.hull import HullPoint
 from fastadmm.engine.engine import Engine
 from fastadmm.problem.problem import Problem
 
-__all__ = ["Track", "best_position"]
+__all__ = ["SegmentPenalty", "best_position"]
 
 Array = np.ndarray
 
@@ -25,8 +25,8 @@ _STEPS = 40
 
 
 @dataclass(frozen=True)
-class Track:
-    """One party's regulariser along the way.
+class SegmentPenalty:
+    """One party's regulariser along the segment.
 
     Attributes
     ----------
@@ -52,16 +52,16 @@ class Track:
 
 
 def best_position(
-    problem: Problem, model: HullPoint, proposal: HullPoint, tracks: list[Track], engine: Engine
+    problem: Problem, model: HullPoint, proposal: HullPoint, penalties: list[SegmentPenalty], engine: Engine
 ) -> float:
-    """Position of least objective, at most where the first track ends.
+    """Position of least objective, at most where the first penalty ends.
 
     Parameters
     ----------
     problem : Problem
     model, proposal : HullPoint
         Positions 0 and 1.
-    tracks : list of Track
+    penalties : list of SegmentPenalty
         Of all parties.
     engine : Engine
 
@@ -70,14 +70,14 @@ def best_position(
     float
         0 where nothing is better than the model.
     """
-    end = min(float(track.positions[-1]) for track in tracks)
+    end = min(float(penalty.positions[-1]) for penalty in penalties)
     base = problem.offset + model.intercept + model.total
     along = proposal.total - model.total + (proposal.intercept - model.intercept)
     scratch = np.empty_like(base)
 
     def value(t: float) -> float:
         loss = problem.loss.evaluate(base + t * along, problem.y, problem.weight, scratch, engine)
-        total = loss + sum(track.value(t) for track in tracks)
+        total = loss + sum(penalty.value(t) for penalty in penalties)
         return total if math.isfinite(total) else math.inf
 
     if not end > 0.0:

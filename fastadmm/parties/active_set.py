@@ -1,0 +1,239 @@
+r"""Weights that are held at kinks and bounds, and what leaves them there, in coefficients of directions.
+
+The regulariser is smooth on the *face* of a point: its zeros, the signs of the others, its bounds. What a
+combination of directions meets on the way only its party can see. It answers in coefficients.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import scipy.linalg
+
+from fastadmm.parties.direction_span import ROUNDING, DirectionSpan, sum_without_rounding
+
+__all__ = ["ActiveSet", "Face", "Held"]
+
+Array = np.ndarray
+
+#: Combinations of directions that keep zeros and bounds to this share are said to keep them.
+_KEPT = 1e-11
+
+#: Positions that differ by this share are the same.
+_SAME_POSITION = 1e-9
+
+
+@dataclass(frozen=True)
+class Face:
+    r"""Where the regulariser is smooth around a point, in coefficients of directions.
+
+    Attributes
+    ----------
+    anchor : ndarray of shape (K,)
+        A point of the face.
+    basis : ndarray of shape (K, K')
+        Orthonormal columns: combinations of directions that vanish where the face
+        holds weights at a kink or bound.
+    slope : ndarray of shape (K,)
+        :math:`\langle\nabla\Omega, d_k\rangle`.
+    curvature : ndarray of shape (K, K)
+        :math:`\langle d_j, \nabla^2\Omega\, d_k\rangle`; None for the l1 norm, which has none. A norm is
+        homogeneous, so that slope and half the curvature are its second-order model around
+        any point of the face.
+    stiffness : ndarray of shape (K, K)
+        The same of the parabolas that touch the terms of :math:`\Omega` and have their
+        least value at zero: it keeps a step from going through kinks.
+    multiplier : float
+        Of the ball; 0 inside it.
+    """
+
+    anchor: Array
+    basis: Array
+    slope: Array
+    curvature: Array | None
+    stiffness: Array
+    multiplier: float
+
+
+@dataclass(frozen=True)
+class Held:
+    """What the face becomes where weights that would pass their kink or bound are held there.
+
+    Attributes
+    ----------
+    active : ActiveSet
+    anchor : ndarray of shape (K,)
+        The nearest combination with the held weights at their kinks and bounds.
+    basis : ndarray of shape (K, K')
+        Combinations that keep it so.
+    """
+
+    active: ActiveSet
+    anchor: Array
+    basis: Array
+
+
+@dataclass(frozen=True)
+class ActiveSet:
+    """Which weights are held, and to which side the others are.
+
+    Attributes
+    ----------
+    span : DirectionSpan
+    signs : ndarray of shape (d,)
+        A point of the face: its signs are those of the weights that are not held.
+    held : ndarray of bool, shape (d,)
+    goal : ndarray of shape (d,)
+        Where they are held.
+    tangent : ndarray of shape (K,) or None
+        Normal of the sphere that combinations are to stay on, in coefficients; None inside the ball.
+    """
+
+    span: DirectionSpan
+    signs: Array
+    held: Array
+    goal: Array
+    tangent: Array | None = None
+
+    @classmethod
+    def of(cls, span: DirectionSpan, anchor: Array, signs: Array, held: Array, on_sphere: bool) -> ActiveSet:
+        """Weights held where those of the anchor are, coefficients of shape (K,)."""
+        goal = span.weights(anchor)
+        return cls(span, signs, held, goal, _normal(span, goal) if on_sphere else None)
+
+    def face(self, anchor: Array, multiplier: float) -> Face:
+        """For the coordinator; the ball's multiplier is 0 inside it."""
+        regularizer, directions = self.span.penalty.regularizer, self.span.directions
+        slope, curvature = regularizer.bending(self.signs, directions)
+        loose = directions * np.sqrt(np.where(self.held, 0.0, regularizer.stiffness(self.signs)))
+        return Face(
+            anchor,
+            self.basis(),
+            slope,
+            None if regularizer.separable else curvature,
+            loose @ loose.T,
+            multiplier,
+        )
+
+    def basis(self) -> Array:
+        """Orthonormal columns, shape (K, K'): combinations that vanish at held weights."""
+        return self._kept()[0]
+
+    def _kept(self) -> tuple[Array, Array, Array]:
+        """Singular vectors of the directions' part in held weights: those of nothing first, then the others.
+
+        Returns
+        -------
+        basis : ndarray of shape (K, K')
+        others : ndarray of shape (K, K - K')
+        images : ndarray of shape (K - K', n_held + 1 or n_held)
+            Of ``others``, at the held weights in units of ``scale``.
+        """
+        span, held = self.span, self.held
+        rows = span.directions[:, held] * span.scale[held]
+        if self.tangent is not None:
+            rows = np.column_stack([rows, self.tangent])
+        if rows.size == 0:
+            return np.eye(len(rows)), np.empty((len(rows), 0)), np.empty((0, rows.shape[1]))
+        left, sizes, _ = scipy.linalg.svd(rows, full_matrices=rows.shape[0] > rows.shape[1])
+        rank = int((sizes > _KEPT).sum())
+        return left[:, rank:], left[:, :rank], left[:, :rank].T @ rows
+
+    def first_crossing(self, start: Array, end: Array) -> float:
+        """Where the segment between two points of the face first meets a kink or bound, or leaves the ball.
+
+        Parameters
+        ----------
+        start, end : ndarray of shape (K,)
+            Coefficients; the start is in the set.
+
+        Returns
+        -------
+        float
+            Infinite where it meets none up to the end, which is at 1.
+        """
+        at = self._crossings(start, end)
+        first = float(at.min(initial=np.inf))
+        x, y, penalty = self.span.weights(start), self.span.combine(end), self.span.penalty
+        radius = penalty.constraint.radius
+        if self.tangent is None and np.linalg.norm(y) > radius * (1.0 + ROUNDING):
+            first = min(first, penalty.leaves_ball(x, y))
+        return first if first < 1.0 else np.inf
+
+    def _crossings(self, start: Array, end: Array) -> Array:
+        """Per weight that is not held: where it meets a kink or bound."""
+        penalty = self.span.penalty
+        x, y = self.span.weights(start), self.span.combine(end)
+        loose = penalty.held(x)  # let go by the face: its signs say to which side
+        at, _ = penalty.crossings(np.where(loose, self.signs, x), y)
+        at = np.where(loose & (at < 1.0), 0.0, at)
+        return np.where(self.held | (at >= 1.0), np.inf, at)
+
+    def holding_met(self, start: Array, end: Array, at: float) -> ActiveSet:
+        """With the weights held that meet their kink or bound up to a position, or on the sphere met there.
+
+        Parameters
+        ----------
+        start, end : ndarray of shape (K,)
+            As in :meth:`first_crossing`.
+        at : float
+            The position.
+
+        Returns
+        -------
+        ActiveSet
+        """
+        span, held, tangent = self.span, self.held, self.tangent
+        first = self._crossings(start, end)
+        met = np.flatnonzero(first <= at * (1.0 + _SAME_POSITION))
+        if len(met):
+            held = held.copy()
+            held[span.penalty.regularizer.together(met, len(first))] = True
+        x, y = span.weights(start), span.combine(end)
+        if tangent is None and span.penalty.leaves_ball(x, y) <= at * (1.0 + _SAME_POSITION):
+            tangent = _normal(span, x + at * (y - x))
+        return replace(self, held=held, tangent=tangent)
+
+    def holding_crossed(self, coefficients: Array) -> Held | None:
+        """With the weights held that a point has beyond their kink or bound, as many as possible.
+
+        Parameters
+        ----------
+        coefficients : ndarray of shape (K,)
+            Of the point, on the face.
+
+        Returns
+        -------
+        Held or None
+            None where nothing is to be held.
+        """
+        span, penalty = self.span, self.span.penalty
+        at, value = penalty.crossings(self.signs, span.combine(coefficients))
+        crossing = np.flatnonzero((at < 1.0) & ~self.held)
+        free = self.basis().shape[1]
+        if len(crossing) == 0 or free < 2:
+            return None
+        goal = np.where(self.held, self.goal, value)
+        for n in (len(crossing), max(1, free // 2), 1):
+            held = self.held.copy()
+            first = crossing[np.argsort(at[crossing], kind="stable")[:n]]
+            held[penalty.regularizer.together(first, len(held))] = True
+            more = replace(self, held=held, goal=goal)
+            basis, others, images = more._kept()
+            if basis.shape[1] == 0:
+                continue
+            wanted = goal[held] * span.scale[held]
+            missing = wanted - (coefficients @ span.directions[:, held]) * span.scale[held]
+            if self.tangent is not None:
+                missing = np.append(missing, 0.0)
+            move, *_ = np.linalg.lstsq(images.T, missing, rcond=None)
+            left = float(np.abs(images.T @ move - missing).max())
+            if left <= ROUNDING * max(float(np.abs(wanted).max()), float(np.abs(missing).max())):
+                return Held(more, sum_without_rounding(coefficients, others, move), basis)
+        return None
+
+
+def _normal(span: DirectionSpan, x: Array) -> Array:
+    """Of the sphere at x, in coefficients."""
+    return span.directions @ x / float(np.linalg.norm(x))

@@ -1,0 +1,115 @@
+r"""The directions that a party of a proximal Newton run has sent, and weights as combinations of them.
+
+Sums of directions are zero at a held weight up to rounding only, and bounds are met up to rounding
+only: here such weights become exactly what they are to be.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from fastadmm.problem.penalty import PartyPenalty
+
+__all__ = ["DirectionSpan", "sum_without_rounding"]
+
+Array = np.ndarray
+
+#: What is left of weights beside the earlier directions counts as new above this share of them.
+_NOTHING_NEW = 1e-13
+
+#: Weights up to this share of the terms that they are the sum of are rounding.
+ROUNDING = 1e-11
+
+#: The same of a sum of terms that are rounded themselves: a position on a segment is a quotient of sums.
+_LAST_DIGITS = 1e-14
+
+
+def sum_without_rounding(start: Array, columns: Array, factors: Array) -> Array:
+    """``start + columns @ factors``, zero where only rounding is left.
+
+    Relative to such a rest nothing would be rounding any more, and weights that are to be zero would not be.
+
+    Parameters
+    ----------
+    start : ndarray of shape (K,)
+    columns : ndarray of shape (K, n)
+    factors : ndarray of shape (n,)
+
+    Returns
+    -------
+    ndarray of shape (K,)
+    """
+    total = start + columns @ factors
+    total[np.abs(total) <= _LAST_DIGITS * (np.abs(start) + np.abs(columns) @ np.abs(factors))] = 0.0
+    return total
+
+
+@dataclass(frozen=True)
+class DirectionSpan:
+    """All combinations of some directions.
+
+    Attributes
+    ----------
+    directions : ndarray of shape (K, d)
+        Orthonormal when column j is measured in units of 1 / ``scale[j]``.
+    scale : ndarray of shape (d,)
+        Positive.
+    penalty : PartyPenalty
+        Whose set the weights are to lie in.
+    """
+
+    directions: Array
+    scale: Array
+    penalty: PartyPenalty
+
+    def combine(self, coefficients: Array) -> Array:
+        """Weights for coefficients of shape (K,), zero where they are only rounding."""
+        x = coefficients @ self.directions
+        x[np.abs(x) <= ROUNDING * (np.abs(coefficients) @ np.abs(self.directions))] = 0.0
+        return x
+
+    def weights(self, coefficients: Array) -> Array:
+        """x_m of shape (d,), in the set, for coefficients of shape (K,)."""
+        x = self.combine(coefficients)
+        low, high = self.penalty.constraint.bounds
+        for bound in (low, high):
+            if np.isfinite(bound) and bound != 0.0:
+                x[np.abs(x - bound) <= ROUNDING * abs(bound)] = bound
+        return self.penalty.constraint.project(x)
+
+    def coefficients(self, x: Array) -> Array:
+        """Of weights in the span, afresh: of none exactly zero, and no rounding adds up."""
+        scaled, known = self.scale * x, self.directions * self.scale
+        coefficients = known @ scaled
+        return coefficients + known @ (scaled - coefficients @ known)
+
+    def new_direction(self, x: Array, near: Array | None = None) -> Array | None:
+        """What weights have beside the directions, orthonormal to them; None where that is nothing.
+
+        Parameters
+        ----------
+        x : ndarray of shape (d,)
+        near : ndarray of shape (K,), optional
+            Coefficients of weights that may be close by. What is new is then taken from the difference,
+            which vanishes to the last digit where both are held: what little a stiff metric moves would
+            else bring the rounding of the weights themselves into the direction, and out of every face.
+
+        Returns
+        -------
+        ndarray of shape (d,) or None
+        """
+        known = self.directions * self.scale
+        there = 0.0 if near is None else self.combine(near)
+        rest = self.scale * (x - there)
+        for _ in range(2):  # the second for the rounding of the first
+            rest = rest - (known @ rest) @ known
+        size, whole = float(np.linalg.norm(rest)), float(np.linalg.norm(self.scale * x))
+        if len(known) >= len(x) or not size > _NOTHING_NEW * whole:
+            return None
+        direction = rest / size
+        direction -= (known @ direction) @ known
+        direction /= np.linalg.norm(direction)
+        direction /= self.scale
+        return direction

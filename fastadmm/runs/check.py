@@ -1,0 +1,131 @@
+"""What shows before any data are read: partitions that belong together, the loss, and the plan."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fastadmm.engine.engine import Engine
+from fastadmm.errors import ConfigError, InputError
+from fastadmm.files.atomic import shown
+from fastadmm.problem.losses import Loss, parse_loss
+from fastadmm.runs.config import own_lambdas, party_constraints
+from fastadmm.runs.display import Display
+from fastadmm.runs.environment import available_memory
+from fastadmm.runs.memory import SHARE
+from fastadmm.runs.plan import Plan, check_limit, make_plan
+from fastadmm.runs.private import unproved_parties
+from fastadmm.settings.amounts import parse_bytes
+from fastadmm.settings.run import RunConfig
+from fastadmm.store.label_file import LabelData
+from fastadmm.store.model import check_same_columns
+from fastadmm.store.partition import Partition, open_partition
+
+__all__ = ["CheckedRun", "check_run", "check_same_labels", "choose_loss"]
+
+
+@dataclass(frozen=True)
+class CheckedRun:
+    """Partitions that belong together, the loss, and the plan of the run."""
+
+    partition: Partition
+    test: Partition | None
+    loss: Loss
+    plan: Plan
+
+
+def check_run(config: RunConfig, display: Display, *, timed: bool = False) -> CheckedRun:
+    """Open the partitions of a configuration, choose the loss and plan the run.
+
+    Parameters
+    ----------
+    config : RunConfig
+    display : Display
+    timed : bool
+        Whether the plan has seconds, from a calibration.
+
+    Returns
+    -------
+    CheckedRun
+    """
+    partition = open_partition(config.data)
+    if partition.labels is None:
+        raise InputError(f"{shown(config.data)}: no labels: training needs the label holder's file")
+    test_partition = None
+    if config.test is not None:
+        test_partition = open_partition(config.test)
+        check_same_columns(test_partition.parties, partition.parties, shown(config.test))
+        check_same_labels(test_partition, partition, config.test)
+    loss = choose_loss(config, partition.task, partition.labels)
+    # Refused before any data is read.
+    own_lambdas(config, [p.name for p in partition.parties])
+    party_constraints(config, [p.name for p in partition.parties])
+    config.privacy.refuse_unproved(unproved_parties(config, partition))
+    n_outputs = len(partition.labels.classes) if loss.vector and partition.labels.classes is not None else 1
+    free = available_memory()
+    if config.memory is not None:
+        limit: int | None = parse_bytes(config.memory)
+    else:
+        limit = None if free is None else int(SHARE * free)
+    n_threads = Engine(config.threads).n_threads
+    plan = make_plan(
+        partition.parties,
+        test_partition.parties if test_partition else [],
+        partition.n_samples,
+        config,
+        n_outputs,
+        limit=limit,
+        n_threads=n_threads,
+    )
+    if timed or any(p.streamed for p in plan.parties):
+        from fastadmm.runs.calibration import calibrate
+
+        rates = calibrate([p.path for p in partition.parties])
+        plan = plan.timed(rates, partition.n_samples, n_threads)
+    display.note(
+        f"{partition.n_samples} samples, {len(partition.parties)} parties "
+        f"({', '.join(f'{p.name}: {p.n_features}' for p in partition.parties)} features)"
+    )
+    for line in plan.lines() if timed or plan.limited else [plan.sentence()]:
+        display.note(line)
+    check_limit(plan, config.memory is not None, free, shown(config.data))
+    return CheckedRun(partition, test_partition, loss, plan)
+
+
+def choose_loss(config: RunConfig, task: str, labels: LabelData) -> Loss:
+    """The loss asked for, or the one for this kind of labels; refused where they do not go together.
+
+    Parameters
+    ----------
+    config : RunConfig
+    task : str
+    labels : LabelData
+
+    Returns
+    -------
+    Loss
+    """
+    n_classes = len(labels.classes) if labels.classes is not None else 0
+    if config.loss == "auto":
+        usual = "multinomial" if n_classes > 2 else "logistic"
+        return parse_loss(usual if task == "classification" else "squared")
+    loss = parse_loss(config.loss)
+    if loss.name in ("logistic", "multinomial") and task != "classification":
+        needs = "two classes" if loss.name == "logistic" else "classes"
+        raise ConfigError(
+            f"key 'loss': {loss.name} needs {needs}, but {shown(config.data)} is a regression data set"
+        )
+    if n_classes > 2 and not loss.vector:
+        raise ConfigError(
+            f"key 'loss': {loss.name} is for two classes, but {shown(config.data)} has {n_classes}; "
+            "choose multinomial or auto"
+        )
+    return loss
+
+
+def check_same_labels(test: Partition, train: Partition, place: str) -> None:
+    if test.labels is None or train.labels is None:
+        return
+    if test.task != train.task or test.labels.classes != train.labels.classes:
+        raise InputError(
+            f"{shown(place)}: classes differ from training; convert with --like the training partition"
+        )

@@ -1,0 +1,225 @@
+"""The rounds of a fit in its folder: log, checkpoints, model and result."""
+
+from __future__ import annotations
+
+import errno
+import shutil
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from fastadmm.errors import FormatError, StorageError
+from fastadmm.files.atomic import shown
+from fastadmm.files.retry import retried
+from fastadmm.runs.checkpoint import Subject, checkpoints, restore_checkpoint, write_checkpoint
+from fastadmm.runs.config import sealed_part
+from fastadmm.runs.display import Display
+from fastadmm.runs.folder import RunFolder
+from fastadmm.runs.interrupt import stop_on_signal
+from fastadmm.runs.load import LoadedRun
+from fastadmm.runs.private import write_statement
+from fastadmm.runs.provenance import problem_digest
+from fastadmm.runs.result import model_of, result_document
+from fastadmm.runs.round_log import RoundLog
+from fastadmm.settings.keys import PATHS
+from fastadmm.settings.run import RunConfig
+from fastadmm.solver.history import RoundRecord, Status
+from fastadmm.solver.run import Run
+from fastadmm.solver.solver import SolveResult, run_rounds
+from fastadmm.store.model import write_model
+
+__all__ = ["Fit", "fill_folder", "write_settings"]
+
+
+def write_settings(
+    folder: RunFolder, config: RunConfig, provenance: dict[str, Any], final: Path | None = None
+) -> None:
+    """Write ``run.toml``.
+
+    Parameters
+    ----------
+    folder : RunFolder
+    config : RunConfig
+    provenance : dict
+    final : Path, optional
+        See :meth:`RunFolder.write_configuration`.
+    """
+    paths = {key: value for key in PATHS if isinstance(value := getattr(config, key), str)}
+    tables = {"provenance": provenance}
+    folder.write_configuration(config.to_toml(), paths, tables, final=final, sealed=sealed_part)
+
+
+def fill_folder(
+    final: Path, config: RunConfig, provenance: dict[str, Any], solver: Run, run_id: str
+) -> Callable[[RunFolder], None]:
+    """What writes the first files of a fit, for :meth:`RunFolder.begin`.
+
+    Parameters
+    ----------
+    final : Path
+        The folder's name to be.
+    config : RunConfig
+    provenance : dict
+    solver : Run
+    run_id : str
+
+    Returns
+    -------
+    callable
+    """
+
+    def fill(folder: RunFolder) -> None:
+        write_settings(folder, config, provenance, final)
+        folder.write_environment(solver.engine.n_threads)
+        write_statement(folder.path, solver, run_id)
+
+    return fill
+
+
+class Fit:
+    """One fit, in a folder that this process holds.
+
+    Parameters
+    ----------
+    folder : RunFolder
+    config : RunConfig
+    loaded : LoadedRun
+    run_id : str
+    display : Display
+    solver : Run, optional
+        A new one by default.
+    """
+
+    def __init__(
+        self,
+        folder: RunFolder,
+        config: RunConfig,
+        loaded: LoadedRun,
+        run_id: str,
+        display: Display,
+        solver: Run | None = None,
+    ) -> None:
+        self.folder, self.config, self.loaded = folder, config, loaded
+        self.run_id, self.display = run_id, display
+        self.subject = Subject(run_id, problem_digest(config, loaded.provenance))
+        self.solver = self._new() if solver is None else solver
+
+    def _new(self) -> Run:
+        return self.loaded.solver(self.config, self.folder.path, self.run_id)
+
+    def restore(self) -> None:
+        """Go on from the newest whole checkpoint; damaged ones are removed.
+
+        Raises
+        ------
+        FormatError
+            If every checkpoint is damaged.
+        """
+        place, damaged = self.folder.checkpoints, []
+        for candidate in reversed(checkpoints(place)):
+            try:
+                self._restore(candidate)
+            except (FormatError, StorageError) as error:
+                # Damaged is what was read and is wrong, or is not there; what cannot be read may be whole.
+                if isinstance(error, StorageError) and error.errno != errno.ENOENT:
+                    raise
+                self.display.note(f"checkpoint skipped: {error}")
+                damaged.append(candidate)
+                self.solver = self._new()
+            else:
+                self.display.note(f"resuming after round {self.solver.n_rounds}")
+                break
+        else:
+            if damaged:
+                raise FormatError(f"{shown(place)}: every checkpoint is damaged; train again")
+            self.display.note(
+                "stored messages are sent again; none is drawn again"
+                if self.solver.private
+                else "no checkpoint yet: starting from round 1"
+            )
+        for path in damaged:
+            shutil.rmtree(path, ignore_errors=True)
+
+    def _restore(self, checkpoint: Path) -> None:
+        retried(lambda: restore_checkpoint(checkpoint, self.solver, self.subject))
+
+    def train(self) -> dict[str, Any]:
+        """All rounds that are left, then the model and the result.
+
+        Returns
+        -------
+        dict
+            The content of ``result.json``.
+        """
+        folder, solver = self.folder, self.solver
+        self._announce()
+        with folder.open_log(solver.n_rounds) as log, stop_on_signal() as stop_requested:
+            try:
+                result = self._rounds(log, stop_requested)
+                finished = result.status is not Status.INTERRUPTED
+                comparison = solver.compare(result.weights, result.intercept) if finished else None
+            finally:
+                solver.close()
+        if result.status is Status.DIVERGED:
+            # Neither from the model of an earlier limit: its rounds already led astray.
+            shutil.rmtree(folder.model, ignore_errors=True)
+        elif finished:
+            model = model_of(self.loaded.partition, solver, result, self.run_id)
+            write_model(folder.model, model, force=True)
+        document = result_document(solver, result)
+        document["privacy"] = write_statement(folder.path, solver, self.run_id).to_json()
+        if comparison is not None:
+            document["comparison"] = comparison.to_json()
+        folder.write_json("result.json", document)
+        return document
+
+    def _announce(self) -> None:
+        note, solver = self.display.note, self.solver
+        note(write_statement(self.folder.path, solver, self.run_id).one_line())
+        if solver.advice():
+            note(f"warning: {solver.advice()}")
+        for name, update, why in solver.party_notes():
+            note(f"{name}: x-update '{update}' ({why})")
+        own = solver.problem.own_lambda
+        if own is None:
+            lam = f"{self.config.lambda_:g}"
+        else:
+            lam = ", ".join(f"{v:g} of {name}" for name, v in zip(solver.problem.names, own.values))
+        threads = f"{solver.engine.n_threads} thread(s)"
+        note(f"scheme '{solver.name}' ({solver.reason()}), {threads}, lambda {lam}")
+        for line in solver.notes():
+            note(line)
+
+    def _rounds(self, log: RoundLog, stop_requested: Callable[[], bool]) -> SolveResult:
+        """Rounds until one is the last, logged, shown and saved."""
+        config, solver = self.config, self.solver
+        last_saved = time.monotonic()
+
+        def monitor(record: RoundRecord) -> None:
+            nonlocal last_saved
+            log.append(record)
+            self.display.round(record)
+            every = config.checkpoint_rounds
+            due = every is not None and record.round % every == 0
+            if solver.private:
+                log.sync()
+            elif due or time.monotonic() - last_saved >= config.checkpoint_seconds:
+                self._save(log)
+                last_saved = time.monotonic()
+
+        self.folder.remove_result()
+        self.display.start(config.gap if solver.problem.convex else config.stationarity, config.rounds)
+        try:
+            result = run_rounds(solver, monitor, stop_requested)
+        finally:
+            self.display.stop()
+        # Of a diverged run there is nothing to go on from.
+        self._save(log, checkpoint=result.status is not Status.DIVERGED)
+        return result
+
+    def _save(self, log: RoundLog, *, checkpoint: bool = True) -> None:
+        log.sync()
+        self.folder.check_held()
+        if checkpoint and not self.solver.private:
+            write_checkpoint(self.folder.checkpoints, self.solver, self.subject)

@@ -1,0 +1,327 @@
+"""One run, one folder: its names, who works in it, and how anything gets into it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fastadmm.errors import FormatError, StorageError
+from fastadmm.files.atomic import atomic_directory, shown, storage_errors
+from fastadmm.files.reading import read_json
+from fastadmm.files.seal import SEAL, seal_of
+from fastadmm.files.writing import write_json, write_toml
+from fastadmm.privacy.ledger import refuse_to_forget
+from fastadmm.runs.environment import describe_environment
+from fastadmm.runs.lock import RunLock, run_lock
+from fastadmm.runs.round_log import RoundLog
+
+__all__ = ["FIT", "Kind", "RunFolder"]
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of run.
+
+    Attributes
+    ----------
+    configuration : str
+        The file that makes a directory a run of this kind.
+    own : tuple of str
+        Patterns of all that it may hold; one with anything else in it is never replaced.
+    ledger : str
+        The run's own privacy ledger, where none is shared.
+    absent : str
+        What to say of a directory that is none.
+    resume : str
+        The command that goes on with one, to be named where one is in the way.
+    """
+
+    configuration: str
+    own: tuple[str, ...]
+    ledger: str
+    absent: str
+    resume: str = ""
+
+
+#: Rounds or a path in one process.
+FIT = Kind(
+    "run.toml",
+    (
+        "run.toml",
+        "environment.json",
+        "rounds.jsonl",
+        "result.json",
+        "evaluation.json",
+        "report.html",
+        "privacy.json",
+        "tracking.json",
+        "tensorboard",
+        "worth.json",
+        "worth.partial",
+        "privacy-ledger.jsonl",
+        "messages",
+        "fits",
+        "path.json",
+        "path.csv",
+        "path.svg",
+        "checkpoints",
+        "model",
+        ".*.tmp",
+    ),
+    "privacy-ledger.jsonl",
+    "no run.toml: not a run; start one with 'fastadmm train'",
+    "fastadmm resume",
+)
+
+
+class RunFolder:
+    """A run on disk.
+
+    Parameters
+    ----------
+    path : Path
+        It need not exist yet.
+    kind : Kind
+    """
+
+    def __init__(self, path: Path, kind: Kind = FIT) -> None:
+        self.path, self.kind = path, kind
+        self._lock: RunLock | None = None
+
+    # --- names --------------------------------------------------------------------------------------------
+
+    @property
+    def configuration(self) -> Path:
+        """What to compute, and from what."""
+        return self.path / self.kind.configuration
+
+    @property
+    def log(self) -> Path:
+        """One line per round."""
+        return self.path / "rounds.jsonl"
+
+    @property
+    def checkpoints(self) -> Path:
+        """States to go on from."""
+        return self.path / "checkpoints"
+
+    @property
+    def model(self) -> Path:
+        """The model, once there is one."""
+        return self.path / "model"
+
+    @property
+    def result(self) -> Path:
+        """How the run ended; absent while it goes on."""
+        return self.path / "result.json"
+
+    @property
+    def ledger(self) -> Path:
+        """The run's own privacy ledger, where none is shared."""
+        return self.path / self.kind.ledger
+
+    # --- beginning, and who works in it -------------------------------------------------------------------
+
+    def refuse_existing(self, force: bool) -> None:
+        """Refuse a name that cannot become this run, before any work; :meth:`begin` checks it again.
+
+        Parameters
+        ----------
+        force : bool
+            Whether an older run may be replaced.
+
+        Raises
+        ------
+        StorageError, PrivacyBudgetError
+        """
+        out = self.path
+        with storage_errors(out):
+            if out.exists() and not force and (not out.is_dir() or any(out.iterdir())):
+                is_run = bool(self.kind.resume) and self.configuration.exists()
+                hint = (
+                    f"continue it with '{self.kind.resume}', or pass --force"
+                    if is_run
+                    else "choose another name" + ("" if self.kind.resume else " or pass --force")
+                )
+                raise StorageError(f"{shown(out)}: exists already; {hint}")
+            # A run appears by a rename, which would leave the user's shell in a deleted directory.
+            if out.is_dir() and out.samefile(os.curdir):
+                raise StorageError(f"{shown(out)}: is the current directory; name a new one with --out")
+        refuse_to_forget(self.ledger)
+        if not out.absolute().parent.is_dir():
+            raise StorageError(
+                f"{shown(out)}: the directory {shown(out.absolute().parent)} does not exist; create it first"
+            )
+
+    @contextmanager
+    def begin(self, fill: Callable[[RunFolder], None], *, force: bool) -> Iterator[None]:
+        """Make the folder and hold it from the moment it appears.
+
+        An older run that it replaces is held first, so one that another process works on is never replaced.
+
+        Parameters
+        ----------
+        fill : callable
+            Writes the first files into the folder it is given, which has a temporary name.
+        force : bool
+            Whether an older run there may be replaced.
+
+        Raises
+        ------
+        StorageError
+            If another process holds the older run, or it may not be replaced.
+        """
+        with ExitStack() as stack:
+            if force and self.path.is_dir():
+                stack.enter_context(run_lock(self.path))
+            with atomic_directory(
+                self.path, force=force, marker=self.kind.configuration, only=self.kind.own
+            ) as directory:
+                fill(RunFolder(directory, self.kind))
+                self._lock = stack.enter_context(run_lock(directory, self.path))
+            yield
+
+    def require(self) -> None:
+        """Refuse a directory that is no run of this kind.
+
+        Raises
+        ------
+        StorageError
+        """
+        with storage_errors(self.path, "read"):
+            if not self.configuration.exists():
+                raise StorageError(f"{shown(self.path)}: {self.kind.absent}")
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Work in the folder, alone.
+
+        Raises
+        ------
+        StorageError
+            If another process holds it.
+        """
+        with run_lock(self.path) as lock:
+            self._lock = lock
+            yield
+
+    def check_held(self) -> None:
+        """Refuse to write into another directory than the one that is held.
+
+        Raises
+        ------
+        StorageError
+            If it was moved, removed or replaced meanwhile.
+        """
+        if self._lock is not None:
+            self._lock.check()
+
+    # --- what goes in -------------------------------------------------------------------------------------
+
+    def write_json(self, name: str, document: Mapping[str, Any]) -> None:
+        """Write a JSON document, whole or not at all.
+
+        Parameters
+        ----------
+        name : str
+            Of the file.
+        document : mapping
+        """
+        write_json(self.path / name, document)
+
+    def write_environment(self, n_threads: int) -> None:
+        """Write what the run runs on.
+
+        Parameters
+        ----------
+        n_threads : int
+        """
+        self.write_json("environment.json", describe_environment(n_threads))
+
+    def write_configuration(
+        self,
+        values: Mapping[str, Any],
+        paths: Mapping[str, str | None],
+        tables: Mapping[str, Any],
+        *,
+        final: Path | None = None,
+        sealed: Callable[[Mapping[str, Any]], Mapping[str, Any]] | None = None,
+    ) -> None:
+        """Write the configuration.
+
+        Parameters
+        ----------
+        values : mapping
+            Settings.
+        paths : mapping
+            Settings that are paths; they are written relative to the run.
+        tables : mapping
+            What comes last.
+        final : Path, optional
+            The folder's name to be, where it still has a temporary one.
+        sealed : callable, optional
+            The part that the digest in ``provenance`` covers; no digest without it.
+        """
+        # Relative to the run, so that a folder with data and run can be moved as a whole;
+        # real paths, because the system resolves ".." behind symbolic links, not before them.
+        base = os.path.realpath(self.path if final is None else final)
+        relative = {
+            key: os.path.relpath(os.path.realpath(value), base)
+            for key, value in paths.items()
+            if value is not None
+        }
+        document = {**values, **relative, **tables}
+        if sealed is not None:
+            document["provenance"] = {**document["provenance"], SEAL: seal_of(sealed(document))}
+        write_toml(self.configuration, document)
+
+    def open_log(self, keep_rounds: int = 0) -> RoundLog:
+        """The round log, to append to.
+
+        Parameters
+        ----------
+        keep_rounds : int
+            Rounds after this one are dropped: they are made again.
+        """
+        return RoundLog(self.log, keep_rounds)
+
+    # --- how it ended, and what a kill left ---------------------------------------------------------------
+
+    def finished(self) -> dict[str, Any] | None:
+        """Content of ``result.json``; None where there is none yet.
+
+        Raises
+        ------
+        FormatError
+            If it is damaged.
+        """
+        if not self.result.exists():
+            return None
+        try:
+            values = read_json(self.result)
+        except FormatError as error:
+            raise FormatError(f"{error}; delete it to resume from the checkpoint") from None
+        if not isinstance(values, dict) or "status" not in values or "message" not in values:
+            raise FormatError(
+                f"{shown(self.result)}: keys 'status' and 'message' are missing; delete it to resume"
+            )
+        return values
+
+    def remove_result(self) -> None:
+        """The run goes on."""
+        with storage_errors(self.result):
+            self.result.unlink(missing_ok=True)
+
+    def remove_leftovers(self) -> None:
+        """Delete what a kill left half-written under a temporary name."""
+        for pattern in (".*.tmp", "checkpoints/.*.tmp", "fits/.*.tmp"):
+            for leftover in self.path.glob(pattern):
+                if leftover.is_dir():
+                    shutil.rmtree(leftover, ignore_errors=True)
+                else:
+                    leftover.unlink(missing_ok=True)

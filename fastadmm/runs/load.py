@@ -1,0 +1,239 @@
+"""The data of a run, and the problem that it solves on them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fastadmm.blocks.block import FeatureBlock
+from fastadmm.engine.engine import Engine
+from fastadmm.errors import ConfigError, InputError
+from fastadmm.files.atomic import shown
+from fastadmm.problem.class_weights import weigh_classes
+from fastadmm.problem.party_lambda import PartyLambda
+from fastadmm.problem.problem import Problem, TestSet, make_problem
+from fastadmm.runs.check import CheckedRun, check_run, check_same_labels
+from fastadmm.runs.config import own_lambdas, penalty_arguments
+from fastadmm.runs.display import Display
+from fastadmm.runs.private import make_solver
+from fastadmm.runs.provenance import model_digest, provenance_of
+from fastadmm.settings.run import RunConfig
+from fastadmm.solver.early_stopping import EarlyStopping, held_out_rows, measure, predictor
+from fastadmm.solver.run import Run
+from fastadmm.solver.warm_start import StartingPoint
+from fastadmm.store.label_file import LabelData
+from fastadmm.store.model import Model, check_same_columns, open_model
+from fastadmm.store.partition import Partition, open_partition
+from fastadmm.store.streamed import load_block
+
+__all__ = ["LoadedRun", "load_problem", "load_run", "weigh_labels"]
+
+
+@dataclass(frozen=True)
+class LoadedRun:
+    """The data of a run, and what its solver is made of.
+
+    Attributes
+    ----------
+    partition : Partition
+    provenance : dict
+        Digests of all that it is trained on.
+    problem : Problem
+    start : StartingPoint or None
+    early : EarlyStopping or None
+    """
+
+    partition: Partition
+    provenance: dict[str, Any]
+    problem: Problem
+    start: StartingPoint | None
+    early: EarlyStopping | None
+
+    def solver(self, config: RunConfig, run: Path, run_id: str) -> Run:
+        """A new solver for the run.
+
+        Parameters
+        ----------
+        config : RunConfig
+        run : Path
+            Its directory.
+        run_id : str
+
+        Returns
+        -------
+        Run
+        """
+        return make_solver(config, self.problem, self.partition, run, run_id, self.start, self.early)
+
+
+def weigh_labels(config: RunConfig, labels: LabelData) -> np.ndarray | None:
+    """Sample weights of a run: those of the labels times the class weights.
+
+    Parameters
+    ----------
+    config : RunConfig
+    labels : LabelData
+
+    Returns
+    -------
+    ndarray of shape (N,) or None
+    """
+    if config.class_weight is None:
+        return labels.sample_weight
+    if labels.classes is None:
+        raise ConfigError(
+            f"key 'class_weight': {shown(config.data)} is a regression data set, without classes"
+        )
+    try:
+        return weigh_classes(config.class_weight, labels.y, list(labels.classes), labels.sample_weight)
+    except ConfigError as error:
+        raise ConfigError(str(error).replace("class_weight:", "key 'class_weight':", 1)) from None
+
+
+def load_run(config: RunConfig, checked: CheckedRun) -> LoadedRun:
+    """The data of a checked run.
+
+    Parameters
+    ----------
+    config : RunConfig
+    checked : CheckedRun
+
+    Returns
+    -------
+    LoadedRun
+    """
+    partition, test_partition, loss, plan = checked.partition, checked.test, checked.loss, checked.plan
+    labels = partition.labels
+    assert labels is not None  # checked
+    own = own_lambdas(config, [p.name for p in partition.parties])
+    test = None
+    if test_partition is not None and test_partition.labels is not None:
+        known = test_partition.labels
+        blocks = _blocks(test_partition, plan.streamed_tests, own)
+        test = TestSet(blocks, known.y, *_weight_and_offset(test_partition))
+    weight, held = weigh_labels(config, labels), None
+    if isinstance(config.validation, float):
+        classes = labels.classes is not None
+        held = held_out_rows(labels.y, config.validation, config.seed, stratify=classes)
+        weight = np.where(held, 0.0, np.ones(len(held)) if weight is None else weight)
+    problem = make_problem(
+        _blocks(partition, [p.streamed for p in plan.parties], own),
+        labels.y,
+        loss=loss.name,
+        loss_parameters=loss.parameters,
+        lam=config.lambda_ if own is None else own.lam,
+        **penalty_arguments(config, [p.name for p in partition.parties]),
+        fit_intercept=config.intercept,
+        sample_weight=weight,
+        offset=labels.offset,
+        names=[p.name for p in partition.parties],
+        test=test,
+        n_classes=len(labels.classes) if loss.vector and labels.classes is not None else None,
+    )
+    problem = replace(problem, own_lambda=own)
+    for party in partition.parties:
+        _ = party.feature_names  # the model needs them at the end; damaged ones are refused at the beginning
+    provenance = provenance_of(partition)
+    if test_partition is not None:
+        provenance["test"] = provenance_of(test_partition)
+    early = None
+    if config.validation is not None:
+        rows = _validation_rows(config, partition, problem, held, provenance)
+        early = EarlyStopping(rows, config.validation_metric, config.patience)
+        # A metric that the loss does not have is refused before the run has a directory.
+        z = predictor(
+            rows,
+            [np.zeros((b.shape[1], problem.n_outputs)[: 1 + loss.vector]) for b in problem.blocks],
+            0.0,
+            loss,
+            Engine(1),
+        )
+        measure(config.validation_metric, rows, z, loss, Engine(1))
+    start = None
+    if config.warm_start is not None:
+        model = open_model(config.warm_start)
+        start = _start_of(model, partition, config.warm_start, config.intercept)
+        if own is not None:
+            start = replace(start, weights=own.scaled(start.weights))
+        provenance["warm_start"] = model_digest(model)
+    return LoadedRun(partition, provenance, problem, start, early)
+
+
+def _validation_rows(
+    config: RunConfig,
+    partition: Partition,
+    problem: Problem,
+    held: np.ndarray | None,
+    provenance: dict[str, Any],
+) -> TestSet:
+    """Held-out rows of the run's own data, or another partition's."""
+    if held is not None:
+        rows = np.where(held, _weight_and_offset(partition)[0], 0.0)
+        if not rows.any():
+            raise InputError("key 'validation': all held-out rows have weight 0")
+        return TestSet(problem.blocks, problem.y, rows, problem.offset)
+    other = open_partition(str(config.validation))
+    place = shown(str(config.validation))
+    if other.labels is None:
+        raise InputError(f"{place}: no labels: early stopping needs them")
+    check_same_columns(other.parties, partition.parties, place)
+    check_same_labels(other, partition, str(config.validation))
+    provenance["validation"] = provenance_of(other)
+    blocks = _blocks(other, [False] * len(other.parties), problem.own_lambda)
+    return TestSet(blocks, other.labels.y, *_weight_and_offset(other))
+
+
+def _start_of(model: Model, partition: Partition, path: str, intercept: bool) -> StartingPoint:
+    """A model's weights in the order of the partition's parties."""
+    place = shown(path)
+    known = {party.name: party for party in model.parties}
+    weights = []
+    for party in partition.parties:
+        own = known.get(party.name)
+        if own is None or len(known) != len(partition.parties):
+            raise InputError(
+                f"{place}: a model of the parties {', '.join(known)}, but the data have "
+                f"{', '.join(p.name for p in partition.parties)}"
+            )
+        if own.feature_names != list(party.feature_names):
+            raise InputError(
+                f"{place}: other features of {party.name} than the data; warm starts need the same"
+            )
+        weights.append(own.scale * own.weights)
+    classes = partition.labels.classes if partition.labels is not None else None
+    if model.classes != classes:
+        raise InputError(f"{place}: other classes than the data: {model.classes} and {classes}")
+    return StartingPoint(weights, model.intercept if intercept else 0.0 * np.asarray(model.intercept))
+
+
+def load_problem(config: RunConfig, display: Display) -> Problem:
+    """The training problem of a configuration, checked as for a run.
+
+    Parameters
+    ----------
+    config : RunConfig
+    display : Display
+
+    Returns
+    -------
+    Problem
+    """
+    return load_run(config, check_run(config, display)).problem
+
+
+def _blocks(partition: Partition, streamed: list[bool], own: PartyLambda | None) -> list[FeatureBlock]:
+    factors = [1.0] * len(streamed) if own is None else own.factors
+    return [
+        load_block(party, away, factor)
+        for party, away, factor in zip(partition.parties, streamed, factors, strict=True)
+    ]
+
+
+def _weight_and_offset(partition: Partition) -> tuple[np.ndarray, np.ndarray]:
+    labels, n = partition.labels, partition.n_samples
+    weight = labels.sample_weight if labels is not None else None
+    offset = labels.offset if labels is not None else None
+    return (np.ones(n) if weight is None else weight), (np.zeros(n) if offset is None else offset)

@@ -1,0 +1,169 @@
+"""What a run leaves: its model, and what ``result.json`` says of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from fastadmm.blocks.block import FeatureBlock
+from fastadmm.engine.engine import Engine
+from fastadmm.privacy.published import certificate_of_model
+from fastadmm.runs.private import statement_of
+from fastadmm.solver.run import Run
+from fastadmm.solver.solver import SolveResult
+from fastadmm.store.model import Model, PartyModel
+from fastadmm.store.model_id import model_id_of
+from fastadmm.store.partition import Partition
+
+__all__ = ["certificate_of", "mean_contribution", "model_of", "result_document"]
+
+
+def certificate_of(result: SolveResult) -> dict[str, Any]:
+    """What proves a model, as its manifest keeps it.
+
+    Parameters
+    ----------
+    result : SolveResult
+
+    Returns
+    -------
+    dict
+    """
+    last = result.record
+    return {
+        "status": str(result.status),
+        "objective": last.objective,
+        "gap": last.to_json()["gap"],
+        "gap_absolute": last.to_json()["gap_absolute"],
+        "stationarity": last.stationarity,
+        "rounds": last.round,
+    }
+
+
+def model_of(partition: Partition, solver: Run, result: SolveResult, run_id: str) -> Model:
+    """A result as a model to store.
+
+    Parameters
+    ----------
+    partition : Partition
+    solver : Run
+    result : SolveResult
+    run_id : str
+        See :func:`fastadmm.runs.private.new_run_id`.
+
+    Returns
+    -------
+    Model
+    """
+    labels, statement = partition.labels, statement_of(solver)
+    weights, scales = solver.held_weights(result.weights)
+    own = solver.problem.own_lambda
+    if own is not None:
+        weights = own.original(weights)
+    return Model(
+        loss=solver.problem.loss.name,
+        # Least squares on classes predicts a real number, no probability.
+        task=solver.problem.loss.task,
+        lam=solver.problem.recorded_lam,
+        intercept=result.intercept,
+        classes=labels.classes if labels is not None else None,
+        parties=[
+            PartyModel(
+                p.name,
+                w,
+                list(p.feature_names),
+                p.transform,
+                solver.clips_rows,
+                scale,
+                p.encoder,
+                statement.weights_line(),
+            )
+            for p, w, scale in zip(partition.parties, weights, scales)
+        ],
+        certificate=certificate_of_model(certificate_of(result), statement),
+        penalty=solver.problem.describe_penalty(),
+        privacy=statement,
+        model_id=model_id_of(run_id, result.record.round),
+        means=None if solver.private else _means(solver, result),
+    )
+
+
+def _means(solver: Run, result: SolveResult) -> np.ndarray:
+    """Each party's mean contribution."""
+    pairs = zip(solver.problem.blocks, result.weights)
+    return np.array([mean_contribution(block, w, solver.engine) for block, w in pairs])
+
+
+def mean_contribution(block: FeatureBlock, weights: np.ndarray, engine: Engine) -> np.ndarray:
+    """Mean of a party's contribution over its rows, in one pass.
+
+    Parameters
+    ----------
+    block : FeatureBlock of shape (N, d)
+    weights : ndarray of shape (d,) or (d, C)
+    engine : Engine
+
+    Returns
+    -------
+    ndarray of shape () or (C,)
+    """
+    n = block.shape[0]
+    with engine.limited():
+        return (block.transposed_product(np.ones(n), engine) / n) @ weights
+
+
+def result_document(solver: Run, result: SolveResult) -> dict[str, Any]:
+    """What ``result.json`` says of the solution.
+
+    Parameters
+    ----------
+    solver : Run
+    result : SolveResult
+
+    Returns
+    -------
+    dict
+    """
+    last, problem = result.record.to_json(), solver.problem
+    done = result.history[-1]
+    return {
+        "status": str(result.status),
+        "message": result.message,
+        "rounds": done.round,
+        "seconds": done.seconds,
+        **(
+            {} if result.kept is None else {"kept_round": last["round"], "validation": last.get("validation")}
+        ),
+        "objective": last["objective"],
+        "gap": last["gap"],
+        "gap_absolute": last["gap_absolute"],
+        "stationarity": last.get("stationarity"),
+        "convex": problem.convex,
+        "scheme": solver.name,
+        "lambda": problem.recorded_lam,
+        "loss": problem.loss.name,
+        **problem.describe_penalty(),
+        "n_samples": problem.n_samples,
+        "parties": [
+            {
+                "name": name,
+                "n_features": int(block.shape[1]),
+                "weight_norm": norm,
+                **({} if problem.own_lambda is None else {"lambda": problem.own_lambda.values[m]}),
+                "file": f"{name}.h5",
+                "x_update": update,
+            }
+            for m, ((name, update, _), block, norm) in enumerate(
+                zip(solver.party_notes(), problem.blocks, last["weight_norms"])
+            )
+        ],
+        **_intercepts(result.intercept),
+        "test": last["test"],
+    }
+
+
+def _intercepts(intercept: Any) -> dict[str, Any]:
+    if np.ndim(intercept):
+        return {"intercept": None, "intercepts": [float(b) if np.isfinite(b) else None for b in intercept]}
+    return {"intercept": intercept if np.isfinite(intercept) else None}

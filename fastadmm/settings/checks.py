@@ -1,0 +1,255 @@
+"""Checks of single settings that type and range do not say, and readers of their texts on the command line.
+
+A check returns the value, or raises ValueError with the reason against it.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from fastadmm.errors import ConfigError
+from fastadmm.settings.amounts import parse_bytes
+
+__all__ = [
+    "LARGEST_FACTOR",
+    "amount_of_memory",
+    "class_weights",
+    "folds",
+    "grid",
+    "groups",
+    "own_constraints",
+    "own_lambdas",
+    "read_class_weights",
+    "read_numbers",
+    "read_share_or_partition",
+    "share_or_partition",
+]
+
+#: Beyond it squares of lambda N overflow.
+LARGEST_FACTOR = 1e100
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def own_lambdas(table: dict[str, Any]) -> dict[str, Any]:
+    """Positive numbers by party.
+
+    Parameters
+    ----------
+    table : dict
+
+    Returns
+    -------
+    dict of str to float
+    """
+    for name, value in _not_empty(table).items():
+        if not _is_number(value) or not 0 < value <= LARGEST_FACTOR:
+            raise ValueError(f"{value!r} of {name!r} must be a positive number, at most {LARGEST_FACTOR:g}")
+    return {name: float(value) for name, value in table.items()}
+
+
+def own_constraints(table: dict[str, Any]) -> dict[str, Any]:
+    """Texts by party.
+
+    Parameters
+    ----------
+    table : dict
+
+    Returns
+    -------
+    dict of str to str
+    """
+    for name, text in _not_empty(table).items():
+        if not isinstance(text, str):
+            raise ValueError(f"{text!r} of {name!r} is not text, such as 'box:0,1'")
+    return table
+
+
+def _not_empty(table: dict[str, Any]) -> dict[str, Any]:
+    if not table:
+        raise ValueError("the table is empty; name a party, or leave the key out")
+    return table
+
+
+def groups(parties: list[Any]) -> list[Any]:
+    """Lists of lists of lists of column numbers; which ones there are, the data say.
+
+    Parameters
+    ----------
+    parties : list
+
+    Returns
+    -------
+    list
+    """
+
+    def lists(values: Any) -> bool:
+        return isinstance(values, list) and all(isinstance(value, list) for value in values)
+
+    for k, party in enumerate(parties):
+        numbers = [j for group in party for j in group] if lists(party) else [None]
+        if not all(isinstance(j, int) and not isinstance(j, bool) and j >= 0 for j in numbers):
+            raise ValueError(f"entry {k} is not a list of groups, each a list of column numbers from 0")
+    return parties
+
+
+def class_weights(weights: str | dict[str, Any]) -> str | dict[str, Any]:
+    """``"balanced"`` or a factor for each class.
+
+    Parameters
+    ----------
+    weights : str or dict
+
+    Returns
+    -------
+    str or dict
+    """
+    if isinstance(weights, str):
+        if weights != "balanced":
+            raise ValueError(f"{weights!r} is neither 'balanced' nor a table of numbers")
+        return weights
+    for name, value in weights.items():
+        if not _is_number(value) or not 0 <= value < math.inf:
+            raise ValueError(f"{value!r} of class {name!r} must be a finite number, at least 0")
+    return weights
+
+
+def amount_of_memory(text: str) -> str:
+    """An amount such as ``2GB``.
+
+    Parameters
+    ----------
+    text : str
+
+    Returns
+    -------
+    str
+    """
+    parse_bytes(text)
+    return text
+
+
+def share_or_partition(value: float | str) -> float | str:
+    """A share of the rows, strictly between 0 and 1, or the name of a partition.
+
+    Parameters
+    ----------
+    value : float or str
+
+    Returns
+    -------
+    float or str
+    """
+    if isinstance(value, float) and not 0 < value < 1:
+        raise ValueError(f"the share {value!r} must be between 0 and 1")
+    return value
+
+
+def grid(values: list[Any]) -> list[Any]:
+    """Distinct positive numbers.
+
+    Parameters
+    ----------
+    values : list
+
+    Returns
+    -------
+    list
+    """
+    if not values or not all(_is_number(v) and 0 < v < math.inf for v in values):
+        raise ValueError(f"{values!r} must be positive, finite numbers")
+    if len(set(values)) < len(values):
+        raise ValueError(f"{values!r} has a value twice")
+    return values
+
+
+def folds(count: int) -> int:
+    """None, or at least two.
+
+    Parameters
+    ----------
+    count : int
+
+    Returns
+    -------
+    int
+    """
+    if count == 1:
+        raise ValueError("1 fold leaves no rows to train on; give 0 for none, or 2 at least")
+    return count
+
+
+def read_share_or_partition(text: str) -> float | str:
+    """A number where the text is one, else the text.
+
+    Parameters
+    ----------
+    text : str
+
+    Returns
+    -------
+    float or str
+    """
+    try:
+        return float(text)
+    except ValueError:
+        return text
+
+
+def read_numbers(text: str) -> list[float]:
+    """Numbers that commas separate.
+
+    Parameters
+    ----------
+    text : str
+
+    Returns
+    -------
+    list of float
+
+    Raises
+    ------
+    ConfigError
+        If one of them is no number.
+    """
+    try:
+        return [float(part) for part in text.split(",")]
+    except ValueError:
+        raise ConfigError(f"--path-values: {text!r} is not a list of numbers such as 1e-1,1e-2") from None
+
+
+def read_class_weights(text: str) -> str | dict[str, float]:
+    """Class weights as the command line writes them.
+
+    Parameters
+    ----------
+    text : str
+        "balanced", or ``yes:2,no:1``; a class name may hold colons, not commas.
+
+    Returns
+    -------
+    str or dict
+
+    Raises
+    ------
+    ConfigError
+        If it is neither.
+    """
+    if text == "balanced":
+        return text
+    parsed: dict[str, float] = {}
+    for part in text.split(","):
+        name, colon, number = part.rpartition(":")
+        try:
+            value = float(number)
+        except ValueError:
+            value = math.nan
+        if not colon or not math.isfinite(value):
+            raise ConfigError(f"--class-weight: {part!r} is not 'balanced' and not CLASS:NUMBER")
+        if name in parsed:
+            raise ConfigError(f"--class-weight: class {name!r} is given twice")
+        parsed[name] = value
+    return parsed

@@ -1,0 +1,550 @@
+"""Settings of a training run: each key of a configuration, declared once."""
+
+from dataclasses import dataclass, field
+from typing import Annotated, Any
+
+from fastadmm.settings import checks
+from fastadmm.settings.privacy import Privacy
+from fastadmm.settings.setting import Group, Setting, settings_of
+
+__all__ = ["RunConfig", "differing", "is_convex"]
+
+_EARLY = Group("validation", "Early stopping (docs/training.md)", "belongs to early stopping; add validation")
+_PATH = Group("path", "Regularisation path (docs/path.md)", "belongs to a path; add path = true (--path)")
+
+_PAST_RELEASES = (
+    "rounds of a private run are fixed and charged beforehand; to stop by held-out rows would be one more "
+    "release"
+)
+_ONE_LAMBDA = (
+    "every fit of a path and every score that chooses would have to be charged; a private run has one lambda"
+)
+_NOT_BY_FILES = "a round by files has none; leave it out"
+
+
+@dataclass(frozen=True)
+class RunConfig:
+    """What to train and how; each field is a key of ``docs/training.md``, ``lambda_`` the key ``lambda``."""
+
+    data: Annotated[str, Setting("data", "partition directory", is_path=True, default_doc="needed")]
+    test: Annotated[
+        str | None,
+        Setting(
+            "data",
+            "partition, converted with `--like` the training one, whose metrics are logged in every round",
+            "Partition whose metrics are logged per round.",
+            is_path=True,
+            refused={"exchange": _NOT_BY_FILES},
+        ),
+    ] = None
+    loss: Annotated[
+        str,
+        Setting(
+            "objective",
+            "a name of [losses.md](losses.md), with `:value` for a parameter other than the default "
+            "(`huber:2.0`, `quantile:0.9`); auto takes logistic for two classes, multinomial for more, "
+            "squared for regression. More than two classes go with no other loss than multinomial. "
+            "`squared` on two classes is a regression on 0 and 1",
+            "auto, logistic, squared, huber, quantile, hinge, smoothed_hinge, squared_hinge, poisson, or the "
+            "non-convex sigmoid, tukey, welsch; a parameter follows a colon: huber:2.0.",
+            estimator="loss",
+        ),
+    ] = "auto"
+    lambda_: Annotated[
+        float,
+        Setting(
+            "objective",
+            "regularisation λ, per mean loss; at most 1e100",
+            "Regularisation per mean loss, 1 / (N C).",
+            sign="positive",
+            most=checks.LARGEST_FACTOR,
+            refused={"path": "a path has many; give path_values"},
+            estimator="alpha",
+        ),
+    ] = 1e-4
+    party_lambda: Annotated[
+        dict[str, float] | None,
+        Setting(
+            "objective",
+            "λ of single parties, `{bank = 1e-3, shop = 1e-1}`: see *A party's own regularisation*",
+            wanted="a table of numbers",
+            check=checks.own_lambdas,
+            refused={
+                "path": "a path has one lambda for all parties; leave one of the two out",
+                "private": "the noise and its guarantees are for one lambda",
+                "exchange": _NOT_BY_FILES,
+            },
+            in_model=True,
+        ),
+    ] = None
+    regularizer: Annotated[
+        str,
+        Setting(
+            "objective",
+            "`l2`, `l1`, `elastic_net`, `group_lasso`, `none` or `log_sum:WIDTH`: "
+            "[regularizers.md](regularizers.md)",
+            "l2, l1, elastic_net, group_lasso, none or log_sum:WIDTH.",
+            in_model=True,
+            estimator="regularizer",
+        ),
+    ] = "l2"
+    l1_ratio: Annotated[
+        float | None,
+        Setting(
+            "objective",
+            "share of l1 in `elastic_net`, at most 1; unset, 0.5",
+            "Share of l1 in elastic_net, above 0 to 1. [default: 0.5]",
+            sign="positive",
+            in_model=True,
+        ),
+    ] = None
+    groups: Annotated[
+        list[list[list[int]]] | None,
+        Setting(
+            "objective",
+            "groups of `group_lasso`: per party a list of groups, each a list of the party's column "
+            "numbers from 0, or `[]` for one group; unset, each party is one: `groups = [[[0, 1], [2, 3, "
+            "4]], []]`",
+            check=checks.groups,
+            refused={"exchange": _NOT_BY_FILES},
+            in_model=True,
+        ),
+    ] = None
+    constraint: Annotated[
+        str,
+        Setting(
+            "objective",
+            "set of each party's weights: `all`, `nonnegative`, `box:LOW,HIGH` or `ball:RADIUS`",
+            "all, nonnegative, box:LOW,HIGH or ball:RADIUS.",
+            in_model=True,
+        ),
+    ] = "all"
+    party_constraint: Annotated[
+        dict[str, str] | None,
+        Setting(
+            "objective",
+            'sets of single parties, `{bank = "box:0,1", shop = "nonnegative"}`: see '
+            "*A party's own constraint*",
+            wanted="a table of texts",
+            check=checks.own_constraints,
+            refused={"private": "the guarantees of a private run are for squared l2 without a constraint"},
+            in_model=True,
+        ),
+    ] = None
+    intercept: Annotated[
+        bool,
+        Setting(
+            "objective",
+            "fit an intercept that is not penalised",
+            "Fit an unpenalised intercept.",
+            estimator="fit_intercept",
+        ),
+    ] = True
+    scheme: Annotated[
+        str,
+        Setting(
+            "method",
+            "how parties and coordinator take turns: see *Schemes*",
+            "auto, subspace, proximal, sharing, jacobi or gauss-seidel.",
+            choices=("auto", "subspace", "proximal", "sharing", "jacobi", "gauss-seidel"),
+            noun="scheme",
+            solver="scheme",
+            estimator="scheme",
+        ),
+    ] = "auto"
+    penalty: Annotated[
+        float | None,
+        Setting(
+            "method",
+            "ADMM penalty r per sample: the unit is the curvature of one sample's loss; unset, it follows "
+            "from the loss. The same as the paper's ρ, whose problem 1 sums the loss",
+            "ADMM penalty r; unset: from the loss's curvature.",
+            sign="positive",
+            most=checks.LARGEST_FACTOR,
+            solver="penalty",
+            estimator="penalty",
+        ),
+    ] = None
+    acceleration: Annotated[
+        str,
+        Setting(
+            "method",
+            "`anderson` or `none`; auto accelerates the scheme `sharing` and leaves the paper's schemes as "
+            "printed",
+            "auto, anderson or none.",
+            choices=("auto", "anderson", "none"),
+            noun="choice",
+            solver="acceleration",
+        ),
+    ] = "auto"
+    x_update: Annotated[
+        str,
+        Setting(
+            "method",
+            "how parties solve their part: `gram` (eigendecomposition of DᵀD), `kernel` (of DDᵀ, for more "
+            "columns than rows), `cg` (conjugate gradients); auto decides by shape",
+            "auto, gram, kernel or cg.",
+            choices=("auto", "gram", "kernel", "cg"),
+            noun="choice",
+            solver="x_update",
+        ),
+    ] = "auto"
+    gap: Annotated[
+        float,
+        Setting(
+            "method",
+            "stop when the relative duality gap is certified to be this small; 0 never stops for it",
+            "Relative duality gap to certify.",
+            sign="not negative",
+            is_limit=True,
+            resumed="New relative duality gap to certify.",
+            solver="gap",
+            estimator="tol",
+        ),
+    ] = 1e-6
+    stationarity: Annotated[
+        float,
+        Setting(
+            "method",
+            "in place of `gap` for a loss or regulariser that is not convex "
+            "([nonconvex.md](nonconvex.md)): stop when the gradient has fallen to this share of that at "
+            "zero weights; 0 never stops for it",
+            "Of a non-convex problem, which has no gap: gradient at which to stop, as a share of that at "
+            "zero weights.",
+            sign="not negative",
+            is_limit=True,
+            resumed="New relative stationarity of a non-convex problem.",
+            solver="stationarity",
+        ),
+    ] = 1e-5
+    rounds: Annotated[
+        int,
+        Setting(
+            "method",
+            "stop after so many rounds, counted from the start of the run",
+            "Round limit.",
+            sign="positive",
+            is_limit=True,
+            resumed="New round limit, counted from the start of the run.",
+            solver="max_rounds",
+            estimator="max_rounds",
+        ),
+    ] = 10000
+    time: Annotated[
+        float | None,
+        Setting(
+            "method",
+            "stop after so many seconds of training, resumed parts added up",
+            "Time limit in seconds.",
+            sign="positive",
+            is_limit=True,
+            resumed="New time limit in seconds, from the start of the run.",
+            refused={"path": "a path ends when its last fit is certified; leave it out"},
+            solver="max_seconds",
+        ),
+    ] = None
+    threads: Annotated[
+        int | None,
+        Setting(
+            "place",
+            "threads; unset takes every core that affinity, cgroup, `OMP_NUM_THREADS` and "
+            "`NUMBA_NUM_THREADS` leave. The result does not depend on it, to the last bit",
+            "Threads; the result does not depend on it.",
+            sign="positive",
+            resumed="Threads; the result does not depend on it.",
+            solver="n_threads",
+            estimator="n_threads",
+        ),
+    ] = None
+    checkpoint_rounds: Annotated[
+        int | None,
+        Setting(
+            "output", "checkpoint every so many rounds", "Checkpoint every so many rounds.", sign="positive"
+        ),
+    ] = None
+    checkpoint_seconds: Annotated[
+        float,
+        Setting(
+            "output",
+            "checkpoint at least this often, in seconds",
+            "Checkpoint at least this often, in seconds.",
+            sign="positive",
+        ),
+    ] = 30.0
+    privacy: Annotated[
+        Privacy,
+        Setting(
+            "budget",
+            "differential privacy of what parties send; the keys of `[privacy]` are the fields of "
+            "`fastadmm.Privacy`, see [privacy.md](privacy.md) and, for the mode to use, "
+            "[fusion.md](fusion.md)",
+            refused={"exchange": _NOT_BY_FILES},
+        ),
+    ] = field(default_factory=Privacy)
+    ledger: Annotated[
+        str | None,
+        Setting(
+            "place",
+            "privacy account shared by all runs on the same data",
+            "Account shared by all runs on these data. [default: in the run]",
+            is_path=True,
+            refused={"exchange": _NOT_BY_FILES},
+            estimator="ledger",
+        ),
+    ] = None
+    memory: Annotated[
+        str | None,
+        Setting(
+            "place",
+            "most memory to take, for example `2GB` or `512MiB`; parties that do not fit are streamed from "
+            "their files: [streaming.md](streaming.md). Unset, 80 % of what is free. The result does not "
+            "depend on it, except through `history`",
+            "Most memory to take, for example 2GB or 512MiB; what does not fit is streamed. [default: 80 % "
+            "of what is free]",
+            check=checks.amount_of_memory,
+            resumed="Most memory to take; the result does not depend on it.",
+            refused={"exchange": _NOT_BY_FILES},
+        ),
+    ] = None
+    history: Annotated[
+        int | None,
+        Setting(
+            "method",
+            "how much of the past the coordinator keeps: directions per party in `subspace` (at least 2), "
+            "differences of the acceleration otherwise. Unset, as much as the scheme likes and memory "
+            "allows; where memory decides, the number is written to `run.toml`",
+            "Directions per party, or differences of the acceleration; unset: by memory.",
+            sign="not negative",
+            solver="history",
+        ),
+    ] = None
+    directions: Annotated[
+        str,
+        Setting(
+            "method",
+            "what a party answers with in a round of `subspace`: `one` direction in double precision, or "
+            "`both` that it has, in single precision: [solver.md](solver.md#both-directions-in-a-round). "
+            "auto is `both` where rounds go [by files](rounds-by-files.md) and the gap is at least 1e-9; "
+            "else `one`",
+            "What a party answers in a round of subspace: auto, one or both.",
+            choices=("auto", "one", "both"),
+            noun="choice",
+            refused={"private": "private messages are those of ADMM, one number per row"},
+            solver="directions",
+        ),
+    ] = "auto"
+    class_weight: Annotated[
+        str | dict[str, float] | None,
+        Setting(
+            "objective",
+            '`"balanced"`, or a factor for each class, `{yes = 2.0}`; on the command line `--class-weight '
+            "yes:2`. They multiply the sample weights and count in W",
+            "balanced, or a factor for classes: yes:2,no:1.",
+            wanted="'balanced' or a table of numbers",
+            check=checks.class_weights,
+            from_text=checks.read_class_weights,
+            refused={
+                "private": "the guarantees of a private run are for equal weights; ones made from labels "
+                "would give the labels away"
+            },
+            estimator="class_weight",
+        ),
+    ] = None
+    warm_start: Annotated[
+        str | None,
+        Setting(
+            "method",
+            "model or run directory whose weights the rounds begin at: see *Warm starts*",
+            "Model or run directory whose weights to start at.",
+            is_path=True,
+            refused={
+                "private": "a private run starts at zero, so that nothing but its releases counts",
+                "exchange": _NOT_BY_FILES,
+                "worth": "a coalition starts at zero",
+            },
+        ),
+    ] = None
+    # Held-out rows have weight 0: what is held out decides what is minimised.
+    validation: Annotated[
+        float | str | None,
+        Setting(
+            "objective",
+            "share of the rows to hold out, or a partition converted with `--like`: see *Early stopping*",
+            "Stop early by a share of the rows (0.2) or by a partition.",
+            wanted="a share of the rows or a partition",
+            check=checks.share_or_partition,
+            from_text=checks.read_share_or_partition,
+            group=_EARLY,
+            is_path=True,
+            refused={
+                "path": "a path chooses by its folds; leave one of the two out",
+                "private": _PAST_RELEASES,
+                "exchange": _NOT_BY_FILES,
+                "worth": "coalitions train on all rows",
+            },
+        ),
+    ] = None
+    validation_metric: Annotated[
+        str,
+        Setting(
+            "method",
+            "`loss`, `log_loss`, `accuracy`, `auc`, `rmse` or `r2`",
+            "loss, log_loss, accuracy, auc, rmse or r2.",
+            choices=("loss", "log_loss", "accuracy", "auc", "rmse", "r2"),
+            noun="metric",
+            group=_EARLY,
+        ),
+    ] = "loss"
+    patience: Annotated[
+        int,
+        Setting(
+            "method",
+            "rounds without a better value after which training stops",
+            "Rounds without improvement before the stop.",
+            sign="positive",
+            group=_EARLY,
+            estimator="n_iter_no_change",
+        ),
+    ] = 5
+    # It draws the held-out rows.
+    seed: Annotated[
+        int,
+        Setting(
+            "objective",
+            "chooses held-out rows and folds",
+            "Chooses held-out rows and folds.",
+            sign="not negative",
+            only_with=("validation", "path"),
+        ),
+    ] = 0
+    path: Annotated[
+        bool,
+        Setting(
+            "method",
+            "train a decreasing grid of λ: [path.md](path.md), which explains the keys that follow",
+            "Train a decreasing grid of lambda; folds choose.",
+            group=_PATH,
+            refused={
+                "private": _ONE_LAMBDA,
+                "exchange": _NOT_BY_FILES,
+                "worth": "coalitions train at the lambda that the run ended with",
+            },
+        ),
+    ] = False
+    path_values: Annotated[
+        list[float] | None,
+        Setting(
+            "method",
+            "the grid itself",
+            "The grid: 1e-1,1e-2,1e-3. [default: made]",
+            wanted="a list of numbers",
+            check=checks.grid,
+            from_text=checks.read_numbers,
+            group=_PATH,
+        ),
+    ] = None
+    path_length: Annotated[
+        int,
+        Setting(
+            "method",
+            "number of values of a grid that is made",
+            "Values of the grid.",
+            sign="positive",
+            group=_PATH,
+        ),
+    ] = 20
+    path_ratio: Annotated[
+        float | None,
+        Setting(
+            "method",
+            "smallest over largest value of the grid",
+            "Smallest over largest value of the grid.",
+            sign="positive",
+            below=1,
+            group=_PATH,
+            estimator="eps",
+        ),
+    ] = None
+    folds: Annotated[
+        int,
+        Setting(
+            "method",
+            "folds of the cross-validation that chooses λ; 0 for none",
+            "Folds of the cross-validation; 0 for none.",
+            sign="not negative",
+            check=checks.folds,
+            group=_PATH,
+            estimator="cv",
+        ),
+    ] = 5
+    rule: Annotated[
+        str,
+        Setting(
+            "method",
+            "`best` or `1se`",
+            "best, or 1se: the largest lambda within one standard error.",
+            choices=("best", "1se"),
+            noun="rule",
+            group=_PATH,
+            estimator="selection",
+        ),
+    ] = "best"
+    gap_share: Annotated[
+        float,
+        Setting(
+            "method",
+            "gaps of the folds' fits over the differences that decide",
+            "Gaps of the folds' fits over the differences that decide.",
+            sign="positive",
+            below=1,
+            group=_PATH,
+            estimator="gap_share",
+        ),
+    ] = 0.01
+
+    def to_toml(self) -> dict[str, Any]:
+        """Plain dictionary with the documented keys; those unset or without a meaning are left out."""
+        without = {"stationarity" if is_convex(self) else "gap", "privacy"}
+        if self.path_values is not None:
+            without |= {"path_length", "path_ratio"}
+        values = {}
+        for key, setting in settings_of(RunConfig).items():
+            heads = setting.only_with or ((setting.group.head,) if setting.group else ())
+            idle = heads and not any(getattr(self, head) not in (None, False) for head in heads)
+            value = getattr(self, setting.name)
+            if not (value is None or key in without or idle or (self.path and "path" in setting.refused)):
+                values[key] = value
+        return values if self.privacy.mode == "none" else {**values, "privacy": self.privacy.to_dict()}
+
+
+def is_convex(config: RunConfig) -> bool:
+    """Whether loss and regulariser of a configuration are convex, so that there is a gap to certify.
+
+    Parameters
+    ----------
+    config : RunConfig
+
+    Returns
+    -------
+    bool
+    """
+    from fastadmm.problem.losses import parse_loss
+    from fastadmm.problem.regularizers import get_regularizer
+
+    convex = config.loss == "auto" or parse_loss(config.loss).convex
+    return convex and get_regularizer(config.regularizer).convex
+
+
+def differing(config: RunConfig) -> dict[str, Any]:
+    """Values that are not the defaults, by attribute.
+
+    Parameters
+    ----------
+    config : RunConfig
+
+    Returns
+    -------
+    dict
+    """
+    values = {s.name: (getattr(config, s.name), s.default) for s in settings_of(RunConfig).values()}
+    return {name: value for name, (value, default) in values.items() if value != default}

@@ -1,0 +1,167 @@
+"""What is declared of a setting, once; all that reads, writes, shows or compares settings derives from it.
+
+A family of settings is a frozen dataclass whose fields carry a :class:`Setting` each::
+
+    rounds: Annotated[int, Setting("method", "stop after so many rounds", sign="positive")] = 10000
+
+Key, type and default are the field's own. Plain dataclasses carry this, not pydantic: importing
+pydantic takes as long as all of ``fastadmm --help``, its messages are several lines and not ours, and of what
+it offers we would use the types of some sixty fields.
+"""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, dataclass, field, fields, replace
+from functools import cache
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+
+__all__ = ["Group", "Kind", "Role", "Setting", "settings_of"]
+
+#: What a setting decides: the ``objective``, the ``data``, the ``method`` by which the objective is minimised
+#: and when that ends, the privacy ``budget``, the ``place`` where a run works, or the ``output`` it keeps.
+Role = Literal["objective", "data", "method", "budget", "place", "output"]
+
+#: Kinds of runs besides a plain fit. A setting goes with all of them but those that it gives a reason for.
+Kind = Literal["path", "private", "exchange", "worth"]
+
+
+@dataclass(frozen=True)
+class Group:
+    """Settings that mean something only where another one, the head, is set.
+
+    Parameters
+    ----------
+    head : str
+        Key of the head.
+    panel : str
+        Heading of the group in the help.
+    without : str
+        What a message says of a member that is given without the head.
+    """
+
+    head: str
+    panel: str
+    without: str
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One setting. Key, type and default come from the field that carries it.
+
+    Parameters
+    ----------
+    role : Role
+    doc : str
+        Meaning, for the table of the documentation.
+    help : str
+        Text of the command-line option; empty for a setting that only files and Python have.
+    option : str
+        Name of the option, where it is not that of the key.
+    sign : {"", "positive", "not negative"}
+        Which numbers are allowed.
+    below, most : float or None
+        Numbers must be below, or at most, this.
+    choices : tuple of str
+        The only texts allowed, if there are any.
+    noun : str
+        What messages call one of the choices.
+    wanted : str
+        What messages call a value of the right type; empty for the usual words.
+    check : callable or None
+        Takes a value of the right type and returns it, perhaps in another form; raises ValueError with the
+        reason against it.
+    from_text : callable or None
+        Reads the value from the option's text.
+    group : Group or None
+        The group that it belongs to, or is the head of.
+    only_with : tuple of str
+        Keys of which one must be set for this one to mean something: it is written only then.
+    refused : mapping of Kind to str
+        Kinds of runs that do not have it, and why.
+    is_path : bool
+        Whether a text names a file or directory.
+    is_limit : bool
+        Whether it only says when to stop: a resumed run may take a new value.
+    resumed : str
+        Help of the option of ``fastadmm resume``, for what a resumed run may change.
+    in_model : bool
+        Whether a model records it: part of what the weights are penalised and constrained by.
+    solver : str
+        Name in :class:`fastadmm.solver.solver.SolverOptions`, for what the solver takes.
+    estimator : str
+        Name of the parameter of the estimators with the same meaning and default.
+    default_doc : str
+        The default as the documentation tells it, where its value alone does not.
+    key, name, kinds, default
+        Filled in by :func:`settings_of`: key in files, attribute, Python types and default value.
+    """
+
+    role: Role
+    doc: str
+    help: str = ""
+    option: str = ""
+    sign: Literal["", "positive", "not negative"] = ""
+    below: float | None = None
+    most: float | None = None
+    choices: tuple[str, ...] = ()
+    noun: str = ""
+    wanted: str = ""
+    check: Callable[[Any], Any] | None = None
+    from_text: Callable[[str], Any] | None = None
+    group: Group | None = None
+    only_with: tuple[str, ...] = ()
+    refused: Mapping[Kind, str] = field(default_factory=dict)
+    is_path: bool = False
+    is_limit: bool = False
+    resumed: str = ""
+    in_model: bool = False
+    solver: str = ""
+    estimator: str = ""
+    default_doc: str = ""
+    key: str = ""
+    name: str = ""
+    kinds: tuple[type, ...] = ()
+    default: Any = None
+
+    @property
+    def flag(self) -> str:
+        """Name of the option, whether the command line has it or not."""
+        return self.option or f"--{self.key.replace('_', '-')}"
+
+
+@cache
+def settings_of(family: Any) -> dict[str, Setting]:
+    """The settings of a family, by key, in the order of their declarations.
+
+    Parameters
+    ----------
+    family : dataclass
+        One with a :class:`Setting` in the annotation of every field.
+
+    Returns
+    -------
+    dict of str to Setting
+    """
+    hints = get_type_hints(family, include_extras=True)
+    declared: dict[str, Setting] = {}
+    for own in fields(family):
+        hint = hints[own.name]
+        assert get_origin(hint) is Annotated, f"{own.name} declares no Setting"
+        type_, setting = get_args(hint)
+        key = own.name.rstrip("_")
+        default = own.default if own.default_factory is MISSING else own.default_factory()
+        default = None if default is MISSING else default
+        declared[key] = replace(setting, key=key, name=own.name, kinds=_kinds(type_), default=default)
+    return declared
+
+
+def _kinds(hint: Any) -> tuple[type, ...]:
+    """Python types of a type hint, without None; of a table of settings, a dictionary."""
+    if get_origin(hint) in (Union, types.UnionType):
+        return tuple(kind for part in get_args(hint) if part is not type(None) for kind in _kinds(part))
+    kind = get_origin(hint) or hint
+    if kind is float:
+        return (int, float)
+    return (dict,) if hasattr(kind, "__dataclass_fields__") else (kind,)

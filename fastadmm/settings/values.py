@@ -1,0 +1,84 @@
+"""Values of settings, checked one by one: key, type, range, choice."""
+
+from __future__ import annotations
+
+import difflib
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from fastadmm.errors import ConfigError
+from fastadmm.settings.setting import Setting, settings_of
+
+__all__ = ["check_values"]
+
+_LARGEST = 10**9
+
+_WANTED = {str: "text", dict: "a table", list: "a list", bool: "true or false", int: "a whole number"}
+
+
+def check_values(family: type, values: Mapping[str, Any], place: str) -> dict[str, Any]:
+    """Values of one source, checked without regard to each other.
+
+    Parameters
+    ----------
+    family : type
+        Of :func:`fastadmm.settings.setting.settings_of`.
+    values : mapping
+        By key; None means not set.
+    place : str
+        What messages call the source.
+
+    Returns
+    -------
+    dict
+        By attribute, numbers of the declared type; without what is not set.
+
+    Raises
+    ------
+    ConfigError
+        Unknown key (with the nearest known one), wrong type, or value out of range.
+    """
+    known = settings_of(family)
+    checked: dict[str, Any] = {}
+    for key, value in values.items():
+        if key not in known:
+            near = difflib.get_close_matches(key, known, n=1)
+            hint = f"did you mean {near[0]!r}?" if near else f"known keys: {', '.join(known)}"
+            raise ConfigError(f"{place}: unknown key {key!r}; {hint}")
+        if value is None:
+            continue
+        try:
+            checked[known[key].name] = _checked(known[key], value)
+        except ValueError as error:
+            raise ConfigError(f"{place}: key {key!r}: {str(error).removeprefix(f'{key}: ')}") from None
+    return checked
+
+
+def _checked(setting: Setting, value: Any) -> Any:
+    kinds = setting.kinds
+    if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
+        raise ValueError(f"{value!r} is not {setting.wanted or _WANTED.get(kinds[-1], 'a number')}")
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        value = _checked_number(setting, value)
+    if setting.choices and value not in setting.choices:
+        raise ValueError(f"unknown {setting.noun} {value!r}; choose {', '.join(setting.choices)}")
+    return value if setting.check is None else setting.check(value)
+
+
+def _checked_number(setting: Setting, value: float) -> float:
+    # TOML's whole numbers have no limit; HDF5, C and floating point do.
+    if isinstance(value, int) and abs(value) > _LARGEST:
+        raise ValueError("the number is too large")
+    if float in setting.kinds:
+        value = float(value)
+    if setting.sign == "positive" and not 0 < value < math.inf:
+        raise ValueError(f"{value!r} must be positive and finite")
+    if setting.sign == "not negative" and not 0 <= value < math.inf:
+        wanted = "not be negative" if isinstance(value, int) else "be a finite number, not negative"
+        raise ValueError(f"{value!r} must {wanted}")
+    if setting.most is not None and value > setting.most:
+        raise ValueError(f"{value!r} is above {setting.most:g}")
+    if setting.below is not None and not value < setting.below:
+        raise ValueError(f"{value!r} must be below {setting.below:g}")
+    return value

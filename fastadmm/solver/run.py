@@ -1,0 +1,112 @@
+"""What a run drives: rounds, one after the other, and what there is to say of them."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import numpy as np
+
+from fastadmm.engine.engine import Engine
+from fastadmm.problem.problem import Problem
+from fastadmm.solver.history import RoundRecord, Status
+
+__all__ = ["Run"]
+
+
+class Run(Protocol):
+    """A training in progress, private or not; what only some kinds have is empty by default.
+
+    Attributes
+    ----------
+    problem : Problem
+    engine : Engine
+    n_rounds : int
+        Rounds done.
+    last_record : RoundRecord or None
+    intercept : float or ndarray
+    private : bool
+        Whether what parties send is protected. Stored messages are then the whole state: none is drawn
+        again, and there are no checkpoints.
+    clips_rows : bool
+        Whether weights are for rows clipped to norm 1.
+    """
+
+    problem: Problem
+    engine: Engine
+    n_rounds: int
+    last_record: RoundRecord | None
+    private: bool = False
+    clips_rows: bool = False
+
+    @property
+    def name(self) -> str:
+        """Name of the scheme."""
+
+    @property
+    def intercept(self) -> Any:
+        """Of the current model."""
+
+    def round(self) -> RoundRecord:
+        """Make one round."""
+
+    def stop_reason(self, record: RoundRecord) -> Status | None:
+        """Why to stop after this round, or None to go on."""
+
+    def describe(self, status: Status, record: RoundRecord) -> str:
+        """One sentence on why it stopped."""
+
+    def party_weights(self) -> list[np.ndarray]:
+        """Weights of the joint model, of shape (d_m,) or (d_m, C) per party."""
+
+    def close(self) -> None:
+        """Stop the threads, and give back what was set aside."""
+
+    def party_notes(self) -> list[tuple[str, str, str]]:
+        """Name of each party, of its update, and why it was chosen."""
+
+    def reason(self) -> str:
+        """Why this method, in a few words."""
+
+    def notes(self) -> list[str]:
+        """Further lines on the method."""
+        return []
+
+    def advice(self) -> str:
+        """A warning that is known before the first round; else empty."""
+        return ""
+
+    def kept_model(self) -> tuple[list[np.ndarray], Any, RoundRecord] | None:
+        """Weights, intercept and round of an earlier model to return instead of the last; else None."""
+        return None
+
+    def held_weights(self, weights: list[np.ndarray]) -> tuple[list[np.ndarray], list[float]]:
+        """What each party stores of the joint weights, and the factor that makes them the joint ones."""
+        return weights, [1.0] * len(weights)
+
+    def check_budget(self) -> None:
+        """Refuse a new run that a ledger has no room for."""
+        return None
+
+    def export(self) -> dict[str, Any]:
+        """State of the coordinator; nothing where stored messages are the state."""
+        return {}
+
+    def export_parties(self) -> list[dict[str, np.ndarray]]:
+        """Each party's own arrays."""
+        return [{} for _ in self.problem.names]
+
+    def restore(self, saved: dict[str, Any], parties: list[dict[str, np.ndarray]]) -> None:
+        """Continue from exported state."""
+        return None
+
+    def statement(self) -> Any:
+        """The :class:`~fastadmm.privacy.statement.PrivacyStatement` of a private run; else None."""
+        return None
+
+    def mechanism(self) -> dict[str, float]:
+        """The numbers behind the statement, for audits."""
+        return {}
+
+    def compare(self, weights: list[np.ndarray], intercept: Any) -> Any:
+        """A private result beside what sending nothing gives, as a ``Comparison``; else None."""
+        return None

@@ -1,0 +1,98 @@
+"""Proposals from faces promise what they bring, against the objective of all parties' weights."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from fastadmm.coordinator.proximal.face_search import FaceSearch, Found
+from fastadmm.problem.problem import make_problem
+from fastadmm.solver.solver import Solver, SolverOptions
+
+Array = np.ndarray
+
+PAIRS = [
+    (regularizer, constraint)
+    for regularizer in ("l1", "elastic_net", "group_lasso")
+    for constraint in ("all", "nonnegative", "box:-0.2,0.3", "ball:0.4")
+    if not (regularizer == "group_lasso" and constraint.startswith("box"))
+]
+
+
+def a_run(regularizer: str, constraint: str, loss: str, rounds: int, lam: float = 1e-2) -> Solver:
+    rng = np.random.default_rng(5)
+    X = rng.normal(size=(120, 12)) + rng.normal(size=(120, 1))
+    y = X[:, :4] @ [1.0, -1.0, 0.5, 0.2] + rng.normal(size=120)
+    problem = make_problem(
+        [X[:, :5], X[:, 5:]],
+        (y > 0.0) * 1.0 if loss == "logistic" else y,
+        loss=loss,
+        lam=lam,
+        regularizer=regularizer,
+        constraint=constraint,
+    )
+    solver = Solver(problem, SolverOptions(n_threads=1, scheme="proximal"))
+    for _ in range(rounds):
+        solver.round()
+    return solver
+
+
+def objective(solver: Solver, c: Array, intercept: float) -> float:
+    """From the parties' weights, each combined from its directions."""
+    problem, shared = solver.problem, solver.coordinator.shared
+    z, value = problem.offset + intercept, 0.0
+    for m, party in enumerate(solver.parties):
+        x = party.span.combine(c[shared.of(m)])
+        z = z + party.block.product(x, solver.engine)
+        value += party.penalty.value(x)
+    return value + problem.loss.evaluate(z, problem.y, problem.weight, np.empty_like(z), solver.engine)
+
+
+@pytest.mark.parametrize("loss", ["logistic", "squared"])
+@pytest.mark.parametrize(("regularizer", "constraint"), PAIRS)
+def test_promises_are_kept(
+    regularizer: str, constraint: str, loss: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken: list[tuple[Found, float]] = []
+    solver = a_run(regularizer, constraint, loss, 0)
+    for name in ("follow", "descend"):
+        search = getattr(FaceSearch, name)
+
+        def recorded(
+            self: FaceSearch, search: Any = search, descends: bool = name == "descend"
+        ) -> Found | None:
+            found = search(self)
+            if found is not None:
+                before = objective(solver, self.model.coefficients, self.model.intercept)
+                after = objective(solver, found.point.coefficients, found.point.intercept)
+                bent = regularizer == "group_lasso" or constraint.startswith("ball")
+                rounding = 1e-11 * abs(before)
+                assert self.value == pytest.approx(before, rel=1e-11)
+                if found.exact and not bent:
+                    assert before - after == pytest.approx(found.promised, abs=rounding, rel=1e-6)
+                if descends and not bent:
+                    assert after <= before + rounding
+                shared = solver.coordinator.shared
+                for m, party in enumerate(solver.parties):
+                    x = party.span.combine(found.point.coefficients[shared.of(m)])
+                    if found.exact:  # in the set
+                        np.testing.assert_allclose(party.penalty.constraint.project(x), x, atol=1e-10)
+                taken.append((found, before))
+            return found
+
+        monkeypatch.setattr(FaceSearch, name, recorded)
+    gaps = [solver.round().gap for _ in range(15)]
+    assert len(taken) >= 3
+    assert any(found.exact for found, _ in taken)
+    assert min(gaps) < 1e-6
+
+
+@pytest.mark.parametrize("regularizer", ["l1", "group_lasso"])
+def test_on_the_right_face_a_proposal_is_the_minimiser(regularizer: str) -> None:
+    best = a_run(regularizer, "all", "logistic", 0)
+    least = min(best.round().objective for _ in range(25)) * best.problem.total_weight
+    solver = a_run(regularizer, "all", "logistic", 12)
+    proposal = solver.coordinator.proposal
+    at = objective(solver, proposal.coefficients, proposal.intercept)
+    assert least * (1.0 - 1e-12) <= at <= least * (1.0 + 1e-9)

@@ -1,0 +1,354 @@
+"""A party's directions, faces, best responses and dual shares, against obvious twins."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from fractions import Fraction
+from itertools import product
+
+import numpy as np
+import pytest
+from fastadmm.blocks.block import as_block
+from fastadmm.coordinator.penalised_bound import bound_from_shares
+from fastadmm.engine.engine import Engine
+from fastadmm.parties.active_set import ActiveSet
+from fastadmm.parties.direction_span import DirectionSpan, sum_without_rounding
+from fastadmm.parties.face import Answer, FaceParty
+from fastadmm.problem.constraints import AllSpace, Ball, Box, Constraint, NonNegative
+from fastadmm.problem.penalty import PartyPenalty
+from fastadmm.problem.problem import make_problem
+from fastadmm.problem.regularizers import L1, ElasticNet, GroupLasso, Regularizer
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.optimize import minimize
+
+Array = np.ndarray
+
+D, N = 8, 60
+GROUPS = GroupLasso((((0, 1, 2), (3, 4), (5, 6, 7)),))
+SETS = (AllSpace(), NonNegative(), Box(-0.5, 0.7), Ball(0.8))
+PAIRS = [
+    (r, c) for r, c in product((L1(), ElasticNet(0.5), GROUPS), SETS) if r.separable or not isinstance(c, Box)
+]
+each_pair = pytest.mark.parametrize("pair", PAIRS, ids=lambda p: f"{p[0].name}-{p[1].name}")
+seeds = given(seed=st.integers(0, 10**6))
+few = settings(max_examples=15, deadline=None)
+
+
+def a_point(rng: np.random.Generator, regularizer: Regularizer, constraint: Constraint) -> Array:
+    """Weights in the set, some of them exactly at kinks and bounds."""
+    x = rng.normal(size=D)
+    x[regularizer.together(np.flatnonzero(rng.random(D) < 0.3), D)] = 0.0
+    return constraint.project(x * (0.5 if isinstance(constraint, Ball) else 1.0) / 2.0)
+
+
+def a_face(seed: int, pair: tuple[Regularizer, Constraint]) -> tuple[ActiveSet, Array]:
+    """A face, and coefficients of a point of it; half of the directions leave what is held alone."""
+    rng, (regularizer, constraint) = np.random.default_rng(seed), pair
+    penalty = PartyPenalty(regularizer, constraint, 0.3)
+    x = a_point(rng, regularizer, constraint)
+    held = penalty.held(x)
+    span = DirectionSpan(np.empty((0, D)), 10.0 ** rng.uniform(-1.0, 1.0, D), penalty)
+    for k in range(5):
+        more = x if k == 2 else rng.normal(size=D) * np.where(held & (k % 2 == 0), 0.0, 1.0)
+        direction = span.new_direction(more)
+        if direction is not None:
+            span = replace(span, directions=np.vstack([span.directions, direction]))
+    anchor = span.coefficients(x)
+    return ActiveSet.of(span, anchor, x, held, on_sphere=False), anchor
+
+
+@seeds
+@few
+def test_directions_are_orthonormal_and_combine_to_the_weights(seed: int) -> None:
+    active, _ = a_face(seed, (L1(), AllSpace()))
+    span = active.span
+    scaled = span.directions * span.scale
+    np.testing.assert_allclose(scaled @ scaled.T, np.eye(len(scaled)), atol=1e-14)
+    c = np.random.default_rng(seed).normal(size=len(scaled))
+    # d products of numbers below 1, each rounded
+    np.testing.assert_allclose(span.coefficients(span.combine(c)), c, atol=1e-13)
+    assert span.new_direction(span.combine(c)) is None
+
+
+@given(st.lists(st.tuples(st.floats(-1e3, 1e3), st.floats(-1e3, 1e3)), min_size=1, max_size=6))
+@few
+def test_sums_have_their_exact_value_or_zero(terms: list[tuple[float, float]]) -> None:
+    columns, factors = (np.array(part) for part in zip(*terms, strict=True))
+    exact = sum((Fraction(a) * Fraction(b) for a, b in terms), Fraction(1))
+    size = 1.0 + float(np.abs(columns) @ np.abs(factors))
+    found = sum_without_rounding(np.ones(1), columns[None, :], factors)[0]
+    assert abs(found - float(exact)) <= 2e-14 * size  # what counts as rounding, and the sum's own
+    assert found == 0.0 or abs(found) > 1e-14 * size
+    cancelled = sum_without_rounding(np.array([0.1 + 0.2]), np.array([[-1.0, -1.0]]), np.array([0.1, 0.2]))
+    assert cancelled[0] == 0.0
+
+
+@each_pair
+@seeds
+@few
+def test_a_basis_keeps_what_is_held_and_nothing_else_does(
+    pair: tuple[Regularizer, Constraint], seed: int
+) -> None:
+    active, anchor = a_face(seed, pair)
+    span, basis, held = active.span, active.basis(), active.held
+    np.testing.assert_allclose(basis.T @ basis, np.eye(basis.shape[1]), atol=1e-14)
+    moved = span.combine(anchor + basis @ np.random.default_rng(seed).normal(size=basis.shape[1]))
+    assert np.abs(span.scale * (moved - span.weights(anchor)))[held].max(initial=0.0) <= 1e-11
+    rows = (span.directions * span.scale)[:, held]
+    rank = np.linalg.matrix_rank(rows, tol=1e-11) if rows.size else 0
+    assert basis.shape[1] == len(span.directions) - rank
+
+
+@each_pair
+@seeds
+@few
+def test_slope_and_curvature_are_those_of_the_norm_along_the_face(
+    pair: tuple[Regularizer, Constraint], seed: int
+) -> None:
+    active, anchor = a_face(seed, pair)
+    basis, span = active.basis(), active.span
+    if basis.shape[1] == 0:
+        return
+    face, norm, x = active.face(anchor, 0.0), pair[0].norm, span.weights(anchor)
+    along = basis @ np.random.default_rng(seed).normal(size=basis.shape[1])
+    step = np.where(active.held, 0.0, along @ span.directions)
+    moving = np.abs(x[step != 0.0])
+    if len(moving) == 0:
+        return
+    h = 1e-4 * float(moving.min()) / max(float(np.abs(step).max()), 1e-300)
+    up, at, down = norm(x + h * step), norm(x), norm(x - h * step)
+    # central differences at 1e-4: errors of 1e-8 and, of the second, rounding over h squared
+    assert (up - down) / (2 * h) == pytest.approx(face.slope @ along, rel=1e-7, abs=1e-9 * at / h)
+    second = 0.0 if face.curvature is None else float(along @ face.curvature @ along)
+    assert (up - 2 * at + down) / h**2 == pytest.approx(second, rel=1e-4, abs=1e-14 * at / h**2)
+
+
+@pytest.mark.parametrize("regularizer", [L1(), GROUPS], ids=lambda r: r.name)
+@seeds
+@few
+def test_stiffness_is_a_parabola_above_the_norm_that_touches_it(regularizer: Regularizer, seed: int) -> None:
+    active, anchor = a_face(seed, (regularizer, AllSpace()))
+    face, span = active.face(anchor, 0.0), active.span
+    basis, at = active.basis(), regularizer.norm(span.weights(anchor))
+    assert anchor @ face.stiffness @ anchor == pytest.approx(at, rel=1e-11, abs=1e-12)
+    for w in np.random.default_rng(seed).normal(size=(5, basis.shape[1])):
+        c = anchor + basis @ w
+        value = regularizer.norm(np.where(active.held, 0.0, span.combine(c)))
+        assert value <= 0.5 * at + 0.5 * float(c @ face.stiffness @ c) + 1e-11 * (1.0 + value)
+
+
+def brute_crossing(active: ActiveSet, x: Array, y: Array) -> Array:
+    """Per weight the first t at which it is at its kink or beyond its bound, one by one."""
+    regularizer, (low, high) = active.span.penalty.regularizer, active.span.penalty.constraint.bounds
+    groups = [[j] for j in range(D)] if regularizer.separable else [list(g) for g in regularizer.members]
+    at = np.full(D, np.inf)
+    for group in groups:
+        along = [float(x[group] @ (x + t * (y - x))[group]) for t in (0.0, 1.0)]
+        if along[1] < 0.0 < along[0]:
+            at[group] = along[0] / (along[0] - along[1])
+    for j in range(D):
+        for bound in (low, high):
+            if (x[j] - bound) * (y[j] - bound) < 0.0:
+                at[j] = min(at[j], (bound - x[j]) / (y[j] - x[j]))
+    return np.where(active.held, np.inf, at)
+
+
+@each_pair
+@seeds
+@few
+def test_first_crossing_and_what_is_held_there(pair: tuple[Regularizer, Constraint], seed: int) -> None:
+    active, anchor = a_face(seed, pair)
+    span, basis = active.span, active.basis()
+    rng, radius = np.random.default_rng(seed), pair[1].radius
+    end = anchor + basis @ (2.0 * rng.normal(size=basis.shape[1]))
+    x, y = span.weights(anchor), span.combine(end)
+    every = brute_crossing(active, x, y)
+    first = float(every.min())
+    if np.linalg.norm(y) > radius:
+        ts = np.linspace(0.0, 1.0, 100_001)
+        sizes = np.sqrt(x @ x + 2.0 * ts * (x @ (y - x)) + ts * ts * ((y - x) @ (y - x)))
+        first = min(first, float(ts[sizes > radius * (1.0 + 1e-12)][0]))
+    found = active.first_crossing(anchor, end)
+    if first >= 1.0:
+        assert found == np.inf
+        return
+    assert found == pytest.approx(first, abs=1.1e-5 if np.linalg.norm(y) > radius else 1e-9)
+    after = active.holding_met(anchor, end, found)
+    assert (after.held >= active.held).all()
+    met = np.flatnonzero(every <= found * (1.0 + 1e-8))
+    wanted = active.held.copy()
+    wanted[pair[0].together(met, D)] = True
+    np.testing.assert_array_equal(after.held, wanted)
+    if (
+        after.tangent is not None
+    ):  # of unit length in the weights, and to what the basis keeps at a right angle
+        np.testing.assert_allclose(after.tangent @ after.basis(), 0.0, atol=1e-11)
+
+
+@each_pair
+@seeds
+@few
+def test_what_a_point_has_crossed_is_held_at_the_nearest_point(
+    pair: tuple[Regularizer, Constraint], seed: int
+) -> None:
+    active, anchor = a_face(seed, pair)
+    span, basis = active.span, active.basis()
+    end = anchor + basis @ (2.0 * np.random.default_rng(seed).normal(size=basis.shape[1]))
+    x, y = span.weights(anchor), span.combine(end)
+    every = brute_crossing(active, x, y)
+    found = active.holding_crossed(end)
+    if not every.min() < 1.0 or basis.shape[1] < 2:
+        assert found is None
+        return
+    if found is None:  # not even the first can be held without all else
+        only = active.held.copy()
+        only[pair[0].together(np.array([int(every.argmin())]), D)] = True
+        rows = (span.directions * span.scale)[:, only]
+        missing = (np.where(only & ~active.held, 0.0, active.goal) * span.scale)[only] - end @ rows
+        out_of_reach = np.abs(rows.T @ (np.linalg.pinv(rows.T, rcond=1e-11) @ missing) - missing).max()
+        assert np.linalg.matrix_rank(rows, tol=1e-11) == len(span.directions) or out_of_reach > 1e-12
+        return
+    new, held = found.active, found.active.held
+    assert held[every.argmin()]
+    assert (held >= active.held).all()
+    assert not (
+        held & ~active.held & ~np.isin(np.arange(D), pair[0].together(np.flatnonzero(every < 1.0), D))
+    ).any()
+    rows = (span.directions * span.scale)[:, held]
+    wanted = (new.goal * span.scale)[held]
+    nearest = end + np.linalg.pinv(rows.T, rcond=1e-11) @ (wanted - end @ rows)
+    size = 1.0 + float(np.abs(end).max())
+    np.testing.assert_allclose(found.anchor, nearest, atol=1e-9 * size)
+    np.testing.assert_allclose(found.anchor @ rows, wanted, atol=1e-10 * size)
+    np.testing.assert_allclose(rows.T @ found.basis, 0.0, atol=1e-10)
+    goals = {0.0, *(b for b in pair[1].bounds if np.isfinite(b))}
+    assert set(new.goal[held & ~active.held]) <= goals
+
+
+# --- the party
+
+
+def a_party(
+    seed: int, pair: tuple[Regularizer, Constraint], engine: Engine
+) -> tuple[FaceParty, Array, Array]:
+    """A party with a metric, the matrix, and the metric."""
+    rng = np.random.default_rng(seed)
+    matrix = rng.normal(size=(N, D)) * 10.0 ** rng.uniform(-0.5, 0.5, D)
+    party = FaceParty("a", as_block(matrix), 0.05 * N, engine, *pair)
+    party.prepare()
+    metric = rng.uniform(0.1, 2.0, N)
+    party.set_metric(metric)
+    return party, matrix, metric
+
+
+def respond(party: FaceParty, seed: int) -> tuple[Answer, Array, Array]:
+    """An answer to a gradient at the party's start, and the weights there."""
+    _, _, c = party.first()
+    gradient, y = np.random.default_rng(seed).normal(size=N), party.weights(c)
+    return party.respond(gradient, c, c, False), gradient, y
+
+
+@each_pair
+@pytest.mark.parametrize("seed", range(3))
+def test_an_answer_minimises_the_block_problem(pair: tuple[Regularizer, Constraint], seed: int) -> None:
+    regularizer, constraint = pair
+    with Engine(1) as engine:
+        party, matrix, metric = a_party(seed, pair, engine)
+        answer, gradient, y = respond(party, seed)
+        x = party.weights(answer.coefficients)
+    hessian, slope = (matrix.T * metric) @ matrix, matrix.T @ gradient
+
+    def value(v: Array) -> float:
+        return party.regularization * regularizer.value(v) + slope @ v + 0.5 * (v - y) @ hessian @ (v - y)
+
+    # Convex: what no feasible neighbour improves is the minimiser.
+    rng, best = np.random.default_rng(seed), value(x)
+    np.testing.assert_allclose(constraint.project(x), x, atol=1e-15)
+    for size in (1e-1, 1e-3, 1e-5):
+        for v in (
+            *np.eye(D),
+            *-np.eye(D),
+            *rng.normal(size=(40, D)),
+            -x,
+            *(np.where(x == 0.0, 0.0, rng.normal(size=(10, D)))),
+        ):
+            assert value(constraint.project(x + size * v)) >= best - 1e-12 * abs(best)
+    # Along the face, where the problem is smooth, SciPy does not find better either.
+    free = np.flatnonzero(~party.penalty.held(x))
+    if len(free) and not np.isfinite(constraint.radius):
+
+        def on_face(w: Array) -> float:
+            v = x.copy()
+            v[free] = w
+            return value(constraint.project(v))
+
+        assert minimize(on_face, x[free], method="Powell").fun >= best - 1e-10 * abs(best)
+
+
+@each_pair
+@pytest.mark.parametrize("seed", range(2))
+def test_an_answer_tells_what_the_coordinator_needs(pair: tuple[Regularizer, Constraint], seed: int) -> None:
+    with Engine(1) as engine:
+        party, matrix, _ = a_party(seed, pair, engine)
+        answer, _, y = respond(party, seed)
+        x, norm = party.weights(answer.coefficients), pair[0].norm
+        assert answer.message is not None
+        np.testing.assert_allclose(answer.message, matrix @ party.directions[-1], atol=1e-13)
+        np.testing.assert_allclose(answer.products, party.directions @ party.directions[-1], atol=1e-14)
+        assert answer.norms == pytest.approx((norm(y), norm(x)), rel=1e-13)  # of rounded weights
+        assert answer.to_proposal is None
+        for t, found in zip(answer.to_answer.positions, answer.to_answer.norms, strict=True):
+            assert found == pytest.approx(norm(y + t * (x - y)), rel=1e-12, abs=1e-12)
+        assert answer.to_answer.positions[[0, -1]].tolist() == [0.0, 1.0]
+        np.testing.assert_array_equal(answer.face.anchor, answer.coefficients)
+        # Between the positions reported the norm is linear, or at most as high.
+        for t in np.linspace(0.0, 1.0, 33):
+            line = np.interp(t, answer.to_answer.positions, answer.to_answer.norms)
+            assert norm(y + t * (x - y)) <= line + 1e-12 * (1.0 + line)
+
+
+@pytest.mark.parametrize("loss", ["logistic", "squared"])
+@each_pair
+def test_dual_shares_bound_every_objective_from_below(
+    pair: tuple[Regularizer, Constraint], loss: str
+) -> None:
+    regularizer, constraint = pair
+    rng = np.random.default_rng(7)
+    blocks = [rng.normal(size=(N, D)) for _ in range(2)]
+    y = (blocks[0][:, 0] + rng.normal(size=N) > 0.0) * 1.0
+    if isinstance(regularizer, GroupLasso):
+        regularizer = GroupLasso(tuple(GROUPS.groups * 2))
+    problem = make_problem(
+        blocks, y, loss=loss, lam=0.05, regularizer=regularizer, constraint=constraint, fit_intercept=False
+    )
+    with Engine(1) as engine:
+        parties = [
+            FaceParty(name, block, problem.regularization, engine, r, c)
+            for name, block, r, c in zip(
+                problem.names, problem.blocks, problem.party_regularizers, problem.party_constraints
+            )
+        ]
+        objectives, bounds = [], []
+        for _ in range(12):
+            points = [constraint.project(rng.normal(size=D) * rng.choice([0.0, 0.1, 1.0])) for _ in parties]
+            z, u = sum(b @ x for b, x in zip(blocks, points)), np.empty(N)
+            value = problem.loss.evaluate(z, problem.y, problem.weight, u, engine)
+            objectives.append(value + sum(p.penalty.value(x) for p, x in zip(parties, points)))
+            shares = []
+            for party in parties:
+                party.prepare()
+                party.set_metric(np.ones(N))
+                _, _, c = party.first()
+                shares.append(party.respond(u, c, c, False).dual)
+            bounds.append(bound_from_shares(problem, u, shares, engine))
+            for share, block in zip(shares, blocks):
+                q = -share.scale * (block.T @ u)
+                # h*(q) is at least <q, x> - h(x) for any x of the set, and is attained.
+                tries = [constraint.project(t * q) for t in np.geomspace(1e-4, 1e2, 60)]
+                lower = max(
+                    q @ x - problem.regularization * parties[0].penalty.regularizer.value(x) for x in tries
+                )
+                assert share.value >= lower - 1e-9 * (1.0 + abs(lower))
+    assert max(bounds) > -np.inf
+    assert max(bounds) <= min(objectives)

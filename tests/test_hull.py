@@ -1,0 +1,256 @@
+"""The coordinator's small problems over hull, faces and segment, against brute force."""
+
+from __future__ import annotations
+
+from itertools import pairwise, product
+
+import numpy as np
+import pytest
+from fastadmm.coordinator.proximal.face_newton import FaceModel, FacePoint, minimise_on_face
+from fastadmm.coordinator.proximal.hull import HullModel, HullPoint, minimise_over_hull, newton_system
+from fastadmm.coordinator.proximal.segment_search import SegmentPenalty, best_position
+from fastadmm.coordinator.proximal.shared_directions import SharedDirections
+from fastadmm.coordinator.proximal.weights_program import descent_step, solve_weights_program
+from fastadmm.engine.engine import Engine
+from fastadmm.problem.problem import Problem, make_problem
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.optimize import minimize
+
+Array = np.ndarray
+
+N = 50
+seeds = given(seed=st.integers(0, 10**6))
+few = settings(max_examples=15, deadline=None)
+
+
+def a_problem(rng: np.random.Generator, loss: str, intercept: bool = True) -> Problem:
+    X = rng.normal(size=(N, 4))
+    y = X[:, 0] + rng.normal(size=N)
+    y = (y > 0.0) * 1.0 if loss == "logistic" else y
+    weight = rng.uniform(0.5, 2.0, N)
+    return make_problem([X[:, :2], X[:, 2:]], y, loss=loss, fit_intercept=intercept, sample_weight=weight)
+
+
+def loss_value(problem: Problem, z: Array) -> float:
+    with Engine(1) as engine:
+        return problem.loss.evaluate(z, problem.y, problem.weight, np.empty(N), engine)
+
+
+# --- the quadratic program over weights
+
+
+@seeds
+@few
+def test_the_weights_program_is_the_best_of_all_active_sets(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    owner = np.array([0, 0, 0, 1, 1, -1])
+    lower = np.where(owner < 0, -np.inf, 0.0)
+    k = len(owner)
+    root = rng.normal(size=(k, k))
+    hessian, slope = root @ root.T, rng.normal(size=k)
+    weights = np.array([1.0, 0.0, 0.0, 0.4, 0.6, 0.3])
+    found = solve_weights_program(hessian, slope, weights, lower, owner, 40)
+
+    def value(d: Array) -> float:
+        return float(slope @ d + 0.5 * d @ hessian @ d)
+
+    best = np.inf
+    for at_bound in product((False, True), repeat=5):
+        held = np.append(at_bound, False)
+        rows = [np.where(owner == m, 1.0, 0.0) for m in (0, 1)] + list(np.eye(k)[held])
+        right = np.concatenate([[0.0, 0.0], (lower - weights)[held]])
+        system = np.block([[hessian, np.array(rows).T], [np.array(rows), np.zeros((len(rows), len(rows)))]])
+        d = np.linalg.lstsq(system, np.concatenate([-slope, right]), rcond=None)[0][:k]
+        if np.abs(np.array(rows) @ d - right).max() < 1e-9 and (weights + d >= lower - 1e-9).all():
+            best = min(best, value(d))
+    assert (weights + found >= lower - 1e-15).all()
+    for m in (0, 1):
+        assert abs(found[owner == m].sum()) <= 1e-14
+    # The condition of a Gaussian 6 x 6 matrix squared, times rounding and the ridge of 1e-13.
+    assert value(found) == pytest.approx(best, rel=1e-6, abs=1e-9)
+
+
+@seeds
+@few
+def test_cut_short_the_weights_program_still_descends(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    root, slope = rng.normal(size=(6, 3)), rng.normal(size=6)
+    hessian, owner, weights = root @ root.T, np.zeros(6, dtype=int), np.eye(6)[2]
+    values = []
+    for most in range(8):
+        d = solve_weights_program(hessian, slope, weights, np.zeros(6), owner, most)
+        assert (weights + d >= 0.0).all()
+        values.append(float(slope @ d + 0.5 * d @ hessian @ d))
+    assert values[0] == 0.0
+    assert all(b <= a + 1e-12 for a, b in pairwise(values))
+
+
+@pytest.mark.parametrize("rank", [0, 1, 3, 4])
+def test_a_descent_step_of_a_singular_system_descends(rank: int) -> None:
+    rng = np.random.default_rng(rank)
+    root, slope = rng.normal(size=(4, rank)) * 10.0 ** rng.uniform(-5, 5, (4, 1)), rng.normal(size=4)
+    step = descent_step(root @ root.T, slope, 1e-13)
+    assert np.isfinite(step).all()
+    assert slope @ step < 0.0
+    if rank == 4:
+        np.testing.assert_allclose(root @ root.T @ step, -slope, rtol=1e-2, atol=1e-6)
+
+
+# --- Newton's method over hull and face
+
+
+@pytest.mark.parametrize("extra", [0, 1])
+@pytest.mark.parametrize("flat", [0.0, 0.9])
+def test_newton_system_is_gradient_and_hessian_of_differences(extra: int, flat: float) -> None:
+    rng = np.random.default_rng(1)
+    n = 20_000  # of more than one piece
+    messages, gradient = rng.normal(size=(4, n)), rng.normal(size=n)
+    curvature = rng.uniform(size=n) * (rng.random(n) >= flat)
+    base = np.array([1, 1, 1, 3])
+    with Engine(1) as engine:
+        for b in (None, base):
+            slope, hessian = newton_system(messages, b, gradient, curvature, extra, engine)
+            columns = messages if b is None else messages - messages[b]
+            rows = np.vstack([columns, np.ones((extra, n))])
+            # sums of n terms, added in another order
+            np.testing.assert_allclose(slope, rows @ gradient, atol=1e-10)
+            np.testing.assert_allclose(hessian, (rows * curvature) @ rows.T, rtol=1e-11, atol=1e-10)
+
+
+@pytest.mark.parametrize("loss", ["logistic", "squared", "huber"])
+@pytest.mark.parametrize("intercept", [False, True])
+@seeds
+@settings(max_examples=5, deadline=None)
+def test_hull_weights_are_the_best_convex_combination(loss: str, intercept: bool, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    problem = a_problem(rng, loss, intercept)
+    owner = np.array([0, 0, 0, 0, 1, 1, 1])
+    messages, root = rng.normal(size=(7, N)), rng.normal(size=(7, 7))
+    square = np.where(owner[:, None] == owner, root @ root.T, 0.0)
+    model = HullModel(messages, 5.0 * rng.random(7), square, np.zeros(7), owner)
+    start = np.array([1.0, 0.0, 0.0, 0.0, 0.0, 1.0, 0.0])
+    point = HullPoint(start, 0.0, start @ messages)
+    with Engine(1) as engine:
+        values = []
+        for _ in range(12):  # each with a few Newton steps
+            point = minimise_over_hull(problem, model, point, 1e-12, engine)
+            z = problem.offset + point.intercept + point.total
+            values.append(loss_value(problem, z) + model.penalty(point.coefficients))
+    c, gradient = point.coefficients, np.empty(N)
+    assert all(b <= a * (1.0 + 1e-12) for a, b in pairwise(values))
+    assert (c >= 0.0).all()
+    np.testing.assert_allclose([c[owner == m].sum() for m in (0, 1)], 1.0, atol=1e-13)
+    np.testing.assert_allclose(point.total, c @ messages, atol=1e-12)
+    # Convex: the weights in use have the least slope of their party, and so nothing is better.
+    with Engine(1) as engine:
+        problem.loss.evaluate(z, problem.y, problem.weight, gradient, engine)
+    slope = messages @ gradient + model.linear + square @ c
+    size = float(np.abs(slope).max())
+    for m in (0, 1):
+        mine = owner == m
+        least = slope[mine].min()
+        # values are flat to rounding where slopes are to its root
+        assert float(c[mine] @ (slope[mine] - least)) <= 1e-7 * size
+    assert abs(gradient.sum()) <= 1e-6 * size or not intercept
+
+
+@pytest.mark.parametrize("loss", ["logistic", "squared", "huber"])
+@seeds
+@settings(max_examples=5, deadline=None)
+def test_on_a_face_newton_finds_what_scipy_finds(loss: str, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    problem = a_problem(rng, loss)
+    root = rng.normal(size=(3, 3))
+    model = FaceModel(rng.normal(size=(3, N)), rng.normal(size=3), root @ root.T, rng.normal(size=N))
+
+    def value(v: Array) -> float:
+        z = problem.offset + v[-1] + model.total + v[:-1] @ model.messages
+        return loss_value(problem, z) + model.penalty(v[:-1])
+
+    starts: list[FacePoint] = [model.at(w, 0.0) for w in (np.zeros(3), rng.normal(size=3))]
+    with Engine(1) as engine:
+        found = minimise_on_face(problem, model, starts, 1e-12, 1e4, engine)
+    assert found.value <= min(start.value for start in starts)
+    assert found.value == pytest.approx(value(np.append(found.w, found.intercept)), rel=1e-13)
+    np.testing.assert_allclose(found.total, model.total + found.w @ model.messages, atol=1e-12)
+    best = minimize(value, np.zeros(4), method="BFGS", options={"gtol": 1e-8})
+    assert found.value <= best.fun + 1e-10 * abs(best.fun)
+
+
+# --- the segment
+
+
+@pytest.mark.parametrize("loss", ["logistic", "squared"])
+@seeds
+@few
+def test_the_best_position_is_the_best_of_a_dense_grid(loss: str, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    problem = a_problem(rng, loss)
+    ends = [HullPoint(np.empty(0), rng.normal(), 3.0 * rng.normal(size=N)) for _ in range(2)]
+    x, y = rng.normal(size=(2, 2, 5))  # of two parties
+    penalties, reach = [], rng.choice([1.0, 0.6])
+    for a, b in zip(x, y):
+        kinks = a / (a - b)
+        positions = np.sort(np.concatenate([[0.0], kinks[(kinks > 0.0) & (kinks < reach)], [reach]]))
+        norms = np.abs(a + positions[:, None] * (b - a)).sum(axis=1)
+        square = (float(a @ a), 2.0 * float(a @ (b - a)), float((b - a) @ (b - a)))
+        penalties.append(SegmentPenalty(positions, norms, square, 7.0, 2.0))
+
+    def value(t: float) -> float:
+        points = x + t * (y - x)
+        z = (ends[0].total + ends[0].intercept) * (1 - t) + (ends[1].total + ends[1].intercept) * t
+        norm, square = float(np.abs(points).sum()), float((points * points).sum())
+        return loss_value(problem, problem.offset + z) + 7.0 * norm + square
+
+    with Engine(1) as engine:
+        found = best_position(problem, ends[0], ends[1], penalties, engine)
+    grid = np.linspace(0.0, reach, 201)
+    values = [value(t) for t in grid]
+    assert 0.0 <= found <= reach
+    assert value(found) <= min(values) * (1.0 + 1e-13)
+    assert abs(found - grid[int(np.argmin(values))]) <= 1.01 * reach / 200.0
+    for t in grid[::40]:
+        along = sum(penalty.value(t) for penalty in penalties)
+        assert along == pytest.approx(7.0 * np.abs(x + t * (y - x)).sum() + ((x + t * (y - x)) ** 2).sum())
+
+
+# --- shared directions
+
+
+@seeds
+@few
+def test_recombined_directions_keep_messages_and_products(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    blocks = [rng.normal(size=(N, 6)) for _ in range(3)]
+    sent: list[Array] = [np.empty((0, 6)) for _ in blocks]
+    shared = SharedDirections(N)
+
+    def agree() -> None:
+        assert len(shared) == sum(map(len, sent))
+        for m, (block, directions) in enumerate(zip(blocks, sent)):
+            mine = shared.of(m)
+            np.testing.assert_allclose(shared.messages[mine], directions @ block.T, atol=1e-12)
+            for other in range(3):
+                products = directions @ directions.T if m == other else 0.0
+                np.testing.assert_allclose(
+                    shared.products[np.ix_(mine, shared.of(other))], products, atol=1e-12
+                )
+
+    for _ in range(25):
+        m = int(rng.integers(3))
+        if len(sent[m]) > 4:
+            n = int(rng.integers(2, 5))
+            rotation = np.linalg.qr(rng.normal(size=(n, int(rng.integers(1, n)))))[0].T
+            sent[m] = np.vstack([rotation @ sent[m][:n], sent[m][n:]])
+            shared.recombine(m, rotation)
+        else:
+            d = rng.normal(size=6)
+            sent[m] = np.vstack([sent[m], d])
+            shared.add(m, blocks[m] @ d, sent[m] @ d)
+        agree()
+    again = SharedDirections(N)
+    again.restore(shared.export())
+    np.testing.assert_array_equal(again.messages, shared.messages)
+    with pytest.raises(ValueError, match="messages"):
+        SharedDirections(N + 1).restore(shared.export())
