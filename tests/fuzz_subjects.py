@@ -197,6 +197,7 @@ def seed_run(home: Path) -> None:
 
 def seed_private(home: Path) -> None:
     """A run of mode message with a ledger."""
+    (home / "total.toml").write_text("privacy.total_epsilon = 9\n")
     do_partition(home)
     do("train @sparse.parts --privacy message --epsilon 1 --delta 1e-3 --lambda 1e-1 --threads 1 --ledger @ledger.jsonl "
        "-o @run -q", home, 0, 7)  # fmt: skip
@@ -384,7 +385,7 @@ SUBJECTS: dict[str, Subject] = {
     "private": Subject(seed_private, ("run/*.*", "ledger.jsonl", "run/model/*", "run/messages/*"), (
         Command("inspect @run"),
         Command("privacy @run"),
-        Command("train @sparse.parts --privacy message --epsilon 1 --delta 1e-3 --total-epsilon 9 --lambda 1e-1 --threads 1 --ledger "
+        Command("train @sparse.parts --privacy message --epsilon 1 --delta 1e-3 --config @total.toml --lambda 1e-1 --threads 1 --ledger "
                 "@ledger.jsonl -o @out -q", ("out",), "ledger.jsonl"),
         Command("report @run -o @out.html", ("out.html",)),
         Command("card @run"),

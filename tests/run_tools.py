@@ -10,6 +10,7 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -19,6 +20,7 @@ from typing import Any
 
 import h5py
 import numpy as np
+import tomli_w
 from fastadmm.cli.app import main
 from fastadmm.data_tools.synthetic import make_vertical_classification
 from fastadmm.runs.display import Silent
@@ -38,6 +40,21 @@ def run(*arguments: object) -> int:
     except SystemExit as stop:
         return int(stop.code or 0)
     raise AssertionError("main() returned instead of exiting")
+
+
+@cache
+def _folder_of_files() -> Path:
+    """A directory that lives as long as this process."""
+    folder = tempfile.TemporaryDirectory()
+    atexit.register(folder.cleanup)
+    return Path(folder.name)
+
+
+def in_file(**keys: object) -> list[str]:
+    """The option that gives keys which only files have."""
+    path = _folder_of_files() / f"{len(list(_folder_of_files().iterdir()))}.toml"
+    path.write_text(tomli_w.dumps(keys), encoding="utf-8")
+    return ["--config", str(path)]
 
 
 def start(*arguments: object, **options: Any) -> subprocess.Popen[str]:

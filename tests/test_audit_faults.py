@@ -25,7 +25,7 @@ from fastadmm.privacy.noise import Calibration, GridMessage, NoiseSource
 from fastadmm.privacy.paper import lemma_sensitivity
 from fastadmm.privacy.sensitivity import Sensitivity
 
-from run_tools import run, write_blocks
+from run_tools import in_file, run, write_blocks
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +35,7 @@ def runs(tmp_path_factory):
     blocks, y, _ = make_vertical_classification(300, (4, 3))
     data = write_blocks(folder / "a.parts", blocks, y)
     common = ["--epsilon", 1, "--delta", 1e-4, "--lambda", 1e-2, "-q"]
-    made = {"message": ["--privacy", "message", "--private-rounds", 4]}
+    made = {"message": ["--privacy", "message", *in_file(privacy={"rounds": 4})]}
     made["fusion"] = ["--privacy", "fusion", "--label-epsilon", 1]
     for name, options in made.items():
         assert run("train", data, "-o", folder / name, *options, *common) == ExitCode.OK

@@ -267,7 +267,7 @@ def test_refused_where_nothing_is_known_of_rounding():
 
 
 def test_a_run_knows_the_key(tmp_path):
-    from run_tools import run, write_blocks
+    from run_tools import in_file, run, write_blocks
 
     rng = np.random.default_rng(9)
     data = write_blocks(
@@ -275,11 +275,11 @@ def test_a_run_knows_the_key(tmp_path):
         [rng.normal(size=(40, 3)), rng.normal(size=(40, 2))],
         np.arange(40) % 2,
     )
-    assert run("train", data, "-o", tmp_path / "run", "--directions", "both", "-q") == 0
+    assert run("train", data, "-o", tmp_path / "run", *in_file(directions="both"), "-q") == 0
     assert 'directions = "both"' in (tmp_path / "run" / "run.toml").read_text()
     assert json.loads((tmp_path / "run" / "result.json").read_text())["status"] == "converged"
-    assert run("train", data, "-o", tmp_path / "no", "--directions", "three", "-q") != 0
-    assert run("train", data, "-o", tmp_path / "no", "--scheme", "sharing", "--directions", "one", "-q") != 0
+    assert run("train", data, "-o", tmp_path / "no", *in_file(directions="three"), "-q") != 0
+    assert run("train", data, "-o", tmp_path / "no", *in_file(scheme="sharing", directions="one"), "-q") != 0
     assert not (tmp_path / "no").exists()
 
 
@@ -291,13 +291,13 @@ def test_the_method_says_what_it_is():
 
 
 def test_the_log_says_what_parties_answer_and_why(tmp_path, capsys):
-    from run_tools import run, write_blocks
+    from run_tools import in_file, run, write_blocks
 
     rng = np.random.default_rng(9)
     data = write_blocks(
         tmp_path / "d.parts", [rng.normal(size=(40, 3)), rng.normal(size=(40, 2))], np.arange(40) % 2
     )
-    for asked, said in ((["--directions", "both"], "both directions (asked for)"), ([], "one direction (")):
+    for asked, said in ((in_file(directions="both"), "both directions (asked for)"), ([], "one direction (")):
         assert run("train", data, "-o", tmp_path / f"run{len(asked)}", *asked) == 0
         shown = " ".join(capsys.readouterr().err.split())
         assert f"answers of a round: {said}" in shown

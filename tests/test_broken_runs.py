@@ -21,6 +21,7 @@ from run_tools import (
     SignalAfter,
     assert_clean,
     assert_same_run,
+    in_file,
     run,
     run_process,
     write_blocks,
@@ -324,7 +325,8 @@ def test_full_disk_at_every_stage(tmp_path: Path) -> None:
     # One wide party: its model file (weights and names) is larger than any file of a checkpoint.
     blocks, y, _ = make_vertical_classification(60, (3000, 3))
     data = write_blocks(tmp_path / "a.parts", blocks, y)
-    train = ["train", data, "--scheme", "sharing", "--gap", 0, "--rounds", 60, "--checkpoint-rounds", 30]
+    train = ["train", data, "--scheme", "sharing", "--gap", 0, "--rounds", 60]
+    train += in_file(checkpoint_rounds=30)
     assert run(*train, "--quiet", "--out", tmp_path / "whole") == 7
     out = tmp_path / "run"
     stages = [

@@ -219,13 +219,41 @@ def test_help_lists_the_commands(capsys: pytest.CaptureFixture) -> None:
 
 
 def test_help_names_every_option_of_train(capsys: pytest.CaptureFixture, monkeypatch) -> None:
-    from fastadmm.settings.keys import KEYS
+    from fastadmm.settings.keys import PRIVACY, SETTINGS
 
     monkeypatch.setenv("COLUMNS", "200")
     assert run("train", "--help") == 0
     out = capsys.readouterr().out
-    for key in KEYS:
-        assert key in {"data", "groups"} or f"--{key.replace('_', '-')}" in out
+    shown = set(re.findall(r"--[\w-]+", out))
+    for setting in (*SETTINGS.values(), *PRIVACY.values()):
+        assert (setting.flag in shown) == bool(setting.help), setting.key
+    assert "(default: 1e-4)" in out
+    assert len(shown - {"--no-intercept", "--help"}) <= 30
+
+
+@pytest.mark.parametrize(
+    ("option", "line"),
+    [
+        (["--x-update", "gram"], "'x_update = \"gram\"'"),
+        (["--checkpoint-rounds=5"], "'checkpoint_rounds = 5'"),
+        (["--private-rounds", "5"], "'privacy.rounds = 5'"),
+        (["--sampler", "discrete"], "'privacy.sampler = \"discrete\"'"),
+        (["--allow-infinite-epsilon"], "'privacy.allow_infinite_epsilon = true'"),
+        (["--party-lambda", "bank=1e-3"], "'party_lambda = {bank = 1e-3}'"),
+        (["--party-constraint", "bank=box:0,1"], "'party_constraint = {bank = \"box:0,1\"}'"),
+        (["--path-values", "1,0.1"], "'path_values = [1, 0.1]'"),
+        (["--history"], "'history = VALUE'"),
+    ],
+)
+def test_a_key_that_only_files_have_is_told_how_to_write(capsys, option: list[str], line: str) -> None:
+    for command in (["train", "a.parts"], ["coordinator", "start", "a", "--party", "x", "--out", "o"]):
+        if command[0] == "train" or not line.startswith(("'privacy", "'path", "'party_lambda")):
+            assert run(*command, *option) == ExitCode.USAGE
+            error = capsys.readouterr().err
+            wanted = f"{option[0].partition('=')[0]}: not an option; write {line} into a TOML file"
+            assert error == f"fastadmm: error: {wanted}, and give it with --config\n"
+    assert run("resume", "run", *option) == ExitCode.USAGE
+    assert "TOML" not in capsys.readouterr().err
 
 
 def test_help_is_light() -> None:

@@ -86,6 +86,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     home = tmp_path_factory.mktemp("extras")
     write_problem(home / "d.parts", 30, (2, 3))
     assert run("train", home / "d.parts", "-q", "-o", home / "run") == 0
+    (home / "discrete.toml").write_text("privacy.sampler = 'discrete'\n")
     rng = np.random.default_rng(0)
     lines = [f"{i},{rng.normal():.3f},{i % 2}" for i in range(30)]
     (home / "t.csv").write_text("id,a,y\n" + "\n".join(lines) + "\n")
@@ -110,7 +111,7 @@ ABSENT = [
     ("export", "skops", "export @run -o @out.skops"),
     ("export", "skl2onnx", "export @run -o @out.onnx"),
     ("export", "onnx", "export @run -o @out.onnx"),
-    ("privacy", "opendp", f"train @d.parts {_MESSAGE} --sampler discrete -q -o @out"),
+    ("privacy", "opendp", f"train @d.parts {_MESSAGE} --config @discrete.toml -q -o @out"),
     ("privacy", "dp_accounting", f"owners train @d.owners {_GAUSSIAN} --batch 0.5 -q -o @out"),
     ("tensorboard", "tensorboardX", "train @d.parts -q --log-to tensorboard -o @out"),
     ("mlflow", "mlflow", "train @d.parts -q --log-to mlflow -o @out"),

@@ -26,7 +26,7 @@ from fastadmm.solver.solver import run_rounds
 from fastadmm.store.model import open_model
 from scipy.special import expit
 
-from run_tools import run, write_blocks
+from run_tools import in_file, run, write_blocks
 
 OPTIONS = SolverOptions(n_threads=1)
 
@@ -306,12 +306,12 @@ def test_toml_and_estimator_say_the_same_thing(parts, tmp_path):
     [
         (["--delta", "1e-3"], "is not below 1/N"),
         (["--loss", "hinge"], "two classes and the logistic loss"),
-        (["--label-party", "bob"], "no party is called 'bob'"),
+        (in_file(privacy={"label_party": "bob"}), "no party is called 'bob'"),
         (["--regularizer", "l1"], "has regularizer l2"),
         (["--no-intercept"], "fits an intercept"),
         (["--scheme", "sharing"], "one round of its own"),
-        (["--adjacency", "zero_out"], "proved for 'replace_one'"),
-        (["--row-norm", "-1"], "row_norm"),
+        (in_file(privacy={"adjacency": "zero_out"}), "proved for 'replace_one'"),
+        (in_file(privacy={"row_norm": -1}), "row_norm"),
         (["--label-epsilon", "0"], "label_epsilon"),
     ],
 )

@@ -14,7 +14,7 @@ from fastadmm.privacy.message import MessageSolver
 from fastadmm.runs.config import make_config
 from fastadmm.runs.train import resume_run, start_run
 
-from run_tools import run, write_blocks
+from run_tools import in_file, run, write_blocks
 
 
 class Killed(BaseException):
@@ -66,7 +66,7 @@ def test_two_holders_of_the_same_labels_draw_once(parts, tmp_path, capsys):
     def train(holder, name):
         return run(
             "train", parts, "--privacy", "fusion", "--epsilon", 1, "--delta", 1e-4, "--label-epsilon", 1,
-            "--label-party", holder, "--total-epsilon", 1.9, "--ledger", tmp_path / "ledger",
+            *in_file(privacy={"label_party": holder, "total_epsilon": 1.9}), "--ledger", tmp_path / "ledger",
             "-o", tmp_path / name, "-q",
         )  # fmt: skip
 

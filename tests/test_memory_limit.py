@@ -28,6 +28,7 @@ from run_tools import (
     CrashAfter,
     Notes,
     assert_same_run,
+    in_file,
     logged,
     result_of,
     run,
@@ -129,7 +130,7 @@ def test_killed_in_the_middle(folder: Path, tmp_path: Path) -> None:
     start_run(config, tmp_path / "whole")
     tight = limited(folder, config)
     arguments = ["train", config.data, "--rounds", 60, "--gap", 0, "--threads", 2, "--memory", tight.memory]
-    arguments += ["--checkpoint-rounds", 3, "--out", tmp_path / "run"]
+    arguments += [*in_file(checkpoint_rounds=3), "--out", tmp_path / "run"]
     process = subprocess.Popen([sys.executable, "-P", "-c", program, *map(str, arguments)])
     log = tmp_path / "run" / "rounds.jsonl"
     assert wait_for(lambda: log.exists() and log.read_bytes().count(b"\n") >= 8, process)

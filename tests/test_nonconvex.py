@@ -32,7 +32,7 @@ from scipy.optimize import minimize
 from sklearn.datasets import load_breast_cancer, load_diabetes
 from sklearn.preprocessing import scale
 
-from run_tools import run, write_blocks
+from run_tools import in_file, run, write_blocks
 
 ENGINE = Engine(1)
 EPS = np.finfo(float).eps
@@ -710,9 +710,7 @@ def test_from_the_command_line(tmp_path, capsys):
     assert code == 0
     assert json.loads((out / "result.json").read_text())["stationarity"] <= 1e-9
     again = tmp_path / "again"
-    command(
-        "train", data, "--loss", "tukey:4.0", "--lambda", "1e-3", "--stationarity", "1e-9", "--out", again
-    )
+    command("train", data, *in_file(loss="tukey:4.0", stationarity=1e-9), "--lambda", "1e-3", "--out", again)
     for a, b in zip(open_model(out).parties, open_model(again).parties, strict=True):
         np.testing.assert_array_equal(a.weights, b.weights)
     assert command("predict", out, data, "--out", tmp_path / "p.csv")[0] == 0

@@ -20,7 +20,7 @@ from fastadmm.store.model import open_model
 from fastadmm.store.streamed import load_block
 from scipy import sparse
 
-from run_tools import CrashAfter, SignalAfter, assert_same_run, logged, result_of, run, write_blocks
+from run_tools import CrashAfter, SignalAfter, assert_same_run, in_file, logged, result_of, run, write_blocks
 
 OWN = {"party-1": 1e-3, "party-3": 0.2}
 REST = 0.01
@@ -227,7 +227,7 @@ def test_multinomial_runs_have_them_too(tmp_path: Path) -> None:
 
 def test_everything_names_them(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     where = data / "a.parts"
-    options = ("--lambda", REST, "--party-lambda", "party-1=1e-3", "--party-lambda", "party-3=0.2")
+    options = ("--lambda", REST, *in_file(party_lambda=OWN))
     assert run("train", where, *options, "-o", tmp_path / "run") == 0
     assert "lambda 0.001 of party-1, 0.01 of party-2, 0.2 of party-3" in capsys.readouterr().err
     written = tomllib.loads((tmp_path / "run" / "run.toml").read_text(encoding="utf-8"))
@@ -310,23 +310,19 @@ def test_what_does_not_go_is_refused(values: dict[str, Any], message: str) -> No
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
+    ("own", "message"),
     [
-        (("party1=0.1",), "key 'party_lambda': .* has no party 'party1'; did you mean 'party-1'?"),
-        (("party-1",), "--party-lambda: 'party-1' is not NAME=VALUE"),
-        (("party-1=x",), "--party-lambda: 'party-1=x' is not NAME=VALUE"),
-        (("=1",), "--party-lambda: '=1' is not NAME=VALUE"),
-        (("party-1=1", "party-1=2"), "--party-lambda: party 'party-1' is given twice"),
-        (("party-1=1e-90", "party-2=1"), "key 'party_lambda': 1e-90 and 1 are too far apart"),
+        ({"party1": 0.1}, "key 'party_lambda': .* has no party 'party1'; did you mean 'party-1'?"),
+        ({"party-1": "x"}, "key 'party_lambda': 'x' of 'party-1' must be a positive number"),
+        ({"party-1": 1e-90, "party-2": 1.0}, "key 'party_lambda': 1e-90 and 1 are too far apart"),
     ],
 )
-def test_wrong_options_are_named(
-    data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], options: tuple[str, ...], message: str
+def test_wrong_entries_are_named(
+    data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], own: dict[str, Any], message: str
 ) -> None:
     import re
 
-    given = [part for option in options for part in ("--party-lambda", option)]
-    assert run("train", data / "a.parts", "-o", tmp_path / "no", "-q", *given) == 5
+    assert run("train", data / "a.parts", "-o", tmp_path / "no", "-q", *in_file(party_lambda=own)) == 5
     error = capsys.readouterr().err
     assert re.search(message.replace("?", r"\?"), error), error
     assert error.count("\n") == 1

@@ -19,7 +19,17 @@ from fastadmm.runs.train import resume_run, start_run
 from fastadmm.store import open_partition
 from fastadmm.store.model import open_model
 
-from run_tools import Notes, assert_clean, model_digests, result_of, run, start, wait_for, write_problem
+from run_tools import (
+    Notes,
+    assert_clean,
+    in_file,
+    model_digests,
+    result_of,
+    run,
+    start,
+    wait_for,
+    write_problem,
+)
 
 SMALL = {"path": True, "path_length": 5, "folds": 3, "seed": 7}
 
@@ -84,8 +94,9 @@ def test_the_chosen_model_is_the_one_of_its_lambda(data: Path, finished: Path, t
 
 
 def test_an_interrupted_path_ends_in_the_same_bytes(data: Path, finished: Path, tmp_path: Path) -> None:
-    process = start("train", data / "a.parts", "--test", data / "t.parts", "--path", "--path-length", "5",
-                    "--folds", "3", "--seed", "7", "-o", tmp_path / "run", "-q")  # fmt: skip
+    options = in_file(path=True, path_length=5, folds=3, seed=7)
+    train = ["train", data / "a.parts", "--test", data / "t.parts", *options]
+    process = start(*train, "-o", tmp_path / "run", "-q")
     assert wait_for((tmp_path / "run" / "fits" / "lambda-0001-fold-000").exists, process)
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=60)
@@ -143,7 +154,7 @@ def test_without_folds_the_smallest_lambda_is_kept(data: Path, tmp_path: Path) -
 
 
 def test_what_a_terminal_shows(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    options = ["--path", "--path-values", "1,0.01", "--folds", "2", "--rule", "1se", "--regularizer", "l1"]
+    options = in_file(path=True, path_values=[1.0, 0.01], folds=2, rule="1se", regularizer="l1")
     code = run("train", data / "a.parts", *options, "-o", tmp_path / "run")
     shown = capsys.readouterr()
     assert code == 0
@@ -151,7 +162,14 @@ def test_what_a_terminal_shows(data: Path, tmp_path: Path, capsys: pytest.Captur
     assert lines[0].split() == ["lambda", "held-out", "loss", "std.", "error", "nonzero", "gap", "rounds"]
     assert sum("<- chosen" in line for line in lines) == 1
     assert "2 folds, 2 values of lambda from 1 to 0.01" in shown.err
-    code = run("train", data / "a.parts", "--path", "--path-values", "1,0.01", "-o", tmp_path / "j", "--json")
+    code = run(
+        "train",
+        data / "a.parts",
+        *in_file(path=True, path_values=[1.0, 0.01]),
+        "-o",
+        tmp_path / "j",
+        "--json",
+    )
     document = json.loads(capsys.readouterr().out)
     assert code == 0
     assert document["path"]["chosen"] in (0, 1)

@@ -27,6 +27,7 @@ from run_tools import (
     SignalAfter,
     assert_clean,
     assert_same_run,
+    in_file,
     logged,
     model_digests,
     n_lines,
@@ -289,7 +290,7 @@ def test_killed_at_any_moment(slow: tuple[Path, list[object]], tmp_path: Path, t
         process = (
             start("resume", out, "--quiet")
             if resumable
-            else start(*command, out, "--checkpoint-rounds", 1, "--force")
+            else start(*command, out, *in_file(checkpoint_rounds=1), "--force")
         )
         begin = n_lines(out / "rounds.jsonl")
         checkpoints = out / "checkpoints"

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import importlib.util
 import inspect
+import os
 import re
+import subprocess
+import sys
 from dataclasses import fields
+from pathlib import Path
 
 import pytest
 from fastadmm import ADMMSharingClassifier, ADMMSharingClassifierCV, ADMMSharingRegressor
@@ -17,6 +22,10 @@ from fastadmm.settings.checks import LARGEST_FACTOR as DECLARED_FACTOR
 from fastadmm.settings.keys import DECISIVE, LIMITS, OBJECTIVE, PENALTY, SETTINGS
 from fastadmm.solver.early_stopping import METRICS
 from fastadmm.solver.solver import SolverOptions
+
+from run_tools import write_problem
+
+ROOT = Path(__file__).resolve().parents[1]
 
 
 def test_what_decides_is_what_it_was() -> None:
@@ -75,3 +84,89 @@ def test_estimators_have_the_same_defaults(estimator: type) -> None:
     other = {"parties", "callbacks", "random_state", "privacy", "l1_ratio", "constraint", "alphas"}
     other |= {"warm_start", "early_stopping", "validation_fraction"}
     assert set(parameters) <= set(told) | other
+
+
+# --- a setting more ---------------------------------------------------------------------------------------
+
+#: The one declaration that a new setting needs.
+TOY = """
+    toy: Annotated[float, Setting("objective", "a toy", "A toy.", sign="positive")] = 1.0
+
+"""
+
+PROGRAM = """
+import sys
+from dataclasses import replace
+from importlib.util import find_spec, module_from_spec
+from pathlib import Path
+
+name = "fastadmm.settings.run"
+module = module_from_spec(find_spec(name))
+source = Path(module.__file__).read_text(encoding="utf-8")
+sys.modules[name] = module
+assert source.count("    def to_toml") == 1
+exec(source.replace("    def to_toml", sys.argv[1] + "    def to_toml"), module.__dict__)
+
+import io, tomllib
+from contextlib import redirect_stderr, redirect_stdout
+from fastadmm.cli.app import main
+from fastadmm.reports import compare_runs
+from fastadmm.runs.config import make_config
+from fastadmm.runs.train import _problem_digest
+from fastadmm.worth.run import _fingerprint
+
+def run(*arguments):
+    out, err = io.StringIO(), io.StringIO()
+    with redirect_stdout(out), redirect_stderr(err):
+        try:
+            main([str(a) for a in arguments])
+        except SystemExit as stop:
+            return int(stop.code or 0), out.getvalue(), err.getvalue()
+
+data, home = Path(sys.argv[2]), Path(sys.argv[3])
+code, shown, _ = run("train", "--help")
+assert "--toy" in shown and "A toy. (default: 1.0)" in shown, shown
+for option, code in (("2", 0), ("-1", 5), ("x", 2)):
+    found = run("train", data, "--toy", option, "-q", "-o", home / f"toy{option}")
+    assert found[0] == code, found
+assert run("train", data, "-q", "-o", home / "usual")[0] == 0
+written = tomllib.loads((home / "toy2" / "run.toml").read_text())
+assert written["toy"] == 2.0
+(home / "toy.toml").write_text("tyo = 2")
+assert "did you mean 'toy'?" in run("train", data, "--config", home / "toy.toml", "-o", home / "no")[2]
+(home / "toy.toml").write_text("toy = 'much'")
+assert "key 'toy': 'much' is not a number" in run("train", data, "--config", home / "toy.toml")[2]
+
+comparison = compare_runs([home / "usual", home / "toy2"])
+assert comparison.differing == ["toy"] and not comparison.same_problem and comparison.lower_bound is None
+assert any("toy differs" in note for note in comparison.notes)
+one = make_config({"data": str(data), "test": str(data)})
+other = replace(one, toy=2.0)
+assert _problem_digest(one, {}) != _problem_digest(other, {})
+assert _fingerprint(one, None, home) != _fingerprint(other, None, home)
+for changed in ({"groups": [[[0]]]}, {"seed": 3}, {"party_constraint": {"a": "all"}}):
+    assert _fingerprint(one, None, home) != _fingerprint(replace(one, **changed), None, home), changed
+print("seen by all")
+"""
+
+
+def test_a_setting_more_is_one_declaration(tmp_path: Path) -> None:
+    """Reader, writer, command line, comparison, resuming and worth see it; nothing else was told."""
+    data = write_problem(tmp_path / "a.parts", n=60, widths=(2, 2))
+    program = [sys.executable, "-P", "-c", PROGRAM, TOY, str(data), str(tmp_path)]
+    done = subprocess.run(
+        program, capture_output=True, text=True, check=False, env={**os.environ, "COLUMNS": "200"}
+    )
+    assert done.stdout == "seen by all\n", done.stderr
+
+
+def test_tables_of_the_documentation_are_made_of_the_declarations() -> None:
+    spec = importlib.util.spec_from_file_location("website_tables", ROOT / "website" / "tables.py")
+    assert spec is not None
+    assert spec.loader is not None
+    tables = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(tables)
+    for name in tables.PAGES:
+        page = (ROOT / "docs" / name).read_text(encoding="utf-8")
+        assert page.count("<!-- settings of") == 1
+        assert tables.filled(page) == page, "run: python website/tables.py"

@@ -61,7 +61,7 @@ def test_reference_covers_every_package_and_command() -> None:
     for command in ("convert", "train", "owners forecast", "party step", "align psi-request"):
         name = command if command != "owners forecast" else "forecast"
         assert f"`fastadmm {name}`" in text
-    assert "--checkpoint-seconds" in text
+    assert "--warm-start" in text
     assert "fastadmm.solver.solver" in reference.modules("fastadmm.solver")
     from fastadmm.solver import solver
 

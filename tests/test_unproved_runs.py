@@ -27,7 +27,7 @@ from fastadmm.store import Transform, open_partition
 from fastadmm.store.encoder import ColumnEncoding, Encoder
 from fastadmm.store.party_file import _ROOT_KEYS
 
-from run_tools import run
+from run_tools import in_file, run
 
 N = 240
 
@@ -187,7 +187,7 @@ def test_a_run_that_could_claim_nothing_is_refused_before_anything_is_drawn(
     assert said in error
     assert "host: " in error or mode == "message"
     assert "--public-columns" in error
-    assert "--allow-infinite-epsilon" in error
+    assert "allow_infinite_epsilon = true" in error
     assert "\n" not in error
     assert list(tmp_path.iterdir()) == []
     assert run(*arguments, "--epsilon", 1, "--dry-run") == ExitCode.PRIVACY  # nor is it planned
@@ -197,7 +197,7 @@ def test_a_run_that_could_claim_nothing_is_refused_before_anything_is_drawn(
 def test_an_explicit_wish_goes_on_and_claims_nothing(parts, tmp_path, mode):
     out = tmp_path / "run"
     arguments = ("train", parts / "scaled.parts", "-o", out, "--privacy", mode, "--epsilon", 1, "--quiet")
-    assert run(*arguments, "--allow-infinite-epsilon") == ExitCode.OK
+    assert run(*arguments, *in_file(privacy={"allow_infinite_epsilon": True})) == ExitCode.OK
     statement = json.loads((out / "privacy.json").read_text())["statement"]
     assert statement["epsilon"] == "inf"
     assert "private rows" in statement["reason"]

@@ -155,8 +155,10 @@ def main(argv: list[str] | None = None) -> None:
         # Usage errors of click, which typer bundles or depends on, according to its version.
         if not hasattr(error, "format_message"):
             raise
-        text = _one_line(error.format_message()).removesuffix(".")
-        print(f"fastadmm: error: {text}; see 'fastadmm --help'", file=sys.stderr)
+        from fastadmm.cli.options import in_a_file
+
+        usual = f"{error.format_message().removesuffix('.')}; see 'fastadmm --help'"
+        print(f"fastadmm: error: {_one_line(in_a_file(error, argv) or usual)}", file=sys.stderr)
         sys.exit(int(ExitCode.USAGE))
     sys.exit(int(code) if isinstance(code, int) else 0)
 

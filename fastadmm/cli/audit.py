@@ -24,12 +24,12 @@ def audit(
     rounds: Annotated[int, typer.Option(help="Messages of each party.")] = 1,
     mu: Annotated[float, typer.Option(help="lambda N / (tau r) of the x-update.")] = 100.0,
     ball: Annotated[float, typer.Option(help="Bound on each party's weights.")] = 8.0,
-    target_clip: Annotated[float | None, typer.Option(help="Bound on targets. [default: the ball]")] = None,
+    target_clip: Annotated[float | None, typer.Option(help="Bound on targets. (default: the ball)")] = None,
     message_clip: Annotated[float, typer.Option(help="Bound on message entries.")] = 2.0,
     adjacency: Annotated[str, typer.Option(help="replace_one or zero_out.")] = "replace_one",
     trials: Annotated[
         int | None,
-        typer.Option(min=1000, help="Numbers of noise to test. [default: 200000]"),
+        typer.Option(min=1000, help="Numbers of noise to test. (default: 200000)"),
     ] = None,
     canaries: Annotated[
         bool, typer.Option("--canaries", help="Also train once on the run's data with every record a canary.")

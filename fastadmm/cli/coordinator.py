@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fastadmm.cli.app import app
+from fastadmm.cli.options import with_options
+from fastadmm.settings.keys import SETTINGS
 
 if TYPE_CHECKING:
     from fastadmm.rounds.coordinator_step import StepResult
@@ -21,32 +23,16 @@ app.add_typer(group, name="coordinator")
 
 
 @group.command()
+@with_options(s for s in SETTINGS.values() if s.role != "data" and "exchange" not in s.refused)
 def start(
     labels: Annotated[Path, typer.Argument(readable=False, help="Label file (labels.h5 of a partition).")],
     party: Annotated[list[str], typer.Option(metavar="NAME", help="A party; repeat, in the model's order.")],
     out: Annotated[Path, typer.Option("--out", "-o", readable=False, help="Directory to create.")],
+    *,
+    options: dict[str, Any],
     config: Annotated[
         Path | None,
         typer.Option(readable=False, help="TOML file with keys of 'fastadmm train'; options win."),
-    ] = None,
-    lambda_: Annotated[float | None, typer.Option("--lambda", help="As of train. [default: 1e-4]")] = None,
-    loss: Annotated[str | None, typer.Option(help="As of train.")] = None,
-    regularizer: Annotated[str | None, typer.Option(help="As of train; not l2: scheme sharing.")] = None,
-    l1_ratio: Annotated[float | None, typer.Option(help="As of train.")] = None,
-    constraint: Annotated[str | None, typer.Option(help="As of train.")] = None,
-    intercept: Annotated[bool | None, typer.Option("--intercept/--no-intercept", help="As of train.")] = None,
-    gap: Annotated[float | None, typer.Option(help="As of train. [default: 1e-6]")] = None,
-    rounds: Annotated[int | None, typer.Option(help="As of train.")] = None,
-    scheme: Annotated[
-        str | None, typer.Option(help="auto, subspace, sharing, jacobi or gauss-seidel.")
-    ] = None,
-    penalty: Annotated[float | None, typer.Option(help="As of train.")] = None,
-    acceleration: Annotated[str | None, typer.Option(help="As of train.")] = None,
-    x_update: Annotated[str | None, typer.Option(help="As of train.")] = None,
-    threads: Annotated[int | None, typer.Option(help="The result does not depend on it.")] = None,
-    history: Annotated[int | None, typer.Option(help="As of train.")] = None,
-    directions: Annotated[
-        str | None, typer.Option(help="auto, one or both, which is auto's choice here.")
     ] = None,
 ) -> None:
     """Open a run: write the first request for each party."""
@@ -55,26 +41,9 @@ def start(
     from fastadmm.rounds.coordinator_step import coordinator_start
     from fastadmm.runs.config import read_config
 
-    options: dict[str, Any] = {
-        "lambda": lambda_,
-        "loss": loss,
-        "regularizer": regularizer,
-        "l1_ratio": l1_ratio,
-        "constraint": constraint,
-        "intercept": intercept,
-        "gap": gap,
-        "rounds": rounds,
-        "scheme": scheme,
-        "penalty": penalty,
-        "acceleration": acceleration,
-        "x_update": x_update,
-        "threads": threads,
-        "history": history,
-        "directions": directions,
-    }
     base = read_config(config) if config is not None else {}
     base.pop("provenance", None)
-    values = {**base, **{key: value for key, value in options.items() if value is not None}}
+    values = {**base, **options}
     place = shown(config) if config is not None else "command line"
     with settings_of(config):
         _say(coordinator_start(labels, party, out, values, place))

@@ -155,7 +155,7 @@ def train(
         str | None, typer.Option(help="Budget of each owner: 1,1,0.5 or one for all; inf is exact.")
     ] = None,
     delta: Annotated[float | None, typer.Option(help="Of each owner, for gaussian answers.")] = None,
-    mechanism: Annotated[str | None, typer.Option(help="laplace or gaussian. [default: laplace]")] = None,
+    mechanism: Annotated[str | None, typer.Option(help="laplace or gaussian. (default: laplace)")] = None,
     bound: Annotated[
         str | None,
         typer.Option(help="clip:XI, features:R or assumed:XI (then no epsilon is claimed)."),
@@ -163,16 +163,16 @@ def train(
     target_bound: Annotated[
         float | None, typer.Option(help="Bound on the absolute target, for features:R with squared loss.")
     ] = None,
-    theta_max: Annotated[float | None, typer.Option(help="Parameters stay within it. [default: 10]")] = None,
-    rounds: Annotated[int | None, typer.Option(help="T, the number of queries. [default: 40]")] = None,
+    theta_max: Annotated[float | None, typer.Option(help="Parameters stay within it. (default: 10)")] = None,
+    rounds: Annotated[int | None, typer.Option(help="T, the number of queries. (default: 40)")] = None,
     loss: Annotated[
-        str | None, typer.Option(help="auto, squared, hinge or logistic. [default: auto]")
+        str | None, typer.Option(help="auto, squared, hinge or logistic. (default: auto)")
     ] = None,
     lambda_: Annotated[
-        float | None, typer.Option("--lambda", help="Regularisation per mean loss. [default: 0]")
+        float | None, typer.Option("--lambda", help="Regularisation per mean loss. (default: 0)")
     ] = None,
     intercept: Annotated[
-        bool | None, typer.Option("--intercept/--no-intercept", help="A constant. [default: intercept]")
+        bool | None, typer.Option("--intercept/--no-intercept", help="A constant. (default: intercept)")
     ] = None,
     method: Annotated[
         str | None,
@@ -186,13 +186,13 @@ def train(
         float | None, typer.Option(help="Curvature of the objective, where public data tell it.")
     ] = None,
     weights: Annotated[
-        str | None, typer.Option(help="size: n/N; budget: inverse noise. [default: size]")
+        str | None, typer.Option(help="size: n/N; budget: inverse noise. (default: size)")
     ] = None,
     learner: Annotated[
         str | None, typer.Option(metavar="OWNER", help="This owner trains for itself; its answers are exact.")
     ] = None,
     batch: Annotated[
-        float | None, typer.Option(help="Share of its records in each answer (gaussian). [default: 1]")
+        float | None, typer.Option(help="Share of its records in each answer (gaussian). (default: 1)")
     ] = None,
     ledger: Annotated[
         Path | None, typer.Option(readable=False, help="Privacy ledger that runs on the same data share.")

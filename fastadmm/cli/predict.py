@@ -57,7 +57,7 @@ def predict(
     unseen: Annotated[
         str | None,
         typer.Option(
-            help="zeros or refuse: categories that training did not have. [default: zeros]",
+            help="zeros or refuse: categories that training did not have. (default: zeros)",
             rich_help_panel=TABLES,
         ),
     ] = None,
@@ -66,12 +66,12 @@ def predict(
         typer.Option(help="Column of the first table that is added to the score.", rich_help_panel=TABLES),
     ] = None,
     separator: Annotated[
-        str | None, typer.Option(help="Between CSV cells. [default: ,]", rich_help_panel=TABLES)
+        str | None, typer.Option(help="Between CSV cells. (default: ,)", rich_help_panel=TABLES)
     ] = None,
     duplicates: Annotated[
         str | None,
         typer.Option(
-            help="refuse, first or drop: ids that occur more than once. [default: refuse]",
+            help="refuse, first or drop: ids that occur more than once. (default: refuse)",
             rich_help_panel=TABLES,
         ),
     ] = None,

@@ -27,8 +27,8 @@ def privacy(
         float | None, typer.Option(help="lambda N / (tau r): shows sensitivity and sigma of mode message.")
     ] = None,
     ball: Annotated[float, typer.Option(help="Bound on each party's weights, with --mu.")] = 8.0,
-    target_clip: Annotated[float | None, typer.Option(help="Bound on targets. [default: the ball]")] = None,
-    message_clip: Annotated[float | None, typer.Option(help="Bound on message entries. [default: 2]")] = None,
+    target_clip: Annotated[float | None, typer.Option(help="Bound on targets. (default: the ball)")] = None,
+    message_clip: Annotated[float | None, typer.Option(help="Bound on message entries. (default: 2)")] = None,
     adjacency: Annotated[str, typer.Option(help="replace_one or zero_out, with --mu.")] = "replace_one",
     plot: Annotated[
         Path | None,

@@ -26,7 +26,7 @@ def report(
             "--output",
             readable=False,
             metavar="FILE",
-            help="Page to write. [default: RUN/report.html]",
+            help="Page to write. (default: RUN/report.html)",
             show_default=False,
         ),
     ] = None,

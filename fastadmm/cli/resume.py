@@ -2,32 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from fastadmm.cli.app import app
+from fastadmm.cli.options import with_options
+from fastadmm.settings.keys import SETTINGS
 
 
 @app.command()
+@with_options(replace(s, help=s.resumed, default=None) for s in SETTINGS.values())
 def resume(
     run: Annotated[Path, typer.Argument(readable=False, help="Run directory made by 'fastadmm train'.")],
-    gap: Annotated[float | None, typer.Option(help="New relative duality gap to certify.")] = None,
-    stationarity: Annotated[
-        float | None, typer.Option(help="New relative stationarity of a non-convex problem.")
-    ] = None,
-    rounds: Annotated[
-        int | None, typer.Option(help="New round limit, counted from the start of the run.")
-    ] = None,
-    time: Annotated[
-        float | None, typer.Option(help="New time limit in seconds, from the start of the run.")
-    ] = None,
-    threads: Annotated[int | None, typer.Option(help="Threads; the result does not depend on it.")] = None,
-    memory: Annotated[
-        str | None,
-        typer.Option(help="Most memory to take; the result does not depend on it."),
-    ] = None,
+    *,
+    options: dict[str, Any],
     log_to: Annotated[
         list[str] | None,
         typer.Option(
@@ -47,14 +38,6 @@ def resume(
     from fastadmm.runs.train import resume_run
     from fastadmm.tracking import tracked
 
-    changes = {
-        "gap": gap,
-        "stationarity": stationarity,
-        "rounds": rounds,
-        "time": time,
-        "threads": threads,
-        "memory": memory,
-    }
     with tracked(run, log_to or [], make_display(quiet)) as tracking:
-        result = tracking.finish(resume_run(run, changes=changes, display=tracking))
+        result = tracking.finish(resume_run(run, changes=options, display=tracking))
     return report_result(result, run, as_json)

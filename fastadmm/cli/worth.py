@@ -17,16 +17,16 @@ def worth(
     ],
     test: Annotated[
         Path | None,
-        typer.Option("--test", readable=False, help="Labelled partition to measure on. [default: the run's]"),
+        typer.Option("--test", readable=False, help="Labelled partition to measure on. (default: the run's)"),
     ] = None,
     metric: Annotated[
         str | None,
         typer.Option(
-            help="auc, accuracy, log_loss, brier, r2, rmse or mae. [default: auc, or r2 for regression]"
+            help="auc, accuracy, log_loss, brier, r2, rmse or mae. (default: auc, or r2 for regression)"
         ),
     ] = None,
     label_party: Annotated[
-        str | None, typer.Option(help="Party that holds the labels. [default: the first]")
+        str | None, typer.Option(help="Party that holds the labels. (default: the first)")
     ] = None,
     leave_one_out: Annotated[
         bool,

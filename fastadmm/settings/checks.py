@@ -21,7 +21,6 @@ __all__ = [
     "own_constraints",
     "own_lambdas",
     "read_class_weights",
-    "read_numbers",
     "read_share_or_partition",
     "share_or_partition",
 ]
@@ -197,28 +196,6 @@ def read_share_or_partition(text: str) -> float | str:
         return float(text)
     except ValueError:
         return text
-
-
-def read_numbers(text: str) -> list[float]:
-    """Numbers that commas separate.
-
-    Parameters
-    ----------
-    text : str
-
-    Returns
-    -------
-    list of float
-
-    Raises
-    ------
-    ConfigError
-        If one of them is no number.
-    """
-    try:
-        return [float(part) for part in text.split(",")]
-    except ValueError:
-        raise ConfigError(f"--path-values: {text!r} is not a list of numbers such as 1e-1,1e-2") from None
 
 
 def read_class_weights(text: str) -> str | dict[str, float]:

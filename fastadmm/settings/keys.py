@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from fastadmm.settings.privacy import Privacy
 from fastadmm.settings.run import RunConfig
 from fastadmm.settings.setting import settings_of
 
-__all__ = ["DECISIVE", "KEYS", "LIMITS", "OBJECTIVE", "PATHS", "PENALTY", "SETTINGS", "UNDECISIVE"]
+__all__ = ["DECISIVE", "KEYS", "LIMITS", "OBJECTIVE", "PATHS", "PENALTY", "PRIVACY", "SETTINGS", "UNDECISIVE"]
 
 #: Every setting by key, in the order of the documentation.
 SETTINGS = settings_of(RunConfig)
+
+#: Those of the table ``[privacy]``.
+PRIVACY = settings_of(Privacy)
 
 #: Every key, in that order.
 KEYS = tuple(SETTINGS)

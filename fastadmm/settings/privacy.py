@@ -6,11 +6,15 @@ import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from numbers import Integral, Real
-from typing import Any, Self
+from typing import Annotated, Any, Self
 
 from fastadmm.errors import ConfigError, PrivacyBudgetError
+from fastadmm.settings.setting import Setting
 
-__all__ = ["ADJACENCIES", "MODES", "SAMPLERS", "Privacy"]
+__all__ = ["ADJACENCIES", "MODES", "PANEL", "SAMPLERS", "Privacy"]
+
+#: Heading of the options in the help.
+PANEL = "Privacy (docs/privacy.md)"
 
 #: Modes, the default first.
 MODES: tuple[str, ...] = ("none", "fusion", "message")
@@ -84,29 +88,116 @@ class Privacy:
         The party that holds the labels; None: the first (``fusion``).
     """
 
-    mode: str = "none"
-    epsilon: float = math.inf
-    delta: float = 1e-5
-    adjacency: str = "replace_one"
-    label_epsilon: float | None = None
-    sampler: str = "grid"
-    seed: int | None = None
-    total_epsilon: float | None = None
-    public_scaling: bool = False
-    allow_infinite_epsilon: bool = False
+    mode: Annotated[
+        str,
+        Setting(
+            "budget",
+            "`none`, `fusion` ([fusion.md](fusion.md)) or `message`",
+            "none, fusion or message: differential privacy.",
+            option="--privacy",
+            panel=PANEL,
+        ),
+    ] = "none"
+    epsilon: Annotated[
+        float,
+        Setting(
+            "budget",
+            "budget of each party for the features of one record",
+            "Budget of each party for one record's features.",
+            panel=PANEL,
+            default_doc="needed",
+        ),
+    ] = math.inf
+    delta: Annotated[
+        float,
+        Setting("budget", "has to be below 1/N", "Exceptional probability, below 1/N.", panel=PANEL),
+    ] = 1e-5
+    adjacency: Annotated[str, Setting("budget", "see above")] = "replace_one"
+    label_epsilon: Annotated[
+        float | None,
+        Setting(
+            "budget",
+            "randomised response on labels, once, before anything else ([fusion.md](fusion.md)); unset, "
+            "labels are not protected",
+            "Randomised response on the labels.",
+            panel=PANEL,
+        ),
+    ] = None
+    sampler: Annotated[
+        str,
+        Setting(
+            "budget",
+            '`grid`, `discrete` (needs `pip install "fastadmm[privacy]"`), or `insecure_test`, which '
+            "claims nothing",
+        ),
+    ] = "grid"
+    seed: Annotated[int | None, Setting("budget", "of `insecure_test`; refused elsewhere")] = None
+    total_epsilon: Annotated[
+        float | None,
+        Setting("budget", "budget of all runs that share `ledger`", default_doc="`epsilon`"),
+    ] = None
+    public_scaling: Annotated[
+        bool,
+        Setting(
+            "budget",
+            "scales, fills and categories do not come from the private rows",
+            "Scales, fills and categories of the data do not come from their private rows.",
+            panel=PANEL,
+        ),
+    ] = False
+    allow_infinite_epsilon: Annotated[
+        bool,
+        Setting(
+            "budget",
+            "train even if no ε is proved; otherwise such a run is refused before anything is drawn or "
+            "charged (exit code 9)",
+        ),
+    ] = False
     # message
-    rounds: int = 1
-    ball: float = 8.0
-    target_clip: float | None = None
-    message_clip: float | None = 2.0
-    message_center: float = 0.0
-    shrink: bool = True
-    slack: float = 1e-6
+    rounds: Annotated[
+        int,
+        Setting(
+            "budget", "T, messages of each party, fixed and charged (`message`)", option="--private-rounds"
+        ),
+    ] = 1
+    ball: Annotated[float, Setting("budget", "B, bound on each party's weights (`message`)")] = 8.0
+    target_clip: Annotated[
+        float | None, Setting("budget", "W, bound on public targets (`message`)", default_doc="`ball`")
+    ] = None
+    message_clip: Annotated[
+        float | None,
+        Setting("budget", 'b, bound on each message entry (`message`); `"none"` for no clip'),
+    ] = 2.0
+    message_center: Annotated[float, Setting("budget", "c, public (`message`)")] = 0.0
+    shrink: Annotated[
+        bool,
+        Setting("budget", "shrink noisy messages towards c by James and Stein's factor (`message`)"),
+    ] = True
+    slack: Annotated[
+        float, Setting("budget", "certified solver error, part of the sensitivity (`message`)")
+    ] = 1e-6
     # fusion
-    model_share: float = 0.4
-    model_epsilon_max: float = 1.0
-    row_norm: float | None = None
-    label_party: str | None = None
+    model_share: Annotated[
+        float,
+        Setting(
+            "budget",
+            "share of ε for a party's Gaussian releases, at most `model_epsilon_max` (`fusion`)",
+        ),
+    ] = 0.4
+    model_epsilon_max: Annotated[
+        float, Setting("budget", "largest ε that is not given to the symbols (`fusion`)")
+    ] = 1.0
+    row_norm: Annotated[
+        float | None,
+        Setting(
+            "budget",
+            "R, public bound to which rows are shortened; unset, found with noise and charged (`fusion`)",
+        ),
+    ] = None
+    label_party: Annotated[
+        str | None,
+        Setting("budget", "party that holds the labels (`fusion`)", default_doc="the first"),
+    ] = None
 
     def __post_init__(self) -> None:
         _choice("mode", self.mode, MODES)
@@ -208,7 +299,7 @@ class Privacy:
         for name, reason in unproved.items():
             raise PrivacyBudgetError(
                 f"{name}: epsilon {self.epsilon:g} was asked for, but none is proved: {reason}; or go on "
-                "with epsilon = infinity by --allow-infinite-epsilon (key allow_infinite_epsilon)"
+                "with epsilon = infinity by allow_infinite_epsilon = true"
             )
 
     def to_dict(self) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any
 
 from fastadmm.settings import checks
-from fastadmm.settings.privacy import Privacy
+from fastadmm.settings.privacy import PANEL, Privacy
 from fastadmm.settings.setting import Group, Setting, settings_of
 
 __all__ = ["RunConfig", "differing", "is_convex"]
@@ -93,7 +93,7 @@ class RunConfig:
         Setting(
             "objective",
             "share of l1 in `elastic_net`, at most 1; unset, 0.5",
-            "Share of l1 in elastic_net, above 0 to 1. [default: 0.5]",
+            "Share of l1 in elastic_net, above 0 to 1. (default: 0.5)",
             sign="positive",
             in_model=True,
         ),
@@ -158,7 +158,6 @@ class RunConfig:
             "method",
             "ADMM penalty r per sample: the unit is the curvature of one sample's loss; unset, it follows "
             "from the loss. The same as the paper's ρ, whose problem 1 sums the loss",
-            "ADMM penalty r; unset: from the loss's curvature.",
             sign="positive",
             most=checks.LARGEST_FACTOR,
             solver="penalty",
@@ -171,7 +170,6 @@ class RunConfig:
             "method",
             "`anderson` or `none`; auto accelerates the scheme `sharing` and leaves the paper's schemes as "
             "printed",
-            "auto, anderson or none.",
             choices=("auto", "anderson", "none"),
             noun="choice",
             solver="acceleration",
@@ -183,7 +181,6 @@ class RunConfig:
             "method",
             "how parties solve their part: `gram` (eigendecomposition of DᵀD), `kernel` (of DDᵀ, for more "
             "columns than rows), `cg` (conjugate gradients); auto decides by shape",
-            "auto, gram, kernel or cg.",
             choices=("auto", "gram", "kernel", "cg"),
             noun="choice",
             solver="x_update",
@@ -209,11 +206,10 @@ class RunConfig:
             "in place of `gap` for a loss or regulariser that is not convex "
             "([nonconvex.md](nonconvex.md)): stop when the gradient has fallen to this share of that at "
             "zero weights; 0 never stops for it",
-            "Of a non-convex problem, which has no gap: gradient at which to stop, as a share of that at "
-            "zero weights.",
             sign="not negative",
             is_limit=True,
             resumed="New relative stationarity of a non-convex problem.",
+            refused={"exchange": _NOT_BY_FILES},
             solver="stationarity",
         ),
     ] = 1e-5
@@ -258,16 +254,13 @@ class RunConfig:
     ] = None
     checkpoint_rounds: Annotated[
         int | None,
-        Setting(
-            "output", "checkpoint every so many rounds", "Checkpoint every so many rounds.", sign="positive"
-        ),
+        Setting("output", "checkpoint every so many rounds", sign="positive"),
     ] = None
     checkpoint_seconds: Annotated[
         float,
         Setting(
             "output",
             "checkpoint at least this often, in seconds",
-            "Checkpoint at least this often, in seconds.",
             sign="positive",
         ),
     ] = 30.0
@@ -286,7 +279,8 @@ class RunConfig:
         Setting(
             "place",
             "privacy account shared by all runs on the same data",
-            "Account shared by all runs on these data. [default: in the run]",
+            "Account shared by all runs on these data. (default: in the run)",
+            panel=PANEL,
             is_path=True,
             refused={"exchange": _NOT_BY_FILES},
             estimator="ledger",
@@ -299,8 +293,8 @@ class RunConfig:
             "most memory to take, for example `2GB` or `512MiB`; parties that do not fit are streamed from "
             "their files: [streaming.md](streaming.md). Unset, 80 % of what is free. The result does not "
             "depend on it, except through `history`",
-            "Most memory to take, for example 2GB or 512MiB; what does not fit is streamed. [default: 80 % "
-            "of what is free]",
+            "Most memory to take, for example 2GB or 512MiB; what does not fit is streamed. (default: 80 % "
+            "of what is free)",
             check=checks.amount_of_memory,
             resumed="Most memory to take; the result does not depend on it.",
             refused={"exchange": _NOT_BY_FILES},
@@ -313,7 +307,6 @@ class RunConfig:
             "how much of the past the coordinator keeps: directions per party in `subspace` (at least 2), "
             "differences of the acceleration otherwise. Unset, as much as the scheme likes and memory "
             "allows; where memory decides, the number is written to `run.toml`",
-            "Directions per party, or differences of the acceleration; unset: by memory.",
             sign="not negative",
             solver="history",
         ),
@@ -326,7 +319,6 @@ class RunConfig:
             "`both` that it has, in single precision: [solver.md](solver.md#both-directions-in-a-round). "
             "auto is `both` where rounds go [by files](rounds-by-files.md) and the gap is at least 1e-9; "
             "else `one`",
-            "What a party answers in a round of subspace: auto, one or both.",
             choices=("auto", "one", "both"),
             noun="choice",
             refused={"private": "private messages are those of ADMM, one number per row"},
@@ -389,7 +381,6 @@ class RunConfig:
         Setting(
             "method",
             "`loss`, `log_loss`, `accuracy`, `auc`, `rmse` or `r2`",
-            "loss, log_loss, accuracy, auc, rmse or r2.",
             choices=("loss", "log_loss", "accuracy", "auc", "rmse", "r2"),
             noun="metric",
             group=_EARLY,
@@ -400,7 +391,6 @@ class RunConfig:
         Setting(
             "method",
             "rounds without a better value after which training stops",
-            "Rounds without improvement before the stop.",
             sign="positive",
             group=_EARLY,
             estimator="n_iter_no_change",
@@ -412,7 +402,6 @@ class RunConfig:
         Setting(
             "objective",
             "chooses held-out rows and folds",
-            "Chooses held-out rows and folds.",
             sign="not negative",
             only_with=("validation", "path"),
         ),
@@ -436,10 +425,8 @@ class RunConfig:
         Setting(
             "method",
             "the grid itself",
-            "The grid: 1e-1,1e-2,1e-3. [default: made]",
             wanted="a list of numbers",
             check=checks.grid,
-            from_text=checks.read_numbers,
             group=_PATH,
         ),
     ] = None
@@ -448,7 +435,6 @@ class RunConfig:
         Setting(
             "method",
             "number of values of a grid that is made",
-            "Values of the grid.",
             sign="positive",
             group=_PATH,
         ),
@@ -458,7 +444,6 @@ class RunConfig:
         Setting(
             "method",
             "smallest over largest value of the grid",
-            "Smallest over largest value of the grid.",
             sign="positive",
             below=1,
             group=_PATH,
@@ -470,7 +455,6 @@ class RunConfig:
         Setting(
             "method",
             "folds of the cross-validation that chooses λ; 0 for none",
-            "Folds of the cross-validation; 0 for none.",
             sign="not negative",
             check=checks.folds,
             group=_PATH,
@@ -482,7 +466,6 @@ class RunConfig:
         Setting(
             "method",
             "`best` or `1se`",
-            "best, or 1se: the largest lambda within one standard error.",
             choices=("best", "1se"),
             noun="rule",
             group=_PATH,
@@ -494,7 +477,6 @@ class RunConfig:
         Setting(
             "method",
             "gaps of the folds' fits over the differences that decide",
-            "Gaps of the folds' fits over the differences that decide.",
             sign="positive",
             below=1,
             group=_PATH,

@@ -74,6 +74,8 @@ class Setting:
         reason against it.
     from_text : callable or None
         Reads the value from the option's text.
+    panel : str
+        Heading in the help, where it is not that of the group.
     group : Group or None
         The group that it belongs to, or is the head of.
     only_with : tuple of str
@@ -110,6 +112,7 @@ class Setting:
     wanted: str = ""
     check: Callable[[Any], Any] | None = None
     from_text: Callable[[str], Any] | None = None
+    panel: str = ""
     group: Group | None = None
     only_with: tuple[str, ...] = ()
     refused: Mapping[Kind, str] = field(default_factory=dict)

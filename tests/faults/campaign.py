@@ -150,12 +150,14 @@ def _same(command: list[str], *undone: str) -> Callable[[Path], list[list[str]]]
 
 def subjects() -> dict[str, Subject]:
     """Every kind of command that writes."""
+    from run_tools import in_file
+
     common = ["--threads", "1", "-q", "--out", "run"]
-    train = ["train", "a.parts", "--checkpoint-rounds", "1", *common]
+    train = ["train", "a.parts", *in_file(checkpoint_rounds=1), *common]
     sharing = [*train, "--regularizer", "l1", "--lambda", "0.01", "--scheme", "sharing", "--gap", "0.1"]
     fusion = ["train", "a.parts", "--privacy", "fusion", "--epsilon", "4", "--label-epsilon", "2", *common]
-    message = ["train", "a.parts", "--privacy", "message", "--epsilon", "8", "--private-rounds", "2", *common]
-    path = ["train", "a.parts", "--path", "--path-values", "0.1,0.01", "--folds", "2", *common]
+    message = ["train", "a.parts", *in_file(privacy={"mode": "message", "epsilon": 8, "rounds": 2}), *common]
+    path = ["train", "a.parts", *in_file(path=True, path_values=[0.1, 0.01], folds=2), *common]
     convert = ["convert", "t.csv", "--label", "y", "--parties", "2", "-o", "out.parts"]
     predict = ["predict", "done", "a.parts", "-o", "p.csv"]
     party = [

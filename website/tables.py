@@ -1,0 +1,87 @@
+"""Tables of settings in the documentation: ``python website/tables.py`` makes them of the declarations."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+from fastadmm.settings.privacy import Privacy
+from fastadmm.settings.run import RunConfig
+from fastadmm.settings.setting import Setting, settings_of
+
+DOCS = Path(__file__).resolve().parents[1] / "docs"
+
+#: Pages with tables, between comments that name the family.
+PAGES = ("training.md", "privacy.md")
+
+FAMILIES = {"RunConfig": RunConfig, "Privacy": Privacy}
+
+_TYPES = {str: "text", bool: "true, false", int: "whole number", float: "number", dict: "table", list: "list"}
+_SIGNS = {"": "", "positive": " > 0", "not negative": " ≥ 0"}
+
+
+def table(family: type) -> str:
+    """Markdown table of a family's keys.
+
+    Parameters
+    ----------
+    family : type
+
+    Returns
+    -------
+    str
+    """
+    rows = ["| key | type | default | option | meaning |", "|---|---|---|---|---|"]
+    for setting in settings_of(family).values():
+        option = f"`{setting.flag}`" if setting.help else "–"
+        cells = (f"`{setting.key}`", _type(setting), _default(setting), option, setting.doc)
+        rows.append(f"| {' | '.join(cells)} |")
+    return "\n".join(rows)
+
+
+def _type(setting: Setting) -> str:
+    kinds = [kind for kind in setting.kinds if not (kind is int and float in setting.kinds)]
+    return " or ".join(_TYPES[kind] for kind in kinds) + _SIGNS[setting.sign]
+
+
+def _default(setting: Setting) -> str:
+    if setting.default_doc:
+        return setting.default_doc
+    if setting.default is None or isinstance(setting.default, Privacy):
+        return "unset"
+    text = f"`{_toml(setting.default)}`"
+    group = setting.group
+    return text if group is None or setting.key == group.head else f"{text}, with `{group.head}`"
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, float) and 0 < value < 1e-3:
+        return f"{value:.0e}".replace("e-0", "e-")
+    return f'"{value}"' if isinstance(value, str) else str(value)
+
+
+def filled(page: str) -> str:
+    """A page with its tables made anew.
+
+    Parameters
+    ----------
+    page : str
+
+    Returns
+    -------
+    str
+    """
+
+    def make(found: re.Match[str]) -> str:
+        return f"{found[1]}\n\n{table(FAMILIES[found[2]])}\n\n{found[3]}"
+
+    return re.sub(r"(?s)(<!-- settings of (\w+) -->)\n.*?\n(<!-- end of settings -->)", make, page)
+
+
+if __name__ == "__main__":
+    for name in PAGES:
+        path = DOCS / name
+        path.write_text(filled(path.read_text(encoding="utf-8")), encoding="utf-8")
