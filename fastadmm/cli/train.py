@@ -52,7 +52,6 @@ def train(
     from fastadmm.files.atomic import shown
     from fastadmm.runs.config import make_config, read_config
     from fastadmm.runs.train import start_run
-    from fastadmm.settings.checks import read_class_weights
     from fastadmm.tracking import tracked
 
     base = read_config(config) if config is not None else {}
