@@ -56,7 +56,8 @@ def with_options(
                 continue
             parameters += [_parameter(name, setting) for name, (_, setting) in told.items()]
         wrapper.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
-        files_only = {s.flag: (table, s) for table, s in tables.values() if not s.help}
+        # Of two with one name that of the run itself is meant.
+        files_only = {s.flag: (table, s) for table, s in reversed(tables.values()) if not s.help}
         wrapper.files_only = files_only  # type: ignore[attr-defined]
         return wrapper
 

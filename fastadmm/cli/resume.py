@@ -14,7 +14,7 @@ from fastadmm.settings.keys import SETTINGS
 
 
 @app.command()
-@with_options(replace(s, help=s.resumed, default=None) for s in SETTINGS.values())
+@with_options(replace(s, help=s.resumed, default=None) for s in SETTINGS.values() if s.resumed)
 def resume(
     run: Annotated[Path, typer.Argument(readable=False, help="Run directory made by 'fastadmm train'.")],
     *,

@@ -33,6 +33,11 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
+def _real(value: Any) -> Any:
+    """A number as float, where TOML has a whole one that fits."""
+    return float(value) if _is_number(value) and abs(value) <= LARGEST_FACTOR else value
+
+
 def own_lambdas(table: dict[str, Any]) -> dict[str, Any]:
     """Positive numbers by party.
 
@@ -44,10 +49,11 @@ def own_lambdas(table: dict[str, Any]) -> dict[str, Any]:
     -------
     dict of str to float
     """
-    for name, value in _not_empty(table).items():
+    table = {name: _real(value) for name, value in _not_empty(table).items()}
+    for name, value in table.items():
         if not _is_number(value) or not 0 < value <= LARGEST_FACTOR:
             raise ValueError(f"{value!r} of {name!r} must be a positive number, at most {LARGEST_FACTOR:g}")
-    return {name: float(value) for name, value in table.items()}
+    return table
 
 
 def own_constraints(table: dict[str, Any]) -> dict[str, Any]:
