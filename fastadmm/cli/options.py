@@ -105,9 +105,9 @@ def _toml(setting: Setting, text: str) -> str:
     if kind is bool:
         return "true"
     if kind is dict:
-        name, _, value = (text or "NAME=VALUE").rpartition("=")
+        name, _, value = text.rpartition("=")
         quoted = value if _is_number(value) else f'"{value}"'
-        return f"{{{name} = {quoted}}}"
+        return f"{{{name} = {quoted}}}" if name else "{NAME = VALUE}"
     if kind is list:
         return f"[{text.replace(',', ', ') or '...'}]"
     return f'"{text}"' if kind is str and text else text or "VALUE"
