@@ -15,9 +15,10 @@ Rules
 - Calls of one exchange do not wait for each other, so their answers must not depend on each other's
   order. An exchange asks a party for one answer at most.
 - An answer depends on what the party was told and asked before, in that order, and on nothing else: no
-  thread, no time, no number of attempts.
+  thread, no time, no number of attempts. Between two calls a party remembers what its ``export`` holds.
 - Arguments and answers are what the table says: arrays of N numbers, short vectors, scalars, flags,
   text. An argument that is optional, or a value that may be missing, is left out, not None.
+  ``Call.here`` is for parties of this process alone and changes no answer: a place to write a message to.
 - A talk is replayed. By files a round is begun again from the checkpoint, with the answers so far, until
   one is missing: between two yields there is arithmetic alone, no random number, no clock, no file.
 - :meth:`~fastadmm.coordinator.method.Method.restore` and
@@ -29,16 +30,22 @@ How to convert a method
 -----------------------
 1. Its party: derive from :class:`~fastadmm.conversation.answering.Answering`, give it a ``family``, and
    let every method that the coordinator calls take keywords and return a dictionary (or None, where
-   there is nothing to answer).
+   there is nothing to answer). ``opened``, ``export`` and ``restore`` let it live in another process: add
+   the class to :data:`fastadmm.parties.families.FAMILIES`. What a metric changes is factorised when it is
+   first needed.
 2. The table: one entry per such method, under its name, with the family and the kinds of arguments and
    answer. A name means one thing in all families: what takes or answers something else has another name.
+   A new argument of ``start`` is optional, since requests of older releases do not have it.
 3. The coordinator: ``answers = self.engine.map(lambda p: p.ask(g), parties)`` becomes
    ``answers = yield from ask_all(n_parties, "ask", gradient=g)``, or where arguments differ
    ``answers = yield Exchange([Call(m, "ask", {...}) for m in range(n_parties)])``. What calls this becomes
    a talk too, and is called with ``yield from``. Parties no longer are arguments.
-4. The method: nothing but ``make_parties``, ``prepare_parties``, ``weights``, ``party_notes``,
-   ``export_parties`` and ``restore_parties`` touches ``self.parties``; ``len(self.parties)`` is
-   ``self.problem.n_parties``. ``weight_norms`` comes from answers. If the start has to be asked for,
-   ``prepare`` is a talk of its own, and what ``reopen`` needs is in ``export``.
-5. ``by_exchange = True``. Tests compare the bits with those before.
+4. The method: nothing but ``make_parties``, ``prepare_parties``, ``export_parties`` and
+   ``restore_parties`` touches ``self.parties``; ``len(self.parties)`` is ``self.problem.n_parties``.
+   ``weight_norms`` comes from answers. ``final_arguments`` is what a party needs to know its weights. If
+   the start has to be asked for, ``prepare`` is a talk of its own, and what ``reopen`` needs is in
+   ``export``.
+5. Give the method its parties' ``family``: from then on it runs by files as well. Tests compare the bits
+   with those before, and those by files with those in one process
+   (``tests/test_rounds_by_files.py``).
 """

@@ -2,24 +2,71 @@
 
 from __future__ import annotations
 
-from typing import Any
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import Any, ClassVar, Self
 
+import numpy as np
+
+from fastadmm.blocks.block import FeatureBlock
 from fastadmm.conversation.calls import CALLS
+from fastadmm.engine.engine import Engine
 from fastadmm.errors import FormatError
 
-__all__ = ["Answering"]
+__all__ = ["Answering", "Unanswerable", "checked"]
 
 
-class Answering:
-    """A party, wherever its driver is.
+class Unanswerable(FormatError):
+    """A call that is not for this party in its state; whoever carried it says where it came from."""
+
+
+def checked(saved: Mapping[str, Any], key: str, shape: tuple[int, ...]) -> np.ndarray:
+    """An array that a party has saved.
+
+    Parameters
+    ----------
+    saved : mapping
+    key : str
+    shape : tuple of int
+        -1 for any length.
+
+    Returns
+    -------
+    ndarray
+
+    Raises
+    ------
+    ValueError
+        With the key: none, not of this shape, or not finite.
+    """
+    array = saved.get(key)
+    if not isinstance(array, np.ndarray) or array.dtype != np.float64 or array.ndim != len(shape):
+        raise ValueError(key)
+    if any(n not in (-1, m) for n, m in zip(shape, array.shape)) or not np.isfinite(array).all():
+        raise ValueError(key)
+    return array
+
+
+class Answering(ABC):
+    """A party, wherever the coordinator is.
 
     Attributes
     ----------
+    name : str
+    block : FeatureBlock
+    kind, reason : str
+        Name of its update, and why it was chosen.
     family : str
         Which calls of :data:`fastadmm.conversation.calls.CALLS` it answers.
+    needs : tuple of str
+        Arguments of the call ``finish`` without which it does not know its weights.
     """
 
-    family: str
+    family: ClassVar[str]
+    needs: ClassVar[tuple[str, ...]] = ()
+    name: str
+    block: FeatureBlock
+    reason: str
 
     def answer(self, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
         """Answer one call.
@@ -38,9 +85,30 @@ class Answering:
 
         Raises
         ------
-        FormatError
+        Unanswerable
             The call is none of this family, or its arguments are not for this party in this state.
         """
         if name not in CALLS or self.family not in CALLS[name].families:
-            raise FormatError(f"call {name[:80]!r} is unknown here")
+            raise Unanswerable(f"call {name[:80]!r} is unknown here")
         return getattr(self, name)(**arguments) or {}
+
+    @classmethod
+    @abstractmethod
+    def opened(cls, name: str, block: FeatureBlock, engine: Engine, terms: Mapping[str, Any]) -> Self:
+        """A party of a run that begins with these arguments of the call ``start``."""
+
+    @abstractmethod
+    def prepare(self) -> None:
+        """Check the block, and factorise what every round needs."""
+
+    @abstractmethod
+    def final_weights(self, *args: Any, **needed: Any) -> np.ndarray:
+        """x_m, given the arguments that ``needs`` names."""
+
+    @abstractmethod
+    def export(self) -> dict[str, np.ndarray]:
+        """What it has to remember between two calls."""
+
+    @abstractmethod
+    def restore(self, saved: Mapping[str, Any]) -> None:
+        """Inverse of :meth:`export`; raises ValueError as :func:`checked`."""

@@ -8,7 +8,9 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Protocol, TypeVar
 
-__all__ = ["Answers", "Call", "Driver", "Exchange", "Pace", "Talk", "ask_all", "converse"]
+import numpy as np
+
+__all__ = ["Answers", "Call", "Driver", "Exchange", "Pace", "Talk", "ask_all", "converse", "put"]
 
 _T = TypeVar("_T")
 
@@ -26,16 +28,20 @@ class Call:
         Number of the party, in the problem's order.
     name : str
         A key of :data:`fastadmm.conversation.calls.CALLS`.
-    arguments : dict
-        Arrays and scalars, as the table says.
+    arguments : dict or callable
+        Arrays and scalars, as the table says; or what makes them, on the thread that asks.
     here : dict
         More arguments for a party in this process, which change no answer: a place to write an array to.
     """
 
     party: int
     name: str
-    arguments: dict[str, Any] = field(default_factory=dict)
+    arguments: dict[str, Any] | Callable[[], dict[str, Any]] = field(default_factory=dict)
     here: dict[str, Any] = field(default_factory=dict)
+
+    def made(self) -> dict[str, Any]:
+        """The arguments themselves."""
+        return self.arguments() if callable(self.arguments) else self.arguments
 
 
 class Pace(Enum):
@@ -81,6 +87,9 @@ class Driver(Protocol):
     def carry(self, exchange: Exchange) -> Answers | None:
         """The answers; None where one is not there yet, which ends the talk."""
 
+    def notes(self) -> list[tuple[str, str, str]]:
+        """Name of each party, of its update, and why it was chosen."""
+
 
 def ask_all(
     n_parties: int, name: str, pace: Pace = Pace.TOGETHER, **arguments: Any
@@ -100,6 +109,12 @@ def ask_all(
         The answers, in the order of the parties.
     """
     return (yield Exchange([Call(m, name, arguments) for m in range(n_parties)], pace))
+
+
+def put(message: np.ndarray, place: np.ndarray) -> None:
+    """Write an answer's array to its place, unless a party of this process has written it there."""
+    if place.ctypes.data != message.ctypes.data:
+        place[:] = message
 
 
 def converse(talk: Talk[_T], carry: Callable[[Exchange], Answers | None]) -> _T | None:

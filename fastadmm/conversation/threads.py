@@ -32,5 +32,9 @@ class Threads:
             return [self._ask(call) for call in exchange.calls]
         return self.engine.map(self._ask, exchange.calls, parallel=exchange.pace is Pace.TOGETHER)
 
+    def notes(self) -> list[tuple[str, str, str]]:
+        """Name of each party, of its update, and why it was chosen."""
+        return [(party.name, party.kind, party.reason) for party in self.parties]
+
     def _ask(self, call: Call) -> dict[str, Any]:
-        return self.parties[call.party].answer(call.name, {**call.arguments, **call.here})
+        return self.parties[call.party].answer(call.name, {**call.made(), **call.here})

@@ -60,8 +60,9 @@ class Method(ABC):
     name: str
     #: Whether convergence on every convex problem is a theorem.
     convergent: bool
-    #: Whether parties are asked by exchanges alone, so that they may be anywhere.
-    by_exchange: bool = False
+    #: Which calls of the table its parties answer; empty while it asks any party but by exchanges, so
+    #: that they have to be in this process.
+    family: str = ""
     #: Holder of the shared state.
     coordinator: Any
     #: Of the run.
@@ -78,7 +79,8 @@ class Method(ABC):
 
     def prepare_parties(self) -> None:
         """Check and factorise the blocks of the parties of this process."""
-        return
+        for party in self.parties:
+            party.prepare()
 
     def prepare(self) -> Talk[float]:
         """Evaluate the start; returns the summed loss at zero weights, best intercept."""
@@ -101,9 +103,13 @@ class Method(ABC):
         A float; of a multinomial model of shape (C,).
         """
 
-    @abstractmethod
+    def final_arguments(self, m: int) -> dict[str, Any]:
+        """What party m needs to know its weights: see ``needs`` of its class."""
+        return {}
+
     def weights(self) -> list[np.ndarray]:
         """x_m of shape (d_m,) per party of this process; of a multinomial model of shape (d_m, C)."""
+        return [party.final_weights(**self.final_arguments(m)) for m, party in enumerate(self.parties)]
 
     def settle(self) -> Talk[None]:
         """Go on from the weights as they are returned, where the state's own sum differs from theirs."""
@@ -112,10 +118,6 @@ class Method(ABC):
     def weight_norms(self) -> list[float]:
         """Euclidean norm of every x_m."""
         return [float(np.linalg.norm(x)) for x in self.weights()]
-
-    @abstractmethod
-    def party_notes(self) -> list[tuple[str, str, str]]:
-        """Name of each party of this process, of its update, and why it was chosen."""
 
     @abstractmethod
     def export(self) -> dict[str, Any]:

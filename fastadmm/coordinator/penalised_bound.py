@@ -18,22 +18,21 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from fastadmm.conversation.exchange import Talk, ask_all
 from fastadmm.coordinator.certificate import sums_to_zero
 from fastadmm.engine.engine import Engine
 from fastadmm.parties.face import DualShare
-from fastadmm.parties.proximal import Party
 from fastadmm.problem.problem import Problem
 
 __all__ = ["bound_from_shares", "penalised_bound"]
 
 
-def penalised_bound(problem: Problem, parties: Sequence[Party], u: np.ndarray, engine: Engine) -> float:
+def penalised_bound(problem: Problem, u: np.ndarray, engine: Engine) -> Talk[float]:
     r"""Evaluate :math:`\mathcal D(\alpha u)` at the largest :math:`\alpha \le 1` that all parties allow.
 
     Parameters
     ----------
     problem : Problem
-    parties : sequence of Party
     u : ndarray of shape (N,)
         Dual vector, summed scaling.
     engine : Engine
@@ -45,11 +44,13 @@ def penalised_bound(problem: Problem, parties: Sequence[Party], u: np.ndarray, e
     """
     if problem.fit_intercept and not sums_to_zero(u, problem.n_outputs):
         return -math.inf
-    scale = min(engine.map(lambda party: party.dual_scale(u), parties))
+    answers = yield from ask_all(problem.n_parties, "dual_scale", u=u)
+    scale = min(float(answer["value"]) for answer in answers)
     if not scale > 0.0:
         return -math.inf
     scaled = scale * u
-    parts = sum(engine.map(lambda party: party.dual_value(scale), parties))
+    answers = yield from ask_all(problem.n_parties, "dual_value", scale=scale)
+    parts = sum(float(answer["value"]) for answer in answers)
     conjugate = problem.loss.conjugate(scaled, problem.y, problem.weight, engine)
     bound = float(scaled @ problem.offset) - conjugate - parts
     return bound if math.isfinite(bound) else -math.inf

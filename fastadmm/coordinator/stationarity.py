@@ -7,18 +7,17 @@ measured is equation 13 of Hu et al., V^t, at the state of ADMM and at the model
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 
+from fastadmm.conversation.exchange import Talk, ask_all
 from fastadmm.coordinator.certificate import PrimalValue, primal_value
 from fastadmm.engine.engine import Engine
-from fastadmm.parties.proximal import Party
 from fastadmm.problem.problem import Problem
 from fastadmm.problem.regularizers import SquaredL2
 
-__all__ = ["Progress", "descent_penalty", "intercept_part", "model_measure", "start_point"]
+__all__ = ["Progress", "descent_penalty", "intercept_part", "model_measure", "start_point", "stationarities"]
 
 #: The default penalty exceeds the threshold by this factor: what exceeds it is what every round gains.
 _ABOVE_THRESHOLD = 1.05
@@ -62,16 +61,14 @@ def start_point(problem: Problem, engine: Engine) -> PrimalValue:
     return primal_value(problem, zero, intercept, engine)
 
 
-def model_measure(problem: Problem, parties: Sequence[Party], gradient: np.ndarray, engine: Engine) -> float:
+def model_measure(problem: Problem, gradient: np.ndarray) -> Talk[float]:
     r"""V at the parties' weights with z the sum of their messages and u the loss gradient there.
 
     Parameters
     ----------
     problem : Problem
-    parties : sequence of Party
     gradient : ndarray of shape (N,)
         Of the loss at the weights and the intercept, summed scaling.
-    engine : Engine
 
     Returns
     -------
@@ -79,8 +76,13 @@ def model_measure(problem: Problem, parties: Sequence[Party], gradient: np.ndarr
         :math:`\sum_m \|x_m - \mathrm{prox}_{h_m}(x_m - D_m^\top g)\|^2`, with an intercept plus
         :math:`(\sum_i g_i)^2`: zero exactly at the stationary points.
     """
-    total = sum(engine.map(lambda party: party.stationarity(gradient), parties))
-    return total + intercept_part(problem, gradient)
+    return sum((yield from stationarities(problem, gradient))) + intercept_part(problem, gradient)
+
+
+def stationarities(problem: Problem, pull: np.ndarray) -> Talk[list[float]]:
+    """What each party answers to ``stationarity``: see :class:`fastadmm.parties.proximal.Party`."""
+    answers = yield from ask_all(problem.n_parties, "stationarity", pull=pull)
+    return [float(answer["value"]) for answer in answers]
 
 
 def intercept_part(problem: Problem, pull: np.ndarray) -> float:

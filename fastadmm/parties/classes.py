@@ -7,13 +7,15 @@ shape (C, d); a model's weights are their transpose.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import scipy.linalg
 
 from fastadmm.blocks.block import FeatureBlock
 from fastadmm.engine.engine import Engine
 from fastadmm.parties.direction import MAX_GRAM_SIDE, DirectionParty, choose_metric_solver
-from fastadmm.parties.proximal import Certificate, Party
+from fastadmm.parties.proximal import Party
 from fastadmm.problem.constraints import Constraint
 from fastadmm.problem.regularizers import Regularizer
 
@@ -96,37 +98,52 @@ class ClassParty(Party):
     def _images(self, v: np.ndarray) -> np.ndarray:
         return self.block.transposed_matrix_product(v.reshape(self.n_classes, -1), self.engine)
 
-    def step(self, w: np.ndarray, scaled_penalty: float) -> np.ndarray:
+    def step(
+        self, w: np.ndarray, scaled_penalty: float, out: np.ndarray | None = None, known: bool = False
+    ) -> dict[str, Any]:
         """As in :class:`fastadmm.parties.proximal.Party`; class-major, of shape (C N,)."""
+        self._factorise()
         mu = self.regularization / scaled_penalty
         targets = w.reshape(self.n_classes, -1)
         answers = self.engine.map(
             lambda c: self.update.solve(targets[c], mu, self.weights[c], self.engine), range(self.n_classes)
         )
         self.weights = np.array(answers)
-        return self.block.matrix_product(self.weights, self.engine).ravel()
+        return self._stepped(self._message(out))
 
-    def certify(self, gradient: np.ndarray, pull: np.ndarray) -> Certificate:
+    def _message(self, out: np.ndarray | None) -> np.ndarray:
+        message = self.block.matrix_product(self.weights, self.engine).ravel()
+        if out is None:
+            return message
+        out[:] = message
+        return out
+
+    def certify(self, gradient: np.ndarray, pull: np.ndarray, target: Any = None) -> dict[str, Any]:
         """As in :class:`fastadmm.parties.proximal.Party`, summed over classes; arguments of shape (C N,)."""
         scale = self.regularization
         residual = self._images(gradient) + scale * self.weights
         mapped = (scale * self.weights + self._images(pull)) / (1.0 + scale)
-        return Certificate(float(np.sum(residual * residual)) / (2.0 * scale), float(np.sum(mapped * mapped)))
+        gap = float(np.sum(residual * residual)) / (2.0 * scale)
+        return {"gap": gap, "stationarity": float(np.sum(mapped * mapped))}
 
-    def stationarity(self, pull: np.ndarray) -> float:
+    def stationarity(
+        self, pull: np.ndarray, ahead: np.ndarray | None = None, target: Any = None
+    ) -> dict[str, Any]:
         """As in :class:`fastadmm.parties.proximal.Party`, summed over classes; pull of shape (C N,)."""
         targets = self.weights - self._images(pull)
         mapped = self.weights - np.array([self.penalty.prox(target, 1.0) for target in targets])
-        return float(np.sum(mapped * mapped))
+        return {"value": float(np.sum(mapped * mapped))}
 
-    def dual_scale(self, u: np.ndarray) -> float:
+    def dual_scale(self, u: np.ndarray) -> dict[str, Any]:
         """The scale that every class allows, as in :class:`fastadmm.parties.proximal.Party`; u: (C N,)."""
         self._dual = -self._images(u)
-        return min(self.penalty.largest_scale(self._dual[c]) for c in range(self.n_classes))
+        return {"value": min(float(self.penalty.largest_scale(self._dual[c])) for c in range(self.n_classes))}
 
-    def dual_value(self, scale: float) -> float:
+    def dual_value(self, scale: float) -> dict[str, Any]:
         """As in :class:`fastadmm.parties.proximal.Party`, summed over classes."""
-        return float(sum(self.penalty.conjugate(scale * self._dual[c]) for c in range(self.n_classes)))
+        return {
+            "value": float(sum(self.penalty.conjugate(scale * self._dual[c]) for c in range(self.n_classes)))
+        }
 
     def penalty_value(self) -> float:
         """As in :class:`fastadmm.parties.proximal.Party`, summed over classes."""
@@ -199,7 +216,7 @@ class ClassDirectionParty(DirectionParty):
         residual = self.block.transposed_matrix_product(gradient, self.engine)
         residual += self.regularization * self.weights(coefficients)
         squared = float(np.sum(residual * residual))
-        directions = -self._newton_classes(residual) if newton and self._factor is not None else -residual
+        directions = -self._newton_classes(residual) if newton and self._can_newton() else -residual
         fresh = np.array([self._orthonormal(*pair) for pair in zip(directions, self.directions)])
         if not fresh.any():
             return None, squared

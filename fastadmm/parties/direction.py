@@ -9,13 +9,14 @@ The party keeps its directions X_m; the coordinator only sees their images
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, Self
 
 import numpy as np
 import scipy.linalg
 
-from fastadmm.blocks.block import FeatureBlock
-from fastadmm.conversation.answering import Answering
+from fastadmm.blocks.block import FeatureBlock, check_scale
+from fastadmm.conversation.answering import Answering, Unanswerable, checked
 from fastadmm.engine.engine import Engine
 
 __all__ = ["DirectionParty", "choose_metric_solver", "in_single_precision"]
@@ -117,25 +118,43 @@ class DirectionParty(Answering):
     """
 
     family = "subspace"
+    needs = ("coefficients",)
 
     def __init__(self, name: str, block: FeatureBlock, regularization: float, engine: Engine) -> None:
         self.name, self.block, self.regularization, self.engine = name, block, regularization, engine
         self.directions = np.zeros((0, block.shape[1]))
         self.kind, self.reason = choose_metric_solver(block.shape, block.density)
+        self.metric: np.ndarray | None = None
+        self._stale = False
         self._kernel: np.ndarray | None = None
         self._squares: float | None = None
         self._factor: tuple[np.ndarray, bool] | None = None
 
+    @classmethod
+    def opened(cls, name: str, block: FeatureBlock, engine: Engine, terms: Mapping[str, Any]) -> Self:
+        return cls(name, block, float(terms["regularization"]), engine)
+
+    def prepare(self) -> None:
+        check_scale(self.block, self.name, self.engine)
+
     def set_metric(self, curvature: np.ndarray) -> None:
-        """Factorise in a new curvature metric.
+        """Take in a new curvature metric.
 
         Parameters
         ----------
         curvature : ndarray of shape (N,)
             Positive weights, summed scaling.
         """
-        if self.kind == "gradient":
-            return
+        self.metric, self._stale = curvature, True  # factorised where it is needed, perhaps elsewhere
+
+    def _can_newton(self) -> bool:
+        """Whether there are block Newton directions; factorises in the metric where that is new."""
+        if self._stale and self.metric is not None and self.kind != "gradient":
+            self._factorise(self.metric)
+        self._stale = False
+        return self._factor is not None
+
+    def _factorise(self, curvature: np.ndarray) -> None:
         if self.kind == "gram":
             matrix = self.block.gram(self.engine, curvature, self._rough_is_enough(curvature))
             matrix[np.diag_indices(len(matrix))] += self.regularization
@@ -191,7 +210,7 @@ class DirectionParty(Answering):
         """
         residual = self.residual(gradient, coefficients)
         answer: dict[str, Any] = {"squared_residual": float(residual @ residual)}
-        newton = newton and self._factor is not None
+        newton = newton and self._can_newton()
         direction = self._keep(-self._newton(residual) if newton else -residual)
         if direction is None:
             return answer
@@ -220,7 +239,7 @@ class DirectionParty(Answering):
         images = residual - self.regularization * (coefficients @ self.directions)
         messages = []
         for newton in (True, False):
-            if newton and self._factor is None:
+            if newton and not self._can_newton():
                 continue
             direction = self._keep(-self._newton(residual) if newton else -residual)
             if direction is not None:
@@ -275,8 +294,17 @@ class DirectionParty(Answering):
         self.directions = np.vstack([self.directions, direction])
         return direction
 
+    def _own(self, coefficients: np.ndarray) -> np.ndarray:
+        if len(coefficients) != len(self.directions):
+            raise Unanswerable(
+                f"{len(coefficients)} coefficients for {len(self.directions)} directions that were sent; "
+                "the coordinator's state is another run's"
+            )
+        return coefficients
+
     def residual(self, gradient: np.ndarray, coefficients: np.ndarray) -> np.ndarray:
         r"""Block gradient :math:`\rho_m` of shape (d,); arguments as of :meth:`respond`."""
+        self._own(coefficients)
         residual = self.block.transposed_product(gradient, self.engine)
         residual += self.regularization * (coefficients @ self.directions)
         return residual
@@ -297,9 +325,25 @@ class DirectionParty(Answering):
         coefficients : ndarray of shape (2,)
             Current coefficients of the two; not both zero.
         """
+        if len(coefficients) != 2 or not coefficients.any() or len(self.directions) < 2:
+            raise Unanswerable("call 'merge_oldest': not two directions")
         merged = coefficients @ self.directions[:2] / np.linalg.norm(coefficients)
         self.directions = np.vstack([merged, self.directions[2:]])
 
     def weights(self, coefficients: np.ndarray) -> np.ndarray:
         """x_m of shape (d,) for this party's coefficients."""
         return coefficients @ self.directions
+
+    def final_weights(self, coefficients: np.ndarray) -> np.ndarray:
+        return self.weights(self._own(coefficients))
+
+    def export(self) -> dict[str, np.ndarray]:
+        own = {"directions": self.directions}
+        return own if self.metric is None else {**own, "metric": self.metric}
+
+    def restore(self, saved: Mapping[str, Any]) -> None:
+        n, d = self.block.shape
+        directions = checked(saved, "directions", (-1, d))
+        if "metric" in saved:
+            self.set_metric(checked(saved, "metric", (n,)))
+        self.directions = directions

@@ -169,6 +169,11 @@ class FaceParty:
     def directions(self, directions: Array) -> None:
         self.span = replace(self.span, directions=directions)
 
+    @property
+    def kind(self) -> str:
+        """Name of its proximal problem's solver."""
+        return self.update.name
+
     def first(self) -> tuple[Array | None, Array, Array]:
         """The feasible point nearest to zero: message of its direction, products and coefficients."""
         start = self.penalty.constraint.project(np.zeros(self.block.shape[1]))

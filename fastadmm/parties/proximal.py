@@ -7,39 +7,24 @@ is a cache, its weights are its last answer.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
 from fastadmm.blocks.block import FeatureBlock, check_scale
 from fastadmm.blocks.weighted import WeightedBlock
+from fastadmm.conversation.answering import Answering, checked
 from fastadmm.engine.engine import Engine
 from fastadmm.parties.xupdate.choose import choose_penalised
-from fastadmm.problem.constraints import AllSpace, Constraint
+from fastadmm.problem.constraints import AllSpace, Constraint, get_constraint
 from fastadmm.problem.penalty import PartyPenalty
-from fastadmm.problem.regularizers import Regularizer, SquaredL2
+from fastadmm.problem.regularizers import Regularizer, SquaredL2, get_regularizer
 
-__all__ = ["Certificate", "Party"]
-
-
-@dataclass(frozen=True)
-class Certificate:
-    """What one party contributes to a round's report: scalars only.
-
-    Attributes
-    ----------
-    gap : float
-        Its share of the duality gap, summed scaling.
-    stationarity : float
-        Its squared term of the Lyapunov value V^t (Hu et al., equation 13).
-    """
-
-    gap: float
-    stationarity: float
+__all__ = ["Party"]
 
 
-class Party:
+class Party(Answering):
     """Holder of one feature block and its weights.
 
     Parameters
@@ -71,6 +56,8 @@ class Party:
         omega, where every sample has a penalty of its own.
     """
 
+    family = "admm"
+
     def __init__(
         self,
         name: str,
@@ -93,36 +80,45 @@ class Party:
         self.metric: np.ndarray | None = None
         self.dual = np.zeros(block.shape[1])
         self.weights = np.zeros(block.shape[1])
+        self._factorised = False
         self._target_image: np.ndarray | None = None
 
-    def look_ahead(self, vectors: Sequence[np.ndarray], target: np.ndarray | None) -> None:
+    @classmethod
+    def opened(cls, name: str, block: FeatureBlock, engine: Engine, terms: Mapping[str, Any]) -> Party:
+        share = terms["l1_ratio"]
+        regularizer = get_regularizer(terms["regularizer"], {"l1_ratio": share} if share >= 0 else None)
+        return cls(
+            name,
+            block,
+            float(terms["regularization"]),
+            engine,
+            terms["x_update"],
+            regularizer.of_party(terms["position"], block.shape[1], name),
+            get_constraint(terms["constraint"]),
+        )
+
+    @property
+    def kind(self) -> str:
+        """Name of the x-update."""
+        return self.update.name
+
+    def _look_ahead(self, vectors: Sequence[np.ndarray], target: Callable[[], np.ndarray] | None) -> None:
         """Make in one pass what the rest of a round and the next x-update need of the block.
 
         To the bit what they would make themselves, pass by pass: this saves
-        reading the block, and changes nothing else.
-
-        Parameters
-        ----------
-        vectors : sequence of ndarray of shape (N,)
-            What :meth:`certify`, :meth:`stationarity` and :meth:`dual_scale` will be given.
-        target : ndarray of shape (N,) or None
-            What :meth:`step` will be given next; :meth:`forget_target` where it will not.
+        reading the block, and changes nothing else. ``target`` is what :meth:`step` will be given next.
         """
         # The kernel side works on the target itself.
         if self.update.name == "kernel":
             target = None
         wanted = [*vectors]
         if target is not None:
-            block = self.update.block
+            block, w = self.update.block, target()
             # In the order of products in which the x-update would do it by itself.
-            wanted.append(block.root * (block.root * target) if isinstance(block, WeightedBlock) else target)
+            wanted.append(block.root * (block.root * w) if isinstance(block, WeightedBlock) else w)
         images = self.block.transposed_products(wanted, self.engine)
         self.block.know(list(zip(vectors, images)))
         self._target_image = None if target is None else images[-1]
-
-    def forget_target(self) -> None:
-        """The next target is another than the one looked ahead to."""
-        self._target_image = None
 
     def prepare(self) -> None:
         """Factorise, once; free to repeat after a restart.
@@ -133,26 +129,32 @@ class Party:
             If squares of the features overflow.
         """
         check_scale(self.block, self.name, self.engine)
-        self.update.prepare(self.engine)
+        self._factorise()
 
-    def set_metric(self, metric: np.ndarray) -> None:
-        r"""Give every sample a penalty of its own, :math:`r \omega_i`, and factorise for it.
+    def _factorise(self) -> None:
+        if not self._factorised:
+            self.update.prepare(self.engine)
+            self._factorised = True
+
+    def set_metric(self, curvature: np.ndarray) -> None:
+        r"""Give every sample a penalty of its own, :math:`r \omega_i`.
 
         Parameters
         ----------
-        metric : ndarray of shape (N,)
+        curvature : ndarray of shape (N,)
             omega, positive. From now on :meth:`step` minimises with
             :math:`\tfrac{\tau r}{2} \sum_i \omega_i (D_m x - w)_i^2`.
         """
-        self.metric = metric
-        self.forget_target()
-        block = WeightedBlock(self.block, metric)
+        self.metric, self._target_image = curvature, None
+        block = WeightedBlock(self.block, curvature)
         self.update, _ = choose_penalised(
             block, self.penalty.regularizer, self.penalty.constraint, self._x_update
         )
-        self.update.prepare(self.engine)
+        self._factorised = False  # where it is needed: the next step may be in another process
 
-    def step(self, w: np.ndarray, scaled_penalty: float) -> np.ndarray:
+    def step(
+        self, w: np.ndarray, scaled_penalty: float, out: np.ndarray | None = None, known: bool = False
+    ) -> dict[str, Any]:
         r"""Answer a target with a message.
 
         Parameters
@@ -161,22 +163,41 @@ class Party:
             Public target.
         scaled_penalty : float
             :math:`\tau r`, summed scaling.
+        out : ndarray of shape (N,), optional
+            Where the message is to be written.
+        known : bool
+            Whether this is the target that the last :meth:`certify` or :meth:`stationarity` looked ahead to.
 
         Returns
         -------
-        ndarray of shape (N,)
-            :math:`D_m x_m` with
-            :math:`x_m = \arg\min_{x \in X_m} \lambda W R_m(x) + \tfrac{\tau r}{2}\|D_m x - w\|^2`.
+        dict
+            ``message``, :math:`D_m x_m` with
+            :math:`x_m = \arg\min_{x \in X_m} \lambda W R_m(x) + \tfrac{\tau r}{2}\|D_m x - w\|^2`;
+            ``penalty``, :math:`\lambda W R_m(x_m)`; ``norm``, :math:`\|x_m\|`.
         """
+        self._factorise()
         block = self.update.block  # the party's own, or that in the metric
         if isinstance(block, WeightedBlock):
             w = block.root * w
-        block.know([] if self._target_image is None else [(w, self._target_image)])
+        image = self._target_image if known else None
+        block.know([] if image is None else [(w, image)])
         self.weights = self.update.solve(w, self.regularization / scaled_penalty, self.weights, self.engine)
         block.know([])
-        return self.block.product(self.weights, self.engine)
+        return self._stepped(self._message(out))
 
-    def certify(self, gradient: np.ndarray, pull: np.ndarray) -> Certificate:
+    def _message(self, out: np.ndarray | None) -> np.ndarray:
+        if out is None:
+            return self.block.product(self.weights, self.engine)
+        self.block.product_into(self.weights, out, self.engine)
+        return out
+
+    def _stepped(self, message: np.ndarray) -> dict[str, Any]:
+        norm = float(np.linalg.norm(self.weights))
+        return {"message": message, "penalty": float(self.penalty_value()), "norm": norm}
+
+    def certify(
+        self, gradient: np.ndarray, pull: np.ndarray, target: Callable[[], np.ndarray] | None = None
+    ) -> dict[str, Any]:
         r"""This party's share of the duality gap and of V^t, for squared l2 without a set.
 
         Parameters
@@ -186,38 +207,53 @@ class Party:
         pull : ndarray of shape (N,)
             :math:`u + r(\sum_k D_k x_k - z)`, whose image under
             :math:`D_m^\top` is the smooth part of the Lagrangian's gradient.
+        target : callable, optional
+            Makes what :meth:`step` will be given next, if all goes well, of shape (N,).
 
         Returns
         -------
-        Certificate
-            Gap share :math:`\|D_m^\top g + \lambda W x_m\|^2 / (2 \lambda W)`;
-            stationarity of the prox-gradient map in equation 13.
+        dict
+            ``gap``, the share :math:`\|D_m^\top g + \lambda W x_m\|^2 / (2 \lambda W)`;
+            ``stationarity`` of the prox-gradient map in equation 13.
         """
+        if target is not None:
+            self._look_ahead([gradient, pull], target)
         scale = self.regularization
         image, lagrangian = self.block.images([gradient, pull], self.engine)
         residual = image + scale * self.weights
         # prox of (lambda W / 2)|x|^2 at x - q is (x - q) / (1 + lambda W)
         mapped = (scale * self.weights + lagrangian) / (1.0 + scale)
-        return Certificate(float(residual @ residual) / (2.0 * scale), float(mapped @ mapped))
+        return {"gap": float(residual @ residual) / (2.0 * scale), "stationarity": float(mapped @ mapped)}
 
-    def stationarity(self, pull: np.ndarray) -> float:
+    def stationarity(
+        self,
+        pull: np.ndarray,
+        ahead: np.ndarray | None = None,
+        target: Callable[[], np.ndarray] | None = None,
+    ) -> dict[str, Any]:
         r"""Squared prox-gradient map of equation 13, for any regulariser and set.
 
         Parameters
         ----------
         pull : ndarray of shape (N,)
             As in :meth:`certify`.
+        ahead : ndarray of shape (N,), optional
+            What :meth:`dual_scale` will be given next.
+        target : callable, optional
+            As in :meth:`certify`.
 
         Returns
         -------
-        float
-            :math:`\|x_m - \mathrm{prox}_{h_m}(x_m - D_m^\top \mathrm{pull})\|^2`,
+        dict
+            ``value``, :math:`\|x_m - \mathrm{prox}_{h_m}(x_m - D_m^\top \mathrm{pull})\|^2`,
             :math:`h_m = \lambda W R_m + \mathrm{ind}_{X_m}`.
         """
+        if ahead is not None:
+            self._look_ahead([ahead, pull], target)
         mapped = self.penalty.gradient_map(self.weights, self.block.transposed_product(pull, self.engine))
-        return float(mapped @ mapped)
+        return {"value": float(mapped @ mapped)}
 
-    def dual_scale(self, u: np.ndarray) -> float:
+    def dual_scale(self, u: np.ndarray) -> dict[str, Any]:
         r"""Largest :math:`\alpha \le 1` for which :math:`h_m^*(-\alpha D_m^\top u)` is finite.
 
         Parameters
@@ -226,14 +262,28 @@ class Party:
             Dual vector; its image is kept for :meth:`dual_value`.
         """
         self.dual = -self.block.transposed_product(u, self.engine)
-        return self.penalty.largest_scale(self.dual)
+        return {"value": float(self.penalty.largest_scale(self.dual))}
 
-    def dual_value(self, scale: float) -> float:
+    def dual_value(self, scale: float) -> dict[str, Any]:
         r""":math:`h_m^*(-\alpha D_m^\top u)` at a scale that every party allows, for the last u."""
-        return self.penalty.conjugate(scale * self.dual)
+        return {"value": float(self.penalty.conjugate(scale * self.dual))}
 
     def penalty_value(self) -> float:
         r"""Regulariser :math:`\lambda W R_m(x_m)`, summed scaling."""
         if not self.penalty.is_ridge:
             return self.penalty.value(self.weights)
         return 0.5 * self.regularization * float(self.weights @ self.weights)
+
+    def final_weights(self) -> np.ndarray:
+        return self.weights
+
+    def export(self) -> dict[str, np.ndarray]:
+        own = {"weights": self.weights, "dual": self.dual}
+        return own if self.metric is None else {**own, "metric": self.metric}
+
+    def restore(self, saved: Mapping[str, Any]) -> None:
+        n, d = self.block.shape
+        weights, dual = checked(saved, "weights", (d,)), checked(saved, "dual", (d,))
+        if "metric" in saved:
+            self.set_metric(checked(saved, "metric", (n,)))
+        self.weights, self.dual = weights, dual

@@ -14,9 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from fastadmm.coordinator.admm.schemes import SCHEMES, get_scheme
-from fastadmm.coordinator.choice import SUBSPACE
-from fastadmm.engine.engine import Engine
+from fastadmm.conversation.exchange import Call, Exchange, Talk, converse
+from fastadmm.coordinator.method import Method
 from fastadmm.errors import ConfigError, FormatError, InputError, StorageError
 from fastadmm.files.atomic import atomic_directory, atomic_file, remove_leftovers, shown, storage_errors
 from fastadmm.files.reading import read_bytes, read_json
@@ -31,17 +30,8 @@ from fastadmm.rounds.exchange import (
     open_request,
     write_request,
 )
+from fastadmm.rounds.letters import Correspondent, Letters, RemoteBlock
 from fastadmm.rounds.past import prune
-from fastadmm.rounds.remote import (
-    AskingEngine,
-    RemoteAdmm,
-    RemoteAdmmMethod,
-    RemoteBlock,
-    RemoteDirections,
-    RemoteParty,
-    RemoteSubspaceMethod,
-    Waiting,
-)
 from fastadmm.runs.check import choose_loss
 from fastadmm.runs.checkpoint import read_tree, write_tree
 from fastadmm.runs.config import make_config, penalty_arguments, read_config, refuse, solver_options
@@ -53,8 +43,8 @@ from fastadmm.runs.provenance import labels_digest
 from fastadmm.runs.result import certificate_of, result_document
 from fastadmm.runs.round_log import RoundLog
 from fastadmm.settings.run import RunConfig, differing
-from fastadmm.solver.history import Status
-from fastadmm.solver.solver import Solver, SolveResult, SolverOptions, admm_settings
+from fastadmm.solver.history import RoundRecord, Status
+from fastadmm.solver.solver import Solver, SolveResult, method_class
 from fastadmm.store.elements import read_attribute, require_group
 from fastadmm.store.h5file import create_h5, read_h5
 from fastadmm.store.label_file import LabelData, open_labels
@@ -236,23 +226,18 @@ def _problem(config: RunConfig, names: list[str], widths: list[int] | None) -> t
         offset=labels.offset,
         names=names,
     )
-    if not problem.convex:
-        raise ConfigError("key 'loss': a round by files trains convex problems only")
     return problem, labels
 
 
 def _family(problem: Problem, config: RunConfig) -> str:
-    """Name of the scheme, which must be one that runs by files."""
-    options = solver_options(config)
-    name, _ = options.resolved_scheme(
-        problem.loss.smooth, problem.is_ridge, problem.convex, problem.suits_proximal
-    )
-    if name in SCHEMES or (name == SUBSPACE and problem.loss.smooth):
-        return name
-    raise ConfigError(
-        f"key 'scheme': this loss and regularizer would run {name!r}, which does not go by files; "
-        "choose scheme 'sharing'"
-    )
+    """Family of the parties of the method that the options choose, which must be one that runs by files."""
+    name, method = method_class(problem, solver_options(config))
+    if not method.family:
+        raise ConfigError(
+            f"key 'scheme': this loss and regularizer would run {name!r}, which does not go by files; "
+            "choose scheme 'sharing'"
+        )
+    return method.family
 
 
 class Coordinator:
@@ -420,7 +405,7 @@ class Coordinator:
         """Exchange 0: what the run is about."""
         problem, labels = _problem(self.config, self.names, None)
         self._check_labels(labels)
-        family = "subspace" if _family(problem, self.config) == SUBSPACE else "admm"
+        family = _family(problem, self.config)
         requests = {}
         for m, name in enumerate(self.names):
             start = {
@@ -438,7 +423,7 @@ class Coordinator:
             }
             requests[name] = Request(self.run, name, 0, -1, [("start", start)])
         opened = self._wait(0, requests, 0)
-        if family != SUBSPACE:
+        if family != "subspace":
             return opened
         both, why = solver_options(self.config).both_directions(problem, exchange=True)
         note = f"answers of a round: {'both directions' if both else 'one direction'} ({why})"
@@ -456,63 +441,44 @@ class Coordinator:
         self._check_labels(labels)
         while True:
             state = self.checkpoint()
-            parties = self._parties(problem, hello, state)
-            solver = self._solver(problem, parties, state)
+            letters = self._letters(problem, hello, state)
+            solver = self._solver(problem, letters, state)
             try:
                 with RoundLog(self.path / "rounds.jsonl", solver.n_rounds) as log:
                     record = solver.last_record
                     status = solver.stop_reason(record) if record is not None else None
                     if record is not None and status is not None:
-                        return self._finish(
-                            solver,
-                            parties,
-                            SolveResult(
-                                [], solver.intercept, status, solver.describe(status, record), [record]
-                            ),
-                            labels,
-                        )
-                    record = solver.round()
+                        return self._finish(solver, letters, record, status, labels)
+                    record = converse(solver.next_round(), letters.carry)
+                    if record is None:
+                        return self._ask(letters, solver.n_rounds)
                     log.append(record)
                     log.sync()
-                self._save(solver, parties)
-            except Waiting:
-                return self._ask(parties, solver.n_rounds)
+                self._save(solver, letters)
             finally:
                 solver.close()
 
-    def _parties(
+    def _letters(
         self, problem: Problem, hello: dict[str, dict[str, Any]], state: dict[str, Any] | None
-    ) -> list[Any]:
+    ) -> Letters:
         first = 1 if state is None else int(state["first"])
-        kind = RemoteDirections if _family(problem, self.config) == SUBSPACE else RemoteAdmm
-        return [
-            kind(
-                name,
-                problem.n_samples,
-                str(hello[name]["kind"]),
-                str(hello[name].get("reason", "")),
-                self._answers(name, first),
-                [] if state is None else state["queues"][name],
-                0 if state is None else state["previous"][name],
-            )
-            for name in self.names
-        ]
+        return Letters(
+            problem.n_samples,
+            [
+                Correspondent(
+                    name,
+                    str(hello[name]["kind"]),
+                    str(hello[name].get("reason", "")),
+                    self._answers(name, first),
+                    [] if state is None else state["queues"][name],
+                    0 if state is None else state["previous"][name],
+                )
+                for name in self.names
+            ],
+        )
 
-    def _solver(self, problem: Problem, parties: list[Any], state: dict[str, Any] | None) -> Solver:
-        options = solver_options(self.config)
-
-        def make_method(problem: Problem, options: SolverOptions, engine: Engine) -> Any:
-            name = _family(problem, self.config)
-            if name == SUBSPACE:
-                both, _ = options.both_directions(problem, exchange=True)
-                return RemoteSubspaceMethod(problem, engine, options.history, both, parties)
-            scheme = get_scheme(name)
-            return RemoteAdmmMethod(
-                parties, problem, scheme, *admm_settings(problem, options, scheme, engine)
-            )
-
-        solver = Solver(problem, options, AskingEngine(options.n_threads), make_method)
-        solver.driver.local = False
+    def _solver(self, problem: Problem, letters: Letters, state: dict[str, Any] | None) -> Solver:
+        solver = Solver(problem, solver_options(self.config), driver=letters)
         if state is not None:
             try:
                 solver.restore(state["solver"], [])
@@ -525,14 +491,14 @@ class Coordinator:
 
     # --- the state between rounds -------------------------------------------------------------------------
 
-    def _save(self, solver: Solver, parties: list[RemoteParty]) -> None:
+    def _save(self, solver: Solver, letters: Letters) -> None:
         """The state after a round; its answers are then done with."""
-        first = 1 + max(party.last for party in parties)
+        first = 1 + max(party.last for party in letters.parties)
         with create_h5(self.path / _CHECKPOINT, _CHECKPOINT_TYPE) as file:
             file.attrs["n_rounds"], file.attrs["first"] = solver.n_rounds, first
             write_tree(file.create_group("solver"), solver.export())
             queues = file.create_group("queues")
-            for party in parties:
+            for party in letters.parties:
                 group = queues.create_group(party.name)
                 group.attrs["previous"] = party.last
                 for k, (name, arguments) in enumerate(party.queue):
@@ -576,13 +542,13 @@ class Coordinator:
         """Where the request of exchange `number` to party `name` is, while it is the current one."""
         return self.path / "requests" / f"{name}-{number:06d}.h5"
 
-    def _ask(self, parties: list[RemoteParty], n_rounds: int) -> StepResult:
-        number = 1 + max(party.last for party in parties)
+    def _ask(self, letters: Letters, n_rounds: int) -> StepResult:
+        number = 1 + max(party.last for party in letters.parties)
         requests = {
             party.name: Request(
                 self.run, party.name, number, party.last, party.queue, self._answered(party.last, party.name)
             )
-            for party in parties
+            for party in letters.parties
             if party.asking
         }
         return self._wait(number, requests, n_rounds)
@@ -620,30 +586,28 @@ class Coordinator:
     # --- the end ------------------------------------------------------------------------------------------
 
     def _finish(
-        self, solver: Solver, parties: list[Any], result: SolveResult, labels: LabelData
+        self, solver: Solver, letters: Letters, record: RoundRecord, status: Status, labels: LabelData
     ) -> StepResult:
+        result = SolveResult([], solver.intercept, status, solver.describe(status, record), [record])
         statement = no_privacy(self.names)
         if result.status is not Status.DIVERGED:
             shared = _shared(solver, result, labels, self.run)
-            means: list[float] = []
-            waiting = False
-            for m, party in enumerate(parties):
-                arguments = {
-                    **solver.method.final_arguments(m),  # type: ignore[attr-defined]
-                    "model_id": shared.model_id,
-                }
-                try:
-                    means.append(party.finish(arguments))
-                except Waiting:
-                    waiting = True
-            if waiting:
-                raise Waiting
+            means = converse(_finishing(solver.method, shared.model_id), letters.carry)
+            if means is None:
+                return self._ask(letters, solver.n_rounds)
             with atomic_directory(self.path / "model", force=True, marker=MANIFEST) as directory:
                 write_shared_part(directory, replace(shared, means=np.array(means)))
         document = {**result_document(solver, result), "privacy": statement.to_json()}
         with atomic_file(self.path / "result.json") as temporary:
             temporary.write_text(json.dumps(document, indent=2, allow_nan=False) + "\n", encoding="utf-8")
         return StepResult([], solver.n_rounds, [], document)
+
+
+def _finishing(method: Method, model_id: str) -> Talk[list[float]]:
+    """Let every party write its part of the model; the means of their contributions."""
+    ends = [{**method.final_arguments(m), "model_id": model_id} for m in range(method.problem.n_parties)]
+    answers = yield Exchange([Call(m, "finish", end) for m, end in enumerate(ends)])
+    return [float(answer["mean"]) for answer in answers]
 
 
 def _shared(solver: Solver, result: SolveResult, labels: LabelData, run_id: str) -> SharedPart:

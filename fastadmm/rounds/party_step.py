@@ -10,13 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from fastadmm.blocks.block import check_scale
+from fastadmm.conversation.answering import Unanswerable
 from fastadmm.engine.engine import Engine
 from fastadmm.errors import FastadmmError, FormatError, InputError, StorageError
 from fastadmm.files.atomic import atomic_file, remove_leftovers, shown, storage_errors
 from fastadmm.files.reading import read_bytes
-from fastadmm.parties.direction import DirectionParty
-from fastadmm.parties.proximal import Party
+from fastadmm.parties.families import FAMILIES
 from fastadmm.privacy.statement import no_privacy
 from fastadmm.rounds.approval import (
     APPROVAL,
@@ -155,8 +154,8 @@ def _step(
     before = Answered() if known is None else known.answered or Answered(exchanges=known.number + 1)
     after = check_request(agreed, asked, known.settings if known else {}, before, party, shown(request))
     with Engine(threads) as engine, engine.limited():
-        server = _Server(party, state, engine, known, request)
-        answer = server.run(asked)
+        host = _Host(party, state, engine, known, request)
+        answer = host.run(asked)
         message = Message(asked.run, asked.party, asked.number, asked.digest, answer)
         raw = _encoded(message, state)
         _refuse_other(raw, out, force)
@@ -169,8 +168,8 @@ def _step(
             asked.number,
             asked.digest,
             party.content_digest,
-            server.settings,
-            server.export(),
+            host.terms,
+            host.party.export(),
             raw,
             after,
         ).write(state / "state.h5")
@@ -374,76 +373,57 @@ def _answered(path: Path, group: Any) -> Answered:
         raise FormatError(f"{shown(path)}: key 'answered': not what a step left; restore a backup") from None
 
 
-class _Server:
-    """A party that answers requests: the usual object, restored, asked and saved."""
+class _Host:
+    """Opens a party, or restores it, lets it answer, and writes its part of the model."""
 
     def __init__(
         self, data: PartyData, state: Path, engine: Engine, known: _State | None, request: Path
     ) -> None:
         self.data, self.state, self.engine, self.place = data, state, engine, shown(request)
-        self.settings: dict[str, Any] = {}
-        self.party: Any = None
-        self.metric: np.ndarray | None = None
+        self.terms: dict[str, Any] = {}
+        self.party: Any
         if known is not None:
-            self.settings = known.settings
-            self._make_party()
-            self._restore(known.tree)
+            self._open(known.settings)
+            try:
+                self.party.restore(known.tree)
+            except ValueError as error:
+                raise FormatError(
+                    f"{shown(state)}: key 'party/{error}': not what a step left; begin the run again"
+                ) from None
 
     def run(self, asked: Request) -> dict[str, Any]:
         """All calls of a request; the answer of the last."""
-        answer: dict[str, Any] | None = None
+        answer: dict[str, Any] = {}
         for name, arguments in asked.calls:
-            answer = getattr(self, f"_{name}")(**arguments)
-        if answer is None:
+            own: Any = {"start": self._start, "finish": self._finish}.get(name)
+            try:
+                answer = self.party.answer(name, arguments) if own is None else own(**arguments)
+            except Unanswerable as error:
+                raise FormatError(f"{self.place}: {error}") from None
+        if not answer:
             raise FormatError(f"{self.place}: key 'calls': the last call has no answer")
         return answer
 
-    # --- calls of both families --------------------------------------------------------------------------
+    def _start(self, **terms: Any) -> dict[str, Any]:
+        check_rows(terms, self.data, self.place)
+        self._open(terms)
+        self.party.prepare()
+        return {"n_features": self.data.n_features, "kind": self.party.kind, "reason": self.party.reason}
 
-    def _start(self, **settings: Any) -> dict[str, Any]:
-        data = self.data
-        if settings["family"] not in ("subspace", "admm"):
-            raise FormatError(f"{self.place}: argument 'family': {settings['family']!r} is unknown")
-        check_rows(settings, data, self.place)
-        self.settings = settings
-        self._make_party()
-        if settings["family"] == "subspace":
-            check_scale(self.party.block, data.name, self.engine)
-            kind = self.party.kind
-        else:
-            self.party.prepare()
-            kind = self.party.update.name
-        return {"n_features": data.n_features, "kind": kind, "reason": self.party.reason}
-
-    def _make_party(self) -> None:
-        from fastadmm.problem.constraints import get_constraint
-        from fastadmm.problem.regularizers import get_regularizer
-
-        settings, data = self.settings, self.data
-        block, scale = load_block(data), float(settings["regularization"])
-        if settings["family"] == "subspace":
-            self.party = DirectionParty(data.name, block, scale, self.engine)
-            return
-        share = settings["l1_ratio"]
+    def _open(self, terms: dict[str, Any]) -> None:
+        if terms["family"] not in FAMILIES:
+            raise FormatError(f"{self.place}: argument 'family': {terms['family']!r} is unknown")
+        block, self.terms = load_block(self.data), terms
         try:
-            penalty = get_regularizer(settings["regularizer"], {"l1_ratio": share} if share >= 0 else None)
-            self.party = Party(
-                data.name,
-                block,
-                scale,
-                self.engine,
-                settings["x_update"],
-                penalty.of_party(settings["position"], data.n_features, data.name),
-                get_constraint(settings["constraint"]),
-            )
+            self.party = FAMILIES[terms["family"]].opened(self.data.name, block, self.engine, terms)
         except FastadmmError as error:
             raise FormatError(f"{self.place}: {error}") from None
 
-    def _finish(self, model_id: str, coefficients: np.ndarray | None = None) -> dict[str, Any]:
+    def _finish(self, model_id: str, **needed: np.ndarray) -> dict[str, Any]:
         data = self.data
-        if (coefficients is None) == (self.settings["family"] == "subspace"):
-            raise FormatError(f"{self.place}: call 'finish': 'coefficients' go with family 'subspace' alone")
-        weights = self.party.weights if coefficients is None else self.party.weights(self._own(coefficients))
+        if set(needed) != set(self.party.needs):
+            raise Unanswerable("call 'finish': 'coefficients' go with family 'subspace' alone")
+        weights = self.party.final_weights(**needed)
         names = list(data.feature_names)
         # What holds for its weights the party says itself: no request has a word in it.
         said = _privacy_line(data)
@@ -451,93 +431,6 @@ class _Server:
         write_party_model(self.state / f"{data.name}.h5", model, model_id=model_id)
         return {"mean": float(mean_contribution(self.party.block, weights, self.engine))}
 
-    def _set_metric(self, curvature: np.ndarray) -> None:
-        self.metric = curvature  # factorised where it is needed, not kept in files
-
-    # --- subspace ----------------------------------------------------------------------------------------
-
-    def _own(self, coefficients: np.ndarray) -> np.ndarray:
-        if len(coefficients) != len(self.party.directions):
-            raise FormatError(
-                f"{self.place}: {len(coefficients)} coefficients for {len(self.party.directions)} directions "
-                "that were sent; the coordinator's state is another run's"
-            )
-        return coefficients
-
-    def _respond(self, gradient: np.ndarray, coefficients: np.ndarray, newton: bool) -> dict[str, Any]:
-        self._own(coefficients)
-        if newton and self.metric is not None:
-            self.party.set_metric(self.metric)
-        return self.party.respond(gradient, coefficients, newton)
-
-    def _respond_pair(self, gradient: np.ndarray, coefficients: np.ndarray) -> dict[str, Any]:
-        self._own(coefficients)
-        if self.metric is not None:
-            self.party.set_metric(self.metric)
-        return self.party.respond_pair(gradient, coefficients)
-
-    def _restate(self, gradient: np.ndarray, coefficients: np.ndarray) -> dict[str, Any]:
-        return self.party.restate(gradient, self._own(coefficients))
-
-    def _merge_oldest(self, coefficients: np.ndarray) -> None:
-        if len(coefficients) != 2 or not coefficients.any() or len(self.party.directions) < 2:
-            raise FormatError(f"{self.place}: call 'merge_oldest': not two directions")
-        self.party.merge_oldest(coefficients)
-
-    # --- ADMM --------------------------------------------------------------------------------------------
-
-    def _step(self, w: np.ndarray, scaled_penalty: float) -> dict[str, Any]:
-        if self.metric is None:
-            self.party.prepare()
-        else:
-            self.party.set_metric(self.metric)
-        message = self.party.step(w, float(scaled_penalty))
-        norm = float(np.linalg.norm(self.party.weights))
-        return {"message": message, "penalty": float(self.party.penalty_value()), "norm": norm}
-
-    def _certify(self, gradient: np.ndarray, pull: np.ndarray) -> dict[str, Any]:
-        certificate = self.party.certify(gradient, pull)
-        return {"gap": float(certificate.gap), "stationarity": float(certificate.stationarity)}
-
-    def _stationarity(self, pull: np.ndarray) -> dict[str, Any]:
-        return {"value": float(self.party.stationarity(pull))}
-
-    def _dual_scale(self, u: np.ndarray) -> dict[str, Any]:
-        return {"value": float(self.party.dual_scale(u))}
-
-    def _dual_value(self, scale: float) -> dict[str, Any]:
-        return {"value": float(self.party.dual_value(float(scale)))}
-
-    # --- memory ------------------------------------------------------------------------------------------
-
-    def export(self) -> dict[str, Any]:
-        """What the next step needs."""
-        if self.settings["family"] == "subspace":
-            tree = {"directions": self.party.directions}
-        else:
-            tree = {"weights": self.party.weights, "dual": self.party.dual}
-        return tree if self.metric is None else {**tree, "metric": self.metric}
-
-    def _restore(self, tree: dict[str, Any]) -> None:
-        metric = tree.get("metric")
-        if metric is not None:
-            _shaped(metric, (self.data.n_samples,), "metric", self.state)
-        self.metric = metric
-        if self.settings["family"] == "subspace":
-            _shaped(tree.get("directions"), (-1, self.data.n_features), "directions", self.state)
-            self.party.directions = tree["directions"]
-        else:
-            _shaped(tree.get("weights"), self.party.weights.shape, "weights", self.state)
-            _shaped(tree.get("dual"), self.party.dual.shape, "dual", self.state)
-            self.party.weights, self.party.dual = tree["weights"], tree["dual"]
-
 
 def _privacy_line(data: PartyData) -> str:
     return f"{no_privacy([data.name]).weights_line()}; trained by files for a coordinator taken to be honest"
-
-
-def _shaped(array: Any, shape: tuple[int, ...], key: str, state: Path) -> None:
-    """Refuse a remembered array that is none, not of this shape (-1: any length) or not finite."""
-    fits = isinstance(array, np.ndarray) and array.dtype == np.float64 and array.ndim == len(shape)
-    if not fits or any(n not in (-1, m) for n, m in zip(shape, array.shape)) or not np.isfinite(array).all():
-        raise FormatError(f"{shown(state)}: key 'party/{key}': not what a step left; begin the run again")

@@ -16,7 +16,7 @@ from fastadmm.conversation.threads import Threads
 from fastadmm.coordinator.admm.admm import AdmmMethod
 from fastadmm.coordinator.admm.coordinator import acceleration_memory
 from fastadmm.coordinator.admm.multinomial import MultinomialAdmmMethod
-from fastadmm.coordinator.admm.schemes import Scheme, get_scheme
+from fastadmm.coordinator.admm.schemes import SCHEMES, Scheme, get_scheme
 from fastadmm.coordinator.certificate import LowerBound
 from fastadmm.coordinator.choice import PROXIMAL, SUBSPACE, choose_directions, choose_scheme
 from fastadmm.coordinator.divergence import DivergenceDetector
@@ -231,8 +231,6 @@ class Solver(Run):
     options : SolverOptions
     engine : Engine, optional
         Of its own by default.
-    make_method : callable, optional
-        Makes the method in place of the one that the options choose.
     start : StartingPoint, optional
         Weights to begin at; zero by default.
     early : EarlyStopping, optional
@@ -253,7 +251,6 @@ class Solver(Run):
         problem: Problem,
         options: SolverOptions | None = None,
         engine: Engine | None = None,
-        make_method: Callable[[Problem, SolverOptions, Engine], Method] | None = None,
         start: StartingPoint | None = None,
         early: EarlyStopping | None = None,
         driver: Driver | None = None,
@@ -263,8 +260,9 @@ class Solver(Run):
         self.start = None if start is None else check_start(start, problem)
         self.options = options or SolverOptions()
         self.engine = engine or Engine(self.options.n_threads)
-        self.method = (make_method or _make_method)(problem, self.options, self.engine)
-        self.driver = driver or Threads(self.engine, self.method.parties)
+        elsewhere = driver is not None and not driver.local
+        self.method = _make_method(problem, self.options, self.engine, elsewhere)
+        self.driver: Driver = driver or Threads(self.engine, self.method.parties)
         # No model can be below the loss's own least value: regularisers are not negative.
         self.bound = LowerBound(
             problem.loss.least(problem.y, problem.weight) / problem.total_weight
@@ -567,7 +565,7 @@ class Solver(Run):
 
     def party_notes(self) -> list[tuple[str, str, str]]:
         """Name of each party, of its update, and why it was chosen."""
-        return self.method.party_notes()
+        return self.driver.notes()
 
     def reason(self) -> str:
         """Why this scheme."""
@@ -591,6 +589,10 @@ class Solver(Run):
             record = self._of_model(record, weights, watch.intercept)
         return weights, watch.intercept, record
 
+    def party_notes(self) -> list[tuple[str, str, str]]:
+        """Name of each party, of its update, and why it was chosen."""
+        return self.driver.notes()
+
     def close(self) -> None:
         """Stop the threads."""
         self.engine.close()
@@ -609,49 +611,47 @@ def _proved(record: RoundRecord) -> str:
     return "no proved duality gap"
 
 
-def _make_method(problem: Problem, options: SolverOptions, engine: Engine) -> Method:
-    name, _ = options.resolved_scheme(
-        problem.loss.smooth, problem.is_ridge, problem.convex, problem.suits_proximal
-    )
-    if name == PROXIMAL:
-        return ProximalMethod(problem, engine, options.history)
-    both, _ = options.both_directions(problem) if name == SUBSPACE else (False, "")
-    if name == SUBSPACE and not problem.convex:
-        return DescentSubspaceMethod(problem, engine, options.history)
-    if name == SUBSPACE:
-        if problem.loss.vector:
-            return MultinomialMethod(problem, engine, options.history)
-        return (
-            SubspaceMethod(problem, engine, options.history, both)
-            if problem.loss.smooth
-            else SmoothedSubspaceMethod(problem, engine, options.history)
-        )
-    return _make_admm(problem, options, engine, get_scheme(name))
-
-
-def _make_admm(problem: Problem, options: SolverOptions, engine: Engine, scheme: Scheme) -> AdmmMethod:
-    method = MultinomialAdmmMethod if problem.loss.vector else AdmmMethod
-    return method(problem, scheme, *admm_settings(problem, options, scheme, engine))
-
-
-def admm_settings(
-    problem: Problem, options: SolverOptions, scheme: Scheme, engine: Engine
-) -> tuple[float, int, str, Engine, bool, bool, float]:
-    """What an ADMM method takes beside problem and scheme.
+def method_class(problem: Problem, options: SolverOptions) -> tuple[str, type[Method]]:
+    """Name of the scheme that will run, and the class of its method.
 
     Parameters
     ----------
     problem : Problem
     options : SolverOptions
-    scheme : Scheme
-    engine : Engine
 
     Returns
     -------
-    tuple
-        Penalty, memory, x_update, engine, adaptive, reweighting, relaxation: see
-        :class:`fastadmm.coordinator.admm.admm.AdmmMethod`.
+    tuple of str and type
     """
+    loss = problem.loss
+    name, _ = options.resolved_scheme(loss.smooth, problem.is_ridge, problem.convex, problem.suits_proximal)
+    if name == PROXIMAL:
+        return name, ProximalMethod
+    if name != SUBSPACE:
+        return name, MultinomialAdmmMethod if loss.vector else AdmmMethod
+    if not problem.convex:
+        return name, DescentSubspaceMethod
+    if loss.vector:
+        return name, MultinomialMethod
+    return name, SubspaceMethod if loss.smooth else SmoothedSubspaceMethod
+
+
+def _make_method(problem: Problem, options: SolverOptions, engine: Engine, elsewhere: bool) -> Method:
+    name, found = method_class(problem, options)
+    kind: Any = found  # constructors differ
+    if name in SCHEMES:
+        scheme = get_scheme(name)
+        return kind(problem, scheme, *_admm_settings(problem, options, scheme, engine))
+    if kind is SubspaceMethod:
+        both, _ = options.both_directions(problem, exchange=elsewhere)
+        return kind(problem, engine, options.history, both)
+    return kind(problem, engine, options.history)
+
+
+def _admm_settings(
+    problem: Problem, options: SolverOptions, scheme: Scheme, engine: Engine
+) -> tuple[float, int, str, Engine, bool, bool, float]:
+    """Penalty, memory, x_update, engine, adaptive, reweighting, relaxation: as of :class:`AdmmMethod`."""
     if options.penalty is not None:
         penalty = options.penalty
     elif not problem.convex:

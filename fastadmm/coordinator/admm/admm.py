@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from fastadmm.conversation.exchange import Talk
+from fastadmm.conversation.exchange import Call, Exchange, Talk
 from fastadmm.coordinator.admm.coordinator import Coordinator, RoundOutcome
 from fastadmm.coordinator.admm.schemes import Scheme, correction
 from fastadmm.coordinator.admm.state import SharedState
@@ -20,6 +21,7 @@ from fastadmm.coordinator.stationarity import (
     intercept_part,
     model_measure,
     start_point,
+    stationarities,
 )
 from fastadmm.engine.engine import Engine
 from fastadmm.parties.proximal import Party
@@ -50,6 +52,8 @@ class AdmmMethod(Method):
         Over-relaxation, in (0, 2); 1 is none.
     """
 
+    family = "admm"
+
     def __init__(
         self,
         problem: Problem,
@@ -72,6 +76,7 @@ class AdmmMethod(Method):
             problem, scheme, penalty, engine, memory, adaptive, reweighting, relaxation
         )
         self._intercept: Any = 0.0
+        self._norms = [0.0] * problem.n_parties
         #: The state and penalty that the parties have looked ahead to.
         self._ahead: tuple[SharedState, float] | None = None
 
@@ -90,19 +95,20 @@ class AdmmMethod(Method):
     def prepare_parties(self) -> None:
         self.engine.map(lambda party: party.prepare(), self.parties)
 
-    def reopen(self) -> float:
+    def prepare(self) -> Talk[float]:
+        loss = self.reopen()
         if not self.problem.convex:
-            return self._start_descent()
-        start = self._primal(np.zeros(self.problem.message_size), 0.0)
-        self._intercept = self.coordinator.intercept = start.intercept
-        return start.loss
+            self.progress.reference = yield from model_measure(self.problem, self.coordinator.state.u)
+        return loss
 
-    def _start_descent(self) -> float:
-        start = start_point(self.problem, self.engine)
+    def reopen(self) -> float:
+        if self.problem.convex:
+            start = self._primal(np.zeros(self.problem.message_size), 0.0)
+        else:
+            start = start_point(self.problem, self.engine)
+            # u is the loss gradient at z, as after every round: the descent begins with the first.
+            self.coordinator.state.u[:] = start.gradient
         self._intercept = self.coordinator.intercept = start.intercept
-        # u is the loss gradient at z, as after every round: the descent begins with the first.
-        self.coordinator.state.u[:] = start.gradient
-        self.progress.reference = model_measure(self.problem, self.parties, start.gradient, self.engine)
         return start.loss
 
     def start_at(self, intercept: Any) -> None:
@@ -125,33 +131,44 @@ class AdmmMethod(Method):
         self.start_at(start.intercept)
 
     def round(self) -> Talk[Measured]:
-        yield from ()
         problem, r = self.problem, self.coordinator.penalty
         ahead, self._ahead = self._ahead, None
-        if ahead is None or ahead[0] is not self.coordinator.state or ahead[1] != r:
-            for party in self.parties:
-                party.forget_target()
-        outcome = self.coordinator.round(self.parties)
+        known = ahead is not None and ahead[0] is self.coordinator.state and ahead[1] == r
+        outcome = yield from self.coordinator.round(known)
+        self._norms = outcome.norms
         start = self._intercept if problem.convex else self.coordinator.intercept
         primal = self._primal(outcome.total, start)
         self._intercept = primal.intercept
         if not problem.convex:
-            return self._measure_descent(outcome, primal)
+            return (yield from self._measure_descent(outcome, primal))
         # With kinks the gradient proves nothing; u does, see the certificate's module.
         dual = primal.gradient if problem.loss.smooth else self.coordinator.last.u
-        regulariser = sum(p.penalty_value() for p in self.parties)
+        regulariser, pull = outcome.regulariser, outcome.pull
         objective = primal.loss + regulariser
-        self._look_ahead([dual if problem.is_ridge else self.coordinator.last.u, outcome.pull])
+        targets = self._next_targets()
         if problem.is_ridge:
-            certificates = self.engine.map(lambda p: p.certify(dual, outcome.pull), self.parties)
-            stationarity, gaps = sum(c.stationarity for c in certificates), sum(c.gap for c in certificates)
+            answers = yield Exchange(
+                [
+                    Call(m, "certify", {"gradient": dual, "pull": pull}, target)
+                    for m, target in enumerate(targets)
+                ]
+            )
+            stationarity = sum(float(answer["stationarity"]) for answer in answers)
+            gaps = sum(float(answer["gap"]) for answer in answers)
             if primal.dual_feasible:
                 bound = objective - gaps
             else:
                 bound = dual_bound(problem, dual, outcome.total, regulariser, gaps, self.engine)
         else:
-            stationarity = sum(self.engine.map(lambda p: p.stationarity(outcome.pull), self.parties))
-            bound = penalised_bound(problem, self.parties, self.coordinator.last.u, self.engine)
+            u = self.coordinator.last.u
+            answers = yield Exchange(
+                [
+                    Call(m, "stationarity", {"pull": pull}, {**target, "ahead": u} if target else {})
+                    for m, target in enumerate(targets)
+                ]
+            )
+            stationarity = sum(float(answer["value"]) for answer in answers)
+            bound = yield from penalised_bound(problem, u, self.engine)
         cross, pressed, pulled, square = outcome.lagrangian_terms
         return Measured(
             objective=objective,
@@ -165,14 +182,13 @@ class AdmmMethod(Method):
             accelerated=outcome.accelerated,
         )
 
-    def _measure_descent(self, outcome: RoundOutcome, primal: PrimalValue) -> Measured:
+    def _measure_descent(self, outcome: RoundOutcome, primal: PrimalValue) -> Talk[Measured]:
         """What a round of a non-convex problem left behind."""
-        problem, r = self.problem, self.coordinator.penalty
-        regulariser = sum(p.penalty_value() for p in self.parties)
+        problem, r, regulariser = self.problem, self.coordinator.penalty, outcome.regulariser
         cross, pressed, pulled, square = outcome.lagrangian_terms
-        state = sum(self.engine.map(lambda p: p.stationarity(outcome.pull), self.parties))
+        state = sum((yield from stationarities(problem, outcome.pull)))
         state += intercept_part(problem, outcome.pull) + pulled + square
-        model = model_measure(problem, self.parties, primal.gradient, self.engine)
+        model = yield from model_measure(problem, primal.gradient)
         return Measured(
             objective=primal.loss + regulariser,
             lower_bound=-np.inf,
@@ -185,23 +201,21 @@ class AdmmMethod(Method):
             stationarity=self.progress.relative(max(state, model)),
         )
 
-    def _look_ahead(self, vectors: list[np.ndarray]) -> None:
-        """Let every party read its block once for this round's certificate and the next x-update."""
-        coordinator, scheme = self.coordinator, self.coordinator.scheme
-        if any(type(party) is not Party for party in self.parties):
-            return  # parties of several classes make their images themselves
-        # A round later a party's target also depends on its predecessors, where they take turns.
-        state = coordinator.state if scheme.parallel else None
-        common = (
-            correction(scheme, len(self.parties), state, coordinator.penalties) if state is not None else None
-        )
+    def _next_targets(self) -> list[dict[str, Any]]:
+        """What parties of this process may look ahead to, so that each reads its block once.
 
-        def work(m: int) -> None:
-            target = None if state is None else state.messages[m] - common
-            self.parties[m].look_ahead(vectors, target)
-
-        self.engine.map(work, range(len(self.parties)))
-        self._ahead = (coordinator.state, coordinator.penalty)
+        Nothing for several classes. A round later a party's target also depends on its predecessors,
+        where they take turns: None then, which leaves the certificate's own images.
+        """
+        coordinator, scheme, m_parties = self.coordinator, self.coordinator.scheme, self.problem.n_parties
+        if self.problem.loss.vector:
+            return [{}] * m_parties
+        state = coordinator.state
+        self._ahead = (state, coordinator.penalty)
+        if not scheme.parallel:
+            return [{"target": None}] * m_parties
+        common = correction(scheme, m_parties, state, coordinator.penalties)
+        return [{"target": partial(np.subtract, message, common)} for message in state.messages]
 
     def _loss_at_z(self) -> float:
         problem, coordinator = self.problem, self.coordinator
@@ -213,11 +227,8 @@ class AdmmMethod(Method):
     def intercept(self) -> Any:
         return self._intercept
 
-    def weights(self) -> list[np.ndarray]:
-        return [party.weights for party in self.parties]
-
-    def party_notes(self) -> list[tuple[str, str, str]]:
-        return [(p.name, p.update.name, p.reason) for p in self.parties]
+    def weight_norms(self) -> list[float]:
+        return self._norms
 
     def export(self) -> dict[str, Any]:
         saved = {**self.coordinator.export(), "exact_intercept": self._intercept}

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from fastadmm.conversation.exchange import Talk, ask_all
 from fastadmm.coordinator.admm.anderson import Anderson
 from fastadmm.coordinator.admm.curvature_rule import CurvatureRule
 from fastadmm.coordinator.admm.penalty_rule import PenaltyRule
@@ -16,7 +16,6 @@ from fastadmm.coordinator.admm.schemes import Scheme, collect_messages, relax
 from fastadmm.coordinator.admm.state import SharedState
 from fastadmm.coordinator.admm.z_update import update_z_u
 from fastadmm.engine.engine import Engine
-from fastadmm.parties.proximal import Party
 from fastadmm.problem.problem import Problem
 
 __all__ = ["Coordinator", "RoundOutcome", "acceleration_memory"]
@@ -67,6 +66,10 @@ class RoundOutcome:
         ``<u, S - z>``, ``r |S - z|^2``, ``|r (S - z)|^2`` and ``|S - z|^2``.
     accelerated : bool
         Whether the round started from an extrapolated state.
+    regulariser : float
+        R(x) at the new weights, summed scaling.
+    norms : list of float
+        Of each party's new weights.
     """
 
     total: np.ndarray
@@ -75,6 +78,8 @@ class RoundOutcome:
     dual_residual: float
     lagrangian_terms: tuple[float, float, float, float]
     accelerated: bool
+    regulariser: float
+    norms: list[float]
 
 
 class Coordinator:
@@ -153,11 +158,14 @@ class Coordinator:
             (slice((m + 1) * n, (m + 2) * n), 1.0 / r),
         ]
 
-    def round(self, parties: Sequence[Party]) -> RoundOutcome:
-        """Run one round: x-updates, z- and u-update, and the choice of the next state."""
+    def round(self, known: bool = False) -> Talk[RoundOutcome]:
+        """Run one round: x-updates, z- and u-update, and the choice of the next state.
+
+        ``known``: whether parties of this process have looked ahead to the targets that it begins with.
+        """
         problem, state, r = self.problem, self.state, self.penalty
         new = state.empty_like()
-        collect_messages(self.scheme, parties, state, r, self.engine, new.messages, self.metric)
+        stepped = yield from collect_messages(self.scheme, state, r, new.messages, self.metric, known)
         total = relaxed = new.total()
         answers = new.messages
         if self.relaxation != 1.0:
@@ -177,13 +185,15 @@ class Coordinator:
             self._dual_residual(state, new, answers),
             (float(new.u @ mismatch), *self._squares(mismatch)),
             self.extrapolated,
+            sum(float(answer["penalty"]) for answer in stepped),
+            [float(answer["norm"]) for answer in stepped],
         )
         self.last = new
         self._advance(new)
         if self.rule is not None:
             self._adapt(self.rule, outcome)
         if self.curvature_rule is not None and self.curvature_rule.due():
-            self._reweight(parties, total)
+            yield from self._reweight(total)
         return outcome
 
     def _adapt(self, rule: PenaltyRule, outcome: RoundOutcome) -> None:
@@ -199,7 +209,7 @@ class Coordinator:
         self.penalty *= factor
         self._start_afresh()
 
-    def _reweight(self, parties: Sequence[Party], total: np.ndarray) -> None:
+    def _reweight(self, total: np.ndarray) -> Talk[None]:
         """Let the penalty follow the curvature of the loss at the model."""
         problem = self.problem
         z = total + problem.offset + self.intercept
@@ -209,7 +219,7 @@ class Coordinator:
         if found is None:
             return
         self.metric, self.penalty = found
-        self.engine.map(lambda party: party.set_metric(found[0]), parties)
+        yield from ask_all(problem.n_parties, "set_metric", curvature=found[0])
         self._start_afresh()
 
     def _squares(self, mismatch: np.ndarray) -> tuple[float, float, float]:

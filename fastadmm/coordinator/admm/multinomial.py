@@ -18,6 +18,8 @@ __all__ = ["MultinomialAdmmMethod"]
 class MultinomialAdmmMethod(AdmmMethod):
     """Sharing, Jacobi or Gauss-Seidel ADMM for C classes; parameters as :class:`AdmmMethod`."""
 
+    family = ""  # the table's rows are N numbers, not C N
+
     def make_parties(self) -> list[Party]:
         problem = self.problem
         multinomial_of(problem)

@@ -19,15 +19,14 @@ and differ only in :math:`\tau` and in the order of the parties:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
+from fastadmm.conversation.exchange import Answers, Call, Exchange, Pace, Talk, put
 from fastadmm.coordinator.admm.state import SharedState
-from fastadmm.engine.engine import Engine
 from fastadmm.errors import ConfigError
-from fastadmm.parties.proximal import Party
 
 __all__ = ["SCHEMES", "Scheme", "collect_messages", "correction", "get_scheme", "relax"]
 
@@ -130,39 +129,51 @@ def relax(old: SharedState, messages: np.ndarray, relaxation: float, rows: slice
 
 def collect_messages(
     scheme: Scheme,
-    parties: Sequence[Party],
     state: SharedState,
     penalty: float,
-    engine: Engine,
     out: np.ndarray,
     metric: np.ndarray | None = None,
-) -> None:
+    known: bool = False,
+) -> Talk[Answers]:
     """One x-update of every party.
 
     Parameters
     ----------
     scheme : Scheme
-    parties : sequence of Party
     state : SharedState
         The state that the targets are computed from; not changed.
     penalty : float
         r, summed scaling.
-    engine : Engine
-        Runs parties side by side where the scheme is parallel.
     out : ndarray of shape (M, N)
         New messages.
     metric : ndarray of shape (N,), optional
         omega, where every sample has a penalty of its own, ``r omega_i``; the parties know it.
+    known : bool
+        Whether the targets are those that parties of this process have looked ahead to.
+
+    Returns
+    -------
+    list of dict
+        Every party's answer to ``step``.
     """
-    tau = scheme.tau(len(parties))
-    common = correction(scheme, len(parties), state, penalty if metric is None else penalty * metric)
+    m_parties = len(out)
+    common = correction(scheme, m_parties, state, penalty if metric is None else penalty * metric)
+
+    def call(m: int) -> Call:
+        def asked() -> dict[str, Any]:
+            target = state.messages[m] - common
+            return {"w": target, "scaled_penalty": float(scheme.tau(m_parties) * penalty)}
+
+        return Call(m, "step", asked, {"out": out[m], "known": known})
+
+    answers: Answers = []
     if scheme.parallel:
-
-        def work(m: int) -> None:
-            out[m] = parties[m].step(state.messages[m] - common, tau * penalty)
-
-        engine.map(work, range(len(parties)))
-        return
-    for m, party in enumerate(parties):
-        out[m] = party.step(state.messages[m] - common, penalty)
+        answers = yield Exchange([call(m) for m in range(m_parties)])
+        for m, answer in enumerate(answers):
+            put(answer["message"], out[m])
+        return answers
+    for m in range(m_parties):
+        answers += yield Exchange([call(m)], Pace.IN_TURN)
+        put(answers[m]["message"], out[m])
         common = common + (out[m] - state.messages[m])
+    return answers

@@ -298,9 +298,6 @@ class MultinomialMethod(Method):
     def weights(self) -> list[Array]:
         return [party.weights(self.coordinator.coefficients(m)).T for m, party in enumerate(self.parties)]
 
-    def party_notes(self) -> list[tuple[str, str, str]]:
-        return [(p.name, p.kind, p.reason) for p in self.parties]
-
     def export(self) -> dict[str, Any]:
         coordinator = self.coordinator
         saved: dict[str, Any] = {

@@ -630,9 +630,6 @@ class ProximalMethod(Method):
     def weights(self) -> list[Array]:
         return [party.weights(self.coordinator.coefficients(m)) for m, party in enumerate(self.parties)]
 
-    def party_notes(self) -> list[tuple[str, str, str]]:
-        return [(p.name, p.update.name, p.reason) for p in self.parties]
-
     def export(self) -> dict[str, Any]:
         own: dict[str, Any] = {
             "width": self.width,

@@ -179,7 +179,7 @@ class DescentSubspaceMethod(SubspaceMethod):
         Whether rounds still minimise the convex loss.
     """
 
-    by_exchange = False  # asks the parties for residuals directly
+    family = ""  # it asks the parties for residuals directly
 
     def __init__(self, problem: Problem, engine: Engine, directions: int | None = None) -> None:
         super().__init__(problem, engine, directions)

@@ -18,8 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from fastadmm.blocks.block import check_scale
-from fastadmm.conversation.exchange import Answers, Call, Exchange, Pace, Talk
+from fastadmm.conversation.exchange import Answers, Call, Exchange, Pace, Talk, put
 from fastadmm.coordinator.certificate import PrimalValue, dual_bound, make_feasible, primal_value
 from fastadmm.coordinator.method import Measured, Method
 from fastadmm.coordinator.subspace.direction_choice import DirectionChoice
@@ -337,9 +336,7 @@ class SubspaceCoordinator:
         k = len(self.owner)
         if k == len(self._store):
             self._grow(k)
-        place = self._store[k]
-        if place.ctypes.data != message.ctypes.data:  # not written there to begin with
-            place[:] = message
+        put(message, self._store[k])
         self.owner = np.append(self.owner, m)
         self.point.coefficients = np.append(self.point.coefficients, 0.0)
 
@@ -404,7 +401,7 @@ class SubspaceMethod(Method):
 
     name = "subspace"
     convergent = True
-    by_exchange = True
+    family = "subspace"
 
     def __init__(
         self, problem: Problem, engine: Engine, directions: int | None = None, both: bool = False
@@ -418,10 +415,6 @@ class SubspaceMethod(Method):
             DirectionParty(name, block, problem.regularization, self.engine)
             for name, block in zip(problem.names, problem.blocks)
         ]
-
-    def prepare_parties(self) -> None:
-        for party in self.parties:
-            check_scale(party.block, party.name, self.engine)
 
     def reopen(self) -> float:
         return self.coordinator.start().loss
@@ -456,17 +449,14 @@ class SubspaceMethod(Method):
     def intercept(self) -> float:
         return self.coordinator.point.intercept
 
-    def weights(self) -> list[np.ndarray]:
-        return [party.weights(self.coordinator.coefficients(m)) for m, party in enumerate(self.parties)]
+    def final_arguments(self, m: int) -> dict[str, Any]:
+        return {"coefficients": self.coordinator.coefficients(m)}
 
     def weight_norms(self) -> list[float]:
         # Directions are orthonormal: the coordinator knows the norms without the weights.
         return [
             float(np.linalg.norm(self.coordinator.coefficients(m))) for m in range(self.problem.n_parties)
         ]
-
-    def party_notes(self) -> list[tuple[str, str, str]]:
-        return [(p.name, p.kind, p.reason) for p in self.parties]
 
     def export(self) -> dict[str, Any]:
         coordinator = self.coordinator

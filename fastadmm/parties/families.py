@@ -1,0 +1,11 @@
+"""The kinds of party that a run may be opened with, by the family that the call ``start`` names."""
+
+from __future__ import annotations
+
+from fastadmm.conversation.answering import Answering
+from fastadmm.parties.direction import DirectionParty
+from fastadmm.parties.proximal import Party
+
+__all__ = ["FAMILIES"]
+
+FAMILIES: dict[str, type[Answering]] = {kind.family: kind for kind in (DirectionParty, Party)}

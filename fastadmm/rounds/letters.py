@@ -1,0 +1,102 @@
+"""Parties elsewhere: what they are asked waits for their next request, their answers are in messages.
+
+A round is begun again from the checkpoint whenever messages have come in. It takes the same course with
+the answers so far, until one is missing: there its talk ends, and the requests go out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from fastadmm.blocks.block import FeatureBlock
+from fastadmm.conversation.calls import CALLS, Asked
+from fastadmm.conversation.exchange import Answers, Call, Exchange
+from fastadmm.rounds.exchange import open_message
+
+__all__ = ["Correspondent", "Letters", "RemoteBlock"]
+
+
+class RemoteBlock(FeatureBlock):
+    """The shape of a block that is elsewhere; it has no products.
+
+    Parameters
+    ----------
+    shape : tuple of int
+        (N, d).
+    """
+
+    def __init__(self, shape: tuple[int, int]) -> None:
+        self.shape, self.nbytes, self.density = shape, 0, 1.0
+
+    def _elsewhere(self, *arguments: Any, **options: Any) -> Any:
+        """Not here: the coordinator holds no features."""
+        raise AssertionError("the coordinator holds no features")
+
+    product = transposed_products = matrix_product = gram = kernel_gram = column_squares = _elsewhere
+
+
+@dataclass
+class Correspondent:
+    """One party elsewhere.
+
+    Attributes
+    ----------
+    name : str
+    kind, reason : str
+        What the party said of its updates.
+    answers : list of (int, Path)
+        Kept messages from this round on that were not used yet: number of the exchange, and the file.
+    queue : list of Asked
+        What the next request will hold.
+    last : int
+        Number of the last exchange whose answer was used.
+    asking : bool
+        Whether a call waits for its answer.
+    """
+
+    name: str
+    kind: str
+    reason: str
+    answers: list[tuple[int, Path]]
+    queue: list[Asked] = field(default_factory=list)
+    last: int = 0
+    asking: bool = False
+
+
+class Letters:
+    """Asks parties elsewhere.
+
+    Parameters
+    ----------
+    n_samples : int
+        N.
+    parties : sequence of Correspondent
+        In the problem's order.
+    """
+
+    local = False
+
+    def __init__(self, n_samples: int, parties: Sequence[Correspondent]) -> None:
+        self.n_samples, self.parties = n_samples, parties
+
+    def carry(self, exchange: Exchange) -> Answers | None:
+        """The answers, if all are there; else what is missing is asked for, of every party at once."""
+        answers = [self._ask(call) for call in exchange.calls]
+        return None if None in answers else [answer for answer in answers if answer is not None]
+
+    def notes(self) -> list[tuple[str, str, str]]:
+        """Name of each party, of its update, and why it was chosen."""
+        return [(party.name, party.kind, party.reason) for party in self.parties]
+
+    def _ask(self, call: Call) -> dict[str, Any] | None:
+        party, asked = self.parties[call.party], (call.name, call.made())
+        if CALLS[call.name].answer and party.answers:
+            party.queue.clear()
+            party.last, path = party.answers.pop(0)
+            return open_message(path, self.n_samples, lambda _: asked).answer
+        party.queue.append(asked)
+        party.asking = bool(CALLS[call.name].answer)
+        return None if party.asking else {}
