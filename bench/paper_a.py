@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from fastadmm.parties.proximal import Certificate, Party
+from fastadmm.parties.proximal import Party
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "paper-a.md"
@@ -195,35 +195,25 @@ class PerturbedParty(Party):
     shape : ndarray of shape (d_m, rank) or None
         Its noise is sigma times this times a standard normal vector; None for the identity.
     noise : numpy.random.Generator
-    ready : bool
-        Whether the factorisation is another run's and need not be made.
     """
 
     sigma: float = 0.0
     shape: np.ndarray | None = None
     noise: np.random.Generator
-    ready: bool = False
 
-    def prepare(self) -> None:
-        """Factorise, once per problem."""
-        if not self.ready:
-            super().prepare()
-
-    def certify(self, gradient: np.ndarray, pull: np.ndarray) -> Certificate:
+    def certify(self, gradient: np.ndarray, pull: np.ndarray, target: Any = None) -> dict[str, Any]:
         """Nothing: no number of this page comes from the certificate, and it would cost a pass."""
-        return Certificate(0.0, 0.0)
+        return {"gap": 0.0, "stationarity": 0.0}
 
-    def step(self, w: np.ndarray, scaled_penalty: float) -> np.ndarray:
-        """Message of perturbed parameters; they stay the party's own, as in the paper."""
-        message = super().step(w, scaled_penalty)
-        if self.sigma == 0.0:
-            return message
-        if self.shape is None:
-            drawn = self.noise.standard_normal(len(self.weights))
-        else:
-            drawn = self.shape @ self.noise.standard_normal(self.shape.shape[1])
-        self.weights = self.weights + self.sigma * drawn
-        return self.block.product(self.weights, self.engine)
+    def _message(self, out: np.ndarray | None) -> np.ndarray:
+        """Of perturbed parameters; they stay the party's own, as in the paper."""
+        if self.sigma != 0.0:
+            if self.shape is None:
+                drawn = self.noise.standard_normal(len(self.weights))
+            else:
+                drawn = self.shape @ self.noise.standard_normal(self.shape.shape[1])
+            self.weights = self.weights + self.sigma * drawn
+        return super()._message(out)
 
 
 def noise_shape(block: np.ndarray) -> np.ndarray:
@@ -283,7 +273,7 @@ class Workshop:
             party.shape = shapes[m] if shapes else None
             party.noise = np.random.default_rng([seed, m])
             if self._updates:
-                party.update, party.ready = self._updates[m], True
+                party.update, party._factorised = self._updates[m], True  # another run's
             parties.append(party)
         solver.method.parties = solver.driver.parties = parties
         result = self._follow(solver, epochs)

@@ -64,7 +64,7 @@ def run(problem: Any) -> dict[str, float]:
     passes, factorisations = _Clock(), _Clock()
     for party in solver.parties:
         passes.watch(party, "respond")
-        factorisations.watch(party, "set_metric")
+        factorisations.watch(party, "_factorise")
     begin = time.process_time()
     while solver.round().gap > 1e-6:
         pass

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from fastadmm.conversation.exchange import converse
 from fastadmm.coordinator.admm import coordinator as coordinator_module
 from fastadmm.coordinator.admm.curvature_rule import CurvatureRule
 from fastadmm.problem.problem import Problem, make_problem
@@ -68,7 +69,7 @@ def test_rounds_with_a_penalty_per_sample_are_the_equations(kind: str) -> None:
     for _ in range(3):
         solver.round()
     before = coordinator.last
-    coordinator._reweight(solver.parties, before.total())
+    converse(coordinator._reweight(before.total()), solver.driver.carry)
     assert coordinator.metric.max() > 2.0 * coordinator.metric.min()
     twin = naive.NaiveADMM(
         "sharing", blocks, y, loss="logistic", lam=1e-2, r=coordinator.penalties, s=weight, offset=offset,

@@ -222,6 +222,7 @@ def test_single_precision_where_the_regulariser_covers_its_errors(lam, rough):
     assert party._rough_is_enough(curvature) is rough
     exact = block.T * curvature @ block + problem.regularization * np.eye(80)
     party.set_metric(curvature)
+    assert party._can_newton()
     gradient = rng.normal(size=80)
     np.testing.assert_allclose(party._newton(gradient), np.linalg.solve(exact, gradient), rtol=0, atol=1e-5)
 

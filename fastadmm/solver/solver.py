@@ -589,10 +589,6 @@ class Solver(Run):
             record = self._of_model(record, weights, watch.intercept)
         return weights, watch.intercept, record
 
-    def party_notes(self) -> list[tuple[str, str, str]]:
-        """Name of each party, of its update, and why it was chosen."""
-        return self.driver.notes()
-
     def close(self) -> None:
         """Stop the threads."""
         self.engine.close()
