@@ -1,6 +1,6 @@
 """scikit-learn's callbacks (``sklearn.callback``, from 1.9): every round is a task of the fit.
 
-Older versions have none; there the names below do nothing.
+Older versions have no callbacks; with them the names below do nothing.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ __all__ = ["FRAMES", "CallbackSupportMixin", "FitCallbacks", "with_callbacks"]
 
 
 class FitCallbacks:
-    """Calls an estimator's callbacks at the begin of the fit, around every round, and at its end.
+    """Calls an estimator's callbacks at the beginning of the fit, around every round, and at its end.
 
     Parameters
     ----------
@@ -55,7 +55,7 @@ class FitCallbacks:
     Attributes
     ----------
     solver : Solver or None
-        Where models of rounds come from; None where callbacks must not see them (private runs).
+        Source of the models of rounds; None if callbacks must not see them (private runs).
     """
 
     def __init__(
@@ -105,13 +105,13 @@ class FitCallbacks:
         )
 
     def should_stop(self) -> bool:
-        """Whether a callback has asked to stop; if none has, the next round begins."""
+        """Whether a callback has asked to stop; otherwise the next round begins."""
         if self._fit is not None and self._round is None and not self._stop:
             self._begin()
         return self._stop
 
     def close(self) -> None:
-        """The fit is done."""
+        """End the fit."""
         if self._fit is None:
             return
         attributes = None if self.solver is None else self._attributes

@@ -20,7 +20,7 @@ _SHOWN = 5
 
 
 def resolve_parties(parties: Any, n_features: int, names: Sequence[str] | None = None) -> list[Array]:
-    """Give every column of a matrix to exactly one party.
+    """Assign every column of a matrix to exactly one party.
 
     Parameters
     ----------
@@ -32,7 +32,7 @@ def resolve_parties(parties: Any, n_features: int, names: Sequence[str] | None =
     n_features : int
         Number of columns d.
     names : sequence of str, optional
-        Names of the columns, where they have any.
+        Names of the columns, if they have any.
 
     Returns
     -------

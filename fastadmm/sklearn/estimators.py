@@ -1,8 +1,7 @@
-"""The scikit-learn face: generalised linear models over features that several parties hold.
+"""The scikit-learn estimators: generalised linear models over features that several parties hold.
 
-Nothing is computed here. Input is checked and cut into blocks, handed to
-:func:`fastadmm.solver.solver.solve`, and the result becomes the attributes that
-scikit-learn's users expect.
+Nothing is computed here. The input is checked and cut into blocks and passed to
+:func:`fastadmm.solver.solver.solve`; the result becomes the attributes that scikit-learn users expect.
 """
 
 from __future__ import annotations
@@ -514,10 +513,9 @@ class ADMMSharingClassifier(ClassifierMixin, _SharingModel):
     Parameters
     ----------
     parties : None, int, list of int, or list of lists, default=None
-        Who holds which columns of X: None is one party, an int that many equal
-        blocks, ``[66, 57]`` the widths of consecutive blocks, and lists of
-        column names or numbers say it column by column. Must be None where X
-        is given as a list of blocks.
+        Who holds which columns of X. None: one party holds all. An int: that many equal blocks.
+        ``[66, 57]``: widths of consecutive blocks. Lists of column names or numbers: the columns of each
+        party. Must be None if X is given as a list of blocks.
     alpha : float, or list of float, default=1e-4
         Regularisation :math:`\alpha > 0` **per mean loss** (lambda elsewhere in fastadmm). A list has
         one :math:`\alpha_m` for each party, in place of :math:`\alpha` before its :math:`\|x_m\|^2`; with
@@ -532,9 +530,9 @@ class ADMMSharingClassifier(ClassifierMixin, _SharingModel):
     max_rounds : int, default=10000
         Stop after this many rounds.
     scheme : {"auto", "subspace", "proximal", "sharing", "jacobi", "gauss-seidel"}, default="auto"
-        How parties and coordinator work together; "auto" is what needs the fewest rounds,
-        "subspace" or, with constraints and other regularisers than "l2", "proximal";
-        "sharing" where ``penalty`` is given. All three always converge.
+        How parties and coordinator work together. "auto" chooses the scheme with the fewest rounds:
+        "subspace" or, with constraints and regularisers other than "l2", "proximal"; if ``penalty`` is
+        given, "sharing". All three always converge.
         See :func:`fastadmm.coordinator.choice.choose_scheme`.
     penalty : float or None, default=None
         Penalty r of the augmented Lagrangian in the summed scaling (rho N for
@@ -548,24 +546,25 @@ class ADMMSharingClassifier(ClassifierMixin, _SharingModel):
     regularizer : {"l2", "l1", "elastic_net", "group_lasso", "none", "log_sum"} or Regularizer, default="l2"
         R in :math:`\alpha \sum_m R(x_m)`; F above is with "l2". "group_lasso"
         takes each party as a group; "log_sum:0.5" is log_sum with that width.
-        See :mod:`fastadmm.problem.regularizers`; "auto" solves others than "l2" by ``scheme="proximal"``.
+        See :mod:`fastadmm.problem.regularizers`.
     l1_ratio : float, default=0.5
-        Share of l1 in "elastic_net", above 0 and at most 1; else not used.
+        Share of l1 in "elastic_net", above 0 and at most 1; not used by other regularisers.
     constraint : str, Constraint, list of them, or None, default=None
-        Set of each party's weights: "nonnegative", "box:-1,1", "ball:2.5"; None for none. A list
-        has one for each party.
+        Set that each party's weights must lie in: "nonnegative", "box:-1,1", "ball:2.5"; None for none. A
+        list has one for each party.
     loss : str, default="auto"
-        "auto" is "logistic" for two classes, as in F above, and "multinomial" for more, which
-        can also be asked for with two. "hinge", "squared_hinge" or "smoothed_hinge", a parameter
-        after a colon: ``"smoothed_hinge:0.5"``, or "sigmoid", which is not convex, are for two
-        classes, and predict classes and scores, and no probabilities. See ``docs/losses.md``.
+        "auto" is "logistic" for two classes, as in F above, and "multinomial" for more; "multinomial" also
+        works with two. "hinge", "squared_hinge", "smoothed_hinge" and the non-convex "sigmoid" are for two
+        classes; they predict classes and scores, but no probabilities. A parameter follows a colon:
+        ``"smoothed_hinge:0.5"``. See ``docs/losses.md``.
     privacy : fastadmm.Privacy or None, default=None
         Differential privacy of what parties send, see ``docs/privacy.md``; None for none.
     warm_start : bool, default=False
-        Whether :meth:`fit` starts at the model of the fit before, where there is one.
+        Whether :meth:`fit` starts at the model of the previous fit, if there is one.
     early_stopping : bool, default=False
-        Whether to hold out rows (of every class the same share), to stop when the loss on them has not
-        improved for some rounds, and to keep the best round's model. Not in a private run.
+        Whether to hold out rows (the same share of every class), to stop when the loss on them has not
+        improved for ``n_iter_no_change`` rounds, and to keep the best round's model. Refused in private
+        fits.
     validation_fraction : float, default=0.1
         Share of the rows that early stopping holds out.
     n_iter_no_change : int, default=5
@@ -574,13 +573,13 @@ class ADMMSharingClassifier(ClassifierMixin, _SharingModel):
         Factors of the sample weights; "balanced" gives every class the same total weight. They count
         in W like sample weights.
     ledger : path or fastadmm.privacy.ledger.Ledger, default=None
-        Where private fits are charged, all of them as fits on the same rows; what exceeds
-        ``privacy.total_epsilon`` is refused. None: each fit counts for itself, with a warning.
+        Where private fits are charged, all as fits on the same rows; a fit that would exceed
+        ``privacy.total_epsilon`` is refused. None: each fit is counted alone, with a warning.
 
     Attributes
     ----------
     classes_ : ndarray of shape (C,)
-        The labels, sorted; of two the second is the positive class.
+        The labels, sorted; with two, the second is the positive class.
     coef_ : ndarray of shape (1, d) or (C, d)
         Weights in the order of the columns of X; one row per class with the multinomial loss.
     intercept_ : ndarray of shape (1,) or (C,)
@@ -604,8 +603,8 @@ class ADMMSharingClassifier(ClassifierMixin, _SharingModel):
     status_ : fastadmm.solver.history.Status
         Why training stopped.
     certified_ : bool
-        Whether the gap proves the model to within ``tol`` of the best one. Never
-        where the problem is not convex: no global optimum is claimed there.
+        Whether the gap proves that the model is within ``tol`` of the best one. Always False if the problem
+        is not convex, because no global optimum is claimed.
     converged_ : bool
         Whether ``tol`` was reached.
     validation_loss_ : float
@@ -718,8 +717,8 @@ class ADMMSharingClassifier(ClassifierMixin, _SharingModel):
     def decision_function(self, X: Any, offset: Any = None) -> Array:
         """Score of the positive class ``classes_[1]``: for the logistic loss its log-odds.
 
-        With the multinomial loss the linear predictor of every class; with two
-        classes the difference of theirs, which is the log-odds of the second.
+        With the multinomial loss it is the linear predictor of every class; with two classes, the
+        difference of the two, which is the log-odds of the second.
 
         Parameters
         ----------
@@ -794,8 +793,8 @@ class ADMMSharingRegressor(RegressorMixin, _SharingModel):
     regularizer, l1_ratio, constraint
         As in :class:`ADMMSharingClassifier`.
     loss : str, default="auto"
-        "squared" (auto), "huber", "quantile" or "poisson", or "tukey" or
-        "welsch", which are not convex; a parameter after a colon: ``"quantile:0.9"``. See ``docs/losses.md``.
+        "squared" (auto), "huber", "quantile", "poisson", or the non-convex "tukey" or "welsch"; a parameter
+        follows a colon: ``"quantile:0.9"``. See ``docs/losses.md``.
     privacy : fastadmm.Privacy or None, default=None
         Differential privacy of what parties send, see ``docs/privacy.md``; None for none.
     warm_start, early_stopping, validation_fraction, n_iter_no_change, ledger

@@ -1,4 +1,4 @@
-"""The estimators with a path: alpha chosen by cross-validation, as in ``LogisticRegressionCV``."""
+"""Estimators with a regularisation path: alpha chosen by cross-validation, as in ``LogisticRegressionCV``."""
 
 from __future__ import annotations
 
@@ -207,27 +207,27 @@ class _PathModel(_SharingModel):
 class ADMMSharingClassifierCV(_PathModel, ADMMSharingClassifier):
     r"""Classification over vertically split features, with alpha chosen by cross-validation.
 
-    Every fold runs down a decreasing grid of alpha, each fit begun at the one before; fits stop
-    when their duality gap is small against the differences between the alphas that
-    decide (:mod:`fastadmm.solver.cross_validation`). Then the path is trained on all rows, with a
-    certificate for every alpha, and the chosen model is kept.
+    Every fold is fitted along a decreasing grid of alpha, each fit starting at the one before. Fits stop
+    when their duality gap is small compared with the differences that decide between the alphas
+    (:mod:`fastadmm.solver.cross_validation`). Then the grid is fitted on all rows, with a certificate for
+    every alpha, and the chosen model is kept.
 
     Parameters
     ----------
     parties : None, int, list of int, or list of lists, default=None
         Who holds which columns, as in :class:`fastadmm.ADMMSharingClassifier`.
     alphas : int or array-like, default=20
-        Number of values of a grid that is made from the data, or the values.
+        The values, or the number of values of a grid computed from the data.
     eps : float or None, default=None
         Smallest over largest value of that grid; None is 1e-3 with a norm in the regulariser, 1e-6
         with "l2".
     cv : int, cross-validation generator or iterable, default=5
-        As in scikit-learn: an int is (stratified) folds of consecutive rows. Every row may be in one
-        test set at most.
+        As in scikit-learn: an int means (stratified) folds of consecutive rows. Every row may be in at most
+        one test set.
     selection : {"best", "1se"}, default="best"
         The smallest mean held-out loss, or the largest alpha within one standard error of it.
     gap_share : float, default=0.01
-        Gaps of the folds' fits as a share of the differences that decide; 0 fits them all to ``tol``.
+        Gaps of the folds' fits as a share of the differences that decide; 0 fits all of them to ``tol``.
     fit_intercept, tol, max_rounds, scheme, penalty, n_threads, regularizer, l1_ratio, constraint, loss
         As in :class:`fastadmm.ADMMSharingClassifier`; problems must be convex.
     class_weight : "balanced", dict of class to number, or None, default=None
