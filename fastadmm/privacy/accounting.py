@@ -1,4 +1,4 @@
-r"""What releases cost together: the exact law of Gaussian noise, alone and composed with pure mechanisms.
+r"""The total cost of releases: the exact law of Gaussian noise, alone and composed with pure mechanisms.
 
 A Gaussian release with sensitivity :math:`\Delta` and standard deviation :math:`\sigma` is
 :math:`\mu`-GDP with :math:`\mu = \Delta/\sigma` (Dong, Roth, Su 2022), which is the same as
@@ -10,8 +10,8 @@ A Gaussian release with sensitivity :math:`\Delta` and standard deviation :math:
 an equality (Balle, Wang 2018). Adaptive releases add in squares, exactly: T rounds at :math:`\sigma` are
 :math:`\sqrt T\,\mu`-GDP. The theorem is ``docs/privacy.md#t5-composition``.
 
-Every function that answers "how much may I claim" rounds towards safety: a returned epsilon is never below,
-a returned mu never above the exact one by more than the root finder's last digits, and the claim is checked
+Every function whose result is a claim rounds towards safety: a returned epsilon is never below the exact
+one, and a returned mu never above it, by more than the root finder's last digits; the claim is checked
 against the law before it is returned.
 """
 

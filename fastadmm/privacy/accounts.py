@@ -1,4 +1,4 @@
-"""Accounts of a ledger: what is charged is data and a role, whatever their names.
+"""Accounts of a ledger: a charge belongs to data and a role, whatever their names.
 
 Two accounts are one if they have the same role and
 
@@ -6,10 +6,10 @@ Two accounts are one if they have the same role and
   columns, whatever storage, and whatever the party and its columns are called; or
 * the same rows and the same party name, whatever its columns are now; for labels the rows alone.
 
-Rows are known by their ids in any order. Where a table has none its ids are the numbers 0 … N-1, so all
-tables of N rows without ids count as the same rows: rather too much than too little. Digests are computed
-from the data in use, never read from an attribute. They are sums of hashes, for which order does not matter.
-They find the same data again; they do not stop an owner of data who wants to deceive his own ledger.
+Rows are identified by their ids, in any order. A table without ids has the numbers 0 … N-1, so all tables
+of N rows without ids count as the same rows: this errs on the side of charging too much. Digests are
+computed from the data in use, never read from an attribute. They are sums of hashes, so order does not
+matter. They recognise the same data; they do not stop owners of data who want to deceive their own ledger.
 """
 
 from __future__ import annotations
@@ -45,18 +45,18 @@ _UINT = np.uint64
 
 @dataclass(frozen=True)
 class Account:
-    """What a charge is made to.
+    """What a charge belongs to.
 
     Attributes
     ----------
     rows : str
-        Which rows, see :func:`rows_digest`; empty for charges of old ledgers, which do not say it.
+        Which rows, see :func:`rows_digest`; empty for charges of old ledgers, which do not record it.
     party : str
         Who holds the data.
     role : {"features", "labels", "records"}
     columns : str
-        Their values, see :func:`columns_digest`; empty if not known. Never given for labels:
-        a digest of labels confirms a guess of one.
+        Digest of the values, see :func:`columns_digest`; empty if not known. Never given for labels: a
+        digest of labels would confirm a guess of one.
 
     Notes
     -----
@@ -127,7 +127,7 @@ def rows_digest(ids: np.ndarray | Sequence[Any] | int) -> str:
 
 
 def columns_digest(pieces: Iterable[tuple[int, Any]], ids: np.ndarray | Sequence[Any] | int) -> str:
-    """What a set of columns holds, whatever its order, names, type or storage.
+    """Digest of the values of a set of columns, independent of order, names, type and storage.
 
     Parameters
     ----------

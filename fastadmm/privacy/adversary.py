@@ -1,8 +1,8 @@
-r"""Search for the two neighbouring data sets that a message tells apart best.
+r"""Search for the two neighbouring data sets that a message distinguishes best.
 
-What the other records contribute enters the x-update only through their Gram matrix G and a vector q, and
-any (G, q) with G positive definite comes from rows of norm at most 1 and targets in [-W, W] (many small rows;
-see :func:`concrete_rows`). So the worst case over *all* data sets in two columns is a search over nine
+The other records enter the x-update only through their Gram matrix G and a vector q, and any (G, q) with G
+positive definite can be made of rows of norm at most 1 and targets in [-W, W] (many small rows; see
+:func:`concrete_rows`). So the worst case over *all* data sets in two columns is a search over nine
 numbers: G, q, the record before and after, and its target. Plain Python floats: two columns need no more.
 """
 

@@ -1,8 +1,8 @@
 """Audits from outside: distinguishing games, one run with canaries, the rank of noise.
 
-A claim of epsilon is tested by a game. Somebody runs the mechanism on one of two neighbouring data sets; a
-test guesses which. Privacy bounds how good any test can be, so a test that is too good refutes the claim.
-An audit can refute, never prove: proofs are in ``docs/privacy.md``. What ``fastadmm audit`` tests from
+A game tests a claim of epsilon. The mechanism runs on one of two neighbouring data sets, and a test guesses
+which. Privacy bounds how good any test can be, so a test that is too good refutes the claim. An audit can
+refute a claim, never prove it: proofs are in ``docs/privacy.md``. What ``fastadmm audit`` tests from
 inside, with more power, is in :mod:`fastadmm.privacy.message_audit` and :mod:`fastadmm.privacy.fusion_audit`.
 """
 
@@ -177,7 +177,7 @@ def play(
     *,
     source: Callable[[], Any] = NoiseSource,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Release two exact values many times, with the product's own noise, and score every outcome.
+    """Release two exact values many times, with fastadmm's own noise, and score every outcome.
 
     Parameters
     ----------
@@ -185,7 +185,7 @@ def play(
         Exact messages of two neighbours for one public target.
     level : Calibration
     rounds : int
-        T: the target stays the same, which is what a patient adversary would ask for.
+        T: the target stays the same, as a patient adversary would choose.
     trials : int
         Runs of each world.
     source : callable
@@ -225,15 +225,15 @@ def noise_rank(draw: Callable[[int], np.ndarray], n_values: int) -> RankResult:
     Parameters
     ----------
     draw : callable
-        Noise of shape (n_values,) for a number of a draw.
+        Returns noise of shape (n_values,) for the number of a draw.
     n_values : int
-        N; a few dozen rows tell enough.
+        N; a few dozen rows are enough.
 
     Returns
     -------
     RankResult
-        Of noise that fills every dimension, directions do not count in which it is too small
-        for independent normals (:func:`fastadmm.privacy.noise_tests.rank_bounds`).
+        Directions in which the noise is too small for independent normals
+        (:func:`fastadmm.privacy.noise_tests.rank_bounds`) do not count.
 
     Notes
     -----
@@ -259,8 +259,9 @@ def canary_epsilon(
 ) -> float:
     """One-run audit: a lower bound on epsilon from one run with many canaries (Steinke et al. 2023).
 
-    Every canary was put in or left out by a fair coin of its own. The largest scores are guessed in,
-    the smallest out, the rest abstained from; a private run allows only so many right guesses.
+    Each canary was included or left out by a fair coin. The canaries with the largest scores are guessed to
+    be in, those with the smallest out, and the rest are not guessed; a private run allows only so many
+    right guesses.
 
     Parameters
     ----------
@@ -312,8 +313,8 @@ def audit_one_run(
 ) -> list[float]:
     """One private training run in which every record of every party is a canary.
 
-    Each record's features are zeroed or not by a fair coin of its own, the run is made by the
-    product's own solver, and the auditor, who knows all records and sees all messages, guesses the coins.
+    Each record's features are zeroed or not by a fair coin, fastadmm's own solver makes the run, and the
+    auditor, who knows all records and sees all messages, guesses the coins.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""What sending nothing would have given: the figure that every private result has to beat."""
+"""The result without sending anything: the baseline that every private result has to beat."""
 
 from __future__ import annotations
 
@@ -115,10 +115,9 @@ def mean_loss(
 
 
 def compare_with_nothing(solver: MessageSolver, weights: list[np.ndarray], intercept: float) -> Comparison:
-    """Set a private result beside late fusion and beside the parties' answers to labels alone (T = 0).
+    """Compare a private result with late fusion and with the parties' answers to labels alone (T = 0).
 
-    Without a test set there is nothing to measure with: a loss on the training rows would be one
-    more release of them.
+    Without a test set nothing is compared: a loss on the training rows would be another release of them.
 
     Parameters
     ----------
@@ -160,7 +159,7 @@ def compare_with_nothing(solver: MessageSolver, weights: list[np.ndarray], inter
 
 
 def compare_fusion(solver: FusionSolver) -> Comparison:
-    """Set a fusion result beside the label holder alone and beside its released models without symbols.
+    """Compare a fusion result with the label holder alone and with the released models without symbols.
 
     Parameters
     ----------

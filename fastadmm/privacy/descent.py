@@ -1,4 +1,4 @@
-r"""A local model by differentially private gradient descent: what a party may publish of its columns.
+r"""A local model by differentially private gradient descent: what a party may publish about its columns.
 
 Rows :math:`\tilde a_i = (a_i / \max(|a_i|, R),\ \kappa)`, score :math:`S_i = \tilde a_i^\top x + o`, logistic
 loss on public targets q. Each step sees

@@ -1,11 +1,11 @@
-"""Fits of estimators in a ledger: every private fit is one more release of the rows that it was given.
+"""Fits of estimators in a ledger: every private fit is another release of its rows.
 
 Arrays have neither ids nor names that could tell whose rows they hold, and the folds of a cross-validation
 share rows. So all fits that are charged to one ledger count as fits on the same rows, whatever their arrays
-are, and however columns are divided among parties: one account for features, one for labels. What a fit costs
-is what it costs the party that pays most; the sum of these is at least what any one column has spent. Data
-that share no person belong into ledgers of their own. Charges of runs on partitions in the same ledger are
-added as well.
+are, and however columns are divided among parties: one account for features, one for labels. A fit costs
+what it costs the party that pays most; the sum of these costs is at least what any one column has spent.
+Use separate ledgers for data that share no person. Charges of runs on partitions in the same ledger are
+added.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def charge_fit(ledger: Ledger, solver: Any) -> None:
 
 
 def other_fits(ledger: Ledger, solver: Any) -> str:
-    """What the ledger has charged beside this fit, in words; empty for nothing.
+    """What else the ledger has charged besides this fit, in words; empty for nothing.
 
     Parameters
     ----------

@@ -73,7 +73,7 @@ class _Cost:
 
 
 def recorded_cost(settings: Privacy, budget: FusionBudget) -> Check:
-    """What the releases that a run has on record cost together, exactly.
+    """The exact total cost of the releases that a run recorded.
 
     Parameters
     ----------
@@ -93,7 +93,7 @@ def recorded_cost(settings: Privacy, budget: FusionBudget) -> Check:
 
 
 def audit_fusion_code(settings: Privacy, trials: int, note: Callable[[str], None]) -> list[Check]:
-    """Replay worst neighbours with the product's own code, and test its noise and its symbols.
+    """Replay worst neighbours with fastadmm's own code, and test its noise and its symbols.
 
     Parameters
     ----------

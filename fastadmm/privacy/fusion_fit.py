@@ -1,6 +1,7 @@
 r"""The label holder's part of ``mode="fusion"``: joint weights from its own columns and noisy scores.
 
-What it holds: its columns :math:`D_1`, the labels, and per record the noisy scores of the other parties.
+The label holder has its columns :math:`D_1`, the labels and, per record, the noisy scores of the other
+parties.
 The model of the clean scores is
 
 .. math:: S \mid D_1, Y \sim N(c_0 + G^\top D_1 + c_1 Y,\ T)
@@ -61,7 +62,7 @@ class FusionFit:
         For the label holder's columns.
     intercept : float
     scales : ndarray of shape (M - 1,)
-        alpha: what each party's score counts.
+        alpha: the factor of each party's score.
     loss : float
         Mean logistic loss of the last fit on the training records, over the posterior.
     penalties : list of float
@@ -114,7 +115,7 @@ def fit_scores(
     block : FeatureBlock of shape (N, d_1)
         The label holder's columns.
     y : ndarray of shape (N,)
-        True labels: they stay with the label holder, and so does the result.
+        True labels; they stay with the label holder, and so does the result.
     public_class : ndarray of shape (N,)
         What the parties saw: labels or randomised labels.
     own : tuple of (ndarray of shape (d_1,), float)

@@ -1,4 +1,4 @@
-r"""A party's part of ``mode="fusion"``: everything it ever sends, made in one go.
+r"""A party's part of ``mode="fusion"``: everything it ever sends, computed in one step.
 
 Row norm, local model, moments, one symbol per record: each uses the data only through a mechanism with a
 theorem, and the releases before it. What they cost together is :class:`~fastadmm.privacy.budget.FusionBudget`
@@ -28,7 +28,7 @@ Array = np.ndarray
 
 @dataclass(frozen=True)
 class FusionMessage:
-    """All that a party sends.
+    """Everything that a party sends.
 
     Attributes
     ----------

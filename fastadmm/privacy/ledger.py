@@ -1,19 +1,19 @@
-"""The privacy ledger: a release is charged, on disk, before it is used; none is made beyond the budget.
+"""The privacy ledger: a release is charged, on disk, before it is used, and none exceeds the budget.
 
-One ledger may serve several runs on the same data, as tuning needs: what they spend adds up. Its file
-(:mod:`fastadmm.privacy.ledger_file`) only grows, and two processes that charge at once take turns.
+One ledger may serve several runs on the same data, for example when tuning: their costs add up. Its file
+(:mod:`fastadmm.privacy.ledger_file`) only grows, and two processes that charge at the same time take turns.
 
 * **A charge belongs to data and a role**, not to names: :mod:`fastadmm.privacy.accounts`.
 * **A charge is for one draw.** Each draw of noise has a random name, ``draw``, stored with the release. Draw,
   store, charge, use, in this order: a stored release is charged under its own draw before every use, which
-  costs nothing where the ledger holds that very charge. So a release whose charge was lost with the ledger
-  is charged again; what was charged and is not stored here is spent, and drawing it anew has a new name and a
-  new charge; two copies of a run that go on apart pay for two draws; and a kill between any two of the steps
-  neither loses a charge nor makes one for nothing.
-* **A charge is the same only if its cost is the same.** Under another cost it is another release.
-* **A run sets its whole budget aside before it draws anything**, :meth:`Ledger.reserve`, so that of two runs
-  that share a ledger neither is stopped half way. That counts as long as the process lives: what a dead one
-  has used was charged, and the rest was never used.
+  costs nothing if the ledger already holds that charge. So a release whose charge was lost with the ledger
+  is charged again. A release that was charged but is no longer stored is spent; drawing it again gets a new
+  name and a new charge. Two copies of a run that continue separately pay for two draws. A kill between any
+  two steps neither loses a charge nor makes one for nothing.
+* **Charges are the same only if their costs are.** At a different cost it is a different release.
+* **A run reserves its whole budget before it draws anything**, :meth:`Ledger.reserve`, so that two runs
+that share a ledger do not stop each other half way. A reservation ends with its process: what the process
+used was charged, and the rest was never used.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Charge:
     columns : str
         Digest of the values, see :class:`~fastadmm.privacy.accounts.Account`; empty if not known.
     draw : str
-        Which draw of the release, see the module's rules; empty for releases of older versions.
+        Name of the draw, see the module's rules; empty for releases of older versions.
     """
 
     run: str
@@ -113,7 +113,7 @@ class Charge:
 
     @property
     def plan(self) -> tuple[str, str, str, str]:
-        """What names the release in its run, whichever draw it is."""
+        """Identifies the release in its run, whichever draw it is."""
         return self.run, self.role, self.party, self.release
 
     def same(self, other: Charge) -> bool:
@@ -386,10 +386,10 @@ class Ledger:
             self._check(new, [*self._left(new), *self._others()], epsilon, delta)
 
     def reserve(self, charges: Sequence[Charge], epsilon: float, delta: float) -> None:
-        """Set aside what a run will charge, or refuse the run before it draws anything.
+        """Reserve what a run will charge, or refuse the run before it draws anything.
 
-        It is used up by the charges themselves, and given back by :meth:`free` or by the end of the process.
-        A resumed run reserves again what it will still draw.
+        The charges themselves use it up; :meth:`free` or the end of the process releases the rest. A
+        resumed run reserves again what it will still draw.
 
         Parameters
         ----------
@@ -401,8 +401,8 @@ class Ledger:
         Raises
         ------
         PrivacyBudgetError
-            If the budget does not allow one of them, also because living runs
-            have set theirs aside; nothing is reserved.
+            If the budget does not allow one of them, or reservations of running processes leave no room;
+            nothing is reserved.
         """
         planned = [*self._planned, *charges]
         if self._file is None or self.path is None:
@@ -421,7 +421,7 @@ class Ledger:
                 self._planned = planned
 
     def free(self) -> None:
-        """Give back what was reserved and not charged."""
+        """Release what was reserved and not charged."""
         self._planned = []
         if self._reservation is not None:
             self._reservation.free()

@@ -1,4 +1,4 @@
-"""The file of a privacy ledger: what is written into it stays readable, and what was changed is seen.
+"""The file of a privacy ledger: it stays readable, and changes to it are detected.
 
 A header line, then one line of JSON per charge. Every line ends with a digest of its own bytes and of the
 line before, from the header on. The header has two places for the number of lines and the last one's digest;

@@ -1,4 +1,4 @@
-"""What a ledger says, account by account, without a digest: rows are numbered in the order they appear."""
+"""The contents of a ledger, account by account, without digests: rows are numbered in order of appearance."""
 
 from __future__ import annotations
 

@@ -84,7 +84,7 @@ def cost_of_messages(gdp: float, settings: Privacy) -> float:
 
 
 def declared_cost(settings: Privacy, mu: float, sigma: float) -> Check:
-    """Is a noise level enough for the claim, by the theorems alone?
+    """Is a noise level enough for the claim, according to the theorems?
 
     Parameters
     ----------
@@ -108,7 +108,7 @@ def declared_cost(settings: Privacy, mu: float, sigma: float) -> Check:
 
 
 def audit_message_code(settings: Privacy, mu: float, trials: int, note: Callable[[str], None]) -> list[Check]:
-    """Replay worst neighbours with the product's own code, and test its noise.
+    """Replay worst neighbours with fastadmm's own code, and test its noise.
 
     Parameters
     ----------

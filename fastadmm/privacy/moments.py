@@ -1,4 +1,4 @@
-r"""Mean and mean square of a party's scores for each class: what centre, range and weights are made from.
+r"""Mean and mean square of a party's scores per class, which give centre, range and weights.
 
 With :math:`t = \mathrm{clip}((S - o)/h, -1, 1)`, h = 4 log-odds, the vector
 :math:`(\sum t, \sum t^2)` of the records of each (public) class changes by at most 2 in l2 norm when one

@@ -195,7 +195,7 @@ def _kolmogorov(name: str, ordered: Array) -> Check:
 
 
 def reuse_check(noise: Array, where: str) -> Check:
-    """Is noise used twice, wherever and with whatever sign? Pairs of equal numbers, against a Poisson law.
+    """Is noise used twice, anywhere and with any sign? Pairs of equal numbers, against a Poisson law.
 
     Numbers on a grid of 2**28 steps per sigma, or up to twice as many, are hardly ever the same by chance;
     noise that is drawn again in another round, party or release, or by a process after ``fork``, is the same
@@ -274,7 +274,7 @@ def rank_bounds(n_values: int, n_draws: int) -> tuple[float, float]:
 def frequency_check(
     count: int, n: int, probability: float, name: str, epsilon_at: Callable[[float], float], claim: float
 ) -> Check:
-    """Does a coin say the truth too often? Exact binomial test.
+    """Is a randomised answer true too often? Exact binomial test.
 
     Parameters
     ----------

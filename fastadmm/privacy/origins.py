@@ -1,9 +1,9 @@
 """Where the constants of a transform come from, which decides whether an epsilon is proved for its columns.
 
-Every bound on a record's influence assumes that a record changes its own row and no other. A mean that
-stands in for missing cells, a deviation that columns are divided by, a list of the categories that occur:
-each is computed from all rows, so one record moves many. A step between a party's table and its columns
-therefore declares each of its fields, and one that does not is refused.
+Every bound on a record's influence assumes that a record changes only its own row. A mean that replaces
+missing cells, a deviation that columns are divided by, a list of the categories that occur: each is
+computed from all rows, so one record changes many. Every step between a party's table and its columns
+therefore declares the origin of each of its fields; a step that does not is refused.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Constants:
 
 
 def private_constants(steps: Iterable[Any]) -> list[str]:
-    """What of a party's columns was computed from its private rows and is not charged.
+    """What was computed from a party's private rows and is not charged.
 
     Parameters
     ----------
@@ -55,7 +55,7 @@ def private_constants(steps: Iterable[Any]) -> list[str]:
     Returns
     -------
     list of str
-        In words; empty where every record changes its own row alone.
+        In words; empty if every record changes only its own row.
 
     Raises
     ------

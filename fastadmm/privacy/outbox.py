@@ -31,7 +31,7 @@ class Outbox:
     def send(
         self, party: str, round: int, target: str, payment: Payment, draw: Callable[[], GridMessage]
     ) -> GridMessage:
-        """The message of a round: the stored one, or a new one that is stored and charged first.
+        """The message of a round: the stored one, or a new one, which is stored and charged first.
 
         Parameters
         ----------

@@ -78,7 +78,7 @@ def corollary_epsilon(epsilon: float, rounds: int, slack: float) -> float:
 
     .. math:: \varepsilon' = \sqrt{2T\ln(1/\delta')}\,\varepsilon + T\varepsilon(e^\varepsilon - 1)
 
-    The composition itself is the known one, far from tight; what lacks a proof is each round's epsilon.
+    The composition itself is a known theorem, far from tight; each round's epsilon lacks a proof.
 
     Parameters
     ----------
@@ -101,7 +101,7 @@ def corollary_epsilon(epsilon: float, rounds: int, slack: float) -> float:
 
 @dataclass(frozen=True)
 class CounterExample:
-    """Two neighbours within the paper's assumptions, whose messages are farther apart than Lemma 1 allows.
+    """Two neighbours within the paper's assumptions, but farther apart in messages than Lemma 1 allows.
 
     Attributes
     ----------

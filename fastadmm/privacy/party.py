@@ -1,7 +1,7 @@
-r"""A party behind the door: it answers a public target with a noisy message, and shows the clean one to none.
+r"""A private party: it answers a public target with a noisy message and never shows the clean one.
 
-The order is fixed: clip the target, solve, certify, clip the message, refuse what is not finite, charge the
-ledger, draw noise, store, send. Solving takes the same number of steps whatever the data are.
+The order is fixed: clip the target, solve, certify, clip the message, refuse non-finite values, charge the
+ledger, draw noise, store, send. Solving always takes the same number of steps, whatever the data.
 """
 
 from __future__ import annotations
@@ -47,7 +47,8 @@ def clipped_block(block: FeatureBlock, name: str) -> FeatureBlock:
 def fixed_ball_solution(values: np.ndarray, right: np.ndarray, radius: float) -> tuple[np.ndarray, float]:
     r"""Minimise :math:`\tfrac12\sum_j \lambda_j x_j^2 - \langle p, x\rangle` over a ball, in constant time.
 
-    As :func:`fastadmm.parties.xupdate.ball.ball_solution`, without early exits: the time tells nothing.
+    Like :func:`fastadmm.parties.xupdate.ball.ball_solution`, without early exits, so that the time reveals
+    nothing.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""What a budget buys: epsilon, noise or rounds from the other two, exactly, with the paper's figures."""
+"""Budget planning: epsilon, noise or rounds computed exactly from the other two, with the paper's figures."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def plan_table(
     plan : BudgetPlan
     n_parties : int
     sensitivity : float or None
-        Where known, sigma is shown too.
+        If known, sigma is shown too.
     theorem : str
         What proves the sensitivity.
 

@@ -1,8 +1,8 @@
 """What a private run takes as public, in one place: its settings, record ids, N and widths, and nothing else.
 
-A theorem bounds what *messages* give away, for inputs that are public. Whatever else enters a public target
-tells of the rows or labels that it was made from, however strong the noise: with weights that balance the
-classes, the first target of mode "message" takes four values, two for each true label.
+A theorem bounds what *messages* give away, given the public inputs. Anything else that enters a public
+target reveals the rows or labels that it was made from, however strong the noise: with weights that balance
+the classes, the first target of mode "message" takes four values, two for each true label.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ __all__ = ["check_public_inputs", "curvature_unit", "preparation_not_covered"]
 
 
 def check_public_inputs(problem: Problem, settings: Privacy) -> None:
-    """Refuse numbers per record that a private run would publish although labels or rows may have made them.
+    """Refuse weights and offsets, which a private run would publish although they may depend on labels or
+    rows.
 
     Parameters
     ----------
@@ -65,7 +66,7 @@ def curvature_unit(problem: Problem, settings: Privacy) -> float:
 
 
 def preparation_not_covered(settings: Privacy, unproved: Mapping[str, str] | None) -> tuple[str, ...]:
-    """What a statement leaves open where nobody said how columns were prepared: arrays, in estimators.
+    """What a statement does not cover if nobody said how columns were prepared (arrays, in estimators).
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""What the parties are told of the labels: the labels, or randomised ones, drawn once and charged."""
+"""What the parties learn about the labels: the labels, or randomised ones, drawn once and charged."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def check_label_loss(loss: str, settings: Privacy) -> None:
 
 
 def label_payment(settings: Privacy, ledger: Ledger, run: str, account: Account) -> Payment:
-    """What randomised labels cost; nothing where they are not, and for a test's noise, which claims nothing.
+    """The cost of randomised labels; zero without them, and for the noise of tests, which claims nothing.
 
     Parameters
     ----------
@@ -106,7 +106,7 @@ def with_labels_spent(settings: Privacy, ledger: Ledger, run: str, account: Acco
 def publish_labels(
     y: np.ndarray, settings: Privacy, store: Store, payment: Payment, engine: Engine
 ) -> PublicLabels:
-    """Randomise the labels if that is asked for: once, stored and charged before they are used.
+    """Randomise the labels if requested: once, stored and charged before they are used.
 
     Parameters
     ----------

@@ -1,9 +1,9 @@
-"""What of a run may leave it: the one filter of logs, reports, comparisons, model cards and models.
+"""What may leave a run: the one filter for logs, reports, comparisons, model cards and models.
 
-Digests of data and directories never leave: digests of columns or labels can be tried out by whoever
-guesses them. A run without privacy shows all else. Of a private run, objective, intercept, weight norms,
-metrics and times are exact functions of private data or depend on them, and no theorem covers them
-(``docs/privacy.md``): only what was fixed before any data were read leaves.
+Digests of data and directories never leave, because a digest of columns or labels confirms a guess of them.
+A run without privacy shows everything else. In a private run, objective, intercept, weight norms, metrics
+and times are exact functions of private data or depend on them, and no theorem covers them
+(``docs/privacy.md``), so only what was fixed before any data were read leaves.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ _RESULT = ("rounds", "seconds", "objective", "gap", "gap_absolute", "stationarit
 
 
 def is_private(statement: PrivacyStatement | None, config: dict[str, Any] | None = None) -> bool:
-    """Whether a run is one with privacy: by its statement or by its settings, where either says so.
+    """Whether a run is private, according to its statement or its settings.
 
     Parameters
     ----------
@@ -82,7 +82,7 @@ def is_private(statement: PrivacyStatement | None, config: dict[str, Any] | None
 
 
 def certificate_of_model(certificate: dict[str, Any], statement: PrivacyStatement | None) -> dict[str, Any]:
-    """What a model says of the run that made it.
+    """What a model records about the run that made it.
 
     Parameters
     ----------
@@ -93,7 +93,7 @@ def certificate_of_model(certificate: dict[str, Any], statement: PrivacyStatemen
     Returns
     -------
     dict
-        Of a private model status and rounds alone.
+        For a private model only status and rounds.
     """
     if not is_private(statement):
         return certificate
@@ -101,7 +101,7 @@ def certificate_of_model(certificate: dict[str, Any], statement: PrivacyStatemen
 
 
 def published(records: RunRecords) -> RunRecords:
-    """The records of a run as they may be given away: ``docs/privacy.md#what-may-leave``.
+    """The records of a run that may be passed on: ``docs/privacy.md#what-may-leave``.
 
     Parameters
     ----------
@@ -110,7 +110,7 @@ def published(records: RunRecords) -> RunRecords:
     Returns
     -------
     RunRecords
-        Without digests and directories; of a private run without rounds, metrics and results.
+        Without digests and directories; for a private run also without rounds, metrics and results.
     """
     records = replace(records, config=config_of(records.config))
     if not is_private(records.privacy, records.config):

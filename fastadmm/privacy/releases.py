@@ -7,13 +7,13 @@ A release goes through four steps, and a kill between any two of them loses noth
 3. its draw is charged in the ledger, which knows a draw again;
 4. it is renamed to its final name, the directory is synchronised, and only now is it used.
 
-Whoever resumes completes a whole pending file (charge, rename) and draws nothing. A torn one was never used:
-it is removed, and the next draw is another draw, charged as such. The same holds for a release that is
-missing although it was charged: its next draw is a further charge, or the budget refuses it.
+A resumed run finishes a complete pending file (charge, rename) and draws nothing. An incomplete one was
+never used: it is removed, and the next draw gets its own charge. The same holds for a release that was
+charged but is missing: its next draw is charged again, or refused by the budget.
 
 A file is an NPZ archive whose comment is a digest of everything before it: any damage is found before a byte
-is interpreted, and :func:`numpy.load` still reads the file. Files of older versions have no digest: of those,
-what zip's own checksums miss goes unseen.
+is interpreted, and :func:`numpy.load` still reads the file. Files of older versions have no digest: damage
+that zip's own checksums miss goes unnoticed.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ _ADVICE = "it was charged, so none is drawn again: restore the file or start a n
 
 
 def digest_of(*values: Any) -> str:
-    """Digest of public arrays and numbers: a stored release answers exactly these.
+    """Digest of the public arrays and numbers that a stored release answers.
 
     Parameters
     ----------
@@ -121,7 +121,7 @@ def of_draw(charge: Charge, draw: str) -> Charge:
 
 
 def reserve(ledger: Ledger, payments: Sequence[Payment]) -> None:
-    """Set aside what a run will still draw, all or nothing, before it draws anything.
+    """Reserve what a run will still draw, all or nothing, before it draws anything.
 
     Parameters
     ----------

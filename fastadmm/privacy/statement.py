@@ -1,7 +1,7 @@
 """The privacy statement: what a run guarantees, to whom, against what, in words and as data.
 
-Every run carries one, also a run without privacy: there it says that epsilon is infinite, and why.
-It is a record; nothing here decides anything.
+Every run has one, including runs without privacy, where it says that epsilon is infinite, and why. It is a
+record; nothing here decides anything.
 """
 
 from __future__ import annotations
@@ -372,7 +372,7 @@ def _optional(value: float | None) -> str:
 
 
 def rounded_up(value: float) -> str:
-    """Four digits of an epsilon, rounded up, so that no page claims more than was proved.
+    """An epsilon with four digits, rounded up, so that no page claims more than was proved.
 
     Parameters
     ----------

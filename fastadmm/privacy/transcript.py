@@ -1,9 +1,9 @@
 """The transcript of a private run: every value before its noise, and what was sent of it.
 
-A :class:`Recorder` stands between a mechanism and its source of noise. It passes every call on and keeps
-both sides of it, so that an audit sees what the product's own code releases, whatever that code is. A
-:class:`Replay` gives a neighbour's run the noisy values that were recorded: the past is then the same, and
-the exact values may differ by the sensitivity, while all else must not differ at all.
+A :class:`Recorder` stands between a mechanism and its source of noise. It forwards every call and keeps
+both sides of it, so that an audit sees what fastadmm's own code releases. A :class:`Replay` gives a
+neighbour's run the recorded noisy values: the past is then the same, the exact values may differ by the
+sensitivity, and nothing else may differ at all.
 """
 
 from __future__ import annotations
@@ -49,7 +49,8 @@ class Release:
 
     @property
     def on_grid(self) -> bool:
-        """Whether no digit is below the grid of the noise: it would be the exact value's (Mironov 2012)."""
+        """Whether no digit is below the grid of the noise: such a digit would be the exact value's (Mironov
+        2012)."""
         return self.sent.grid == self.level.grid
 
 
@@ -93,7 +94,7 @@ class Recorder:
 
 
 class Scripted:
-    """A source whose "noise" the audit chooses: a past that a theorem has to hold for, and no probable one.
+    """A source whose "noise" the audit chooses: an improbable past, for which the theorem must hold too.
 
     Parameters
     ----------
