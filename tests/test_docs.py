@@ -237,6 +237,14 @@ def test_changelog_knows_the_version() -> None:
     assert text.index("## [Unreleased]") < text.index(f"## [{version}]")
 
 
+def test_changelog_tells_things_once() -> None:
+    """Merges bring old entries back; they were long lines, and some came twice."""
+    lines = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8").splitlines()
+    assert not [line for line in lines if len(line) > 130]
+    entries = [line for line in lines if line.startswith("- ")]
+    assert len(entries) == len(set(entries))
+
+
 def test_no_machine_paths_and_only_public_hosts() -> None:
     # Put together here, so that this file does not contain what it looks for.
     private = re.compile(
