@@ -9,7 +9,7 @@ import numpy as np
 from fastadmm.kernels.fused_multiply_add import fma
 from fastadmm.kernels.policy import inline
 
-__all__ = ["exp_bounded", "exp_nonpositive", "exp_rough", "expm1_reduced", "log1p_unit", "log_positive"]
+__all__ = ["exp_bounded", "exp_nonpositive", "exp_rough", "log1p_unit", "log_positive"]
 
 #: Adding 1.5 * 2**52 leaves a number rounded to the nearest integer, ties to even, in the low bits.
 ROUNDER = 6755399441055744.0
@@ -92,28 +92,6 @@ def exp_rough(x):
     p = fma(p, r, 0.49999748889500667)
     p = fma(fma(p, r, 1.0), r, 1.0)
     return np.int64(np.float64(p).view(np.int64) + exponent).view(np.float64)
-
-
-@inline
-def expm1_reduced(x):
-    """``exp(x) - 1`` and ``exp(x) - 1 - x`` for x in [-708, 709], without cancellation at 0.
-
-    Parameters
-    ----------
-    x : float
-        Argument.
-
-    Returns
-    -------
-    first, second : float
-        Both to a few ulp where ``|x| <= ln(2)/2``; beyond, the second to a
-        few ulp of the larger of its terms.
-    """
-    r, exponent = _reduce(x)
-    square = r * r * _second_order(r)
-    scale = np.int64(exponent + (np.int64(1023) << np.int64(52))).view(np.float64)
-    first = scale * (r + square) + (scale - 1.0)
-    return first, square if scale == 1.0 else first - x
 
 
 @inline

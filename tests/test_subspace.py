@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from fastadmm.blocks.block import as_block
+from fastadmm.coordinator.metric_limits import directions_per_party
 from fastadmm.coordinator.subspace.span import SpanPoint, minimise_over_span
-from fastadmm.coordinator.subspace.subspace import directions_per_party, span_tolerance
+from fastadmm.coordinator.subspace.subspace import span_tolerance
 from fastadmm.engine.engine import Engine
 from fastadmm.parties import direction as direction_party
 from fastadmm.parties.direction import choose_metric_solver

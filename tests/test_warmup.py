@@ -55,7 +55,8 @@ def installation(tmp_path: Path) -> Path:
     site = tmp_path / "site"
     ignore = shutil.ignore_patterns("__pycache__")
     shutil.copytree(ROOT / "fastadmm", site / "fastadmm", ignore=ignore)
-    shutil.copytree(ROOT / "kernels", site / "fastadmm" / "kernels", ignore=ignore)
+    for name in ("kernels", "data_tools"):
+        shutil.copytree(ROOT / name, site / "fastadmm" / name, ignore=ignore)
     return site
 
 

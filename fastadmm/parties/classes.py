@@ -15,6 +15,7 @@ import scipy.linalg
 from fastadmm.blocks.block import FeatureBlock
 from fastadmm.engine.engine import Engine
 from fastadmm.parties.direction import MAX_GRAM_SIDE, DirectionParty, choose_metric_solver
+from fastadmm.parties.orthonormal import orthonormal
 from fastadmm.parties.proximal import Party
 from fastadmm.problem.constraints import Constraint
 from fastadmm.problem.regularizers import Regularizer
@@ -26,9 +27,6 @@ MAX_SIDE = 256
 
 #: The same per class: a factorisation must not cost much more than a few rounds' products.
 _SIDE_PER_CLASS = 32
-
-#: A remainder this small relative to the direction holds nothing new but rounding.
-_NOTHING_NEW = 1e-9
 
 
 def choose_class_solver(shape: tuple[int, int], n_classes: int) -> tuple[str, str]:
@@ -217,7 +215,10 @@ class ClassDirectionParty(DirectionParty):
         residual += self.regularization * self.weights(coefficients)
         squared = float(np.sum(residual * residual))
         directions = -self._newton_classes(residual) if newton and self._can_newton() else -residual
-        fresh = np.array([self._orthonormal(*pair) for pair in zip(directions, self.directions)])
+        fresh = np.zeros_like(directions)
+        for own, direction, earlier in zip(fresh, directions, self.directions):
+            if (found := orthonormal(direction, earlier)) is not None:
+                own[:] = found
         if not fresh.any():
             return None, squared
         self.directions = np.concatenate([self.directions, fresh[:, None]], axis=1)
@@ -231,18 +232,6 @@ class ClassDirectionParty(DirectionParty):
         if self.kind == "gram":
             return scipy.linalg.cho_solve(self._factor, residual.T, check_finite=False).T
         return np.array([self._newton(row) for row in residual])
-
-    @staticmethod
-    def _orthonormal(direction: np.ndarray, earlier: np.ndarray) -> np.ndarray:
-        """Unit vector along what is new of a direction; zero if nothing is."""
-        size = float(np.linalg.norm(direction))
-        if not (np.isfinite(size) and size > 0.0):
-            return np.zeros_like(direction)
-        direction = direction / size
-        for _ in range(2):  # twice is enough (Kahan, Parlett)
-            direction -= (earlier @ direction) @ earlier
-        left = float(np.linalg.norm(direction))
-        return direction / left if left > _NOTHING_NEW else np.zeros_like(direction)
 
     def merge_oldest(self, coefficients: np.ndarray) -> None:
         """Replace the two oldest directions of every class by their combination along the weights.

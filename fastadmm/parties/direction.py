@@ -18,6 +18,7 @@ import scipy.linalg
 from fastadmm.blocks.block import FeatureBlock, check_scale
 from fastadmm.conversation.answering import Answering, Unanswerable, checked
 from fastadmm.engine.engine import Engine
+from fastadmm.parties.orthonormal import orthonormal
 
 __all__ = ["DirectionParty", "choose_metric_solver", "in_single_precision"]
 
@@ -38,9 +39,6 @@ _ROUGH = 1e-6
 
 #: Traces up to this do not overflow there.
 _ROUGH_LIMIT = 1e36
-
-#: A remainder this small relative to the direction holds nothing new but rounding.
-_NOTHING_NEW = 1e-9
 
 
 def choose_metric_solver(shape: tuple[int, int], density: float = 0.0) -> tuple[str, str]:
@@ -281,18 +279,10 @@ class DirectionParty(Answering):
 
     def _keep(self, direction: np.ndarray) -> np.ndarray | None:
         """Append what is new of a direction, as a unit vector; None if nothing is."""
-        size = float(np.linalg.norm(direction))
-        if not (np.isfinite(size) and size > 0.0):
-            return None
-        direction = direction / size
-        for _ in range(2):  # twice is enough (Kahan, Parlett)
-            direction -= (self.directions @ direction) @ self.directions
-        left = float(np.linalg.norm(direction))
-        if left <= _NOTHING_NEW:
-            return None
-        direction /= left
-        self.directions = np.vstack([self.directions, direction])
-        return direction
+        fresh = orthonormal(direction, self.directions)
+        if fresh is not None:
+            self.directions = np.vstack([self.directions, fresh])
+        return fresh
 
     def _own(self, coefficients: np.ndarray) -> np.ndarray:
         if len(coefficients) != len(self.directions):

@@ -11,9 +11,8 @@ from typing import Any
 from fastadmm.coordinator.admm.coordinator import acceleration_memory
 from fastadmm.coordinator.admm.schemes import get_scheme
 from fastadmm.coordinator.choice import PROXIMAL, SUBSPACE, choose_scheme
+from fastadmm.coordinator.metric_limits import directions_per_party
 from fastadmm.coordinator.multinomial.multinomial import class_directions_per_party
-from fastadmm.coordinator.proximal.proximal import most_directions
-from fastadmm.coordinator.subspace.subspace import directions_per_party
 from fastadmm.engine.engine import MAX_PIECES
 from fastadmm.errors import ConfigError, InputError
 from fastadmm.parties.direction import choose_metric_solver
@@ -291,7 +290,7 @@ def make_plan(
         solvers = [update_name(*shape, config.x_update, ridge) for shape in shapes]
         passes = [5 + (2 * _CG_STEPS if s == "proximal" else 0) for s in solvers]
         matrices = sum(preparation_bytes(*shape, config.x_update, ridge) for shape in shapes)
-        most = least = most_directions(m)
+        most = least = directions_per_party(m)
     else:
         solvers = [update_name(*shape, config.x_update, ridge) for shape in shapes]
         # One for the messages; one for the certificate together with the next x-update, where parties work

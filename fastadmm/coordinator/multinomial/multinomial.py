@@ -24,6 +24,7 @@ from fastadmm.coordinator.class_certificate import (
     shifted,
 )
 from fastadmm.coordinator.method import Measured, Method
+from fastadmm.coordinator.metric_limits import directions_per_party, drift_share
 from fastadmm.coordinator.multinomial.span import ClassSpanPoint, minimise_over_class_span
 from fastadmm.engine.engine import Engine
 from fastadmm.parties.classes import ClassDirectionParty
@@ -32,12 +33,6 @@ from fastadmm.problem.problem import Problem
 __all__ = ["MultinomialCoordinator", "MultinomialMethod", "class_directions_per_party"]
 
 Array = np.ndarray
-
-#: Curvature below this share of its mean is raised to it: no metric may be singular.
-_CURVATURE_FLOOR = 1e-6
-
-#: Parties refactorise when the curvature has moved this far from the metric (root mean square of logarithms).
-_METRIC_DRIFT = 0.5
 
 #: The span is minimised to this share of the gap that the round started with.
 _SPAN_ACCURACY = 1e-3
@@ -61,7 +56,7 @@ def class_directions_per_party(n_parties: int, n_samples: int, n_classes: int) -
         where 4 GB hold them, and 3 always.
     """
     each = 8 * n_samples * n_classes * n_parties
-    wanted = max(8, min(64, 512 // n_parties))
+    wanted = directions_per_party(n_parties)
     return max(3, min(wanted, _MESSAGE_BUDGET // each, 64), min(8, 4 * _MESSAGE_BUDGET // each))
 
 
@@ -181,12 +176,8 @@ class MultinomialCoordinator:
         mean = float(h.mean())
         if not mean > 0.0:  # every sample is classified beyond doubt
             mean = 0.5
-        h = np.maximum(h, _CURVATURE_FLOOR * mean)
-        if self.metric is not None:
-            importance = h + self.metric
-            drift = np.log(h / self.metric)
-            if float((drift * drift) @ importance) <= _METRIC_DRIFT**2 * float(importance.sum()):
-                return False
+        if drift_share(h, mean, self.metric, self.engine) <= 1.0:
+            return False
         self.metric = h
         self.n_factorisations += 1
         return True

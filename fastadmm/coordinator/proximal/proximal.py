@@ -33,6 +33,7 @@ import scipy.linalg
 from fastadmm.conversation.exchange import Talk
 from fastadmm.coordinator.certificate import PrimalValue, make_feasible, primal_value
 from fastadmm.coordinator.method import Measured, Method
+from fastadmm.coordinator.metric_limits import directions_per_party, drift_share
 from fastadmm.coordinator.penalised_bound import bound_from_shares
 from fastadmm.coordinator.proximal.face_search import FaceSearch
 from fastadmm.coordinator.proximal.hull import HullModel, HullPoint, minimise_over_hull
@@ -44,15 +45,9 @@ from fastadmm.parties.active_set import Face
 from fastadmm.parties.face import Answer, DualShare, FaceParty
 from fastadmm.problem.problem import Problem
 
-__all__ = ["ProximalCoordinator", "ProximalMethod", "most_directions"]
+__all__ = ["ProximalCoordinator", "ProximalMethod"]
 
 Array = np.ndarray
-
-#: Curvature below this share of its mean is raised to it: no metric may be singular.
-_CURVATURE_FLOOR = 1e-6
-
-#: Parties take in the curvature again when it has moved this far (root mean square of logarithms).
-_METRIC_DRIFT = 0.5
 
 #: The small problems are solved to this share of the gap, and at least of this share of the objective.
 _ACCURACY = 1e-3
@@ -98,11 +93,6 @@ _LEAST_DIRECTIONS = 4
 _WIDTH_AT_START = 1e-3
 
 
-def most_directions(n_parties: int) -> int:
-    """Most directions a party keeps; the oldest are merged beyond it."""
-    return max(8, min(64, 512 // n_parties))
-
-
 class ProximalCoordinator:
     """Directions, model and proposal, and the rounds between them.
 
@@ -112,7 +102,7 @@ class ProximalCoordinator:
         With a smooth loss; may be replaced by one with another loss between rounds.
     engine : Engine
     directions : int, optional
-        Most directions a party keeps; :func:`most_directions` by default.
+        Most directions a party keeps; :func:`directions_per_party` by default.
 
     Attributes
     ----------
@@ -131,7 +121,7 @@ class ProximalCoordinator:
 
     def __init__(self, problem: Problem, engine: Engine, directions: int | None = None) -> None:
         self.problem, self.engine = problem, engine
-        self.limit = most_directions(problem.n_parties)
+        self.limit = directions_per_party(problem.n_parties)
         self.accuracy = _ACCURACY if problem.loss.smooth else _SHARP_ACCURACY
         if directions is not None:
             self.limit = min(self.limit, max(_LEAST_DIRECTIONS, directions))
@@ -430,12 +420,8 @@ class ProximalCoordinator:
         if not (0.0 < mean < math.inf):  # every sample on a flat piece of its loss
             mean = problem.loss.penalty_unit(problem.y, problem.weight, problem.offset, problem.lam)
             h = np.full_like(h, mean)
-        h = np.maximum(h, _CURVATURE_FLOOR * mean)
-        if self.metric is not None:
-            importance = h + self.metric
-            drift = np.log(h / self.metric)
-            if float((drift * drift) @ importance) <= _METRIC_DRIFT**2 * float(importance.sum()):
-                return False
+        if drift_share(h, mean, self.metric, self.engine) <= 1.0:
+            return False
         self.metric = h
         self.n_factorisations += 1
         return True
@@ -523,7 +509,7 @@ class ProximalMethod(Method):
         A loss with kinks is smoothed, ever less: see :mod:`fastadmm.coordinator.subspace.smoothed`.
     engine : Engine
     directions : int, optional
-        Most directions a party keeps, at least 4; :func:`most_directions` by default.
+        Most directions a party keeps, at least 4; :func:`directions_per_party` by default.
     """
 
     name = "proximal"

@@ -21,22 +21,17 @@ import numpy as np
 from fastadmm.conversation.exchange import Answers, Call, Exchange, Pace, Talk, put
 from fastadmm.coordinator.certificate import PrimalValue, dual_bound, make_feasible, primal_value
 from fastadmm.coordinator.method import Measured, Method
+from fastadmm.coordinator.metric_limits import directions_per_party, drift_share
 from fastadmm.coordinator.subspace.direction_choice import DirectionChoice
 from fastadmm.coordinator.subspace.metric_watch import MetricWatch
 from fastadmm.coordinator.subspace.rounded_messages import Correction, RoundedMessages
 from fastadmm.coordinator.subspace.span import SpanPoint, minimise_over_span
 from fastadmm.coordinator.subspace.span_hessian import SpanHessian, span_products
-from fastadmm.engine.engine import Engine, fine_ranges
+from fastadmm.engine.engine import Engine
 from fastadmm.parties.direction import DirectionParty
 from fastadmm.problem.problem import Problem
 
-__all__ = ["SubspaceCoordinator", "SubspaceMethod", "directions_per_party", "span_tolerance"]
-
-#: Curvature below this share of its mean is raised to it: no metric may be singular.
-_CURVATURE_FLOOR = 1e-6
-
-#: Parties refactorise when the curvature has moved this far from the metric (root mean square of logarithms).
-_METRIC_DRIFT = 0.5
+__all__ = ["SubspaceCoordinator", "SubspaceMethod", "span_tolerance"]
 
 #: Address space reserved for messages at once; what is not written to takes no memory.
 _RESERVED_BYTES = 1 << 31
@@ -77,11 +72,6 @@ def span_tolerance(gap: float, objective: float, complete: bool) -> float:
     if complete:
         return _COMPLETE_SPAN_ACCURACY * gap
     return (_EARLY_SPAN_ACCURACY if gap > _EARLY * abs(objective) else _SPAN_ACCURACY) * gap
-
-
-def directions_per_party(n_parties: int) -> int:
-    """Most directions a party keeps; its oldest are merged beyond it."""
-    return max(8, min(64, 512 // n_parties))
 
 
 class SubspaceCoordinator:
@@ -293,25 +283,17 @@ class SubspaceCoordinator:
 
     def _metric_is_stale(self, objective: float) -> bool:
         """Move the metric to the current curvature if it has drifted; True if it was moved."""
-        from fastadmm.kernels.metric_drift import metric_drift
-
-        problem, point, metric = self.problem, self.point, self.metric
+        problem, point = self.problem, self.point
         z = problem.offset + point.total
         z += point.intercept
         h = problem.loss.curvature(z, problem.y, problem.weight, np.empty(problem.n_samples), self.engine)
         mean = float(h.mean())
         if not mean > 0.0:  # every sample on a flat piece of its loss
             mean = problem.loss.penalty_unit(problem.y, problem.weight, problem.offset, problem.lam)
-        floor = _CURVATURE_FLOOR * mean
-        if metric is None:
-            np.maximum(h, floor, out=h)
-        else:
-            ranges = fine_ranges(len(h))
-            squares, importance = self.engine.sum_over_rows(metric_drift, ranges, (2,), h, metric, floor)
-            share = math.sqrt(squares / importance) / _METRIC_DRIFT
-            if share <= 1.0:
-                self.watch.measured(objective, share)
-                return False
+        share = drift_share(h, mean, self.metric, self.engine)
+        if share <= 1.0:
+            self.watch.measured(objective, share)
+            return False
         self.watch.moved(objective)
         self.metric = h
         self.n_factorisations += 1

@@ -6,20 +6,40 @@ multiplier :math:`\nu > 0` the step is tangent to it, and :math:`\nu` adds to th
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import scipy.linalg
 
 from fastadmm.problem.penalty import PartyPenalty
 
-__all__ = ["face_step", "points_of_step"]
+__all__ = ["face_step", "points_of_step", "scaled_solver"]
 
 #: Norms that reach the radius to this share are on the sphere.
 _ON_SPHERE = 1e-9
 
 #: Shares of a step that are tried after the whole one and that to the first kink or bound.
 _SHORTER = (0.25, 0.0625, 0.015625)
+
+
+def scaled_solver(system: np.ndarray) -> Callable[[np.ndarray], np.ndarray] | None:
+    """Solver for a semidefinite system with columns of any scale; None where it cannot be factorised.
+
+    Parameters
+    ----------
+    system : ndarray of shape (n, n)
+        Overwritten.
+    """
+    size = np.sqrt(np.maximum(np.diag(system), 0.0))
+    size[size == 0.0] = 1.0
+    system /= np.outer(size, size)
+    # Enough to factorise a singular matrix; a Newton step stays one of descent.
+    system[np.diag_indices(len(size))] += 1e-14 * len(size)
+    try:
+        factor = scipy.linalg.cho_factor(system, overwrite_a=True, check_finite=False)
+    except scipy.linalg.LinAlgError:
+        return None
+    return lambda v: scipy.linalg.cho_solve(factor, v / size, check_finite=False) / size
 
 
 def face_step(gram: np.ndarray, right: np.ndarray, penalty: PartyPenalty, x: np.ndarray) -> np.ndarray | None:
@@ -58,19 +78,9 @@ def face_step(gram: np.ndarray, right: np.ndarray, penalty: PartyPenalty, x: np.
             system[diagonal] += multiplier
             gradient = gradient + multiplier * point
             tangent = point / radius
-    size = np.sqrt(np.maximum(np.diag(system), 0.0))
-    size[size == 0.0] = 1.0
-    system /= np.outer(size, size)
-    # Enough to factorise a singular matrix; the direction stays one of descent.
-    system[diagonal] += 1e-14 * len(free)
-    try:
-        factor = scipy.linalg.cho_factor(system, overwrite_a=True, check_finite=False)
-    except scipy.linalg.LinAlgError:
+    solve = scaled_solver(system)
+    if solve is None:
         return None
-
-    def solve(v: np.ndarray) -> np.ndarray:
-        return scipy.linalg.cho_solve(factor, v / size, check_finite=False) / size
-
     step = -solve(gradient)
     if tangent is not None:
         normal = solve(tangent)

@@ -10,6 +10,7 @@ import scipy.linalg
 from fastadmm.blocks.block import FeatureBlock
 from fastadmm.engine.engine import Engine
 from fastadmm.parties.xupdate.base import PenalisedUpdate
+from fastadmm.parties.xupdate.face_step import scaled_solver
 from fastadmm.parties.xupdate.proximal_gradient import GramProximalGradient
 from fastadmm.problem.constraints import Constraint
 from fastadmm.problem.regularizers import GroupLasso, Regularizer
@@ -75,16 +76,10 @@ class GramDescent(PenalisedUpdate):
         matrix = self._gram[np.ix_(free, free)]
         slope = gradient[free] + first * np.sign(point) + second * point
         matrix[np.diag_indices(len(free))] += second
-        root = np.sqrt(np.diag(matrix))
-        root[root == 0.0] = 1.0
-        matrix /= np.outer(root, root)
-        # Enough to factorise a singular matrix; the direction stays one of descent.
-        matrix[np.diag_indices(len(free))] += 1e-14 * len(free)
-        try:
-            factor = scipy.linalg.cho_factor(matrix, overwrite_a=True, check_finite=False)
-        except scipy.linalg.LinAlgError:
+        solve = scaled_solver(matrix)
+        if solve is None:
             return nothing
-        step = -scipy.linalg.cho_solve(factor, slope / root, check_finite=False) / root
+        step = -solve(slope)
         below = np.where((point > 0.0) & (first > 0.0), max(low, 0.0), low)
         above = np.where((point < 0.0) & (first > 0.0), min(high, 0.0), high)
         room = np.full_like(step, np.inf)
