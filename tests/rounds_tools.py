@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+import h5py
 from fastadmm.data_tools.synthetic import make_vertical_classification, make_vertical_regression
 from fastadmm.rounds.coordinator_step import coordinator_start, coordinator_step
 from fastadmm.rounds.party_step import party_approve, party_step
@@ -27,6 +28,20 @@ def separate(data: Path, folder: Path) -> None:
     for name in (*NAMES, "labels"):
         (folder / name).mkdir(parents=True)
         shutil.copy(data / f"{name}.h5", folder / name / f"{name}.h5")
+
+
+#: What differs between equal parts: its words on privacy, a random id, a digest of both.
+OWN = {"privacy", "model-id", "digest"}
+
+
+def part_of(path: Path) -> dict[str, object]:
+    """A party's part of a model, without what is the party's own."""
+    with h5py.File(path) as file:
+        found: dict[str, object] = {key: str(value) for key, value in file.attrs.items() if key not in OWN}
+        file.visititems(
+            lambda name, item: found.update({name: item[()].tolist()} if hasattr(item, "shape") else {})
+        )
+    return found
 
 
 def begin(folder: Path, **values: object) -> Path:

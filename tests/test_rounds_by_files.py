@@ -13,7 +13,7 @@ from fastadmm.rounds.coordinator_step import coordinator_step
 from fastadmm.runs.config import make_config
 from fastadmm.runs.train import start_run
 
-from rounds_tools import NAMES, answer, begin, data_of, separate, train
+from rounds_tools import NAMES, answer, begin, data_of, part_of, separate, train
 from run_tools import logged, model_digests, result_of, run, write_blocks
 
 
@@ -23,19 +23,10 @@ def _no_fsync(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fastadmm.files.atomic.synchronise", lambda path: None)
 
 
-#: What differs between equal parts: its words on privacy, a random id, a digest of both.
-OWN = {"privacy", "model-id", "digest"}
-
-
 def party_part(path: Path) -> dict[str, object]:
-    """A party's part of a model, without what is the party's own."""
     with h5py.File(path) as file:
-        found: dict[str, object] = {key: str(value) for key, value in file.attrs.items() if key not in OWN}
-        file.visititems(
-            lambda name, item: found.update({name: item[()].tolist()} if hasattr(item, "shape") else {})
-        )
         assert "reference" in path.parts or "honest" in file.attrs["privacy"]
-    return found
+    return part_of(path)
 
 
 def assert_like_in_process(folder: Path, directory: Path, reference: Path) -> None:

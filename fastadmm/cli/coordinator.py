@@ -9,7 +9,7 @@ import typer
 
 from fastadmm.cli.app import app
 from fastadmm.cli.options import with_options
-from fastadmm.settings.keys import SETTINGS
+from fastadmm.settings.keys import PRIVACY, SETTINGS
 
 if TYPE_CHECKING:
     from fastadmm.rounds.coordinator_step import StepResult
@@ -23,7 +23,9 @@ app.add_typer(group, name="coordinator")
 
 
 @group.command()
-@with_options(s for s in SETTINGS.values() if s.role != "data" and "exchange" not in s.refused)
+@with_options(
+    (s for s in SETTINGS.values() if s.role != "data" and "exchange" not in s.refused), PRIVACY.values()
+)
 def start(
     labels: Annotated[Path, typer.Argument(readable=False, help="Label file (labels.h5 of a partition).")],
     party: Annotated[list[str], typer.Option(metavar="NAME", help="A party; repeat, in the model's order.")],
@@ -33,6 +35,14 @@ def start(
     config: Annotated[
         Path | None,
         typer.Option(readable=False, help="TOML file with keys of 'fastadmm train'; options win."),
+    ] = None,
+    own: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="PARTY.h5",
+            readable=False,
+            help="The label holder's own features, in privacy mode fusion; they stay here.",
+        ),
     ] = None,
 ) -> None:
     """Open a run: write the first request for each party."""
@@ -44,9 +54,11 @@ def start(
     base = read_config(config) if config is not None else {}
     base.pop("provenance", None)
     values = {**base, **options}
+    if "privacy" in base and "privacy" in options:
+        values["privacy"] = base["privacy"] | options["privacy"]
     place = shown(config) if config is not None else "command line"
     with settings_of(config):
-        _say(coordinator_start(labels, party, out, values, place))
+        _say(coordinator_start(labels, party, out, values, place, own=own))
 
 
 @group.command()

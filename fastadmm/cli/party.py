@@ -69,6 +69,14 @@ def step(
             help="Limits from 'party approve'; remembered in --state.",
         ),
     ] = None,
+    ledger: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            readable=False,
+            help="Your privacy ledger, which a private run charges before anything leaves.",
+        ),
+    ] = None,
     threads: Annotated[
         int | None, typer.Option(min=1, help="Threads; the message does not depend on it.")
     ] = None,
@@ -77,7 +85,11 @@ def step(
     """Answer one request. The same request always gives the same answer."""
     from fastadmm.rounds.party_step import party_step
 
-    done = party_step(data, state, request, out, approval=approval, force=force, threads=threads)
+    done = party_step(
+        data, state, request, out, approval=approval, ledger=ledger, force=force, threads=threads
+    )
     print(f"request {done.number} answered{' before: the same message' if done.repeated else ''} in {out}")
+    if done.statement:
+        print(done.statement)
     if done.model is not None:
         print(f"the run is over; own part of the model in {done.model}")

@@ -77,8 +77,8 @@ class Field:
     dtype: str = ""
 
 
-#: "rows": N numbers; "short rows": N numbers of 4 bytes; "vector": any number of numbers; "products": a
-#: number for each of the party's directions, those of this answer included.
+#: "rows": N numbers; "short rows": N numbers of 4 bytes; "byte rows": N symbols of one byte; "vector": any
+#: number of numbers; "products": a number for each of the party's directions, those of this answer included.
 CALLS: dict[str, CallRule] = {
     "start": CallRule(
         ("",),
@@ -94,6 +94,7 @@ CALLS: dict[str, CallRule] = {
             "position": "count",
             "loss": "text?",  # requests of older releases do not say
             "penalty": "nonnegative?",
+            "privacy": "text?",  # settings of a private run, as JSON
         },
         {"n_features": "positive count", "kind": "text", "reason": "text"},
     ),
@@ -134,6 +135,22 @@ CALLS: dict[str, CallRule] = {
     "stationarity": CallRule(("admm",), {"pull": "rows"}, {"value": "nonnegative"}),
     "dual_scale": CallRule(("admm",), {"u": "rows"}, {"value": "nonnegative"}),
     "dual_value": CallRule(("admm",), {"scale": "number"}, {"value": "bound"}),
+    "fuse": CallRule(
+        ("fusion",),
+        {"target": "rows", "classes": "rows"},
+        {
+            "row_norm": "nonnegative",
+            "weights": "vector",
+            "model": "vector",
+            "count": "vector",
+            "mean": "vector",
+            "square": "vector",
+            "moments": "vector",
+            "channel": "vector",
+            "levels": "byte rows",
+        },
+    ),
+    "keep": CallRule(("fusion", "message"), {"model_id": "text"}, {"kept": "flag"}),
     "finish": CallRule(
         ("subspace", "admm"),
         {"coefficients": "vector?", "model_id": "text"},
@@ -142,13 +159,17 @@ CALLS: dict[str, CallRule] = {
 }
 
 
+#: Types of rows that are not of 8 bytes.
+_TYPES = {"short": "<f4", "byte": "|u1"}
+
+
 def _fields(kinds: Mapping[str, str], n_samples: int) -> dict[str, Field]:
     fields = {}
     for key, kind in kinds.items():
         name = kind.removesuffix("?")
         if name.endswith("rows"):
-            shape, dtype = (n_samples,), "<f4" if name.startswith("short") else "<f8"
-            fields[key] = Field(name, name == kind, shape, dtype)
+            dtype = _TYPES.get(name.split()[0], "<f8")
+            fields[key] = Field(name, name == kind, (n_samples,), dtype)
         elif name in ("vector", "products"):
             fields[key] = Field(name, name == kind, (-1,), "<f8")
         else:

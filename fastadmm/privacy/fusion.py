@@ -12,17 +12,27 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
+from fastadmm.conversation.exchange import Call, Driver, Exchange, Pace, Talk, converse
+from fastadmm.conversation.threads import Threads
 from fastadmm.engine.engine import Engine
-from fastadmm.errors import ConfigError
+from fastadmm.errors import ConfigError, FormatError
 from fastadmm.privacy.accounts import LABELS, Account
 from fastadmm.privacy.baseline import Comparison, compare_fusion
-from fastadmm.privacy.budget import split_budget
-from fastadmm.privacy.descent import STEPS
+from fastadmm.privacy.books import Books
 from fastadmm.privacy.fusion_fit import FusionFit, fit_scores
-from fastadmm.privacy.fusion_party import FusionMessage, make_message
+from fastadmm.privacy.fusion_party import FusionMessage
+from fastadmm.privacy.fusion_sender import (
+    HOLDER_SEES,
+    UNPROVED_WEIGHTS,
+    FusionParty,
+    fusion_budget,
+    fusion_guarantee,
+    split_in_words,
+)
 from fastadmm.privacy.ledger import Charge, Ledger, other_runs
 from fastadmm.privacy.noise import NoiseSource
 from fastadmm.privacy.public_inputs import check_public_inputs, preparation_not_covered
@@ -32,8 +42,7 @@ from fastadmm.privacy.public_labels import (
     publish_labels,
     with_labels_spent,
 )
-from fastadmm.privacy.releases import Payment, digest_of, reserve
-from fastadmm.privacy.row_norm import NORM_QUERIES
+from fastadmm.privacy.releases import reserve
 from fastadmm.privacy.statement import PartyGuarantee, PrivacyStatement, state
 from fastadmm.privacy.stored import Store
 from fastadmm.problem.problem import Problem, TestSet, make_problem
@@ -58,7 +67,6 @@ _WEIGHTS = (
     "local models of the other parties are released and covered; the label holder's weights, the intercept "
     "and the scales stay with it (epsilon = infinity)"
 )
-_UNPROVED_WEIGHTS = "epsilon = infinity: nothing is proved for what they were computed from"
 
 
 def check_fusion_mode(problem: Problem, options: SolverOptions, settings: Privacy) -> int:
@@ -124,8 +132,7 @@ def who_sees_fusion(settings: Privacy, holder: str) -> dict[str, str]:
     """
     labels = "all labels" if settings.label_epsilon is None else "every label after randomised response"
     return {
-        f"label holder ({holder})": "record ids and order, N; of each other party: row norm, local model, "
-        "moments of its scores, one randomised symbol per record",
+        f"label holder ({holder})": HOLDER_SEES,
         "other parties": f"record ids and order, N, {labels}; nothing about other parties' features",
         "outsiders": "nothing, until the label holder gives out a model or predictions",
     }
@@ -156,6 +163,8 @@ class FusionSolver(Run):
         Of each party's features in the ledger; without them names stand for the rows.
     label_account : Account, optional
         Of the labels.
+    driver : Driver, optional
+        Carries calls to the other parties; they are in this process by default.
 
     Raises
     ------
@@ -180,6 +189,7 @@ class FusionSolver(Run):
         unproved: dict[str, str] | None = None,
         accounts: Sequence[Account] | None = None,
         label_account: Account | None = None,
+        driver: Driver | None = None,
     ) -> None:
         self.holder = check_fusion_mode(problem, options, settings)
         self.problem, self.options, self.settings = problem, options, settings
@@ -193,14 +203,10 @@ class FusionSolver(Run):
         self.open = preparation_not_covered(settings, unproved)
         settings.refuse_unproved(self.unproved)
         self.engine = Engine(options.n_threads)
-        self.budget = split_budget(
-            settings.epsilon,
-            settings.delta,
-            settings.model_share,
-            settings.model_epsilon_max,
-            settings.row_norm is not None,
-        )
+        self.budget = fusion_budget(settings)
         self.others = [m for m in range(problem.n_parties) if m != self.holder]
+        self.parties = {m: self._party(m) for m in self.others if driver is None}
+        self.driver: Driver = driver or Threads(self.engine, self.parties)
         self.messages: dict[int, FusionMessage] = {}
         self.own: tuple[Array, float] | None = None
         self.labels: PublicLabels | None = None
@@ -208,25 +214,47 @@ class FusionSolver(Run):
         self.n_rounds, self.seconds = 0, 0.0
         self.last_record: RoundRecord | None = None
 
+    def _party(self, m: int) -> FusionParty:
+        """A party in this process: it has its own account, and the run's ledger and store."""
+        name = self.problem.names[m]
+        books = Books(
+            self.settings,
+            self.ledger,
+            self.run,
+            self.accounts[m],
+            self.data[m],
+            self.store.directory,
+            lambda: self.noise_source(m),
+            self.unproved.get(name, ""),
+        )
+        return FusionParty(name, self.problem.blocks[m], books, self.engine)
+
     def check_budget(self) -> None:
         """Refuse a new run that its ledger has no room for; nothing is set aside."""
         labels = label_payment(self.settings, self.ledger, self.run, self.label_account)
-        reserve(self.ledger, [labels, *map(self._payment, self.others)])
+        reserve(self.ledger, [labels, *(party.payment() for party in self.parties.values())])
         self.ledger.free()
 
     def round(self) -> RoundRecord:
         """The one round: labels out, messages in, fit."""
+        record = converse(self.next_round(), self.driver.carry)
+        assert record is not None  # parties of this process answer at once
+        return record
+
+    def next_round(self) -> Talk[RoundRecord]:
+        """The talk of :meth:`round`."""
         if self.fit is not None:
             raise ConfigError("privacy: mode 'fusion' has one round, and it is done")
         begin = time.perf_counter()
-        problem, names = self.problem, self.problem.names
+        problem = self.problem
         with self.engine.limited():
             paid = label_payment(self.settings, self.ledger, self.run, self.label_account)
-            planned = [self._payment(m) for m in self.others if not self.store.has_message(names[m])]
+            planned = [p.payment() for p in self.parties.values() if not p.has_message]
             reserve(self.ledger, planned if self.store.has_labels() else [paid, *planned])
             self.labels = publish_labels(problem.y, self.settings, self.store, paid, self.engine)
-            for m in self.others:
-                self.messages[m] = self._receive(m, self.labels)
+            public = {"target": self.labels.target, "classes": self.labels.classes}
+            answers = yield Exchange([Call(m, "fuse", public) for m in self.others], Pace.IN_TURN)
+            self.messages = {m: self._received(m, answer) for m, answer in zip(self.others, answers)}
         block = problem.blocks[self.holder]
         self.own = self._own_fit()
         with self.engine.limited():
@@ -244,32 +272,15 @@ class FusionSolver(Run):
         self.last_record = self._record()
         return self.last_record
 
-    def _receive(self, m: int, labels: PublicLabels) -> FusionMessage:
-        """Party m's message: one that was stored is used again, never drawn again."""
-        name, settings = self.problem.names[m], self.settings
-        question = digest_of(labels.target, labels.classes, self.budget, settings.row_norm, self.data[m])
-
-        def draw() -> FusionMessage:
-            return make_message(
-                self.problem.blocks[m],
-                labels.target,
-                labels.classes,
-                self.budget,
-                self.noise_source(m),
-                self.engine,
-                settings.row_norm,
-            )
-
-        return self.store.message(name, question, self._payment(m), draw)
-
-    def _payment(self, m: int) -> Payment:
-        """What party m's message costs; nothing is claimed for a test's noise, and nothing may be charged."""
-        account, s = self.accounts[m], self.settings
-        charges = [
-            Charge.to(account, self.run, "row norm, local model, moments", gdp=self.budget.gdp),
-            Charge.to(account, self.run, "one symbol per record", pure=self.budget.symbol),
-        ]
-        return Payment(self.ledger, [] if s.sampler == "insecure_test" else charges, s.budget, s.delta)
+    def _received(self, m: int, answer: dict[str, Any]) -> FusionMessage:
+        name, width = self.problem.names[m], self.problem.blocks[m].shape[1]
+        try:
+            message = FusionMessage.from_arrays(answer)
+        except ValueError as error:
+            raise FormatError(f"message of {name}: {error}") from None
+        if len(message.model.weights) != width:
+            raise FormatError(f"message of {name}: {len(message.model.weights)} weights for {width} columns")
+        return message
 
     def noise_source(self, m: int) -> NoiseSource:
         """A fresh source for party m's message; audits put theirs in its place."""
@@ -398,11 +409,7 @@ class FusionSolver(Run):
 
     def party_notes(self) -> list[tuple[str, str, str]]:
         """Name of each party, of its part, and how its budget is split."""
-        budget = self.budget
-        split = (
-            f"mu {budget.gdp:.4g} for row norm, {STEPS}-step local model and moments, "
-            f"epsilon {budget.symbol:.4g} for one symbol per record"
-        )
+        split = split_in_words(self.budget)
         return [
             (name, "own columns", "label holder: fits, sends nothing about its features")
             if m == self.holder
@@ -412,32 +419,19 @@ class FusionSolver(Run):
 
     def statement(self) -> PrivacyStatement:
         """What the run guarantees."""
-        s, budget = self.settings, self.budget
-        parties = []
+        s, parties = self.settings, []
         for m, name in enumerate(self.problem.names):
             if m == self.holder:
                 parties.append(PartyGuarantee(name, "sends nothing about its features", gdp=0.0))
                 continue
-            message, spent = self.messages.get(m), self.ledger.spent(self.accounts[m], self.run)
-            parties.append(
-                PartyGuarantee(
-                    name=name,
-                    mechanism="private gradient descent, moments, one randomised symbol per record",
-                    theorem="F5",
-                    sensitivity=None if message is None else message.model.sensitivity,
-                    sigma=None if message is None else message.model.sigma,
-                    rounds=STEPS + 2 + (NORM_QUERIES if s.row_norm is None else 0),
-                    gdp=max(budget.gdp, spent.gdp),
-                    pure=max((budget.symbol,), spent.pure, key=math.fsum),  # more if drawn again
-                    reason=self.unproved.get(name, ""),
-                )
-            )
+            spent, why = self.ledger.spent(self.accounts[m], self.run), self.unproved.get(name, "")
+            parties.append(fusion_guarantee(name, s, self.messages.get(m), spent, why))
         labels = () if s.label_epsilon is not None else ("labels: every party learns all of them",)
         seen = who_sees_fusion(s, self.problem.names[self.holder])
         tuning = other_runs(self.ledger, self.accounts, s)
         s = with_labels_spent(s, self.ledger, self.run, self.label_account)
         proved = not self.unproved and s.sampler != "insecure_test"
-        weights = _WEIGHTS if proved else _UNPROVED_WEIGHTS
+        weights = _WEIGHTS if proved else UNPROVED_WEIGHTS
         return state(s, parties, seen, (*labels, *self.open, *_NOT_COVERED), tuning, weights)
 
     def mechanism(self) -> dict[str, float]:

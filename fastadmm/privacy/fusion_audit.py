@@ -21,6 +21,7 @@ from fastadmm.engine.engine import Engine
 from fastadmm.privacy import fusion, fusion_party, label_response
 from fastadmm.privacy.accounting import epsilon_of
 from fastadmm.privacy.budget import FusionBudget
+from fastadmm.privacy.fusion_party import FusionMessage
 from fastadmm.privacy.levels import MAX_EPSILON
 from fastadmm.privacy.message_audit import ROUNDING, UNLIMITED
 from fastadmm.privacy.noise import Calibration
@@ -187,12 +188,17 @@ def _solver(settings: Privacy, blocks: list[Array]) -> Any:
     return fusion.FusionSolver(problem, SolverOptions(n_threads=1), settings)
 
 
+def _received(solver: Any, m: int, labels: PublicLabels) -> Any:
+    """What party m answers, as the label holder reads it."""
+    return FusionMessage.from_arrays(solver.parties[m].fuse(labels.target, labels.classes))
+
+
 def _message(settings: Privacy, block: Array, labels: PublicLabels, source: Any) -> tuple[Any, Recorder]:
     """A party's message by the code of a run, with a source of the audit's in place of its own."""
     solver, recorder = _solver(settings, [block]), Recorder(source)
     solver.noise_source = lambda m: recorder
     try:
-        return solver._receive(1, labels), recorder
+        return _received(solver, 1, labels), recorder
     finally:
         solver.close()
 
@@ -330,7 +336,7 @@ def _drawn_noise(settings: Privacy, trials: int) -> _Noise:
 
         solver.noise_source = recorded
         for m in (1, 2):
-            solver._receive(m, labels)
+            _received(solver, m, labels)
         solver.close()
         on_grid = on_grid and all(r.on_grid for recorder in recorders for r in recorder.releases)
         both = [[r.noise for r in recorder.releases if len(r.exact) == d + 1] for recorder in recorders]

@@ -7,7 +7,9 @@ theorem, and the releases before it. What they cost together is :class:`~fastadm
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any, Self
 
 import numpy as np
 
@@ -24,6 +26,9 @@ from fastadmm.privacy.row_norm import NORM_QUERIES, find_row_norm, row_norms
 __all__ = ["FusionMessage", "make_message"]
 
 Array = np.ndarray
+
+_MODEL = ("intercept", "sigma", "sensitivity")
+_CHANNEL = ("epsilon", "n_levels", "center", "clip")
 
 
 @dataclass(frozen=True)
@@ -52,6 +57,48 @@ class FusionMessage:
     def values(self) -> Array:
         """Unbiased noisy scores of shape (N,)."""
         return self.channel.values(self.levels)
+
+    def to_arrays(self) -> dict[str, Any]:
+        """What is stored and sent."""
+        return {
+            "row_norm": float(self.row_norm),
+            "weights": self.model.weights,
+            "model": np.array([getattr(self.model, name) for name in _MODEL]),
+            "count": self.moments.count,
+            "mean": self.moments.mean,
+            "square": self.moments.square,
+            "moments": np.array([self.moments.origin, self.moments.sigma]),
+            "channel": np.array([float(getattr(self.channel, name)) for name in _CHANNEL]),
+            "levels": self.levels,
+        }
+
+    @classmethod
+    def from_arrays(cls, found: Mapping[str, Any]) -> Self:
+        """Inverse of :meth:`to_arrays`.
+
+        Parameters
+        ----------
+        found : mapping
+
+        Raises
+        ------
+        ValueError
+            If lengths or symbols are not those of a message.
+        """
+        (intercept, sigma, sensitivity), (origin, noise) = found["model"], found["moments"]
+        epsilon, n_levels, center, clip = (float(v) for v in found["channel"])
+        levels = found["levels"]
+        if any(len(found[key]) != 2 for key in ("count", "mean", "square")) or not found["count"].sum() > 0:
+            raise ValueError("moments are of two classes")
+        if not (n_levels >= 2 and clip > 0 and epsilon > 0 and levels.max(initial=0) < n_levels):
+            raise ValueError("symbols are not those of the channel")
+        return cls(
+            float(found["row_norm"]),
+            LocalModel(found["weights"], float(intercept), float(sigma), float(sensitivity)),
+            ScoreMoments(found["count"], found["mean"], found["square"], float(origin), float(noise)),
+            Channel(epsilon, int(n_levels), center, clip),
+            levels,
+        )
 
 
 def make_message(

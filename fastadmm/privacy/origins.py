@@ -14,7 +14,7 @@ from typing import Any
 
 from fastadmm.errors import ConfigError
 
-__all__ = ["ORIGINS", "Constants", "private_constants"]
+__all__ = ["ORIGINS", "Constants", "private_constants", "why_unproved"]
 
 #: Where constants may come from.
 ORIGINS: dict[str, str] = {
@@ -82,3 +82,24 @@ def private_constants(steps: Iterable[Any]) -> list[str]:
             if constants.origin == "private":
                 found.append(constants.what)
     return found
+
+
+def why_unproved(steps: Iterable[Any]) -> str:
+    """Why no epsilon is proved for a party's columns; empty where one is.
+
+    Parameters
+    ----------
+    steps : iterable
+        As of :func:`private_constants`.
+
+    Returns
+    -------
+    str
+    """
+    what = private_constants(steps)
+    if not what:
+        return ""
+    return (
+        f"{', '.join(what)}: computed from the private rows, so one record moves the rows of others; "
+        "convert anew with --public-columns, or say --public-scaling if these constants are public"
+    )

@@ -7,16 +7,10 @@ from pathlib import Path
 
 import numpy as np
 
-from fastadmm.privacy.descent import LocalModel
 from fastadmm.privacy.fusion_party import FusionMessage
-from fastadmm.privacy.levels import Channel
-from fastadmm.privacy.moments import ScoreMoments
 from fastadmm.privacy.releases import Payment, Releases
 
 __all__ = ["Store"]
-
-_MODEL = ("intercept", "sigma", "sensitivity")
-_CHANNEL = ("epsilon", "n_levels", "center", "clip")
 
 
 class Store:
@@ -101,30 +95,6 @@ class Store:
         StorageError
             If it cannot be written; then it must not be used.
         """
-        return self._releases.obtain(f"fusion-{party}", question, payment, lambda: _values(draw()), _message)
-
-
-def _message(found: dict[str, np.ndarray]) -> FusionMessage:
-    model, channel = found["model"], found["channel"]
-    origin, sigma = found["moments"]
-    return FusionMessage(
-        float(found["row_norm"]),
-        LocalModel(found["weights"], *(float(v) for v in model)),
-        ScoreMoments(found["count"], found["mean"], found["square"], float(origin), float(sigma)),
-        Channel(float(channel[0]), int(channel[1]), float(channel[2]), float(channel[3])),
-        found["levels"],
-    )
-
-
-def _values(message: FusionMessage) -> dict[str, object]:
-    return {
-        "row_norm": message.row_norm,
-        "weights": message.model.weights,
-        "model": [getattr(message.model, name) for name in _MODEL],
-        "count": message.moments.count,
-        "mean": message.moments.mean,
-        "square": message.moments.square,
-        "moments": [message.moments.origin, message.moments.sigma],
-        "channel": [float(getattr(message.channel, name)) for name in _CHANNEL],
-        "levels": message.levels,
-    }
+        return self._releases.obtain(
+            f"fusion-{party}", question, payment, lambda: draw().to_arrays(), FusionMessage.from_arrays
+        )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,8 @@ from fastadmm.errors import ConfigError, FormatError, InputError
 from fastadmm.files.atomic import atomic_file, shown
 from fastadmm.files.reading import read_toml
 from fastadmm.rounds.exchange import Request
+from fastadmm.rounds.private_terms import PRIVATE, Protection, asked_privacy
+from fastadmm.settings.privacy import ADJACENCIES
 from fastadmm.store.party_file import PartyData, check_party_name
 
 __all__ = [
@@ -51,7 +53,7 @@ _DAYS = 90
 _PENALTY_CHANGES = sorted([*PENALTY_ROUNDS, *CURVATURE_ROUNDS])
 
 #: Vectors of N numbers that an answer may hold.
-_VECTORS = {"respond": 1, "respond_pair": 2, "restate": 1, "step": 1}
+_VECTORS = {"respond": 1, "respond_pair": 2, "restate": 1, "step": 1, "fuse": 1, "noisy": 1}
 
 
 @dataclass(frozen=True)
@@ -82,6 +84,8 @@ class Approval:
         Vectors of N numbers that leave, at most.
     last_day : date or None
         None: no end.
+    protection : Protection or None
+        In a private run: table ``privacy`` of the file.
     """
 
     path: Path
@@ -97,6 +101,7 @@ class Approval:
     exchanges: int
     directions: int
     last_day: datetime.date | None
+    protection: Protection | None = None
 
 
 @dataclass(frozen=True)
@@ -134,8 +139,8 @@ def sees_columns(settings: Mapping[str, Any]) -> bool:
     settings : dict
         Arguments of the call ``start``.
     """
-    if settings["family"] == "subspace":
-        return False  # squared l2, whatever the request calls it
+    if settings["family"] in ("subspace", *PRIVATE):
+        return False  # squared l2, whatever the request calls it; or noise
     kind = settings["constraint"].partition(":")[0]
     return settings["regularizer"] not in ("l2", "none", "group_lasso") or kind not in ("all", "ball")
 
@@ -192,6 +197,8 @@ def draft_approval(
     -------
     Approval
     """
+    asked = asked_privacy(settings, shown(path))
+    rounds = asked.rounds if asked is not None and asked.mode == "message" else 1
     return Approval(
         path=path,
         run=run,
@@ -203,9 +210,11 @@ def draft_approval(
         l1_ratio=float(settings["l1_ratio"]) if settings["l1_ratio"] >= 0 else None,
         least_lambda=_lambda(settings),
         constraint=settings["constraint"],
-        exchanges=_EXCHANGES,
-        directions=_DIRECTIONS,
+        # A private run is opened, has its rounds, and ends.
+        exchanges=_EXCHANGES if asked is None else rounds + 2,
+        directions=_DIRECTIONS if asked is None else rounds,
         last_day=last_day,
+        protection=None if asked is None else Protection.draft(asked),
     )
 
 
@@ -327,6 +336,12 @@ def check_request(
         raise _beyond(
             place, approval, f"lambda is at least {approval.least_lambda:g}, not {_lambda(settings):g}"
         )
+    asked_for = asked_privacy(settings, place)
+    if asked_for is not None:
+        if approval.protection is None:
+            raise _beyond(place, approval, "it has no table 'privacy'")
+        if what := approval.protection.excess(asked_for):
+            raise _beyond(place, approval, what)
     if approval.last_day is not None and _today() > approval.last_day:
         raise _beyond(place, approval, f"the last day was {approval.last_day}")
     after = _count(request.calls, settings, before, place)
@@ -358,7 +373,7 @@ def _count(calls: list[Asked], settings: Mapping[str, Any], before: Answered, pl
     answered = replace(before, exchanges=before.exchanges + 1)
     for name, arguments in calls:
         answered = replace(answered, directions=answered.directions + _VECTORS.get(name, 0))
-        if name == "finish":
+        if name in ("finish", "keep"):
             answered = replace(answered, finished=True)
         if settings["family"] != "admm":
             continue  # a metric there only chooses directions, which are unit vectors
@@ -413,24 +428,38 @@ def write_approval(approval: Approval, *, force: bool = False) -> None:
         "exchanges": "requests that are answered, at most",
         "directions": "vectors with one number per row that leave, at most",
         "last_day": "nothing new is answered after it",
+        "epsilon": "of this run, at most",
+        "total_epsilon": "of all runs that charge the same ledger",
+        "public_scaling": "true: you say that no centre, scale, fill or category comes from private rows",
+        "allow_infinite_epsilon": "true: go on where nothing is proved",
     }
     lines = [
         f"# What {approval.party} answers to a coordinator. Edit the limits: nothing beyond them is computed."
     ]
-    for key, value in _document(approval).items():
-        text = tomli_w.dumps({key: value}).rstrip("\n")
-        lines.append(f"{text}  # {notes[key]}" if key in notes else text)
+    document = _document(approval)
+    table = document.pop("privacy", {})
+
+    def add(values: Mapping[str, Any]) -> None:
+        for key, value in values.items():
+            text = tomli_w.dumps({key: value}).rstrip("\n")
+            lines.append(f"{text}  # {notes[key]}" if key in notes else text)
+
+    add(document)
+    if table:
+        lines += ["", "[privacy]"]
+        add(table)
     with atomic_file(approval.path, force=force) as temporary:
         temporary.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
 def _document(approval: Approval) -> dict[str, Any]:
-    keys = [key for key in Approval.__dataclass_fields__ if key != "path"]
+    keys = [key for key in Approval.__dataclass_fields__ if key not in ("path", "protection")]
     values = {key: getattr(approval, key) for key in keys}
     return {
         "format": _FORMAT,
         "version": _VERSION,
         **{key: value for key, value in values.items() if value is not None},
+        **({} if approval.protection is None else {"privacy": asdict(approval.protection)}),
     }
 
 
@@ -450,6 +479,40 @@ _OPTIONAL: dict[str, tuple[type, ...]] = {
     "l1_ratio": (float, int),
     "last_day": (datetime.date,),
 }
+
+
+_PROTECTION: dict[str, tuple[type, ...]] = {
+    "epsilon": (float, int),
+    "delta": (float, int),
+    "total_epsilon": (float, int),
+    "adjacency": (str,),
+    "sampler": (str,),
+    "public_scaling": (bool,),
+    "allow_infinite_epsilon": (bool,),
+}
+
+
+def _check_kinds(
+    values: Mapping[str, Any],
+    needed: Mapping[str, tuple[type, ...]],
+    optional: Mapping[str, tuple[type, ...]],
+    place: str,
+) -> None:
+    """Refuse keys that are missing, unknown or of another type."""
+    for key in values:
+        if key not in needed and key not in optional:
+            raise ConfigError(f"{place}: key {key!r} is unknown")
+    for key, kinds in {**needed, **optional}.items():
+        value = values.get(key)
+        if value is None:
+            if key in needed:
+                raise ConfigError(f"{place}: key {key!r} is missing")
+        elif (
+            not isinstance(value, kinds)
+            or isinstance(value, datetime.datetime)
+            or (isinstance(value, bool) and kinds != (bool,))
+        ):
+            raise ConfigError(f"{place}: key {key!r} is not {_name(kinds)}")
 
 
 def open_approval(path: Path) -> Approval:
@@ -477,16 +540,14 @@ def open_approval(path: Path) -> Approval:
         raise ConfigError(f"{place}: key 'format' is not {_FORMAT!r}; make it with 'fastadmm party approve'")
     if (version := values.pop("version", None)) != _VERSION:
         raise ConfigError(f"{place}: key 'version' is {version!r}; known: {_VERSION}")
-    for key in values:
-        if key not in _KINDS and key not in _OPTIONAL:
-            raise ConfigError(f"{place}: key {key!r} is unknown")
-    for key, kinds in {**_KINDS, **_OPTIONAL}.items():
-        value = values.get(key)
-        if value is None:
-            if key in _KINDS:
-                raise ConfigError(f"{place}: key {key!r} is missing")
-        elif not isinstance(value, kinds) or isinstance(value, (bool, datetime.datetime)):
-            raise ConfigError(f"{place}: key {key!r} is not {_name(kinds)}")
+    table = values.pop("privacy", None)
+    _check_kinds(values, _KINDS, _OPTIONAL, place)
+    protection = None
+    if table is not None:
+        if not isinstance(table, dict):
+            raise ConfigError(f"{place}: key 'privacy' is not a table")
+        _check_kinds(table, _PROTECTION, {}, f"{place}: privacy")
+        protection = Protection(**table)
     for key in ("exchanges", "directions"):
         if values[key] < 1:
             raise ConfigError(f"{place}: key {key!r} is below 1")
@@ -494,13 +555,18 @@ def open_approval(path: Path) -> Approval:
         raise ConfigError(f"{place}: key 'least_lambda' is not a positive number")
     check_party_name(values["party"], f"{place}: key 'party'", ConfigError)
     optional = {key: values.get(key) for key in _OPTIONAL}
-    return Approval(path=path, **{key: values[key] for key in _KINDS}, **optional)  # type: ignore[arg-type]
+    return Approval(path=path, protection=protection, **{key: values[key] for key in _KINDS}, **optional)  # type: ignore[arg-type]
 
 
 def _name(kinds: tuple[type, ...]) -> str:
-    return {str: "a text", float: "a number", int: "a whole number", datetime.date: "a day, as 2030-12-31"}[
-        kinds[0]
-    ]
+    names: dict[type, str] = {
+        str: "a text",
+        float: "a number",
+        int: "a whole number",
+        bool: "true or false",
+        datetime.date: "a day, as 2030-12-31",
+    }
+    return names[kinds[0]]
 
 
 def in_plain_words(approval: Approval, data: PartyData) -> list[str]:
@@ -524,8 +590,10 @@ def in_plain_words(approval: Approval, data: PartyData) -> list[str]:
         f"constraint {a.constraint}",
         f"limits: {a.exchanges} exchanges, {a.directions} vectors of {data.n_samples} numbers, "
         f"until {a.last_day or 'no last day'}",
-        "there is no noise: answers are exact functions of the features (epsilon is infinite)",
     ]
+    if a.protection is not None:
+        return [*lines, *_protection_in_words(a.family, a.protection)]
+    lines.append("there is no noise: answers are exact functions of the features (epsilon is infinite)")
     if sees_columns({"family": a.family, "regularizer": a.regularizer, "constraint": a.constraint}):
         columns = min(data.n_features, a.exchanges // 2)
         lines.append(
@@ -541,3 +609,17 @@ def in_plain_words(approval: Approval, data: PartyData) -> list[str]:
             "itself. Approve only a coordinator that you trust to be honest"
         )
     return lines
+
+
+def _protection_in_words(family: str, protection: Protection) -> list[str]:
+    p = protection
+    if p.sampler == "insecure_test":
+        return [
+            f"mode {family}, but its noise is seeded, for tests: nothing is protected. Approve no real data"
+        ]
+    return [
+        f"mode {family}: everything that leaves carries noise, drawn here: epsilon {p.epsilon:g} at delta "
+        f"{p.delta:g}, where {ADJACENCIES.get(p.adjacency, p.adjacency)}",
+        f"each release is charged to your own ledger before it leaves, up to epsilon {p.total_epsilon:g} "
+        "over all runs; a repeated request gets the same bytes and costs nothing",
+    ]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -14,11 +13,13 @@ from typing import Any
 
 import numpy as np
 
+from fastadmm.blocks.block import FeatureBlock
 from fastadmm.conversation.exchange import Call, Exchange, Talk, converse
 from fastadmm.coordinator.method import Method
 from fastadmm.errors import ConfigError, FormatError, InputError, StorageError
 from fastadmm.files.atomic import atomic_directory, atomic_file, remove_leftovers, shown, storage_errors
 from fastadmm.files.reading import read_bytes, read_json
+from fastadmm.files.writing import write_json, write_toml
 from fastadmm.privacy.statement import no_privacy
 from fastadmm.problem.problem import Problem, make_problem
 from fastadmm.rounds.exchange import (
@@ -32,13 +33,15 @@ from fastadmm.rounds.exchange import (
 )
 from fastadmm.rounds.letters import Correspondent, Letters, RemoteBlock
 from fastadmm.rounds.past import prune
+from fastadmm.rounds.private import open_own, private_run, private_solver, write_private_model
+from fastadmm.rounds.private_terms import privacy_text
 from fastadmm.runs.check import choose_loss
 from fastadmm.runs.checkpoint import read_tree, write_tree
 from fastadmm.runs.config import make_config, penalty_arguments, read_config, refuse, solver_options
 from fastadmm.runs.folder import RunFolder
 from fastadmm.runs.load import weigh_labels
 from fastadmm.runs.lock import run_lock
-from fastadmm.runs.private import new_run_id
+from fastadmm.runs.private import new_run_id, write_statement
 from fastadmm.runs.provenance import labels_digest
 from fastadmm.runs.result import certificate_of, result_document
 from fastadmm.runs.round_log import RoundLog
@@ -50,7 +53,8 @@ from fastadmm.store.h5file import create_h5, read_h5
 from fastadmm.store.label_file import LabelData, open_labels
 from fastadmm.store.model import MANIFEST, SharedPart, write_shared_part
 from fastadmm.store.model_id import model_id_of
-from fastadmm.store.party_file import check_party_name
+from fastadmm.store.party_file import PartyData, check_party_name
+from fastadmm.store.streamed import load_block
 
 __all__ = [
     "UNUSABLE",
@@ -92,7 +96,13 @@ class StepResult:
 
 
 def coordinator_start(
-    labels: Path, parties: Sequence[str], out: Path, values: dict[str, Any], place: str = "command line"
+    labels: Path,
+    parties: Sequence[str],
+    out: Path,
+    values: dict[str, Any],
+    place: str = "command line",
+    *,
+    own: Path | None = None,
 ) -> StepResult:
     """Open a run: check the labels and settings, and write the first requests.
 
@@ -108,6 +118,8 @@ def coordinator_start(
         Configuration keys as of ``fastadmm train``.
     place : str
         What messages call their source.
+    own : Path, optional
+        Features of the label holder itself, in a run of privacy mode "fusion"; they stay here.
 
     Returns
     -------
@@ -127,10 +139,14 @@ def coordinator_start(
     config = make_config({**values, "data": str(labels)}, place)
     refuse("exchange", differing(config))
     run = new_run_id()
-    problem, data = _problem(config, names, None)
-    _family(problem, config)
+    holder = open_own(config, own, names, open_labels(Path(config.data)))
+    problem, data = _problem(config, names, None, holder)
+    if config.privacy.mode == "none":
+        _family(problem, config)
+    else:  # what theorems do not cover is refused now
+        private_solver(config, problem, data, out, run, Letters(data.n_samples, [])).close()
     with atomic_directory(out, marker=_CONFIG) as directory:
-        _write_config(directory / _CONFIG, out, config, names, run, data)
+        _write_config(directory / _CONFIG, out, config, names, run, data, holder)
     with run_lock(out):
         return Coordinator(out).advance()
 
@@ -194,26 +210,40 @@ def one_coordinator(run: Path) -> Iterator[Coordinator]:
 
 
 def _write_config(
-    path: Path, run_path: Path, config: RunConfig, names: list[str], run: str, labels: LabelData
+    path: Path,
+    run_path: Path,
+    config: RunConfig,
+    names: list[str],
+    run: str,
+    labels: LabelData,
+    own: PartyData | None,
 ) -> None:
-    import tomli_w
+    base = os.path.realpath(run_path)
 
+    def relative(place: str | Path) -> str:
+        return os.path.relpath(os.path.realpath(place), base)
+
+    holder = {} if own is None else {"own": relative(own.path), "own_digest": own.content_digest}
     document = {
         **config.to_toml(),
-        "data": os.path.relpath(os.path.realpath(config.data), os.path.realpath(run_path)),
-        "rounds_by_files": {"run": run, "parties": names, "labels": labels_digest(labels)},
+        "data": relative(config.data),
+        **({} if config.ledger is None else {"ledger": relative(config.ledger)}),
+        "rounds_by_files": {"run": run, "parties": names, "labels": labels_digest(labels), **holder},
     }
-    with atomic_file(path) as temporary:
-        temporary.write_text(tomli_w.dumps(document), encoding="utf-8")
+    write_toml(path, document)
 
 
-def _problem(config: RunConfig, names: list[str], widths: list[int] | None) -> tuple[Problem, LabelData]:
+def _problem(
+    config: RunConfig, names: list[str], widths: list[int] | None, own: PartyData | None = None
+) -> tuple[Problem, LabelData]:
     """The problem over blocks that are elsewhere; one column each while their widths are unknown."""
     labels = open_labels(Path(config.data))
     loss = choose_loss(config, labels.task, labels)
     if loss.vector:
         raise ConfigError(f"key 'loss': a round by files trains one score per row, not {loss.name}")
-    blocks = [RemoteBlock((labels.n_samples, d)) for d in widths or [1] * len(names)]
+    blocks: list[FeatureBlock] = [RemoteBlock((labels.n_samples, d)) for d in widths or [1] * len(names)]
+    if own is not None:
+        blocks[names.index(own.name)] = load_block(own)
     problem = make_problem(
         blocks,
         labels.y,
@@ -252,6 +282,10 @@ class Coordinator:
         self.run, self.names = str(own["run"]), [str(name) for name in own["parties"]]
         self.config = make_config(values, shown(path / _CONFIG))
         self.labels_digest = own["labels"]
+        self.own = None if "own" not in own else path / str(own["own"])
+        self.own_digest = own.get("own_digest")
+        #: Names of the parties that are asked.
+        self.elsewhere = [name for name in self.names if self.own is None or name != self._holder]
         self.notes: list[str] = []
 
     # --- messages in --------------------------------------------------------------------------------------
@@ -386,9 +420,15 @@ class Coordinator:
             self.notes = [f"waiting for {', '.join(missing)} (exchange {number})"]
             return StepResult([self.request_path(number, name) for name in missing], rounds, self.notes, None)
         self.notes = []
-        if not all(self.answer_path(0, name).exists() for name in self.names):
+        if not all(self.answer_path(0, name).exists() for name in self.elsewhere):
             return self._open()
-        return self._rounds({name: self._hello(name) for name in self.names})
+        hello = {name: self._hello(name) for name in self.elsewhere}
+        return self._rounds(hello) if self.config.privacy.mode == "none" else self._private(hello)
+
+    @property
+    def _holder(self) -> str:
+        """The label holder, where it has columns of its own."""
+        return self.config.privacy.label_party or self.names[0]
 
     def _n_rounds(self) -> int:
         path = self.path / _CHECKPOINT
@@ -405,9 +445,13 @@ class Coordinator:
         """Exchange 0: what the run is about."""
         problem, labels = _problem(self.config, self.names, None)
         self._check_labels(labels)
-        family = _family(problem, self.config)
+        privacy = self.config.privacy
+        private = {} if privacy.mode == "none" else {"privacy": privacy_text(privacy)}
+        family = privacy.mode if private else _family(problem, self.config)
         requests = {}
         for m, name in enumerate(self.names):
+            if name not in self.elsewhere:
+                continue
             start = {
                 "family": family,
                 "regularization": float(problem.regularization),
@@ -420,6 +464,7 @@ class Coordinator:
                 "position": m,
                 "loss": problem.loss.name,
                 "penalty": 0.0 if self.config.penalty is None else float(self.config.penalty),
+                **private,
             }
             requests[name] = Request(self.run, name, 0, -1, [("start", start)])
         opened = self._wait(0, requests, 0)
@@ -458,6 +503,36 @@ class Coordinator:
             finally:
                 solver.close()
 
+    def _private(self, hello: dict[str, dict[str, Any]]) -> StepResult:
+        """A private run, from its first round; what was released is never asked for twice."""
+        labels = open_labels(Path(self.config.data))
+        self._check_labels(labels)
+        own = open_own(self.config, self.own, self.names, labels)
+        if own is not None and own.content_digest != self.own_digest:
+            raise InputError(
+                f"{shown(own.path)}: not the features that {shown(self.path)} began with (digests differ)"
+            )
+        widths = [int(hello[name]["n_features"]) if name in hello else 1 for name in self.names]
+        problem, _ = _problem(self.config, self.names, widths, own)
+        letters = self._letters(problem, hello, None)
+        solver = private_solver(self.config, problem, labels, self.path, self.run, letters)
+        asked = [m for m, name in enumerate(self.names) if name in hello]
+        try:
+            with RoundLog(self.path / "rounds.jsonl") as log:
+                ended = converse(private_run(solver, asked, self.run, log), letters.carry)
+            if ended is None:
+                return self._ask(letters, solver.n_rounds)
+            comparison = solver.compare(ended.result.weights, ended.result.intercept)
+        finally:
+            solver.close()
+        with atomic_directory(self.path / "model", force=True, marker=MANIFEST) as directory:
+            write_private_model(directory, solver, ended, labels, own)
+        document = result_document(solver, ended.result)
+        document["privacy"] = write_statement(self.path, solver, self.run).to_json()
+        document["comparison"] = comparison.to_json()
+        RunFolder(self.path).write_json("result.json", document)
+        return StepResult([], solver.n_rounds, [], document)
+
     def _letters(
         self, problem: Problem, hello: dict[str, dict[str, Any]], state: dict[str, Any] | None
     ) -> Letters:
@@ -467,8 +542,8 @@ class Coordinator:
             [
                 Correspondent(
                     name,
-                    str(hello[name]["kind"]),
-                    str(hello[name].get("reason", "")),
+                    str(hello.get(name, {}).get("kind", "")),
+                    str(hello.get(name, {}).get("reason", "")),
                     self._answers(name, first),
                     [] if state is None else state["queues"][name],
                     0 if state is None else state["previous"][name],
@@ -567,9 +642,7 @@ class Coordinator:
         for name, request in requests.items():
             write_request(paths[name], request)
         digests = {name: file_digest(path) for name, path in paths.items()}
-        with atomic_file(self.path / _WAITING) as temporary:
-            text = json.dumps({"exchange": number, "requests": digests}, indent=2)
-            temporary.write_text(text + "\n", encoding="utf-8")
+        write_json(self.path / _WAITING, {"exchange": number, "requests": digests})
         self._file_away(set(paths.values()))
         note = f"exchange {number}: requests for {', '.join(requests)} in {directory}"
         return StepResult(list(paths.values()), n_rounds, [note], None)
@@ -598,8 +671,7 @@ class Coordinator:
             with atomic_directory(self.path / "model", force=True, marker=MANIFEST) as directory:
                 write_shared_part(directory, replace(shared, means=np.array(means)))
         document = {**result_document(solver, result), "privacy": statement.to_json()}
-        with atomic_file(self.path / "result.json") as temporary:
-            temporary.write_text(json.dumps(document, indent=2, allow_nan=False) + "\n", encoding="utf-8")
+        RunFolder(self.path).write_json("result.json", document)
         return StepResult([], solver.n_rounds, [], document)
 
 

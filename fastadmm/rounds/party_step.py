@@ -10,20 +10,16 @@ from typing import Any
 
 import numpy as np
 
-from fastadmm.conversation.answering import Unanswerable
 from fastadmm.engine.engine import Engine
 from fastadmm.errors import FastadmmError, FormatError, InputError, StorageError
 from fastadmm.files.atomic import atomic_file, remove_leftovers, shown, storage_errors
 from fastadmm.files.reading import read_bytes
-from fastadmm.parties.families import FAMILIES
-from fastadmm.privacy.statement import no_privacy
 from fastadmm.rounds.approval import (
     APPROVAL,
     Answered,
     Approval,
     approve,
     check_request,
-    check_rows,
     draft_approval,
     first_terms,
     in_plain_words,
@@ -32,15 +28,13 @@ from fastadmm.rounds.approval import (
     write_approval,
 )
 from fastadmm.rounds.exchange import Message, Request, open_message, open_request, write_message
+from fastadmm.rounds.host import Host
 from fastadmm.rounds.past import prune
 from fastadmm.runs.checkpoint import read_tree, write_tree
 from fastadmm.runs.lock import run_lock
-from fastadmm.runs.result import mean_contribution
 from fastadmm.store.elements import read_array, read_attribute, require_group, write_array
 from fastadmm.store.h5file import create_h5, read_h5
-from fastadmm.store.model import PartyModel, write_party_model
 from fastadmm.store.party_file import PartyData, open_party
-from fastadmm.store.streamed import load_block
 
 __all__ = ["StepDone", "party_approve", "party_step"]
 
@@ -60,11 +54,14 @@ class StepDone:
         Whether the request had been answered before, and the same message was given again.
     model : Path or None
         The party's part of the model, where the run is over.
+    statement : str
+        What a private run guarantees the party; empty without privacy, and where the answer was repeated.
     """
 
     number: int
     repeated: bool
     model: Path | None
+    statement: str = ""
 
 
 def party_step(
@@ -74,6 +71,7 @@ def party_step(
     out: Path,
     *,
     approval: Path | None = None,
+    ledger: Path | None = None,
     force: bool = False,
     threads: int | None = None,
 ) -> StepDone:
@@ -92,6 +90,8 @@ def party_step(
     approval : Path or None
         The owner's limits; a copy in `state` holds from then on. None: the copy, which the first step
         makes of what is asked, where answers do not show single columns.
+    ledger : Path or None
+        The party's own, which a private run charges before anything leaves.
     force : bool
         Whether another file there may be replaced.
     threads : int or None
@@ -124,7 +124,7 @@ def party_step(
         with run_lock(state):
             for directory in (state, state / _ANSWERS):
                 remove_leftovers(directory)
-            return _step(asked, party, state, request, out, approval, force, threads)
+            return _step(asked, party, state, request, out, approval, ledger, force, threads)
     except FastadmmError:
         if is_new:
             with suppress(OSError):
@@ -139,6 +139,7 @@ def _step(
     request: Path,
     out: Path,
     approval: Path | None,
+    ledger: Path | None,
     force: bool,
     threads: int | None,
 ) -> StepDone:
@@ -154,8 +155,10 @@ def _step(
     before = Answered() if known is None else known.answered or Answered(exchanges=known.number + 1)
     after = check_request(agreed, asked, known.settings if known else {}, before, party, shown(request))
     with Engine(threads) as engine, engine.limited():
-        host = _Host(party, state, engine, known, request)
-        answer = host.run(asked)
+        host = Host(party, state, engine, asked, shown(request), agreed, ledger)
+        if known is not None:
+            host.resume(known.settings, known.tree)
+        answer = host.run()
         message = Message(asked.run, asked.party, asked.number, asked.digest, answer)
         raw = _encoded(message, state)
         _refuse_other(raw, out, force)
@@ -173,9 +176,12 @@ def _step(
             raw,
             after,
         ).write(state / "state.h5")
+        host.write_statement()
+        statement = host.statement
     # After the state: whoever has the message can rely on the party to remember it.
     _give(raw, out, force)
-    return StepDone(asked.number, False, _model_path(state, party.name))
+    said = "" if statement is None else statement.one_line()
+    return StepDone(asked.number, False, _model_path(state, party.name), said)
 
 
 def _model_path(state: Path, name: str) -> Path | None:
@@ -210,7 +216,13 @@ def _approval(
             f"approval: 'fastadmm party approve {place} --data {shown(party.path)} -o approval.toml', then "
             "'party step --approval approval.toml'"
         )
-    return draft_approval(settings, asked.run, party, path, None), True
+    draft = draft_approval(settings, asked.run, party, path, None)
+    if draft.protection is not None and draft.protection.sampler == "insecure_test":
+        raise InputError(
+            f"{place}: its noise is seeded, for tests, and protects nothing; it needs the owner's approval "
+            "('fastadmm party approve')"
+        )
+    return draft, True
 
 
 def party_approve(request: Path, data: Path, out: Path, force: bool = False) -> list[str]:
@@ -371,66 +383,3 @@ def _answered(path: Path, group: Any) -> Answered:
         return Answered(**read_tree(group))
     except TypeError:
         raise FormatError(f"{shown(path)}: key 'answered': not what a step left; restore a backup") from None
-
-
-class _Host:
-    """Opens a party, or restores it, lets it answer, and writes its part of the model."""
-
-    def __init__(
-        self, data: PartyData, state: Path, engine: Engine, known: _State | None, request: Path
-    ) -> None:
-        self.data, self.state, self.engine, self.place = data, state, engine, shown(request)
-        self.terms: dict[str, Any] = {}
-        self.party: Any
-        if known is not None:
-            self._open(known.settings)
-            try:
-                self.party.restore(known.tree)
-            except ValueError as error:
-                raise FormatError(
-                    f"{shown(state)}: key 'party/{error}': not what a step left; begin the run again"
-                ) from None
-
-    def run(self, asked: Request) -> dict[str, Any]:
-        """All calls of a request; the answer of the last."""
-        answer: dict[str, Any] = {}
-        for name, arguments in asked.calls:
-            own: Any = {"start": self._start, "finish": self._finish}.get(name)
-            try:
-                answer = self.party.answer(name, arguments) if own is None else own(**arguments)
-            except Unanswerable as error:
-                raise FormatError(f"{self.place}: {error}") from None
-        if not answer:
-            raise FormatError(f"{self.place}: key 'calls': the last call has no answer")
-        return answer
-
-    def _start(self, **terms: Any) -> dict[str, Any]:
-        check_rows(terms, self.data, self.place)
-        self._open(terms)
-        self.party.prepare()
-        return {"n_features": self.data.n_features, "kind": self.party.kind, "reason": self.party.reason}
-
-    def _open(self, terms: dict[str, Any]) -> None:
-        if terms["family"] not in FAMILIES:
-            raise FormatError(f"{self.place}: argument 'family': {terms['family']!r} is unknown")
-        block, self.terms = load_block(self.data), terms
-        try:
-            self.party = FAMILIES[terms["family"]].opened(self.data.name, block, self.engine, terms)
-        except FastadmmError as error:
-            raise FormatError(f"{self.place}: {error}") from None
-
-    def _finish(self, model_id: str, **needed: np.ndarray) -> dict[str, Any]:
-        data = self.data
-        if set(needed) != set(self.party.needs):
-            raise Unanswerable("call 'finish': 'coefficients' go with family 'subspace' alone")
-        weights = self.party.final_weights(**needed)
-        names = list(data.feature_names)
-        # What holds for its weights the party says itself: no request has a word in it.
-        said = _privacy_line(data)
-        model = PartyModel(data.name, weights, names, data.transform, encoder=data.encoder, privacy=said)
-        write_party_model(self.state / f"{data.name}.h5", model, model_id=model_id)
-        return {"mean": float(mean_contribution(self.party.block, weights, self.engine))}
-
-
-def _privacy_line(data: PartyData) -> str:
-    return f"{no_privacy([data.name]).weights_line()}; trained by files for a coordinator taken to be honest"

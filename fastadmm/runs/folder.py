@@ -125,6 +125,11 @@ class RunFolder:
         """The run's own privacy ledger, where none is shared."""
         return self.path / self.kind.ledger
 
+    @property
+    def messages(self) -> Path:
+        """What was released in a private run: drawn once, charged and stored before it is used."""
+        return self.path / "messages"
+
     # --- beginning, and who works in it -------------------------------------------------------------------
 
     def refuse_existing(self, force: bool) -> None:

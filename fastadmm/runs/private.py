@@ -13,7 +13,7 @@ from fastadmm.privacy.accounts import Account, feature_account, label_account
 from fastadmm.privacy.fusion import FusionSolver
 from fastadmm.privacy.ledger import Ledger
 from fastadmm.privacy.message import MessageSolver
-from fastadmm.privacy.origins import private_constants
+from fastadmm.privacy.origins import why_unproved
 from fastadmm.privacy.outbox import Outbox
 from fastadmm.privacy.statement import PrivacyStatement, no_privacy
 from fastadmm.privacy.stored import Store
@@ -25,6 +25,7 @@ from fastadmm.solver.early_stopping import EarlyStopping
 from fastadmm.solver.run import Run
 from fastadmm.solver.solver import Solver
 from fastadmm.solver.warm_start import StartingPoint
+from fastadmm.store.label_file import LabelData
 from fastadmm.store.partition import Partition
 
 __all__ = [
@@ -94,7 +95,7 @@ def make_solver(
     ledger = Ledger(Path(config.ledger) if config.ledger is not None else run / LEDGER)
     data = [party.content_digest for party in partition.parties]
     accounts = [feature_account(party) for party in partition.parties]
-    labels = label_account_of(partition, settings)
+    labels = label_account_of(partition.labels, problem.names, settings)
     unproved = unproved_parties(config, partition)
     if settings.mode == "fusion":
         store = Store(run / _MESSAGES)
@@ -105,24 +106,26 @@ def make_solver(
     return MessageSolver(problem, options, settings, ledger, outbox, run_id, unproved, accounts, labels)
 
 
-def label_account_of(partition: Partition, settings: Privacy) -> Account | None:
-    """The account of a partition's labels, if they are to be randomised.
+def label_account_of(labels: LabelData | None, names: list[str], settings: Privacy) -> Account | None:
+    """The account of labels, if they are to be randomised.
 
     Parameters
     ----------
-    partition : Partition
+    labels : LabelData or None
+    names : list of str
+        The parties.
     settings : Privacy
 
     Returns
     -------
     Account or None
     """
-    if settings.label_epsilon is None or partition.labels is None:
+    if settings.label_epsilon is None or labels is None:
         return None
     holder = "the label holder"
     if settings.mode == "fusion":
-        holder = settings.label_party or partition.parties[0].name
-    return label_account(partition.labels.ids(), holder)
+        holder = settings.label_party or names[0]
+    return label_account(labels.ids(), holder)
 
 
 def unproved_parties(config: RunConfig, partition: Partition) -> dict[str, str]:
@@ -145,13 +148,8 @@ def unproved_parties(config: RunConfig, partition: Partition) -> dict[str, str]:
     if settings.mode == "fusion":  # the label holder sends nothing about its columns
         holder = settings.label_party or senders[0].name
         senders = [party for party in senders if party.name != holder]
-    found = {party.name: private_constants(party.steps) for party in senders}
-    return {
-        name: f"{', '.join(what)}: computed from the private rows, so one record moves the rows of others; "
-        "convert anew with --public-columns, or say --public-scaling if these constants are public"
-        for name, what in found.items()
-        if what
-    }
+    found = {party.name: why_unproved(party.steps) for party in senders}
+    return {name: why for name, why in found.items() if why}
 
 
 def statement_of(solver: Run) -> PrivacyStatement:

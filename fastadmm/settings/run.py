@@ -271,7 +271,6 @@ class RunConfig:
             "differential privacy of what parties send; the keys of `[privacy]` are the fields of "
             "`fastadmm.Privacy`, see [privacy.md](privacy.md) and, for the mode to use, "
             "[fusion.md](fusion.md)",
-            refused={"exchange": _NOT_BY_FILES},
         ),
     ] = field(default_factory=Privacy)
     ledger: Annotated[
@@ -282,7 +281,6 @@ class RunConfig:
             "Account shared by all runs on these data. (default: in the run)",
             panel=PANEL,
             is_path=True,
-            refused={"exchange": _NOT_BY_FILES},
             estimator="ledger",
         ),
     ] = None

@@ -6,6 +6,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from fastadmm.conversation.exchange import Talk
 from fastadmm.engine.engine import Engine
 from fastadmm.problem.problem import Problem
 from fastadmm.solver.history import RoundRecord, Status
@@ -48,6 +49,9 @@ class Run(Protocol):
 
     def round(self) -> RoundRecord:
         """Make one round."""
+
+    def next_round(self) -> Talk[RoundRecord]:
+        """The talk of a round."""
 
     def stop_reason(self, record: RoundRecord) -> Status | None:
         """Why to stop after this round, or None to go on."""

@@ -1,0 +1,62 @@
+"""What a private party needs beside its data: what was agreed, whose ledger it charges, what it released.
+
+All of it is the party's own, wherever the coordinator is. The coordinator sees noised releases and
+nothing before they are charged and stored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from fastadmm.privacy.accounts import Account
+from fastadmm.privacy.ledger import Charge, Ledger
+from fastadmm.privacy.noise import NoiseSource
+from fastadmm.privacy.releases import Payment
+from fastadmm.settings.privacy import Privacy
+
+__all__ = ["Books"]
+
+
+@dataclass(frozen=True)
+class Books:
+    """The books of one party in one run.
+
+    Attributes
+    ----------
+    settings : Privacy
+        What was agreed; ``total_epsilon`` is what the party's ledger allows over all runs.
+    ledger : Ledger
+    run : str
+        Identifier of the run in the ledger.
+    account : Account
+        Of the party's features.
+    data : str
+        Identifier of the party's data, for which a stored release is used again.
+    releases : Path or None
+        Directory of what was released; None keeps nothing.
+    noise : callable
+        Makes a fresh source of noise.
+    unproved : str
+        Why nothing is proved for this party's data; else empty.
+    """
+
+    settings: Privacy
+    ledger: Ledger
+    run: str
+    account: Account
+    data: str
+    releases: Path | None
+    noise: Callable[[], NoiseSource]
+    unproved: str = ""
+
+    def payment(self, charges: Sequence[Charge]) -> Payment:
+        """What a release costs; nothing is claimed for a test's noise, and nothing may be charged.
+
+        Parameters
+        ----------
+        charges : sequence of Charge
+        """
+        s = self.settings
+        return Payment(self.ledger, [] if s.sampler == "insecure_test" else charges, s.budget, s.delta)

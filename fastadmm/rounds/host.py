@@ -1,0 +1,177 @@
+"""A party for one request of a run by files: opened or restored, asked, and its part of the model written."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fastadmm.conversation.answering import Answering, Unanswerable
+from fastadmm.engine.engine import Engine
+from fastadmm.errors import FastadmmError, FormatError, InputError, PrivacyBudgetError
+from fastadmm.files.atomic import shown
+from fastadmm.files.writing import write_json
+from fastadmm.parties.families import FAMILIES
+from fastadmm.privacy.books import Books
+from fastadmm.privacy.fusion_sender import FusionParty
+from fastadmm.privacy.statement import PrivacyStatement, no_privacy
+from fastadmm.rounds.approval import Approval, check_rows
+from fastadmm.rounds.exchange import Request
+from fastadmm.rounds.private_terms import PRIVATE, books_of, refuse_ledger
+from fastadmm.runs.result import mean_contribution
+from fastadmm.store.model import PartyModel, write_party_model
+from fastadmm.store.party_file import PartyData
+from fastadmm.store.streamed import load_block
+
+__all__ = ["Host"]
+
+#: What a private party's state directory keeps beside the approval.
+_RELEASES, _STATEMENT = "messages", "privacy.json"
+
+_FAMILIES: dict[str, type[Answering]] = {**FAMILIES, "fusion": FusionParty}
+
+
+class Host:
+    """One party, for one request.
+
+    Parameters
+    ----------
+    data : PartyData
+    state : Path
+        The party's directory.
+    engine : Engine
+    asked : Request
+    place : str
+        What messages call the request.
+    approval : Approval
+    ledger : Path or None
+        The party's own.
+
+    Attributes
+    ----------
+    terms : dict
+        Arguments of the call ``start``.
+    party : Answering
+    """
+
+    def __init__(
+        self,
+        data: PartyData,
+        state: Path,
+        engine: Engine,
+        asked: Request,
+        place: str,
+        approval: Approval,
+        ledger: Path | None,
+    ) -> None:
+        self.data, self.state, self.engine, self.place = data, state, engine, place
+        self.asked, self.approval, self.ledger = asked, approval, ledger
+        self.terms: dict[str, Any] = {}
+        self.party: Any = None
+
+    def resume(self, terms: dict[str, Any], saved: Mapping[str, Any]) -> None:
+        """The party as the last request left it.
+
+        Parameters
+        ----------
+        terms : dict
+            Arguments of the call ``start``.
+        saved : mapping
+            What the party exported.
+        """
+        self._open(terms)
+        try:
+            self.party.restore(saved)
+        except ValueError as error:
+            raise FormatError(
+                f"{shown(self.state)}: key 'party/{error}': not what a step left; begin the run again"
+            ) from None
+
+    def run(self) -> dict[str, Any]:
+        """All calls of the request; the answer of the last."""
+        answer: dict[str, Any] = {}
+        for name, arguments in self.asked.calls:
+            own: Any = {"start": self._start, "finish": self._finish, "keep": self._keep}.get(name)
+            try:
+                answer = self.party.answer(name, arguments) if own is None else own(**arguments)
+            except Unanswerable as error:
+                raise FormatError(f"{self.place}: {error}") from None
+        if not answer:
+            raise FormatError(f"{self.place}: key 'calls': the last call has no answer")
+        return answer
+
+    @property
+    def statement(self) -> PrivacyStatement | None:
+        """What a private run guarantees this party; None without privacy."""
+        return self.party.statement() if self.terms["family"] in PRIVATE else None
+
+    def write_statement(self) -> None:
+        """Keep what the run guarantees, and what it has charged so far, beside the party's state."""
+        if (statement := self.statement) is not None:
+            document = {"run": self.asked.run, "one_line": statement.one_line()}
+            write_json(self.state / _STATEMENT, {**document, "statement": statement.to_json()})
+
+    def _start(self, **terms: Any) -> dict[str, Any]:
+        check_rows(terms, self.data, self.place)
+        self._open(terms)
+        self.party.prepare()
+        return {"n_features": self.data.n_features, "kind": self.party.kind, "reason": self.party.reason}
+
+    def _open(self, terms: dict[str, Any]) -> None:
+        family = terms["family"]
+        if family not in _FAMILIES:
+            raise FormatError(f"{self.place}: argument 'family': {family!r} is unknown")
+        block, self.terms, given = load_block(self.data), terms, dict(terms)
+        if family in PRIVATE:
+            given["books"] = self._books(terms)
+        else:
+            refuse_ledger(self.ledger, self.place)
+        try:
+            self.party = _FAMILIES[family].opened(self.data.name, block, self.engine, given)
+        except PrivacyBudgetError:
+            raise
+        except FastadmmError as error:
+            raise FormatError(f"{self.place}: {error}") from None
+
+    def _books(self, terms: Mapping[str, Any]) -> Books:
+        protection = self.approval.protection
+        if protection is None:
+            raise InputError(f"{shown(self.approval.path)}: no table 'privacy', but the run is private")
+        releases = self.state / _RELEASES
+        return books_of(self.data, terms, self.asked.run, protection, self.ledger, releases, self.place)
+
+    def _finish(self, model_id: str, **needed: np.ndarray) -> dict[str, Any]:
+        if set(needed) != set(self.party.needs):
+            raise Unanswerable("call 'finish': 'coefficients' go with family 'subspace' alone")
+        weights = self.party.final_weights(**needed)
+        # What holds for its weights the party says itself: no request has a word in it.
+        line = no_privacy([self.data.name]).weights_line()
+        said = f"{line}; trained by files for a coordinator taken to be honest"
+        self._write_model(PartyModel(**self._described(), weights=weights, privacy=said), model_id)
+        return {"mean": float(mean_contribution(self.party.block, weights, self.engine))}
+
+    def _keep(self, model_id: str) -> dict[str, Any]:
+        """The end of a private run: nothing about the features is answered."""
+        party = self.party
+        model = PartyModel(
+            **self._described(),
+            weights=party.final_weights(),
+            clipped=party.clips_rows,
+            privacy=party.statement().weights_line(),
+        )
+        self._write_model(model, model_id)
+        return {"kept": True}
+
+    def _described(self) -> dict[str, Any]:
+        data = self.data
+        return {
+            "name": data.name,
+            "feature_names": list(data.feature_names),
+            "transform": data.transform,
+            "encoder": data.encoder,
+        }
+
+    def _write_model(self, model: PartyModel, model_id: str) -> None:
+        write_party_model(self.state / f"{self.data.name}.h5", model, model_id=model_id)

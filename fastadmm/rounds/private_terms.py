@@ -1,0 +1,216 @@
+"""What a private run by files is about: settings travel as text, its protection a party decides itself."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fastadmm.errors import ConfigError, FormatError, InputError
+from fastadmm.files.atomic import shown
+from fastadmm.privacy.accounts import feature_account
+from fastadmm.privacy.books import Books
+from fastadmm.privacy.ledger import Ledger
+from fastadmm.privacy.noise import NoiseSource
+from fastadmm.privacy.origins import why_unproved
+from fastadmm.settings.privacy import Privacy
+from fastadmm.store.party_file import PartyData
+
+__all__ = ["PRIVATE", "Protection", "asked_privacy", "books_of", "privacy_text", "refuse_ledger"]
+
+#: Families of private runs: each is the mode of the same name.
+PRIVATE = ("fusion", "message")
+
+
+def privacy_text(settings: Privacy) -> str:
+    """Settings as the call ``start`` says them.
+
+    Parameters
+    ----------
+    settings : Privacy
+
+    Returns
+    -------
+    str
+    """
+    return json.dumps(settings.to_dict(), sort_keys=True)
+
+
+def asked_privacy(terms: Mapping[str, Any], place: str) -> Privacy | None:
+    """The settings of a private run; None for a run without noise.
+
+    Parameters
+    ----------
+    terms : mapping
+        Arguments of the call ``start``.
+    place : str
+        What messages begin with.
+
+    Returns
+    -------
+    Privacy or None
+
+    Raises
+    ------
+    FormatError
+        The text is not what a coordinator writes, or of another mode than the family.
+    """
+    if (terms["family"] in PRIVATE) != ("privacy" in terms):
+        raise FormatError(f"{place}: argument 'privacy' goes with families {' and '.join(PRIVATE)} alone")
+    if "privacy" not in terms:
+        return None
+    try:
+        settings = Privacy.from_dict(json.loads(terms["privacy"]))
+        settings.check_samples(int(terms["n_samples"]))
+    except (ValueError, TypeError, AttributeError, RecursionError, ConfigError) as error:
+        raise FormatError(f"{place}: argument 'privacy': {error}") from None
+    if settings.mode != terms["family"]:
+        raise FormatError(f"{place}: argument 'privacy': mode {settings.mode!r} in a run {terms['family']!r}")
+    return settings
+
+
+@dataclass(frozen=True)
+class Protection:
+    """What the owner of the data agreed to in a private run.
+
+    Attributes
+    ----------
+    epsilon, delta : float
+        Of this run, at most.
+    total_epsilon : float
+        What the party's ledger allows over all runs.
+    adjacency : str
+        What is protected.
+    sampler : str
+        Where noise comes from.
+    public_scaling : bool
+        Whether the owner says that no constant of the columns' preparation comes from private rows.
+    allow_infinite_epsilon : bool
+        Whether to go on where nothing is proved.
+    """
+
+    epsilon: float
+    delta: float
+    total_epsilon: float
+    adjacency: str
+    sampler: str
+    public_scaling: bool = False
+    allow_infinite_epsilon: bool = False
+
+    @classmethod
+    def draft(cls, settings: Privacy) -> Protection:
+        """What a request asks for; what only the owner can say is not said yet.
+
+        Parameters
+        ----------
+        settings : Privacy
+        """
+        s = settings
+        return cls(float(s.epsilon), float(s.delta), float(s.budget), s.adjacency, s.sampler)
+
+    def excess(self, settings: Privacy) -> str:
+        """What of a request is beyond this; empty for nothing.
+
+        Parameters
+        ----------
+        settings : Privacy
+        """
+        for key in ("epsilon", "delta"):
+            if not getattr(settings, key) <= getattr(self, key):
+                return f"{key} is at most {getattr(self, key):g}, not {getattr(settings, key):g}"
+        for key in ("adjacency", "sampler"):
+            if getattr(settings, key) != getattr(self, key):
+                allowed, asked = getattr(self, key), getattr(settings, key)
+                return f"key {key!r} is {allowed!r}, but the request is about {asked!r}"
+        return ""
+
+    def agreed(self, settings: Privacy) -> Privacy:
+        """The settings that hold for the party.
+
+        Parameters
+        ----------
+        settings : Privacy
+            Of the request.
+        """
+        return settings.with_(
+            total_epsilon=max(self.total_epsilon, settings.epsilon),
+            public_scaling=self.public_scaling,
+            allow_infinite_epsilon=self.allow_infinite_epsilon,
+        )
+
+
+def books_of(
+    data: PartyData,
+    terms: Mapping[str, Any],
+    run: str,
+    protection: Protection,
+    ledger: Path | None,
+    releases: Path,
+    place: str,
+) -> Books:
+    """The books of a party in a private run by files.
+
+    Parameters
+    ----------
+    data : PartyData
+    terms : mapping
+        Arguments of the call ``start``.
+    run : str
+        Identifier of the run.
+    protection : Protection
+    ledger : Path or None
+        The party's own.
+    releases : Path
+        Where the party keeps what it released.
+    place : str
+        What messages call the request.
+
+    Returns
+    -------
+    Books
+
+    Raises
+    ------
+    InputError
+        There is no ledger.
+    PrivacyBudgetError
+        Nothing is proved for how the columns were prepared.
+    """
+    asked = asked_privacy(terms, place)
+    if asked is None or ledger is None:
+        raise InputError(
+            f"{place}: a private run (mode {terms['family']!r}): what leaves is charged to your own ledger "
+            "first; name its file with --ledger"
+        )
+    settings = protection.agreed(asked)
+    why = "" if settings.public_scaling else why_unproved(data.steps)
+    settings.refuse_unproved({data.name: why} if why else {})
+    position = int(terms["position"])
+    return Books(
+        settings,
+        Ledger(ledger),
+        run,
+        feature_account(data),
+        data.content_digest,
+        releases,
+        lambda: NoiseSource(settings.sampler, settings.seed, position),
+        why,
+    )
+
+
+def refuse_ledger(ledger: Path | None, place: str) -> None:
+    """Refuse a ledger in a run without noise: whoever names one expects to be protected.
+
+    Parameters
+    ----------
+    ledger : Path or None
+    place : str
+        What messages call the request.
+    """
+    if ledger is not None:
+        raise InputError(
+            f"{place}: a run without privacy: answers are exact and nothing is charged to "
+            f"{shown(ledger)}; leave --ledger out if that is meant"
+        )

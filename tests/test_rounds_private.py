@@ -1,0 +1,219 @@
+"""Private modes by files: the same bits as in one process, and what protects a party is the party's."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import h5py
+import pytest
+from fastadmm.errors import FastadmmError, FormatError, InputError, PrivacyBudgetError
+from fastadmm.privacy.ledger import Ledger
+from fastadmm.rounds.coordinator_step import coordinator_start, coordinator_step
+from fastadmm.rounds.party_step import party_approve, party_step
+from fastadmm.runs.config import make_config
+from fastadmm.runs.train import start_run
+
+from rounds_tools import NAMES, data_of, part_of, separate
+from run_tools import model_digests, result_of, run
+
+TEST = {"sampler": "insecure_test", "seed": 7, "delta": 1e-3}
+FUSION = {"lambda": 1e-2, "privacy": {"mode": "fusion", "epsilon": 4.0, **TEST}}
+MODES = [pytest.param(FUSION, id="fusion")]
+
+
+@pytest.fixture(autouse=True)
+def _no_fsync(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fastadmm.files.atomic.synchronise", lambda path: None)
+
+
+def open_run(world: Path, values: dict[str, Any]) -> Path:
+    own = world / NAMES[0] / f"{NAMES[0]}.h5" if values["privacy"]["mode"] == "fusion" else None
+    coordinator_start(world / "labels" / "labels.h5", NAMES, world / "labels" / "run", values, own=own)
+    return world / "labels" / "run"
+
+
+def answer(world: Path, request: Path, **options: Any) -> Path:
+    name = request.name.rsplit("-", 1)[0]
+    home = world / name
+    out = home / f"answer-{request.name}"
+    approval = None if (home / "state").exists() else home / "approval.toml"
+    if approval is not None and not approval.exists():
+        party_approve(request, home / f"{name}.h5", approval)
+    party_step(
+        home / f"{name}.h5",
+        home / "state",
+        request,
+        out,
+        **{"approval": approval, "ledger": home / "ledger.jsonl", "threads": 1, **options},
+    )
+    return out
+
+
+def train(world: Path) -> Path:
+    directory = world / "labels" / "run"
+    while (result := coordinator_step(directory)).document is None:
+        messages = [answer(world, request) for request in result.requests]
+        for path in messages:  # the same file, also where the first one got lost
+            first = path.read_bytes()
+            path.unlink()
+        assert [answer(world, request).read_bytes() for request in result.requests][-1] == first
+        coordinator_step(directory, messages)
+    return directory
+
+
+@pytest.mark.parametrize("values", MODES)
+def test_equal_to_the_bit(tmp_path: Path, values: dict[str, Any]) -> None:
+    data, world, reference = data_of(tmp_path), tmp_path / "world", tmp_path / "reference"
+    start_run(make_config({"data": str(data), **values}), reference)
+    separate(data, world)
+    open_run(world, values)
+    directory = train(world)
+    for name in NAMES:
+        target = directory / "model" / f"{name}.h5"
+        if not target.exists():
+            assert run("import", world / name / "state" / f"{name}.h5", directory) == 0
+        assert part_of(target) == part_of(reference / "model" / f"{name}.h5")
+    one, other = model_digests(directory), model_digests(reference)
+    assert {k: v for k, v in one.items() if k[:-3] not in NAMES} == {
+        k: v for k, v in other.items() if k[:-3] not in NAMES
+    }
+    one, other = result_of(directory), result_of(reference)
+    assert {**one, "seconds": 0, "privacy": 0} == {**other, "seconds": 0, "privacy": 0}
+
+
+@pytest.fixture(scope="module")
+def private_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return data_of(tmp_path_factory.mktemp("private"))
+
+
+@pytest.fixture
+def world(private_data: Path, tmp_path: Path) -> Path:
+    """Participants, and the first request of a run with true noise."""
+    separate(private_data, tmp_path / "world")
+    open_run(tmp_path / "world", REAL)
+    return tmp_path / "world"
+
+
+REAL = {"lambda": 1e-2, "privacy": {"mode": "fusion", "epsilon": 2.0, "delta": 1e-3}}
+
+
+def requests_of(world: Path) -> list[Path]:
+    return coordinator_step(world / "labels" / "run").requests
+
+
+def opened(world: Path) -> Path:
+    """The request that asks for the message."""
+    directory = world / "labels" / "run"
+    coordinator_step(directory, [answer(world, path) for path in requests_of(world)])
+    return requests_of(world)[0]
+
+
+def test_a_party_charges_its_own_ledger_once_before_it_answers(world: Path) -> None:
+    request = opened(world)
+    home = world / NAMES[1]
+    ledger = home / "ledger.jsonl"
+    assert not Ledger(ledger).charges
+    saved = (home / "state" / "state.h5").read_bytes()
+    first = answer(world, request).read_bytes()
+    assert {charge.run for charge in Ledger(ledger).charges} == {
+        json.loads((home / "state" / "privacy.json").read_text())["run"]
+    }
+    charged = ledger.read_bytes()
+    # As a kill leaves it: released and charged, but neither remembered nor given.
+    (home / "state" / "state.h5").write_bytes(saved)
+    (home / f"answer-{request.name}").unlink()
+    assert answer(world, request).read_bytes() == first
+    assert ledger.read_bytes() == charged
+    statement = json.loads((home / "state" / "privacy.json").read_text())["statement"]
+    (party,) = statement["parties"]
+    assert party["theorem"] == "F5"
+    assert party["epsilon"] == pytest.approx(2.0, rel=1e-6)
+    assert not Ledger(world / "labels" / "run" / "privacy-ledger.jsonl").charges
+
+
+def test_what_the_ledger_has_no_room_for_is_not_begun(world: Path) -> None:
+    request = requests_of(world)[0]
+    home = world / NAMES[1]
+    opened_by_another = home / "ledger.jsonl"
+    train(world)
+    other = world / "other"
+    coordinator_start(
+        world / "labels" / "labels.h5", NAMES, other, REAL, own=world / NAMES[0] / f"{NAMES[0]}.h5"
+    )
+    shutil.rmtree(home / "state")
+    (home / "approval.toml").unlink()
+    with pytest.raises(PrivacyBudgetError):
+        answer(world, coordinator_step(other).requests[0])
+    assert opened_by_another.exists()
+    assert request.name == f"{NAMES[1]}-000000.h5"
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"ledger": None}, "name its file with --ledger"),
+        ({"approval": None, "values": {"sampler": "insecure_test"}}, "protects nothing"),
+    ],
+)
+def test_a_party_that_is_not_protected_does_not_answer(
+    private_data: Path, tmp_path: Path, options: dict[str, Any], message: str
+) -> None:
+    world = tmp_path / "world"
+    separate(private_data, world)
+    values = options.pop("values", {})
+    open_run(world, {**REAL, "privacy": {**REAL["privacy"], **values}})
+    with pytest.raises(InputError, match=message):
+        answer(world, requests_of(world)[0], **options)
+    assert not (world / NAMES[1] / "ledger.jsonl").exists()
+
+
+def test_no_request_is_beyond_the_approval(world: Path, tmp_path: Path) -> None:
+    request = requests_of(world)[0]
+    home = world / NAMES[1]
+    lines = party_approve(request, home / f"{NAMES[1]}.h5", home / "approval.toml")
+    assert any("epsilon 2 at delta 0.001" in line and "fusion" in line for line in lines)
+    text = (home / "approval.toml").read_text()
+    assert 'family = "fusion"' in text
+    for old, new, message in (
+        ("epsilon = 2.0", "epsilon = 1.5", "epsilon is at most 1.5, not 2"),
+        ('sampler = "grid"', 'sampler = "discrete"', "key 'sampler'"),
+    ):
+        (home / "approval.toml").write_text(text.replace(old, new, 1))
+        with pytest.raises(InputError, match=message):
+            answer(world, request)
+    (home / "approval.toml").write_text(text.replace("public_scaling = false", 'public_scaling = "no"'))
+    with pytest.raises(FastadmmError, match="is not true or false"):
+        answer(world, request)
+
+
+def test_a_ledger_in_a_run_without_privacy_is_refused(private_data: Path, tmp_path: Path) -> None:
+    world = tmp_path / "world"
+    separate(private_data, world)
+    coordinator_start(world / "labels" / "labels.h5", NAMES, world / "labels" / "run", {"lambda": 1e-2})
+    with pytest.raises(InputError, match="without privacy: answers are exact"):
+        answer(world, requests_of(world)[0])
+
+
+def test_the_label_holder_brings_its_own_columns(private_data: Path, tmp_path: Path) -> None:
+    world = tmp_path / "world"
+    separate(private_data, world)
+    labels, out = world / "labels" / "labels.h5", tmp_path / "run"
+    with pytest.raises(FastadmmError, match="give them with --own"):
+        coordinator_start(labels, NAMES, out, REAL)
+    with pytest.raises(InputError, match="the label holder is party-1"):
+        coordinator_start(labels, NAMES, out, REAL, own=world / NAMES[1] / f"{NAMES[1]}.h5")
+    with pytest.raises(FastadmmError, match="only the label holder"):
+        coordinator_start(labels, NAMES, out, {}, own=world / NAMES[0] / f"{NAMES[0]}.h5")
+    assert not out.exists()
+
+
+def test_a_message_that_is_none_is_refused(world: Path) -> None:
+    path = answer(world, opened(world))
+    with h5py.File(path, "r+") as file:
+        file["answer/levels"][0] = 200
+    with pytest.raises(FormatError, match="symbols are not those of the channel"):
+        coordinator_step(world / "labels" / "run", [path])
+    assert [path.name for path in requests_of(world)] == [f"{NAMES[1]}-000001.h5"]
