@@ -21,7 +21,13 @@ from run_tools import model_digests, result_of, run
 
 TEST = {"sampler": "insecure_test", "seed": 7, "delta": 1e-3}
 FUSION = {"lambda": 1e-2, "privacy": {"mode": "fusion", "epsilon": 4.0, **TEST}}
-MODES = [pytest.param(FUSION, id="fusion")]
+MESSAGE = {"lambda": 1e-2, "privacy": {"mode": "message", "epsilon": 4.0, "rounds": 2, **TEST}}
+LABELS = {"lambda": 1e-2, "privacy": {**FUSION["privacy"], "label_epsilon": 3.0}}
+MODES = [
+    pytest.param(FUSION, id="fusion"),
+    pytest.param(LABELS, id="fusion with randomised labels"),
+    pytest.param(MESSAGE, id="message"),
+]
 
 
 @pytest.fixture(autouse=True)
@@ -54,7 +60,7 @@ def answer(world: Path, request: Path, **options: Any) -> Path:
 
 def train(world: Path) -> Path:
     directory = world / "labels" / "run"
-    while (result := coordinator_step(directory)).document is None:
+    while not (result := coordinator_step(directory)).document:
         messages = [answer(world, request) for request in result.requests]
         for path in messages:  # the same file, also where the first one got lost
             first = path.read_bytes()
@@ -90,17 +96,19 @@ def private_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def world(private_data: Path, tmp_path: Path) -> Path:
+def world(private_data: Path, tmp_path: Path, request: pytest.FixtureRequest) -> Path:
     """Participants, and the first request of a run with true noise."""
     separate(private_data, tmp_path / "world")
-    open_run(tmp_path / "world", REAL)
+    open_run(tmp_path / "world", getattr(request, "param", REAL))
     return tmp_path / "world"
 
 
 REAL = {"lambda": 1e-2, "privacy": {"mode": "fusion", "epsilon": 2.0, "delta": 1e-3}}
+MESSAGES = {"lambda": 1e-2, "privacy": {"mode": "message", "epsilon": 2.0, "delta": 1e-3, "rounds": 2}}
 
 
 def requests_of(world: Path) -> list[Path]:
+    """Of the last exchange; that of the party of these tests is the last."""
     return coordinator_step(world / "labels" / "run").requests
 
 
@@ -108,10 +116,13 @@ def opened(world: Path) -> Path:
     """The request that asks for the message."""
     directory = world / "labels" / "run"
     coordinator_step(directory, [answer(world, path) for path in requests_of(world)])
-    return requests_of(world)[0]
+    return requests_of(world)[-1]
 
 
-def test_a_party_charges_its_own_ledger_once_before_it_answers(world: Path) -> None:
+@pytest.mark.parametrize(
+    ("world", "theorem"), [(REAL, "F5"), (MESSAGES, "T3")], indirect=["world"], ids=["fusion", "message"]
+)
+def test_a_party_charges_its_own_ledger_once_before_it_answers(world: Path, theorem: str) -> None:
     request = opened(world)
     home = world / NAMES[1]
     ledger = home / "ledger.jsonl"
@@ -129,7 +140,7 @@ def test_a_party_charges_its_own_ledger_once_before_it_answers(world: Path) -> N
     assert ledger.read_bytes() == charged
     statement = json.loads((home / "state" / "privacy.json").read_text())["statement"]
     (party,) = statement["parties"]
-    assert party["theorem"] == "F5"
+    assert party["theorem"] == theorem
     assert party["epsilon"] == pytest.approx(2.0, rel=1e-6)
     assert not Ledger(world / "labels" / "run" / "privacy-ledger.jsonl").charges
 
@@ -217,3 +228,23 @@ def test_a_message_that_is_none_is_refused(world: Path) -> None:
     with pytest.raises(FormatError, match="symbols are not those of the channel"):
         coordinator_step(world / "labels" / "run", [path])
     assert [path.name for path in requests_of(world)] == [f"{NAMES[1]}-000001.h5"]
+
+
+@pytest.mark.parametrize("world", [MESSAGES], indirect=True, ids=["message"])
+def test_a_round_has_one_message(world: Path) -> None:
+    """A second target for a round, a round too many, and a message after the end are refused."""
+    home, request = world / NAMES[1], opened(world)
+    saved = (home / "state" / "state.h5").read_bytes()
+    answer(world, request)
+    charged = (home / "ledger.jsonl").read_bytes()
+    for number, message in ((1, "answers another target"), (3, "round 3 of 2"), (0, "is not a whole number")):
+        (home / "state" / "state.h5").write_bytes(saved)
+        other = home / request.name
+        shutil.copy(request, other)
+        with h5py.File(other, "r+") as file:
+            arguments = file["calls/0000/arguments"]
+            arguments.attrs["round"] = number
+            arguments["target"][0] += 1.0
+        with pytest.raises(FormatError, match=message):
+            answer(world, other, force=True)
+    assert (home / "ledger.jsonl").read_bytes() == charged

@@ -150,6 +150,8 @@ CALLS: dict[str, CallRule] = {
             "levels": "byte rows",
         },
     ),
+    "noisy": CallRule(("message",), {"target": "rows", "round": "positive count"}, {"message": "rows"}),
+    "settle": CallRule(("message",), {"target": "rows"}),
     "keep": CallRule(("fusion", "message"), {"model_id": "text"}, {"kept": "flag"}),
     "finish": CallRule(
         ("subspace", "admm"),

@@ -229,6 +229,10 @@ class FusionSolver(Run):
         )
         return FusionParty(name, self.problem.blocks[m], books, self.engine)
 
+    def terms(self) -> dict[str, Any]:
+        """What parties elsewhere are told when the run begins: nothing beside what every run says."""
+        return {}
+
     def check_budget(self) -> None:
         """Refuse a new run that its ledger has no room for; nothing is set aside."""
         labels = label_payment(self.settings, self.ledger, self.run, self.label_account)

@@ -10,23 +10,32 @@ each party answers the last public target once more, for itself; that answer is 
 
 from __future__ import annotations
 
-import hashlib
 import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
+from fastadmm.conversation.exchange import Call, Driver, Exchange, Pace, Talk, converse
+from fastadmm.conversation.threads import Threads
 from fastadmm.coordinator.admm.schemes import SCHEMES
 from fastadmm.coordinator.admm.z_update import update_z_u
 from fastadmm.engine.engine import Engine
 from fastadmm.errors import ConfigError
-from fastadmm.privacy.accounting import noise_multiplier, zcdp_budget, zcdp_of
+from fastadmm.privacy.accounting import zcdp_of
 from fastadmm.privacy.accounts import LABELS, Account
 from fastadmm.privacy.baseline import Comparison, compare_with_nothing
+from fastadmm.privacy.books import Books
 from fastadmm.privacy.ledger import Charge, Ledger, other_runs
-from fastadmm.privacy.noise import GridMessage, calibrate
+from fastadmm.privacy.message_sender import (
+    MODELS_NOT_COVERED,
+    MessageSender,
+    message_guarantee,
+    message_level,
+)
+from fastadmm.privacy.noise import NoiseSource
 from fastadmm.privacy.outbox import Outbox
 from fastadmm.privacy.party import MessageParty, clipped_block
 from fastadmm.privacy.public_inputs import check_public_inputs, curvature_unit, preparation_not_covered
@@ -37,8 +46,7 @@ from fastadmm.privacy.public_labels import (
     with_labels_spent,
 )
 from fastadmm.privacy.releases import Payment, reserve
-from fastadmm.privacy.sensitivity import message_sensitivity
-from fastadmm.privacy.statement import PartyGuarantee, PrivacyStatement, state
+from fastadmm.privacy.statement import PrivacyStatement, state
 from fastadmm.privacy.stored import Store
 from fastadmm.problem.problem import Problem
 from fastadmm.settings.privacy import Privacy
@@ -51,11 +59,6 @@ __all__ = ["MessageSolver", "check_message_mode", "clipped_problem", "who_sees_m
 #: Default penalty r in units of the loss's curvature. A private run has a round or two, so the first has to
 #: be right: larger ones keep z at zero, smaller ones overshoot. Measured on a9a, bench/private_messages.py.
 DEFAULT_PENALTY = 0.2
-
-_MODELS_NOT_COVERED = (
-    "the local models x_m, predictions made with them and any figure measured with them (T7: message noise "
-    "does not cover them)"
-)
 
 
 def check_message_mode(problem: Problem, options: SolverOptions) -> None:
@@ -153,6 +156,8 @@ class MessageSolver(Run):
         Of each party's features in the ledger; without them names stand for the rows.
     label_account : Account, optional
         Of the labels.
+    driver : Driver, optional
+        Carries calls to the parties; they are in this process by default.
 
     Raises
     ------
@@ -177,13 +182,14 @@ class MessageSolver(Run):
         unproved: dict[str, str] | None = None,
         accounts: Sequence[Account] | None = None,
         label_account: Account | None = None,
+        driver: Driver | None = None,
     ) -> None:
         check_message_mode(problem, options)
         check_public_inputs(problem, settings)
         check_label_loss(problem.loss.name, settings)
         settings.check_samples(problem.n_samples)
         settings.refuse_unproved(unproved or {})
-        self.problem = clipped_problem(problem)
+        self.problem = clipped_problem(problem) if driver is None else problem
         self.options, self.settings = options, settings
         self.ledger, self.outbox = ledger or Ledger(), outbox or Outbox()
         self.run = run
@@ -198,12 +204,14 @@ class MessageSolver(Run):
         default = DEFAULT_PENALTY * curvature_unit(problem, settings) * problem.total_weight / n
         self.penalty = options.penalty if options.penalty is not None else default
         self.mu = problem.regularization / (self.tau * self.penalty)
-        self.sensitivity = message_sensitivity(settings, self.mu, n)
-        self.level = calibrate(self.sensitivity.value, self._multiplier(), n)
+        self.sensitivity, self.level = message_level(settings, self.mu, n)
         self.parties = [
             MessageParty(name, k, block, settings, self.mu, self.level, self.engine)
             for k, (name, block) in enumerate(zip(problem.names, self.problem.blocks))
+            if driver is None
         ]
+        self.senders = [self._sender(k, party) for k, party in enumerate(self.parties)]
+        self.driver: Driver = driver or Threads(self.engine, self.senders)
         self.messages = np.zeros((m, n))
         self.z, self.u = np.zeros(n), np.zeros(n)
         self.n_rounds = 0
@@ -215,11 +223,26 @@ class MessageSolver(Run):
         self.start_weights: list[np.ndarray] = []
         self.start_intercept = 0.0
 
-    def _multiplier(self) -> float:
-        s = self.settings
-        if s.sampler == "discrete":
-            return math.sqrt(s.rounds / (2.0 * zcdp_budget(s.epsilon, s.delta)))
-        return noise_multiplier(s.epsilon, s.delta, s.rounds)
+    def _sender(self, m: int, party: MessageParty) -> MessageSender:
+        """A party in this process: it has its own account, and the run's ledger and outbox."""
+        s, name = self.settings, party.name
+        books = Books(
+            s,
+            self.ledger,
+            self.run,
+            self.accounts[m],
+            name,
+            self.outbox.directory,
+            lambda: NoiseSource(s.sampler, s.seed, m),
+            self.unproved.get(name, ""),
+        )
+        sender = MessageSender(party, books)
+        sender.watch = lambda values: None if self.watch is None else self.watch(m, values)
+        return sender
+
+    def terms(self) -> dict[str, Any]:
+        """What parties elsewhere are told when the run begins, beside what every run says."""
+        return {"penalty": self.tau * self.penalty}
 
     def prepare(self) -> None:
         """Factorise, make the start from labels alone, and each party's answer to it (T = 0)."""
@@ -235,7 +258,7 @@ class MessageSolver(Run):
             self._coordinate()
             self.start_intercept = self.intercept
             self.engine.map(lambda m: self.parties[m].solve(self._target(m)), range(len(self.parties)))
-        self.start_weights = [party.weights.copy() for party in self.parties]
+        self.start_weights = self.party_weights()
         self.prepared = True
         self.seconds += time.perf_counter() - begin
 
@@ -255,28 +278,29 @@ class MessageSolver(Run):
 
     def round(self) -> RoundRecord:
         """Charge, collect and use one noisy message of every party."""
+        record = converse(self.next_round(), self.driver.carry)
+        assert record is not None  # parties of this process answer at once
+        return record
+
+    def next_round(self) -> Talk[RoundRecord]:
+        """The talk of :meth:`round`."""
         self.prepare()
         begin = time.perf_counter()
         number = self.n_rounds + 1
         if number > self.settings.rounds:
             raise ConfigError(f"privacy: all {self.settings.rounds} rounds are spent; no further one is made")
+        parties = range(self.problem.n_parties)
         with self.engine.limited():
-            targets = [self._target(m) for m in range(len(self.parties))]
-            received = [self._send(m, targets[m], number).values for m in range(len(targets))]
-            self.messages = np.array([self._shrunk(message) for message in received])
+            asked = [Call(m, "noisy", {"target": self._target(m), "round": number}) for m in parties]
+            answers = yield Exchange(asked, Pace.IN_TURN)
+            self.messages = np.array([self._shrunk(answer["message"]) for answer in answers])
             self._coordinate()
             self.n_rounds = number
             if number == self.settings.rounds:
-                self.engine.map(lambda m: self.parties[m].solve(self._target(m)), range(len(self.parties)))
+                yield Exchange([Call(m, "settle", {"target": self._target(m)}) for m in parties])
         self.seconds += time.perf_counter() - begin
         self.last_record = self._record()
         return self.last_record
-
-    def _charge(self, m: int, number: int) -> Charge:
-        """What a party's message of a round costs."""
-        mu, discrete = self.level.gdp, self.settings.sampler == "discrete"
-        gdp, rho = (0.0, zcdp_of([mu])) if discrete else (mu, 0.0)
-        return Charge.to(self.accounts[m], self.run, f"message {number}", gdp=gdp, rho=rho)
 
     def check_budget(self) -> None:
         """Refuse a new run that its ledger has no room for; nothing is set aside."""
@@ -284,7 +308,7 @@ class MessageSolver(Run):
         if s.sampler != "insecure_test":
             labels = label_payment(s, self.ledger, self.run, self.label_account)
             rounds = range(1, s.rounds + 1)
-            charges = [self._charge(m, t) for t in rounds for m in range(len(self.parties))]
+            charges = [sender.charge(t) for t in rounds for sender in self.senders]
             reserve(self.ledger, [Payment(self.ledger, charges, s.budget, s.delta), labels])
             self.ledger.free()
 
@@ -294,32 +318,11 @@ class MessageSolver(Run):
         labels = label_payment(s, self.ledger, self.run, self.label_account)
         if s.sampler == "insecure_test":
             return labels
-        missing = [
-            self._charge(m, t)
-            for t in range(1, s.rounds + 1)
-            for m, party in enumerate(self.parties)
-            if not self.outbox.holds(party.name, t)
-        ]
+        missing = [charge for sender in self.senders for charge in sender.missing()]
         drawn = Store(self.outbox.directory).has_labels()
         messages = Payment(self.ledger, missing, s.budget, s.delta)
         reserve(self.ledger, [messages] if drawn else [messages, labels])
         return labels
-
-    def _send(self, m: int, target: np.ndarray, number: int) -> GridMessage:
-        """The message of a round; one that was stored is sent again, never drawn again."""
-        party, s = self.parties[m], self.settings
-        # Nothing is claimed for a test's noise, and nothing may be charged.
-        charges = [] if s.sampler == "insecure_test" else [self._charge(m, number)]
-        payment = Payment(self.ledger, charges, s.budget, s.delta)
-
-        def draw() -> GridMessage:
-            message = party.answer(target, number)
-            if self.watch is not None:
-                self.watch(m, message.values)
-            return message
-
-        digest = hashlib.sha256(np.ascontiguousarray(party.public_target(target)).tobytes()).hexdigest()
-        return self.outbox.send(party.name, number, digest, payment, draw)
 
     def _shrunk(self, message: np.ndarray) -> np.ndarray:
         """James and Stein's factor towards the public centre: post-processing of a noisy message.
@@ -373,8 +376,10 @@ class MessageSolver(Run):
         )
 
     def party_weights(self) -> list[np.ndarray]:
-        """x_m of shape (d_m,) per party: answers to the last public target."""
-        return [party.weights for party in self.parties]
+        """x_m of shape (d_m,) per party: answers to the last public target; nothing of parties elsewhere."""
+        if not self.parties:
+            return [np.zeros(0)] * self.problem.n_parties
+        return [party.weights.copy() for party in self.parties]
 
     def reason(self) -> str:
         """How many rounds there are."""
@@ -397,30 +402,23 @@ class MessageSolver(Run):
             f"mu {self.mu:.4g}, sensitivity {self.sensitivity.value:.6g} by {self.sensitivity.theorem}, "
             f"sigma {self.level.sigma:.6g}"
         )
-        return [(party.name, "private ball", reason) for party in self.parties]
+        return [(name, "private ball", reason) for name in self.problem.names]
 
     def statement(self) -> PrivacyStatement:
         """What the run guarantees, with all T rounds charged, and messages that had to be drawn again."""
         s = self.settings
-        planned = self.level.gdp * math.sqrt(s.rounds)
+        n, ledger = self.problem.n_samples, self.ledger
         parties = [
-            PartyGuarantee(
-                name=party.name,
-                mechanism="gaussian message" if s.sampler != "discrete" else "discrete gaussian message",
-                theorem=self.sensitivity.theorem,
-                sensitivity=self.level.sensitivity,
-                sigma=self.level.sigma,
-                rounds=s.rounds,
-                gdp=max(planned, self.ledger.spent(account, self.run).total_gdp),
-                reason=self.unproved.get(party.name, ""),
+            message_guarantee(
+                name, s, self.mu, n, ledger.spent(account, self.run), self.unproved.get(name, "")
             )
-            for party, account in zip(self.parties, self.accounts)
+            for name, account in zip(self.problem.names, self.accounts)
         ]
         seen = who_sees_messages(len(parties), s.rounds)
         labels = () if s.label_epsilon is not None else ("labels",)
         other = other_runs(self.ledger, self.accounts, s)
         s = with_labels_spent(s, self.ledger, self.run, self.label_account)
-        return state(s, parties, seen, (_MODELS_NOT_COVERED, *labels, *self.open), other)
+        return state(s, parties, seen, (MODELS_NOT_COVERED, *labels, *self.open), other)
 
     def advice(self) -> str:
         """A warning where messages will be mostly noise, known before any data are read; else empty."""

@@ -446,7 +446,12 @@ class Coordinator:
         problem, labels = _problem(self.config, self.names, None)
         self._check_labels(labels)
         privacy = self.config.privacy
-        private = {} if privacy.mode == "none" else {"privacy": privacy_text(privacy)}
+        private: dict[str, Any] = {}
+        if privacy.mode != "none":
+            driver = Letters(labels.n_samples, [])
+            solver = private_solver(self.config, problem, labels, self.path, self.run, driver)
+            private = {"privacy": privacy_text(privacy), **solver.terms()}
+            solver.close()
         family = privacy.mode if private else _family(problem, self.config)
         requests = {}
         for m, name in enumerate(self.names):

@@ -16,6 +16,7 @@ from fastadmm.files.writing import write_json
 from fastadmm.parties.families import FAMILIES
 from fastadmm.privacy.books import Books
 from fastadmm.privacy.fusion_sender import FusionParty
+from fastadmm.privacy.message_sender import MessageSender
 from fastadmm.privacy.statement import PrivacyStatement, no_privacy
 from fastadmm.rounds.approval import Approval, check_rows
 from fastadmm.rounds.exchange import Request
@@ -30,7 +31,7 @@ __all__ = ["Host"]
 #: What a private party's state directory keeps beside the approval.
 _RELEASES, _STATEMENT = "messages", "privacy.json"
 
-_FAMILIES: dict[str, type[Answering]] = {**FAMILIES, "fusion": FusionParty}
+_FAMILIES: dict[str, type[Answering]] = {**FAMILIES, "fusion": FusionParty, "message": MessageSender}
 
 
 class Host:

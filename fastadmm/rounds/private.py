@@ -9,12 +9,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from fastadmm.conversation.exchange import Call, Driver, Exchange, Talk
 from fastadmm.errors import ConfigError, InputError
 from fastadmm.files.atomic import shown
 from fastadmm.privacy.fusion import FusionSolver
 from fastadmm.privacy.ledger import Ledger
+from fastadmm.privacy.message import MessageSolver
+from fastadmm.privacy.outbox import Outbox
 from fastadmm.privacy.published import certificate_of_model
 from fastadmm.privacy.stored import Store
 from fastadmm.problem.problem import Problem
@@ -80,7 +83,7 @@ def open_own(config: RunConfig, own: Path | None, names: list[str], labels: Labe
 
 def private_solver(
     config: RunConfig, problem: Problem, labels: LabelData, path: Path, run: str, driver: Driver
-) -> FusionSolver:
+) -> FusionSolver | MessageSolver:
     """The label holder's, or the coordinator's, part of a private run.
 
     Parameters
@@ -104,22 +107,13 @@ def private_solver(
         If theorems do not cover the problem.
     """
     settings, folder = config.privacy, RunFolder(path)
-    if settings.mode != "fusion":
-        raise ConfigError(f"privacy: mode {settings.mode!r} does not go by files; choose mode 'fusion'")
     ledger = Ledger(folder.ledger if config.ledger is None else Path(config.ledger))
     account = label_account_of(labels, problem.names, settings)
-    store = Store(folder.messages)
-    return FusionSolver(
-        problem,
-        solver_options(config),
-        settings,
-        ledger,
-        store,
-        run,
-        unproved={},
-        label_account=account,
-        driver=driver,
-    )
+    own: dict[str, Any] = {"unproved": {}, "label_account": account, "driver": driver}
+    options = solver_options(config)
+    if settings.mode == "fusion":
+        return FusionSolver(problem, options, settings, ledger, Store(folder.messages), run, **own)
+    return MessageSolver(problem, options, settings, ledger, Outbox(folder.messages), run, **own)
 
 
 @dataclass(frozen=True)
