@@ -344,7 +344,9 @@ class Killed(BaseException):
     """Nobody catches it: like a kill, it leaves things as they are."""
 
 
-@pytest.mark.parametrize(("place", "stored"), [("fit_scores", True), ("make_message", False)])
+@pytest.mark.parametrize(
+    ("place", "stored"), [("fusion.fit_scores", True), ("fusion_sender.make_message", False)]
+)
 def test_a_killed_run_releases_and_charges_once(parts, tmp_path, monkeypatch, place, stored):
     out, message = tmp_path / "run", tmp_path / "run" / "messages" / "fusion-party-2.npz"
 
@@ -352,7 +354,7 @@ def test_a_killed_run_releases_and_charges_once(parts, tmp_path, monkeypatch, pl
         raise Killed
 
     with monkeypatch.context() as patched:
-        patched.setattr(f"fastadmm.privacy.fusion.{place}", die)
+        patched.setattr(f"fastadmm.privacy.{place}", die)
         with pytest.raises(Killed):
             train(parts, out, "--label-epsilon", 2)
     assert message.exists() == stored
