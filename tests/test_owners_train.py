@@ -21,11 +21,11 @@ from fastadmm.errors import (
 from fastadmm.owners.learner import Learner
 from fastadmm.owners.owner import Owner
 from fastadmm.owners.run import resume_owner_run, start_owner_run
-from fastadmm.owners.settings import make_settings
 from fastadmm.owners.setup import make_setup
 from fastadmm.privacy.ledger import Ledger
 from fastadmm.privacy.releases import Releases
 from fastadmm.runs.round_log import RoundLog
+from fastadmm.settings.owners import make_settings
 from fastadmm.store.collection import open_owners
 from fastadmm.store.model import open_model
 from fastadmm.store.owner_file import OwnerWriter

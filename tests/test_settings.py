@@ -112,7 +112,7 @@ from contextlib import redirect_stderr, redirect_stdout
 from fastadmm.cli.app import main
 from fastadmm.reports import compare_runs
 from fastadmm.runs.config import make_config
-from fastadmm.runs.train import _problem_digest
+from fastadmm.runs.provenance import problem_digest
 from fastadmm.worth.run import _fingerprint
 
 def run(*arguments):
@@ -142,7 +142,7 @@ assert comparison.differing == ["toy"] and not comparison.same_problem and compa
 assert any("toy differs" in note for note in comparison.notes)
 one = make_config({"data": str(data), "test": str(data)})
 other = replace(one, toy=2.0)
-assert _problem_digest(one, {}) != _problem_digest(other, {})
+assert problem_digest(one, {}) != problem_digest(other, {})
 assert _fingerprint(one, None, home) != _fingerprint(other, None, home)
 for changed in ({"groups": [[[0]]]}, {"seed": 3}, {"party_constraint": {"a": "all"}}):
     assert _fingerprint(one, None, home) != _fingerprint(replace(one, **changed), None, home), changed
@@ -170,3 +170,13 @@ def test_tables_of_the_documentation_are_made_of_the_declarations() -> None:
         page = (ROOT / "docs" / name).read_text(encoding="utf-8")
         assert page.count("<!-- settings of") == 1
         assert tables.filled(page) == page, "run: python website/tables.py"
+
+
+def test_a_configuration_passes_through_few_modules() -> None:
+    """From the command line to the solver; each is a place that a change of it may touch."""
+    modules = [
+        path
+        for path in (ROOT / "fastadmm").rglob("*.py")
+        if re.search(r"\bconfig: RunConfig\b", path.read_text(encoding="utf-8"))
+    ]
+    assert 5 < len(modules) < 15

@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+from fastadmm.settings.owners import OwnerSettings
 from fastadmm.settings.privacy import Privacy
 from fastadmm.settings.run import RunConfig
 from fastadmm.settings.setting import Setting, settings_of
@@ -13,9 +14,9 @@ from fastadmm.settings.setting import Setting, settings_of
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 
 #: Pages with tables, between comments that name the family.
-PAGES = ("training.md", "privacy.md")
+PAGES = ("training.md", "privacy.md", "owners.md")
 
-FAMILIES = {"RunConfig": RunConfig, "Privacy": Privacy}
+FAMILIES = {"RunConfig": RunConfig, "Privacy": Privacy, "OwnerSettings": OwnerSettings}
 
 _TYPES = {str: "text", bool: "true, false", int: "whole number", float: "number", dict: "table", list: "list"}
 _SIGNS = {"": "", "positive": " > 0", "not negative": " ≥ 0"}

@@ -9,6 +9,9 @@ from typing import Annotated, Any
 import typer
 
 from fastadmm.cli.app import app
+from fastadmm.cli.options import with_options
+from fastadmm.settings.owners import OwnerSettings
+from fastadmm.settings.setting import settings_of
 
 group = typer.Typer(
     help="Owners of rows answer differentially private gradient queries: convert, train, resume.",
@@ -140,6 +143,7 @@ def convert(
 
 
 @group.command()
+@with_options(settings_of(OwnerSettings).values())
 def train(
     data: Annotated[
         Path | None, typer.Argument(readable=False, help="Directory made by 'fastadmm owners convert'.")
@@ -151,56 +155,8 @@ def train(
         Path | None,
         typer.Option("--config", readable=False, help="TOML file with the same keys; options win."),
     ] = None,
-    epsilon: Annotated[
-        str | None, typer.Option(help="Budget of each owner: 1,1,0.5 or one for all; inf is exact.")
-    ] = None,
-    delta: Annotated[float | None, typer.Option(help="Of each owner, for gaussian answers.")] = None,
-    mechanism: Annotated[str | None, typer.Option(help="laplace or gaussian. (default: laplace)")] = None,
-    bound: Annotated[
-        str | None,
-        typer.Option(help="clip:XI, features:R or assumed:XI (then no epsilon is claimed)."),
-    ] = None,
-    target_bound: Annotated[
-        float | None, typer.Option(help="Bound on the absolute target, for features:R with squared loss.")
-    ] = None,
-    theta_max: Annotated[float | None, typer.Option(help="Parameters stay within it. (default: 10)")] = None,
-    rounds: Annotated[int | None, typer.Option(help="T, the number of queries. (default: 40)")] = None,
-    loss: Annotated[
-        str | None, typer.Option(help="auto, squared, hinge or logistic. (default: auto)")
-    ] = None,
-    lambda_: Annotated[
-        float | None, typer.Option("--lambda", help="Regularisation per mean loss. (default: 0)")
-    ] = None,
-    intercept: Annotated[
-        bool | None, typer.Option("--intercept/--no-intercept", help="A constant. (default: intercept)")
-    ] = None,
-    method: Annotated[
-        str | None,
-        typer.Option(
-            help="auto, constant, adaptive, strongly_convex, or the paper's algorithm1, algorithm2 as "
-            "printed."
-        ),
-    ] = None,
-    step: Annotated[float | None, typer.Option(help="eta, rho or c1; unset: from the bound.")] = None,
-    smoothness: Annotated[
-        float | None, typer.Option(help="Curvature of the objective, where public data tell it.")
-    ] = None,
-    weights: Annotated[
-        str | None, typer.Option(help="size: n/N; budget: inverse noise. (default: size)")
-    ] = None,
-    learner: Annotated[
-        str | None, typer.Option(metavar="OWNER", help="This owner trains for itself; its answers are exact.")
-    ] = None,
-    batch: Annotated[
-        float | None, typer.Option(help="Share of its records in each answer (gaussian). (default: 1)")
-    ] = None,
-    ledger: Annotated[
-        Path | None, typer.Option(readable=False, help="Privacy ledger that runs on the same data share.")
-    ] = None,
-    budget: Annotated[
-        str | None, typer.Option(help="Most that all runs of the ledger may spend, like --epsilon.")
-    ] = None,
-    threads: Annotated[int | None, typer.Option(help="Threads; the sums do not depend on it.")] = None,
+    *,
+    options: dict[str, Any],
     objective: Annotated[
         bool,
         typer.Option(
@@ -222,35 +178,16 @@ def train(
     from fastadmm.errors import ConfigError
     from fastadmm.files.atomic import shown
     from fastadmm.owners.run import start_owner_run
-    from fastadmm.owners.settings import make_settings, read_settings
+    from fastadmm.settings.owners import make_settings
+    from fastadmm.settings.values import read_values
 
-    options: dict[str, Any] = {
-        "data": str(data) if data is not None else None,
-        "epsilon": epsilon,
-        "delta": delta,
-        "mechanism": mechanism,
-        "bound": bound,
-        "target_bound": target_bound,
-        "theta_max": theta_max,
-        "rounds": rounds,
-        "loss": loss,
-        "lambda": lambda_,
-        "intercept": intercept,
-        "method": method,
-        "step": step,
-        "smoothness": smoothness,
-        "weights": weights,
-        "learner": learner,
-        "batch": batch,
-        "ledger": str(ledger) if ledger is not None else None,
-        "budget": budget,
-        "threads": threads,
-    }
-    base = read_settings(config) if config is not None else {}
+    base = read_values(OwnerSettings, config) if config is not None else {}
     for key in ("provenance", "objective", "run"):
         base.pop(key, None)
     if config is None and data is None:
         raise ConfigError("owners train: give a directory, or --config with the key 'data'")
+    if data is not None:
+        options["data"] = str(data)
     settings = make_settings(base, shown(config) if config is not None else "command line", options)
     display = None if quiet else _Rounds()
     with settings_of(config):

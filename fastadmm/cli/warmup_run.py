@@ -180,7 +180,7 @@ def _owners(folder: Path) -> None:
     """Answers of owners with dense and sparse rows, with either noise."""
     from fastadmm.data_tools.owners import Reading, convert_owners
     from fastadmm.owners.run import start_owner_run
-    from fastadmm.owners.settings import make_settings
+    from fastadmm.settings.owners import make_settings
 
     rng = np.random.default_rng(0)
     table = np.column_stack([rng.integers(0, 2, 60), rng.normal(size=(60, 3))])

@@ -10,12 +10,12 @@ from typing import Any
 from fastadmm.errors import ConfigError
 from fastadmm.owners.answers import RoundPayment
 from fastadmm.owners.owner import Owner
-from fastadmm.owners.settings import parse_epsilons
 from fastadmm.owners.setup import Setup
 from fastadmm.privacy.accounting import gdp_of
 from fastadmm.privacy.accounts import Account, record_account
 from fastadmm.privacy.ledger import Charge, Ledger
 from fastadmm.privacy.releases import Payment, reserve
+from fastadmm.settings.owners import parse_epsilons
 from fastadmm.store.collection import Owners
 
 __all__ = ["LEDGER", "RunAccount"]

@@ -14,8 +14,8 @@ from fastadmm.owners.forecast import Forecast, Member
 from fastadmm.owners.losses import OwnerLoss, get_loss
 from fastadmm.owners.owner import Rows
 from fastadmm.owners.pilot import Pilot, assumed_pilot, fit_pilot, private_pilot
-from fastadmm.owners.settings import OwnerSettings, make_settings, parse_epsilons
 from fastadmm.owners.setup import default_step
+from fastadmm.settings.owners import OwnerSettings, make_settings, parse_epsilons
 from fastadmm.store.collection import Owners, open_owners
 
 __all__ = ["make_forecast", "parse_members"]
@@ -78,7 +78,7 @@ def make_forecast(
     Parameters
     ----------
     settings : mapping
-        Keys of :class:`fastadmm.owners.settings.OwnerSettings`, without ``data``.
+        Keys of :class:`fastadmm.settings.owners.OwnerSettings`, without ``data``.
     data : Path, optional
         Directory of the owners, of which names and sizes are read, and rows only for a private pilot.
     owners : str, optional

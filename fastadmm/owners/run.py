@@ -28,7 +28,6 @@ from fastadmm.files.seal import SEAL, check_seal
 from fastadmm.owners.account import LEDGER, RunAccount
 from fastadmm.owners.answers import Answers
 from fastadmm.owners.learner import Learner
-from fastadmm.owners.settings import OwnerSettings, make_settings, read_settings
 from fastadmm.owners.setup import Setup, describe_setup, make_setup
 from fastadmm.privacy.ledger import Ledger
 from fastadmm.privacy.releases import Payment
@@ -36,6 +35,8 @@ from fastadmm.runs.display import Silent
 from fastadmm.runs.environment import available_memory
 from fastadmm.runs.folder import Kind, RunFolder
 from fastadmm.runs.interrupt import stop_on_signal
+from fastadmm.settings.owners import OwnerSettings, make_settings
+from fastadmm.settings.values import read_values
 from fastadmm.solver.history import Status
 from fastadmm.store.collection import Owners, open_owners
 from fastadmm.store.model import Model, PartyModel, write_model
@@ -172,7 +173,7 @@ def resume_owner_run(
     folder = RunFolder(run, OWNERS)
     folder.require()
     path = folder.configuration
-    values = read_settings(path)
+    values = read_values(OwnerSettings, path)
     if isinstance(values.get("provenance"), dict):
         seal = values["provenance"].pop(SEAL, None)
         check_seal(_sealed(values), seal, shown(path), "restore it, or start a new run")

@@ -15,7 +15,7 @@ from fastadmm.owners.learner import Learner
 from fastadmm.owners.losses import OwnerLoss, get_loss
 from fastadmm.owners.mechanism import MECHANISMS
 from fastadmm.owners.owner import Owner, Rows
-from fastadmm.owners.settings import OwnerSettings, parse_epsilons
+from fastadmm.settings.owners import OwnerSettings, parse_epsilons
 from fastadmm.store.collection import Owners
 
 __all__ = ["Setup", "default_step", "describe_setup", "make_setup", "owner_weights", "smoothness_bound"]

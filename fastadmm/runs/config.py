@@ -6,18 +6,16 @@ import difflib
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fastadmm.errors import ConfigError, FormatError
+from fastadmm.errors import ConfigError
 from fastadmm.files.atomic import shown
-from fastadmm.files.reading import read_toml
 from fastadmm.files.seal import SEAL, check_seal
 from fastadmm.settings.keys import PATHS, SETTINGS
 from fastadmm.settings.privacy import Privacy
 from fastadmm.settings.run import RunConfig, is_convex
 from fastadmm.settings.setting import Kind
-from fastadmm.settings.values import check_values
+from fastadmm.settings.values import check_values, read_values
 
 if TYPE_CHECKING:
     from fastadmm.problem.constraints import Constraint
@@ -346,16 +344,10 @@ def read_config(path: str | os.PathLike[str], *, sealed: bool = False) -> dict[s
     FormatError
         If it is sealed and was changed.
     """
-    try:
-        values = read_toml(path)
-    except FormatError as error:
-        raise ConfigError(str(error)) from None
+    values = read_values(RunConfig, path)
     provenance = values.get("provenance")
     if sealed and isinstance(provenance, dict):
         seal = provenance.pop(SEAL, None)
         remedy = "restore it, or start a new run; 'fastadmm resume' takes new limits as options"
         check_seal(sealed_part(values), seal, shown(path), remedy)
-    for key in PATHS:
-        if isinstance(values.get(key), str):
-            values[key] = str(Path(path).parent / values[key])
     return values

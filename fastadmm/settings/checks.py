@@ -14,6 +14,7 @@ from fastadmm.settings.amounts import parse_bytes
 __all__ = [
     "LARGEST_FACTOR",
     "amount_of_memory",
+    "at_least_one",
     "class_weights",
     "folds",
     "grid",
@@ -184,6 +185,22 @@ def folds(count: int) -> int:
     """
     if count == 1:
         raise ValueError("1 fold leaves no rows to train on; give 0 for none, or 2 at least")
+    return count
+
+
+def at_least_one(count: int) -> int:
+    """A positive number of answers.
+
+    Parameters
+    ----------
+    count : int
+
+    Returns
+    -------
+    int
+    """
+    if count < 1:
+        raise ValueError(f"{count}; at least one is needed")
     return count
 
 

@@ -61,6 +61,8 @@ class Setting:
         Name of the option, where it is not that of the key.
     sign : {"", "positive", "not negative"}
         Which numbers are allowed.
+    infinite : bool
+        Whether infinity is a positive number.
     below, most : float or None
         Numbers must be below, or at most, this.
     choices : tuple of str
@@ -105,6 +107,7 @@ class Setting:
     help: str = ""
     option: str = ""
     sign: Literal["", "positive", "not negative"] = ""
+    infinite: bool = False
     below: float | None = None
     most: float | None = None
     choices: tuple[str, ...] = ()

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import difflib
 import math
+import os
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
-from fastadmm.errors import ConfigError
+from fastadmm.errors import ConfigError, FormatError
+from fastadmm.files.reading import read_toml
 from fastadmm.settings.setting import Setting, settings_of
 
-__all__ = ["check_values"]
+__all__ = ["check_values", "read_values"]
 
 _LARGEST = 10**9
 
@@ -55,6 +58,37 @@ def check_values(family: type, values: Mapping[str, Any], place: str) -> dict[st
     return checked
 
 
+def read_values(family: type, path: str | os.PathLike[str]) -> dict[str, Any]:
+    """Read a TOML file as a flat dictionary; relative paths count from the file's directory.
+
+    Parameters
+    ----------
+    family : type
+        Whose paths these are.
+    path : path
+
+    Returns
+    -------
+    dict
+        By key, not checked.
+
+    Raises
+    ------
+    StorageError
+        It cannot be read.
+    ConfigError
+        It is not TOML.
+    """
+    try:
+        values = read_toml(path)
+    except FormatError as error:
+        raise ConfigError(str(error)) from None
+    for key, setting in settings_of(family).items():
+        if setting.is_path and isinstance(values.get(key), str):
+            values[key] = str(Path(path).parent / values[key])
+    return values
+
+
 def _checked(setting: Setting, value: Any) -> Any:
     kinds = setting.kinds
     if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
@@ -72,7 +106,7 @@ def _checked_number(setting: Setting, value: float) -> float:
         raise ValueError("the number is too large")
     if float in setting.kinds:
         value = float(value)
-    if setting.sign == "positive" and not 0 < value < math.inf:
+    if setting.sign == "positive" and not (0 < value < math.inf or (value == math.inf and setting.infinite)):
         raise ValueError(f"{value!r} must be positive and finite")
     if setting.sign == "not negative" and not 0 <= value < math.inf:
         wanted = "not be negative" if isinstance(value, int) else "be a finite number, not negative"

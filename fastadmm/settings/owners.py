@@ -1,0 +1,244 @@
+"""Settings of a run with owners of rows: each key, declared once."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from fastadmm.errors import ConfigError
+from fastadmm.settings import checks
+from fastadmm.settings.setting import Setting, settings_of
+from fastadmm.settings.values import check_values
+
+__all__ = ["OwnerSettings", "make_settings", "parse_epsilons"]
+
+
+@dataclass(frozen=True)
+class OwnerSettings:
+    """What to train with owners of rows, under which budgets; each field is a key of ``docs/owners.md``."""
+
+    data: Annotated[
+        str, Setting("data", "directory made by `owners convert`", is_path=True, default_doc="needed")
+    ]
+    epsilon: Annotated[
+        str,
+        Setting(
+            "budget",
+            "budget of each owner for all its answers together, `1,1,0.5`, or one for all; with `inf` its "
+            "answers are exact",
+            "Budget of each owner: 1,1,0.5 or one for all; inf is exact.",
+            default_doc="needed",
+        ),
+    ] = ""
+    delta: Annotated[
+        float | None,
+        Setting(
+            "budget", "of each owner, for Gaussian answers; below 1/n", "Of each owner, for gaussian answers."
+        ),
+    ] = None
+    mechanism: Annotated[
+        str, Setting("budget", "`laplace` (pure ε) or `gaussian` (with `delta`)", "laplace or gaussian.")
+    ] = "laplace"
+    bound: Annotated[
+        str | None,
+        Setting(
+            "budget",
+            "`clip:XI`, `features:R` or `assumed:XI`: how each record's gradient is bounded, see below; "
+            "without it no finite ε is accepted",
+            "clip:XI, features:R or assumed:XI (then no epsilon is claimed).",
+        ),
+    ] = None
+    target_bound: Annotated[
+        float | None,
+        Setting(
+            "budget",
+            "bound on the absolute target, for `features:R` with the squared loss",
+            "Bound on the absolute target, for features:R with squared loss.",
+            sign="positive",
+        ),
+    ] = None
+    theta_max: Annotated[
+        float,
+        Setting(
+            "objective",
+            r"the box \|θ\|∞ ≤ θ_max that the learner projects onto; required with `features:R`",
+            "Parameters stay within it.",
+            sign="positive",
+            infinite=True,
+        ),
+    ] = 10.0
+    rounds: Annotated[
+        int,
+        Setting("method", "T, queries to each owner", "T, the number of queries.", check=checks.at_least_one),
+    ] = 40
+    loss: Annotated[
+        str,
+        Setting(
+            "objective",
+            "`squared` (z − y)²/2, `hinge` or `logistic` with labels −1 and 1",
+            "auto, squared, hinge or logistic.",
+        ),
+    ] = "auto"
+    lambda_: Annotated[
+        float,
+        Setting(
+            "objective",
+            r"weight of \|θ\|²/2 per mean loss, intercept included, as in the paper",
+            "Regularisation per mean loss.",
+            sign="not negative",
+        ),
+    ] = 0.0
+    intercept: Annotated[bool, Setting("objective", "a constant coordinate", "A constant.")] = True
+    method: Annotated[
+        str,
+        Setting(
+            "method",
+            "`constant`, `adaptive`, `strongly_convex`, or the paper's `algorithm1`, `algorithm2` as printed",
+            "auto, constant, adaptive, strongly_convex, or the paper's algorithm1, algorithm2 as printed.",
+        ),
+    ] = "auto"
+    step: Annotated[
+        float | None,
+        Setting(
+            "method",
+            "η, ρ or c₁; unset, from the bound",
+            "eta, rho or c1; unset: from the bound.",
+            sign="positive",
+        ),
+    ] = None
+    smoothness: Annotated[
+        float | None,
+        Setting(
+            "method",
+            "Lipschitz constant of the objective's gradient, where it is known from public data",
+            "Curvature of the objective, where public data tell it.",
+            sign="positive",
+        ),
+    ] = None
+    weights: Annotated[
+        str,
+        Setting(
+            "method",
+            "`size`: n_ℓ/n; `budget`: inverse noise variances, for Laplace answers proportional to (n_ℓ "
+            "ε_ℓ)²",
+            "size: n/N; budget: inverse noise.",
+            choices=("size", "budget"),
+            noun="choice",
+        ),
+    ] = "size"
+    learner: Annotated[
+        str | None,
+        Setting(
+            "method",
+            "name of an owner that is the learner: its own answers are exact and are not sent",
+            "This owner trains for itself; its answers are exact.",
+        ),
+    ] = None
+    batch: Annotated[
+        float,
+        Setting(
+            "method",
+            "share of its records that an owner secretly samples for each answer (Gaussian)",
+            "Share of its records in each answer (gaussian).",
+            sign="positive",
+        ),
+    ] = 1.0
+    ledger: Annotated[
+        str | None,
+        Setting(
+            "place",
+            "privacy ledger that runs on the same data share; unset, one in the run's directory",
+            "Privacy ledger that runs on the same data share.",
+            is_path=True,
+        ),
+    ] = None
+    budget: Annotated[
+        str | None,
+        Setting(
+            "budget",
+            "most that all runs of the ledger together may spend, as `epsilon`",
+            "Most that all runs of the ledger may spend, like --epsilon.",
+            default_doc="`epsilon`",
+        ),
+    ] = None
+    threads: Annotated[
+        int | None,
+        Setting("place", "threads", "Threads; the sums do not depend on it.", sign="positive"),
+    ] = None
+
+    def to_toml(self) -> dict[str, Any]:
+        """Plain dictionary with the documented keys; unset ones are left out."""
+        values = {key: getattr(self, setting.name) for key, setting in settings_of(OwnerSettings).items()}
+        return {key: value for key, value in values.items() if value is not None}
+
+
+def make_settings(
+    values: Mapping[str, Any], place: str = "settings", options: Mapping[str, Any] | None = None
+) -> OwnerSettings:
+    """Check keys and types, and fill in defaults.
+
+    Parameters
+    ----------
+    values : mapping
+        Keys of :class:`OwnerSettings` (``lambda`` without underscore); None means not set.
+    place : str
+        What messages call the source.
+    options : mapping, optional
+        Settings that win.
+
+    Returns
+    -------
+    OwnerSettings
+
+    Raises
+    ------
+    ConfigError
+        An unknown key, a wrong type, a value out of range.
+    """
+    checked: dict[str, Any] = {}
+    for source, where in ((values, place), (options or {}, "command line")):
+        # One budget for all may be written as the number it is.
+        numbers = [key for key in ("epsilon", "budget") if isinstance(source.get(key), int | float)]
+        told = {**source, **{key: str(source[key]) for key in numbers}}
+        checked |= check_values(OwnerSettings, told, where)
+    if "data" not in checked:
+        raise ConfigError(f"{place}: key 'data' is missing: name the directory with the owners")
+    return OwnerSettings(**checked)
+
+
+def parse_epsilons(text: str, names: list[str]) -> list[float]:
+    """Budgets of the owners.
+
+    Parameters
+    ----------
+    text : str
+        One number for all, or as many as owners, separated by commas.
+    names : list of str
+        The owners.
+
+    Returns
+    -------
+    list of float
+
+    Raises
+    ------
+    ConfigError
+        Missing, not numbers, not positive, or of another number than owners.
+    """
+    if not text.strip():
+        raise ConfigError(
+            "epsilon: no budget given; pass --epsilon with one number for all owners or one each (inf: exact)"
+        )
+    try:
+        values = [float(part) for part in text.split(",")]
+    except ValueError:
+        raise ConfigError(f"epsilon: {text!r} is not a list of numbers such as 1,1,0.5") from None
+    if len(values) == 1:
+        values *= len(names)
+    if len(values) != len(names):
+        raise ConfigError(f"epsilon: {len(values)} budgets for {len(names)} owners ({', '.join(names)})")
+    for name, value in zip(names, values, strict=True):
+        if not value > 0:
+            raise ConfigError(
+                f"epsilon: {value:g} of owner {name!r} is not positive; inf means exact answers"
+            )
+    return values
