@@ -14,14 +14,14 @@ from fastadmm.cli.app import app
 @app.command()
 def audit(
     run: Annotated[
-        Path | None, typer.Argument(readable=False, help="A private run: audit its settings and its noise.")
+        Path | None, typer.Argument(readable=False, help="Private run whose settings and noise to audit.")
     ] = None,
-    epsilon: Annotated[float | None, typer.Option(help="Claim to audit, without a run.")] = None,
+    epsilon: Annotated[float | None, typer.Option(help="Without a run: epsilon to audit.")] = None,
     privacy: Annotated[
-        str, typer.Option(help="Mode of the claim without a run: message or fusion.")
+        str, typer.Option(help="Without a run: mode to audit, message or fusion.")
     ] = "message",
-    delta: Annotated[float, typer.Option(help="Exceptional probability of the claim.")] = 1e-5,
-    rounds: Annotated[int, typer.Option(help="Messages of each party.")] = 1,
+    delta: Annotated[float, typer.Option(help="Failure probability of the claim.")] = 1e-5,
+    rounds: Annotated[int, typer.Option(help="Number of messages of each party.")] = 1,
     mu: Annotated[float, typer.Option(help="lambda N / (tau r) of the x-update.")] = 100.0,
     ball: Annotated[float, typer.Option(help="Bound on each party's weights.")] = 8.0,
     target_clip: Annotated[float | None, typer.Option(help="Bound on targets. (default: the ball)")] = None,
@@ -29,20 +29,24 @@ def audit(
     adjacency: Annotated[str, typer.Option(help="replace_one or zero_out.")] = "replace_one",
     trials: Annotated[
         int | None,
-        typer.Option(min=1000, help="Numbers of noise to test. (default: 200000)"),
+        typer.Option(min=1000, help="How many numbers of noise to test. (default: 200000)"),
     ] = None,
     canaries: Annotated[
-        bool, typer.Option("--canaries", help="Also train once on the run's data with every record a canary.")
+        bool,
+        typer.Option(
+            "--canaries",
+            help="Also train once on the run's data, with every record as a canary.",
+        ),
     ] = False,
     paper: Annotated[
         int | None,
         typer.Option(
-            min=2, help="Demonstration: audit the paper's calibration at this many columns instead."
+            min=2, help="Instead, audit the paper's calibration with this many columns, as a demonstration."
         ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> int:
-    """Test a privacy claim: replay worst-case neighbours, test the noise; exit code 9 if refuted."""
+    """Test a privacy claim empirically; exit code 9 if it is refuted."""
     import json
 
     from fastadmm.errors import ConfigError, ExitCode

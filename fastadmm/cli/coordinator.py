@@ -28,13 +28,21 @@ app.add_typer(group, name="coordinator")
 )
 def start(
     labels: Annotated[Path, typer.Argument(readable=False, help="Label file (labels.h5 of a partition).")],
-    party: Annotated[list[str], typer.Option(metavar="NAME", help="A party; repeat, in the model's order.")],
+    party: Annotated[
+        list[str],
+        typer.Option(
+            metavar="NAME",
+            help="Name of a party; repeat for each, in the model's order.",
+        ),
+    ],
     out: Annotated[Path, typer.Option("--out", "-o", readable=False, help="Directory to create.")],
     *,
     options: dict[str, Any],
     config: Annotated[
         Path | None,
-        typer.Option(readable=False, help="TOML file with keys of 'fastadmm train'; options win."),
+        typer.Option(
+            readable=False, help="TOML file with settings of 'fastadmm train'; options override it."
+        ),
     ] = None,
     own: Annotated[
         Path | None,
@@ -45,7 +53,7 @@ def start(
         ),
     ] = None,
 ) -> None:
-    """Open a run: write the first request for each party."""
+    """Start a run: write the first request for each party."""
     from fastadmm.cli.place import settings_of
     from fastadmm.files.atomic import shown
     from fastadmm.rounds.coordinator_step import coordinator_start
@@ -65,13 +73,18 @@ def start(
 def step(
     run: Annotated[Path, typer.Argument(readable=False, help="Directory of 'fastadmm coordinator start'.")],
     messages: Annotated[
-        list[Path] | None, typer.Argument(metavar="[MESSAGE.h5]...", readable=False, help="Answers received.")
+        list[Path] | None,
+        typer.Argument(
+            metavar="[MESSAGE.h5]...",
+            readable=False,
+            help="Messages received from parties.",
+        ),
     ] = None,
     as_json: Annotated[
-        bool, typer.Option("--json", help="Print the result, once there is one, as JSON.")
+        bool, typer.Option("--json", help="Print the result, when training ends, as JSON.")
     ] = False,
 ) -> int:
-    """Take messages in and go on: new requests, or the model."""
+    """Read messages and continue: write new requests or, at the end, the model."""
     from fastadmm.cli.train import report_result
     from fastadmm.rounds.coordinator_step import coordinator_step
 
@@ -87,10 +100,13 @@ def repair(
     run: Annotated[Path, typer.Argument(readable=False, help="Directory of 'fastadmm coordinator start'.")],
     again: Annotated[
         int | None,
-        typer.Option(metavar="N", help="Ask for exchange N and all after it again: a message was wrong."),
+        typer.Option(
+            metavar="N",
+            help="Ask again for exchange N and all after it, because a message was wrong.",
+        ),
     ] = None,
 ) -> None:
-    """Drop kept messages that cannot be used and ask for them again."""
+    """Drop unusable messages and ask for them again."""
     from fastadmm.rounds.repair import coordinator_repair
 
     _say(coordinator_repair(run, again))

@@ -30,7 +30,7 @@ def predict(
     ],
     out: Annotated[
         Path | None,
-        typer.Option("--out", "-o", readable=False, help="CSV file to write; unset: standard output."),
+        typer.Option("--out", "-o", readable=False, help="CSV file to write (default: standard output)."),
     ] = None,
     partial: Annotated[
         bool,
@@ -42,7 +42,7 @@ def predict(
         str | None,
         typer.Option(
             "--id",
-            help="Id column of tables; unset, rows of one table are numbered from 0.",
+            help="Id column of the tables (default: rows of a single table are numbered from 0).",
             rich_help_panel=TABLES,
         ),
     ] = None,
@@ -50,7 +50,7 @@ def predict(
         Path | None,
         typer.Option(
             readable=False,
-            help="From 'fastadmm align': which rows of tables, and in which order.",
+            help="Alignment from 'fastadmm align': the rows to predict, in order.",
             rich_help_panel=TABLES,
         ),
     ] = None,
@@ -77,11 +77,13 @@ def predict(
     ] = None,
     party: Annotated[
         str | None,
-        typer.Option(help="With --partial and a table: whose it is.", rich_help_panel=TABLES),
+        typer.Option(
+            help="With --partial and a table: the party that the table belongs to.", rich_help_panel=TABLES
+        ),
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
 ) -> None:
-    """Predict every row of a partition or of tables: id, score, and probability and label, or value."""
+    """Predict the rows of a partition or of tables: score, probability and label, or value."""
     import sys
 
     from fastadmm.errors import ConfigError

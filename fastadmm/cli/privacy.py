@@ -14,17 +14,18 @@ from fastadmm.cli.app import app
 def privacy(
     run: Annotated[
         Path | None,
-        typer.Argument(readable=False, help="Run or model directory, or ledger: show what it says."),
+        typer.Argument(readable=False, help="Run directory, model directory or ledger to show."),
     ] = None,
     epsilon: Annotated[float | None, typer.Option(help="Budget of one party.")] = None,
-    delta: Annotated[float, typer.Option(help="Exceptional probability.")] = 1e-5,
-    rounds: Annotated[int | None, typer.Option(help="Messages of each party.")] = None,
+    delta: Annotated[float, typer.Option(help="Failure probability of the guarantee.")] = 1e-5,
+    rounds: Annotated[int | None, typer.Option(help="Number of messages of each party.")] = None,
     noise: Annotated[
-        float | None, typer.Option(help="Standard deviation of the noise over the sensitivity, per round.")
+        float | None, typer.Option(help="Noise per round: standard deviation divided by sensitivity.")
     ] = None,
-    parties: Annotated[int, typer.Option(min=1, help="Parties that hold the same persons.")] = 1,
+    parties: Annotated[int, typer.Option(min=1, help="Number of parties that hold the same persons.")] = 1,
     mu: Annotated[
-        float | None, typer.Option(help="lambda N / (tau r): shows sensitivity and sigma of mode message.")
+        float | None,
+        typer.Option(help="lambda N / (tau r) of the x-update; shows sensitivity and sigma of mode message."),
     ] = None,
     ball: Annotated[float, typer.Option(help="Bound on each party's weights, with --mu.")] = 8.0,
     target_clip: Annotated[float | None, typer.Option(help="Bound on targets. (default: the ball)")] = None,
@@ -32,11 +33,11 @@ def privacy(
     adjacency: Annotated[str, typer.Option(help="replace_one or zero_out, with --mu.")] = "replace_one",
     plot: Annotated[
         Path | None,
-        typer.Option(readable=False, help="Draw epsilon over rounds into this .svg, .png or .pdf."),
+        typer.Option(readable=False, help="Draw epsilon against rounds (.svg, .png or .pdf)."),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> None:
-    """Show a run's privacy statement or a ledger, or compute epsilon, noise or rounds from the other two."""
+    """Show a privacy statement or ledger, or compute epsilon, noise or rounds from the other two."""
     import json
 
     from fastadmm.errors import ConfigError

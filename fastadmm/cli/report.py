@@ -14,9 +14,7 @@ from fastadmm.cli.app import app
 def report(
     run: Annotated[
         Path,
-        typer.Argument(
-            metavar="RUN", readable=False, help="Run directory, as `train` wrote it; finished or not."
-        ),
+        typer.Argument(metavar="RUN", readable=False, help="Run directory, finished or not."),
     ],
     out: Annotated[
         Path | None,
@@ -26,7 +24,7 @@ def report(
             "--output",
             readable=False,
             metavar="FILE",
-            help="Page to write. (default: RUN/report.html)",
+            help="HTML page to write. (default: RUN/report.html)",
             show_default=False,
         ),
     ] = None,
@@ -34,7 +32,7 @@ def report(
         bool, typer.Option("--json", help="Print one JSON document instead of the path.")
     ] = False,
 ) -> None:
-    """Write one self-contained HTML page about a run: certificate, progress, parties, configuration."""
+    """Write a self-contained HTML report of a run: certificate, progress, parties, configuration."""
     from fastadmm.reports import write_report
 
     page = write_report(run, out)

@@ -24,15 +24,13 @@ def resume(
         typer.Option(
             "--log-to",
             metavar="KIND[=PLACE]",
-            help="Another log, tensorboard or mlflow; those that the run has go on by themselves.",
+            help="Add a log, tensorboard or mlflow; logs that the run already has continue.",
         ),
     ] = None,
-    quiet: Annotated[
-        bool, typer.Option("--quiet", "-q", help="Show nothing but errors and the result.")
-    ] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show only errors and the result.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as one JSON document.")] = False,
 ) -> int:
-    """Continue an interrupted run to the bit-identical result, or a finished one to a new limit."""
+    """Continue an interrupted run to the same result, bit for bit, or a finished one to a new limit."""
     from fastadmm.cli.display import make_display
     from fastadmm.cli.train import report_result
     from fastadmm.runs.train import resume_run

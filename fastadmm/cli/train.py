@@ -24,7 +24,7 @@ def train(
     ] = None,
     config: Annotated[
         Path | None,
-        typer.Option("--config", readable=False, help="TOML file with the same keys; options win."),
+        typer.Option("--config", readable=False, help="TOML file with settings; options override it."),
     ] = None,
     *,
     options: dict[str, Any],
@@ -39,13 +39,11 @@ def train(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Show the plan (with --json as JSON) and do nothing.")
     ] = False,
-    force: Annotated[bool, typer.Option("--force", help="Replace an older run.")] = False,
-    quiet: Annotated[
-        bool, typer.Option("--quiet", "-q", help="Show nothing but errors and the result.")
-    ] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace an existing run.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show only errors and the result.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as one JSON document.")] = False,
 ) -> int:
-    """Train a joint model until its duality gap certifies it; one without a gap, until it is stationary."""
+    """Train a joint model until its duality gap certifies it (non-convex problems: until stationary)."""
     from fastadmm.cli.display import make_display
     from fastadmm.cli.place import settings_of
     from fastadmm.errors import ConfigError

@@ -17,7 +17,11 @@ def worth(
     ],
     test: Annotated[
         Path | None,
-        typer.Option("--test", readable=False, help="Labelled partition to measure on. (default: the run's)"),
+        typer.Option(
+            "--test",
+            readable=False,
+            help="Labelled partition to measure on (default: the run's).",
+        ),
     ] = None,
     metric: Annotated[
         str | None,
@@ -30,10 +34,14 @@ def worth(
     ] = None,
     leave_one_out: Annotated[
         bool,
-        typer.Option("--leave-one-out", help="No Shapley values: 2 M + 2 models in place of 2^M."),
+        typer.Option("--leave-one-out", help="Skip Shapley values: train 2 M + 2 models instead of 2^M."),
     ] = False,
     pooled: Annotated[
-        bool, typer.Option("--pooled/--no-pooled", help="Fit scikit-learn on all columns, for comparison.")
+        bool,
+        typer.Option(
+            "--pooled/--no-pooled",
+            help="Also fit scikit-learn on all columns, for comparison.",
+        ),
     ] = True,
     out: Annotated[
         list[Path] | None,
@@ -42,16 +50,14 @@ def worth(
             "-o",
             readable=False,
             metavar="FILE",
-            help="Draw it: .svg, .png or .pdf; may be repeated.",
+            help="Figure to write: .svg, .png or .pdf; may be repeated.",
         ),
     ] = None,
     threads: Annotated[int | None, typer.Option(help="Threads; the result does not depend on it.")] = None,
-    quiet: Annotated[
-        bool, typer.Option("--quiet", "-q", help="Show nothing but errors and the result.")
-    ] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show only errors and the result.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> int:
-    """Train every coalition of the parties: who adds what to the test metric, and Shapley values."""
+    """Measure what each party adds to the test metric, with Shapley values."""
     import json
     import sys
 

@@ -93,7 +93,7 @@ class Privacy:
         Setting(
             "budget",
             "`none`, `fusion` ([fusion.md](fusion.md)) or `message`",
-            "none, fusion or message: differential privacy.",
+            "Differential privacy: none, fusion or message.",
             option="--privacy",
             panel=PANEL,
         ),
@@ -110,16 +110,23 @@ class Privacy:
     ] = math.inf
     delta: Annotated[
         float,
-        Setting("budget", "has to be below 1/N", "Exceptional probability, below 1/N.", panel=PANEL),
+        Setting(
+            "budget",
+            "failure probability; must be below 1/N",
+            "Failure probability of the guarantee; must be below 1/N.",
+            panel=PANEL,
+        ),
     ] = 1e-5
-    adjacency: Annotated[str, Setting("budget", "see above")] = "replace_one"
+    adjacency: Annotated[str, Setting("budget", "which data sets are neighbours, see *Adjacency*")] = (
+        "replace_one"
+    )
     label_epsilon: Annotated[
         float | None,
         Setting(
             "budget",
-            "randomised response on labels, once, before anything else ([fusion.md](fusion.md)); unset, "
-            "labels are not protected",
-            "Randomised response on the labels.",
+            "ε of randomised response on labels, drawn once, before anything else "
+            "([fusion.md](fusion.md)); by default labels are not protected",
+            "Epsilon of randomised response on the labels (default: labels are not protected).",
             panel=PANEL,
         ),
     ] = None
@@ -128,10 +135,16 @@ class Privacy:
         Setting(
             "budget",
             '`grid`, `discrete` (needs `pip install "fastadmm[privacy]"`), or `insecure_test`, which '
-            "claims nothing",
+            "gives no guarantee",
         ),
     ] = "grid"
-    seed: Annotated[int | None, Setting("budget", "of `insecure_test`; refused elsewhere")] = None
+    seed: Annotated[
+        int | None,
+        Setting(
+            "budget",
+            "seed of `insecure_test`; refused with other samplers",
+        ),
+    ] = None
     total_epsilon: Annotated[
         float | None,
         Setting("budget", "budget of all runs that share `ledger`", default_doc="`epsilon`"),
@@ -140,8 +153,8 @@ class Privacy:
         bool,
         Setting(
             "budget",
-            "scales, fills and categories do not come from the private rows",
-            "Scales, fills and categories of the data do not come from their private rows.",
+            "states that scales, fill values and categories do not come from the private rows",
+            "State that scales, fill values and categories do not come from the private rows.",
             panel=PANEL,
         ),
     ] = False
@@ -157,7 +170,9 @@ class Privacy:
     rounds: Annotated[
         int,
         Setting(
-            "budget", "T, messages of each party, fixed and charged (`message`)", option="--private-rounds"
+            "budget",
+            "T, number of messages of each party, fixed and charged in advance (`message`)",
+            option="--private-rounds",
         ),
     ] = 1
     ball: Annotated[float, Setting("budget", "B, bound on each party's weights (`message`)")] = 8.0
@@ -184,14 +199,13 @@ class Privacy:
             "share of ε for a party's Gaussian releases, at most `model_epsilon_max` (`fusion`)",
         ),
     ] = 0.4
-    model_epsilon_max: Annotated[
-        float, Setting("budget", "largest ε that is not given to the symbols (`fusion`)")
-    ] = 1.0
+    model_epsilon_max: Annotated[float, Setting("budget", "upper limit of this share of ε (`fusion`)")] = 1.0
     row_norm: Annotated[
         float | None,
         Setting(
             "budget",
-            "R, public bound to which rows are shortened; unset, found with noise and charged (`fusion`)",
+            "R, public bound; in training, longer rows are scaled down to it. By default found with "
+            "noise and charged (`fusion`)",
         ),
     ] = None
     label_party: Annotated[

@@ -31,8 +31,9 @@ class RunConfig:
         str | None,
         Setting(
             "data",
-            "partition, converted with `--like` the training one, whose metrics are logged in every round",
-            "Partition whose metrics are logged per round.",
+            "partition, converted with `--like` the training partition, whose metrics are logged in "
+            "every round",
+            "Partition whose metrics are logged in every round.",
             is_path=True,
             refused={"exchange": _NOT_BY_FILES},
         ),
@@ -42,11 +43,12 @@ class RunConfig:
         Setting(
             "objective",
             "a name of [losses.md](losses.md), with `:value` for a parameter other than the default "
-            "(`huber:2.0`, `quantile:0.9`); auto takes logistic for two classes, multinomial for more, "
-            "squared for regression. More than two classes go with no other loss than multinomial. "
-            "`squared` on two classes is a regression on 0 and 1",
-            "auto, logistic, squared, huber, quantile, hinge, smoothed_hinge, squared_hinge, poisson, or the "
-            "non-convex sigmoid, tukey, welsch; a parameter follows a colon: huber:2.0.",
+            "(`huber:2.0`, `quantile:0.9`); auto is logistic for two classes, multinomial for more, "
+            "and squared for regression. More than two classes need multinomial. `squared` on two "
+            "classes is a regression on 0 and 1",
+            "auto, logistic, multinomial, squared, huber, quantile, hinge, smoothed_hinge, "
+            "squared_hinge, poisson, or the non-convex sigmoid, tukey, welsch. A parameter follows a "
+            "colon: huber:2.0.",
             estimator="loss",
         ),
     ] = "auto"
@@ -54,8 +56,8 @@ class RunConfig:
         float,
         Setting(
             "objective",
-            "regularisation λ, per mean loss; at most 1e100",
-            "Regularisation per mean loss, 1 / (N C).",
+            "regularisation λ on the mean loss; at most 1e100",
+            "Regularisation on the mean loss; 1 / (N C) in scikit-learn.",
             sign="positive",
             most=checks.LARGEST_FACTOR,
             refused={"path": "a path has many; give path_values"},
@@ -66,7 +68,7 @@ class RunConfig:
         dict[str, float] | None,
         Setting(
             "objective",
-            "λ of single parties, `{bank = 1e-3, shop = 1e-1}`: see *A party's own regularisation*",
+            "λ for single parties, `{bank = 1e-3, shop = 1e-1}`: see *A party's own regularisation*",
             wanted="a table of numbers",
             check=checks.own_lambdas,
             refused={
@@ -92,7 +94,7 @@ class RunConfig:
         float | None,
         Setting(
             "objective",
-            "share of l1 in `elastic_net`, at most 1; unset, 0.5",
+            "share of l1 in `elastic_net`, at most 1; default 0.5",
             "Share of l1 in elastic_net, above 0 to 1. (default: 0.5)",
             sign="positive",
             in_model=True,
@@ -103,8 +105,8 @@ class RunConfig:
         Setting(
             "objective",
             "groups of `group_lasso`: per party a list of groups, each a list of the party's column "
-            "numbers from 0, or `[]` for one group; unset, each party is one: `groups = [[[0, 1], [2, 3, "
-            "4]], []]`",
+            "numbers from 0, or `[]` for one group; by default each party is one group: `groups = "
+            "[[[0, 1], [2, 3, 4]], []]`",
             check=checks.groups,
             refused={"exchange": _NOT_BY_FILES},
             in_model=True,
@@ -114,8 +116,9 @@ class RunConfig:
         str,
         Setting(
             "objective",
-            "set of each party's weights: `all`, `nonnegative`, `box:LOW,HIGH` or `ball:RADIUS`",
-            "all, nonnegative, box:LOW,HIGH or ball:RADIUS.",
+            "set that each party's weights must lie in: `all`, `nonnegative`, `box:LOW,HIGH` or "
+            "`ball:RADIUS`",
+            "Set of each party's weights: all, nonnegative, box:LOW,HIGH or ball:RADIUS.",
             in_model=True,
         ),
     ] = "all"
@@ -123,7 +126,7 @@ class RunConfig:
         dict[str, str] | None,
         Setting(
             "objective",
-            'sets of single parties, `{bank = "box:0,1", shop = "nonnegative"}`: see '
+            'sets for single parties, `{bank = "box:0,1", shop = "nonnegative"}`: see '
             "*A party's own constraint*",
             wanted="a table of texts",
             check=checks.own_constraints,
@@ -144,7 +147,7 @@ class RunConfig:
         str,
         Setting(
             "method",
-            "how parties and coordinator take turns: see *Schemes*",
+            "how parties and coordinator work together: see *Schemes*",
             "auto, subspace, proximal, sharing, jacobi or gauss-seidel.",
             choices=("auto", "subspace", "proximal", "sharing", "jacobi", "gauss-seidel"),
             noun="scheme",
@@ -156,8 +159,8 @@ class RunConfig:
         float | None,
         Setting(
             "method",
-            "ADMM penalty r per sample: the unit is the curvature of one sample's loss; unset, it follows "
-            "from the loss. The same as the paper's ρ, whose problem 1 sums the loss",
+            "ADMM penalty r, in units of the curvature of one sample's loss; by default it follows "
+            "from the loss. It is the paper's ρ, whose problem 1 sums the loss",
             sign="positive",
             most=checks.LARGEST_FACTOR,
             solver="penalty",
@@ -168,8 +171,8 @@ class RunConfig:
         str,
         Setting(
             "method",
-            "`anderson` or `none`; auto accelerates the scheme `sharing` and leaves the paper's schemes as "
-            "printed",
+            "`anderson` or `none`; auto accelerates the scheme `sharing`, and runs the paper's "
+            "schemes as printed",
             choices=("auto", "anderson", "none"),
             noun="choice",
             solver="acceleration",
@@ -179,8 +182,8 @@ class RunConfig:
         str,
         Setting(
             "method",
-            "how parties solve their part: `gram` (eigendecomposition of DᵀD), `kernel` (of DDᵀ, for more "
-            "columns than rows), `cg` (conjugate gradients); auto decides by shape",
+            "how parties solve their subproblem: `gram` (eigendecomposition of DᵀD), `kernel` (of "
+            "DDᵀ, for more columns than rows), `cg` (conjugate gradients); auto chooses by shape",
             choices=("auto", "gram", "kernel", "cg"),
             noun="choice",
             solver="x_update",
@@ -190,7 +193,7 @@ class RunConfig:
         float,
         Setting(
             "method",
-            "stop when the relative duality gap is certified to be this small; 0 never stops for it",
+            "stop when the relative duality gap is certified to be this small; 0: never",
             "Relative duality gap to certify.",
             sign="not negative",
             is_limit=True,
@@ -203,9 +206,8 @@ class RunConfig:
         float,
         Setting(
             "method",
-            "in place of `gap` for a loss or regulariser that is not convex "
-            "([nonconvex.md](nonconvex.md)): stop when the gradient has fallen to this share of that at "
-            "zero weights; 0 never stops for it",
+            "replaces `gap` for a non-convex loss or regulariser ([nonconvex.md](nonconvex.md)): stop"
+            " when the gradient has fallen to this share of its size at zero weights; 0: never",
             sign="not negative",
             is_limit=True,
             resumed="New relative stationarity of a non-convex problem.",
@@ -217,8 +219,8 @@ class RunConfig:
         int,
         Setting(
             "method",
-            "stop after so many rounds, counted from the start of the run",
-            "Round limit.",
+            "stop after this many rounds, counted from the start of the run",
+            "Limit on rounds.",
             sign="positive",
             is_limit=True,
             resumed="New round limit, counted from the start of the run.",
@@ -230,7 +232,7 @@ class RunConfig:
         float | None,
         Setting(
             "method",
-            "stop after so many seconds of training, resumed parts added up",
+            "stop after this many seconds of training, including earlier parts of a resumed run",
             "Time limit in seconds.",
             sign="positive",
             is_limit=True,
@@ -243,8 +245,8 @@ class RunConfig:
         int | None,
         Setting(
             "place",
-            "threads; unset takes every core that affinity, cgroup, `OMP_NUM_THREADS` and "
-            "`NUMBA_NUM_THREADS` leave. The result does not depend on it, to the last bit",
+            "number of threads; by default every core that affinity, cgroup, `OMP_NUM_THREADS` and "
+            "`NUMBA_NUM_THREADS` allow. The result does not depend on it, to the last bit",
             "Threads; the result does not depend on it.",
             sign="positive",
             resumed="Threads; the result does not depend on it.",
@@ -254,13 +256,13 @@ class RunConfig:
     ] = None
     checkpoint_rounds: Annotated[
         int | None,
-        Setting("output", "checkpoint every so many rounds", sign="positive"),
+        Setting("output", "number of rounds between checkpoints", sign="positive"),
     ] = None
     checkpoint_seconds: Annotated[
         float,
         Setting(
             "output",
-            "checkpoint at least this often, in seconds",
+            "longest time between checkpoints, in seconds",
             sign="positive",
         ),
     ] = 30.0
@@ -269,16 +271,16 @@ class RunConfig:
         Setting(
             "budget",
             "differential privacy of what parties send; the keys of `[privacy]` are the fields of "
-            "`fastadmm.Privacy`, see [privacy.md](privacy.md) and, for the mode to use, "
-            "[fusion.md](fusion.md)",
+            "`fastadmm.Privacy`: [privacy.md](privacy.md), and [fusion.md](fusion.md) for the "
+            "recommended mode",
         ),
     ] = field(default_factory=Privacy)
     ledger: Annotated[
         str | None,
         Setting(
             "place",
-            "privacy account shared by all runs on the same data",
-            "Account shared by all runs on these data. (default: in the run)",
+            "privacy ledger shared by all runs on the same data; by default each run has its own",
+            "Privacy ledger shared by all runs on these data (default: one for each run).",
             panel=PANEL,
             is_path=True,
             estimator="ledger",
@@ -288,13 +290,13 @@ class RunConfig:
         str | None,
         Setting(
             "place",
-            "most memory to take, for example `2GB` or `512MiB`; parties that do not fit are streamed from "
-            "their files: [streaming.md](streaming.md). Unset, 80 % of what is free. The result does not "
-            "depend on it, except through `history`",
-            "Most memory to take, for example 2GB or 512MiB; what does not fit is streamed. (default: 80 % "
-            "of what is free)",
+            "limit on memory, for example `2GB` or `512MiB`; parties that do not fit are streamed "
+            "from their files: [streaming.md](streaming.md). The default is 80 % of what is free. The"
+            " result does not depend on it, except through `history`",
+            "Limit on memory, for example 2GB or 512MiB; data that do not fit are streamed (default: "
+            "80 % of what is free).",
             check=checks.amount_of_memory,
-            resumed="Most memory to take; the result does not depend on it.",
+            resumed="Limit on memory; the result does not depend on it.",
             refused={"exchange": _NOT_BY_FILES},
         ),
     ] = None
@@ -302,9 +304,9 @@ class RunConfig:
         int | None,
         Setting(
             "method",
-            "how much of the past the coordinator keeps: directions per party in `subspace` (at least 2), "
-            "differences of the acceleration otherwise. Unset, as much as the scheme likes and memory "
-            "allows; where memory decides, the number is written to `run.toml`",
+            "how much of the past the coordinator keeps: directions per party in `subspace` (at least"
+            " 2), otherwise differences of the acceleration. By default as much as is useful and "
+            "memory allows; if memory decides, the number is written to `run.toml`",
             sign="not negative",
             solver="history",
         ),
@@ -313,10 +315,10 @@ class RunConfig:
         str,
         Setting(
             "method",
-            "what a party answers with in a round of `subspace`: `one` direction in double precision, or "
-            "`both` that it has, in single precision: [solver.md](solver.md#both-directions-in-a-round). "
-            "auto is `both` where rounds go [by files](rounds-by-files.md) and the gap is at least 1e-9; "
-            "else `one`",
+            "what a party sends in a round of `subspace`: `one` direction in double precision, or "
+            "`both` of its directions in single precision: "
+            "[solver.md](solver.md#both-directions-in-a-round). auto is `both` for rounds [by "
+            "files](rounds-by-files.md) with a gap of at least 1e-9, otherwise `one`",
             choices=("auto", "one", "both"),
             noun="choice",
             refused={"private": "private messages are those of ADMM, one number per row"},
@@ -327,9 +329,9 @@ class RunConfig:
         str | dict[str, float] | None,
         Setting(
             "objective",
-            '`"balanced"`, or a factor for each class, `{yes = 2.0}`; on the command line `--class-weight '
-            "yes:2`. They multiply the sample weights and count in W",
-            "balanced, or a factor for classes: yes:2,no:1.",
+            '`"balanced"`, or a factor for each class, `{yes = 2.0}`; on the command line '
+            "`--class-weight yes:2`. The factors multiply the sample weights and count in W",
+            "balanced, or a factor for each class: yes:2,no:1.",
             wanted="'balanced' or a table of numbers",
             check=checks.class_weights,
             from_text=checks.read_class_weights,
@@ -344,8 +346,8 @@ class RunConfig:
         str | None,
         Setting(
             "method",
-            "model or run directory whose weights the rounds begin at: see *Warm starts*",
-            "Model or run directory whose weights to start at.",
+            "model or run directory at whose weights training starts: see *Warm starts*",
+            "Model or run directory at whose weights to start.",
             is_path=True,
             refused={
                 "private": "a private run starts at zero, so that nothing but its releases counts",
@@ -360,7 +362,7 @@ class RunConfig:
         Setting(
             "objective",
             "share of the rows to hold out, or a partition converted with `--like`: see *Early stopping*",
-            "Stop early by a share of the rows (0.2) or by a partition.",
+            "Stop early, watching a share of the rows (0.2) or a partition.",
             wanted="a share of the rows or a partition",
             check=checks.share_or_partition,
             from_text=checks.read_share_or_partition,
@@ -388,7 +390,7 @@ class RunConfig:
         int,
         Setting(
             "method",
-            "rounds without a better value after which training stops",
+            "stop after this many rounds without a better value",
             sign="positive",
             group=_EARLY,
             estimator="n_iter_no_change",
@@ -399,7 +401,7 @@ class RunConfig:
         int,
         Setting(
             "objective",
-            "chooses held-out rows and folds",
+            "random seed for the choice of held-out rows and folds",
             sign="not negative",
             only_with=("validation", "path"),
         ),
@@ -409,7 +411,7 @@ class RunConfig:
         Setting(
             "method",
             "train a decreasing grid of λ: [path.md](path.md), which explains the keys that follow",
-            "Train a decreasing grid of lambda; folds choose.",
+            "Train a decreasing grid of lambda, and choose one by cross-validation.",
             group=_PATH,
             refused={
                 "private": _ONE_LAMBDA,
@@ -422,7 +424,7 @@ class RunConfig:
         list[float] | None,
         Setting(
             "method",
-            "the grid itself",
+            "the values of the grid",
             wanted="a list of numbers",
             check=checks.grid,
             group=_PATH,
@@ -432,7 +434,7 @@ class RunConfig:
         int,
         Setting(
             "method",
-            "number of values of a grid that is made",
+            "number of values, if the grid is computed",
             sign="positive",
             group=_PATH,
         ),
@@ -441,7 +443,7 @@ class RunConfig:
         float | None,
         Setting(
             "method",
-            "smallest over largest value of the grid",
+            "ratio of the smallest to the largest value of the grid",
             sign="positive",
             below=1,
             group=_PATH,
@@ -474,7 +476,7 @@ class RunConfig:
         float,
         Setting(
             "method",
-            "gaps of the folds' fits over the differences that decide",
+            "gaps of the folds' fits as a share of the differences that decide",
             sign="positive",
             below=1,
             group=_PATH,
