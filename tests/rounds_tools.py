@@ -23,11 +23,14 @@ def data_of(folder: Path, kind: str = "classification", **labels: object) -> Pat
     return write_blocks(folder / "d.parts", blocks, y, **labels)
 
 
-def separate(data: Path, folder: Path) -> None:
-    """Every participant gets a directory with nothing but what is its own."""
+def separate(data: Path, folder: Path, others: Path | None = None) -> None:
+    """Every participant gets a directory with nothing but what is its own, of ``others`` in ``others``."""
     for name in (*NAMES, "labels"):
         (folder / name).mkdir(parents=True)
         shutil.copy(data / f"{name}.h5", folder / name / f"{name}.h5")
+        if others is not None:
+            (folder / name / "others").mkdir()
+            shutil.copy(others / f"{name}.h5", folder / name / "others" / f"{name}.h5")
 
 
 #: What differs between equal parts: its words on privacy, a random id, a digest of both.
@@ -56,7 +59,9 @@ def answer(folder: Path, request: Path, threads: int = 1) -> Path:
     approval = None if (home / "state").exists() else home / "approval.toml"
     if approval is not None:
         party_approve(request, home / f"{name}.h5", approval)
-    party_step(home / f"{name}.h5", home / "state", request, out, approval=approval, threads=threads)
+    others = home / "others" / f"{name}.h5"
+    rows = {"test": others, "validation": others} if others.exists() else {}
+    party_step(home / f"{name}.h5", home / "state", request, out, approval=approval, threads=threads, **rows)
     return out
 
 

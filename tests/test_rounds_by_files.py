@@ -9,6 +9,8 @@ from pathlib import Path
 import h5py
 import numpy as np
 import pytest
+from fastadmm.data_tools.synthetic import make_vertical_classification
+from fastadmm.errors import InputError
 from fastadmm.rounds.coordinator_step import coordinator_step
 from fastadmm.runs.config import make_config
 from fastadmm.runs.train import start_run
@@ -126,6 +128,46 @@ def test_equal_to_the_bit(tmp_path: Path, values: dict, kind: str) -> None:
     begin(tmp_path / "world", **values)
     directory, _ = train(tmp_path / "world")
     assert_like_in_process(tmp_path / "world", directory, tmp_path / "reference")
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        pytest.param(
+            {"lambda": 1e-6, "gap": 1e-8, "test": True, "validation": True, "patience": 1}, id="other rows"
+        ),
+        pytest.param(
+            {"scheme": "sharing", "lambda": 1e-6, "gap": 1e-8, "validation": 0.4, "patience": 1}, id="share"
+        ),
+    ],
+)
+def test_rows_that_are_not_trained_on(tmp_path: Path, values: dict) -> None:
+    """Test metrics of every round, and a run that held-out rows end, with the weights of its best round."""
+    data = data_of(tmp_path)
+    blocks, y, _ = make_vertical_classification(40, (3, 4), seed=5)
+    others = write_blocks(tmp_path / "others.parts", blocks, y)
+    own = [key for key, value in values.items() if value is True]
+    start_run(in_process(data, {**values, **dict.fromkeys(own, str(others))}), tmp_path / "reference")
+    assert result_of(tmp_path / "reference")["status"] == "early_stopped"
+    world = tmp_path / "world"
+    separate(data, world, others)
+    begin(world, **{**values, **dict.fromkeys(own, str(world / "labels" / "others" / "labels.h5"))})
+    directory, _ = train(world)
+    assert_like_in_process(world, directory, tmp_path / "reference")
+
+
+def test_no_scores_of_rows_that_the_owner_has_not_given(tmp_path: Path) -> None:
+    data = data_of(tmp_path)
+    separate(data, tmp_path / "world", data)
+    world = tmp_path / "world"
+    directory = begin(world, test=str(world / "labels" / "others" / "labels.h5"), **{"lambda": 1e-3})
+    shutil.rmtree(world / "party-2" / "others")
+    with pytest.raises(InputError, match="scores of 'test' rows; if you agree"):
+        train(world)
+    # Nothing was lost: with the rows the run goes on.
+    (world / "party-2" / "others").mkdir()
+    shutil.copy(data / "party-2.h5", world / "party-2" / "others" / "party-2.h5")
+    assert train(world)[0] == directory
 
 
 def test_messages_are_restated_by_files_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

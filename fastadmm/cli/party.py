@@ -77,6 +77,16 @@ def step(
             help="Your privacy ledger, which a private run charges before anything leaves.",
         ),
     ] = None,
+    test: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="PARTY.h5", readable=False, help="Features of test rows, to answer with scores."
+        ),
+    ] = None,
+    validation: Annotated[
+        Path | None,
+        typer.Option(metavar="PARTY.h5", readable=False, help="The same of rows that end the run early."),
+    ] = None,
     threads: Annotated[
         int | None, typer.Option(min=1, help="Threads; the message does not depend on it.")
     ] = None,
@@ -86,7 +96,16 @@ def step(
     from fastadmm.rounds.party_step import party_step
 
     done = party_step(
-        data, state, request, out, approval=approval, ledger=ledger, force=force, threads=threads
+        data,
+        state,
+        request,
+        out,
+        approval=approval,
+        ledger=ledger,
+        force=force,
+        threads=threads,
+        test=test,
+        validation=validation,
     )
     print(f"request {done.number} answered{' before: the same message' if done.repeated else ''} in {out}")
     if done.statement:

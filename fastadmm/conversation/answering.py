@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -66,7 +67,12 @@ class Answering(ABC):
     needs: ClassVar[tuple[str, ...]] = ()
     name: str
     block: FeatureBlock
+    engine: Engine
     reason: str
+    #: Blocks of rows that are scored beside those of training, by the name that ``scores`` is given.
+    other_rows: Mapping[str, FeatureBlock] = MappingProxyType({})
+    #: Weights of the best round so far, where held-out rows choose it.
+    kept: np.ndarray | None = None
 
     def answer(self, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
         """Answer one call.
@@ -91,6 +97,29 @@ class Answering(ABC):
         if name not in CALLS or self.family not in CALLS[name].families:
             raise Unanswerable(f"call {name[:80]!r} is unknown here")
         return getattr(self, name)(**arguments) or {}
+
+    def scores(self, rows: str, **needed: Any) -> dict[str, Any]:
+        """This party's share of the predictor of some rows: its own of training, or others.
+
+        Parameters
+        ----------
+        rows : {"train", "test", "validation"}
+        **needed
+            As of :meth:`final_weights`.
+
+        Returns
+        -------
+        dict
+            ``scores``, one number per row.
+        """
+        block = self.block if rows == "train" else self.other_rows.get(rows)
+        if block is None:
+            raise Unanswerable(f"call 'scores': {self.name} has no {rows[:80]!r} rows here")
+        return {"scores": block.product(self.final_weights(**needed), self.engine)}
+
+    def keep_best(self, **needed: Any) -> None:
+        """Keep the present weights: ``finish`` may ask for them."""
+        self.kept = np.array(self.final_weights(**needed))
 
     @classmethod
     @abstractmethod

@@ -77,6 +77,9 @@ class Field:
     dtype: str = ""
 
 
+#: Of runs without privacy: see :data:`fastadmm.parties.families.FAMILIES`.
+_FAMILIES = ("subspace", "admm")
+
 #: "rows": N numbers; "short rows": N numbers of 4 bytes; "byte rows": N symbols of one byte; "vector": any
 #: number of numbers; "products": a number for each of the party's directions, those of this answer included.
 CALLS: dict[str, CallRule] = {
@@ -95,6 +98,8 @@ CALLS: dict[str, CallRule] = {
             "loss": "text?",  # requests of older releases do not say
             "penalty": "nonnegative?",
             "privacy": "text?",  # settings of a private run, as JSON
+            "test": "text?",  # row digests of what it will be asked scores of
+            "validation": "text?",
         },
         {"n_features": "positive count", "kind": "text", "reason": "text"},
     ),
@@ -153,9 +158,12 @@ CALLS: dict[str, CallRule] = {
     "noisy": CallRule(("message",), {"target": "rows", "round": "positive count"}, {"message": "rows"}),
     "settle": CallRule(("message",), {"target": "rows"}),
     "keep": CallRule(("fusion", "message"), {"model_id": "text"}, {"kept": "flag"}),
+    # Of rows that are not trained on, or of training where these are held out.
+    "scores": CallRule(_FAMILIES, {"rows": "text", "coefficients": "vector?"}, {"scores": "vector"}),
+    "keep_best": CallRule(_FAMILIES, {"coefficients": "vector?"}),
     "finish": CallRule(
-        ("subspace", "admm"),
-        {"coefficients": "vector?", "model_id": "text"},
+        _FAMILIES,
+        {"coefficients": "vector?", "model_id": "text", "kept": "flag?"},
         {"mean": "number"},
     ),
 }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fastadmm.conversation.exchange import Answers, Call, Exchange, Pace
@@ -17,13 +17,13 @@ class Threads:
     Parameters
     ----------
     engine : Engine
-    parties : sequence of Answering
-        In the problem's order.
+    parties : sequence or mapping of Answering
+        By their number, in the problem's order.
     """
 
     local = True
 
-    def __init__(self, engine: Engine, parties: Sequence[Any]) -> None:
+    def __init__(self, engine: Engine, parties: Sequence[Any] | Mapping[int, Any]) -> None:
         self.engine, self.parties = engine, parties
 
     def carry(self, exchange: Exchange) -> Answers:
@@ -34,7 +34,8 @@ class Threads:
 
     def notes(self) -> list[tuple[str, str, str]]:
         """Name of each party, of its update, and why it was chosen."""
-        return [(party.name, party.kind, party.reason) for party in self.parties]
+        parties = self.parties.values() if isinstance(self.parties, Mapping) else self.parties
+        return [(party.name, party.kind, party.reason) for party in parties]
 
     def _ask(self, call: Call) -> dict[str, Any]:
         return self.parties[call.party].answer(call.name, {**call.made(), **call.here})

@@ -53,7 +53,7 @@ _DAYS = 90
 _PENALTY_CHANGES = sorted([*PENALTY_ROUNDS, *CURVATURE_ROUNDS])
 
 #: Vectors of N numbers that an answer may hold.
-_VECTORS = {"respond": 1, "respond_pair": 2, "restate": 1, "step": 1, "fuse": 1, "noisy": 1}
+_VECTORS = {"respond": 1, "respond_pair": 2, "restate": 1, "step": 1, "scores": 1, "fuse": 1, "noisy": 1}
 
 
 @dataclass(frozen=True)

@@ -14,14 +14,14 @@ from typing import Any
 import numpy as np
 
 from fastadmm.blocks.block import FeatureBlock
-from fastadmm.conversation.exchange import Call, Exchange, Talk, converse
-from fastadmm.coordinator.method import Method
+from fastadmm.conversation.exchange import converse
+from fastadmm.engine.engine import Engine
 from fastadmm.errors import ConfigError, FormatError, InputError, StorageError
 from fastadmm.files.atomic import atomic_directory, atomic_file, remove_leftovers, shown, storage_errors
 from fastadmm.files.reading import read_bytes, read_json
 from fastadmm.files.writing import write_json, write_toml
 from fastadmm.privacy.statement import no_privacy
-from fastadmm.problem.problem import Problem, make_problem
+from fastadmm.problem.problem import Problem, TestSet, make_problem
 from fastadmm.rounds.exchange import (
     Asked,
     Message,
@@ -39,15 +39,16 @@ from fastadmm.runs.check import choose_loss
 from fastadmm.runs.checkpoint import read_tree, write_tree
 from fastadmm.runs.config import make_config, penalty_arguments, read_config, refuse, solver_options
 from fastadmm.runs.folder import RunFolder
-from fastadmm.runs.load import weigh_labels
+from fastadmm.runs.load import held_out_share, part_rows, weight_and_offset
 from fastadmm.runs.lock import run_lock
 from fastadmm.runs.private import new_run_id, write_statement
 from fastadmm.runs.provenance import labels_digest
 from fastadmm.runs.result import certificate_of, result_document
 from fastadmm.runs.round_log import RoundLog
 from fastadmm.settings.run import RunConfig, differing
+from fastadmm.solver.early_stopping import EarlyStopping, measure
 from fastadmm.solver.history import RoundRecord, Status
-from fastadmm.solver.solver import Solver, SolveResult, method_class
+from fastadmm.solver.solver import Solver, SolveResult, ended, method_class
 from fastadmm.store.elements import read_attribute, require_group
 from fastadmm.store.h5file import create_h5, read_h5
 from fastadmm.store.label_file import LabelData, open_labels
@@ -143,6 +144,11 @@ def coordinator_start(
     problem, data = _problem(config, names, None, holder)
     if config.privacy.mode == "none":
         _family(problem, config)
+        _early(config, problem, data)
+    elif _others(config):
+        raise ConfigError(
+            f"key {next(iter(_others(config)))!r}: a private round by files has none; leave it out"
+        )
     else:  # what theorems do not cover is refused now
         private_solver(config, problem, data, out, run, Letters(data.n_samples, [])).close()
     with atomic_directory(out, marker=_CONFIG) as directory:
@@ -228,9 +234,22 @@ def _write_config(
         **config.to_toml(),
         "data": relative(config.data),
         **({} if config.ledger is None else {"ledger": relative(config.ledger)}),
-        "rounds_by_files": {"run": run, "parties": names, "labels": labels_digest(labels), **holder},
+        **{key: relative(path) for key, path in _others(config).items()},
+        "rounds_by_files": {
+            "run": run,
+            "parties": names,
+            "labels": labels_digest(labels),
+            **{key: labels_digest(open_labels(Path(path))) for key, path in _others(config).items()},
+            **holder,
+        },
     }
     write_toml(path, document)
+
+
+def _others(config: RunConfig) -> dict[str, str]:
+    """Label files of rows that are not trained on, by their keys."""
+    found = {"test": config.test, "validation": config.validation}
+    return {key: path for key, path in found.items() if isinstance(path, str)}
 
 
 def _problem(
@@ -241,9 +260,11 @@ def _problem(
     loss = choose_loss(config, labels.task, labels)
     if loss.vector:
         raise ConfigError(f"key 'loss': a round by files trains one score per row, not {loss.name}")
-    blocks: list[FeatureBlock] = [RemoteBlock((labels.n_samples, d)) for d in widths or [1] * len(names)]
+    widths = widths or [1] * len(names)
+    blocks = _blocks(labels, widths)
     if own is not None:
         blocks[names.index(own.name)] = load_block(own)
+    test = None if config.test is None else _other_rows(config.test, labels, widths)
     problem = make_problem(
         blocks,
         labels.y,
@@ -252,11 +273,41 @@ def _problem(
         lam=config.lambda_,
         **penalty_arguments(config, names),
         fit_intercept=config.intercept,
-        sample_weight=weigh_labels(config, labels),
+        sample_weight=part_rows(config, labels)[0],
         offset=labels.offset,
         names=names,
+        test=test,
     )
     return problem, labels
+
+
+def _blocks(labels: LabelData, widths: list[int]) -> list[FeatureBlock]:
+    return [RemoteBlock((labels.n_samples, d)) for d in widths]
+
+
+def _other_rows(path: str, labels: LabelData, widths: list[int]) -> TestSet:
+    """Rows that are not trained on, from a label file; the parties have the features."""
+    other = open_labels(Path(path))
+    if (other.task, other.classes) != (labels.task, labels.classes):
+        raise InputError(
+            f"{shown(path)}: classes differ from training; convert with --like the training partition"
+        )
+    return TestSet(_blocks(other, widths), other.y, *weight_and_offset(other))
+
+
+def _early(config: RunConfig, problem: Problem, labels: LabelData) -> EarlyStopping | None:
+    """The rule that held-out rows end the run by."""
+    if config.validation is None:
+        return None
+    if isinstance(config.validation, float):
+        held = part_rows(config, labels)[1]
+        assert held is not None  # a share
+        rows = held_out_share(problem, labels, held)
+    else:
+        rows = _other_rows(config.validation, labels, [block.shape[1] for block in problem.blocks])
+    # A metric that the loss does not have is refused before the run has a directory.
+    measure(config.validation_metric, rows, rows.offset.copy(), problem.loss, Engine(1))
+    return EarlyStopping(rows, config.validation_metric, config.patience)
 
 
 def _family(problem: Problem, config: RunConfig) -> str:
@@ -281,7 +332,7 @@ class Coordinator:
             raise FormatError(f"{shown(path / _CONFIG)}: table 'rounds_by_files' is missing or damaged")
         self.run, self.names = str(own["run"]), [str(name) for name in own["parties"]]
         self.config = make_config(values, shown(path / _CONFIG))
-        self.labels_digest = own["labels"]
+        self.digests = own
         self.own = None if "own" not in own else path / str(own["own"])
         self.own_digest = own.get("own_digest")
         #: Names of the parties that are asked.
@@ -470,6 +521,7 @@ class Coordinator:
                 "loss": problem.loss.name,
                 "penalty": 0.0 if self.config.penalty is None else float(self.config.penalty),
                 **private,
+                **{key: open_labels(Path(path)).row_digest for key, path in _others(self.config).items()},
             }
             requests[name] = Request(self.run, name, 0, -1, [("start", start)])
         opened = self._wait(0, requests, 0)
@@ -480,10 +532,12 @@ class Coordinator:
         return replace(opened, notes=[note, *opened.notes])
 
     def _check_labels(self, labels: LabelData) -> None:
-        if labels_digest(labels) != self.labels_digest:
-            raise InputError(
-                f"{shown(labels.path)}: not the labels that {shown(self.path)} began with (digests differ)"
-            )
+        others = {key: open_labels(Path(path)) for key, path in _others(self.config).items()}
+        for key, found in {"labels": labels, **others}.items():
+            if labels_digest(found) != self.digests.get(key):
+                raise InputError(
+                    f"{shown(found.path)}: not the labels that {shown(self.path)} began with (digests differ)"
+                )
 
     def _rounds(self, hello: dict[str, dict[str, Any]]) -> StepResult:
         widths = [int(hello[name]["n_features"]) for name in self.names]
@@ -492,7 +546,7 @@ class Coordinator:
         while True:
             state = self.checkpoint()
             letters = self._letters(problem, hello, state)
-            solver = self._solver(problem, letters, state)
+            solver = self._solver(problem, labels, letters, state)
             try:
                 with RoundLog(self.path / "rounds.jsonl", solver.n_rounds) as log:
                     record = solver.last_record
@@ -557,8 +611,11 @@ class Coordinator:
             ],
         )
 
-    def _solver(self, problem: Problem, letters: Letters, state: dict[str, Any] | None) -> Solver:
-        solver = Solver(problem, solver_options(self.config), driver=letters)
+    def _solver(
+        self, problem: Problem, labels: LabelData, letters: Letters, state: dict[str, Any] | None
+    ) -> Solver:
+        early = _early(self.config, problem, labels)
+        solver = Solver(problem, solver_options(self.config), early=early, driver=letters)
         if state is not None:
             try:
                 solver.restore(state["solver"], [])
@@ -666,11 +723,12 @@ class Coordinator:
     def _finish(
         self, solver: Solver, letters: Letters, record: RoundRecord, status: Status, labels: LabelData
     ) -> StepResult:
-        result = SolveResult([], solver.intercept, status, solver.describe(status, record), [record])
+        result = ended(solver, status, [record])
         statement = no_privacy(self.names)
         if result.status is not Status.DIVERGED:
             shared = _shared(solver, result, labels, self.run)
-            means = converse(_finishing(solver.method, shared.model_id), letters.carry)
+            talk = solver.finishing(shared.model_id, result.kept is not None)
+            means = converse(talk, letters.carry)
             if means is None:
                 return self._ask(letters, solver.n_rounds)
             with atomic_directory(self.path / "model", force=True, marker=MANIFEST) as directory:
@@ -678,13 +736,6 @@ class Coordinator:
         document = {**result_document(solver, result), "privacy": statement.to_json()}
         RunFolder(self.path).write_json("result.json", document)
         return StepResult([], solver.n_rounds, [], document)
-
-
-def _finishing(method: Method, model_id: str) -> Talk[list[float]]:
-    """Let every party write its part of the model; the means of their contributions."""
-    ends = [{**method.final_arguments(m), "model_id": model_id} for m in range(method.problem.n_parties)]
-    answers = yield Exchange([Call(m, "finish", end) for m, end in enumerate(ends)])
-    return [float(answer["mean"]) for answer in answers]
 
 
 def _shared(solver: Solver, result: SolveResult, labels: LabelData, run_id: str) -> SharedPart:

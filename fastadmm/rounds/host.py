@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from fastadmm.conversation.answering import Answering, Unanswerable
+from fastadmm.conversation.answering import Answering, Unanswerable, checked
 from fastadmm.engine.engine import Engine
 from fastadmm.errors import FastadmmError, FormatError, InputError, PrivacyBudgetError
 from fastadmm.files.atomic import shown
@@ -22,8 +22,8 @@ from fastadmm.rounds.approval import Approval, check_rows
 from fastadmm.rounds.exchange import Request
 from fastadmm.rounds.private_terms import PRIVATE, books_of, refuse_ledger
 from fastadmm.runs.result import mean_contribution
-from fastadmm.store.model import PartyModel, write_party_model
-from fastadmm.store.party_file import PartyData
+from fastadmm.store.model import PartyModel, check_same_columns, write_party_model
+from fastadmm.store.party_file import PartyData, open_party
 from fastadmm.store.streamed import load_block
 
 __all__ = ["Host"]
@@ -49,6 +49,8 @@ class Host:
     approval : Approval
     ledger : Path or None
         The party's own.
+    others : mapping
+        The party's features of ``test`` and ``validation`` rows, if the owner gives them.
 
     Attributes
     ----------
@@ -66,7 +68,9 @@ class Host:
         place: str,
         approval: Approval,
         ledger: Path | None,
+        others: Mapping[str, Path | None],
     ) -> None:
+        self.others = others
         self.data, self.state, self.engine, self.place = data, state, engine, place
         self.asked, self.approval, self.ledger = asked, approval, ledger
         self.terms: dict[str, Any] = {}
@@ -85,6 +89,8 @@ class Host:
         self._open(terms)
         try:
             self.party.restore(saved)
+            if "kept" in saved:
+                self.party.kept = checked(saved, "kept", (self.data.n_features,))
         except ValueError as error:
             raise FormatError(
                 f"{shown(self.state)}: key 'party/{error}': not what a step left; begin the run again"
@@ -94,6 +100,8 @@ class Host:
         """All calls of the request; the answer of the last."""
         answer: dict[str, Any] = {}
         for name, arguments in self.asked.calls:
+            if name == "scores":
+                self._load_rows(arguments["rows"])
             own: Any = {"start": self._start, "finish": self._finish, "keep": self._keep}.get(name)
             try:
                 answer = self.party.answer(name, arguments) if own is None else own(**arguments)
@@ -102,6 +110,30 @@ class Host:
         if not answer:
             raise FormatError(f"{self.place}: key 'calls': the last call has no answer")
         return answer
+
+    def export(self) -> dict[str, Any]:
+        """What the next step needs."""
+        own = self.party.export()
+        return own if self.party.kept is None else {**own, "kept": self.party.kept}
+
+    def _load_rows(self, rows: str) -> None:
+        """Features of rows that are scored, if the owner has given them."""
+        if rows == "train":
+            return
+        path = self.others.get(rows)
+        if path is None:
+            raise InputError(
+                f"{self.place}: asks for scores of {rows[:80]!r} rows; if you agree, give your features of "
+                "them with --test or --validation"
+            )
+        other = open_party(path)
+        check_same_columns([other], [self.data], shown(path))
+        if other.row_digest != self.terms.get(rows):
+            raise InputError(
+                f"{shown(path)}: other rows than those of {self.place}, or in another order (row digests); "
+                "align the rows first"
+            )
+        self.party.other_rows = {**self.party.other_rows, rows: load_block(other)}
 
     @property
     def statement(self) -> PrivacyStatement | None:
@@ -143,10 +175,12 @@ class Host:
         releases = self.state / _RELEASES
         return books_of(self.data, terms, self.asked.run, protection, self.ledger, releases, self.place)
 
-    def _finish(self, model_id: str, **needed: np.ndarray) -> dict[str, Any]:
+    def _finish(self, model_id: str, kept: bool = False, **needed: np.ndarray) -> dict[str, Any]:
         if set(needed) != set(self.party.needs):
             raise Unanswerable("call 'finish': 'coefficients' go with family 'subspace' alone")
-        weights = self.party.final_weights(**needed)
+        weights = self.party.kept if kept else self.party.final_weights(**needed)
+        if weights is None:
+            raise Unanswerable("call 'finish': no weights were kept")
         # What holds for its weights the party says itself: no request has a word in it.
         line = no_privacy([self.data.name]).weights_line()
         said = f"{line}; trained by files for a coordinator taken to be honest"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -74,6 +75,8 @@ def party_step(
     ledger: Path | None = None,
     force: bool = False,
     threads: int | None = None,
+    test: Path | None = None,
+    validation: Path | None = None,
 ) -> StepDone:
     """Answer one request.
 
@@ -96,6 +99,8 @@ def party_step(
         Whether another file there may be replaced.
     threads : int or None
         The message does not depend on it.
+    test, validation : Path or None
+        The party's features of rows that are scored and not trained on; without them no scores are given.
 
     Returns
     -------
@@ -124,7 +129,8 @@ def party_step(
         with run_lock(state):
             for directory in (state, state / _ANSWERS):
                 remove_leftovers(directory)
-            return _step(asked, party, state, request, out, approval, ledger, force, threads)
+            others = {"test": test, "validation": validation}
+            return _step(asked, party, state, request, out, approval, ledger, force, threads, others)
     except FastadmmError:
         if is_new:
             with suppress(OSError):
@@ -142,6 +148,7 @@ def _step(
     ledger: Path | None,
     force: bool,
     threads: int | None,
+    others: Mapping[str, Path | None],
 ) -> StepDone:
     known = _State.read(state / "state.h5") if (state / "state.h5").exists() else None
     if known is not None:
@@ -155,7 +162,7 @@ def _step(
     before = Answered() if known is None else known.answered or Answered(exchanges=known.number + 1)
     after = check_request(agreed, asked, known.settings if known else {}, before, party, shown(request))
     with Engine(threads) as engine, engine.limited():
-        host = Host(party, state, engine, asked, shown(request), agreed, ledger)
+        host = Host(party, state, engine, asked, shown(request), agreed, ledger, others)
         if known is not None:
             host.resume(known.settings, known.tree)
         answer = host.run()
@@ -172,7 +179,7 @@ def _step(
             asked.digest,
             party.content_digest,
             host.terms,
-            host.party.export(),
+            host.export(),
             raw,
             after,
         ).write(state / "state.h5")

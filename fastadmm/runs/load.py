@@ -29,7 +29,15 @@ from fastadmm.store.model import Model, check_same_columns, open_model
 from fastadmm.store.partition import Partition, open_partition
 from fastadmm.store.streamed import load_block
 
-__all__ = ["LoadedRun", "load_problem", "load_run", "weigh_labels"]
+__all__ = [
+    "LoadedRun",
+    "held_out_share",
+    "load_problem",
+    "load_run",
+    "part_rows",
+    "weigh_labels",
+    "weight_and_offset",
+]
 
 
 @dataclass(frozen=True)
@@ -93,6 +101,54 @@ def weigh_labels(config: RunConfig, labels: LabelData) -> np.ndarray | None:
         raise ConfigError(str(error).replace("class_weight:", "key 'class_weight':", 1)) from None
 
 
+def part_rows(config: RunConfig, labels: LabelData) -> tuple[np.ndarray | None, np.ndarray | None]:
+    """Sample weights of the rows to train on, where a share of them is held out, and which these are.
+
+    Parameters
+    ----------
+    config : RunConfig
+    labels : LabelData
+
+    Returns
+    -------
+    weight : ndarray of shape (N,) or None
+        Zero for rows that are held out.
+    held : ndarray of bool, shape (N,), or None
+    """
+    weight = weigh_labels(config, labels)
+    if not isinstance(config.validation, float):
+        return weight, None
+    classes = labels.classes is not None
+    held = held_out_rows(labels.y, config.validation, config.seed, stratify=classes)
+    return np.where(held, 0.0, np.ones(len(held)) if weight is None else weight), held
+
+
+def held_out_share(problem: Problem, labels: LabelData, held: np.ndarray) -> TestSet:
+    """The held-out rows of a run's own data: the problem's blocks, with weights where it has none.
+
+    Parameters
+    ----------
+    problem : Problem
+    labels : LabelData
+    held : ndarray of bool, shape (N,)
+        From :func:`part_rows`.
+
+    Returns
+    -------
+    TestSet
+    """
+    rows = np.where(held, weight_and_offset(labels)[0], 0.0)
+    if not rows.any():
+        raise InputError("key 'validation': all held-out rows have weight 0")
+    return TestSet(problem.blocks, problem.y, rows, problem.offset)
+
+
+def weight_and_offset(labels: LabelData) -> tuple[np.ndarray, np.ndarray]:
+    """Weights and offsets of the rows of a label file, each of shape (N,)."""
+    weight, offset, n = labels.sample_weight, labels.offset, labels.n_samples
+    return (np.ones(n) if weight is None else weight), (np.zeros(n) if offset is None else offset)
+
+
 def load_run(config: RunConfig, checked: CheckedRun) -> LoadedRun:
     """The data of a checked run.
 
@@ -113,12 +169,8 @@ def load_run(config: RunConfig, checked: CheckedRun) -> LoadedRun:
     if test_partition is not None and test_partition.labels is not None:
         known = test_partition.labels
         blocks = _blocks(test_partition, plan.streamed_tests, own)
-        test = TestSet(blocks, known.y, *_weight_and_offset(test_partition))
-    weight, held = weigh_labels(config, labels), None
-    if isinstance(config.validation, float):
-        classes = labels.classes is not None
-        held = held_out_rows(labels.y, config.validation, config.seed, stratify=classes)
-        weight = np.where(held, 0.0, np.ones(len(held)) if weight is None else weight)
+        test = TestSet(blocks, known.y, *weight_and_offset(known))
+    weight, held = part_rows(config, labels)
     problem = make_problem(
         _blocks(partition, [p.streamed for p in plan.parties], own),
         labels.y,
@@ -170,11 +222,8 @@ def _validation_rows(
     provenance: dict[str, Any],
 ) -> TestSet:
     """Held-out rows of the run's own data, or another partition's."""
-    if held is not None:
-        rows = np.where(held, _weight_and_offset(partition)[0], 0.0)
-        if not rows.any():
-            raise InputError("key 'validation': all held-out rows have weight 0")
-        return TestSet(problem.blocks, problem.y, rows, problem.offset)
+    if held is not None and partition.labels is not None:
+        return held_out_share(problem, partition.labels, held)
     other = open_partition(str(config.validation))
     place = shown(str(config.validation))
     if other.labels is None:
@@ -183,7 +232,7 @@ def _validation_rows(
     check_same_labels(other, partition, str(config.validation))
     provenance["validation"] = provenance_of(other)
     blocks = _blocks(other, [False] * len(other.parties), problem.own_lambda)
-    return TestSet(blocks, other.labels.y, *_weight_and_offset(other))
+    return TestSet(blocks, other.labels.y, *weight_and_offset(other.labels))
 
 
 def _start_of(model: Model, partition: Partition, path: str, intercept: bool) -> StartingPoint:
@@ -230,10 +279,3 @@ def _blocks(partition: Partition, streamed: list[bool], own: PartyLambda | None)
         load_block(party, away, factor)
         for party, away, factor in zip(partition.parties, streamed, factors, strict=True)
     ]
-
-
-def _weight_and_offset(partition: Partition) -> tuple[np.ndarray, np.ndarray]:
-    labels, n = partition.labels, partition.n_samples
-    weight = labels.sample_weight if labels is not None else None
-    offset = labels.offset if labels is not None else None
-    return (np.ones(n) if weight is None else weight), (np.zeros(n) if offset is None else offset)

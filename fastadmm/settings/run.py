@@ -35,7 +35,6 @@ class RunConfig:
             "every round",
             "Partition whose metrics are logged in every round.",
             is_path=True,
-            refused={"exchange": _NOT_BY_FILES},
         ),
     ] = None
     loss: Annotated[
@@ -371,7 +370,6 @@ class RunConfig:
             refused={
                 "path": "a path chooses by its folds; leave one of the two out",
                 "private": _PAST_RELEASES,
-                "exchange": _NOT_BY_FILES,
                 "worth": "coalitions train on all rows",
             },
         ),

@@ -216,8 +216,8 @@ class ValidationWatch:
     record : RoundRecord or None
         The round that it is of.
     weights : list of ndarray
+        The model of that round; empty where the parties keep them elsewhere.
     intercept : float or ndarray
-        The model of that round.
     """
 
     def __init__(self, rule: EarlyStopping, problem: Problem) -> None:
@@ -227,36 +227,28 @@ class ValidationWatch:
         self.weights: list[Array] = []
         self.intercept: Any = 0.0
 
-    def value(self, weights: list[Array], intercept: Any, engine: Engine) -> float:
-        """The metric at a model.
-
-        Parameters
-        ----------
-        weights : list of ndarray
-        intercept : float or ndarray
-        engine : Engine
-
-        Returns
-        -------
-        float
-        """
-        z = predictor(self.rule.rows, weights, intercept, self.loss, engine)
+    def value(self, z: Array, engine: Engine) -> float:
+        """The metric at the linear predictor of the held-out rows, from :func:`predictor`."""
         return measure(self.rule.metric, self.rule.rows, z, self.loss, engine)
 
-    def take(self, record: RoundRecord, weights: list[Array], intercept: Any) -> None:
-        """Look at a round, and keep its model if it is the best so far.
+    def take(self, record: RoundRecord, intercept: Any) -> bool:
+        """Look at a round; whether it is the best so far, so that its weights are to be kept.
 
         Parameters
         ----------
         record : RoundRecord
-        weights : list of ndarray
         intercept : float or ndarray
+
+        Returns
+        -------
+        bool
         """
         value = math.nan if record.validation is None else record.validation
         better = value > self.best if METRICS[self.rule.metric] else value < self.best
-        if self.record is None or better or (math.isnan(self.best) and not math.isnan(value)):
-            self.best, self.record = value, record
-            self.weights, self.intercept = [np.array(w) for w in weights], intercept
+        if not (self.record is None or better or (math.isnan(self.best) and not math.isnan(value))):
+            return False
+        self.best, self.record, self.intercept = value, record, intercept
+        return True
 
     def waited(self, n_rounds: int) -> bool:
         """Whether patience is at its end."""

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from fastadmm.conversation.exchange import Driver, Talk, converse
+from fastadmm.conversation.exchange import Call, Driver, Exchange, Pace, Talk, converse
 from fastadmm.conversation.threads import Threads
 from fastadmm.coordinator.admm.admm import AdmmMethod
 from fastadmm.coordinator.admm.coordinator import acceleration_memory
@@ -263,6 +263,10 @@ class Solver(Run):
         elsewhere = driver is not None and not driver.local
         self.method = _make_method(problem, self.options, self.engine, elsewhere)
         self.driver: Driver = driver or Threads(self.engine, self.method.parties)
+        if driver is None:
+            others = {"test": problem.test, "validation": None if early is None else early.rows}
+            for m, party in enumerate(self.method.parties):
+                party.other_rows = {name: rows.blocks[m] for name, rows in others.items() if rows is not None}
         # No model can be below the loss's own least value: regularisers are not negative.
         self.bound = LowerBound(
             problem.loss.least(problem.y, problem.weight) / problem.total_weight
@@ -328,12 +332,12 @@ class Solver(Run):
             norms = self.method.weight_norms()
             if self.problem.own_lambda is not None:
                 norms = self.problem.own_lambda.norms(norms)
-            test = None if self.problem.test is None else self._test_metrics(self.method.weights())
-            validation = (
-                None
-                if self.watch is None
-                else self.watch.value(self.method.weights(), self.method.intercept, self.engine)
-            )
+            test, validation = None, None
+            if self.problem.test is not None:
+                test = self._test_metrics((yield from self._predictor("test", self.problem.test)))
+            if self.watch is not None:
+                z = yield from self._predictor("validation", self.watch.rule.rows)
+                validation = self.watch.value(z, self.engine)
         objective = measured.objective / w
         absolute, relative = self.bound.update(objective, measured.lower_bound / w)
         self.n_rounds += 1
@@ -359,8 +363,15 @@ class Solver(Run):
             stationarity=measured.stationarity,
             validation=validation,
         )
-        if self.watch is not None and not self.diverged:
-            self.watch.take(self.last_record, self.method.weights(), self.method.intercept)
+        if (
+            self.watch is not None
+            and not self.diverged
+            and self.watch.take(self.last_record, self.method.intercept)
+        ):
+            if self.driver.local:
+                self.watch.weights = [np.array(w) for w in self.method.weights()]
+            else:
+                yield self._final("keep_best", Pace.SHORT)
         if self._checkable and not self.diverged and self.stop_reason(self.last_record) is not None:
             begin = time.perf_counter()
             record = self._of_model(self.last_record, self.method.weights(), self.method.intercept)
@@ -399,14 +410,33 @@ class Solver(Run):
             objective += problem.lam * sum(regularizer.value(own) for own in (x.T if x.ndim == 2 else [x]))
         return objective
 
-    def _test_metrics(self, weights: list[np.ndarray]) -> dict[str, float | None] | None:
+    def _final(self, name: str, pace: Pace = Pace.TOGETHER, **arguments: Any) -> Exchange:
+        """Ask every party for something that it does with its weights."""
+        own = [{**arguments, **self.method.final_arguments(m)} for m in range(self.problem.n_parties)]
+        return Exchange([Call(m, name, asked) for m, asked in enumerate(own)], pace)
+
+    def _predictor(self, name: str, rows: TestSet) -> Talk[np.ndarray]:
+        """Linear predictor of rows, as of :func:`fastadmm.solver.early_stopping.predictor`."""
+        if not self.method.family:
+            return predictor(rows, self.method.weights(), self.intercept, self.problem.loss, self.engine)
+        answers = yield self._final("scores", rows="train" if rows.blocks is self.problem.blocks else name)
+        return rows.offset + self.intercept + sum(answer["scores"] for answer in answers)
+
+    def finishing(self, model_id: str, kept: bool) -> Talk[list[float]]:
+        """Let every party elsewhere write its part of the model; the means of their contributions.
+
+        ``kept``: of the round that held-out rows chose.
+        """
+        more = {"kept": True} if kept else {}
+        answers = yield self._final("finish", Pace.TOGETHER, model_id=model_id, **more)
+        return [float(answer["mean"]) for answer in answers]
+
+    def _test_metrics(self, z: np.ndarray) -> dict[str, float | None]:
         test = self.problem.test
-        if test is None:
-            return None
+        assert test is not None
         from fastadmm.solver.metrics import quick_class_metrics, quick_metrics
 
         loss = self.problem.loss
-        z = predictor(test, weights, self.intercept, loss, self.engine)
         if loss.vector:
             return quick_class_metrics(test.y, z, test.weight)
         if loss.task == "regression":
@@ -528,7 +558,7 @@ class Solver(Run):
 
     def party_weights(self) -> list[np.ndarray]:
         """x_m of shape (d_m,) per party."""
-        return self.method.weights()
+        return self.method.weights() if self.driver.local else []
 
     def restore(self, saved: dict[str, Any], parties: list[dict[str, np.ndarray]]) -> None:
         """Continue from exported state: the following rounds are bit-identical to an uninterrupted run's."""
@@ -729,6 +759,23 @@ def run_rounds(
         status = solver.stop_reason(record)
         if status is None and should_stop is not None and should_stop():
             status = Status.INTERRUPTED
+    return ended(solver, status, history)
+
+
+def ended(solver: Run, status: Status, history: list[RoundRecord]) -> SolveResult:
+    """The result of a run that has stopped.
+
+    Parameters
+    ----------
+    solver : Run
+    status : Status
+    history : list of RoundRecord
+
+    Returns
+    -------
+    SolveResult
+        Without weights where the parties are elsewhere.
+    """
     kept = solver.kept_model() if status is not Status.DIVERGED else None
     if kept is not None:
         if status in (Status.CONVERGED, Status.STATIONARY) and kept[2].round != history[-1].round:
