@@ -30,19 +30,20 @@ SECTIONS = sections()
 
 
 def documented() -> dict[str, str]:
-    """Docstrings of the package's public functions, classes and methods by full name."""
+    """Docstrings of public functions, classes and methods of the package and its settings, by full name."""
     found = {}
-    for info in pkgutil.iter_modules(fastadmm.privacy.__path__, "fastadmm.privacy."):
-        module = importlib.import_module(info.name)
+    package = [info.name for info in pkgutil.iter_modules(fastadmm.privacy.__path__, "fastadmm.privacy.")]
+    for place in [*package, "fastadmm.settings.privacy"]:
+        module = importlib.import_module(place)
         for name in getattr(module, "__all__", ()):
             member = inspect.unwrap(getattr(module, name))
-            if getattr(member, "__module__", None) != info.name or not callable(member):
+            if getattr(member, "__module__", None) != place or not callable(member):
                 continue
-            found[f"{info.name}.{name}"] = inspect.getdoc(member) or ""
+            found[f"{place}.{name}"] = inspect.getdoc(member) or ""
             if inspect.isclass(member):
                 for method, value in vars(member).items():
                     if not method.startswith("_") and inspect.isfunction(value):
-                        found[f"{info.name}.{name}.{method}"] = inspect.getdoc(value) or ""
+                        found[f"{place}.{name}.{method}"] = inspect.getdoc(value) or ""
     return found
 
 

@@ -40,6 +40,10 @@ class Books:
         Makes a fresh source of noise.
     unproved : str
         Why nothing is proved for this party's data; else empty.
+
+    Notes
+    -----
+    Rules: ``docs/privacy.md#the-ledger``.
     """
 
     settings: Privacy
