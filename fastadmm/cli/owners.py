@@ -14,7 +14,7 @@ from fastadmm.settings.owners import OwnerSettings
 from fastadmm.settings.setting import settings_of
 
 group = typer.Typer(
-    help="Owners of rows answer differentially private gradient queries: convert, train, resume.",
+    help="Train with owners of rows, who answer differentially private gradient queries.",
     no_args_is_help=True,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
@@ -28,33 +28,32 @@ def convert(
         typer.Argument(
             metavar="SOURCE...",
             readable=False,
-            help="One file to divide, or one per owner: LIBSVM, CSV, NPZ.",
+            help="One file to divide, or one file per owner: LIBSVM, CSV or NPZ.",
         ),
     ],
     out: Annotated[
-        Path, typer.Option("-o", "--out", metavar="OUT.owners", readable=False, help="Directory to make.")
+        Path, typer.Option("-o", "--out", metavar="OUT.owners", readable=False, help="Directory to create.")
     ],
     sizes: Annotated[
-        str | None, typer.Option(metavar="N,N,...", help="Consecutive numbers of rows, one per owner.")
+        str | None, typer.Option(metavar="N,N,...", help="Number of consecutive rows of each owner.")
     ] = None,
     by: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Column (CSV) or array (NPZ) whose value is the owner.")
+        str | None, typer.Option(metavar="NAME", help="Column (CSV) or array (NPZ) that names the owner.")
     ] = None,
     drop_rest: Annotated[
-        bool, typer.Option("--drop-rest", help="With --sizes: leave out the rows after the last owner's.")
+        bool,
+        typer.Option("--drop-rest", help="With --sizes: leave out the rows after those of the last owner."),
     ] = False,
     names: Annotated[str | None, typer.Option(metavar="A,B", help="Names of the owners.")] = None,
     overlap: Annotated[
         str,
         typer.Option(
-            help="Records that several owners hold: refuse, or count (every epsilon is divided by it)."
+            help="Records that several owners hold: refuse, or count (and divide every epsilon by the count)."
         ),
     ] = "refuse",
     public: Annotated[
         Path | None,
-        typer.Option(
-            metavar="FILE", readable=False, help="Public rows that scaling and components come from."
-        ),
+        typer.Option(metavar="FILE", readable=False, help="File of public rows for scaling and components."),
     ] = None,
     standardize: Annotated[
         bool, typer.Option("--standardize", help="Subtract the public mean, divide by the public deviation.")
@@ -66,9 +65,9 @@ def convert(
     label: Annotated[str | None, typer.Option(metavar="NAME", help="CSV: label column.")] = None,
     drop: Annotated[str, typer.Option(metavar="A,B", help="CSV: columns to leave out.")] = "",
     no_header: Annotated[
-        bool, typer.Option("--no-header", help="CSV: no line of names; columns are c1, c2, ...")
+        bool, typer.Option("--no-header", help="CSV: the first line is data; columns are called c1, c2, ...")
     ] = False,
-    separator: Annotated[str, typer.Option(metavar="CHAR", help="CSV: character between cells.")] = ",",
+    separator: Annotated[str, typer.Option(metavar="CHAR", help="CSV: separator between cells.")] = ",",
     features: Annotated[int | None, typer.Option(metavar="D", help="LIBSVM: number of features.")] = None,
     zero_based: Annotated[bool, typer.Option("--zero-based", help="LIBSVM: indices count from 0.")] = False,
     x_key: Annotated[str | None, typer.Option(metavar="KEY", help="NPZ: feature array.")] = None,
@@ -153,7 +152,7 @@ def train(
     ),
     config: Annotated[
         Path | None,
-        typer.Option("--config", readable=False, help="TOML file with the same keys; options win."),
+        typer.Option("--config", readable=False, help="TOML file with settings; options override it."),
     ] = None,
     *,
     options: dict[str, Any],
@@ -167,13 +166,11 @@ def train(
     stream: Annotated[
         bool, typer.Option("--stream", help="Read rows from the files in every round.")
     ] = False,
-    force: Annotated[bool, typer.Option("--force", help="Replace an older run.")] = False,
-    quiet: Annotated[
-        bool, typer.Option("--quiet", "-q", help="Show nothing but errors and the result.")
-    ] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace an existing run.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show only errors and the result.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as one JSON document.")] = False,
 ) -> int:
-    """Train on noisy gradients that the owners of rows answer."""
+    """Train on noisy gradients from the owners of rows."""
     from fastadmm.cli.place import settings_of
     from fastadmm.errors import ConfigError
     from fastadmm.files.atomic import shown
@@ -203,12 +200,10 @@ def resume(
     stream: Annotated[
         bool, typer.Option("--stream", help="Read rows from the files in every round.")
     ] = False,
-    quiet: Annotated[
-        bool, typer.Option("--quiet", "-q", help="Show nothing but errors and the result.")
-    ] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show only errors and the result.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as one JSON document.")] = False,
 ) -> int:
-    """Continue an interrupted run; stored answers are used again, never drawn anew."""
+    """Continue an interrupted run; stored answers are used again, never drawn again."""
     from fastadmm.owners.run import resume_owner_run
 
     result = resume_owner_run(run, stream=stream, display=None if quiet else _Rounds())

@@ -74,18 +74,22 @@ def step(
         typer.Option(
             metavar="FILE",
             readable=False,
-            help="Your privacy ledger, which a private run charges before anything leaves.",
+            help="Your privacy ledger; a private run is charged to it before anything leaves.",
         ),
     ] = None,
     test: Annotated[
         Path | None,
         typer.Option(
-            metavar="PARTY.h5", readable=False, help="Features of test rows, to answer with scores."
+            metavar="PARTY.h5",
+            readable=False,
+            help="Features of test rows; the party answers with their scores.",
         ),
     ] = None,
     validation: Annotated[
         Path | None,
-        typer.Option(metavar="PARTY.h5", readable=False, help="The same of rows that end the run early."),
+        typer.Option(
+            metavar="PARTY.h5", readable=False, help="Features of the rows that early stopping watches."
+        ),
     ] = None,
     threads: Annotated[
         int | None, typer.Option(min=1, help="Threads; the message does not depend on it.")

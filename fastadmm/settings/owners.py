@@ -25,18 +25,25 @@ class OwnerSettings:
             "budget",
             "budget of each owner for all its answers together, `1,1,0.5`, or one for all; with `inf` its "
             "answers are exact",
-            "Budget of each owner: 1,1,0.5 or one for all; inf is exact.",
+            "Budget of each owner: 1,1,0.5 or one for all; inf means exact answers.",
             default_doc="needed",
         ),
     ] = ""
     delta: Annotated[
         float | None,
         Setting(
-            "budget", "of each owner, for Gaussian answers; below 1/n", "Of each owner, for gaussian answers."
+            "budget",
+            "δ of each owner, for Gaussian answers; below 1/n",
+            "Delta of each owner, for gaussian answers.",
         ),
     ] = None
     mechanism: Annotated[
-        str, Setting("budget", "`laplace` (pure ε) or `gaussian` (with `delta`)", "laplace or gaussian.")
+        str,
+        Setting(
+            "budget",
+            "`laplace` (pure ε) or `gaussian` (with `delta`)",
+            "Noise of answers: laplace or gaussian.",
+        ),
     ] = "laplace"
     bound: Annotated[
         str | None,
@@ -44,7 +51,7 @@ class OwnerSettings:
             "budget",
             "`clip:XI`, `features:R` or `assumed:XI`: how each record's gradient is bounded, see below; "
             "without it no finite ε is accepted",
-            "clip:XI, features:R or assumed:XI (then no epsilon is claimed).",
+            "Bound on each record's gradient: clip:XI, features:R or assumed:XI (claims no epsilon).",
         ),
     ] = None
     target_bound: Annotated[
@@ -61,14 +68,19 @@ class OwnerSettings:
         Setting(
             "objective",
             r"the box \|θ\|∞ ≤ θ_max that the learner projects onto; required with `features:R`",
-            "Parameters stay within it.",
+            "Bound on the absolute parameters.",
             sign="positive",
             infinite=True,
         ),
     ] = 10.0
     rounds: Annotated[
         int,
-        Setting("method", "T, queries to each owner", "T, the number of queries.", check=checks.at_least_one),
+        Setting(
+            "method",
+            "T, number of queries to each owner",
+            "T, number of queries to each owner.",
+            check=checks.at_least_one,
+        ),
     ] = 40
     loss: Annotated[
         str,
@@ -82,12 +94,12 @@ class OwnerSettings:
         float,
         Setting(
             "objective",
-            r"weight of \|θ\|²/2 per mean loss, intercept included, as in the paper",
-            "Regularisation per mean loss.",
+            r"weight of \|θ\|²/2 relative to the mean loss, intercept included, as in the paper",
+            "Regularisation on the mean loss.",
             sign="not negative",
         ),
     ] = 0.0
-    intercept: Annotated[bool, Setting("objective", "a constant coordinate", "A constant.")] = True
+    intercept: Annotated[bool, Setting("objective", "fit an intercept", "Fit an intercept.")] = True
     method: Annotated[
         str,
         Setting(
@@ -100,8 +112,8 @@ class OwnerSettings:
         float | None,
         Setting(
             "method",
-            "η, ρ or c₁; unset, from the bound",
-            "eta, rho or c1; unset: from the bound.",
+            "step size η, ρ or c₁ of the method; by default from the bound",
+            "Step size: eta, rho or c1 of the method (default: from the bound).",
             sign="positive",
         ),
     ] = None
@@ -109,8 +121,8 @@ class OwnerSettings:
         float | None,
         Setting(
             "method",
-            "Lipschitz constant of the objective's gradient, where it is known from public data",
-            "Curvature of the objective, where public data tell it.",
+            "Lipschitz constant of the objective's gradient, if it is known from public data",
+            "Largest curvature of the objective, if public data tell it.",
             sign="positive",
         ),
     ] = None
@@ -120,7 +132,7 @@ class OwnerSettings:
             "method",
             "`size`: n_ℓ/n; `budget`: inverse noise variances, for Laplace answers proportional to (n_ℓ "
             "ε_ℓ)²",
-            "size: n/N; budget: inverse noise.",
+            "Weights of owners: size (n/N) or budget (inverse noise).",
             choices=("size", "budget"),
             noun="choice",
         ),
@@ -130,7 +142,7 @@ class OwnerSettings:
         Setting(
             "method",
             "name of an owner that is the learner: its own answers are exact and are not sent",
-            "This owner trains for itself; its answers are exact.",
+            "This owner is the learner; its own answers are exact.",
         ),
     ] = None
     batch: Annotated[
@@ -138,7 +150,7 @@ class OwnerSettings:
         Setting(
             "method",
             "share of its records that an owner secretly samples for each answer (Gaussian)",
-            "Share of its records in each answer (gaussian).",
+            "Share of records that an owner samples for each answer (gaussian).",
             sign="positive",
         ),
     ] = 1.0
@@ -146,8 +158,8 @@ class OwnerSettings:
         str | None,
         Setting(
             "place",
-            "privacy ledger that runs on the same data share; unset, one in the run's directory",
-            "Privacy ledger that runs on the same data share.",
+            "privacy ledger shared by all runs on the same data; by default one in the run's directory",
+            "Privacy ledger shared by all runs on these data.",
             is_path=True,
         ),
     ] = None
@@ -155,14 +167,19 @@ class OwnerSettings:
         str | None,
         Setting(
             "budget",
-            "most that all runs of the ledger together may spend, as `epsilon`",
-            "Most that all runs of the ledger may spend, like --epsilon.",
+            "limit on what all runs of the ledger may spend together, like `epsilon`",
+            "Limit on what all runs of the ledger may spend, like --epsilon.",
             default_doc="`epsilon`",
         ),
     ] = None
     threads: Annotated[
         int | None,
-        Setting("place", "threads", "Threads; the sums do not depend on it.", sign="positive"),
+        Setting(
+            "place",
+            "number of threads; the sums do not depend on it",
+            "Threads; the sums do not depend on it.",
+            sign="positive",
+        ),
     ] = None
 
     def to_toml(self) -> dict[str, Any]:
