@@ -206,7 +206,8 @@ class FusionSolver(Run):
         self.budget = fusion_budget(settings)
         self.others = [m for m in range(problem.n_parties) if m != self.holder]
         self.parties = {m: self._party(m) for m in self.others if driver is None}
-        self.driver: Driver = driver or Threads(self.engine, self.parties)
+        here = [self.parties.get(m) for m in range(problem.n_parties)]
+        self.driver: Driver = driver or Threads(self.engine, here)
         self.messages: dict[int, FusionMessage] = {}
         self.own: tuple[Array, float] | None = None
         self.labels: PublicLabels | None = None
