@@ -23,6 +23,8 @@ TEST = {"sampler": "insecure_test", "seed": 7, "delta": 1e-3}
 FUSION = {"lambda": 1e-2, "privacy": {"mode": "fusion", "epsilon": 4.0, **TEST}}
 MESSAGE = {"lambda": 1e-2, "privacy": {"mode": "message", "epsilon": 4.0, "rounds": 2, **TEST}}
 LABELS = {"lambda": 1e-2, "privacy": {**FUSION["privacy"], "label_epsilon": 3.0}}
+REAL = {"lambda": 1e-2, "privacy": {"mode": "fusion", "epsilon": 2.0, "delta": 1e-3}}
+MESSAGES = {"lambda": 1e-2, "privacy": {"mode": "message", "epsilon": 2.0, "delta": 1e-3, "rounds": 2}}
 MODES = [
     pytest.param(FUSION, id="fusion"),
     pytest.param(LABELS, id="fusion with randomised labels"),
@@ -70,6 +72,21 @@ def train(world: Path) -> Path:
     return directory
 
 
+@pytest.mark.parametrize("world", [REAL, MESSAGES], indirect=True, ids=["fusion", "message"])
+def test_commands_on_a_private_run(world: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Also after damage, from which the kept releases lead to the same run."""
+    directory = world / "labels" / "run"
+    coordinator_step(directory, [answer(world, request) for request in requests_of(world)])
+    (directory / "waiting.json").write_text("{")
+    assert run("coordinator", "repair", directory) == 0
+    train(world)
+    assert run("privacy", directory) == 0
+    assert "each party's own" in capsys.readouterr().out
+    assert run("audit", directory, "--trials", 20000) == 0
+    assert run("resume", directory) == 5
+    assert "'fastadmm coordinator step' goes on" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("values", MODES)
 def test_equal_to_the_bit(tmp_path: Path, values: dict[str, Any]) -> None:
     data, world, reference = data_of(tmp_path), tmp_path / "world", tmp_path / "reference"
@@ -101,10 +118,6 @@ def world(private_data: Path, tmp_path: Path, request: pytest.FixtureRequest) ->
     separate(private_data, tmp_path / "world")
     open_run(tmp_path / "world", getattr(request, "param", REAL))
     return tmp_path / "world"
-
-
-REAL = {"lambda": 1e-2, "privacy": {"mode": "fusion", "epsilon": 2.0, "delta": 1e-3}}
-MESSAGES = {"lambda": 1e-2, "privacy": {"mode": "message", "epsilon": 2.0, "delta": 1e-3, "rounds": 2}}
 
 
 def requests_of(world: Path) -> list[Path]:

@@ -182,6 +182,8 @@ def audit_run(
             raise FormatError(f"{shown(path)}: not a privacy record: {error}") from None
     values = read_config(run / "run.toml", sealed=True)
     values.pop("provenance", None)
+    if values.pop("rounds_by_files", None) is not None and canaries:
+        raise ConfigError("audit: --canaries trains with all parties' features, which a run by files has not")
     config = make_config(values, shown(run / "run.toml"))
     if mechanism is None or config.privacy.mode == "none":
         raise ConfigError(f"{shown(run)}: nothing to audit: the run made no claim about messages")

@@ -33,9 +33,17 @@ def ledger_rows(run: Path) -> list[tuple[str, str]]:
             return []
     values = read_config(path)
     values.pop("provenance", None)
+    by_files = values.pop("rounds_by_files", None) is not None
     config = make_config(values, shown(path))
     if config.privacy.mode == "none":
         return []
+    if by_files:
+        return [
+            (
+                "ledger",
+                "each party's own, which it charges: the party's STATE/privacy.json says what was spent",
+            )
+        ]
     file = Path(config.ledger) if config.ledger is not None else run / LEDGER
     with storage_errors(file, "read"):
         if not file.exists():

@@ -119,6 +119,8 @@ def resume_run(
     folder = RunFolder(run)
     folder.require()
     values = read_config(folder.configuration, sealed=True)
+    if "rounds_by_files" in values:
+        raise ConfigError(f"{shown(run)}: a run by files: 'fastadmm coordinator step' goes on with it")
     provenance = values.pop("provenance", {})
     changes = {k: v for k, v in (changes or {}).items() if v is not None}
     config = make_config(values, shown(folder.configuration), changes)
