@@ -30,6 +30,7 @@ HOSTS = {
     "arxiv.org",
     "doi.org",
     "github.com",
+    "json-schema.org",
     "keepachangelog.com",
     "semver.org",
     "www.apache.org",

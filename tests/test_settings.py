@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import inspect
+import json
 import os
 import re
 import subprocess
@@ -170,6 +171,9 @@ def test_tables_of_the_documentation_are_made_of_the_declarations() -> None:
         page = (ROOT / "docs" / name).read_text(encoding="utf-8")
         assert page.count("<!-- settings of") == 1
         assert tables.filled(page) == page, "run: python website/tables.py"
+    schema = (ROOT / "docs" / tables.SCHEMA).read_text(encoding="utf-8")
+    assert schema == tables.schema_text(), "run: python website/tables.py"
+    assert set(json.loads(schema)["properties"]) == set(SETTINGS)
 
 
 def test_a_configuration_passes_through_few_modules() -> None:

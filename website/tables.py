@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import math
 import re
 from pathlib import Path
 from typing import Any
@@ -13,12 +15,23 @@ from fastadmm.settings.setting import Setting, settings_of
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 
+#: For editors, beside the pages.
+SCHEMA = "train.schema.json"
+
 #: Pages with tables, between comments that name the family.
 PAGES = ("training.md", "privacy.md", "owners.md")
 
 FAMILIES = {"RunConfig": RunConfig, "Privacy": Privacy, "OwnerSettings": OwnerSettings}
 
 _TYPES = {str: "text", bool: "true, false", int: "whole number", float: "number", dict: "table", list: "list"}
+_JSON_TYPES = {
+    str: "string",
+    bool: "boolean",
+    int: "integer",
+    float: "number",
+    dict: "object",
+    list: "array",
+}
 _SIGNS = {"": "", "positive": " > 0", "not negative": " ≥ 0"}
 
 
@@ -82,7 +95,51 @@ def filled(page: str) -> str:
     return re.sub(r"(?s)(<!-- settings of (\w+) -->)\n.*?\n(<!-- end of settings -->)", make, page)
 
 
+def schema(family: Any) -> dict[str, Any]:
+    """JSON schema of a family's keys, for editors of TOML.
+
+    Parameters
+    ----------
+    family : dataclass
+        Of :func:`fastadmm.settings.setting.settings_of`.
+
+    Returns
+    -------
+    dict
+    """
+    return {
+        "type": "object",
+        "additionalProperties": False,
+        "properties": {key: _schema(setting) for key, setting in settings_of(family).items()},
+    }
+
+
+def _schema(setting: Setting) -> dict[str, Any]:
+    if isinstance(setting.default, Privacy):
+        return {"description": setting.doc, **schema(Privacy)}
+    kinds = [kind for kind in setting.kinds if not (kind is int and float in setting.kinds)]
+    types = [_JSON_TYPES[kind] for kind in kinds] + (["string"] if setting.none else [])
+    limits = {"positive": {"exclusiveMinimum": 0}, "not negative": {"minimum": 0}, "": {}}[setting.sign]
+    found: dict[str, Any] = {
+        "description": setting.doc,
+        "type": types if len(types) > 1 else types[0],
+        **limits,
+    }
+    if setting.default is not None and setting.default != math.inf:
+        found["default"] = setting.default
+    if setting.below is not None:
+        found["exclusiveMaximum"] = setting.below
+    return {**found, "enum": list(setting.choices)} if setting.choices else found
+
+
+def schema_text() -> str:
+    """Content of the file that editors read."""
+    head = {"$schema": "http://json-schema.org/draft-07/schema#", "title": "Configuration of fastadmm train"}
+    return json.dumps({**head, **schema(RunConfig)}, indent=1, ensure_ascii=False) + "\n"
+
+
 if __name__ == "__main__":
+    (DOCS / SCHEMA).write_text(schema_text(), encoding="utf-8")
     for name in PAGES:
         path = DOCS / name
         path.write_text(filled(path.read_text(encoding="utf-8")), encoding="utf-8")

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from numbers import Integral, Real
 from typing import Annotated, Any, Self
 
 from fastadmm.errors import ConfigError, PrivacyBudgetError
-from fastadmm.settings.setting import Setting
+from fastadmm.settings.setting import Setting, settings_of
 
 __all__ = ["ADJACENCIES", "MODES", "PANEL", "SAMPLERS", "Privacy"]
 
@@ -181,7 +181,7 @@ class Privacy:
     ] = None
     message_clip: Annotated[
         float | None,
-        Setting("budget", 'b, bound on each message entry (`message`); `"none"` for no clip'),
+        Setting("budget", 'b, bound on each message entry (`message`); `"none"` for no clip', none="none"),
     ] = 2.0
     message_center: Annotated[float, Setting("budget", "c, public (`message`)")] = 0.0
     shrink: Annotated[
@@ -321,7 +321,8 @@ class Privacy:
         if self.mode == "none":
             return {"mode": "none"}
         values = {key: value for key, value in asdict(self).items() if value is not None}
-        return values if self.message_clip is not None else {**values, "message_clip": "none"}
+        declared = settings_of(Privacy).items()
+        return values | {key: s.none for key, s in declared if s.none and getattr(self, key) is None}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any], place: str = "privacy") -> Self:
@@ -343,13 +344,13 @@ class Privacy:
         ConfigError
             If a key is unknown or a value wrong.
         """
-        known = {field.name for field in fields(cls)}
+        known = settings_of(Privacy)
         for key in values:
             if key not in known:
                 raise ConfigError(f"{place}: unknown key {key!r}; choose among {', '.join(sorted(known))}")
-        given = dict(values)
-        if given.get("message_clip") == "none":
-            given["message_clip"] = None
+        given: dict[str, Any] = {
+            key: None if value == (known[key].none or None) else value for key, value in values.items()
+        }
         try:
             return cls(**given)
         except ConfigError as error:

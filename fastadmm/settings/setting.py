@@ -96,6 +96,8 @@ class Setting:
         Name in :class:`fastadmm.solver.solver.SolverOptions`, for what the solver takes.
     estimator : str
         Name of the parameter of the estimators with the same meaning and default.
+    none : str
+        Text that stands for None in files, where the default is another.
     default_doc : str
         The default as the documentation tells it, where its value alone does not.
     key, name, kinds, default
@@ -125,6 +127,7 @@ class Setting:
     in_model: bool = False
     solver: str = ""
     estimator: str = ""
+    none: str = ""
     default_doc: str = ""
     key: str = ""
     name: str = ""
