@@ -2,9 +2,8 @@
 
 A job of a tenth of a millisecond is over before a sleeping thread has woken up and
 taken the interpreter lock. So helpers wait *awake*, in compiled code that needs no
-lock (:func:`serve`), for as long as jobs follow each other closely. A job is any kernel
-that takes a row range last: :func:`over_rows` and :func:`over_sums` hand its pieces
-over by its address, which costs about a microsecond.
+lock (:func:`serve`), for as long as jobs follow each other closely. A job is the pieces of
+a kernel (:mod:`fastadmm.kernels.pieces`), which are handed over in about a microsecond.
 
 The board of a crew, of int64, one entry per cache line or two:
 
@@ -33,31 +32,16 @@ from __future__ import annotations
 
 from typing import Any
 
-import numba
+from fastadmm.kernels.pieces import call_piece, describe_rows, describe_sums, in_turn
 from fastadmm.kernels.policy import inline, kernel
 from llvmlite import ir
 from numba import types
-from numba.core import cgutils
 from numba.extending import intrinsic as _intrinsic
 
-__all__ = [
-    "COMPILED",
-    "NO_MORE",
-    "board_size",
-    "over_rows",
-    "over_sums",
-    "post",
-    "serve",
-]
+__all__ = ["NO_MORE", "board_size", "over_rows", "over_sums", "post", "serve"]
 
 #: Its typing context is given by Numba, not by the caller.
 intrinsic: Any = _intrinsic
-
-#: What Numba reads from the environment.
-_SETTINGS: Any = numba.config
-
-#: Without the compiler there are no helpers: pieces are done in turn.
-COMPILED = not _SETTINGS.DISABLE_JIT
 
 _LINE = 8
 _JOB, _CODE, _WHAT, _PIECES = 0, _LINE, _LINE + 1, _LINE + 2
@@ -65,13 +49,6 @@ _INSIDE, _LAST, _BUSY, _TAKEN = 2 * _LINE, 3 * _LINE, 4 * _LINE, 5 * _LINE
 
 #: Instead of the number of a job, in the first entry: helpers may go.
 NO_MORE = -1
-
-_I64 = ir.IntType(64)
-_POINTER = ir.IntType(8).as_pointer()
-_PIECE = ir.FunctionType(ir.VoidType(), [_POINTER, _I64])
-
-#: Place for what a kernel returns.
-_ROOM = types.UniTuple(types.float64, 4)
 
 
 def _place(context, builder, array_type, array, index):
@@ -130,91 +107,6 @@ def _pause(typing_context):
     return signature, generate
 
 
-@intrinsic
-def _call_piece(typing_context, code, what, piece):
-    """Call the piece function at an address."""
-    signature = types.void(types.int64, types.int64, types.int64)
-
-    def generate(context, builder, signature, arguments):
-        function = builder.inttoptr(arguments[0], _PIECE.as_pointer())
-        builder.call(function, [builder.inttoptr(arguments[1], _POINTER), arguments[2]])
-        return context.get_dummy_value()
-
-    return signature, generate
-
-
-def _piece_function(context, builder, tuple_type, fill):
-    """Piece function that calls a kernel at an address with arguments from a packed tuple.
-
-    The tuple begins with the address and the borders of the pieces; ``fill`` makes the kernel's
-    arguments, types and values, of the rest and the number of the piece.
-    """
-    name = f"piece.{len(builder.module.functions)}"
-    entry = ir.Function(builder.module, _PIECE, name)
-    entry.linkage = "internal"
-    body = ir.IRBuilder(entry.append_basic_block())
-    packed = body.load(body.bitcast(entry.args[0], context.get_value_type(tuple_type).as_pointer()))
-    values = [body.extract_value(packed, k) for k in range(len(tuple_type.types))]
-    piece = entry.args[1]
-    bounds = context.make_array(tuple_type.types[1])(context, body, values[1])
-    ends = [body.load(body.gep(bounds.data, [body.add(piece, _I64(k))])) for k in range(2)]
-    argument_types, arguments = fill(body, values[2:], piece)
-    argument_types, arguments = [*argument_types, types.int64, types.int64], [*arguments, *ends]
-    # Whatever a kernel returns, nothing or a few numbers, has room here and is left there.
-    function_type = context.call_conv.get_function_type(_ROOM, argument_types)
-    kernel_function = body.inttoptr(values[0], function_type.as_pointer())
-    context.call_conv.call_function(body, kernel_function, _ROOM, argument_types, arguments)
-    body.ret_void()
-    return entry
-
-
-def _described(context, builder, signature, entry, packed):
-    place = cgutils.alloca_once_value(builder, packed)
-    pair = [builder.ptrtoint(entry, _I64), builder.ptrtoint(place, _I64)]
-    return context.make_tuple(builder, signature.return_type, pair)
-
-
-@intrinsic
-def _rows(typing_context, packed):
-    """Addresses of a piece function over rows and of ``(address, bounds, *arguments)``."""
-    signature = types.UniTuple(types.int64, 2)(packed)
-
-    def generate(context, builder, signature, values):
-        kinds = signature.args[0].types[2:]
-        entry = _piece_function(context, builder, signature.args[0], lambda _, rest, __: (kinds, rest))
-        return _described(context, builder, signature, entry, values[0])
-
-    return signature, generate
-
-
-@intrinsic
-def _sums(typing_context, packed):
-    """Addresses of a piece function that adds up and of ``(address, bounds, own, *arguments)``."""
-    signature = types.UniTuple(types.int64, 2)(packed)
-
-    def generate(context, builder, signature, values):
-        own_type, *kinds = signature.args[0].types[2:]
-        row_type = own_type.copy(ndim=own_type.ndim - 1)
-
-        def fill(body, rest, piece):
-            row = context.compile_subroutine(body, _row, row_type(own_type, types.int64)).fndesc
-            inner = row_type(own_type, types.int64)
-            _, value = context.call_internal_no_propagate(body, row, inner, [rest[0], piece])
-            # The caller holds the whole for as long as anybody looks at a row of it.
-            context.nrt.decref(body, row_type, value)
-            return [*kinds, row_type], [*rest[1:], value]
-
-        entry = _piece_function(context, builder, signature.args[0], fill)
-        return _described(context, builder, signature, entry, values[0])
-
-    return signature, generate
-
-
-def _row(own, piece):
-    """The place that a piece adds to."""
-    return own[piece]
-
-
 def board_size(n_workers):
     """Entries of a board for so many workers, the caller among them.
 
@@ -240,7 +132,7 @@ def _work(board, worker, code, what, pieces):
             piece = first + _add(board, _TAKEN + share * _LINE, 1)
             if piece >= end:
                 break
-            _call_piece(code, what, piece)
+            call_piece(code, what, piece)
 
 
 @kernel
@@ -256,10 +148,8 @@ def post(board, code, what, pieces):
     pieces : int
     """
     if len(board) == 0:
-        for piece in range(pieces):
-            _call_piece(code, what, piece)
-        return
-    if _add(board, _BUSY, 1) == 0:
+        in_turn(code, what, pieces)
+    elif _add(board, _BUSY, 1) == 0:
         for place in range(_TAKEN, len(board), _LINE):
             _store(board, place, 0)
         _store(board, _CODE, code)
@@ -271,10 +161,10 @@ def post(board, code, what, pieces):
         _store(board, _JOB, 0)
         while _load(board, _INSIDE) > 0:
             _pause()
+        _add(board, _BUSY, -1)
     else:
-        for piece in range(pieces):
-            _call_piece(code, what, piece)
-    _add(board, _BUSY, -1)
+        in_turn(code, what, pieces)
+        _add(board, _BUSY, -1)
 
 
 @kernel
@@ -290,7 +180,7 @@ def over_rows(board, address, bounds, *arguments):
     *arguments
         What the kernel takes.
     """
-    code, what = _rows((address, bounds, *arguments))
+    code, what = describe_rows((address, bounds, *arguments))
     post(board, code, what, len(bounds) - 1)
 
 
@@ -305,7 +195,7 @@ def over_sums(board, address, bounds, own, *arguments):
     own : ndarray of shape (pieces, ...)
         Each piece adds to a row that nobody else touches.
     """
-    code, what = _sums((address, bounds, own, *arguments))
+    code, what = describe_sums((address, bounds, own, *arguments))
     post(board, code, what, len(bounds) - 1)
 
 

@@ -5,7 +5,7 @@
     and loops with early exits are not vectorised by LLVM.
 ``nogil=True``
     Kernels are serial over a row range; the engine runs fixed row ranges on
-    several threads (:mod:`fastadmm.kernels.crew`). So results cannot depend on the number of threads, cold
+    several threads (:mod:`fastadmm.kernels.pieces`). So results cannot depend on the number of threads, cold
     compilation stays short (Numba's own parallel target multiplies it), and
     caching is safe.
 ``cache=True``
@@ -31,7 +31,7 @@ from fastadmm.kernels.compilation import begun, done
 from numba import njit
 from numba.core import event
 
-__all__ = ["inline", "kernel"]
+__all__ = ["inline", "kernel", "parallel_kernel"]
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
@@ -42,12 +42,23 @@ _SETTINGS: Any = numba.config
 
 def kernel(function: _Function) -> _Function:
     """Compile a kernel that is called from Python."""
+    return _compiled(function)
+
+
+def parallel_kernel(function: _Function) -> _Function:
+    """Compile a kernel whose ``prange`` runs on Numba's threads."""
+    return _compiled(function, parallel=True)
+
+
+def _compiled(function: _Function, **options: bool) -> _Function:
     directory = cache_directory(function.__module__.rpartition(".")[2])
     with _CONFIGURATION:
         before = _SETTINGS.CACHE_DIR
         _SETTINGS.CACHE_DIR = str(directory or "")
         try:
-            compiled: Any = njit(cache=directory is not None, nogil=True, error_model="numpy")(function)
+            compiled: Any = njit(cache=directory is not None, nogil=True, error_model="numpy", **options)(
+                function
+            )
         finally:
             _SETTINGS.CACHE_DIR = before
     if directory is not None and not _SETTINGS.DISABLE_JIT:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
 import threading
@@ -13,9 +14,12 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from fastadmm.blocks.block import CSRBlock
-from fastadmm.engine.crew import NOBODY, Crew, address_of
+from fastadmm.engine.crew import Crew
 from fastadmm.engine.engine import _BLAS, Engine, default_threads, even_ranges, fine_ranges
-from fastadmm.kernels.crew import COMPILED, board_size, over_rows, serve
+from fastadmm.engine.parallel_rows import ParallelRows
+from fastadmm.engine.row_threads import address_of
+from fastadmm.kernels.crew import board_size, over_rows, serve
+from fastadmm.kernels.pieces import COMPILED
 from fastadmm.kernels.policy import kernel
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -35,15 +39,24 @@ def add_up(values, out, start, stop):
         out[0] += values[i]
 
 
+@pytest.fixture(params=[Crew, ParallelRows])
+def row_threads(request, monkeypatch):
+    """Both ways to share pieces."""
+    monkeypatch.setattr(Engine, "row_threads", request.param)
+    return request.param
+
+
 def bounds_of(ranges):
     return np.array([ranges[0][0], *(stop for _, stop in ranges)])
 
 
+@pytest.mark.parametrize("kind", [Crew, ParallelRows])
 @given(n=st.integers(1, 3000), pieces=st.integers(1, 40), threads=st.integers(1, 5))
 @settings(max_examples=40, deadline=None)
-def test_every_row_is_done_once(n, pieces, threads):
+def test_every_row_is_done_once(kind, n, pieces, threads):
     out = np.zeros(n)
     with Engine(threads) as engine:
+        engine.row_threads = kind
         engine.over_rows(count, even_ranges(n, pieces), out)
         engine.over_rows(count, even_ranges(n, pieces), out)
     assert (out == 2.0).all()
@@ -52,14 +65,16 @@ def test_every_row_is_done_once(n, pieces, threads):
 def test_sums_do_not_depend_on_who_adds():
     values = np.random.default_rng(0).normal(size=50_000)
     found = []
-    for threads in (1, 2, 4):
+    for threads, kind in itertools.product((1, 2, 4), (Crew, ParallelRows)):
         with Engine(threads) as engine:
+            engine.row_threads = kind
             for _ in range(20):
                 found.append(engine.sum_over_rows(add_up, even_ranges(len(values), 13), (1,), values)[0])
     assert len(set(found)) == 1
     assert found[0] == pytest.approx(values.sum(), abs=1e-9)
 
 
+@pytest.mark.usefixtures("row_threads")
 def test_sums_of_matrices_leave_nothing_behind():
     @kernel
     def squares(values, out, start, stop):
@@ -91,20 +106,21 @@ def test_kinds_of_arguments_have_code_of_their_own():
     assert (every_other == 1.0).all()
 
 
-def test_many_short_jobs_with_more_threads_than_cores():
-    out = np.zeros(64)
+def test_many_short_jobs_with_more_threads_than_cores(row_threads):
+    out, jobs = np.zeros(64), 3000 if row_threads is Crew else 30  # the other waits for every thread
     with Engine(6) as engine:
-        for _ in range(3000):
+        for _ in range(jobs):
             engine.over_rows(count, even_ranges(64, 16), out)
-    assert (out == 3000.0).all()
+    assert (out == jobs).all()
 
 
 @pytest.mark.skipif(not (COMPILED and hasattr(os, "fork")), reason="no helpers, or no forked processes")
-def test_a_forked_process_has_helpers_of_its_own():
+def test_a_forked_process_is_not_left_without_threads(row_threads):
     out = np.zeros(64)
     with Engine(2) as engine:
         engine.over_rows(count, even_ranges(64, 4), out)
-        engine._crew.board[16] = 1  # as if a helper had been at work
+        if row_threads is Crew:
+            engine._helpers.board[16] = 1  # as if a helper had been at work
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)
             child = os.fork()
@@ -112,7 +128,8 @@ def test_a_forked_process_has_helpers_of_its_own():
             engine.over_rows(count, even_ranges(64, 4), out)
             os._exit(0 if (out == 2.0).all() else 1)
         assert os.waitpid(child, 0)[1] == 0
-        engine._crew.board[16] = 0
+        if row_threads is Crew:
+            engine._helpers.board[16] = 0
 
 
 @pytest.mark.skipif(not COMPILED, reason="no helpers without the compiler")
@@ -123,7 +140,7 @@ def test_helpers_that_sleep_wake_up_again():
             engine.over_rows(count, even_ranges(1000, 4), out)
             time.sleep(0.05)
             deadline = time.monotonic() + 20.0
-            while engine._crew._asleep < 1:
+            while engine._helpers._asleep < 1:
                 assert time.monotonic() < deadline
                 time.sleep(0.001)
         before = out.copy()
@@ -132,20 +149,20 @@ def test_helpers_that_sleep_wake_up_again():
 
 
 @pytest.mark.skipif(not COMPILED, reason="no addresses without the compiler")
-def test_a_second_caller_does_its_job_alone():
-    crew, out = Crew(2), np.zeros((4, 256))
+def test_a_second_caller_does_its_job_alone(row_threads):
+    shared, out = row_threads(3), np.zeros((4, 256))
     bounds = bounds_of(even_ranges(256, 8))
 
     def call(row):
         for _ in range(300):
-            over_rows(crew.board, address_of(count, (row, 0, 0)), bounds, row)
+            shared.over_rows(address_of(count, (row, 0, 0)), bounds, row)
 
     threads = [threading.Thread(target=call, args=(row,)) for row in out]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    crew.close()
+    shared.close()
     assert (out == 300.0).all()
 
 
@@ -153,7 +170,7 @@ def test_a_second_caller_does_its_job_alone():
 def test_a_board_without_helpers_and_one_with_nobody_there():
     out = np.zeros(100)
     address = address_of(count, (out, 0, 0))
-    over_rows(NOBODY, address, bounds_of(even_ranges(100, 7)), out)
+    over_rows(np.empty(0, dtype=np.int64), address, bounds_of(even_ranges(100, 7)), out)
     over_rows(np.zeros(board_size(5), dtype=np.int64), address, bounds_of(even_ranges(100, 7)), out)
     assert (out == 2.0).all()
 
@@ -164,18 +181,19 @@ def test_serve_returns_when_nothing_comes():
 
 
 def test_helpers_end_at_once():
-    crew = Crew(3)
+    crew = Crew(4)
     begin = time.perf_counter()
     crew.close()
     assert time.perf_counter() - begin < 5.0
     assert not any(thread.is_alive() for thread in crew._threads)
 
 
+@pytest.mark.usefixtures("row_threads")
 def test_no_helpers_inside_a_job_of_the_pool():
     out = np.zeros((2, 20_000))
     with Engine(2) as engine:
         engine.map(lambda row: engine.over_rows(count, fine_ranges(20_000), row), out)
-        assert engine._crew is None
+        assert engine._helpers is None
     assert (out == 1.0).all()
 
 

@@ -8,74 +8,35 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["NOBODY", "Crew", "address_of"]
+from fastadmm.engine.row_threads import RowThreads
+
+__all__ = ["Crew"]
 
 #: So often a helper looks for a job before it goes to sleep: a few milliseconds.
 _LOOKS = 200_000
 
-#: Board of a crew without helpers.
-NOBODY = np.empty(0, dtype=np.int64)
 
-
-#: Addresses that were asked for, by kernel and kinds of arguments.
-_ADDRESSES: dict[Any, int] = {}
-
-
-def _kind(argument: Any) -> Any:
-    """What decides for which types a kernel is compiled, found faster than Numba's own types."""
-    if isinstance(argument, np.ndarray):
-        return argument.dtype, argument.ndim, argument.flags.num
-    if isinstance(argument, tuple):
-        return tuple(map(_kind, argument))
-    return type(argument)
-
-
-def address_of(kernel: Any, arguments: tuple[Any, ...]) -> int:
-    """Address of a kernel's machine code for arguments of given types; compiles it where needed.
-
-    Parameters
-    ----------
-    kernel : Numba dispatcher
-    arguments : tuple
-        Arrays and numbers.
-
-    Returns
-    -------
-    int
-    """
-    key = (kernel, *map(_kind, arguments))
-    address = _ADDRESSES.get(key)
-    if address is None:
-        from numba import typeof
-
-        types = tuple(typeof(argument) for argument in arguments)
-        kernel.compile(types)
-        compiled = kernel.overloads[types]
-        address = int(compiled.library.get_pointer_to_function(compiled.fndesc.llvm_func_name))
-        _ADDRESSES[key] = address
-    return address
-
-
-class Crew:
+class Crew(RowThreads):
     """Helpers that look at one board; see :mod:`fastadmm.kernels.crew`.
 
     Parameters
     ----------
-    n_helpers : int
+    n_threads : int
+        The caller and its helpers.
 
     Attributes
     ----------
     board : ndarray of int64
-    process : int
-        Where the threads are: they do not survive a fork.
     """
 
-    def __init__(self, n_helpers: int) -> None:
-        from fastadmm.kernels.crew import COMPILED, board_size, serve
+    def __init__(self, n_threads: int) -> None:
+        from fastadmm.kernels.crew import board_size, serve
+        from fastadmm.kernels.pieces import COMPILED
 
-        n_helpers = n_helpers if COMPILED else 0
+        super().__init__(n_threads)
+        n_helpers = n_threads - 1 if COMPILED else 0
         self.board = np.zeros(board_size(n_helpers + 1), dtype=np.int64)
-        self.process, self._closed = os.getpid(), False
+        self._closed = False
         self._bell = threading.Condition()
         self._asleep = 0
         if n_helpers:
@@ -91,14 +52,25 @@ class Crew:
             self.close()
             raise
 
-    def wake(self) -> None:
+    def over_rows(self, address: int, bounds: np.ndarray, *arguments: Any) -> None:
+        from fastadmm.kernels.crew import over_rows
+
+        self._wake()
+        over_rows(self.board, address, bounds, *arguments)
+
+    def over_sums(self, address: int, bounds: np.ndarray, own: np.ndarray, *arguments: Any) -> None:
+        from fastadmm.kernels.crew import over_sums
+
+        self._wake()
+        over_sums(self.board, address, bounds, own, *arguments)
+
+    def _wake(self) -> None:
         """Wake whoever sleeps; a job that comes before they are up is done without them."""
         if self._asleep:
             with self._bell:
                 self._bell.notify_all()
 
     def close(self) -> None:
-        """End the threads."""
         from fastadmm.kernels.crew import NO_MORE
 
         self.board[0] = NO_MORE

@@ -19,7 +19,8 @@ from typing import Any, Generic, TypeVar, cast
 
 import numpy as np
 
-from fastadmm.engine.crew import NOBODY, Crew, address_of
+from fastadmm.engine.crew import Crew
+from fastadmm.engine.row_threads import ALONE, RowThreads, address_of
 
 __all__ = ["Engine", "default_threads", "even_ranges", "fine_ranges", "light_ranges", "row_ranges"]
 
@@ -265,16 +266,23 @@ class Engine:
     n_threads : int or None
         Number of threads; None takes :func:`default_threads`.
 
+    Attributes
+    ----------
+    row_threads : type of RowThreads
+        What shares the pieces of :meth:`over_rows` and :meth:`sum_over_rows`; results do not depend on it.
+
     Notes
     -----
     Linear algebra libraries are held to one thread inside :meth:`limited`:
     their results depend on their own thread count, ours must not.
     """
 
+    row_threads: type[RowThreads] = Crew
+
     def __init__(self, n_threads: int | None = None) -> None:
         self.n_threads = max(1, default_threads() if n_threads is None else int(n_threads))
         self._pool: ThreadPoolExecutor | None = None
-        self._crew: Crew | None = None
+        self._helpers: RowThreads | None = None
         self._inside = threading.local()
 
     def map(self, function: Callable[[_T], _R], items: Iterable[_T], parallel: bool = True) -> list[_R]:
@@ -325,14 +333,14 @@ class Engine:
         *arguments
             C-contiguous arrays and numbers.
         """
-        from fastadmm.kernels.crew import COMPILED, over_rows
+        from fastadmm.kernels.pieces import COMPILED
 
         if not COMPILED:
             for rows in ranges:
                 kernel(*arguments, *rows)
             return
         address = address_of(kernel, (*arguments, 0, 0))
-        over_rows(self._board(len(ranges)), address, _bounds(tuple(ranges)), *arguments)
+        self._sharing(len(ranges)).over_rows(address, _bounds(tuple(ranges)), *arguments)
 
     def sum_over_rows(
         self, kernel: Any, ranges: Sequence[tuple[int, int]], shape: tuple[int, ...], *arguments: Any
@@ -350,14 +358,14 @@ class Engine:
         -------
         ndarray of the given shape
         """
-        from fastadmm.kernels.crew import COMPILED, over_sums
+        from fastadmm.kernels.pieces import COMPILED
 
         # So far apart that no two threads write to one cache line.
         room = (-(-shape[0] // _CACHE_LINES) * _CACHE_LINES,) if len(shape) == 1 else shape
         own = np.zeros((len(ranges), *room))
         if COMPILED:
             address = address_of(kernel, (*arguments, own[0], 0, 0))
-            over_sums(self._board(len(ranges)), address, _bounds(tuple(ranges)), own, *arguments)
+            self._sharing(len(ranges)).over_sums(address, _bounds(tuple(ranges)), own, *arguments)
         else:
             for out, rows in zip(own, ranges):
                 kernel(*arguments, out, *rows)
@@ -366,14 +374,13 @@ class Engine:
             total += more
         return total[: shape[0]]
 
-    def _board(self, pieces: int) -> np.ndarray:
-        """Where pieces are handed over, with helpers that are awake, if there are any for this job."""
+    def _sharing(self, pieces: int) -> RowThreads:
+        """Who shares the pieces of a job."""
         if self.n_threads == 1 or pieces < 2 or self.inside:
-            return NOBODY
-        if self._crew is None or self._crew.process != os.getpid():
-            self._crew = Crew(self.n_threads - 1)
-        self._crew.wake()
-        return self._crew.board
+            return ALONE
+        if self._helpers is None or self._helpers.process != os.getpid():
+            self._helpers = self.row_threads(self.n_threads)
+        return self._helpers
 
     @property
     def inside(self) -> bool:
@@ -397,13 +404,13 @@ class Engine:
 
     def close(self) -> None:
         """Stop the threads; a later :meth:`map` starts new ones."""
-        pool, crew, self._pool, self._crew = self._pool, self._crew, None, None
+        pool, helpers, self._pool, self._helpers = self._pool, self._helpers, None, None
         try:
             if pool is not None:
                 pool.shutdown()
         finally:
-            if crew is not None:
-                crew.close()
+            if helpers is not None:
+                helpers.close()
 
     def __enter__(self) -> Engine:
         return self

@@ -1,0 +1,128 @@
+"""A kernel over pieces of its rows, told by two addresses: whoever is given them can compute any piece.
+
+A job is any kernel that takes a row range last. :func:`describe_rows` and :func:`describe_sums` make its
+*piece function*, which takes the address of the packed arguments and the number of a piece. What shares the
+pieces among threads knows nothing else of the kernel: :mod:`fastadmm.kernels.crew` and
+:mod:`fastadmm.kernels.parallel_rows`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numba
+from fastadmm.kernels.policy import inline
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic as _intrinsic
+
+__all__ = ["COMPILED", "call_piece", "describe_rows", "describe_sums", "in_turn"]
+
+#: Its typing context is given by Numba, not by the caller.
+intrinsic: Any = _intrinsic
+
+#: What Numba reads from the environment.
+_SETTINGS: Any = numba.config
+
+#: Without the compiler kernels have no addresses: pieces are done in turn.
+COMPILED = not _SETTINGS.DISABLE_JIT
+
+_I64 = ir.IntType(64)
+_POINTER = ir.IntType(8).as_pointer()
+_PIECE = ir.FunctionType(ir.VoidType(), [_POINTER, _I64])
+
+#: Place for what a kernel returns.
+_ROOM = types.UniTuple(types.float64, 4)
+
+
+@intrinsic
+def call_piece(typing_context, code, what, piece):
+    """Call the piece function at an address."""
+    signature = types.void(types.int64, types.int64, types.int64)
+
+    def generate(context, builder, signature, arguments):
+        function = builder.inttoptr(arguments[0], _PIECE.as_pointer())
+        builder.call(function, [builder.inttoptr(arguments[1], _POINTER), arguments[2]])
+        return context.get_dummy_value()
+
+    return signature, generate
+
+
+def _piece_function(context, builder, tuple_type, fill):
+    """Piece function that calls a kernel at an address with arguments from a packed tuple.
+
+    The tuple begins with the address and the borders of the pieces; ``fill`` makes the kernel's
+    arguments, types and values, of the rest and the number of the piece.
+    """
+    name = f"piece.{len(builder.module.functions)}"
+    entry = ir.Function(builder.module, _PIECE, name)
+    entry.linkage = "internal"
+    body = ir.IRBuilder(entry.append_basic_block())
+    packed = body.load(body.bitcast(entry.args[0], context.get_value_type(tuple_type).as_pointer()))
+    values = [body.extract_value(packed, k) for k in range(len(tuple_type.types))]
+    piece = entry.args[1]
+    bounds = context.make_array(tuple_type.types[1])(context, body, values[1])
+    ends = [body.load(body.gep(bounds.data, [body.add(piece, _I64(k))])) for k in range(2)]
+    argument_types, arguments = fill(body, values[2:], piece)
+    argument_types, arguments = [*argument_types, types.int64, types.int64], [*arguments, *ends]
+    # Whatever a kernel returns, nothing or a few numbers, has room here and is left there.
+    function_type = context.call_conv.get_function_type(_ROOM, argument_types)
+    kernel_function = body.inttoptr(values[0], function_type.as_pointer())
+    context.call_conv.call_function(body, kernel_function, _ROOM, argument_types, arguments)
+    body.ret_void()
+    return entry
+
+
+def _described(context, builder, signature, entry, packed):
+    place = cgutils.alloca_once_value(builder, packed)
+    pair = [builder.ptrtoint(entry, _I64), builder.ptrtoint(place, _I64)]
+    return context.make_tuple(builder, signature.return_type, pair)
+
+
+@intrinsic
+def describe_rows(typing_context, packed):
+    """Addresses of a piece function over rows and of ``(address, bounds, *arguments)``."""
+    signature = types.UniTuple(types.int64, 2)(packed)
+
+    def generate(context, builder, signature, values):
+        kinds = signature.args[0].types[2:]
+        entry = _piece_function(context, builder, signature.args[0], lambda _, rest, __: (kinds, rest))
+        return _described(context, builder, signature, entry, values[0])
+
+    return signature, generate
+
+
+@intrinsic
+def describe_sums(typing_context, packed):
+    """Addresses of a piece function that adds up and of ``(address, bounds, own, *arguments)``."""
+    signature = types.UniTuple(types.int64, 2)(packed)
+
+    def generate(context, builder, signature, values):
+        own_type, *kinds = signature.args[0].types[2:]
+        row_type = own_type.copy(ndim=own_type.ndim - 1)
+
+        def fill(body, rest, piece):
+            row = context.compile_subroutine(body, _row, row_type(own_type, types.int64)).fndesc
+            inner = row_type(own_type, types.int64)
+            _, value = context.call_internal_no_propagate(body, row, inner, [rest[0], piece])
+            # The caller holds the whole for as long as anybody looks at a row of it.
+            context.nrt.decref(body, row_type, value)
+            return [*kinds, row_type], [*rest[1:], value]
+
+        entry = _piece_function(context, builder, signature.args[0], fill)
+        return _described(context, builder, signature, entry, values[0])
+
+    return signature, generate
+
+
+def _row(own, piece):
+    """The place that a piece adds to."""
+    return own[piece]
+
+
+@inline
+def in_turn(code, what, pieces):
+    """Do all pieces on this thread."""
+    for piece in range(pieces):
+        call_piece(code, what, piece)
