@@ -62,7 +62,8 @@ def test_either_way_to_share_rows_gives_the_same_bits(monkeypatch):
     found = []
     for way in (Crew, ParallelRows):
         monkeypatch.setattr(Engine, "row_threads", way)
-        found.append(solve(make_problem(blocks, y, lam=1e-3), SolverOptions(n_threads=2, gap=0.0, max_rounds=2)))
+        options = SolverOptions(n_threads=2, gap=0.0, max_rounds=2)
+        found.append(solve(make_problem(blocks, y, lam=1e-3), options))
     assert [fields(r) for r in found[0].history] == [fields(r) for r in found[1].history]
     for a, b in zip(found[0].weights, found[1].weights, strict=True):
         np.testing.assert_array_equal(a, b)
