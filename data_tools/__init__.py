@@ -1,1 +1,1 @@
-"""Other people's files into ours: readers, splits, labels, scaling, conversion, synthetic data."""
+"""Converting data files to partitions: readers, splits, labels, scaling, conversion, synthetic data."""

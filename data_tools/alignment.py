@@ -138,7 +138,7 @@ def table_ids(table: Table, name: str, duplicates: str = "refuse") -> TableIds:
 
 
 def canonical_order(ids: Sequence[str]) -> Alignment:
-    """Put ids in the order that every party finds from the ids alone.
+    """Put ids into an order that depends only on the ids, so that every party finds the same.
 
     Parameters
     ----------
@@ -148,7 +148,7 @@ def canonical_order(ids: Sequence[str]) -> Alignment:
     Returns
     -------
     Alignment
-        By number where all ids are whole numbers, else by code point.
+        By number if all ids are whole numbers, else by code point.
     """
     ordered: np.ndarray
     if all(_INTEGER.match(i) for i in ids):

@@ -1,4 +1,4 @@
-"""From a data file to a partition: one pass to look, one pass to write."""
+"""Convert a data file to a partition: one pass to inspect it, one pass to write."""
 
 from __future__ import annotations
 
@@ -106,8 +106,8 @@ def convert(
     label : str, optional
         Label column (CSV).
     like : path, optional
-        Partition whose widths, names, transforms, storage, dtype, task and classes are taken over: for test
-        sets, which must be scaled as the training set was.
+        Partition whose widths, names, transforms, storage, dtype, task and classes are used: for test sets,
+        which must be scaled like the training set.
     public_columns : path, optional
         Public description of the columns of a CSV table, with numbers and categories; see
         :mod:`fastadmm.data_tools.public_columns`. The table is then read whole.
@@ -150,7 +150,7 @@ def convert(
     Raises
     ------
     ConfigError
-        Options that do not go together.
+        Options that cannot be combined.
     InputError
         Faults in the data; the message names file and place.
     FormatError
@@ -288,7 +288,7 @@ def _check_split(
 
 
 def check_out(out: str | Path, force: bool) -> None:
-    """Refuse early what the store would refuse after hours of reading.
+    """Refuse early what the store would refuse only after reading everything.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Columns of a table to features: fitted on the training table, replayed on every other."""
+"""Encode columns of a table as features: fitted on the training table, applied to all others."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class EncodingReport:
     Attributes
     ----------
     filled : dict of str to int
-        Missing cells per column that a fitted value stands in for.
+        Missing cells per column that were replaced by a fitted value.
     unseen : dict of str to int
         Cells per column whose category the training table does not have.
     examples : dict of str to str
@@ -67,7 +67,7 @@ def fit_encoder(
     categorical: Sequence[str] = (),
     prefix: str = "",
 ) -> Encoder:
-    """Infer the type of each column and fit what stands in for missing values.
+    """Infer the type of each column and fit the replacements of missing values.
 
     Parameters
     ----------
@@ -267,7 +267,7 @@ def _codes(
 
 
 def describe(table: Table, encoder: Encoder, rows: np.ndarray) -> list[dict[str, Any]]:
-    """What each column of a table is taken for, for people to look at.
+    """The type and encoding of each column of a table, for display.
 
     Parameters
     ----------

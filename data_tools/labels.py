@@ -101,8 +101,8 @@ class LabelCollector:
         Parameters
         ----------
         task : {"auto", "classification", "regression"}
-            With "auto", two distinct labels or text make a classification, a few distinct integers an error
-            that asks, anything else a regression.
+            With "auto", two distinct labels or text mean classification, a few distinct integers are an
+            error that asks for the task, and anything else means regression.
         classes : tuple of str, optional
             Mapping to reuse, from another partition (classification only).
 

@@ -1,8 +1,7 @@
-"""From data files to owners of rows: one pass to look, one to write.
+"""Convert data files to owners of rows: one pass to inspect, one to write.
 
-Rows are given to owners by sizes, by a column's value, or one file each. A
-record that several owners hold is found by its digest, over features and label
-as they stand in the source.
+Rows are assigned to owners by sizes, by a column's value, or one file each. A record that several owners
+hold is recognised by its digest, over features and label as in the source.
 """
 
 from __future__ import annotations
@@ -156,7 +155,7 @@ def convert_owners(
         How files are read.
     task : {"auto", "classification", "regression"}
     overlap : {"refuse", "count"}
-        What happens if one record is with several owners.
+        What happens if several owners hold the same record.
     public : path, optional
         A public file with the same columns, from which scaling and components are taken.
     standardize : bool

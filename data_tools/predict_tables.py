@@ -1,4 +1,4 @@
-"""From tables to the features of a trained model, by the encoders that the model holds."""
+"""Encode tables as the features of a trained model, with the encoders that the model holds."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Public descriptions of columns: bounds, categories and fills that a person states, so that none is learned.
+"""Public descriptions of columns: bounds, categories and fill values written by a person, none learned.
 
-A description is a TOML file with a table ``[columns.NAME]`` for each column. Under it a cell becomes features
-by itself, whatever the other rows hold, so that one record changes its own row alone.
+A description is a TOML file with a table ``[columns.NAME]`` for each column. It encodes each cell without
+looking at other rows, so that one record changes only its own row.
 """
 
 from __future__ import annotations
@@ -189,7 +189,7 @@ def _text(value: Any, place: str) -> str:
 def write_template(
     path: str | Path, tables: Iterable[tuple[Table, Sequence[str], str]], *, force: bool = False
 ) -> int:
-    """Write a description to fill in: names and types of columns, and no number that comes from a cell.
+    """Write a template of a description: names and types of columns, and no value of a cell.
 
     Parameters
     ----------

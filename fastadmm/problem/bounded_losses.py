@@ -1,4 +1,4 @@
-r"""Bounded, non-convex losses: outliers cost a fixed amount, however far out.
+r"""Bounded, non-convex losses: the cost of an outlier is limited, however far out it is.
 
 Without convexity there is no duality gap and no certificate: training ends at
 a stationary point. See ``docs/nonconvex.md``.

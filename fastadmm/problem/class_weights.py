@@ -1,4 +1,4 @@
-"""Class weights: factors of the sample weights that depend on the class alone."""
+"""Class weights: factors for the sample weights that depend only on the class."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-r"""A party's own regularisation: one :math:`\lambda_m` for each party, by way of scaled columns.
+r"""A party's own regularisation: one :math:`\lambda_m` for each party, by scaling columns.
 
 With weights :math:`x_m = c_m x'_m` and columns :math:`c_m D_m` the messages
 :math:`D_m x_m` are the same, and one :math:`\lambda` for all :math:`x'_m` is
 :math:`\lambda_m` for :math:`x_m` if :math:`c_m^2 = \lambda / \lambda_m` (squared
-l2) or :math:`c_m = \lambda / \lambda_m` (a norm). Objective, gap and messages
-are those of the original problem, so every scheme does it without knowing.
+l2) or :math:`c_m = \lambda / \lambda_m` (a norm). Objective, gap and messages are those of the original
+problem, so schemes need no change.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class PartyLambda:
     factors : list of float
         :math:`c_m`: what a party's columns are multiplied by.
     common : float
-        What records call lambda: that of parties for which none of their own is given.
+        Lambda in records: that of the parties without their own.
     """
 
     values: list[float]

@@ -29,7 +29,7 @@ _PIECES = 8
 
 
 def check_compatible(regularizer: Regularizer, constraint: Constraint, loss: Loss | None = None) -> None:
-    """Refuse what has no proximal operator or no guarantee; everything else goes together.
+    """Refuse combinations without a proximal operator or a guarantee; all others are allowed.
 
     Parameters
     ----------

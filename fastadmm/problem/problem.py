@@ -85,8 +85,8 @@ class Problem:
         per sample elsewhere (messages, offset, z, u) holds C, class-major and
         flat: see :mod:`fastadmm.problem.multinomial`.
     own_lambda : PartyLambda or None
-        Where every party has its own lambda: blocks, those of the test set and weights are
-        then scaled ones, and ``lam`` is that of the scaled problem.
+        If every party has its own lambda: blocks (also of the test set) and weights are then scaled, and
+        ``lam`` is that of the scaled problem.
     """
 
     blocks: list[FeatureBlock]
@@ -189,7 +189,7 @@ def make_problem(
     n_classes: int | None = None,
     soft_targets: bool = False,
 ) -> Problem:
-    r"""Check the parts of a problem and put them together.
+    r"""Check the parts of a problem and combine them.
 
     Parameters
     ----------

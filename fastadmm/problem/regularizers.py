@@ -206,7 +206,7 @@ class ElasticNet(Regularizer):
 
 @dataclass(frozen=True)
 class NoRegularizer(Regularizer):
-    """Zero. Without a bounded set nothing certifies such a model: the gap is infinite."""
+    """Zero. Without a bounded set there is no certificate: the gap is infinite."""
 
     name: ClassVar[str] = "none"
 
@@ -217,7 +217,7 @@ class NoRegularizer(Regularizer):
 
 @dataclass(frozen=True)
 class LogSum(Regularizer):
-    r""":math:`\tfrac{c^2}{2} \sum_j \log(1 + x_j^2 / c^2)`: squared l2 that lets go of large weights.
+    r""":math:`\tfrac{c^2}{2} \sum_j \log(1 + x_j^2 / c^2)`: squared l2 that hardly shrinks large weights.
 
     Smooth, not convex: its second derivative lies between -1/8 and 1. It is
     majorised by squared l2 plus a linear term, see

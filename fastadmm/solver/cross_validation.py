@@ -1,12 +1,11 @@
-r"""Cross-validation *by gap*: folds are fitted as exactly as the choice of lambda needs, and no more.
+r"""Cross-validation *by gap*: folds are fitted only as exactly as the choice of lambda needs.
 
 Rows of a fold are held out by weight 0: no data are copied or cut, so it works
 the same for streamed blocks, and parties see vectors of the usual length.
 
-What decides is the mean over folds of the loss on held-out rows, V(lambda). A
-fit with absolute duality gap G has a training objective within G of its
-optimum. A value of lambda is *settled* when every fold's gap is at most
-``share`` times the difference that decides about it:
+The choice depends on V(lambda), the mean over folds of the loss on held-out rows. A fit with absolute
+duality gap G has a training objective within G of its optimum. A value of lambda is *settled* when every
+fold's gap is at most ``share`` times the difference that decides about it:
 
 rule "best"
     :math:`|V(\lambda) - V(\lambda_*)|` with :math:`\lambda_*` the best; of the best
@@ -15,12 +14,11 @@ rule "1se"
     :math:`|V(\lambda) - T|` with the threshold T = V of the best plus its standard error over
     the folds; of the best at most that standard error.
 
-First every fold runs down the path, each fit begun at the one before and
-stopped at ``share`` times the standard error of the held-out loss at the lambda
-before it. Then the unsettled fits alone go on, from where they stopped, until all are
-settled or certified to the gap that was asked for. The decision is therefore
-as good as that of exact fits up to what gaps of that size can move held-out
-losses: a rule of thumb, not a theorem, because the held-out loss is not the training objective.
+First every fold is fitted along the grid, each fit starting at the one before and stopping at ``share``
+times the standard error of the held-out loss at the previous lambda. Then only the unsettled fits continue,
+from where they stopped, until all are settled or certified to the requested gap. The decision is therefore
+as good as that of exact fits, up to what gaps of that size can change held-out losses. This is a rule of
+thumb, not a theorem, because the held-out loss is not the training objective.
 """
 
 from __future__ import annotations
@@ -63,7 +61,7 @@ class FoldFit:
     gap : float
         Absolute duality gap, per mean loss of the rows that are trained on.
     certified : bool
-        Whether the relative gap that was asked for is reached, so that nothing is left to refine.
+        Whether the requested relative gap is reached, so that nothing is left to refine.
     n_rounds : int
         Rounds of this fit.
     """
@@ -85,7 +83,7 @@ class Fitter(Protocol):
 
 @dataclass(frozen=True)
 class Choice:
-    """What the losses say.
+    """What follows from the losses.
 
     Attributes
     ----------
@@ -115,7 +113,7 @@ class CrossValidation:
     n_rounds : ndarray of int, shape (L, K)
         Rounds, refinements included.
     n_refined : int
-        Fits that had to go on after the first pass.
+        Fits that had to continue after the first pass.
     rule : str
     share : float
     chosen, best : int
@@ -156,7 +154,7 @@ def standard_error(losses: Array) -> Array:
 
 
 def make_folds(y: Array, n_folds: int, seed: Any, stratify: bool) -> Array:
-    """Give every row to a fold.
+    """Assign every row to a fold.
 
     Parameters
     ----------
@@ -198,7 +196,7 @@ def make_folds(y: Array, n_folds: int, seed: Any, stratify: bool) -> Array:
 
 
 def choose(losses: Array, rule: str) -> Choice:
-    """Choose by the losses, and say which gaps would settle it.
+    """Choose by the losses, and compute which gaps would settle the choice.
 
     Parameters
     ----------
@@ -247,7 +245,7 @@ def cross_validate(
     fold : ndarray of int, shape (N,)
         Fold of each row, from 0; -1 for rows that are always trained on.
     options : SolverOptions, optional
-        ``gap`` is the relative gap beyond which no fit goes.
+        ``gap`` is the relative gap at which every fit stops.
     rule : {"best", "1se"}
         The best mean, or the largest lambda within one standard error of it.
     share : float

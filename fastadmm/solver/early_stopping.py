@@ -1,9 +1,8 @@
-"""Early stopping: rounds end when held-out rows no longer get better, and the best weights are kept.
+"""Early stopping: training ends when held-out rows no longer improve, and the best weights are kept.
 
-This is regularisation by stopping, not a proof of convergence: the model that is
-kept has the duality gap of its own round, which is usually far from zero. What
-is held out decides when rounds end, so a private run, whose rounds are charged
-beforehand, has no such rule.
+This is regularisation by stopping, not a proof of convergence: the model that is kept has the duality gap
+of its own round, which is usually far from zero. The held-out rows decide when training ends, so private
+runs, whose rounds are charged in advance, do not have this rule.
 """
 
 from __future__ import annotations
@@ -50,12 +49,12 @@ class EarlyStopping:
     Attributes
     ----------
     rows : TestSet
-        The held-out rows: others than the problem's, or the problem's own rows with a weight
-        where the problem's is zero.
+        The held-out rows: separate rows, or the problem's own rows with a weight where the problem's is
+        zero.
     metric : str
         A name of :data:`METRICS`.
     patience : int
-        Stop after so many rounds without a better value.
+        Stop after this many rounds without a better value.
     """
 
     rows: TestSet
@@ -114,7 +113,7 @@ def mean_loss(rows: TestSet, z: Array, loss: Loss, engine: Engine) -> float:
     Returns
     -------
     float
-        In the loss's unit; of the squared loss half the mean squared error.
+        In the loss's unit; for the squared loss half the mean squared error.
     """
     flat = np.ascontiguousarray(z.T).ravel() if loss.vector else z
     total = loss.evaluate(flat, rows.y, rows.weight, np.empty_like(flat), engine)
@@ -214,7 +213,7 @@ class ValidationWatch:
     best : float
         Best value so far; NaN before the first round.
     record : RoundRecord or None
-        The round that it is of.
+        The round of the best value.
     weights : list of ndarray
         The model of that round; empty where the parties keep them elsewhere.
     intercept : float or ndarray
@@ -251,7 +250,7 @@ class ValidationWatch:
         return True
 
     def waited(self, n_rounds: int) -> bool:
-        """Whether patience is at its end."""
+        """Whether patience is exhausted."""
         return self.record is not None and n_rounds - self.record.round >= self.rule.patience
 
     def export(self) -> dict[str, Any]:

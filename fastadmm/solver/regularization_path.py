@@ -1,7 +1,7 @@
-r"""Regularisation paths: one problem at a decreasing grid of lambda, each fit begun at the one before.
+r"""Regularisation paths: one problem on a decreasing grid of lambda, each fit starting at the one before.
 
-The grid begins where regularisation leaves nothing, and every fit is certified
-by a duality gap of its own. :mod:`fastadmm.solver.cross_validation` chooses one value.
+The grid begins where all weights are zero, and every fit is certified by its own duality gap.
+:mod:`fastadmm.solver.cross_validation` chooses one value.
 """
 
 from __future__ import annotations
@@ -110,8 +110,8 @@ def largest_lambda(problem: Problem, engine: Engine | None = None) -> float:
 
     with g the gradient at zero weights and the best intercept, :math:`\Omega^\circ` the
     dual norm and :math:`\alpha` its share in the regulariser. With squared l2 no finite value does that;
-    there it is the largest curvature of the mean loss in the weights at zero, at which
-    every direction is shrunk to half or less.
+    the result is then the largest curvature of the mean loss in the weights at zero, at which every
+    direction is shrunk to half or less.
 
     Parameters
     ----------
@@ -122,7 +122,7 @@ def largest_lambda(problem: Problem, engine: Engine | None = None) -> float:
     Returns
     -------
     float
-        Positive; 1 where the data say nothing (all gradients zero).
+        Positive; 1 if the data have no influence (all gradients zero).
 
     Raises
     ------
@@ -281,7 +281,7 @@ def path(
     ratio: float | None = None,
     monitor: Callable[[PathPoint], None] | None = None,
 ) -> list[PathPoint]:
-    """Train at every lambda of a decreasing grid, each fit begun at the one before.
+    """Train at every lambda of a decreasing grid, each fit starting at the one before.
 
     Parameters
     ----------

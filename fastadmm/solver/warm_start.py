@@ -1,10 +1,8 @@
-"""Warm starts: rounds that begin at given weights instead of at zero.
+"""Warm starts: training that begins at given weights instead of at zero.
 
-A start changes how many rounds are needed, never what is certified: the gap is
-computed from the data at the weights that the rounds end with. Each family of
-methods takes a start in its own way, from each party's weights and the
-messages that it computes from them; the coordinator learns nothing that a
-round would not tell it.
+The starting point changes how many rounds are needed, never what is certified: the gap is computed from the
+data at the final weights. Each family of methods uses a start in its own way, from each party's weights and
+the messages computed from them; the coordinator learns nothing that a round would not reveal.
 """
 
 from __future__ import annotations
@@ -37,15 +35,15 @@ _WIDTH_OF_OBJECTIVE = 1e-3
 
 @dataclass(frozen=True)
 class StartingPoint:
-    """Where rounds begin.
+    """Where training begins.
 
     Attributes
     ----------
     weights : list of ndarray
         x_m of shape (d_m,) per party; of a multinomial model of shape (d_m, C).
     intercept : float or ndarray
-        b; of a multinomial model of shape (C,). Where an intercept is fitted it is only
-        where the search for the best one begins.
+        b; of a multinomial model of shape (C,). If an intercept is fitted, this is only where the search
+        for the best one begins.
     """
 
     weights: list[Array]

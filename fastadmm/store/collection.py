@@ -32,7 +32,7 @@ class Owners:
     owners : list of OwnerFile
         In the order of the manifest.
     kappa : int
-        Most owners that hold one and the same record; every budget is divided by it.
+        Largest number of owners of one record; every budget is divided by it.
     task : {"classification", "regression"}
     classes : (str, str) or None
         Original labels of -1 and 1.
@@ -56,7 +56,7 @@ class Owners:
 
 
 def open_owners(path: str | os.PathLike[str]) -> Owners:
-    """Open a directory of owners and check that they go together.
+    """Open a directory of owners and check that they belong together.
 
     Parameters
     ----------
@@ -74,7 +74,7 @@ def open_owners(path: str | os.PathLike[str]) -> Owners:
     FormatError
         The manifest is damaged.
     InputError
-        Owners with other features, targets or recipes than the first.
+        An owner's features, targets or recipe differ from the first owner's.
     """
     manifest = Path(path) / MANIFEST
     with storage_errors(manifest, "read"):

@@ -1,4 +1,4 @@
-"""Compression of stored blocks: smaller files, where reading is slower than decompressing.
+"""Compression of stored blocks: smaller files, useful if the disk is slower than decompression.
 
 gzip is part of HDF5. Zstandard and Blosc2 come with the package ``hdf5plugin``
 (the extra ``fastadmm[compression]``), for writing as for reading; like every
@@ -88,10 +88,10 @@ def require_filters(dataset: h5py.Dataset) -> None:
 
 
 def refuse_packed(dataset: h5py.Dataset) -> None:
-    """Refuse a dataset that takes more memory than its file has bytes: what others send comes as it is.
+    """Refuse a dataset that takes more memory than its file has bytes.
 
-    Files that pass between organisations are written without compression, so
-    that a few bytes cannot become gigabytes before anybody has looked at them.
+    Files that organisations exchange are written without compression, so that a few bytes cannot become
+    gigabytes before they are checked.
 
     Parameters
     ----------

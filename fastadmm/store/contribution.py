@@ -1,4 +1,4 @@
-"""One party's contribution to predictions, in a file: its summand of every row's score, and nothing else."""
+"""A file with one party's contribution to predictions: its part of every row's score, and nothing else."""
 
 from __future__ import annotations
 

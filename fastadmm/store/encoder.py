@@ -53,15 +53,15 @@ class ColumnEncoding:
     levels : tuple of str or None
         Categories, one feature each, 1 where the cell is that category; None for a column of numbers.
     fill : float
-        What stands in for a missing number.
+        Replaces a missing number.
     fill_level : int
-        Number of the category that stands in for a missing one; -1: none, all features are zero.
+        Number of the category that replaces a missing one; -1: none, all features are zero.
     indicator : bool
         Whether one more feature is 1 where the cell is missing.
     low, high : float
-        Public bounds of a described number: cells are cut to them, and they become -1 and 1; both 0: none.
+        Public bounds of a number: cells are clipped to them, and they become -1 and 1; both 0: none.
     other : int
-        Number of the category that cells of no category get; -1: none.
+        Number of the category for words that are none of the levels; -1: none.
     """
 
     name: str
@@ -74,7 +74,7 @@ class ColumnEncoding:
     other: int = -1
 
     def scaled(self, values: np.ndarray) -> np.ndarray:
-        """Numbers as a feature: cut to the bounds, where there are any, and scaled to [-1, 1].
+        """Numbers as a feature: clipped to the bounds, if there are any, and scaled to [-1, 1].
 
         Parameters
         ----------
@@ -104,10 +104,10 @@ class Encoder:
     columns : tuple of ColumnEncoding
         In the order of the features.
     missing : {"refuse", "mean", "median", "most-frequent", "indicator", "described"}
-        What is done with missing values; the values that stand in for them are with the columns. The last:
-        categories, bounds and fills are those of a public description.
+        What is done with missing values; their replacements are stored with the columns. "described":
+        categories, bounds and fill values come from a public description.
     prefix : str
-        Stands before every feature name.
+        Put before every feature name.
     """
 
     columns: tuple[ColumnEncoding, ...]

@@ -43,8 +43,8 @@ class FileSink:
 
     The HDF5 library cannot close a file whose writes fail: it keeps the file open, and the
     process crashes at exit when it tries again. So HDF5 never sees the error; the
-    caller asks :meth:`check` and removes the file. What HDF5 reads back meanwhile, parts of its own
-    structures, it gets as it wrote them: something else there would crash it.
+    caller asks :meth:`check` and removes the file. When HDF5 reads back parts of its own structures, it
+    gets them as it wrote them; anything else would crash it.
 
     Parameters
     ----------

@@ -1,9 +1,8 @@
-"""Model directories: each party's weights alone in its own file, the intercept with the coordinator.
+"""Model directories: each party's weights in a file of their own, the intercept with the coordinator.
 
-The layout is normative in ``docs/file-format.md``: ``model.toml`` names the
-files; ``<party>.h5`` can be handed to that party alone; ``coordinator.h5``
-holds the intercept, the class names and, of a fusion model, what each party's
-score counts. Manifest and ``coordinator.h5`` together are the *shared part*.
+The layout is normative in ``docs/file-format.md``: ``model.toml`` names the files; ``<party>.h5`` can be
+given to that party alone; ``coordinator.h5`` holds the intercept, the class names and, for a fusion
+model, the factor of each party's score. Manifest and ``coordinator.h5`` together are the *shared part*.
 Every file carries the model's id, which is random.
 """
 
@@ -77,13 +76,13 @@ class PartyModel:
     clipped : bool
         Whether rows were clipped to norm 1 after that, as private training does.
     scale : float
-        What this party's score counts in the joint predictor; kept by the
-        coordinator, because it depends on the label holder's data.
+        Factor of this party's score in the joint predictor; kept by the coordinator, because it depends on
+        the label holder's data.
     encoder : Encoder or None
         How columns of a table became the features, before the transform; new tables get the same.
     privacy : str or None
-        What holds for these weights, in one line; None in a model older than statements. Whoever trained
-        them states it: nobody else's text may stand here.
+        Privacy statement for these weights, in one line; None in a model older than statements. Only the
+        party that trained the weights writes it.
     """
 
     name: str
@@ -192,9 +191,9 @@ class Model:
         What training guaranteed; None for a model older than statements.
     means : ndarray of shape (M,) or (M, C), or None
         Mean of each party's contribution over the training rows, for ``combine --fallback mean``;
-        None where it is not known, or would tell what privacy hides.
+        None if it is not known, or if it would reveal what privacy hides.
     model_id : str
-        What all files of the model carry: see :mod:`fastadmm.store.model_id`.
+        The id in all files of the model, see :mod:`fastadmm.store.model_id`.
     """
 
     loss: str
@@ -211,7 +210,7 @@ class Model:
 
     @property
     def shared(self) -> SharedPart:
-        """All of it but the parties' own files."""
+        """Everything except the parties' own files."""
         return SharedPart(
             loss=self.loss,
             task=self.task,
@@ -252,7 +251,7 @@ class Model:
 
 @dataclass(frozen=True)
 class SharedPart:
-    """What the coordinator keeps of a model: everything but the parties' weights.
+    """The coordinator's part of a model: everything except the parties' weights.
 
     Attributes
     ----------
@@ -263,7 +262,7 @@ class SharedPart:
     n_features : list of int
         Columns of each.
     scales : list of float
-        What each party's score counts.
+        Factor of each party's score.
     """
 
     loss: str
@@ -367,7 +366,7 @@ def write_party_model(
     model_id : str
         Of the whole model.
     version : str
-        An older one only for the file of an older model that was exported and comes back.
+        An older version only when an exported file of an older model is imported.
     force : bool
         Whether an existing file may be replaced.
     """

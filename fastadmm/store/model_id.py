@@ -1,8 +1,8 @@
-"""What ties the files of one model together: a random id in all of them, and a digest of the shared part.
+"""The link between the files of one model: a random id in all of them, and a digest of the shared part.
 
-The id is no function of the data: it is the run's random identifier and the number of rounds. Party files,
-exports and contributions carry it. The digest detects damage, covers exact numbers, and so stays in the
-manifest, beside these numbers.
+The id is not a function of the data: it is the run's random identifier and the number of rounds. Party
+files, exports and contributions carry it. The digest detects damage. It covers exact numbers, so it stays
+beside these numbers.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ def new_model_id() -> str:
 
 
 def model_id_of(run_id: str, rounds: int) -> str:
-    """The id of a run's model after some rounds: again the same where the run is resumed.
+    """The id of a run's model after some rounds: the same when the run is resumed.
 
     Parameters
     ----------
     run_id : str
         The random identifier of the run.
     rounds : int
-        A run that goes on beyond its limit makes another model.
+        A run that continues beyond its limit makes a new model.
 
     Returns
     -------

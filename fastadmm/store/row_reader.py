@@ -1,12 +1,10 @@
 """Reads ranges of rows of a stored dataset into given buffers, at the speed of the disk or page cache.
 
-HDF5 copies every value through its own chunk cache, checksums it again and does
-so under one lock of the whole process. Where a chunk lies on disk just as it
-is in memory (no filter, or only a checksum, which follows the values) its place
-in the file is asked for once, and ``preadv`` then copies straight into the
-buffer, without any lock. A mapping of the file would save that copy, but count
-as memory of the process, give addresses that are not aligned, and let a file
-that shrinks kill the process: see ``docs/streaming.md``.
+HDF5 copies every value through its own chunk cache, checksums it again, and holds one lock for the whole
+process. If a chunk on disk has the same layout as in memory (no filter, or only a checksum, which follows
+the values), its place in the file is looked up once, and ``preadv`` then copies straight into the buffer,
+without any lock. Mapping the file would save that copy, but the mapping counts as memory of the process,
+gives unaligned addresses, and lets a file that shrinks kill the process: see ``docs/streaming.md``.
 """
 
 from __future__ import annotations
@@ -156,7 +154,7 @@ class RowReader:
                 done, row = done + length, until
 
     def advise(self, key: str, start: int, stop: int) -> None:
-        """Tell the system that rows will be read, so that it fetches them meanwhile; only if :attr:`direct`.
+        """Tell the system which rows will be read next, so that it fetches them; only if :attr:`direct`.
 
         Parameters
         ----------

@@ -1,4 +1,4 @@
-"""Feature blocks that stay on disk: read tile by tile, ahead of the computation.
+"""Feature blocks that stay on disk and are read tile by tile.
 
 Every tile holds the rows that the block in memory would compute on
 (:mod:`fastadmm.blocks.tiles`), and the arithmetic is inherited, or that of kernels
@@ -53,7 +53,7 @@ BATCH_TILES = 16
 
 
 class BufferPool:
-    """Buffers lent to whoever streams; as many exist as were ever in use at once.
+    """Buffers for streaming; there are as many as were ever in use at once.
 
     Attributes
     ----------
@@ -588,7 +588,7 @@ def load_block(party: PartyData, streamed: bool = False, factor: float = 1.0) ->
     streamed : bool
         Whether it stays on disk.
     factor : float
-        What every column is multiplied by, after it was widened to float64; positive.
+        Factor of every column, applied after conversion to float64; positive.
 
     Returns
     -------
