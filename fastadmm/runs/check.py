@@ -123,6 +123,18 @@ def choose_loss(config: RunConfig, task: str, labels: LabelData) -> Loss:
 
 
 def check_same_labels(test: Partition, train: Partition, place: str) -> None:
+    """Refuse a test partition whose task or classes are not those of training.
+
+    Parameters
+    ----------
+    test, train : Partition
+    place : str
+        What the error message calls the test partition.
+
+    Raises
+    ------
+    InputError
+    """
     if test.labels is None or train.labels is None:
         return
     if test.task != train.task or test.labels.classes != train.labels.classes:

@@ -24,6 +24,16 @@ def problem_digest(config: RunConfig, provenance: dict[str, Any]) -> str:
     """Digest of what decides the result: not of limits, paths, threads and memory, which may change.
 
     Settings that have their default are left out, so that one which a later version adds changes nothing.
+
+    Parameters
+    ----------
+    config : RunConfig
+    provenance : dict
+        Digests of the data.
+
+    Returns
+    -------
+    str
     """
     usual = RunConfig(config.data).to_toml()
     settings = {

@@ -14,7 +14,10 @@ __all__ = ["OwnerSettings", "make_settings", "parse_epsilons"]
 
 @dataclass(frozen=True)
 class OwnerSettings:
-    """What to train with owners of rows, under which budgets; each field is a key of ``docs/owners.md``."""
+    """What to train with owners of rows, under which budgets; each field is a key of ``docs/owners.md``.
+
+    ``lambda_`` is the key ``lambda``.
+    """
 
     data: Annotated[
         str, Setting("data", "directory made by `owners convert`", is_path=True, default_doc="needed")
