@@ -143,7 +143,7 @@ def block(measured: dict[str, Any]) -> str:
     levels = " / ".join(f"{level:.0e}" for level in LEVELS)
     lines = [
         f"λ = {LAM:g}, with intercept, default options, at most {measured['limit']} rounds. Rounds to a "
-        f"relative stationarity of {levels} (–: not in time):",
+        f"relative stationarity of {levels} (–: not reached):",
         "",
         "| data | loss | M | `subspace` | `sharing` | objective, `sharing` over `subspace` |",
         "|---|---|---:|---:|---:|---:|",

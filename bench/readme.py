@@ -331,8 +331,8 @@ def _demo_part(numbers: dict[str, Any]) -> str:
         "**The demo.** Wisconsin breast cancer data, three laboratories with ten features each, λ = 1e-2, "
         f"143 patients held out:\n\n{table}\n\n"
         f"The joint model took {demo['rounds']} rounds; its weights differ from the pooled model's by at "
-        f"most {_exponent(demo['largest_difference'])}. The very first run, with kernels still to be "
-        f"compiled, takes {numbers['first_use_seconds']:.0f} s in all."
+        f"most {_exponent(demo['largest_difference'])}. The very first run, which "
+        f"compiles the kernels, takes {numbers['first_use_seconds']:.0f} s in all."
     )
 
 
@@ -360,8 +360,8 @@ def _rounds_part(numbers: dict[str, Any]) -> str:
         if values
     ]
     return (
-        f"**Rounds.** a9a, λ = {_exponent(PICTURE_LAMBDA)}, no intercept: rounds until the relative "
-        "suboptimality is that small (the picture above).\n\n"
+        f"**Rounds.** a9a, λ = {_exponent(PICTURE_LAMBDA)}, no intercept: rounds to a relative "
+        "suboptimality of 1e-3 and 1e-6 (the picture above).\n\n"
         + _table(header, rows)
         + ("\n\n`jacobi` ended worse than it began " + " and ".join(notes) + "." if notes else "")
     )

@@ -186,7 +186,7 @@ def variants_block(measured: dict[str, Any]) -> str:
     sharpest = sorted({c["data"] for c in kinked})
     lines = [
         f"Logistic loss with `l2`: {len(smooth)} cases ({', '.join(TRIED)}; M = 2 and 8; λ = 1e-2 to 1e-5), "
-        "geometric mean of the ratios over the cases in which both arrive:",
+        "geometric mean of the ratios over the cases that both solve:",
         "",
         *compared(smooth, "1e-3 / 1e-6", limit),
         "",
@@ -211,7 +211,7 @@ def block(measured: dict[str, Any]) -> str:
         f"logistic loss, no intercept, at most {measured['limit']} rounds. `jacobi` and `gauss-seidel`: for "
         f"each case and accuracy the best of {len(measured['penalties'])} penalties from "
         f"{measured['penalties'][0]:g} to {measured['penalties'][-1]:g}; "
-        "`subspace` and `sharing`: as they come.",
+        "`subspace` and `sharing`: default settings.",
         "",
         "Rounds to a relative suboptimality of 1e-3 / 1e-6 / 1e-9:",
         "",
@@ -232,8 +232,8 @@ def block(measured: dict[str, Any]) -> str:
         lines.append(f"| {name} | {means} | {worst} | {missed} |")
     lines += [
         "",
-        "Rounds to 1e-6, case by case (`certified`: until `subspace` has proved it, `both`: with both "
-        "directions in a round; –: not in time):",
+        "Rounds to 1e-6, case by case (`certified`: until `subspace` has proved it; `both`: with both "
+        "directions in a round; –: not reached):",
         "",
         "| data | M | λ | certified | both | " + " | ".join(f"`{s}`" for s in SCHEMES) + " |",
         "|---|---:|---:|---:|---:|" + "---:|" * len(SCHEMES),
