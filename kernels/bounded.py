@@ -120,7 +120,7 @@ def bounded_evaluate(z, target, weight, family, width, gradient, start, stop):
 
 @kernel
 def bounded_curvature(z, target, weight, family, width, curvature, start, stop):
-    """Write the weighted second derivative, of either sign; arguments as of :func:`bounded_evaluate`."""
+    """Write the weighted second derivative, of either sign; arguments as in :func:`bounded_evaluate`."""
     for i in range(start, stop):
         t, _ = _place(z[i], target[i], family, width)
         _, bend = _derivatives(t, family)
@@ -248,7 +248,7 @@ def bounded_prox(v, shift, target, weight, family, width, penalty, z, gradient, 
 def bounded_conjugate(u, target, weight, family, width, start, stop):
     """Summed conjugate at u: 0 at zero, else infinite, since a bounded loss has no other tangent below it.
 
-    So no dual vector of such a loss proves anything. Arguments as of :func:`bounded_evaluate`, with
+    So no dual vector of such a loss proves anything. Arguments as in :func:`bounded_evaluate`, with
     the dual vector u of shape (N,).
     """
     total = 0.0

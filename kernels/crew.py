@@ -191,7 +191,7 @@ def over_sums(board, address, bounds, own, *arguments):
     Parameters
     ----------
     board, address, bounds, *arguments
-        As of :func:`over_rows`.
+        As in :func:`over_rows`.
     own : ndarray of shape (pieces, ...)
         Each piece adds to a row that nobody else touches.
     """

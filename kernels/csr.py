@@ -83,7 +83,7 @@ def csr_accumulate_images(indptr, indices, data, vectors, out, start, stop):
     Parameters
     ----------
     indptr, indices, data : ndarray
-        As of :func:`csr_product`.
+        As in :func:`csr_product`.
     vectors : ndarray of shape (4, N)
         Zero where fewer are wanted.
     out : ndarray of shape (d, 4)
@@ -101,7 +101,7 @@ def csr_accumulate_gram(indptr, indices, data, weight, out, start, stop):
     Parameters
     ----------
     indptr, indices, data : ndarray
-        As of :func:`csr_product`; column indices sorted within each row.
+        As in :func:`csr_product`; column indices sorted within each row.
     weight : ndarray of shape (N,)
     out : ndarray of shape (d, d)
     start, stop : int
@@ -123,7 +123,7 @@ def csr_fill(indptr, indices, data, scale, out, start, stop):
     Parameters
     ----------
     indptr, indices, data : ndarray
-        As of :func:`csr_product`.
+        As in :func:`csr_product`.
     scale : ndarray of shape (N,)
     out : ndarray of shape (stop - start, d)
         Output.

@@ -112,7 +112,7 @@ def dense_product_from_file(
     out : ndarray of shape (at least stop - start,)
         From row ``start``.
     descriptor, offsets, chunk_rows
-        As of :func:`read_range`.
+        As in :func:`read_range`.
     stored : ndarray of shape (step * d,)
         Buffer of the stored type.
     values : ndarray of float64, shape (step * d,)
@@ -155,9 +155,9 @@ def dense_transposed_from_file(
     out : ndarray of shape (C, d)
         Sums that are added to.
     descriptor, offsets, chunk_rows, stored, values, factor
-        As of :func:`dense_product_from_file`.
+        As in :func:`dense_product_from_file`.
     step, start, stop : int
-        As of :func:`dense_product_from_file`.
+        As in :func:`dense_product_from_file`.
 
     Returns
     -------
@@ -261,7 +261,7 @@ def csr_transposed_from_file(
     out : ndarray of shape (d,)
         Sums that are added to.
     descriptor, places, chunk_rows, indices, stored, values, factor, indptr
-        As of :func:`csr_product_from_file`.
+        As in :func:`csr_product_from_file`.
     start, stop : int
         Row range.
 
@@ -294,7 +294,7 @@ def csr_images_from_file(
     out : ndarray of shape (G, d, 4)
         Sums that are added to.
     descriptor, places, chunk_rows, indices, stored, values, factor, indptr
-        As of :func:`csr_product_from_file`.
+        As in :func:`csr_product_from_file`.
     start, stop : int
         Row range.
 

@@ -129,7 +129,7 @@ def uniform(key, nonce, out, begin, end):
 def standard_normal(key, nonce, out, begin, end):
     """Write standard normals: 64-bit radius, tail cut at 9.49 standard deviations, 53-bit angle.
 
-    Arguments as of :func:`uniform`.
+    Arguments as in :func:`uniform`.
     """
     _check(end)
     words = np.empty((16, LANES), np.uint32)
@@ -151,7 +151,7 @@ def grid_normal(key, nonce, scale, out, begin, end):
     Parameters
     ----------
     key, nonce : ndarray of uint32
-        As of :func:`uniform`.
+        As in :func:`uniform`.
     scale : float
         Standard deviation in grid units, from 0 to 2**47.
     out : ndarray of int64, shape (N,)

@@ -91,7 +91,7 @@ def margin_advance(
 
 @kernel
 def margin_curvature(z, target, weight, softness, bound, curvature, start, stop):
-    """Write the weighted second derivative; arguments as of :func:`margin_evaluate`."""
+    """Write the weighted second derivative; arguments as in :func:`margin_evaluate`."""
     for i in range(start, stop):
         knot, low, high = _interval(target[i], bound)
         curvature[i] = weight[i] * clamped_curvature(z[i] - knot, softness, low, high)
@@ -126,7 +126,7 @@ def margin_prox(v, shift, target, weight, softness, bound, penalty, z, gradient,
 def margin_conjugate(u, target, weight, softness, bound, start, stop):
     """Summed conjugate of the weighted losses at u; infinite outside its domain.
 
-    Arguments as of :func:`margin_evaluate`, with the dual vector u of shape (N,).
+    Arguments as in :func:`margin_evaluate`, with the dual vector u of shape (N,).
     """
     total = 0.0
     for begin in range(start, stop, _BLOCK):

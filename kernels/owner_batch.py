@@ -27,7 +27,7 @@ def owner_batch_slopes(Z, y, norms, code, limit):
     norms : ndarray of shape (k,)
         Norm of each row, the constant included.
     code : int
-        Loss, as of :func:`fastadmm.kernels.owner_gradient.owner_slope`.
+        Loss, as in :func:`fastadmm.kernels.owner_gradient.owner_slope`.
     limit : float
         Bound on each record's gradient; infinite for none.
     """

@@ -165,7 +165,7 @@ def owner_csr_gradient(
     data : ndarray of float, shape (nnz,)
         Compressed sparse rows.
     y, theta, code, intercept, euclidean, row_limit, target_limit, limit, unit, out, start, stop
-        As of :func:`owner_dense_gradient`.
+        As in :func:`owner_dense_gradient`.
     """
     d = len(theta) - intercept
     magic = _ROUNDER * unit
@@ -200,7 +200,7 @@ def owner_dense_moments(X, y, intercept, euclidean, row_limit, target_limit, uni
     Parameters
     ----------
     X, y, intercept, euclidean, row_limit, target_limit, unit, start, stop
-        As of :func:`owner_dense_gradient`.
+        As in :func:`owner_dense_gradient`.
     out : ndarray of shape (p + 1, p + 1)
         p is d, or d + 1 with a constant coordinate.
     """

@@ -80,7 +80,7 @@ def residual_advance(
 
 @kernel
 def residual_curvature(z, target, weight, softness, low, high, curvature, start, stop):
-    """Write the weighted second derivative; arguments as of :func:`residual_evaluate`."""
+    """Write the weighted second derivative; arguments as in :func:`residual_evaluate`."""
     for i in range(start, stop):
         curvature[i] = weight[i] * clamped_curvature(z[i] - target[i], softness, low, high)
 
@@ -113,7 +113,7 @@ def residual_prox(v, shift, target, weight, softness, low, high, penalty, z, gra
 def residual_conjugate(u, target, weight, softness, low, high, start, stop):
     """Summed conjugate of the weighted losses at u; infinite outside its domain.
 
-    Arguments as of :func:`residual_evaluate`, with the dual vector u of shape (N,).
+    Arguments as in :func:`residual_evaluate`, with the dual vector u of shape (N,).
     """
     total = 0.0
     for begin in range(start, stop, _BLOCK):

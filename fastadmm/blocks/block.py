@@ -295,7 +295,7 @@ class CSRBlock(FeatureBlock):
         Parameters
         ----------
         indptr : ndarray of int64, shape (N + 1,)
-        indices : ndarray of uint16 or as of :func:`unsigned_indices`, shape (nnz,)
+        indices : ndarray of uint16 or as in :func:`unsigned_indices`, shape (nnz,)
             Distinct and ascending in each row.
         data : ndarray of float64, shape (nnz,)
         n_columns : int

@@ -105,7 +105,7 @@ class Answering(ABC):
         ----------
         rows : {"train", "test", "validation"}
         **needed
-            As of :meth:`final_weights`.
+            As in :meth:`final_weights`.
 
         Returns
         -------

@@ -125,7 +125,7 @@ def converse(talk: Talk[_T], carry: Callable[[Exchange], Answers | None]) -> _T 
     talk : generator
         Closed in any case.
     carry : callable
-        As of :meth:`Driver.carry`.
+        As in :meth:`Driver.carry`.
 
     Returns
     -------

@@ -350,7 +350,7 @@ class Engine:
         Parameters
         ----------
         kernel, ranges, *arguments
-            As of :meth:`over_rows`.
+            As in :meth:`over_rows`.
         shape : tuple of int
             Of ``out``, which is zero before. One that has one dimension may be longer for the kernel.
 

@@ -110,7 +110,7 @@ def read_json(path: str | os.PathLike[str]) -> Any:
 
 
 def parse_toml(text: str | bytes, place: str) -> dict[str, Any]:
-    """A TOML document; parameters and errors as of :func:`parse_json`."""
+    """A TOML document; parameters and errors as in :func:`parse_json`."""
     try:
         return tomllib.loads(text if isinstance(text, str) else text.decode("utf-8"))
     except RecursionError:

@@ -100,7 +100,7 @@ def check_files(directory: Path, digests: Mapping[str, str]) -> None:
     ----------
     directory : Path
     digests : mapping of str to str
-        As of :func:`digest_of_files`.
+        As in :func:`digest_of_files`.
 
     Raises
     ------

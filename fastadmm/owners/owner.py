@@ -108,7 +108,7 @@ class Owner:
     Raises
     ------
     ConfigError
-        As of :func:`fastadmm.owners.mechanism.make_answers`.
+        As in :func:`fastadmm.owners.mechanism.make_answers`.
     """
 
     def __init__(

@@ -99,7 +99,7 @@ class ClassParty(Party):
     def step(
         self, w: np.ndarray, scaled_penalty: float, out: np.ndarray | None = None, known: bool = False
     ) -> dict[str, Any]:
-        """Arguments as of :class:`fastadmm.parties.proximal.Party`; class-major, of shape (C N,)."""
+        """Arguments as in :class:`fastadmm.parties.proximal.Party`; class-major, of shape (C N,)."""
         self._factorise()
         mu = self.regularization / scaled_penalty
         targets = w.reshape(self.n_classes, -1)

@@ -223,7 +223,7 @@ class DirectionParty(Answering):
         Parameters
         ----------
         gradient, coefficients : ndarray
-            As of :meth:`respond`.
+            As in :meth:`respond`.
 
         Returns
         -------
@@ -256,12 +256,12 @@ class DirectionParty(Answering):
         Parameters
         ----------
         gradient, coefficients : ndarray
-            As of :meth:`respond`.
+            As in :meth:`respond`.
 
         Returns
         -------
         dict
-            ``squared_residual``; ``products`` as of :meth:`respond_pair`, with the directions that are
+            ``squared_residual``; ``products`` as in :meth:`respond_pair`, with the directions that are
             forgotten; and ``message`` of shape (N,), of the weights over their norm, in double precision,
             unless they are zero.
         """
@@ -293,7 +293,7 @@ class DirectionParty(Answering):
         return coefficients
 
     def residual(self, gradient: np.ndarray, coefficients: np.ndarray) -> np.ndarray:
-        r"""Block gradient :math:`\rho_m` of shape (d,); arguments as of :meth:`respond`."""
+        r"""Block gradient :math:`\rho_m` of shape (d,); arguments as in :meth:`respond`."""
         self._own(coefficients)
         residual = self.block.transposed_product(gradient, self.engine)
         residual += self.regularization * (coefficients @ self.directions)

@@ -294,7 +294,7 @@ class FaceParty:
         return self._active.first_crossing(start, end)
 
     def hold_met(self, start: Array, end: Array, at: float) -> tuple[Array, float]:
-        """Arguments as of :meth:`ActiveSet.holding_met`: new basis, and the ball's multiplier if just met."""
+        """Arguments as in :meth:`ActiveSet.holding_met`: new basis, and the ball's multiplier if just met."""
         before = self._active
         self._active = before.holding_met(start, end, at)
         meets_sphere = before.tangent is None and self._active.tangent is not None

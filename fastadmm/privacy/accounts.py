@@ -134,7 +134,7 @@ def columns_digest(pieces: Iterable[tuple[int, Any]], ids: np.ndarray | Sequence
     pieces : iterable of (int, ndarray or csr_array)
         Consecutive rows, each piece with the number of its first row.
     ids : array of shape (N,), or int
-        As of :func:`rows_digest`.
+        As in :func:`rows_digest`.
 
     Returns
     -------
@@ -187,7 +187,7 @@ def label_account(ids: np.ndarray | Sequence[Any] | int, holder: str) -> Account
     Parameters
     ----------
     ids : array of shape (N,), or int
-        As of :func:`rows_digest`.
+        As in :func:`rows_digest`.
     holder : str
         For messages; two holders of the same rows have one account.
 

@@ -247,7 +247,7 @@ def concrete_rows(
     target : float
         W, positive.
     longest : float
-        As of :func:`find_worst_pair`.
+        As in :func:`find_worst_pair`.
 
     Returns
     -------

@@ -182,7 +182,7 @@ class FusionParty(Answering):
         Returns
         -------
         dict
-            As of :meth:`FusionMessage.to_arrays`.
+            As in :meth:`FusionMessage.to_arrays`.
         """
         if not np.isin(classes, (0.0, 1.0)).all():
             raise Unanswerable("call 'fuse': 'classes' are not 0 and 1")

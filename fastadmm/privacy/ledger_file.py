@@ -207,7 +207,7 @@ class LedgerFile:
         file : binary file
             As given by :meth:`locked`.
         lines : sequence of dict
-            Values as of :class:`Line`.
+            Values as in :class:`Line`.
         """
         state, descriptor = self._state, file.fileno()
         if state is None:

@@ -56,7 +56,7 @@ def account_table(accounts: list[dict[str, Any]], delta: float) -> list[tuple[st
     Parameters
     ----------
     accounts : list of dict
-        As of :func:`describe_accounts`.
+        As in :func:`describe_accounts`.
     delta : float
 
     Returns

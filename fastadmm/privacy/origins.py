@@ -90,7 +90,7 @@ def why_unproved(steps: Iterable[Any]) -> str:
     Parameters
     ----------
     steps : iterable
-        As of :func:`private_constants`.
+        As in :func:`private_constants`.
 
     Returns
     -------

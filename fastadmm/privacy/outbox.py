@@ -25,7 +25,7 @@ class Outbox:
         self._releases = Releases(directory)
 
     def holds(self, party: str, round: int) -> bool:
-        """Whether the message of a round was drawn; arguments as of :meth:`send`."""
+        """Whether the message of a round was drawn; arguments as in :meth:`send`."""
         return self._releases.holds(_name(party, round))
 
     def send(

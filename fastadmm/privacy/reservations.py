@@ -96,7 +96,7 @@ def reserved_by_others(ledger: Path, own: Reservation | None) -> Iterable[tuple[
     Yields
     ------
     at : int
-        As of :meth:`Reservation.write`.
+        As in :meth:`Reservation.write`.
     planned : list of dict
 
     Raises

@@ -80,14 +80,14 @@ class Recorder:
     def release(
         self, values: Array, level: Calibration, round: int, engine: Engine, stream: int = 0
     ) -> GridMessage:
-        """As of :meth:`fastadmm.privacy.noise.NoiseSource.release`; ``values`` and ``level`` are kept."""
+        """As in :meth:`fastadmm.privacy.noise.NoiseSource.release`; ``values`` and ``level`` are kept."""
         exact = np.array(values, dtype=np.float64)
         sent: GridMessage = self.inner.release(values, level, round, engine, stream)
         self.releases.append(Release(exact, level, sent))
         return sent
 
     def uniform(self, n_values: int, round: int, engine: Engine, stream: int = 0) -> Array:
-        """As of :meth:`fastadmm.privacy.noise.NoiseSource.uniform`; the ``n_values`` numbers are kept."""
+        """As in :meth:`fastadmm.privacy.noise.NoiseSource.uniform`; the ``n_values`` numbers are kept."""
         drawn: Array = self.inner.uniform(n_values, round, engine, stream)
         self.uniforms.append(drawn)
         return drawn

@@ -48,7 +48,7 @@ _MOST_LINES = 40
 
 
 def start_path(config: RunConfig, folder: RunFolder, *, force: bool, display: Display) -> dict[str, Any]:
-    """Train a path into a new run directory; the rest as of :func:`fastadmm.runs.train.start_run`.
+    """Train a path into a new run directory; the rest as in :func:`fastadmm.runs.train.start_run`.
 
     Parameters
     ----------

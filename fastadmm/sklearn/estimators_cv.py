@@ -92,7 +92,7 @@ class _PathModel(_SharingModel):
         Parameters
         ----------
         X, y, sample_weight, offset
-            As of :meth:`fastadmm.ADMMSharingClassifier.fit`.
+            As in :meth:`fastadmm.ADMMSharingClassifier.fit`.
 
         Returns
         -------

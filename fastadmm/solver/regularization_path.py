@@ -244,7 +244,7 @@ def fit_point(
     monitor: Callable[[RoundRecord], None] | None = None,
     should_stop: Callable[[], bool] | None = None,
 ) -> PathPoint:
-    """One fit; arguments as of :func:`fastadmm.solver.solver.solve`, on an engine that stays open.
+    """One fit; arguments as in :func:`fastadmm.solver.solver.solve`, on an engine that stays open.
 
     Parameters
     ----------

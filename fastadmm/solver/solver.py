@@ -416,7 +416,7 @@ class Solver(Run):
         return Exchange([Call(m, name, asked) for m, asked in enumerate(own)], pace)
 
     def _predictor(self, name: str, rows: TestSet) -> Talk[np.ndarray]:
-        """Linear predictor of rows, as of :func:`fastadmm.solver.early_stopping.predictor`."""
+        """Linear predictor of rows, as in :func:`fastadmm.solver.early_stopping.predictor`."""
         if not self.method.family:
             return predictor(rows, self.method.weights(), self.intercept, self.problem.loss, self.engine)
         answers = yield self._final("scores", rows="train" if rows.blocks is self.problem.blocks else name)
@@ -677,7 +677,7 @@ def _make_method(problem: Problem, options: SolverOptions, engine: Engine, elsew
 def _admm_settings(
     problem: Problem, options: SolverOptions, scheme: Scheme, engine: Engine
 ) -> tuple[float, int, str, Engine, bool, bool, float]:
-    """Penalty, memory, x_update, engine, adaptive, reweighting, relaxation: as of :class:`AdmmMethod`."""
+    """Penalty, memory, x_update, engine, adaptive, reweighting, relaxation: as in :class:`AdmmMethod`."""
     if options.penalty is not None:
         penalty = options.penalty
     elif not problem.convex:

@@ -256,7 +256,7 @@ class SharedPart:
     Attributes
     ----------
     loss, task, lam, intercept, classes, certificate, penalty, privacy, means, model_id
-        As of :class:`Model`.
+        As in :class:`Model`.
     names : list of str
         The parties, in order.
     n_features : list of int

@@ -229,12 +229,12 @@ class _Stream:
         kernel : callable
             Takes the place's arguments and a range, and returns the first row that it could not read.
         advise : callable
-            As of :meth:`tiles`.
+            As in :meth:`tiles`.
 
         Raises
         ------
         FormatError, InputError, StorageError
-            As of :meth:`RowReader.read_into`.
+            As in :meth:`RowReader.read_into`.
         """
         self.reader.check_unchanged()
         for k, rows in enumerate(batches):

@@ -201,7 +201,7 @@ class FaceSearch:
         Returns
         -------
         Found or None
-            As of :meth:`follow`.
+            As in :meth:`follow`.
         """
         c, intercept, moved = self.model.coefficients, self.model.intercept, False
         for _ in range(_MOST_HOLDS):

@@ -117,7 +117,7 @@ class RoundedMessages:
         point : SpanPoint
             Where it ended.
         spread : ndarray of shape (N,)
-            As of :meth:`spread`, there.
+            As in :meth:`spread`, there.
         engine : Engine
 
         Returns
