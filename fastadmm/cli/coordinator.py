@@ -9,7 +9,6 @@ import typer
 
 from fastadmm.cli.app import app
 from fastadmm.cli.options import with_options
-from fastadmm.settings.keys import PRIVACY, SETTINGS
 
 if TYPE_CHECKING:
     from fastadmm.rounds.coordinator_step import StepResult
@@ -22,10 +21,15 @@ group = typer.Typer(
 app.add_typer(group, name="coordinator")
 
 
+def _settings() -> Any:
+    from fastadmm.settings.keys import PRIVACY, SETTINGS
+
+    own = [s for s in SETTINGS.values() if s.role != "data" and "exchange" not in s.refused]
+    return own, PRIVACY.values()
+
+
 @group.command()
-@with_options(
-    (s for s in SETTINGS.values() if s.role != "data" and "exchange" not in s.refused), PRIVACY.values()
-)
+@with_options(_settings)
 def start(
     labels: Annotated[Path, typer.Argument(readable=False, help="Label file (labels.h5 of a partition).")],
     party: Annotated[

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable
-from functools import wraps
+from functools import cached_property, update_wrapper
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fastadmm.settings.setting import Setting
+if TYPE_CHECKING:
+    from fastadmm.settings.setting import Setting
 
 __all__ = ["in_a_file", "with_options"]
 
 
 def with_options(
-    settings: Iterable[Setting], privacy: Iterable[Setting] = ()
+    settings: Callable[[], tuple[Iterable[Setting], Iterable[Setting]]],
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Give a command an option for each setting that has a help text, in place of its parameter ``options``.
 
@@ -24,44 +25,58 @@ def with_options(
 
     Parameters
     ----------
-    settings : iterable of Setting
-    privacy : iterable of Setting
-        Those of the table ``[privacy]``.
+    settings : callable
+        Returns the settings, and those of the table ``[privacy]``. It is called, and imports them, only where
+        options are needed: the list of commands has none.
 
     Returns
     -------
     callable
         A decorator.
     """
-    tables: dict[str, tuple[str, Setting]] = {s.name: ("", s) for s in settings}
-    tables |= {f"privacy_{s.name}": ("privacy", s) for s in privacy}
-    told = {name: place for name, place in tables.items() if place[1].help}
+    return lambda command: _Command(command, settings)
 
-    def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
-        @wraps(command)
-        def wrapper(**values: Any) -> Any:
-            given: dict[str, Any] = {}
-            for name, (table, setting) in told.items():
-                value = values.pop(name)
-                if value is not None:
-                    target = given.setdefault(table, {}) if table else given
-                    target[setting.key] = _read(setting, value)
-            return command(options=given, **values)
 
-        signature = inspect.signature(command, eval_str=True)
+class _Command:
+    """A command with options made from settings."""
+
+    __annotations__: dict[str, Any]
+
+    def __init__(self, command: Callable[..., Any], settings: Callable[[], Any]) -> None:
+        update_wrapper(self, command)
+        self._command, self._settings = command, settings
+
+    @cached_property
+    def _tables(self) -> dict[str, tuple[str, Setting]]:
+        """Table and setting of each parameter that may be an option."""
+        own, privacy = self._settings()
+        return {s.name: ("", s) for s in own} | {f"privacy_{s.name}": ("privacy", s) for s in privacy}
+
+    @property
+    def __signature__(self) -> inspect.Signature:
+        signature = inspect.signature(self._command, eval_str=True)
         parameters: list[inspect.Parameter] = []
         for parameter in signature.parameters.values():
             if parameter.name != "options":
                 parameters.append(parameter)
                 continue
-            parameters += [_parameter(name, setting) for name, (_, setting) in told.items()]
-        wrapper.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
-        # Of two with one name that of the run itself is meant.
-        files_only = {s.flag: (table, s) for table, s in reversed(tables.values()) if not s.help}
-        wrapper.files_only = files_only  # type: ignore[attr-defined]
-        return wrapper
+            parameters += [_parameter(name, s) for name, (_, s) in self._tables.items() if s.help]
+        return signature.replace(parameters=parameters)
 
-    return decorate
+    def __call__(self, **values: Any) -> Any:
+        given: dict[str, Any] = {}
+        for name, (table, setting) in self._tables.items():
+            value = values.pop(name, None)
+            if value is not None:
+                target = given.setdefault(table, {}) if table else given
+                target[setting.key] = _read(setting, value)
+        return self._command(options=given, **values)
+
+    @property
+    def files_only(self) -> dict[str, tuple[str, Setting]]:
+        """Settings that are no options, by the name that the option would have."""
+        # Of two with one name that of the run itself is meant.
+        return {s.flag: (table, s) for table, s in reversed(self._tables.values()) if not s.help}
 
 
 def in_a_file(error: Any, argv: list[str]) -> str | None:
@@ -81,8 +96,8 @@ def in_a_file(error: Any, argv: list[str]) -> str | None:
     """
     option = getattr(error, "option_name", None)
     context = getattr(error, "ctx", None)
-    files_only = getattr(getattr(context, "command", None), "callback", None)
-    found = getattr(files_only, "files_only", {}).get(option)
+    command = getattr(getattr(getattr(context, "command", None), "callback", None), "__wrapped__", None)
+    found = command.files_only.get(str(option)) if isinstance(command, _Command) else None
     if found is None:
         return None
     table, setting = found

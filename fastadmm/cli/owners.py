@@ -10,8 +10,6 @@ import typer
 
 from fastadmm.cli.app import app
 from fastadmm.cli.options import with_options
-from fastadmm.settings.owners import OwnerSettings
-from fastadmm.settings.setting import settings_of
 
 group = typer.Typer(
     help="Train with owners of rows, who answer differentially private gradient queries.",
@@ -141,8 +139,15 @@ def convert(
     typer.echo("\n".join(lines))
 
 
+def _settings() -> Any:
+    from fastadmm.settings.owners import OwnerSettings
+    from fastadmm.settings.setting import settings_of
+
+    return settings_of(OwnerSettings).values(), ()
+
+
 @group.command()
-@with_options(settings_of(OwnerSettings).values())
+@with_options(_settings)
 def train(
     data: Annotated[
         Path | None, typer.Argument(readable=False, help="Directory made by 'fastadmm owners convert'.")
@@ -175,7 +180,7 @@ def train(
     from fastadmm.errors import ConfigError
     from fastadmm.files.atomic import shown
     from fastadmm.owners.run import start_owner_run
-    from fastadmm.settings.owners import make_settings
+    from fastadmm.settings.owners import OwnerSettings, make_settings
     from fastadmm.settings.values import read_values
 
     base = read_values(OwnerSettings, config) if config is not None else {}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -10,11 +9,18 @@ import typer
 
 from fastadmm.cli.app import app
 from fastadmm.cli.options import with_options
-from fastadmm.settings.keys import SETTINGS
+
+
+def _settings() -> Any:
+    from dataclasses import replace
+
+    from fastadmm.settings.keys import SETTINGS
+
+    return [replace(s, help=s.resumed, default=None) for s in SETTINGS.values() if s.resumed], ()
 
 
 @app.command()
-@with_options(replace(s, help=s.resumed, default=None) for s in SETTINGS.values() if s.resumed)
+@with_options(_settings)
 def resume(
     run: Annotated[Path, typer.Argument(readable=False, help="Run directory made by 'fastadmm train'.")],
     *,

@@ -9,11 +9,16 @@ import typer
 
 from fastadmm.cli.app import app
 from fastadmm.cli.options import with_options
-from fastadmm.settings.keys import PRIVACY, SETTINGS
+
+
+def _settings() -> Any:
+    from fastadmm.settings.keys import PRIVACY, SETTINGS
+
+    return SETTINGS.values(), PRIVACY.values()
 
 
 @app.command()
-@with_options(SETTINGS.values(), PRIVACY.values())
+@with_options(_settings)
 def train(
     data: Annotated[
         Path | None, typer.Argument(readable=False, help="Partition directory made by 'fastadmm convert'.")
