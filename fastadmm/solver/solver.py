@@ -412,7 +412,7 @@ class Solver(Run):
 
     def _final(self, name: str, pace: Pace = Pace.TOGETHER, **arguments: Any) -> Exchange:
         """Ask every party for something that it does with its weights."""
-        own = [{**arguments, **self.method.final_arguments(m)} for m in range(self.problem.n_parties)]
+        own = [{**self.method.final_arguments(m), **arguments} for m in range(self.problem.n_parties)]
         return Exchange([Call(m, name, asked) for m, asked in enumerate(own)], pace)
 
     def _predictor(self, name: str, rows: TestSet) -> Talk[np.ndarray]:

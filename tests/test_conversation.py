@@ -1,0 +1,185 @@
+"""Rounds do not know where their parties are: any driver gives the same bits."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+from fastadmm.conversation.answering import Answering, Unanswerable
+from fastadmm.conversation.calls import CALLS, CallRule, argument_fields, check_answer, check_values
+from fastadmm.conversation.exchange import Answers, Call, Exchange, Pace, Talk, ask_all, converse
+from fastadmm.conversation.threads import Threads
+from fastadmm.data_tools.synthetic import make_vertical_classification
+from fastadmm.engine.engine import Engine
+from fastadmm.parties.families import FAMILIES
+from fastadmm.problem.problem import TestSet, make_problem
+from fastadmm.solver.early_stopping import EarlyStopping
+from fastadmm.solver.solver import Solver, SolverOptions
+
+N = 60
+
+
+class Couriers:
+    """A driver of its own: every party is made anew for each call from what the last one remembers.
+
+    What passes is copied, checked against the table, and asked in the opposite order.
+    """
+
+    local = False
+
+    def __init__(self, solver: Solver) -> None:
+        self.solver = solver
+        self.memory: list[Mapping[str, Any]] = [{} for _ in solver.method.make_parties()]
+        self.calls: set[str] = set()
+
+    def carry(self, exchange: Exchange) -> Answers:
+        answers = [self._ask(call) for call in reversed(exchange.calls)]
+        return answers[::-1]
+
+    def notes(self) -> list[tuple[str, str, str]]:
+        return []
+
+    def _ask(self, call: Call) -> dict[str, Any]:
+        self.calls.add(call.name)
+        party = self.solver.method.make_parties()[call.party]
+        party.prepare()
+        if self.memory[call.party]:
+            party.restore(self.memory[call.party])
+        asked = {key: np.copy(v) if isinstance(v, np.ndarray) else v for key, v in call.made().items()}
+        check_values(asked, argument_fields(call.name, N, "request"), "request")
+        answer = {
+            key: np.copy(value) if isinstance(value, np.ndarray) else value
+            for key, value in party.answer(call.name, asked).items()
+        }
+        check_answer((call.name, asked), answer, N, "message")
+        self.memory[call.party] = {key: np.copy(value) for key, value in party.export().items()}
+        return answer
+
+
+@pytest.mark.parametrize(
+    ("loss", "penalty", "options"),
+    [
+        ("logistic", {}, {"directions": "both"}),
+        ("logistic", {}, {"directions": "one", "history": 2}),
+        ("hinge", {}, {"scheme": "subspace"}),
+        ("logistic", {}, {"scheme": "sharing"}),
+        ("logistic", {"regularizer": "l1"}, {"scheme": "sharing"}),
+        ("logistic", {}, {"scheme": "gauss-seidel"}),
+        ("sigmoid", {}, {"scheme": "sharing"}),
+    ],
+)
+def test_any_driver_gives_the_same_bits(loss: str, penalty: dict, options: dict) -> None:
+    blocks, y, _ = make_vertical_classification(N, (3, 4), seed=2)
+    problem = make_problem(blocks, y, loss=loss, lam=1e-2, **penalty)
+    with Engine(2) as engine, Engine(1) as other:
+        here = Solver(problem, SolverOptions(gap=0.0, stationarity=0.0, **options), engine)
+        there = Solver(problem, SolverOptions(gap=0.0, stationarity=0.0, **options), other)
+        there.driver = couriers = Couriers(there)
+        for _ in range(7):
+            one, two = here.round().to_json(), there.round().to_json()
+            assert {**one, "seconds": 0} == {**two, "seconds": 0}
+    assert couriers.calls <= set(CALLS)
+    assert {FAMILIES[here.method.family]} == {type(party) for party in here.parties}
+
+
+class Counter(Answering):
+    """A party with one call of its own."""
+
+    family = "counting"
+    name, reason, kind = "counter", "", "none"
+
+    def __init__(self) -> None:
+        self.total = 0.0
+
+    def count(self, step: float) -> dict[str, Any]:
+        self.total += step
+        return {"value": self.total}
+
+    def reset(self) -> None:
+        self.total = 0.0
+
+    @classmethod
+    def opened(cls, name: str, block: Any, engine: Engine, terms: Mapping[str, Any]) -> Counter:
+        return cls()
+
+    def prepare(self) -> None:
+        pass
+
+    def final_weights(self, *args: Any, **needed: Any) -> np.ndarray:
+        return np.zeros(0)
+
+    def export(self) -> dict[str, np.ndarray]:
+        return {}
+
+    def restore(self, saved: Mapping[str, Any]) -> None:
+        pass
+
+
+def test_one_more_call_is_one_entry_and_one_method(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(CALLS, "count", CallRule(("counting",), {"step": "number"}, {"value": "number"}))
+    monkeypatch.setitem(CALLS, "reset", CallRule(("counting",), {}))
+    made: list[int] = []
+
+    def talk() -> Talk[list[float]]:
+        found = []
+        for pace in Pace:
+            answers = yield from ask_all(3, "count", pace, step=2.0)
+            found.append(sum(answer["value"] for answer in answers))
+        assert (yield Exchange([Call(0, "reset")])) == [{}]
+        answers = yield Exchange(
+            [Call(m, "count", lambda m=m: made.append(m) or {"step": m}) for m in (2, 0)]
+        )
+        return [*found, *(answer["value"] for answer in answers)]
+
+    with Engine(2) as engine:
+        driver = Threads(engine, [Counter(), Counter(), Counter()])
+        assert converse(talk(), driver.carry) == [6.0, 12.0, 18.0, 8.0, 0.0]
+    assert sorted(made) == [0, 2]
+    with pytest.raises(Unanswerable, match="'respond' is unknown here"):
+        Counter().answer("respond", {})
+    with pytest.raises(Unanswerable, match="'export' is unknown here"):
+        Counter().answer("export", {})
+
+
+def test_a_talk_ends_where_an_answer_is_missing_and_takes_the_same_course_again() -> None:
+    closed = []
+
+    def talk() -> Talk[float]:
+        try:
+            first = yield Exchange([Call(0, "a")])
+            second = yield Exchange([Call(0, "b", {"after": first[0]["value"]})])
+            return second[0]["value"]
+        finally:
+            closed.append(True)
+
+    known = {"a": 1.0}
+    asked: list[tuple[str, Any]] = []
+
+    def carry(exchange: Exchange) -> Answers | None:
+        call = exchange.calls[0]
+        asked.append((call.name, call.made()))
+        return [{"value": known[call.name]}] if call.name in known else None
+
+    assert converse(talk(), carry) is None
+    known["b"] = 2.0
+    assert converse(talk(), carry) == 2.0
+    assert asked[:2] == asked[2:]
+    assert closed == [True, True]
+
+
+def test_held_out_rows_are_scored_by_their_parties() -> None:
+    blocks, y, _ = make_vertical_classification(N, (3, 4), seed=2)
+    more, targets, _ = make_vertical_classification(20, (3, 4), seed=3)
+    held = make_problem(more, targets)
+    rows = TestSet(held.blocks, held.y, held.weight, held.offset)
+    problem = make_problem(blocks, y, lam=1e-3, test=rows)
+    with Engine(1) as engine:
+        solver = Solver(problem, SolverOptions(gap=0.0), engine, early=EarlyStopping(rows, "log_loss", 2))
+        names: list[str] = []
+        carry = solver.driver.carry
+        solver.driver.carry = lambda exchange: names.extend(c.name for c in exchange.calls) or carry(exchange)
+        record = solver.round()
+    assert names.count("scores") == 4
+    assert record.validation == pytest.approx(record.test["log_loss"], rel=0, abs=0)
