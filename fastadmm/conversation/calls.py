@@ -139,6 +139,7 @@ CALLS: dict[str, CallRule] = {
     ),
     "stationarity": CallRule(("admm",), {"pull": "rows"}, {"value": "nonnegative"}),
     "dual_scale": CallRule(("admm",), {"u": "rows"}, {"value": "nonnegative"}),
+    # Of the u of the last "dual_scale".
     "dual_value": CallRule(("admm",), {"scale": "number"}, {"value": "bound"}),
     "fuse": CallRule(
         ("fusion",),
