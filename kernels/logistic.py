@@ -14,7 +14,7 @@ import numpy as np
 from fastadmm.kernels.block_sum import BLOCK, block_sum
 from fastadmm.kernels.exponential import exp_nonpositive, exp_rough, log1p_unit
 from fastadmm.kernels.policy import inline, kernel
-from fastadmm.kernels.span import span_blocks, span_move, span_slopes
+from fastadmm.kernels.span import span_advance
 
 __all__ = [
     "logistic_advance",
@@ -78,12 +78,8 @@ def logistic_advance(
     messages, step, origin, base, intercept, target, weight, total, z, gradient, slopes, start, stop
 ):
     """A step in the span of the messages and the loss there; see :mod:`fastadmm.kernels.span`."""
-    value = 0.0
-    for begin, end in span_blocks(len(messages), start, stop):
-        span_move(messages, step, origin, base, intercept, total, z, begin, end)
-        value += logistic_evaluate(z, target, weight, gradient, begin, end)
-        span_slopes(messages, gradient, slopes, begin, end)
-    slopes[len(messages)] += value
+    move = messages, step, origin, base, intercept, total, z
+    span_advance(logistic_evaluate, move, (target, weight, gradient), slopes, start, stop)
 
 
 @kernel

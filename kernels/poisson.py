@@ -12,7 +12,7 @@ import numpy as np
 from fastadmm.kernels.block_sum import BLOCK, block_sum
 from fastadmm.kernels.exponential import exp_bounded, log_positive
 from fastadmm.kernels.policy import inline, kernel
-from fastadmm.kernels.span import span_blocks, span_move, span_slopes
+from fastadmm.kernels.span import span_advance
 
 __all__ = [
     "poisson_advance",
@@ -98,12 +98,8 @@ def poisson_advance(
     messages, step, origin, base, intercept, target, weight, total, z, gradient, slopes, start, stop
 ):
     """A step in the span of the messages and the loss there; see :mod:`fastadmm.kernels.span`."""
-    value = 0.0
-    for begin, end in span_blocks(len(messages), start, stop):
-        span_move(messages, step, origin, base, intercept, total, z, begin, end)
-        value += poisson_evaluate(z, target, weight, gradient, begin, end)
-        span_slopes(messages, gradient, slopes, begin, end)
-    slopes[len(messages)] += value
+    move = messages, step, origin, base, intercept, total, z
+    span_advance(poisson_evaluate, move, (target, weight, gradient), slopes, start, stop)
 
 
 @kernel

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from fastadmm.kernels.clamped import clamped_conjugate, clamped_curvature, clamped_prox, clamped_value
 from fastadmm.kernels.policy import kernel
-from fastadmm.kernels.span import span_blocks, span_move, span_slopes
+from fastadmm.kernels.span import span_advance
 
 __all__ = [
     "residual_advance",
@@ -70,12 +70,10 @@ def residual_advance(
     stop,
 ):
     """A step in the span of the messages and the loss there; see :mod:`fastadmm.kernels.span`."""
-    value = 0.0
-    for begin, end in span_blocks(len(messages), start, stop):
-        span_move(messages, step, origin, base, intercept, total, z, begin, end)
-        value += residual_evaluate(z, target, weight, softness, low, high, gradient, begin, end)
-        span_slopes(messages, gradient, slopes, begin, end)
-    slopes[len(messages)] += value
+    move = messages, step, origin, base, intercept, total, z
+    span_advance(
+        residual_evaluate, move, (target, weight, softness, low, high, gradient), slopes, start, stop
+    )
 
 
 @kernel

@@ -18,7 +18,7 @@ from fastadmm.kernels.block_sum import BLOCK
 from fastadmm.kernels.fused_multiply_add import fma
 from fastadmm.kernels.policy import inline
 
-__all__ = ["span_blocks", "span_move", "span_slopes"]
+__all__ = ["span_advance", "span_blocks", "span_move", "span_slopes"]
 
 #: Messages are read in blocks of about this many numbers, which stay in the second-level cache.
 _NUMBERS_PER_BLOCK = 1 << 17
@@ -110,3 +110,28 @@ def span_slopes(messages, vector, out, start, stop):
         own = vector[begin:end]
         for j in range(len(messages)):
             out[j] += np.dot(messages[j, begin:end], own)
+
+
+@inline
+def span_advance(evaluate, move, given, slopes, start, stop):
+    """A step in the span over a row range, with the loss and its slopes there.
+
+    Parameters
+    ----------
+    evaluate : kernel
+        Of the loss.
+    move : tuple
+        ``messages`` to ``z`` of :func:`span_move`.
+    given : tuple
+        What ``evaluate`` takes between z and the rows, the gradient last.
+    slopes : ndarray of shape (at least K + 1,)
+        The slopes and, last, the loss are added.
+    start, stop : int
+        Row range.
+    """
+    messages, z, gradient, value = move[0], move[6], given[-1], 0.0
+    for begin, end in span_blocks(len(messages), start, stop):
+        span_move(*move, begin, end)
+        value += evaluate(z, *given, begin, end)
+        span_slopes(messages, gradient, slopes, begin, end)
+    slopes[len(messages)] += value

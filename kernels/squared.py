@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from fastadmm.kernels.policy import kernel
-from fastadmm.kernels.span import span_blocks, span_move, span_slopes
+from fastadmm.kernels.span import span_advance
 
 __all__ = [
     "squared_advance",
@@ -37,12 +37,8 @@ def squared_advance(
     messages, step, origin, base, intercept, target, weight, total, z, gradient, slopes, start, stop
 ):
     """A step in the span of the messages and the loss there; see :mod:`fastadmm.kernels.span`."""
-    value = 0.0
-    for begin, end in span_blocks(len(messages), start, stop):
-        span_move(messages, step, origin, base, intercept, total, z, begin, end)
-        value += squared_evaluate(z, target, weight, gradient, begin, end)
-        span_slopes(messages, gradient, slopes, begin, end)
-    slopes[len(messages)] += value
+    move = messages, step, origin, base, intercept, total, z
+    span_advance(squared_evaluate, move, (target, weight, gradient), slopes, start, stop)
 
 
 @kernel
