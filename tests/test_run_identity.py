@@ -128,7 +128,7 @@ def test_a_checkpoint_of_another_run_is_refused(data: Path, tmp_path: Path) -> N
     shutil.copytree(tmp_path / "other" / "checkpoints", tmp_path / "run" / "checkpoints")
     with pytest.raises(InputError, match="a checkpoint of another run"):
         resume_run(tmp_path / "run")
-    assert checkpoint.latest_checkpoint(tmp_path / "run" / "checkpoints") is not None
+    assert checkpoint.checkpoints(tmp_path / "run" / "checkpoints")
 
 
 def test_other_settings_than_the_checkpoints_are_refused(
@@ -166,8 +166,7 @@ def test_every_flipped_bit_of_a_checkpoint_is_seen(data: Path, tmp_path: Path) -
     out = tmp_path / "run"
     start_run(configured(data), tmp_path / "whole")
     start_run(configured(data, checkpoint_rounds=2), out, display=SignalAfter(5))
-    newest = checkpoint.latest_checkpoint(out / "checkpoints")
-    assert newest is not None
+    newest = checkpoint.checkpoints(out / "checkpoints")[-1]
     rng = np.random.default_rng(0)
     for file in newest.iterdir():
         raw = file.read_bytes()

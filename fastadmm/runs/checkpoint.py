@@ -26,7 +26,7 @@ from fastadmm.store.h5file import create_h5, read_h5
 
 __all__ = [
     "Subject",
-    "latest_checkpoint",
+    "checkpoints",
     "read_tree",
     "restore_checkpoint",
     "write_checkpoint",
@@ -102,14 +102,8 @@ def _write(target: Path, solver: Run, subject: Subject) -> None:
 
 
 def checkpoints(directory: Path) -> list[Path]:
-    """Whole checkpoints of a run, oldest first."""
+    """Whole checkpoints in ``directory``, oldest first."""
     return sorted(directory.glob("round-*")) if directory.is_dir() else []
-
-
-def latest_checkpoint(directory: Path) -> Path | None:
-    """The newest checkpoint, or None."""
-    found = checkpoints(directory)
-    return found[-1] if found else None
 
 
 def restore_checkpoint(path: Path, solver: Run, subject: Subject) -> None:
