@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 from fastadmm import Privacy, SolverOptions, make_problem, solve
 from fastadmm.blocks.block import as_block
-from fastadmm.privacy.baseline import compare_with_nothing
 from fastadmm.privacy.message import MessageSolver
 from fastadmm.privacy.rows import clip_rows
 from fastadmm.problem.problem import TestSet
@@ -60,7 +59,7 @@ def measure(problem: Any) -> dict[str, Any]:
                     problem, SolverOptions(), Privacy(mode="message", epsilon=epsilon, rounds=rounds)
                 )
                 result = run_rounds(solver)
-                found = compare_with_nothing(solver, result.weights, result.intercept).losses
+                found = solver.compare(result.weights, result.intercept).losses
                 solver.close()
                 own, late, start = found.values()
                 losses.append(own)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, cast
 import numpy as np
 from fastadmm.data_tools.blocks import Block, OnRead, Source
 from fastadmm.data_tools.csv_table import CsvSource
+from fastadmm.data_tools.destination import check_out
 from fastadmm.data_tools.labels import LabelCollector, Labels
 from fastadmm.data_tools.libsvm import LibsvmSource
 from fastadmm.data_tools.npz import NpzSource
@@ -28,15 +28,14 @@ from fastadmm.data_tools.split import (
     parse_widths,
     split_names,
 )
-from fastadmm.errors import ConfigError, InputError, StorageError
-from fastadmm.files.atomic import shown, storage_errors
+from fastadmm.errors import ConfigError, InputError
 from fastadmm.store.compression import compression_options
 from scipy import sparse
 
 if TYPE_CHECKING:
     from fastadmm.store import Partition, Transform
 
-__all__ = ["Progress", "check_format_options", "check_out", "convert"]
+__all__ = ["Progress", "check_format_options", "convert"]
 
 #: ``progress(stage, done, total)`` with stage "reading" or "writing" and bytes of the source on disk.
 Progress = Callable[[str, int, int], None]
@@ -285,26 +284,6 @@ def _check_split(
         raise ConfigError("--columns is empty")
     if parties is not None:
         equal_widths(parties, max(parties, 1))
-
-
-def check_out(out: str | Path, force: bool) -> None:
-    """Refuse early what the store would refuse only after reading everything.
-
-    Parameters
-    ----------
-    out : path
-        Partition directory to make.
-    force : bool
-        Whether an existing one may be replaced.
-    """
-    with storage_errors(out):
-        if not force and os.path.lexists(out) and not (os.path.isdir(out) and not os.listdir(out)):
-            raise StorageError(f"{shown(out)}: exists already; choose another name or pass --force")
-        parent = os.path.dirname(os.path.realpath(out))
-        if not os.path.isdir(parent):
-            raise StorageError(
-                f"{shown(out)}: cannot write: there is no directory {shown(parent)}; create it first"
-            )
 
 
 def check_format_options(

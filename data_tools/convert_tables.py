@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from fastadmm.data_tools.alignment import Alignment, TableIds, align, read_alignment, rows_of, table_ids
-from fastadmm.data_tools.convert import check_out
+from fastadmm.data_tools.destination import check_out
 from fastadmm.data_tools.encoding import describe, encode_table, fit_encoder
 from fastadmm.data_tools.labels import LabelCollector, Labels
 from fastadmm.data_tools.public_columns import Description, read_description, write_template

@@ -7,8 +7,9 @@
 Both revisions are installed into temporary directories and run one after the other in the same place, by the
 command line and public Python names alone. Models, logs, checkpoints, state and printed lines are compared:
 HDF5 files attribute by attribute, array by array and byte by byte, texts line by line. What differs between
-equal runs is masked: dates, random ids, digests that cover these, versions, free memory. The clock stands
-still, and random bits of the operating system are replaced by seeded ones, so that noise is compared too.
+equal runs is masked: dates, ids, versions, free memory. The clock stands still, and random bits of the
+operating system are replaced by seeded ones, so that noise, and digests of what holds an id, are compared
+too.
 """
 
 from __future__ import annotations
@@ -22,13 +23,14 @@ import itertools
 import json
 import os
 import re
+import secrets
 import shlex
 import shutil
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import chdir, redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any
@@ -362,10 +364,21 @@ def run_here(home: Path, names: list[str]) -> None:
         case = Case(home / name)
         case.directory.mkdir()
         begin = time.process_time()
-        # Noise is drawn by os.urandom, looked up at each call; ids by secrets, which keeps the true one.
-        os.urandom = np.random.default_rng(list(name.encode())).bytes
+        os.urandom = secrets.token_bytes = _seeded(name)
+        secrets.token_hex = lambda size: secrets.token_bytes(size).hex()
         CASES[name](case)
         print(f"{name} {time.process_time() - begin:.1f} s", file=sys.__stderr__, flush=True)
+
+
+def _seeded(name: str) -> Callable[[int], bytes]:
+    """Random bits of each size from a stream of their own: what else is drawn does not move them."""
+    streams: dict[int, np.random.Generator] = {}
+
+    def draw(size: int = 32) -> bytes:
+        stream = streams.setdefault(size, np.random.default_rng([size, *name.encode()]))
+        return stream.bytes(size)
+
+    return draw
 
 
 def _share_compiled_kernels() -> None:
@@ -417,13 +430,9 @@ def run_revision(site: Path, home: Path, names: list[str]) -> None:
 
 # --- what a run left, without what differs between equal runs
 
-#: Keys whose values equal runs do not share: times, random ids, and digests over files that hold ids.
-KEYS = {"id", "run", "run_id", "model_id", "model-id", "identifier", "number", "digest", "settings"}
-KEYS |= {"created", "last_day", "version", "python", "numpy", "numba", "scipy", "h5py", "platform", "machine"}
-KEYS |= {"cpu", "free", "limit", "program"}
+#: What differs between equal runs, and what stands for it.
 _WORDS = (
     (re.compile(r"\d{4}-\d\d-\d\d([T ]\d\d:\d\d(:\d\d(\.\d+)?)?(Z|[+-]\d\d:?\d\d)?)?"), "<date>"),
-    (re.compile(r"\b(sha256:)?[0-9a-f]{64}\b"), "<digest>"),
     (re.compile(r"(?<![\w.])[0-9a-f]{16}\b"), "<id>"),
     (re.compile(r"limit [\d.]+ [kMGT]?B"), "limit <bytes>"),
     (re.compile(r"\b\d+\.\d+\.\d+[\w.+]*"), "<version>"),
@@ -437,35 +446,22 @@ def masked(text: str) -> str:
     return text
 
 
-def _masked_json(value: Any, key: str = "") -> Any:
-    if isinstance(value, dict):
-        return {k: _masked_json(v, k) for k, v in value.items()}
-    if isinstance(value, list):
-        return [_masked_json(v, key) for v in value]
-    if key in KEYS:
-        return "<masked>"
-    return masked(value) if isinstance(value, str) else value
-
-
-def _lines(text: str) -> Iterator[str]:
-    for line in text.splitlines():
-        if line.startswith("fastadmm: compiling"):  # depends on what was compiled before
-            continue
-        try:
-            document = json.loads(line)
-        except ValueError:
-            yield masked(line)
-        else:
-            yield json.dumps(_masked_json(document)) if isinstance(document, dict) else masked(line)
-
-
 def text_items(text: str) -> Items:
-    """A text's lines; a line of TOML or JSON with a masked key keeps the key alone."""
-    items = {}
-    for number, line in enumerate(_lines(text), 1):
-        key = re.match(r'^\s*"?([\w-]+)"?\s*[=:]', line)
-        items[f"line {number:05d}"] = f"{key[0]} <masked>" if key and key[1] in KEYS else line
-    return items
+    """A text's lines."""
+    # What is compiled depends on the runs before.
+    lines = [line for line in text.splitlines() if not line.startswith("fastadmm: compiling")]
+    return {f"line {number:05d}": masked(line) for number, line in enumerate(lines, 1)}
+
+
+def npz_items(path: Path) -> Items:
+    """Types, shapes and contents of the arrays of an NPZ file."""
+    with np.load(path) as arrays:
+        return {name: _array(arrays[name]) for name in arrays}
+
+
+def _array(values: np.ndarray, storage: str = "") -> str:
+    digest = hashlib.sha256(masked(str(values)).encode() if values.dtype.kind == "U" else values.tobytes())
+    return f"{values.dtype} {values.shape} {storage}sha256 {digest.hexdigest()}"
 
 
 def hdf5_items(raw: bytes) -> Items:
@@ -475,28 +471,28 @@ def hdf5_items(raw: bytes) -> Items:
     items: Items = {}
     hidden: list[bytes] = []
 
-    def mask(text: str, key: str = "") -> str:
-        shown = "<masked>" if key in KEYS else masked(text)
+    def mask(text: str) -> str:
+        shown = masked(text)
         if shown != text:
             hidden.append(text.encode())
         return shown
 
     def visit(name: str, node: Any) -> None:
         for key, value in node.attrs.items():
-            items[f"{name}@{key}"] = mask(value, key) if isinstance(value, str) else repr(value)
+            items[f"{name}@{key}"] = mask(value) if isinstance(value, str) else repr(value)
         if isinstance(node, h5py.Dataset):
-            value = node[()]
-            storage = f"{node.dtype} {node.shape} {node.chunks} {node.compression}"
-            if node.dtype.hasobject or node.dtype.kind == "S":
-                texts = [v.decode() if isinstance(v, bytes) else str(v) for v in np.ravel(value).tolist()]
-                items[name] = storage + " " + " ".join(mask(text) for text in texts)
-                return
+            value = np.asarray(node[()])
+            storage = f"{node.chunks} {node.compression} "
             inner = value.tobytes()
-            if inner.startswith(HDF5):  # a message that a state keeps
+            if value.dtype.kind in "SO":
+                texts = [v.decode() if isinstance(v, bytes) else str(v) for v in value.ravel().tolist()]
+                items[name] = f"{value.shape} {storage}" + " ".join(mask(text) for text in texts)
+            elif inner.startswith(HDF5):  # a message that a state keeps
                 items.update({f"{name}/{key}": item for key, item in hdf5_items(inner).items()})
-                hidden.append(inner)
+                start = raw.find(inner)
+                hidden.append(raw[start : start + len(inner) + 4 * node.fletcher32])
             else:
-                items[name] = storage + " sha256 " + hashlib.sha256(inner).hexdigest()
+                items[name] = _array(value, storage)
 
     with h5py.File(io.BytesIO(raw)) as file:
         visit("/", file)
@@ -515,6 +511,8 @@ def listing(home: Path) -> dict[str, Items]:
         raw = path.read_bytes()
         if raw.startswith(HDF5):
             found[name] = hdf5_items(raw)
+        elif path.suffix == ".npz":
+            found[name] = npz_items(path)
         elif b"\0" in raw:
             found[name] = {"bytes": hashlib.sha256(raw).hexdigest()}
         else:

@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 from fastadmm.cli.app import main
 from fastadmm.errors import ConfigError, FormatError, StorageError
+from fastadmm.figures.figure import downsample
+from fastadmm.figures.numbers import format_number, format_percent, round_up
 from fastadmm.reports import read_records, write_report
-from fastadmm.reports.figure import downsample
-from fastadmm.reports.numbers import format_number, format_percent, round_up
 from fastadmm.reports.plots import history_plots
 from fastadmm.reports.records import SERIES, History
 from fastadmm.solver.metrics import classification_metrics

@@ -30,6 +30,7 @@ PACKAGES = {
     "fastadmm.rounds": "Training by files",
     "fastadmm.privacy": "Privacy",
     "fastadmm.owners": "Owners of rows",
+    "fastadmm.figures": "Figures",
     "fastadmm.reports": "Reports",
     "fastadmm.tracking": "Tracking",
     "fastadmm.worth": "What each party's data add",

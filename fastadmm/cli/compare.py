@@ -60,7 +60,7 @@ def _table(names: list[str], groups: Any, part: slice) -> Any:
     from rich.table import Table
     from rich.text import Text
 
-    from fastadmm.reports.numbers import NONE
+    from fastadmm.figures.numbers import NONE
 
     table = Table()
     table.add_column("run")

@@ -418,8 +418,8 @@ def _convert_tables(
     as_json: bool,
     **options: Any,
 ) -> None:
-    from fastadmm.data_tools.convert import check_out
     from fastadmm.data_tools.convert_tables import TableOptions, plan_tables, write_plan
+    from fastadmm.data_tools.destination import check_out
 
     if not dry_run:
         if out is None:

@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from fastadmm.problem.losses import LOSSES, Multinomial
+from fastadmm.problem.losses import LOSSES
+from fastadmm.problem.multinomial import Multinomial
 from fastadmm.runs.config import make_config
 from fastadmm.runs.train import plan_run, start_run
 from fastadmm.store import create_partition

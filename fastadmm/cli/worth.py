@@ -62,7 +62,7 @@ def worth(
     import sys
 
     from fastadmm.errors import ExitCode
-    from fastadmm.reports.figure import check_picture, write_figure
+    from fastadmm.figures.figure import check_picture, write_figure
     from fastadmm.reports.worth_plot import draw_worth, worth_height
     from fastadmm.worth.run import PARTIAL, worth_of_run
 

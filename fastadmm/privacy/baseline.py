@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from fastadmm.engine.engine import Engine
 from fastadmm.problem.problem import Problem, TestSet, make_problem
 from fastadmm.solver.solver import SolverOptions, solve
-
-if TYPE_CHECKING:
-    from fastadmm.privacy.fusion import FusionSolver
-    from fastadmm.privacy.message import MessageSolver
 
 __all__ = ["Comparison", "LateFusion", "compare_fusion", "compare_with_nothing", "late_fusion", "mean_loss"]
 
@@ -114,34 +111,41 @@ def mean_loss(
     return total / float(test.weight.sum())
 
 
-def compare_with_nothing(solver: MessageSolver, weights: list[np.ndarray], intercept: float) -> Comparison:
+def compare_with_nothing(
+    problem: Problem,
+    engine: Engine,
+    private: tuple[list[np.ndarray], float],
+    start: tuple[list[np.ndarray], float],
+    noise: str,
+) -> Comparison:
     """Compare a private result with late fusion and with the parties' answers to labels alone (T = 0).
 
     Without a test set nothing is compared: a loss on the training rows would be another release of them.
 
     Parameters
     ----------
-    solver : MessageSolver
-        Finished.
-    weights : list of ndarray
-    intercept : float
+    problem : Problem
+    engine : Engine
+    private, start : tuple of list of ndarray, and float
+        Weights and intercept of the private model, and of the answers to labels alone.
+    noise : str
+        What a warning says of the noise.
 
     Returns
     -------
     Comparison
     """
-    problem = solver.problem
     if problem.test is None:
         line = "not compared with sending nothing: no test data (give --test)"
         return Comparison({}, [line])
-    fused = late_fusion(problem, solver.engine.n_threads)
-    with solver.engine.limited():
+    fused = late_fusion(problem, engine.n_threads)
+    with engine.limited():
         losses = {
-            name: mean_loss(problem, problem.test, x, b, solver.engine)
+            name: mean_loss(problem, problem.test, x, b, engine)
             for name, x, b in (
-                ("private messages", weights, intercept),
+                ("private messages", *private),
                 ("late fusion of local models (nothing sent)", fused.weights, fused.intercept),
-                ("answers to labels alone (T = 0)", solver.start_weights, solver.start_intercept),
+                ("answers to labels alone (T = 0)", *start),
             )
         }
     lines = [
@@ -152,27 +156,24 @@ def compare_with_nothing(solver: MessageSolver, weights: list[np.ndarray], inter
     if not own < min(others):
         warnings.append(
             f"sending nothing was better: test loss {min(others):.4f} against {own:.4f} with private "
-            f"messages (noise sd {solver.level.sigma:.3g} on scores of at most {solver.settings.ball:.3g}); "
-            "use mode 'fusion', or more epsilon"
+            f"messages ({noise}); use mode 'fusion', or more epsilon"
         )
     return Comparison(losses, lines, warnings)
 
 
-def compare_fusion(solver: FusionSolver) -> Comparison:
+def compare_fusion(losses: dict[str, float]) -> Comparison:
     """Compare a fusion result with the label holder alone and with the released models without symbols.
 
     Parameters
     ----------
-    solver : FusionSolver
-        Finished.
+    losses : dict of str to float
+        Mean test losses by name, the fused one first; empty without test data.
 
     Returns
     -------
     Comparison
         The figures belong to the label holder: they depend on its features.
     """
-    with solver.engine.limited():
-        losses = solver.test_losses()
     if not losses:
         return Comparison({}, ["not compared with sending nothing: no test data (give --test)"])
     lines = [f"test loss: {', '.join(f'{name} {loss:.4f}' for name, loss in losses.items())}"]

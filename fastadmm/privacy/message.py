@@ -387,7 +387,9 @@ class MessageSolver(Run):
 
     def compare(self, weights: list[np.ndarray], intercept: float) -> Comparison:
         """The result beside what sending nothing gives."""
-        return compare_with_nothing(self, weights, intercept)
+        noise = f"noise sd {self.level.sigma:.3g} on scores of at most {self.settings.ball:.3g}"
+        start = self.start_weights, self.start_intercept
+        return compare_with_nothing(self.problem, self.engine, (weights, intercept), start, noise)
 
     def fit_charge(self, account: Account, run: str) -> Charge:
         """What all that a party sends costs, as one charge."""

@@ -9,26 +9,20 @@ and times are exact functions of private data or depend on them, and no theorem 
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-import numpy as np
+from typing import Any
 
 from fastadmm.privacy.statement import PrivacyStatement
 from fastadmm.settings.keys import PATHS
 from fastadmm.solver.history import RoundRecord
 
-if TYPE_CHECKING:
-    from fastadmm.reports.records import RunRecords
-
 __all__ = [
     "KEPT_BACK",
     "certificate_of_model",
     "config_of",
+    "fixed_result",
     "is_private",
     "privacy_facts",
-    "published",
     "result_numbers",
     "result_texts",
     "round_numbers",
@@ -100,34 +94,20 @@ def certificate_of_model(certificate: dict[str, Any], statement: PrivacyStatemen
     return _only(_FIXED_OF_MODEL, certificate)
 
 
-def published(records: RunRecords) -> RunRecords:
-    """The records of a run that may be passed on: ``docs/privacy.md#what-may-leave``.
+def fixed_result(result: dict[str, Any]) -> dict[str, Any]:
+    """Of the result of a private run, what was fixed before any data were read.
 
     Parameters
     ----------
-    records : RunRecords
+    result : dict
+        Content of ``result.json``.
 
     Returns
     -------
-    RunRecords
-        Without digests and directories; for a private run also without rounds, metrics and results.
+    dict
     """
-    records = replace(records, config=config_of(records.config))
-    if not is_private(records.privacy, records.config):
-        return records
-    result = records.result
-    if result is not None:
-        parties = [_only(_FIXED_OF_PARTY, party) for party in result.get("parties", [])]
-        result = {**_only(_FIXED, result), "parties": parties}
-    history = records.history
-    nothing = replace(
-        history,
-        round=history.round[:0],
-        series={name: values[:0] for name, values in history.series.items()},
-        weight_norms=np.empty((0, 0)),
-        test={},
-    )
-    return replace(records, history=nothing, result=result, evaluation=None, worth=None, path_table=None)
+    parties = [_only(_FIXED_OF_PARTY, party) for party in result.get("parties", [])]
+    return {**_only(_FIXED, result), "parties": parties}
 
 
 def config_of(config: dict[str, Any]) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from fastadmm.problem.convex_losses import Huber, Logistic
 from fastadmm.problem.loss import Kernels, Loss
 from fastadmm.problem.targets import check_labels, weighted_quantile
 
@@ -77,8 +78,6 @@ class Tukey(_BoundedResidual):
         return 0.8
 
     def convex_start(self) -> Loss:
-        from fastadmm.problem.losses import Huber
-
         return Huber(1.345 / 4.685 * self.c)
 
 
@@ -104,8 +103,6 @@ class Welsch(_BoundedResidual):
         return 2.0 * math.exp(-1.5)
 
     def convex_start(self) -> Loss:
-        from fastadmm.problem.losses import Huber
-
         return Huber(1.345 / 2.11 * self.c)
 
 
@@ -130,6 +127,4 @@ class Sigmoid(_Bounded):
         check_labels(y, weight)
 
     def convex_start(self) -> Loss:
-        from fastadmm.problem.losses import Logistic
-
         return Logistic()

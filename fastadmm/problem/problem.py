@@ -17,7 +17,8 @@ import numpy as np
 from fastadmm.blocks.block import FeatureBlock, as_block
 from fastadmm.errors import ConfigError, InputError
 from fastadmm.problem.constraints import LARGEST_FACTOR, AllSpace, Constraint, get_constraint
-from fastadmm.problem.losses import Loss, get_loss
+from fastadmm.problem.loss import Loss
+from fastadmm.problem.losses import get_loss
 from fastadmm.problem.party_lambda import PartyLambda
 from fastadmm.problem.penalty import check_compatible, is_ridge
 from fastadmm.problem.regularizers import ElasticNet, GroupLasso, Regularizer, SquaredL2, get_regularizer

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fastadmm.errors import ConfigError
+from fastadmm.figures.figure import FILE_SUFFIXES, render, write_figure
+from fastadmm.figures.numbers import NONE, format_duration, format_number, round_up
 from fastadmm.files.atomic import atomic_file, shown
 from fastadmm.privacy.statement import rounded_up
 from fastadmm.reports.compare_plot import MAX_RUNS, curve_kinds, draw_comparison, picture_height
-from fastadmm.reports.figure import FILE_SUFFIXES, render, write_figure
 from fastadmm.reports.html import write_page
-from fastadmm.reports.numbers import NONE, format_duration, format_number, round_up
 from fastadmm.reports.plots import Plot, metric_label
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fastadmm.reports.figure import (
+from fastadmm.figures.figure import (
     DASHES,
     SERIES_COLOURS,
     any_finite,

@@ -19,7 +19,8 @@ import numpy as np
 
 from fastadmm.errors import ConfigError
 from fastadmm.files.atomic import shown
-from fastadmm.privacy.published import KEPT_BACK, is_private, published, settings_of
+from fastadmm.privacy.published import KEPT_BACK, is_private, settings_of
+from fastadmm.reports.published import published
 from fastadmm.reports.records import RunRecords, read_records
 from fastadmm.settings.keys import OBJECTIVE
 

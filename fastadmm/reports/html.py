@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fastadmm.errors import ConfigError
+from fastadmm.figures.figure import INSTALL_HINT
+from fastadmm.figures.numbers import NONE, format_duration, format_number, format_percent, round_up
 from fastadmm.files.atomic import atomic_file, shown
-from fastadmm.privacy.published import KEPT_BACK, is_private, published
-from fastadmm.reports.figure import INSTALL_HINT
-from fastadmm.reports.numbers import NONE, format_duration, format_number, format_percent, round_up
+from fastadmm.privacy.published import KEPT_BACK, is_private
 from fastadmm.reports.plots import calibration_plot, history_plots, metric_label
+from fastadmm.reports.published import published
 from fastadmm.reports.records import RunRecords, read_records
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""The figures of a run; how they are drawn is in :mod:`fastadmm.reports.figure`."""
+"""The figures of a run; how they are drawn is in :mod:`fastadmm.figures.figure`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fastadmm.reports.figure import (
+from fastadmm.figures.figure import (
     DASHES,
     MUTED,
     SERIES_COLOURS,

@@ -6,9 +6,9 @@ import math
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from fastadmm.figures.figure import DASHES, SERIES_COLOURS, TEXT, write_figure
 from fastadmm.privacy.accounting import epsilon_of
 from fastadmm.privacy.plan import BudgetPlan
-from fastadmm.reports.figure import DASHES, SERIES_COLOURS, TEXT, write_figure
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fastadmm.reports.figure import MUTED, SERIES_COLOURS, TEXT
-from fastadmm.reports.numbers import format_number
+from fastadmm.figures.figure import MUTED, SERIES_COLOURS, TEXT
+from fastadmm.figures.numbers import format_number
 from fastadmm.reports.plots import Plot, metric_label, safe_label
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def worth_plot(worth: Worth) -> Plot:
     -------
     Plot
     """
-    from fastadmm.reports.figure import render
+    from fastadmm.figures.figure import render
 
     label, rows = metric_label(worth.metric), worth.table()
     return Plot(

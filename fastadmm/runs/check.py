@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from fastadmm.engine.engine import Engine
 from fastadmm.errors import ConfigError, InputError
 from fastadmm.files.atomic import shown
-from fastadmm.problem.losses import Loss, parse_loss
+from fastadmm.problem.loss import Loss
+from fastadmm.problem.losses import parse_loss
 from fastadmm.runs.config import own_lambdas, party_constraints
 from fastadmm.runs.display import Display
 from fastadmm.runs.environment import available_memory

@@ -8,7 +8,7 @@ import platform
 from pathlib import Path
 from typing import Any
 
-import fastadmm
+from fastadmm.version import __version__
 
 __all__ = ["available_memory", "describe_environment"]
 
@@ -28,7 +28,7 @@ def describe_environment(n_threads: int) -> dict[str, Any]:
     dict
     """
     return {
-        "fastadmm": fastadmm.__version__,
+        "fastadmm": __version__,
         "python": platform.python_version(),
         "packages": {name: importlib.metadata.version(name) for name in _PACKAGES},
         "system": f"{platform.system()} {platform.machine()}",

@@ -317,7 +317,7 @@ def table_lines(table: dict[str, Any]) -> list[str]:
 def _draw(path: Path, table: dict[str, Any], display: Display) -> None:
     """Held-out loss over lambda, where matplotlib is installed."""
     from fastadmm.errors import ConfigError
-    from fastadmm.reports.path_plot import write_path_plot
+    from fastadmm.figures.path import write_path_plot
 
     try:
         write_path_plot(path, table)

@@ -26,7 +26,8 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 from fastadmm.errors import ConfigError, DivergenceError, InputError, PrivacyWarning
 from fastadmm.problem.class_weights import weigh_classes
 from fastadmm.problem.constraints import get_constraint
-from fastadmm.problem.losses import Loss, parse_loss
+from fastadmm.problem.loss import Loss
+from fastadmm.problem.losses import parse_loss
 from fastadmm.problem.party_lambda import party_lambda, scales_with_lambda
 from fastadmm.problem.problem import Problem, TestSet, make_problem, reweighted
 from fastadmm.problem.regularizers import get_regularizer

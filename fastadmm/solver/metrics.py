@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import ArrayLike, NDArray
 
-    from fastadmm.problem.losses import Loss
+    from fastadmm.problem.loss import Loss
 
 __all__ = [
     "classification_metrics",

@@ -15,6 +15,7 @@ from typing import Any
 
 from fastadmm.errors import StorageError
 from fastadmm.tracking.targets import missing
+from fastadmm.version import __version__
 
 __all__ = ["MlflowTracker"]
 
@@ -97,9 +98,7 @@ class MlflowTracker:
         first_round : int
             The next round; the run itself knows which it has.
         """
-        import fastadmm
-
-        tags = {"fastadmm.version": fastadmm.__version__}
+        tags = {"fastadmm.version": __version__}
         tags |= {f"fastadmm.privacy.{key}": str(value) for key, value in privacy.items()}
         with self._errors():
             known: dict[str, str] = {}

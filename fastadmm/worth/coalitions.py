@@ -18,7 +18,7 @@ import numpy as np
 from fastadmm.blocks.block import DenseBlock
 from fastadmm.engine.engine import Engine
 from fastadmm.errors import ConfigError, DivergenceError, InputError
-from fastadmm.problem.losses import Loss
+from fastadmm.problem.loss import Loss
 from fastadmm.problem.problem import Problem, TestSet
 from fastadmm.solver.early_stopping import predictor
 from fastadmm.solver.history import Status

@@ -1,0 +1,31 @@
+"""Where a partition goes: checked before anything is read."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from fastadmm.errors import StorageError
+from fastadmm.files.atomic import shown, storage_errors
+
+__all__ = ["check_out"]
+
+
+def check_out(out: str | Path, force: bool) -> None:
+    """Refuse early what the store would refuse only after reading everything.
+
+    Parameters
+    ----------
+    out : path
+        Partition directory to make.
+    force : bool
+        Whether an existing one may be replaced.
+    """
+    with storage_errors(out):
+        if not force and os.path.lexists(out) and not (os.path.isdir(out) and not os.listdir(out)):
+            raise StorageError(f"{shown(out)}: exists already; choose another name or pass --force")
+        parent = os.path.dirname(os.path.realpath(out))
+        if not os.path.isdir(parent):
+            raise StorageError(
+                f"{shown(out)}: cannot write: there is no directory {shown(parent)}; create it first"
+            )

@@ -1,0 +1,334 @@
+r"""The convex losses of one predictor: formulas, domains and units. Their table is in ``docs/losses.md``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from fastadmm.problem.loss import Kernels, Loss
+from fastadmm.problem.targets import check_counts, check_labels, check_soft_labels, weighted_quantile
+
+__all__ = [
+    "Hinge",
+    "Huber",
+    "Logistic",
+    "Poisson",
+    "Quantile",
+    "SmoothedHinge",
+    "SmoothedQuantile",
+    "Squared",
+    "SquaredHinge",
+]
+
+Array = np.ndarray
+
+
+@dataclass(frozen=True)
+class Logistic(Loss):
+    r""":math:`\log(1 + e^z) - y z`, targets in [0, 1], or any for ``make_problem(soft_targets=True)``."""
+
+    name: ClassVar[str] = "logistic"
+    task: ClassVar[str] = "classification"
+    probabilistic: ClassVar[bool] = True
+
+    def kernels(self) -> Kernels:
+        from fastadmm.kernels import logistic as k
+
+        return Kernels(
+            k.logistic_evaluate,
+            k.logistic_curvature,
+            k.logistic_prox,
+            k.logistic_conjugate,
+            k.logistic_advance,
+        )
+
+    def check_targets(self, y: Array, weight: Array, fit_intercept: bool) -> None:
+        check_soft_labels(y, weight)
+
+    def least(self, y: Array, weight: Array) -> float:
+        used = y[weight > 0.0]
+        if ((used == 0.0) | (used == 1.0)).all():
+            return 0.0
+        from scipy.special import entr  # minus infinity below zero: so is a loss with targets outside [0, 1]
+
+        return float(weight[weight > 0.0] @ (entr(used) + entr(1.0 - used)))
+
+    def penalty_unit(self, y: Array, weight: Array, offset: Array, lam: float) -> float:
+        return 0.25
+
+    @property
+    def gradient_lipschitz(self) -> float:
+        return 0.25
+
+    def predict_mean(self, z: Array) -> Array:
+        from scipy.special import expit
+
+        return expit(z)
+
+
+@dataclass(frozen=True)
+class Squared(Loss):
+    r""":math:`\tfrac12 (z - y)^2`."""
+
+    name: ClassVar[str] = "squared"
+    task: ClassVar[str] = "regression"
+
+    def kernels(self) -> Kernels:
+        from fastadmm.kernels import squared as k
+
+        return Kernels(
+            k.squared_evaluate,
+            k.squared_curvature,
+            k.squared_prox,
+            k.squared_conjugate,
+            k.squared_advance,
+        )
+
+    def check_targets(self, y: Array, weight: Array, fit_intercept: bool) -> None:
+        pass
+
+    def least(self, y: Array, weight: Array) -> float:
+        return 0.0
+
+    def penalty_unit(self, y: Array, weight: Array, offset: Array, lam: float) -> float:
+        return 1.0
+
+    @property
+    def gradient_lipschitz(self) -> float:
+        return 1.0
+
+
+class _Residual(Loss):
+    """A clamped loss of the residual; see :mod:`fastadmm.kernels.residual`."""
+
+    task: ClassVar[str] = "regression"
+
+    def kernels(self) -> Kernels:
+        from fastadmm.kernels import residual as k
+
+        return Kernels(
+            k.residual_evaluate,
+            k.residual_curvature,
+            k.residual_prox,
+            k.residual_conjugate,
+            k.residual_advance,
+        )
+
+    def check_targets(self, y: Array, weight: Array, fit_intercept: bool) -> None:
+        pass
+
+    def least(self, y: Array, weight: Array) -> float:
+        return 0.0
+
+    @property
+    def gradient_lipschitz(self) -> float | None:
+        softness = self.kernel_arguments()[0]
+        return 1.0 / softness if softness > 0.0 else None
+
+
+class _Margin(Loss):
+    """A clamped loss of the margin; see :mod:`fastadmm.kernels.margin`."""
+
+    task: ClassVar[str] = "classification"
+
+    def kernels(self) -> Kernels:
+        from fastadmm.kernels import margin as k
+
+        return Kernels(
+            k.margin_evaluate, k.margin_curvature, k.margin_prox, k.margin_conjugate, k.margin_advance
+        )
+
+    def check_targets(self, y: Array, weight: Array, fit_intercept: bool) -> None:
+        check_labels(y, weight)
+
+    def least(self, y: Array, weight: Array) -> float:
+        return 0.0
+
+    @property
+    def gradient_lipschitz(self) -> float | None:
+        softness = self.kernel_arguments()[0]
+        return 1.0 / softness if softness > 0.0 else None
+
+
+@dataclass(frozen=True)
+class Huber(_Residual):
+    r""":math:`\tfrac12 e^2` for residuals e up to delta, :math:`\delta |e| - \tfrac12 \delta^2` beyond.
+
+    Parameters
+    ----------
+    delta : float
+        Where the square turns linear, in the unit of the target.
+    """
+
+    name: ClassVar[str] = "huber"
+    limits: ClassVar[dict[str, tuple[float, float]]] = {"delta": (0.0, np.inf)}
+    delta: float = 1.0
+
+    def kernel_arguments(self) -> tuple[float, ...]:
+        return 1.0, -self.delta, self.delta
+
+    def penalty_unit(self, y: Array, weight: Array, offset: Array, lam: float) -> float:
+        # The curvature is 1, but only for residuals below delta.
+        spread = _spread(y - offset, weight, 0.5)
+        return 1.0 if spread <= self.delta else self.delta / spread
+
+
+@dataclass(frozen=True)
+class Quantile(_Residual):
+    r"""Pinball loss: :math:`\tau (y - z)` where z < y, :math:`(1 - \tau) (z - y)` beyond.
+
+    Parameters
+    ----------
+    tau : float
+        The quantile that is fitted, between 0 and 1.
+    """
+
+    name: ClassVar[str] = "quantile"
+    smooth: ClassVar[bool] = False
+    limits: ClassVar[dict[str, tuple[float, float]]] = {"tau": (0.0, 1.0)}
+    tau: float = 0.5
+
+    def kernel_arguments(self) -> tuple[float, ...]:
+        return 0.0, -self.tau, 1.0 - self.tau
+
+    def smoothed(self, width: float) -> Loss:
+        return SmoothedQuantile(self.tau, width)
+
+    def penalty_unit(self, y: Array, weight: Array, offset: Array, lam: float) -> float:
+        # No curvature: the slope changes by 1 over the spread of the targets. The factor is measured.
+        spread = _spread(y - offset, weight, self.tau)
+        return 10.0 / spread if spread > 0.0 else 10.0
+
+    def best_intercept(self, base: Array, y: Array, weight: Array) -> float:
+        return weighted_quantile(y - base, weight, self.tau * float(weight.sum()))
+
+
+@dataclass(frozen=True)
+class SmoothedQuantile(_Residual):
+    r"""Pinball loss with a parabola :math:`e^2 / (2 \gamma)` at the kink; what ``subspace`` works with.
+
+    Parameters
+    ----------
+    tau : float
+        The quantile.
+    gamma : float
+        Width: the parabola reaches from :math:`-\gamma\tau` to :math:`\gamma(1 - \tau)`.
+    """
+
+    name: ClassVar[str] = "smoothed_quantile"
+    limits: ClassVar[dict[str, tuple[float, float]]] = {"tau": (0.0, 1.0), "gamma": (0.0, np.inf)}
+    tau: float = 0.5
+    gamma: float = 1.0
+
+    def kernel_arguments(self) -> tuple[float, ...]:
+        return self.gamma, -self.tau, 1.0 - self.tau
+
+    def penalty_unit(self, y: Array, weight: Array, offset: Array, lam: float) -> float:
+        spread = _spread(y - offset, weight, self.tau)
+        return 1.0 / max(self.gamma, spread)
+
+
+@dataclass(frozen=True)
+class Hinge(_Margin):
+    r""":math:`\max(0, 1 - t z)`, :math:`t = 2 y - 1`."""
+
+    name: ClassVar[str] = "hinge"
+    smooth: ClassVar[bool] = False
+
+    def kernel_arguments(self) -> tuple[float, ...]:
+        return 0.0, 1.0
+
+    def smoothed(self, width: float) -> Loss:
+        return SmoothedHinge(width)
+
+    def penalty_unit(self, y: Array, weight: Array, offset: Array, lam: float) -> float:
+        # No curvature, and margins of size 1 for every lambda: the root and the factor are measured.
+        return 30.0 * lam**0.5
+
+    def best_intercept(self, base: Array, y: Array, weight: Array) -> float:
+        # The slope in b is minus the weight of class 1 at -inf and rises by s_i at t_i - base_i.
+        return weighted_quantile((2.0 * y - 1.0) - base, weight, float(weight[y > 0.5].sum()))
+
+
+@dataclass(frozen=True)
+class SmoothedHinge(_Margin):
+    r"""Hinge with a parabola of width gamma at the kink.
+
+    With the margin m: 0 for :math:`m \ge 1`, :math:`(1 - m)^2 / (2 \gamma)`
+    for :math:`1 - \gamma \le m \le 1`, and :math:`1 - m - \gamma / 2` below.
+
+    Parameters
+    ----------
+    gamma : float
+        Width of the parabola, in units of the margin.
+    """
+
+    name: ClassVar[str] = "smoothed_hinge"
+    limits: ClassVar[dict[str, tuple[float, float]]] = {"gamma": (0.0, np.inf)}
+    gamma: float = 1.0
+
+    def kernel_arguments(self) -> tuple[float, ...]:
+        return self.gamma, 1.0
+
+    def penalty_unit(self, y: Array, weight: Array, offset: Array, lam: float) -> float:
+        return 1.0 / max(1.0, self.gamma)
+
+
+@dataclass(frozen=True)
+class SquaredHinge(_Margin):
+    r""":math:`\max(0, 1 - t z)^2`, :math:`t = 2 y - 1` (without a factor 1/2, as in LIBLINEAR)."""
+
+    name: ClassVar[str] = "squared_hinge"
+
+    def kernel_arguments(self) -> tuple[float, ...]:
+        return 0.5, np.inf
+
+    def penalty_unit(self, y: Array, weight: Array, offset: Array, lam: float) -> float:
+        return 2.0
+
+
+@dataclass(frozen=True)
+class Poisson(Loss):
+    r"""Half the Poisson deviance with log link: :math:`e^z - y z - y + y \log y`."""
+
+    name: ClassVar[str] = "poisson"
+    task: ClassVar[str] = "regression"
+
+    def kernels(self) -> Kernels:
+        from fastadmm.kernels import poisson as k
+
+        return Kernels(
+            k.poisson_evaluate,
+            k.poisson_curvature,
+            k.poisson_prox,
+            k.poisson_conjugate,
+            k.poisson_advance,
+        )
+
+    def check_targets(self, y: Array, weight: Array, fit_intercept: bool) -> None:
+        check_counts(y, weight, fit_intercept)
+
+    def least(self, y: Array, weight: Array) -> float:
+        return 0.0
+
+    def penalty_unit(self, y: Array, weight: Array, offset: Array, lam: float) -> float:
+        # The curvature is the mean itself, which has no bound.
+        mean = float(weight @ y) / float(weight.sum())
+        return mean if mean > 0.0 else 1.0
+
+    def predict_mean(self, z: Array) -> Array:
+        with np.errstate(over="ignore"):
+            return np.exp(z)
+
+    def best_intercept(self, base: Array, y: Array, weight: Array) -> float:
+        used = weight > 0.0
+        top = float(base[used].max())
+        return float(np.log(weight @ y) - np.log(weight[used] @ np.exp(base[used] - top))) - top
+
+
+def _spread(values: Array, weight: Array, tau: float) -> float:
+    """Weighted mean distance from the tau-quantile."""
+    centre = weighted_quantile(values, weight, tau * float(weight.sum()))
+    return float(weight @ np.abs(values - centre)) / float(weight.sum())

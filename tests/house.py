@@ -1,0 +1,261 @@
+"""What must hold inside the house, counted: ``make house`` prints it, ``test_house.py`` tests it.
+
+Rooms are the folders of ``fastadmm/``, with ``kernels`` and ``data_tools``, and the modules that lie there.
+Their order is the table of ``docs/architecture.md``, lowest first: a room imports from itself and from rooms
+above it in the table. Every import counts: those inside functions and those for type checkers, too.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+PLAN = ROOT / "docs" / "architecture.md"
+
+LINES, PARAMETERS = 80, 12
+
+#: Functions beyond these limits, with lines (without docstring) and parameters. The list may only shrink.
+LONG: dict[str, tuple[int, int]] = {
+    "fastadmm.cli.audit:audit": (80, 14),
+    "fastadmm.cli.convert:convert": (293, 35),
+    "fastadmm.cli.coordinator:start": (56, 19),
+    "fastadmm.cli.forecast:forecast": (90, 24),
+    "fastadmm.cli.owners:convert": (117, 24),
+    "fastadmm.cli.owners:train": (117, 27),
+    "fastadmm.cli.predict:predict": (106, 12),
+    "fastadmm.cli.privacy:privacy": (70, 13),
+    "fastadmm.cli.train:train": (334, 60),
+    "fastadmm.data_tools.convert:convert": (123, 24),
+    "fastadmm.data_tools.owners:convert_owners": (91, 16),
+    "fastadmm.kernels.bounded:bounded_prox": (81, 11),
+    "fastadmm.kernels.chacha:_double_round": (10, 16),
+    "fastadmm.kernels.logistic:logistic_advance": (9, 13),
+    "fastadmm.kernels.margin:margin_advance": (23, 15),
+    "fastadmm.kernels.owner_gradient:owner_csr_gradient": (38, 15),
+    "fastadmm.kernels.owner_gradient:owner_dense_gradient": (29, 13),
+    "fastadmm.kernels.poisson:poisson_advance": (9, 13),
+    "fastadmm.kernels.residual:residual_advance": (24, 16),
+    "fastadmm.kernels.squared:squared_advance": (9, 13),
+    "fastadmm.problem.problem:make_problem": (84, 15),
+    "fastadmm.runs.plan:make_plan": (118, 7),
+    "fastadmm.sklearn.estimators:ADMMSharingClassifier.__init__": (47, 21),
+    "fastadmm.sklearn.estimators:_SharingModel.__init__": (43, 20),
+    "fastadmm.sklearn.estimators_cv:ADMMSharingClassifierCV.__init__": (39, 17),
+    "fastadmm.sklearn.estimators_cv:_PathModel.__init__": (35, 16),
+    "fastadmm.store.model:open_shared_part": (82, 1),
+}
+
+#: Classes of what drives rounds: what only some of them do is a method of all, never a question of type.
+ROUND_MAKERS = {"Method", "Run"}
+
+
+@dataclass
+class Module:
+    """One source file."""
+
+    name: str
+    path: Path
+
+    @cached_property
+    def text(self) -> str:
+        """Its source."""
+        return self.path.read_text(encoding="utf-8")
+
+    @cached_property
+    def tree(self) -> ast.Module:
+        """Its syntax tree."""
+        return ast.parse(self.text)
+
+    @property
+    def room(self) -> str:
+        """The folder below ``fastadmm``, or the module that lies there; "" for the package itself."""
+        return self.name.partition(".")[2].partition(".")[0]
+
+    def imported(self) -> Iterator[str]:
+        """Names that stand behind ``from`` and ``import``, wherever they stand."""
+        for node in ast.walk(self.tree):
+            if isinstance(node, ast.ImportFrom):
+                assert not node.level, f"{self.name}: a relative import"
+                yield from (f"{node.module}.{alias.name}" for alias in node.names)
+            elif isinstance(node, ast.Import):
+                yield from (alias.name for alias in node.names)
+
+
+class House:
+    """The modules of the package and who imports whom."""
+
+    def __init__(self, root: Path = ROOT) -> None:
+        self.modules: dict[str, Module] = {}
+        for folder, name in (
+            ("fastadmm", "fastadmm"),
+            ("kernels", "fastadmm.kernels"),
+            ("data_tools", "fastadmm.data_tools"),
+        ):
+            for path in sorted((root / folder).rglob("*.py")):
+                parts = path.relative_to(root / folder).with_suffix("").parts
+                full = ".".join([name, *(part for part in parts if part != "__init__")])
+                self.modules[full] = Module(full, path)
+
+    @cached_property
+    def imports(self) -> dict[str, set[str]]:
+        """The modules that each module imports; of ``from package import module``, the module."""
+        found = {}
+        for module in self.modules.values():
+            names = set()
+            for name in module.imported():
+                names.add(name if name in self.modules else name.rpartition(".")[0])
+            found[module.name] = (names & self.modules.keys()) - {module.name}
+        return found
+
+    def rooms(self) -> set[str]:
+        """All rooms."""
+        return {module.room for module in self.modules.values()} - {""}
+
+    def doors(self) -> Counter[tuple[str, str]]:
+        """How many imports lead from one room to another."""
+        room = {name: module.room for name, module in self.modules.items()}
+        return Counter(
+            (room[name], room[other])
+            for name, others in self.imports.items()
+            for other in others
+            if room[name] != room[other]
+        )
+
+    def pairs(self) -> list[str]:
+        """Rooms that import from each other."""
+        doors = self.doors()
+        return [f"{a} and {b}" for a, b in sorted(doors) if a < b and (b, a) in doors]
+
+    def circles(self) -> list[str]:
+        """Modules that import each other, directly or by others."""
+        return [" ".join(sorted(part)) for part in strong_components(self.imports) if len(part) > 1]
+
+    def against_the_order(self, order: list[str]) -> list[str]:
+        """Imports of a room that stands later in the plan, and of the package's own face."""
+        place = {name: number for number, name in enumerate(order)}
+        wrong = []
+        for name, others in sorted(self.imports.items()):
+            here = self.modules[name].room
+            for other in sorted(others):
+                there = self.modules[other].room
+                if here and (not there or place[there] > place[here]):
+                    wrong.append(f"{name} imports {other}")
+        return wrong
+
+    def functions(self) -> Iterator[tuple[str, int, int]]:
+        """Name, lines without docstring, and parameters of every function."""
+        for module in self.modules.values():
+            for name, node in _functions(module.tree):
+                lines = (node.end_lineno or 0) - node.lineno + 1
+                first = node.body[0]
+                if ast.get_docstring(node) is not None:
+                    lines -= (first.end_lineno or 0) - first.lineno + 1
+                a = node.args
+                named = [p for p in (*a.posonlyargs, *a.args, *a.kwonlyargs) if p.arg not in ("self", "cls")]
+                yield f"{module.name}:{name}", lines, len(named) + bool(a.vararg) + bool(a.kwarg)
+
+    def long_functions(self) -> dict[str, tuple[int, int]]:
+        """Functions beyond the limits."""
+        return {name: (n, p) for name, n, p in self.functions() if n > LINES or p > PARAMETERS}
+
+    def questions_of_type(self) -> list[str]:
+        """Places that ask what kind of solver or method something is."""
+        bases = {
+            node.name: {base.id for base in node.bases if isinstance(base, ast.Name)}
+            for module in self.modules.values()
+            for node in ast.walk(module.tree)
+            if isinstance(node, ast.ClassDef)
+        }
+        makers, size = set(ROUND_MAKERS), 0
+        while len(makers) > size:
+            size = len(makers)
+            makers |= {name for name, above in bases.items() if above & makers}
+        return [
+            f"{module.name}:{node.lineno} isinstance of {' '.join(sorted(asked))}"
+            for module in self.modules.values()
+            for node in ast.walk(module.tree)
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "isinstance"
+            if (asked := {n.id for n in ast.walk(node.args[1]) if isinstance(n, ast.Name)} & makers)
+        ]
+
+    def naming(self, word: str) -> list[str]:
+        """Modules whose source has a word."""
+        return [m.name for m in self.modules.values() if re.search(rf"\b{word}\b", m.text)]
+
+
+def _functions(tree: ast.AST, above: str = "") -> Iterator[tuple[str, ast.FunctionDef]]:
+    for node in ast.iter_child_nodes(tree):
+        name = above
+        if isinstance(node, ast.ClassDef | ast.FunctionDef):
+            name = f"{above}.{node.name}".lstrip(".")
+        if isinstance(node, ast.FunctionDef):
+            yield name, node
+        yield from _functions(node, name)
+
+
+def strong_components(graph: dict[str, set[str]]) -> list[list[str]]:
+    """Tarjan's algorithm: sets of nodes that reach each other."""
+    index: dict[str, int] = {}
+    low: dict[str, int] = {}
+    stack: list[str] = []
+    found: list[list[str]] = []
+
+    def visit(node: str) -> None:
+        index[node] = low[node] = len(index)
+        stack.append(node)
+        for other in sorted(graph[node]):
+            if other not in index:
+                visit(other)
+            if other in stack:
+                low[node] = min(low[node], low[other])
+        if low[node] == index[node]:
+            place = stack.index(node)
+            found.append(stack[place:])
+            del stack[place:]
+
+    for node in sorted(graph):
+        if node not in index:
+            visit(node)
+    return found
+
+
+def plan(text: str | None = None) -> list[str]:
+    """Rooms in the order of the table of ``docs/architecture.md``."""
+    text = PLAN.read_text(encoding="utf-8") if text is None else text
+    return re.findall(
+        r"^\| `(\w+)` \|", text.partition("## The rooms")[2].partition("\n## ")[0], re.MULTILINE
+    )
+
+
+def main() -> int:
+    """Print the counts; exit code 1 where one that must be none is not."""
+    house = House()
+    long = house.long_functions()
+    none = {
+        "rooms that import from each other": house.pairs(),
+        "circles of modules": house.circles(),
+        "imports against the order of the rooms": house.against_the_order(plan()),
+        "questions for the type of a solver or method": house.questions_of_type(),
+    }
+    lines = {name: module.text.count("\n") for name, module in house.modules.items()}
+    print(f"{len(house.rooms())} rooms, {len(lines)} modules, {sum(lines.values())} lines")
+    for what, found in none.items():
+        print(f"{what}: {len(found) or 'none'}", *found, sep="\n    ")
+    print(f"functions above {LINES} lines or {PARAMETERS} parameters: {len(long)}")
+    for name, (n, p) in sorted(long.items(), key=lambda item: -item[1][0]):
+        print(f"    {name}: {n} lines, {p} parameters")
+    print(f"modules that name RunConfig: {len(house.naming('RunConfig'))}")
+    largest = sorted(lines, key=lambda name: -lines[name])[:5]
+    print("largest modules:", ", ".join(f"{name} {lines[name]}" for name in largest))
+    return int(any(none.values()))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,65 @@
+"""The house: no room reaches back, no circle, the order that the plan draws, and limits for functions."""
+
+from __future__ import annotations
+
+import pytest
+
+from house import LINES, LONG, PARAMETERS, House, plan, strong_components
+
+
+@pytest.fixture(scope="module")
+def house() -> House:
+    return House()
+
+
+def test_the_plan_shows_every_room_once(house: House) -> None:
+    assert sorted(plan()) == sorted(house.rooms())
+
+
+def test_no_two_rooms_import_from_each_other(house: House) -> None:
+    assert not house.pairs()
+
+
+def test_no_circles_not_even_lazy_ones(house: House) -> None:
+    assert not house.circles()
+
+
+def test_imports_follow_the_order_of_the_plan(house: House) -> None:
+    assert not house.against_the_order(plan())
+
+
+def test_functions_within_limits_or_known(house: House) -> None:
+    long = house.long_functions()
+    new = {name: size for name, size in long.items() if name not in LONG}
+    assert not new, f"above {LINES} lines or {PARAMETERS} parameters: divide it"
+    grown = {name: size for name, size in long.items() if size[0] > LONG[name][0] or size[1] > LONG[name][1]}
+    assert not grown, "a function that is too long already has grown"
+    assert not LONG.keys() - long.keys(), "no longer too long: take it off the list in tests/house.py"
+
+
+def test_nobody_asks_for_the_type_of_a_solver_or_method(house: House) -> None:
+    assert not house.questions_of_type()
+
+
+def test_the_counting_itself(tmp_path, house: House) -> None:
+    # A test of absences must be able to fail.
+    (tmp_path / "kernels").mkdir()
+    (tmp_path / "data_tools").mkdir()
+    files = {
+        "low/__init__.py": "",
+        "low/a.py": "def f():\n    from fastadmm.high import b\n    return b",
+        "high/__init__.py": "from fastadmm.low.a import f",
+        "high/b.py": "from fastadmm.high import f\nclass Method: ...\nclass One(Method): ...\n"
+        "def g(x):\n    return isinstance(x, (One, int))\n",
+    }
+    for name, text in files.items():
+        path = tmp_path / "fastadmm" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    small = House(tmp_path)
+    assert small.pairs() == ["high and low"]
+    assert small.circles() == ["fastadmm.high fastadmm.high.b fastadmm.low.a"]
+    assert small.against_the_order(["low", "high"]) == ["fastadmm.low.a imports fastadmm.high.b"]
+    assert small.questions_of_type() == ["fastadmm.high.b:5 isinstance of One"]
+    assert sorted(map(sorted, strong_components({"a": {"b"}, "b": {"a"}, "c": {"a"}}))) == [["a", "b"], ["c"]]
+    assert plan("## The rooms\n| room | |\n| `a` | x |\n| `b` | y |\n\n## Next\n| `c` | |\n") == ["a", "b"]
