@@ -14,7 +14,7 @@ MATH_THREADS := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
 export PYTHONSAFEPATH := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help test test-slow test-portable test-lowest test-faults corpus error-lines faults bench rounds paper-a owners readme demo docs lint types format venv clean
+.PHONY: help test test-slow test-portable test-lowest test-faults corpus house error-lines faults bench rounds paper-a owners readme demo docs lint types format venv clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -47,6 +47,9 @@ test-faults: venv ## a share of the faults, as continuous integration runs them 
 AGAINST ?= HEAD
 corpus: venv ## some forty fits: the same bits as at the revision AGAINST? (minutes)
 	$(BIN)/python -P tests/corpus.py --against $(AGAINST)
+
+house: venv ## count what must hold inside: pairs of rooms, circles, long functions, lines
+	$(BIN)/python -P tests/house.py
 
 error-lines: venv ## write tests/error_lines.txt anew: what the program says about mistakes
 	FASTADMM_WRITE_ERROR_LINES=1 $(MATH_THREADS) $(BIN)/pytest -q tests/test_error_lines.py

@@ -25,13 +25,11 @@ LINES, PARAMETERS = 80, 12
 LONG: dict[str, tuple[int, int]] = {
     "fastadmm.cli.audit:audit": (80, 14),
     "fastadmm.cli.convert:convert": (293, 35),
-    "fastadmm.cli.coordinator:start": (56, 19),
     "fastadmm.cli.forecast:forecast": (90, 24),
     "fastadmm.cli.owners:convert": (117, 24),
     "fastadmm.cli.owners:train": (117, 27),
     "fastadmm.cli.predict:predict": (106, 12),
     "fastadmm.cli.privacy:privacy": (70, 13),
-    "fastadmm.cli.train:train": (334, 60),
     "fastadmm.data_tools.convert:convert": (123, 24),
     "fastadmm.data_tools.owners:convert_owners": (91, 16),
     "fastadmm.kernels.bounded:bounded_prox": (81, 11),

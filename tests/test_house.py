@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import importlib
+import re
+
 import pytest
 
-from house import LINES, LONG, PARAMETERS, House, plan, strong_components
+from house import LINES, LONG, PARAMETERS, PLAN, House, plan, strong_components
 
 
 @pytest.fixture(scope="module")
@@ -14,6 +17,17 @@ def house() -> House:
 
 def test_the_plan_shows_every_room_once(house: House) -> None:
     assert sorted(plan()) == sorted(house.rooms())
+
+
+def test_the_way_of_a_number_names_what_there_is(house: House) -> None:
+    names = re.findall(r"`(fastadmm\.[\w.]+)`", PLAN.read_text(encoding="utf-8"))
+    assert len(names) > 20
+    for name in names:
+        parts = name.split(".")
+        depth = next(n for n in range(len(parts), 0, -1) if ".".join(parts[:n]) in house.modules)
+        found = importlib.import_module(".".join(parts[:depth]))
+        for part in parts[depth:]:
+            found = getattr(found, part)
 
 
 def test_no_two_rooms_import_from_each_other(house: House) -> None:

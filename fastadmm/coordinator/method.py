@@ -92,6 +92,13 @@ class Method(ABC):
         """What :meth:`prepare` returns, for a run that goes on: nobody is asked."""
 
     @abstractmethod
+    def begin_at(self, weights: Sequence[np.ndarray], intercept: Any) -> None:
+        """Let the first round of a prepared method begin at given weights instead of at zero.
+
+        x_m of shape (d_m,) per party and in its set; of a multinomial model of shape (d_m, C).
+        """
+
+    @abstractmethod
     def round(self) -> Talk[Measured]:
         """One round with every party."""
 

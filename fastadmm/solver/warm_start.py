@@ -12,25 +12,14 @@ from typing import Any
 
 import numpy as np
 
-from fastadmm.coordinator.admm.admm import AdmmMethod
-from fastadmm.coordinator.certificate import primal_value
 from fastadmm.coordinator.method import Method
-from fastadmm.coordinator.multinomial.multinomial import MultinomialMethod
-from fastadmm.coordinator.multinomial.span import ClassSpanPoint
-from fastadmm.coordinator.proximal.proximal import ProximalMethod
-from fastadmm.coordinator.subspace.descent import DescentSubspaceMethod
-from fastadmm.coordinator.subspace.smoothed import SmoothedSubspaceMethod
-from fastadmm.coordinator.subspace.span import SpanPoint
-from fastadmm.coordinator.subspace.subspace import SubspaceMethod
-from fastadmm.errors import ConfigError, InputError
+from fastadmm.errors import InputError
+from fastadmm.problem.constraints import AllSpace, Constraint
 from fastadmm.problem.problem import Problem
 
 __all__ = ["StartingPoint", "begin_at", "check_start"]
 
 Array = np.ndarray
-
-#: Width of the smoothing of a loss with kinks at a warm start, as a share of the objective there.
-_WIDTH_OF_OBJECTIVE = 1e-3
 
 
 @dataclass(frozen=True)
@@ -99,72 +88,16 @@ def begin_at(method: Method, start: StartingPoint, problem: Problem) -> None:
     method : Method
         Prepared, before its first round.
     start : StartingPoint
-        As :func:`check_start` returns it.
+        As :func:`check_start` returns it; what a party's set does not allow is moved into it.
     problem : Problem
         That of the method.
-
-    Raises
-    ------
-    ConfigError
-        If the method has no such start.
     """
-    if isinstance(method, ProximalMethod):
-        method.begin_at([_allowed(p, x) for p, x in zip(method.parties, start.weights)], start.intercept)
-    elif isinstance(method, MultinomialMethod):
-        _begin_multinomial(method, start, problem)
-    elif isinstance(method, SubspaceMethod):
-        _begin_subspace(method, start, problem)
-    elif isinstance(method, AdmmMethod):
-        weights = [_allowed(p, x.T) for p, x in zip(method.parties, start.weights)]
-        method.begin_at(weights, start.intercept)
-    else:
-        raise ConfigError(f"warm start: scheme '{method.name}' has none")
+    weights = [_allowed(own, x) for own, x in zip(problem.party_constraints, start.weights)]
+    method.begin_at(weights, start.intercept)
 
 
-def _begin_subspace(method: SubspaceMethod, start: StartingPoint, problem: Problem) -> None:
-    """The weights become every party's first direction, their norm its coefficient."""
-    coordinator, engine = method.coordinator, method.engine
-    if isinstance(method, DescentSubspaceMethod):
-        method.skip_start()
-    norms = np.array([float(np.linalg.norm(x)) for x in start.weights])
-    owner = np.flatnonzero(norms > 0.0)
-    messages = np.empty((len(owner), problem.n_samples))
-    for k, m in enumerate(owner):
-        party = method.parties[m]
-        party.directions = (start.weights[m] / norms[m])[np.newaxis]
-        messages[k] = party.block.product(party.directions[0], engine)
-    coefficients = norms[owner]
-    coordinator.adopt(messages, owner)
-    if coordinator.rounded is not None:
-        coordinator.rounded.exact(owner, problem.n_samples)
-    coordinator.point = SpanPoint(coefficients, start.intercept, coefficients @ messages)
-    if isinstance(method, SmoothedSubspaceMethod):
-        primal = primal_value(problem, coordinator.point.total, start.intercept, engine)
-        objective = primal.loss + coordinator.regulariser()
-        method.narrow(_WIDTH_OF_OBJECTIVE * objective / problem.total_weight, primal.intercept)
-        coordinator.point.intercept = primal.intercept
-    coordinator.start(coordinator.point.intercept)
-
-
-def _begin_multinomial(method: MultinomialMethod, start: StartingPoint, problem: Problem) -> None:
-    """As :func:`_begin_subspace`, with a direction per class."""
-    coordinator, classes, n = method.coordinator, problem.n_outputs, problem.n_samples
-    norms = np.array([np.linalg.norm(x, axis=0) for x in start.weights])  # (M, C)
-    owner = np.flatnonzero(norms.any(axis=1))
-    messages = np.zeros((classes, len(owner), n))
-    for k, m in enumerate(owner):
-        party, size = method.parties[m], np.where(norms[m] > 0.0, norms[m], 1.0)
-        unit = np.ascontiguousarray((start.weights[m] / size).T)
-        party.directions = unit[:, np.newaxis]
-        messages[:, k] = party.block.matrix_product(unit, method.engine)
-    coefficients = np.ascontiguousarray(norms[owner].T)
-    total = np.einsum("ck,ckn->cn", coefficients, messages).ravel()
-    coordinator.adopt(messages, owner)
-    coordinator.point = ClassSpanPoint(coefficients, np.array(start.intercept), total)
-    coordinator.start()
-
-
-def _allowed(party: Any, x: Array) -> Array:
-    """What the party's set allows of weights of shape (d,), or of each row of (C, d)."""
-    project = party.penalty.constraint.project
-    return np.array([project(row) for row in x]) if x.ndim == 2 else project(x)
+def _allowed(constraint: Constraint, x: Array) -> Array:
+    """What a set allows of weights of shape (d,), or of each column of (d, C)."""
+    if x.ndim == 1 or isinstance(constraint, AllSpace):
+        return constraint.project(x)
+    return np.stack([constraint.project(column) for column in x.T], axis=1)

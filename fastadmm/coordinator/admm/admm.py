@@ -116,13 +116,10 @@ class AdmmMethod(Method):
         self._intercept = self.coordinator.intercept = intercept
 
     def begin_at(self, weights: Sequence[np.ndarray], intercept: Any) -> None:
-        """Let the first round begin at the parties' weights, of the shapes that the parties keep.
-
-        z is then the sum of the messages and u the loss gradient there.
-        """
+        # z is then the sum of the messages and u the loss gradient there.
         state, vector = self.coordinator.state, self.problem.loss.vector
         for party, x, message in zip(self.parties, weights, state.messages, strict=True):
-            party.weights = np.array(x)
+            party.weights = np.array(x.T, order="C")  # parties keep a row for each class
             product = party.block.matrix_product if vector else party.block.product
             message[:] = product(party.weights, self.engine).ravel()
         state.z[:] = state.total()

@@ -258,6 +258,23 @@ class MultinomialMethod(Method):
     def reopen(self) -> float:
         return self.coordinator.start().loss
 
+    def begin_at(self, weights: Sequence[Array], intercept: Any) -> None:
+        # The weights become every party's first directions, one per class, their norms the coefficients.
+        coordinator, n = self.coordinator, self.problem.n_samples
+        norms = np.array([np.linalg.norm(x, axis=0) for x in weights])  # (M, C)
+        owner = np.flatnonzero(norms.any(axis=1))
+        messages = np.zeros((self.problem.n_outputs, len(owner), n))
+        for k, m in enumerate(owner):
+            party, size = self.parties[m], np.where(norms[m] > 0.0, norms[m], 1.0)
+            unit = np.ascontiguousarray((weights[m] / size).T)
+            party.directions = unit[:, np.newaxis]
+            messages[:, k] = party.block.matrix_product(unit, self.engine)
+        coefficients = np.ascontiguousarray(norms[owner].T)
+        total = np.einsum("ck,ckn->cn", coefficients, messages).ravel()
+        coordinator.adopt(messages, owner)
+        coordinator.point = ClassSpanPoint(coefficients, np.array(intercept), total)
+        coordinator.start()
+
     def round(self) -> Talk[Measured]:
         yield from ()
         coordinator, scale, problem = self.coordinator, self.problem.regularization, self.problem

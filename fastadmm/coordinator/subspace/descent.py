@@ -15,6 +15,7 @@ idea of MM-estimates (Yohai 1987). Every number that is reported is about the lo
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -195,9 +196,9 @@ class DescentSubspaceMethod(SubspaceMethod):
         # The Hessian that a convex span keeps is not positive definite here.
         self.coordinator.hessian = SpanHessian(self.problem.fit_intercept)
 
-    def skip_start(self) -> None:
-        """Minimise the loss itself from the first round on."""
-        self._set_starting(False)
+    def begin_at(self, weights: Sequence[np.ndarray], intercept: Any) -> None:
+        self._set_starting(False)  # the loss itself is minimised from the first round on
+        super().begin_at(weights, intercept)
 
     def prepare(self) -> Talk[float]:
         yield from ()

@@ -20,6 +20,7 @@ import numpy as np
 from fastadmm.conversation.exchange import Talk
 from fastadmm.coordinator.certificate import PrimalValue, dual_bound, primal_value
 from fastadmm.coordinator.method import Measured
+from fastadmm.coordinator.subspace.span import SpanPoint
 from fastadmm.coordinator.subspace.subspace import SubspaceMethod
 from fastadmm.engine.engine import Engine
 from fastadmm.problem.problem import Problem
@@ -28,6 +29,9 @@ __all__ = ["SmoothedSubspaceMethod"]
 
 #: The width follows the gap (both in the loss's unit): its bias must not be what keeps the gap open.
 _WIDTH_OF_GAP = 0.3
+
+#: Width of the smoothing at a warm start, as a share of the objective there.
+_WIDTH_AT_START = 1e-3
 
 
 class SmoothedSubspaceMethod(SubspaceMethod):
@@ -58,9 +62,11 @@ class SmoothedSubspaceMethod(SubspaceMethod):
         super().reopen()
         return start.loss
 
-    def narrow(self, width: float, intercept: float) -> None:
-        """Take over an intercept, and a width where it is smaller than the present one."""
-        self._intercept = intercept
+    def _at_start(self, point: SpanPoint) -> None:
+        primal = primal_value(self.problem, point.total, point.intercept, self.engine)
+        objective = primal.loss + self.coordinator.regulariser()
+        self._intercept = point.intercept = primal.intercept
+        width = _WIDTH_AT_START * objective / self.problem.total_weight
         if 0.0 < width < self.width:
             self._set_width(width)
 

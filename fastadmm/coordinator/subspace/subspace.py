@@ -401,6 +401,27 @@ class SubspaceMethod(Method):
     def reopen(self) -> float:
         return self.coordinator.start().loss
 
+    def begin_at(self, weights: Sequence[np.ndarray], intercept: Any) -> None:
+        # The weights become every party's first direction, their norm its coefficient.
+        coordinator, n = self.coordinator, self.problem.n_samples
+        norms = np.array([float(np.linalg.norm(x)) for x in weights])
+        owner = np.flatnonzero(norms > 0.0)
+        messages = np.empty((len(owner), n))
+        for k, m in enumerate(owner):
+            party = self.parties[m]
+            party.directions = (weights[m] / norms[m])[np.newaxis]
+            messages[k] = party.block.product(party.directions[0], self.engine)
+        coefficients = norms[owner]
+        coordinator.adopt(messages, owner)
+        if coordinator.rounded is not None:
+            coordinator.rounded.exact(owner, n)
+        coordinator.point = SpanPoint(coefficients, intercept, coefficients @ messages)
+        self._at_start(coordinator.point)
+        coordinator.start(coordinator.point.intercept)
+
+    def _at_start(self, point: SpanPoint) -> None:
+        """What a kind of this method does with the point that :meth:`begin_at` found."""
+
     def round(self) -> Talk[Measured]:
         coordinator, scale = self.coordinator, self.problem.regularization
         start = coordinator.primal if coordinator.primal is not None else coordinator.start()
