@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 from fastadmm.errors import FastadmmError, FormatError, InputError
 from fastadmm.files import atomic
-from fastadmm.rounds.coordinator_step import coordinator_step
+from fastadmm.rounds.coordinator_step import Coordinator, coordinator_step
 from fastadmm.rounds.party_step import party_step
 from fastadmm.rounds.repair import coordinator_repair
 
@@ -207,6 +207,15 @@ def spoil_checkpoint(directory: Path) -> None:
     (directory / "checkpoint.h5").write_bytes(raw)
 
 
+def inflate_checkpoint(directory: Path) -> None:
+    with h5py.File(directory / "checkpoint.h5", "r+") as file:
+        group = file["solver/method"]
+        attributes = dict(group["owner"].attrs)
+        del group["owner"]
+        item = group.create_dataset("owner", (2**30,), "<i8", chunks=(2**20,), compression="gzip")
+        item.attrs.update(attributes)
+
+
 def replaced(name: str, make: Callable[[Path], None], directory: Path) -> None:
     (directory / name).unlink()
     make(directory / name)
@@ -231,6 +240,32 @@ DAMAGES: dict[str, Callable[[Path], None]] = {
     "the checkpoint is damaged": spoil_checkpoint,
     "checkpoint and waiting.json are damaged": lambda d: (spoil_waiting(d), spoil_checkpoint(d))[0],
 }
+
+
+def drop_party(directory: Path) -> None:
+    document = json.loads((directory / "waiting.json").read_text())
+    del document["requests"]["party-2"]
+    (directory / "waiting.json").write_text(json.dumps(document))
+
+
+def test_a_checkpoint_is_never_packed(world: Path, worlds: Any) -> None:
+    directory = world / "labels" / "run"
+    inflate_checkpoint(directory)
+    with pytest.raises(FormatError, match=r"checkpoint\.h5.*(compressed|missing)"):
+        Coordinator(directory).checkpoint()
+    coordinator_repair(directory)
+    the_same_end(world, worlds)
+
+
+def test_a_step_that_refuses_its_record_changes_nothing(world: Path, worlds: Any) -> None:
+    directory = world / "labels" / "run"
+    drop_party(directory)
+    before = {p: p.read_bytes() for p in directory.rglob("*") if p.is_file()}
+    with pytest.raises(FormatError, match="repair"):
+        coordinator_step(directory)
+    assert {p: p.read_bytes() for p in directory.rglob("*") if p.is_file()} == before
+    coordinator_repair(directory)
+    the_same_end(world, worlds)
 
 
 @pytest.mark.parametrize("damage", DAMAGES)

@@ -19,6 +19,7 @@ from fastadmm.engine.engine import Engine
 from fastadmm.errors import ConfigError, FormatError, InputError, StorageError
 from fastadmm.files.atomic import atomic_directory, atomic_file, remove_leftovers, shown, storage_errors
 from fastadmm.files.reading import read_bytes, read_json
+from fastadmm.files.seal import seal_of
 from fastadmm.files.writing import write_json, write_toml
 from fastadmm.privacy.statement import no_privacy
 from fastadmm.problem.problem import Problem, TestSet, make_problem
@@ -401,12 +402,14 @@ class Coordinator:
                 return -1, {}
         try:
             document = read_json(path)
+            digest = document.pop("digest", None)  # older releases wrote none
             number, digests = document["exchange"], document["requests"]
             good = type(number) is int and 0 <= number < 10**9 and isinstance(digests, dict)
+            good = good and digest in (None, seal_of(document))
             if not good or not all(name in self.names for name in digests):
                 raise ValueError("not what a step left")
             return number, {name: str(digest) for name, digest in digests.items()}
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
             reason = str(error) if isinstance(error, FormatError) else f"{shown(path)}: not our record"
             raise FormatError(f"{reason}; {self._repair()}") from None
 
@@ -704,7 +707,8 @@ class Coordinator:
         for name, request in requests.items():
             write_request(paths[name], request)
         digests = {name: file_digest(path) for name, path in paths.items()}
-        write_json(self.path / _WAITING, {"exchange": number, "requests": digests})
+        record = {"exchange": number, "requests": digests}
+        write_json(self.path / _WAITING, {**record, "digest": seal_of(record)})
         self._file_away(set(paths.values()))
         note = f"exchange {number}: requests for {', '.join(requests)} in {directory}"
         return StepResult(list(paths.values()), n_rounds, [note], None)

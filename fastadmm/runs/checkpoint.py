@@ -21,7 +21,8 @@ from fastadmm.files.reading import read_json
 from fastadmm.files.retry import retried
 from fastadmm.files.seal import check_files, digest_of_files
 from fastadmm.solver.run import Run
-from fastadmm.store.elements import read_array, read_attribute, require_group, write_array
+from fastadmm.store.compression import refuse_packed
+from fastadmm.store.elements import array_dataset, read_array, read_attribute, require_group, write_array
 from fastadmm.store.h5file import create_h5, read_h5
 
 __all__ = [
@@ -204,6 +205,9 @@ def read_tree(group: Any) -> dict[str, Any]:
         if not key.startswith("encoding-")
     }
     for key, member in group.items():
-        is_group = not hasattr(member, "shape")
-        tree[key] = read_tree(require_group(group, key)) if is_group else read_array(group, key)
+        if not hasattr(member, "shape"):
+            tree[key] = read_tree(require_group(group, key))
+            continue
+        refuse_packed(array_dataset(group, key))  # no state is: a small file is read in a short time
+        tree[key] = read_array(group, key)
     return tree

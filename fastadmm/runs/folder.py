@@ -16,6 +16,7 @@ from fastadmm.files.reading import read_json
 from fastadmm.files.seal import SEAL, seal_of
 from fastadmm.files.writing import write_json, write_toml
 from fastadmm.privacy.ledger import refuse_to_forget
+from fastadmm.privacy.statement import PrivacyStatement
 from fastadmm.runs.environment import describe_environment
 from fastadmm.runs.lock import RunLock, run_lock
 from fastadmm.runs.round_log import RoundLog
@@ -315,6 +316,8 @@ class RunFolder:
             raise FormatError(
                 f"{shown(self.result)}: keys 'status' and 'message' are missing; delete it to resume"
             )
+        if values.get("privacy"):
+            PrivacyStatement.from_json(values["privacy"], f"{shown(self.result)}: key 'privacy'")
         return values
 
     def remove_result(self) -> None:
