@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 from fastadmm.blocks.block import as_block
 from fastadmm.coordinator.penalised_bound import bound_from_shares
+from fastadmm.coordinator.proximal.best_response import BestResponse
 from fastadmm.engine.engine import Engine
 from fastadmm.parties.active_set import ActiveSet
 from fastadmm.parties.direction_span import DirectionSpan, sum_without_rounding
-from fastadmm.parties.face import Answer, FaceParty
+from fastadmm.parties.face import FaceParty
 from fastadmm.problem.constraints import AllSpace, Ball, Box, Constraint, NonNegative
 from fastadmm.problem.penalty import PartyPenalty
 from fastadmm.problem.problem import make_problem
@@ -242,11 +243,11 @@ def a_party(
     return party, matrix, metric
 
 
-def respond(party: FaceParty, seed: int) -> tuple[Answer, Array, Array]:
+def respond(party: FaceParty, seed: int) -> tuple[BestResponse, Array, Array]:
     """An answer to a gradient at the party's start, and the weights there."""
-    _, _, c = party.first()
+    c = party.feasible_start()["coefficients"]
     gradient, y = np.random.default_rng(seed).normal(size=N), party.weights(c)
-    return party.respond(gradient, c, c, False), gradient, y
+    return BestResponse.read(party.best_response(gradient, c)), gradient, y
 
 
 @each_pair
@@ -339,8 +340,8 @@ def test_dual_shares_bound_every_objective_from_below(
             for party in parties:
                 party.prepare()
                 party.set_metric(np.ones(N))
-                _, _, c = party.first()
-                shares.append(party.respond(u, c, c, False).dual)
+                c = party.feasible_start()["coefficients"]
+                shares.append(BestResponse.read(party.best_response(u, c)).dual)
             bounds.append(bound_from_shares(problem, u, shares, engine))
             for share, block in zip(shares, blocks):
                 q = -share.scale * (block.T @ u)
@@ -352,3 +353,37 @@ def test_dual_shares_bound_every_objective_from_below(
                 assert share.value >= lower - 1e-9 * (1.0 + abs(lower))
     assert max(bounds) > -np.inf
     assert max(bounds) <= min(objectives)
+
+
+@each_pair
+def test_answers_depend_on_question_and_state_alone(pair: tuple[Regularizer, Constraint]) -> None:
+    rng = np.random.default_rng(3)
+    with Engine(1) as engine:
+        party, _, metric = a_party(3, pair, engine)
+        again = a_party(3, pair, engine)[0]
+        c = party.feasible_start()["coefficients"]
+        for _ in range(4):
+            answer = party.best_response(rng.normal(size=N), c)
+            c = 0.5 * (np.append(c, np.zeros(len(answer["coefficients"]) - len(c))) + answer["coefficients"])
+        again.directions, again._answer, again._multiplier = (
+            party.directions,
+            party._answer,
+            party._multiplier,
+        )
+        again.set_metric(metric)
+        end = c + rng.normal(size=len(c))
+        questions: list[tuple[str, dict[str, Array]]] = [
+            ("describe_model", {"model": c, "answer_end": end}),
+            ("hold_crossed", {"answer_ends": np.array([end, 2.0 * end])}),
+            ("hold_crossed", {"model": c, "model_end": end}),
+            ("hold_crossed", {"answer_ends": end[None], "model": c, "model_end": 2.0 * end}),
+        ]
+        first = [party.answer(name, arguments) for name, arguments in questions]
+        for k in (3, 1, 2, 0, 1):
+            name, arguments = questions[k]
+            for found in (party.answer(name, arguments), again.answer(name, arguments)):
+                assert found.keys() == first[k].keys()
+                assert all(np.array_equal(found[key], first[k][key]) for key in found)
+        name, arguments = "best_response", {"gradient": rng.normal(size=N), "model": c, "proposal": end}
+        one, other = (p.answer(name, arguments) for p in (party, again))
+        assert all(np.array_equal(one[key], other[key]) for key in one)

@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from fastadmm.conversation.calls import CALLS, argument_fields, check_answer, check_values
+from fastadmm.conversation.exchange import Exchange
 from fastadmm.parties.active_set import ActiveSet
 from fastadmm.problem.problem import Problem, make_problem
 from fastadmm.solver.history import Status
@@ -89,14 +91,15 @@ def test_a_tiny_move_stays_on_the_face() -> None:
     party.prepare()
     free = np.arange(12) < 7
     for _ in range(2):  # whose zeros differ
-        _, _, coefficients = party.describe(rng.normal(size=12) * (rng.random(12) < 0.8))
+        party.describe(rng.normal(size=12) * (rng.random(12) < 0.8))
     weights = np.where(free, rng.normal(size=12), 0.0)
-    _, _, coefficients = party.describe(weights)
+    coefficients = party.describe(weights)["coefficients"]
     for size in (1e-6, 1e-9):
         moved = np.where(free, weights + size * rng.normal(size=12), 0.0)
         before = len(party.directions)
-        message, _, coefficients = party.describe(moved, coefficients)
-        assert message is not None
+        answer = party.describe(moved, coefficients)
+        coefficients = answer["coefficients"]
+        assert "message" in answer
         assert len(party.directions) == before + 1
         scaled = party.directions * party.span.scale
         np.testing.assert_allclose(scaled @ scaled.T, np.eye(before + 1), atol=1e-12)
@@ -126,6 +129,35 @@ def test_a_party_that_is_pulled_back_to_zero_is_at_zero(seed: int) -> None:
         ]
         assert all(size == 0.0 or size > 1e-12 for size in sizes)
         assert max(sizes) > 0.1
+
+
+@pytest.mark.parametrize("loss", ["logistic", "hinge"])
+@pytest.mark.parametrize(
+    ("regularizer", "constraint"), [("l1", "all"), ("l1", "box:0.1,1"), ("group_lasso", "ball:0.5")]
+)
+def test_a_round_takes_three_exchanges_at_most(loss: str, regularizer: str, constraint: str) -> None:
+    problem = cancer(3, loss=loss, lam=1e-3, regularizer=regularizer, constraint=constraint)
+    solver = Solver(problem, SolverOptions(n_threads=1))
+    asked: list[str] = []
+    carry = solver.driver.carry
+
+    def counted(exchange: Exchange) -> Any:
+        answers = carry(exchange)
+        for call, answer in zip(exchange.calls, answers, strict=True):
+            check_values(call.arguments, argument_fields(call.name, problem.n_samples, ""), "asked")
+            check_answer((call.name, call.arguments), answer, problem.n_samples, "answered")
+        if CALLS[exchange.calls[0].name].answer:
+            asked.append(exchange.calls[0].name)
+        return answers
+
+    solver.driver.carry = counted
+    solver.prepare()
+    assert asked == ([] if constraint != "box:0.1,1" else ["feasible_start"])
+    for _ in range(15):
+        asked.clear()
+        solver.round()
+        assert asked[:2] == ["best_response", "describe_model"]
+        assert asked[2:] in ([], ["hold_crossed"])
 
 
 def test_more_than_sixty_four_parties_share() -> None:

@@ -105,6 +105,18 @@ CASES = [
     pytest.param(
         {"scheme": "subspace", "loss": "hinge", "lambda": 1e-2, "rounds": 4}, "classification", id="kinks"
     ),
+    pytest.param({"regularizer": "l1", "lambda": 1e-2, "rounds": 4}, "classification", id="l1"),
+    pytest.param(
+        {"scheme": "proximal", "loss": "hinge", "constraint": "box:0.1,1", "history": 4, "rounds": 6},
+        "classification",
+        id="kinks in a box without zero",
+    ),
+    pytest.param(
+        {"loss": "squared", "regularizer": "group_lasso", "constraint": "ball:0.5", "lambda": 1e-2},
+        "regression",
+        marks=pytest.mark.slow,
+        id="group lasso in a ball, to the end",
+    ),
     pytest.param(
         {"scheme": "sharing", "loss": "sigmoid", "lambda": 1e-2, "rounds": 3},
         "classification",
@@ -116,6 +128,7 @@ CASES = [
 def in_process(data: Path, values: dict) -> object:
     """The configuration that does in one process what ``values`` do by files."""
     smooth = values.get("scheme", "subspace") == "subspace" and values.get("loss") != "hinge"
+    smooth = smooth and "regularizer" not in values
     pairs = smooth and values.get("gap", 1e-6) >= 1e-9
     return make_config({"data": str(data), **({"directions": "both"} if pairs else {}), **values})
 
@@ -177,7 +190,15 @@ def test_messages_are_restated_by_files_too(tmp_path: Path, monkeypatch: pytest.
     test_equal_to_the_bit(tmp_path, {"lambda": 1e-3, "rounds": 3}, "classification")
 
 
-@pytest.mark.parametrize("scheme", ["subspace", "sharing"])
+def test_a_proximal_round_takes_three_exchanges_at_most(tmp_path: Path) -> None:
+    separate(data_of(tmp_path), tmp_path)
+    begin(tmp_path, regularizer="l1", **{"lambda": 1e-2, "rounds": 5})
+    directory, exchanges = train(tmp_path)
+    assert len((directory / "rounds.jsonl").read_text().splitlines()) == 5
+    assert 2 * 5 <= exchanges - 2 <= 3 * 5  # beside what begins and what ends the run
+
+
+@pytest.mark.parametrize("scheme", ["subspace", "sharing", "proximal"])
 def test_repeated_steps_give_the_same_files(tmp_path: Path, scheme: str) -> None:
     values = {"scheme": scheme, "lambda": 1e-2, "rounds": 2}
     data = data_of(tmp_path, sample_weight=np.linspace(0.5, 2.0, 90), offset=np.linspace(-1, 1, 90))
@@ -275,7 +296,6 @@ def test_mistakes_are_one_line(tmp_path: Path, capsys: pytest.CaptureFixture) ->
     refused(4, "fastadmm-message", *coordinator, first)
     refused(6, "coordinator start", "coordinator", "step", tmp_path / "nothing")
     refused(5, "named twice", *start, "--party", "a", "--party", "A")
-    refused(5, "sharing", *start, "--party", "a", "--regularizer", "l1")
     refused(5, "sharing", *start, "--party", "a", "--loss", "sigmoid")
     refused(5, "loss", *start, "--party", "a", "--loss", "multinomial")
 

@@ -78,10 +78,23 @@ class Field:
 
 
 #: Of runs without privacy: see :data:`fastadmm.parties.families.FAMILIES`.
-_FAMILIES = ("subspace", "admm")
+_FAMILIES = ("subspace", "admm", "proximal")
+
+#: Of the face of a party's weights: see :class:`fastadmm.parties.active_set.Face`.
+_FACE = {
+    "basis": "matrix",
+    "slope": "vector",
+    "stiffness": "matrix",
+    "multiplier": "nonnegative",
+    "curvature": "matrix?",
+}
+
+#: Of what a search crosses: see :meth:`fastadmm.parties.face.FaceParty.hold_crossed`.
+_HELD = {"answer_crosses": "flag?", "answer_anchor": "vector?", "answer_basis": "matrix?"}
 
 #: "rows": N numbers; "short rows": N numbers of 4 bytes; "byte rows": N symbols of one byte; "vector": any
-#: number of numbers; "products": a number for each of the party's directions, those of this answer included.
+#: number of numbers; "matrix": a table of them; "products": a number for each of the party's directions,
+#: those of this answer included.
 CALLS: dict[str, CallRule] = {
     "start": CallRule(
         ("",),
@@ -103,7 +116,7 @@ CALLS: dict[str, CallRule] = {
         },
         {"n_features": "positive count", "kind": "text", "reason": "text"},
     ),
-    "set_metric": CallRule(("subspace", "admm"), {"curvature": "positive rows"}),
+    "set_metric": CallRule(("subspace", "admm", "proximal"), {"curvature": "positive rows"}),
     "merge_oldest": CallRule(("subspace",), {"coefficients": "vector"}),
     "respond": CallRule(
         ("subspace",),
@@ -159,6 +172,47 @@ CALLS: dict[str, CallRule] = {
     "noisy": CallRule(("message",), {"target": "rows", "round": "positive count"}, {"message": "rows"}),
     "settle": CallRule(("message",), {"target": "rows"}),
     "keep": CallRule(("fusion", "message"), {"model_id": "text"}, {"kept": "flag"}),
+    "feasible_start": CallRule(
+        ("proximal",), {}, {"message": "rows?", "products": "vector", "coefficients": "vector"}
+    ),
+    "recombine": CallRule(("proximal",), {"rotation": "matrix"}),
+    "best_response": CallRule(
+        ("proximal",),
+        {"gradient": "rows", "model": "vector", "proposal": "vector?"},
+        {
+            "message": "rows?",
+            "products": "vector",
+            "coefficients": "vector",
+            "norms": "vector",
+            "proposal_positions": "vector?",
+            "proposal_norms": "vector?",
+            "answer_positions": "vector",
+            "answer_norms": "vector",
+            "dual_scale": "nonnegative",
+            "dual_value": "number",
+            "dual_at_zero": "number",
+            "squared": "nonnegative",
+            **_FACE,
+        },
+    ),
+    "describe_model": CallRule(
+        ("proximal",),
+        {"model": "vector", "answer_end": "vector?"},
+        {"norm": "nonnegative", "penalty": "nonnegative", "length": "nonnegative", **_FACE, **_HELD},
+    ),
+    "hold_crossed": CallRule(
+        ("proximal",),
+        {"answer_ends": "matrix?", "model": "vector?", "model_end": "vector?"},
+        {
+            **_HELD,
+            "model_crosses": "flag?",
+            "model_anchor": "vector?",
+            "model_basis": "matrix?",
+            "met_position": "nonnegative?",
+            "met_basis": "matrix?",
+            "meets_sphere": "flag?",
+        },
+    ),
     # Of rows that are not trained on, or of training where these are held out.
     "scores": CallRule(_FAMILIES, {"rows": "text", "coefficients": "vector?"}, {"scores": "vector"}),
     "keep_best": CallRule(_FAMILIES, {"coefficients": "vector?"}),
@@ -173,6 +227,9 @@ CALLS: dict[str, CallRule] = {
 #: Types of rows that are not of 8 bytes.
 _TYPES = {"short": "<f4", "byte": "|u1"}
 
+#: Answers in coefficients of directions.
+_OF_DIRECTIONS = ("feasible_start", "best_response", "describe_model", "hold_crossed")
+
 
 def _fields(kinds: Mapping[str, str], n_samples: int) -> dict[str, Field]:
     fields = {}
@@ -183,6 +240,8 @@ def _fields(kinds: Mapping[str, str], n_samples: int) -> dict[str, Field]:
             fields[key] = Field(name, name == kind, (n_samples,), dtype)
         elif name in ("vector", "products"):
             fields[key] = Field(name, name == kind, (-1,), "<f8")
+        elif name == "matrix":
+            fields[key] = Field(name, name == kind, (-1, -1), "<f8")
         else:
             fields[key] = Field(name, name == kind, None)
     return fields
@@ -267,10 +326,34 @@ def check_answer(call: Asked, answer: Mapping[str, Any], n_samples: int, place: 
             raise FormatError(f"{place}: {key!r} comes without its scale, or the scale without it")
     if "second" in answer and "first" not in answer:
         raise FormatError(f"{place}: a second message without a first")
-    if "products" in answer:
+    if call[0] in _OF_DIRECTIONS:
+        _check_shapes(call, answer, place)
+    elif "products" in answer:
         size = len(call[1]["coefficients"]) + (len(messages) if call[0] == "respond_pair" else 0)
         if len(answer["products"]) != size:
             raise FormatError(f"{place}: 'products' has {len(answer['products'])} numbers instead of {size}")
+
+
+def _check_shapes(call: Asked, answer: Mapping[str, Any], place: str) -> None:
+    """Refuse vectors and tables that do not have one number for each direction."""
+    known: Any = call[1].get("model", call[1].get("answer_ends", np.empty(0)))
+    k = known.shape[-1] + int("message" in answer)
+    shapes: dict[str, tuple[int, ...]] = {
+        "products": (k if "message" in answer else 0,),
+        "stiffness": (k, k),
+        "curvature": (k, k),
+        "norms": (2,),
+        **dict.fromkeys(("coefficients", "slope", "answer_anchor", "model_anchor"), (k,)),
+        **dict.fromkeys(("basis", "answer_basis", "model_basis", "met_basis"), (k, -1)),
+    }
+    for end in ("proposal", "answer"):
+        if f"{end}_positions" in answer and f"{end}_norms" in answer:
+            shapes[f"{end}_norms"] = answer[f"{end}_positions"].shape
+    for key, shape in shapes.items():
+        if key in answer and any(n not in (-1, m) for n, m in zip(shape, answer[key].shape, strict=True)):
+            raise FormatError(
+                f"{place}: {key!r} has shape {answer[key].shape}, which {k} directions have not"
+            )
 
 
 def _fault(value: Any, rule: Field) -> str:
@@ -306,7 +389,7 @@ def _array_fault(value: Any, rule: Field) -> str:
     shape = rule.shape or ()
     good = isinstance(value, np.ndarray) and value.dtype == np.dtype(rule.dtype) and value.ndim == len(shape)
     if not good or any(n not in (-1, m) for n, m in zip(shape, value.shape, strict=True)):
-        what = "numbers" if shape == (-1,) else f"{shape[0]} numbers"
+        what = {(-1,): "numbers", (-1, -1): "a table of numbers"}.get(shape) or f"{shape[0]} numbers"
         return f"is not {what} of {np.dtype(rule.dtype).itemsize} bytes"
     largest = float(np.abs(value).max(initial=0.0))
     if not largest <= _LARGEST:

@@ -15,16 +15,34 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from fastadmm.conversation.exchange import Talk, ask_all
 from fastadmm.coordinator.certificate import sums_to_zero
 from fastadmm.engine.engine import Engine
-from fastadmm.parties.face import DualShare
 from fastadmm.problem.problem import Problem
 
-__all__ = ["bound_from_shares", "penalised_bound"]
+__all__ = ["DualShare", "bound_from_shares", "penalised_bound"]
+
+
+@dataclass(frozen=True)
+class DualShare:
+    r"""What a party says about the gradient as a dual vector.
+
+    Attributes
+    ----------
+    scale : float
+        Largest :math:`\alpha \le 1` for which :math:`h_m^*(-\alpha D_m^\top g)` is finite.
+    value, at_zero : float
+        The conjugate there and at :math:`\alpha = 0`: by convexity they bound
+        it at every scale between.
+    """
+
+    scale: float
+    value: float
+    at_zero: float
 
 
 def penalised_bound(problem: Problem, u: np.ndarray, engine: Engine) -> Talk[float]:

@@ -6,7 +6,9 @@ combination of directions meets on the way only its party can see. It answers in
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import scipy.linalg
@@ -54,6 +56,28 @@ class Face:
     curvature: Array | None
     stiffness: Array
     multiplier: float
+
+    def values(self) -> dict[str, Any]:
+        """All but the anchor, which the question names, as a party answers them."""
+        own = {
+            "basis": self.basis,
+            "slope": self.slope,
+            "stiffness": self.stiffness,
+            "multiplier": float(self.multiplier),
+        }
+        return own if self.curvature is None else {**own, "curvature": self.curvature}
+
+    @classmethod
+    def read(cls, anchor: Array, answer: Mapping[str, Any]) -> Face:
+        """Inverse of :meth:`values`."""
+        return cls(
+            anchor,
+            answer["basis"],
+            answer["slope"],
+            answer.get("curvature"),
+            answer["stiffness"],
+            float(answer["multiplier"]),
+        )
 
 
 @dataclass(frozen=True)
@@ -153,11 +177,9 @@ class ActiveSet:
         float
             Infinite where it meets none up to the end, which is at 1.
         """
-        at = self._crossings(start, end)
-        first = float(at.min(initial=np.inf))
+        first = float(self._crossings(start, end).min(initial=np.inf))
         x, y, penalty = self.span.weights(start), self.span.combine(end), self.span.penalty
-        radius = penalty.constraint.radius
-        if self.tangent is None and np.linalg.norm(y) > radius * (1.0 + ROUNDING):
+        if self.tangent is None and np.linalg.norm(y) > penalty.constraint.radius * (1.0 + ROUNDING):
             first = min(first, penalty.leaves_ball(x, y))
         return first if first < 1.0 else np.inf
 

@@ -11,26 +11,31 @@ answer against its earlier ones is one *direction*, whose message it sends; the
 rest is coefficients. With them go a few scalars: which combinations of
 directions keep the zeros and bounds of the answer (its *face*), and the
 regulariser's slope and curvature there. The coordinator never sees weights.
+
+Between two calls a party remembers its directions, the metric, and its last answer.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
 from fastadmm.blocks.block import FeatureBlock, check_scale
 from fastadmm.blocks.weighted import WeightedBlock
+from fastadmm.conversation.answering import Answering, Unanswerable, checked
 from fastadmm.engine.engine import Engine
-from fastadmm.parties.active_set import ActiveSet, Face
+from fastadmm.parties.active_set import ActiveSet
 from fastadmm.parties.direction_span import DirectionSpan
 from fastadmm.parties.xupdate.base import XUpdate
 from fastadmm.parties.xupdate.choose import choose_penalised
-from fastadmm.problem.constraints import Constraint
+from fastadmm.problem.constraints import Constraint, get_constraint
 from fastadmm.problem.penalty import PartyPenalty
-from fastadmm.problem.regularizers import Regularizer
+from fastadmm.problem.regularizers import Regularizer, get_regularizer
 
-__all__ = ["Answer", "DualShare", "FaceParty", "SegmentNorms"]
+__all__ = ["FaceParty"]
 
 Array = np.ndarray
 
@@ -44,77 +49,7 @@ _ON_SPHERE = 1e-9
 _MOST_POSITIONS = 48
 
 
-@dataclass(frozen=True)
-class DualShare:
-    r"""What a party says about the gradient as a dual vector.
-
-    Attributes
-    ----------
-    scale : float
-        Largest :math:`\alpha \le 1` for which :math:`h_m^*(-\alpha D_m^\top g)` is finite.
-    value, at_zero : float
-        The conjugate there and at :math:`\alpha = 0`: by convexity they bound
-        it at every scale between.
-    squared : float
-        Squared prox-gradient map at y: how far y is from this party's optimality.
-    """
-
-    scale: float
-    value: float
-    at_zero: float
-    squared: float
-
-
-@dataclass(frozen=True)
-class SegmentNorms:
-    r"""The regulariser along a segment that starts at the model, as far as it stays in the set.
-
-    Attributes
-    ----------
-    positions : ndarray of shape (n,)
-        Increasing, the model at 0 and the end of the segment at 1: the kinks of
-        :math:`\Omega`, or some of them.
-    norms : ndarray of shape (n,)
-        :math:`\Omega` there. Between positions it is at most linear, by convexity.
-    """
-
-    positions: Array
-    norms: Array
-
-
-@dataclass(frozen=True)
-class Answer:
-    r"""What a party sends back.
-
-    Attributes
-    ----------
-    message : ndarray of shape (N,) or None
-        Of the new direction; None where the answer is a combination of old ones.
-    products : ndarray of shape (K,)
-        Inner products of the new direction with all, its own square last; empty where there is none.
-    coefficients : ndarray of shape (K,)
-        Of the answer.
-    norms : tuple of float
-        :math:`\Omega` of the model and of the answer.
-    to_proposal : SegmentNorms or None
-        From the model; None where the proposal is the model.
-    to_answer : SegmentNorms
-        From the model.
-    face : Face
-    dual : DualShare
-    """
-
-    message: Array | None
-    products: Array
-    coefficients: Array
-    norms: tuple[float, float]
-    to_proposal: SegmentNorms | None
-    to_answer: SegmentNorms
-    face: Face
-    dual: DualShare
-
-
-class FaceParty:
+class FaceParty(Answering):
     """Holder of a feature block and of the directions it has sent.
 
     Parameters
@@ -133,6 +68,9 @@ class FaceParty:
         Of the directions sent. Column j is measured by its root mean square; by 1 where that is zero.
     """
 
+    family = "proximal"
+    needs = ("coefficients",)
+
     def __init__(
         self,
         name: str,
@@ -147,10 +85,29 @@ class FaceParty:
         self.update, self.reason = choose_penalised(block, regularizer, constraint)
         width = block.shape[1]
         self.span = DirectionSpan(np.empty((0, width)), np.ones(width), self.penalty)
+        self.metric: Array | None = None
         self._solver: XUpdate | None = None
         self._root = np.ones(0)
-        self._answer, self._last_multiplier = np.zeros(width), 0.0
-        self._active = ActiveSet.of(self.span, np.empty(0), self._answer, self._answer != 0.0, False)
+        #: Weights last answered, and the multiplier of the ball there.
+        self._answer, self._multiplier = np.zeros(width), 0.0
+
+    @classmethod
+    def opened(cls, name: str, block: FeatureBlock, engine: Engine, terms: Mapping[str, Any]) -> FaceParty:
+        share = terms["l1_ratio"]
+        regularizer = get_regularizer(terms["regularizer"], {"l1_ratio": share} if share >= 0 else None)
+        return cls(
+            name,
+            block,
+            float(terms["regularization"]),
+            engine,
+            regularizer.of_party(terms["position"], block.shape[1], name),
+            get_constraint(terms["constraint"]),
+        )
+
+    @property
+    def kind(self) -> str:
+        """Name of its proximal problem's solver."""
+        return self.update.name
 
     def prepare(self) -> None:
         """Measure the columns; raises InputError where squares of values overflow."""
@@ -169,25 +126,33 @@ class FaceParty:
     def directions(self, directions: Array) -> None:
         self.span = replace(self.span, directions=directions)
 
-    @property
-    def kind(self) -> str:
-        """Name of its proximal problem's solver."""
-        return self.update.name
+    def feasible_start(self) -> dict[str, Any]:
+        """The feasible point nearest to zero.
 
-    def first(self) -> tuple[Array | None, Array, Array]:
-        """The feasible point nearest to zero: message of its direction, products and coefficients."""
-        start = self.penalty.constraint.project(np.zeros(self.block.shape[1]))
-        return self.describe(start)
+        Returns
+        -------
+        dict
+            ``message``, ``products`` and ``coefficients`` as of :meth:`describe`.
+        """
+        return self.describe(self.penalty.constraint.project(np.zeros(self.block.shape[1])))
 
     def set_metric(self, curvature: Array) -> None:
         """Take in a new curvature metric: positive weights of shape (N,), summed scaling."""
-        weighted = WeightedBlock(self.block, curvature)
-        self._solver, _ = choose_penalised(weighted, self.penalty.regularizer, self.penalty.constraint)
-        self._solver.prepare(self.engine)
-        self._root = weighted.root
+        self.metric, self._solver = curvature, None
 
-    def respond(self, gradient: Array, model: Array, proposal: Array, extrapolated: bool) -> Answer:
-        """Answer a loss gradient.
+    def _prepared(self) -> XUpdate:
+        """The solver of the proximal Newton problem, factorised when it is first needed."""
+        if self.metric is None:
+            raise Unanswerable("set_metric comes first")
+        if self._solver is None:
+            weighted, penalty = WeightedBlock(self.block, self.metric), self.penalty
+            self._solver, _ = choose_penalised(weighted, penalty.regularizer, penalty.constraint)
+            self._solver.prepare(self.engine)
+            self._root = weighted.root
+        return self._solver
+
+    def best_response(self, gradient: Array, model: Array, proposal: Array | None = None) -> dict[str, Any]:
+        r"""Answer a loss gradient.
 
         Parameters
         ----------
@@ -195,35 +160,48 @@ class FaceParty:
             g at the proposed model, summed scaling.
         model : ndarray of shape (K,)
             Coefficients of the party's current weights.
-        proposal : ndarray of shape (K,)
-            Those of y, where the gradient was taken; y may leave the set.
-        extrapolated : bool
-            Whether y is another model than the current one.
+        proposal : ndarray of shape (K,), optional
+            Those of y, where the gradient was taken, if it is another point; it may be outside the set.
 
         Returns
         -------
-        Answer
+        dict
+            ``message``, ``products`` and ``coefficients`` as of :meth:`describe`; ``norms``, :math:`\Omega`
+            of model and answer; ``answer_positions`` and ``answer_norms``, :math:`\Omega` along the segment
+            from the model to the answer, and with a proposal ``proposal_positions`` and
+            ``proposal_norms``, as far as that segment stays in the set; the face of the answer, as of
+            :meth:`Face.values`; and what the gradient proves: ``dual_scale``, the largest
+            :math:`\alpha \le 1` for which :math:`h_m^*(-\alpha D_m^\top g)` is finite, ``dual_value``, the
+            conjugate there, ``dual_at_zero``, and ``squared``, the squared prox-gradient map at y.
         """
-        if self._solver is None:
-            raise RuntimeError("set_metric comes first")
-        penalty, x, y = self.penalty, self.weights(model), self.span.combine(proposal)
+        solver, penalty, x = self._prepared(), self.penalty, self.weights(self._own(model))
+        end = model if proposal is None else self._own(proposal)
+        y = self.span.combine(end)
         slope = self.block.transposed_product(gradient, self.engine)
         target = self._root * self.block.product(y, self.engine) - gradient / self._root
-        new = self._solver.solve(target, self.regularization, penalty.prox(y, 0.0), self.engine)
+        new = solver.solve(target, self.regularization, penalty.prox(y, 0.0), self.engine)
         new = self._within_reach(x, y, new)
-        message, products, coefficients = self.describe(new, proposal)
-        self._answer, self._last_multiplier = new, self._multiplier(new, slope, y)
+        answer = self.describe(new, end)
+        self._answer, self._multiplier = new, self._ball_multiplier(new, slope, y)
         norm = penalty.regularizer.norm
-        return Answer(
-            message,
-            products,
-            coefficients,
-            (norm(x), norm(new)),
-            self._norms_along(x, y) if extrapolated else None,
-            self._norms_along(x, new),
-            self._face(coefficients, new, penalty.held(new), self._last_multiplier),
-            self._dual(slope, y),
-        )
+        answer["norms"] = np.array([norm(x), norm(new)])
+        if proposal is not None:
+            answer["proposal_positions"], answer["proposal_norms"] = self._norms_along(x, y)
+        answer["answer_positions"], answer["answer_norms"] = self._norms_along(x, new)
+        face = self._face_of_answer().face(answer["coefficients"], self._multiplier)
+        return {**answer, **face.values(), **self._dual(slope, y)}
+
+    def _face_of_answer(self) -> ActiveSet:
+        anchor, held = self.span.coefficients(self._answer), self.penalty.held(self._answer)
+        return ActiveSet.of(self.span, anchor, self._answer, held, self._multiplier > 0.0)
+
+    def _own(self, coefficients: Array) -> Array:
+        if len(coefficients) != len(self.directions):
+            raise Unanswerable(
+                f"{len(coefficients)} coefficients for {len(self.directions)} directions that were sent; the "
+                "coordinator's state is another run's"
+            )
+        return coefficients
 
     def _within_reach(self, x: Array, y: Array, new: Array) -> Array:
         """An answer far beyond model and proposal, on a flat piece of the loss, is shortened."""
@@ -233,7 +211,7 @@ class FaceParty:
         size = float(np.linalg.norm(self.span.scale * new))
         return new if reach == 0.0 or size <= reach else x + (reach / size) * (new - x)
 
-    def describe(self, x: Array, near: Array | None = None) -> tuple[Array | None, Array, Array]:
+    def describe(self, x: Array, near: Array | None = None) -> dict[str, Any]:
         """Coefficients of weights, after one more direction where they need it.
 
         Parameters
@@ -244,77 +222,129 @@ class FaceParty:
 
         Returns
         -------
-        message : ndarray of shape (N,) or None
-            Of the new direction.
-        products : ndarray of shape (K,)
-            Its inner products with all directions, itself last; empty where there is none.
-        coefficients : ndarray of shape (K,)
+        dict
+            ``coefficients`` of shape (K,); ``message`` of the new direction, of shape (N,), if there is one,
+            and ``products``, its inner products with all directions, itself last; else empty.
         """
         direction = self.span.new_direction(x, near)
         if direction is None:
-            return None, np.empty(0), self.span.coefficients(x)
+            return {"products": np.empty(0), "coefficients": self.span.coefficients(x)}
         self.directions = np.vstack([self.directions, direction])
-        message = self.block.product(direction, self.engine)
-        return message, self.directions @ direction, self.span.coefficients(x)
+        return {
+            "message": self.block.product(direction, self.engine),
+            "products": self.directions @ direction,
+            "coefficients": self.span.coefficients(x),
+        }
 
-    def _norms_along(self, x: Array, y: Array) -> SegmentNorms:
-        """Norms at the kinks between x, in the set, and y."""
+    def _norms_along(self, x: Array, y: Array) -> tuple[Array, Array]:
+        """Positions of kinks between x, in the set, and y, and the norms there."""
         positions = np.array([0.0, *self.penalty.kinks_between(x, y)])
         if len(positions) > _MOST_POSITIONS:
             chosen = np.linspace(0, len(positions) - 1, _MOST_POSITIONS).round().astype(np.int64)
             positions = positions[chosen]
         norm = self.penalty.regularizer.norm
-        return SegmentNorms(positions, np.array([norm(self.penalty.on_the_way(x, y, t)) for t in positions]))
+        return positions, np.array([norm(self.penalty.on_the_way(x, y, t)) for t in positions])
 
-    def _face(self, anchor: Array, signs: Array, held: Array, multiplier: float) -> Face:
-        self._active = ActiveSet.of(self.span, anchor, signs, held, multiplier > 0.0)
-        return self._active.face(anchor, multiplier)
-
-    def face_at(self, model: Array) -> Face:
-        """The face of a model with the last answer: what both hold is held, the model's signs come first.
+    def describe_model(self, model: Array, answer_end: Array | None = None) -> dict[str, Any]:
+        r"""What the coordinator needs to know of a model.
 
         Parameters
         ----------
         model : ndarray of shape (K,)
             Coefficients.
+        answer_end : ndarray of shape (K,), optional
+            Where a search on the face of the last answer has come to.
 
         Returns
         -------
-        Face
+        dict
+            ``norm``, :math:`\Omega`; ``penalty``, :math:`\lambda W R_m`; ``length``, the Euclidean norm; and
+            the model's face, as of :meth:`Face.values`; what the end crosses, as of :meth:`hold_crossed`.
         """
+        x = self.weights(self._own(model))
+        active, multiplier = self._face_of_model(model)
+        return {
+            "norm": float(self.penalty.regularizer.norm(x)),
+            "penalty": float(self.penalty.value(x)),
+            "length": float(np.linalg.norm(x)),
+            **active.face(model, multiplier).values(),
+            **({} if answer_end is None else self._held_on_answer(answer_end[None])),
+        }
+
+    def _face_of_model(self, model: Array) -> tuple[ActiveSet, float]:
+        """What model and last answer both hold is held, the model's signs come first; the multiplier."""
         x, answer, penalty = self.weights(model), self._answer, self.penalty
         held = penalty.held(x)
         signs = np.where(held, answer, x)
         on_sphere = float(np.linalg.norm(x)) >= penalty.constraint.radius * (1.0 - _ON_SPHERE)
-        multiplier = self._last_multiplier if on_sphere else 0.0
-        return self._face(model, signs, held & penalty.held(answer), multiplier)
+        multiplier = self._multiplier if on_sphere else 0.0
+        held &= penalty.held(answer)
+        return ActiveSet.of(self.span, model, signs, held, multiplier > 0.0), multiplier
 
-    def first_crossing(self, start: Array, end: Array) -> float:
-        """As :meth:`ActiveSet.first_crossing`, on the last face."""
-        return self._active.first_crossing(start, end)
+    def hold_crossed(
+        self, answer_ends: Array | None = None, model: Array | None = None, model_end: Array | None = None
+    ) -> dict[str, Any]:
+        """Say what the ends of searches on the faces of answer and model cross, and hold it there.
 
-    def hold_met(self, start: Array, end: Array, at: float) -> tuple[Array, float]:
-        """Arguments as in :meth:`ActiveSet.holding_met`: new basis, and the ball's multiplier if just met."""
-        before = self._active
-        self._active = before.holding_met(start, end, at)
-        meets_sphere = before.tangent is None and self._active.tangent is not None
-        return self._active.basis(), self._last_multiplier if meets_sphere else 0.0
+        Parameters
+        ----------
+        answer_ends : ndarray of shape (n, K), optional
+            Coefficients: where a search on the face of the last answer has come to, one end after the other,
+            each with what those before had crossed held.
+        model, model_end : ndarray of shape (K,), optional
+            The model, and where a search on its face has come to.
 
-    def hold_crossed(self, coefficients: Array) -> tuple[Array, Array] | None:
-        """As :meth:`ActiveSet.holding_crossed`: anchor and basis."""
-        held = self._active.holding_crossed(coefficients)
-        if held is None:
-            return None
-        self._active = held.active
-        return held.anchor, held.basis
+        Returns
+        -------
+        dict
+            Of the answer's face: ``answer_crosses``, whether anything is crossed between answer and last end;
+            where it can be held, ``answer_anchor`` and ``answer_basis``, as of :class:`Held`.
+            Of the model's the same: ``model_crosses``, ``model_anchor`` and ``model_basis``; and if anything
+            is crossed the first position, ``met_position``, ``met_basis``, with what is met there held, and
+            ``meets_sphere``, whether that is the ball.
+        """
+        found: dict[str, Any] = {}
+        if answer_ends is not None:
+            found.update(self._held_on_answer(answer_ends))
+        if model is not None and model_end is not None:
+            found.update(self._held_on_model(self._own(model), self._own(model_end)))
+        return found
 
-    def _dual(self, slope: Array, y: Array) -> DualShare:
+    def _held_on_model(self, model: Array, end: Array) -> dict[str, Any]:
+        active, _ = self._face_of_model(model)
+        at = active.first_crossing(model, end)
+        found: dict[str, Any] = {"model_crosses": bool(at < 1.0)}
+        if at < 1.0:
+            met, held = active.holding_met(model, end, at), active.holding_crossed(end)
+            found["met_position"], found["met_basis"] = float(at), met.basis()
+            found["meets_sphere"] = active.tangent is None and met.tangent is not None
+            if held is not None:
+                found["model_anchor"], found["model_basis"] = held.anchor, held.basis
+        return found
+
+    def _held_on_answer(self, ends: Array) -> dict[str, Any]:
+        active, held = self._face_of_answer(), None
+        for end in ends:
+            held = active.holding_crossed(self._own(end))
+            crosses = active.first_crossing(self.span.coefficients(self._answer), end) < 1.0
+            active = active if held is None else held.active
+        found: dict[str, Any] = {"answer_crosses": bool(crosses)}
+        if held is not None:
+            found["answer_anchor"], found["answer_basis"] = held.anchor, held.basis
+        return found
+
+    def _dual(self, slope: Array, y: Array) -> dict[str, Any]:
         scale = self.penalty.largest_scale(-slope)
         value = self.penalty.conjugate(-scale * slope) if scale > 0.0 else 0.0
         moved = y - self.penalty.prox(y - slope, 1.0)
-        return DualShare(scale, value, self.penalty.conjugate(np.zeros_like(slope)), float(moved @ moved))
+        return {
+            "dual_scale": float(scale),
+            "dual_value": float(value),
+            "dual_at_zero": float(self.penalty.conjugate(np.zeros_like(slope))),
+            "squared": float(moved @ moved),
+        }
 
-    def _multiplier(self, x: Array, slope: Array, y: Array) -> float:
+    def _ball_multiplier(self, x: Array, slope: Array, y: Array) -> float:
         """Multiplier of the ball at a solution: curvature of the sphere, 0 inside it."""
         radius = self.penalty.constraint.radius
         if not np.linalg.norm(x) >= radius * (1.0 - _ON_SPHERE):
@@ -329,16 +359,31 @@ class FaceParty:
     def recombine(self, rotation: Array) -> None:
         """Replace the oldest directions by orthonormal combinations of them, shape (r, number of oldest)."""
         n = rotation.shape[1]
+        if n > len(self.directions):
+            raise Unanswerable("call 'recombine': more directions than were sent")
         self.directions = np.vstack([rotation @ self.directions[:n], self.directions[n:]])
 
     def weights(self, coefficients: Array) -> Array:
         """x_m of shape (d,), in the set, for coefficients of shape (K,)."""
         return self.span.weights(coefficients)
 
-    def norm(self, coefficients: Array) -> float:
-        r""":math:`\Omega` at the model of coefficients of shape (K,)."""
-        return self.penalty.regularizer.norm(self.weights(coefficients))
+    def final_weights(self, coefficients: Array) -> Array:
+        return self.weights(self._own(coefficients))
 
-    def penalty_value(self, coefficients: Array) -> float:
-        r""":math:`\lambda W R_m` at the model of coefficients of shape (K,)."""
-        return self.penalty.value(self.weights(coefficients))
+    def export(self) -> dict[str, Array]:
+        own = {
+            "directions": self.directions,
+            "scale": self.span.scale,
+            "answer": self._answer,
+            "multiplier": np.array([self._multiplier]),
+        }
+        return own if self.metric is None else {**own, "metric": self.metric}
+
+    def restore(self, saved: Mapping[str, Any]) -> None:
+        n, d = self.block.shape
+        scale = checked(saved, "scale", (d,))
+        self.span = DirectionSpan(checked(saved, "directions", (-1, d)), scale, self.penalty)
+        self._answer = checked(saved, "answer", (d,))
+        self._multiplier = float(checked(saved, "multiplier", (1,))[0])
+        if "metric" in saved:
+            self.set_metric(checked(saved, "metric", (n,)))

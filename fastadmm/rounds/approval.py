@@ -53,7 +53,10 @@ _DAYS = 90
 _PENALTY_CHANGES = sorted([*PENALTY_ROUNDS, *CURVATURE_ROUNDS])
 
 #: Vectors of N numbers that an answer may hold.
-_VECTORS = {"respond": 1, "respond_pair": 2, "restate": 1, "step": 1, "scores": 1, "fuse": 1, "noisy": 1}
+_VECTORS = {
+    **dict.fromkeys(("respond", "restate", "step", "scores", "fuse", "noisy", "feasible_start"), 1),
+    **{"respond_pair": 2, "best_response": 1},
+}
 
 
 @dataclass(frozen=True)
@@ -69,8 +72,8 @@ class Approval:
     party : str
     data : str
         Content digest of the party's features.
-    family : {"subspace", "admm"}
-        What is asked: answers to gradients, or to targets.
+    family : {"subspace", "admm", "proximal"}
+        What is asked: answers to gradients, to targets, or best responses to gradients and their faces.
     loss : str or None
         None: any, as requests of older releases do not say it.
     regularizer : str
@@ -141,6 +144,8 @@ def sees_columns(settings: Mapping[str, Any]) -> bool:
     """
     if settings["family"] in ("subspace", *PRIVATE):
         return False  # squared l2, whatever the request calls it; or noise
+    if settings["family"] == "proximal":
+        return True  # every column is measured by its size, and kinks are told one by one
     kind = settings["constraint"].partition(":")[0]
     return settings["regularizer"] not in ("l2", "none", "group_lasso") or kind not in ("all", "ball")
 
@@ -595,10 +600,12 @@ def in_plain_words(approval: Approval, data: PartyData) -> list[str]:
         return [*lines, *_protection_in_words(a.family, a.protection)]
     lines.append("there is no noise: answers are exact functions of the features (epsilon is infinite)")
     if sees_columns({"family": a.family, "regularizer": a.regularizer, "constraint": a.constraint}):
-        columns = min(data.n_features, a.exchanges // 2)
+        proximal = a.family == "proximal"
+        each, number = ("an exchange", 1) if proximal else ("two exchanges", 2)
+        columns = min(data.n_features, a.exchanges // number)
         lines.append(
             f"with {a.regularizer} and constraint {a.constraint} a coordinator that deviates from the "
-            f"protocol reads single columns, one in two exchanges or more: up to {columns} of "
+            f"protocol reads single columns, one in {each} or more: up to {columns} of "
             f"{data.n_features} within these limits. Approve only a coordinator that you trust to be honest"
         )
     else:

@@ -177,7 +177,8 @@ class Host:
 
     def _finish(self, model_id: str, kept: bool = False, **needed: np.ndarray) -> dict[str, Any]:
         if set(needed) != set(self.party.needs):
-            raise Unanswerable("call 'finish': 'coefficients' go with family 'subspace' alone")
+            what = ", ".join(self.party.needs) or "no arguments"
+            raise Unanswerable(f"call 'finish': family {self.party.family!r} needs {what}")
         weights = self.party.kept if kept else self.party.final_weights(**needed)
         if weights is None:
             raise Unanswerable("call 'finish': no weights were kept")

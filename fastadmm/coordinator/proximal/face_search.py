@@ -2,34 +2,36 @@ r"""Where to take the next gradient: Newton's method over faces, with the partie
 
 A face is described by its party (:class:`fastadmm.parties.active_set.Face`). Newton's method over all
 parties' faces may end where a weight has passed its kink or bound; only parties see that. So the
-coordinator sends coefficients and the parties answer with the combinations that hold such weights
-where they are, a few times; no message goes either way.
+coordinator sends the end, the parties answer with the combinations that hold such weights
+where they are, and Newton's method goes on from there. What the second end passes shows in the
+line search of the next round: the search takes one exchange, without a message.
 """
 
 from __future__ import annotations
 
+import copy
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import scipy.linalg
 
-from fastadmm.coordinator.proximal.face_newton import FaceModel, FacePoint, minimise_on_face
+from fastadmm.coordinator.proximal.face_newton import FaceModel, minimise_on_face
 from fastadmm.coordinator.proximal.hull import HullPoint
 from fastadmm.coordinator.proximal.shared_directions import SharedDirections
 from fastadmm.engine.engine import Engine
 from fastadmm.parties.active_set import Face
 from fastadmm.parties.direction_span import sum_without_rounding
-from fastadmm.parties.face import FaceParty
 from fastadmm.problem.problem import Problem
 
 __all__ = ["FaceSearch", "Found"]
 
 Array = np.ndarray
 
-#: How often parties hold weights that a proposal would take through a kink or bound.
-_MOST_HOLDS = 20
+#: Positions that differ by this share are the same.
+_SAME_POSITION = 1e-9
 
 #: A Newton step is at most so many times as long as model and answers.
 _REACH = 1e4
@@ -53,7 +55,8 @@ class Found:
         How much lower than at the model the objective is to be there; 0 where that is lost in rounding,
         and the slope on the face has fallen instead.
     exact : bool
-        Whether no weight has passed a kink or bound: then the promise is exact but for a bent norm.
+        Whether the parties have seen that no weight passes a kink or bound: then the promise is exact but
+        for a bent norm.
     """
 
     point: HullPoint
@@ -69,9 +72,8 @@ class FaceSearch:
     problem : Problem
         With a smooth loss.
     shared : SharedDirections
-    parties : sequence of FaceParty
     faces : sequence of Face
-        One of each party, its last.
+        One of each party.
     shares : ndarray of shape (M, 2)
         Factors of the norm and of half the square of each party's regulariser.
     model : HullPoint
@@ -89,7 +91,6 @@ class FaceSearch:
         self,
         problem: Problem,
         shared: SharedDirections,
-        parties: Sequence[FaceParty],
         faces: Sequence[Face],
         shares: Array,
         model: HullPoint,
@@ -98,12 +99,13 @@ class FaceSearch:
         tolerance: float,
         engine: Engine,
     ) -> None:
-        self.problem, self.shared, self.parties, self.engine = problem, shared, parties, engine
+        self.problem, self.shared, self.engine = problem, shared, engine
         self.model, self.value, self.tolerance = model, value, tolerance
-        self.numbers = [shared.of(m) for m in range(len(parties))]
+        self.numbers = [shared.of(m) for m in range(len(faces))]
         self._order = np.argsort(np.concatenate(self.numbers))
         self.anchors, self.bases = [face.anchor for face in faces], [face.basis for face in faces]
-        self._starts = list(self.anchors)
+        self.reached, self.intercept = model.coefficients, model.intercept
+        self.exact = False
         k = len(shared)
         # The regularisers' second-order model, and what is added to it to keep steps short.
         self.slope, self.bend = np.zeros(k), np.zeros((k, k))
@@ -131,14 +133,18 @@ class FaceSearch:
             self.square[these] += multiplier * self.shared.products[these]
             self.linear[self.numbers[m]] -= multiplier * pull
 
-    def _minimise(
-        self, anchor: Array, starts: Sequence[Array], intercept: float
-    ) -> tuple[Array, float] | None:
-        """Newton's method over the current faces: coefficients and intercept; None without any freedom."""
+    def advance(self, *starts: Array) -> bool:
+        """Newton's method over the current faces, to ``reached``; False without any freedom.
+
+        Parameters
+        ----------
+        *starts : ndarray of shape (K,)
+            Coefficients on the faces, beside the anchors.
+        """
         q = scipy.linalg.block_diag(*self.bases)[self._order]
         if q.shape[1] == 0:
-            return None
-        shared = self.shared
+            return False
+        shared, anchor = self.shared, self._joined(self.anchors)
         messages = np.vstack(
             [basis.T @ shared.messages[mine] for basis, mine in zip(self.bases, self.numbers)]
         )
@@ -148,85 +154,92 @@ class FaceSearch:
             q.T @ self.square @ q,
             anchor @ shared.messages,
         )
-        points: list[FacePoint] = [model.at((start - anchor) @ q, intercept) for start in starts]
+        points = [model.at((start - anchor) @ q, self.intercept) for start in (anchor, *starts)]
         found = minimise_on_face(self.problem, model, points, self.tolerance, self._reach, self.engine)
-        return sum_without_rounding(anchor, q, found.w), found.intercept
+        self.reached = sum_without_rounding(anchor, q, found.w)
+        self.intercept = found.intercept
+        return True
 
     def _joined(self, parts: Sequence[Array]) -> Array:
         return np.concatenate(parts)[self._order]
 
-    def _first_crossing(self, starts: Sequence[Array], end: Array) -> float:
-        parties, numbers = self.parties, self.numbers
-        return min(
-            self.engine.map(
-                lambda m: parties[m].first_crossing(starts[m], end[numbers[m]]), range(len(parties))
-            )
-        )
+    def know(self, problem: Problem, value: float, tolerance: float) -> None:
+        """Take in what became known since the search began: the loss's smoothing, and the model's value."""
+        self.problem, self.value, self.tolerance = problem, value, tolerance
 
-    def follow(self) -> Found | None:
-        """To the least value on the faces, weights that would pass a kink or bound held there.
+    def end_of(self, m: int) -> Array:
+        """Coefficients of party m that were reached."""
+        return self.reached[self.numbers[m]]
+
+    def hold(self, held: Sequence[Mapping[str, Any]], face: str) -> bool:
+        """Go on with what the end reached has crossed held there, if it can be.
+
+        Parameters
+        ----------
+        held : sequence of dict
+            The parties' answers.
+        face : {"answer", "model"}
+            Whose faces these are.
+
+        Returns
+        -------
+        bool
+            Whether anything is held, and the end is another one.
+        """
+        self.exact = not any(answer[f"{face}_crosses"] for answer in held)
+        crossed = [m for m, answer in enumerate(held) if f"{face}_anchor" in answer]
+        if not crossed:
+            return False
+        self.exact = False
+        for m in crossed:
+            self.anchors[m], self.bases[m] = held[m][f"{face}_anchor"], held[m][f"{face}_basis"]
+        return self.advance(self.reached, self.model.coefficients)
+
+    def end_on_model(self, met: Sequence[Mapping[str, Any]], multipliers: Sequence[float]) -> Found | None:
+        """Go on from the model's faces: with all that is crossed held, or, if that is no better, the first.
+
+        Parameters
+        ----------
+        met : sequence of dict
+            The parties' answers to ``hold_crossed``.
+        multipliers : sequence of float
+            Of the ball, the last known of each party.
 
         Returns
         -------
         Found or None
             None where it would not be better than the model.
         """
-        c, intercept, reached = self.model.coefficients, self.model.intercept, None
-        for _ in range(_MOST_HOLDS):
-            anchor = self._joined(self.anchors)
-            found = self._minimise(anchor, [anchor, c, self.model.coefficients], intercept)
-            if found is None:
-                break
-            c, reached = found
-            ends = [c[mine] for mine in self.numbers]
-            held = self._hold_crossed(ends)
-            if all(h is None for h in held):
-                break
-            for m, h in enumerate(held):
-                if h is not None:
-                    self.anchors[m], self.bases[m] = h
-        return (
-            None
-            if reached is None
-            else self._found(c, reached, math.isinf(self._first_crossing(self._starts, c)))
-        )
+        on_sphere = any(answer.get("meets_sphere") for answer in met)
+        if not on_sphere and any("model_anchor" in answer for answer in met):
+            bold = copy.copy(self)
+            bold.anchors, bold.bases = list(self.anchors), list(self.bases)
+            bold.hold(met, "model")
+            found = bold.found()
+            if found is not None:
+                return found
+        self._meet_first(met, multipliers)
+        return self.found()
 
-    def _hold_crossed(self, ends: Sequence[Array]) -> list[tuple[Array, Array] | None]:
-        parties = self.parties
-        return self.engine.map(lambda m: parties[m].hold_crossed(ends[m]), range(len(parties)))
+    def _meet_first(self, met: Sequence[Mapping[str, Any]], multipliers: Sequence[float]) -> None:
+        """To the first kink, bound or sphere before the end, which cannot ascend, and on from there once."""
+        positions = [float(answer.get("met_position", math.inf)) for answer in met]
+        at, anchor, start = min(positions), self._joined(self.anchors), self.model.intercept
+        self.exact = at >= 1.0
+        if self.exact:
+            return
+        self.reached = sum_without_rounding(anchor, (self.reached - anchor)[:, None], np.array([at]))
+        self.intercept = start + at * (self.intercept - start)
+        self.anchors = [self.end_of(m) for m in range(len(met))]
+        for m, position in enumerate(positions):
+            if position <= at * (1.0 + _SAME_POSITION):
+                self.bases[m] = met[m]["met_basis"]
+                self._on_sphere(m, multipliers[m] if met[m]["meets_sphere"] else 0.0)
+        self.exact = not self.advance()
 
-    def descend(self) -> Found | None:
-        """The same from faces of the model, never higher: to the first kink or bound, and on from there.
-
-        Returns
-        -------
-        Found or None
-            As in :meth:`follow`.
-        """
-        c, intercept, moved = self.model.coefficients, self.model.intercept, False
-        for _ in range(_MOST_HOLDS):
-            anchor = self._joined(self.anchors)
-            found = self._minimise(anchor, [anchor], intercept)
-            if found is None:
-                break
-            end, moved = found[0], True
-            at = self._first_crossing(self.anchors, end)
-            length = min(at, 1.0)
-            c = sum_without_rounding(anchor, (end - anchor)[:, None], np.array([length]))
-            intercept += length * (found[1] - intercept)
-            if at >= 1.0:
-                break
-            self._hold_met(end, at, c)
-        return self._found(c, intercept, exact=True) if moved else None
-
-    def _hold_met(self, end: Array, at: float, c: Array) -> None:
-        parties, numbers, starts = self.parties, self.numbers, self.anchors
-        met = self.engine.map(
-            lambda m: parties[m].hold_met(starts[m], end[numbers[m]], at), range(len(parties))
-        )
-        self.anchors, self.bases = [c[mine] for mine in numbers], [basis for basis, _ in met]
-        for m, (_, multiplier) in enumerate(met):
-            self._on_sphere(m, multiplier)
+    def found(self) -> Found | None:
+        """The end reached, as a proposal; None where it would not be better than the model."""
+        return self._found(self.reached, self.intercept, self.exact)
 
     def _found(self, c: Array, intercept: float, exact: bool) -> Found | None:
         problem, shared = self.problem, self.shared

@@ -30,19 +30,20 @@ from typing import Any
 import numpy as np
 import scipy.linalg
 
-from fastadmm.conversation.exchange import Talk
+from fastadmm.conversation.exchange import Answers, Call, Exchange, Pace, Talk, ask_all
 from fastadmm.coordinator.certificate import PrimalValue, make_feasible, primal_value
 from fastadmm.coordinator.method import Measured, Method
 from fastadmm.coordinator.metric_limits import directions_per_party, drift_share
 from fastadmm.coordinator.penalised_bound import bound_from_shares
-from fastadmm.coordinator.proximal.face_search import FaceSearch
+from fastadmm.coordinator.proximal.best_response import BestResponse
+from fastadmm.coordinator.proximal.face_search import FaceSearch, Found
 from fastadmm.coordinator.proximal.hull import HullModel, HullPoint, minimise_over_hull
 from fastadmm.coordinator.proximal.segment_search import SegmentPenalty, best_position
 from fastadmm.coordinator.proximal.shared_directions import SharedDirections
 from fastadmm.coordinator.proximal.smoothing_width import next_width
 from fastadmm.engine.engine import Engine
 from fastadmm.parties.active_set import Face
-from fastadmm.parties.face import Answer, DualShare, FaceParty
+from fastadmm.parties.face import FaceParty
 from fastadmm.problem.problem import Problem
 
 __all__ = ["ProximalCoordinator", "ProximalMethod"]
@@ -94,7 +95,7 @@ _WIDTH_AT_START = 1e-3
 
 
 class ProximalCoordinator:
-    """Directions, model and proposal, and the rounds between them.
+    r"""Directions, model and proposal, and the rounds between them.
 
     Parameters
     ----------
@@ -117,6 +118,8 @@ class ProximalCoordinator:
         Certified gap, summed scaling, as far as known.
     reach : float
         How far the last round moved predictors, root mean square.
+    penalties, lengths : ndarray of shape (M,)
+        :math:`\lambda W R_m` and the Euclidean norm of each party's part of the model.
     """
 
     def __init__(self, problem: Problem, engine: Engine, directions: int | None = None) -> None:
@@ -135,29 +138,36 @@ class ProximalCoordinator:
         self.n_rounds = self.n_factorisations = 0
         strength = problem.regularization
         self.shares = strength * np.array([r.shares for r in problem.party_regularizers])
-        self._norms = np.zeros(problem.n_parties)
+        self._norms = self.penalties = self.lengths = np.zeros(problem.n_parties)
         self._faces: list[Face] = []
+        self._model_faces: list[Face] = []
+        self._ahead: FaceSearch | None = None
+        self._held: Answers = []
         self.n_bad = 0
 
-    def start(self, parties: Sequence[FaceParty]) -> PrimalValue:
-        """Take in the weights that the parties start with, and evaluate there."""
+    def start(self) -> Talk[None]:
+        """Begin at the feasible point nearest to zero; only parties whose set leaves zero out are asked."""
+        away = [
+            m for m, c in enumerate(self.problem.party_constraints) if float(c.project(np.zeros(1))[0]) != 0.0
+        ]
         c = np.empty(0)
-        for m, (message, products, own) in enumerate(self.engine.map(lambda p: p.first(), parties)):
-            if message is not None:
-                self.shared.add(m, message, products)
-                c = np.append(c, own)
+        if away:
+            answers = yield Exchange([Call(m, "feasible_start") for m in away])
+            for m, answer in zip(away, answers):
+                if "message" in answer:
+                    self.shared.add(m, answer["message"], answer["products"])
+                    c = np.append(c, answer["coefficients"])
         self.model = self.proposal = HullPoint(c, 0.0, c @ self.shared.messages)
-        return self.evaluate()
 
     def add_start(self, parties: Sequence[FaceParty], weights: Sequence[Array]) -> None:
-        """Make given weights of every party, each of shape (d,), the model."""
+        """Make given weights of every party of this process, each of shape (d,), the model."""
         c = self.model.coefficients
         for m, (party, x) in enumerate(zip(parties, weights, strict=True)):
-            message, products, own = party.describe(x)
-            if message is not None:
-                self.shared.add(m, message, products)
+            answer = party.describe(x)
+            if "message" in answer:
+                self.shared.add(m, answer["message"], answer["products"])
                 c = np.append(c, 0.0)
-            c[self.shared.of(m)] = own
+            c[self.shared.of(m)] = answer["coefficients"]
         self.model = self.proposal = HullPoint(c, self.model.intercept, c @ self.shared.messages)
         self.evaluate()
 
@@ -198,32 +208,20 @@ class ProximalCoordinator:
         z = problem.offset + point.intercept + point.total
         return problem.loss.evaluate(z, problem.y, problem.weight, np.empty_like(z), self.engine)
 
-    def round(self, parties: Sequence[FaceParty]) -> list[DualShare]:
-        """One exchange with every party, then the new model and the next proposal.
-
-        Parameters
-        ----------
-        parties : sequence of FaceParty
-            In the problem's order.
+    def round(self) -> Talk[list[BestResponse]]:
+        """Exchange vectors with every party, and choose the new model.
 
         Returns
         -------
-        list of DualShare
+        list of BestResponse
             What the parties said of the gradient that the round *started* with.
         """
         primal = self.primal if self.primal is not None else self.evaluate()
         if self._metric_is_stale():
-            metric = self.metric
-            self.engine.map(lambda party: party.set_metric(metric), parties)  # type: ignore[arg-type]
+            yield from ask_all(self.problem.n_parties, "set_metric", curvature=self.metric)
         self.n_rounds += 1
         plain = self.proposal is self.model
-        ends = [
-            (self.model.coefficients[mine], self.proposal.coefficients[mine])
-            for mine in (self.shared.of(m) for m in range(len(parties)))
-        ]
-        answers = self.engine.map(
-            lambda m: parties[m].respond(primal.gradient, *ends[m], not plain), range(len(parties))
-        )
+        answers = [BestResponse.read(answer) for answer in (yield self._gradient(primal.gradient, plain))]
         for m, answer in enumerate(answers):
             if answer.message is not None:
                 self.shared.add(m, answer.message, answer.products)
@@ -235,48 +233,62 @@ class ProximalCoordinator:
         tolerance = _ACCURACY * min(self.gap, _LARGEST_GAP * abs(before))
         best = math.nan if plain else self._best_on_segment(answers, tolerance)
         old, unresolved = self.model, not plain and self.promised == 0.0
-        self.model = self._best_of_hull(answers, best, tolerance)
-        value = self._valued(parties, self.model)
-        inside = all(
-            answer.to_proposal is None or answer.to_proposal.positions[-1] == 1.0 for answer in answers
-        )
-        if unresolved and inside:  # the proposal is in the set
-            value = self._less_steep(parties, value, before)
+        self.model, bound = self._best_of_hull(answers, best, tolerance)
+        if unresolved and all(answer.inside for answer in answers):
+            self._less_steep(answers, before, bound)
+        self._ahead = self._search(self._faces, bound)
+        if not self._ahead.advance(self.model.coefficients):
+            self._ahead = None
+        yield from self._describe_model()
         moved = self.model.total - old.total + (self.model.intercept - old.intercept)
         self.reach = math.sqrt(float(moved @ moved) / len(moved))
-        gained = before - value
+        gained = before - self._value(self.model)
         # Promises lost in the value's rounding are kept as far as anyone can tell.
         counts = self.promised > _ROUNDING * abs(before)
         bad = counts and gained < _KEPT_PROMISE * self.promised
         self.n_bad = self.n_bad + 1 if bad else 0
-        return [answer.dual for answer in answers]
+        return answers
 
-    def _valued(self, parties: Sequence[FaceParty], point: HullPoint) -> float:
-        """The objective at a point of the set, whose norms the parties tell."""
-        c, of = point.coefficients, self.shared.of
-        self._norms = np.array(self.engine.map(lambda m: parties[m].norm(c[of(m)]), range(len(parties))))
-        return self._value(point)
+    def _gradient(self, gradient: Array, plain: bool) -> Exchange:
+        calls = []
+        for m in range(self.problem.n_parties):
+            mine = self.shared.of(m)
+            arguments = {"gradient": gradient, "model": self.model.coefficients[mine]}
+            if not plain:
+                arguments["proposal"] = self.proposal.coefficients[mine]
+            calls.append(Call(m, "best_response", arguments))
+        return Exchange(calls)
 
-    def _less_steep(self, parties: Sequence[FaceParty], value: float, before: float) -> float:
-        """Make a proposal the model whose lower slope the objective cannot resolve; returns its value.
+    def _describe_model(self) -> Talk[None]:
+        """Ask for norms and faces of the model, and for what a search from the answers' faces crosses."""
+        own = [self.coefficients(m) for m in range(self.problem.n_parties)]
+        asked = [{"model": c} for c in own]
+        if self._ahead is not None:
+            for m, arguments in enumerate(asked):
+                arguments["answer_end"] = self._ahead.end_of(m)
+        answers = yield Exchange([Call(m, "describe_model", each) for m, each in enumerate(asked)])
+        self._norms, self.penalties, self.lengths = (
+            np.array([float(answer[key]) for answer in answers]) for key in ("norm", "penalty", "length")
+        )
+        self._model_faces = [Face.read(c, answer) for c, answer in zip(own, answers)]
+        self._held = answers
 
-        Not where the hull's model is lower by more than rounding, or the proposal higher.
+    def _less_steep(self, answers: Sequence[BestResponse], before: float, bound: float) -> None:
+        """Make a proposal in the set the model whose lower slope the objective cannot resolve.
+
+        Not where the hull's model, at most ``bound``, is lower by more than rounding, or the proposal higher.
         """
         rounding = _ROUNDING_OF_VALUE * abs(before)
-        if value < before - rounding:
-            return value
-        hull, norms = self.model, self._norms
-        proposed = self._valued(parties, self.proposal)
-        if proposed <= before + rounding:
+        if bound < before - rounding:
+            return
+        self._norms = np.array([a.to_proposal.norms[-1] for a in answers if a.to_proposal is not None])
+        if self._value(self.proposal) <= before + rounding:
             self.model = self.proposal
-            return proposed
-        self.model, self._norms = hull, norms
-        return value
 
     def _padded(self, coefficients: Array) -> Array:
         return np.append(coefficients, np.zeros(len(self.shared) - len(coefficients)))
 
-    def _best_on_segment(self, answers: Sequence[Answer], tolerance: float) -> float:
+    def _best_on_segment(self, answers: Sequence[BestResponse], tolerance: float) -> float:
         """Line search towards the proposal; how far was right says how stiff the next one is to be."""
         x, y = self.model.coefficients, self.proposal.coefficients
         step = y - x
@@ -297,8 +309,10 @@ class ProximalCoordinator:
             self.stiffness = max(0.1 * self.stiffness, _LEAST_STIFFNESS)
         return best
 
-    def _best_of_hull(self, answers: Sequence[Answer], best: float, tolerance: float) -> HullPoint:
-        """The best model between the old one, the answers, and points whose norms are known."""
+    def _best_of_hull(
+        self, answers: Sequence[BestResponse], best: float, tolerance: float
+    ) -> tuple[HullPoint, float]:
+        """The best model between the old one, the answers, and points whose norms are known; its bound."""
         shared, x, y = self.shared, self.model.coefficients, self.proposal.coefficients
         found: list[tuple[int, Array, float]] = []
         for m, answer in enumerate(answers):
@@ -345,54 +359,81 @@ class ProximalCoordinator:
         start = HullPoint(first, intercept, first @ messages)
         point = minimise_over_hull(self.problem, hull, start, tolerance, self.engine)
         c = point.coefficients @ rows
-        return HullPoint(c, point.intercept, c @ shared.messages)
+        return (
+            HullPoint(c, point.intercept, c @ shared.messages),
+            self._loss(point) + hull.penalty(point.coefficients),
+        )
 
-    def propose(self, parties: Sequence[FaceParty]) -> None:
+    def propose(self) -> Talk[None]:
         """Choose where the next gradient is taken, and evaluate there.
 
         From the answers' faces; from the model's, where that promises more or the last proposal was bad;
-        from the model itself where both promise nothing or were bad in turn.
-
-        Parameters
-        ----------
-        parties : sequence of FaceParty
-            In the problem's order; they hold weights at kinks and bounds that a proposal meets.
+        from the model itself where both promise nothing or were bad in turn. Parties hold weights at kinks
+        and bounds that a search meets.
         """
         self.proposal, self.promised = self.model, 0.0
-        found = None
-        if self.n_bad == 0:
-            found = self._search(parties, self._faces).follow()
-        if self.n_bad < 2 and (found is None or not found.exact or found.promised < _ENOUGH * self.gap):
-            faces = self.engine.map(lambda m: parties[m].face_at(self.coefficients(m)), range(len(parties)))
-            other = self._search(parties, faces).descend()
-            if other is not None and (found is None or not found.exact or other.promised > found.promised):
-                found = other
+        found = (yield from self._searched()) if self.n_bad < 2 else None
         if found is not None:
             self.proposal, self.promised = found.point, found.promised
         else:
+            if self.n_bad == 0:  # stiff parabolas may be all that is left between answers and model
+                self.stiffness = 0.0
             self.n_bad = 0
         self.evaluate()
-        self._compress(parties)
+        yield from self._compress()
 
-    def _search(self, parties: Sequence[FaceParty], faces: Sequence[Face]) -> FaceSearch:
+    def _searched(self) -> Talk[Found | None]:
+        """The better of the searches from the answers' faces and from the model's, in one exchange."""
+        ahead = self._ahead if self.n_bad == 0 else None
+        first = None if ahead is None else ahead.reached
         value = self._value(self.model)
-        tolerance = self.accuracy * min(self.gap, _LARGEST_GAP * abs(value))
+        if ahead is not None:
+            ahead.know(self.problem, value, self._tolerance(value))
+        goes_on = ahead is not None and ahead.hold(self._held, "answer")
+        found = None if ahead is None or goes_on else ahead.found()
+        enough = found is not None and found.exact and found.promised >= _ENOUGH * self.gap
+        on_model = None if enough else self._search(self._model_faces, value)
+        if on_model is not None and not on_model.advance():
+            on_model = None
+        if not goes_on and on_model is None:
+            return found
+        calls = []
+        for m in range(self.problem.n_parties):
+            arguments = {}
+            if ahead is not None and first is not None and goes_on:
+                arguments["answer_ends"] = np.array([first[self.shared.of(m)], ahead.end_of(m)])
+            if on_model is not None:
+                arguments.update(model=self.coefficients(m), model_end=on_model.end_of(m))
+            calls.append(Call(m, "hold_crossed", arguments))
+        answers: Answers = yield Exchange(calls)
+        if ahead is not None and goes_on:
+            ahead.hold(answers, "answer")
+            found = ahead.found()
+        if on_model is not None and (found is None or not found.exact or found.promised < _ENOUGH * self.gap):
+            other = on_model.end_on_model(answers, [face.multiplier for face in self._faces])
+            if other is not None and (found is None or not found.exact or other.promised > found.promised):
+                return other
+        return found
+
+    def _tolerance(self, value: float) -> float:
+        return self.accuracy * min(self.gap, _LARGEST_GAP * abs(value))
+
+    def _search(self, faces: Sequence[Face], value: float) -> FaceSearch:
         return FaceSearch(
             self.problem,
             self.shared,
-            parties,
             faces,
             self.shares,
             self.model,
             value,
             self.stiffness,
-            tolerance,
+            self._tolerance(value),
             self.engine,
         )
 
-    def _compress(self, parties: Sequence[FaceParty]) -> None:
+    def _compress(self) -> Talk[None]:
         """Of every party with too many, turn the oldest into what model and proposal use of them."""
-        for m, party in enumerate(parties):
+        for m in range(self.problem.n_parties):
             mine = self.shared.of(m)
             if len(mine) <= self.limit:
                 continue
@@ -402,15 +443,17 @@ class ProximalCoordinator:
             _, sizes, right = scipy.linalg.svd(used, full_matrices=False)
             rank = int((sizes > 1e-15 * max(float(sizes[0]), 1e-300)).sum())
             rotation = right[: max(rank, 1)]
-            party.recombine(rotation)
-            turned = rotation @ used.T
-            self.shared.recombine(m, rotation)
-            self.older[m] = []
-            points = [self.model] if plain else [self.model, self.proposal]
-            for point, new in zip(points, turned.T):
-                c = point.coefficients.copy()
-                c[oldest[: len(rotation)]] = new
-                point.coefficients = np.delete(c, oldest[len(rotation) :])
+            yield Exchange([Call(m, "recombine", {"rotation": rotation})], Pace.SHORT)
+            self._recombine(m, rotation, oldest, rotation @ used.T, plain)
+
+    def _recombine(self, m: int, rotation: Array, oldest: Array, used: Array, plain: bool) -> None:
+        self.shared.recombine(m, rotation)
+        self.older[m] = []
+        points = [self.model] if plain else [self.model, self.proposal]
+        for point, new in zip(points, used.T):
+            c = point.coefficients.copy()
+            c[oldest[: len(rotation)]] = new
+            point.coefficients = np.delete(c, oldest[len(rotation) :])
 
     def _metric_is_stale(self) -> bool:
         """Move the metric to the current curvature if it has drifted; True if it was moved."""
@@ -514,6 +557,7 @@ class ProximalMethod(Method):
 
     name = "proximal"
     convergent = True
+    family = "proximal"
 
     def __init__(self, problem: Problem, engine: Engine, directions: int | None = None) -> None:
         self.problem, self.engine = problem, engine
@@ -531,23 +575,22 @@ class ProximalMethod(Method):
             )
         ]
 
-    def prepare_parties(self) -> None:
-        for party in self.parties:
-            party.prepare()
+    def prepare(self) -> Talk[float]:
+        yield from self.coordinator.start()
+        return self._opened()
 
     def reopen(self) -> float:
-        if self.problem.loss.smooth:
-            start = self.coordinator.start(self.parties)
-            self._intercept = start.intercept
-            return start.loss
-        origins = [p.penalty.constraint.project(np.zeros(p.block.shape[1])) for p in self.parties]
-        total = sum(p.block.product(origin, self.engine) for p, origin in zip(self.parties, origins))
-        start = primal_value(self.problem, np.asarray(total), 0.0, self.engine)
+        return self._opened()
+
+    def _opened(self) -> float:
+        coordinator = self.coordinator
+        start = primal_value(self.problem, coordinator.model.total, 0.0, self.engine)
         self._intercept = start.intercept
-        # At the start nothing is proved yet: the objective itself is the gap.
-        # Constant targets may leave no loss at all; any width serves then.
-        self._set_width(start.loss / self.problem.total_weight or 1.0)
-        self.coordinator.start(self.parties)
+        if not self.problem.loss.smooth:
+            # At the start nothing is proved yet: the objective itself is the gap.
+            # Constant targets may leave no loss at all; any width serves then.
+            self._set_width(start.loss / self.problem.total_weight or 1.0)
+        coordinator.evaluate()
         return start.loss
 
     def begin_at(self, weights: Sequence[Array], intercept: float) -> None:
@@ -559,7 +602,8 @@ class ProximalMethod(Method):
         self._intercept = start.intercept
         if not self.problem.loss.smooth:
             value = start.loss + sum(
-                party.penalty_value(coordinator.coefficients(m)) for m, party in enumerate(self.parties)
+                party.penalty.value(party.weights(coordinator.coefficients(m)))
+                for m, party in enumerate(self.parties)
             )
             width = _WIDTH_AT_START * value / self.problem.total_weight
             if 0.0 < width < self.width:
@@ -579,30 +623,28 @@ class ProximalMethod(Method):
         self.coordinator.problem = replace(self.problem, loss=smoothed)
 
     def round(self) -> Talk[Measured]:
-        yield from ()
         coordinator, problem = self.coordinator, self.problem
         gradient = (coordinator.primal or coordinator.evaluate()).gradient
-        shares = coordinator.round(self.parties)
+        answers = yield from coordinator.round()
+        shares = [answer.dual for answer in answers]
         self.bound = max(self.bound, bound_from_shares(problem, gradient, shares, self.engine))
         primal = primal_value(problem, coordinator.model.total, self._intercept, self.engine)
         self._intercept = primal.intercept
-        objective = primal.loss + sum(
-            party.penalty_value(coordinator.coefficients(m)) for m, party in enumerate(self.parties)
-        )
+        objective = primal.loss + sum(float(penalty) for penalty in coordinator.penalties)
         coordinator.gap = max(objective - self.bound, 0.0)
         if not problem.loss.smooth:
             z = problem.offset + coordinator.model.intercept + coordinator.model.total
             width = next_width(problem, z, self.width, coordinator.gap, self.engine)
             if width < self.width:
                 self._set_width(width)
-        coordinator.propose(self.parties)
-        squared = sum(share.squared for share in shares)
+        yield from coordinator.propose()
+        squared = sum(answer.squared for answer in answers)
         return Measured(
             objective=objective,
             lower_bound=self.bound,
             # z is the sum of the messages itself; u is the loss gradient: only the parties' terms are left.
             primal_residual=0.0,
-            dual_residual=math.sqrt(squared / (len(self.parties) * problem.n_samples)),
+            dual_residual=math.sqrt(squared / (problem.n_parties * problem.n_samples)),
             augmented_lagrangian=objective,
             lyapunov=squared,
             penalty=None,
@@ -613,8 +655,11 @@ class ProximalMethod(Method):
     def intercept(self) -> float:
         return self._intercept
 
-    def weights(self) -> list[Array]:
-        return [party.weights(self.coordinator.coefficients(m)) for m, party in enumerate(self.parties)]
+    def final_arguments(self, m: int) -> dict[str, Any]:
+        return {"coefficients": self.coordinator.coefficients(m)}
+
+    def weight_norms(self) -> list[float]:
+        return [float(length) for length in self.coordinator.lengths]
 
     def export(self) -> dict[str, Any]:
         own: dict[str, Any] = {
@@ -643,5 +688,5 @@ class ProximalMethod(Method):
             if directions.shape != (int((owner == m).sum()), party.block.shape[1]):
                 raise ValueError("directions")
             party.directions = directions
-        if (metric := self.coordinator.metric) is not None:
-            self.engine.map(lambda party: party.set_metric(metric), self.parties)
+            if self.coordinator.metric is not None:
+                party.set_metric(self.coordinator.metric)
