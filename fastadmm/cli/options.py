@@ -66,7 +66,7 @@ class _Command:
     def __call__(self, **values: Any) -> Any:
         given: dict[str, Any] = {}
         for name, (table, setting) in self._tables.items():
-            value = values.pop(name, None)
+            value = values.pop(name) if setting.help else None
             if value is not None:
                 target = given.setdefault(table, {}) if table else given
                 target[setting.key] = _read(setting, value)
