@@ -20,7 +20,6 @@ from fastadmm.errors import ConfigError, FormatError, InputError, StorageError
 from fastadmm.files.atomic import atomic_directory, atomic_file, remove_leftovers, shown, storage_errors
 from fastadmm.files.reading import read_bytes, read_json
 from fastadmm.files.seal import seal_of
-from fastadmm.files.writing import write_json, write_toml
 from fastadmm.privacy.statement import no_privacy
 from fastadmm.problem.problem import Problem, TestSet, make_problem
 from fastadmm.rounds.exchange import (
@@ -39,13 +38,11 @@ from fastadmm.rounds.private_terms import privacy_text
 from fastadmm.runs.check import choose_loss
 from fastadmm.runs.checkpoint import read_tree, write_tree
 from fastadmm.runs.config import make_config, penalty_arguments, read_config, refuse, solver_options
-from fastadmm.runs.folder import RunFolder
+from fastadmm.runs.folder import EXCHANGE, RunFolder
 from fastadmm.runs.load import held_out_share, part_rows, weight_and_offset
-from fastadmm.runs.lock import run_lock
 from fastadmm.runs.private import new_run_id, write_statement
 from fastadmm.runs.provenance import labels_digest
 from fastadmm.runs.result import certificate_of, result_document
-from fastadmm.runs.round_log import RoundLog
 from fastadmm.settings.run import RunConfig, differing
 from fastadmm.solver.early_stopping import EarlyStopping, measure
 from fastadmm.solver.history import RoundRecord, Status
@@ -67,7 +64,6 @@ __all__ = [
     "one_coordinator",
 ]
 
-_CONFIG = "run.toml"
 _CHECKPOINT, _CHECKPOINT_TYPE = "checkpoint.h5", "fastadmm-rounds-checkpoint"
 _WAITING = "waiting.json"
 
@@ -140,7 +136,7 @@ def coordinator_start(
             raise ConfigError(f"--party {name}: named twice")
     config = make_config({**values, "data": str(labels)}, place)
     refuse("exchange", differing(config))
-    run = new_run_id()
+    run, folder = new_run_id(), RunFolder(out, EXCHANGE)
     holder = open_own(config, own, names, open_labels(Path(config.data)))
     problem, data = _problem(config, names, None, holder)
     if config.privacy.mode == "none":
@@ -151,11 +147,22 @@ def coordinator_start(
             f"key {next(iter(_others(config)))!r}: a private round by files has none; leave it out"
         )
     else:  # what theorems do not cover is refused now
-        private_solver(config, problem, data, out, run, Letters(data.n_samples, [])).close()
-    with atomic_directory(out, marker=_CONFIG) as directory:
-        _write_config(directory / _CONFIG, out, config, names, run, data, holder)
-    with run_lock(out):
-        return Coordinator(out).advance()
+        private_solver(config, problem, data, folder, run, Letters(data.n_samples, [])).close()
+    about = {
+        "run": run,
+        "parties": names,
+        "labels": labels_digest(data),
+        **{key: labels_digest(open_labels(Path(path))) for key, path in _others(config).items()},
+    }
+    if holder is not None:
+        about |= {"own": folder.relative(holder.path), "own_digest": holder.content_digest}
+
+    def fill(new: RunFolder) -> None:
+        paths = {"data": config.data, "ledger": config.ledger, **_others(config)}
+        new.write_configuration(config.to_toml(), paths, {"rounds_by_files": about}, final=out)
+
+    with folder.begin(fill, force=False):
+        return Coordinator(folder).advance()
 
 
 def coordinator_step(run: Path, messages: Sequence[Path] = ()) -> StepResult:
@@ -206,45 +213,13 @@ def one_coordinator(run: Path) -> Iterator[Coordinator]:
     ------
     Coordinator
     """
-    with storage_errors(run, "read"):
-        if not (run / _CONFIG).exists():
-            raise StorageError(f"{shown(run)}: no {_CONFIG}: begin with 'fastadmm coordinator start'")
-    with run_lock(run):
-        coordinator = Coordinator(run)
-        for folder in (run, run / "requests", run / "sent", *coordinator.answer_folders()):
-            remove_leftovers(folder)
+    folder = RunFolder(run, EXCHANGE)
+    folder.require()
+    with folder.held():
+        coordinator = Coordinator(folder)
+        for place in (run, run / "requests", run / "sent", *coordinator.answer_folders()):
+            remove_leftovers(place)
         yield coordinator
-
-
-def _write_config(
-    path: Path,
-    run_path: Path,
-    config: RunConfig,
-    names: list[str],
-    run: str,
-    labels: LabelData,
-    own: PartyData | None,
-) -> None:
-    base = os.path.realpath(run_path)
-
-    def relative(place: str | Path) -> str:
-        return os.path.relpath(os.path.realpath(place), base)
-
-    holder = {} if own is None else {"own": relative(own.path), "own_digest": own.content_digest}
-    document = {
-        **config.to_toml(),
-        "data": relative(config.data),
-        **({} if config.ledger is None else {"ledger": relative(config.ledger)}),
-        **{key: relative(path) for key, path in _others(config).items()},
-        "rounds_by_files": {
-            "run": run,
-            "parties": names,
-            "labels": labels_digest(labels),
-            **{key: labels_digest(open_labels(Path(path))) for key, path in _others(config).items()},
-            **holder,
-        },
-    }
-    write_toml(path, document)
 
 
 def _others(config: RunConfig) -> dict[str, str]:
@@ -325,16 +300,16 @@ def _family(problem: Problem, config: RunConfig) -> str:
 class Coordinator:
     """One run directory."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        values = read_config(path / _CONFIG)
+    def __init__(self, folder: RunFolder) -> None:
+        self.folder, self.path = folder, folder.path
+        values, place = read_config(folder.configuration), shown(folder.configuration)
         own = values.pop("rounds_by_files", None)
         if not isinstance(own, dict) or not {"run", "parties", "labels"} <= own.keys():
-            raise FormatError(f"{shown(path / _CONFIG)}: table 'rounds_by_files' is missing or damaged")
+            raise FormatError(f"{place}: table 'rounds_by_files' is missing or damaged")
         self.run, self.names = str(own["run"]), [str(name) for name in own["parties"]]
-        self.config = make_config(values, shown(path / _CONFIG))
+        self.config = make_config(values, place)
         self.digests = own
-        self.own = None if "own" not in own else path / str(own["own"])
+        self.own = None if "own" not in own else self.path / str(own["own"])
         self.own_digest = own.get("own_digest")
         #: Names of the parties that are asked.
         self.elsewhere = [name for name in self.names if self.own is None or name != self._holder]
@@ -461,7 +436,7 @@ class Coordinator:
 
     def advance(self) -> StepResult:
         """Go on until an answer is missing, and write the requests for it; free to repeat."""
-        finished = RunFolder(self.path).finished()
+        finished = self.folder.finished()
         if finished is not None:
             return StepResult([], int(finished["rounds"]), self.notes, finished)
         number, digests = self.awaited()
@@ -503,7 +478,7 @@ class Coordinator:
         private: dict[str, Any] = {}
         if privacy.mode != "none":
             driver = Letters(labels.n_samples, [])
-            solver = private_solver(self.config, problem, labels, self.path, self.run, driver)
+            solver = private_solver(self.config, problem, labels, self.folder, self.run, driver)
             private = {"privacy": privacy_text(privacy), **solver.terms()}
             solver.close()
         family = privacy.mode if private else _family(problem, self.config)
@@ -551,7 +526,7 @@ class Coordinator:
             letters = self._letters(problem, hello, state)
             solver = self._solver(problem, labels, letters, state)
             try:
-                with RoundLog(self.path / "rounds.jsonl", solver.n_rounds) as log:
+                with self.folder.open_log(solver.n_rounds) as log:
                     record = solver.last_record
                     status = solver.stop_reason(record) if record is not None else None
                     if record is not None and status is not None:
@@ -577,22 +552,22 @@ class Coordinator:
         widths = [int(hello[name]["n_features"]) if name in hello else 1 for name in self.names]
         problem, _ = _problem(self.config, self.names, widths, own)
         letters = self._letters(problem, hello, None)
-        solver = private_solver(self.config, problem, labels, self.path, self.run, letters)
+        solver = private_solver(self.config, problem, labels, self.folder, self.run, letters)
         asked = [m for m, name in enumerate(self.names) if name in hello]
         try:
-            with RoundLog(self.path / "rounds.jsonl") as log:
+            with self.folder.open_log() as log:
                 ended = converse(private_run(solver, asked, self.run, log), letters.carry)
             if ended is None:
                 return self._ask(letters, solver.n_rounds)
             comparison = solver.compare(ended.result.weights, ended.result.intercept)
         finally:
             solver.close()
-        with atomic_directory(self.path / "model", force=True, marker=MANIFEST) as directory:
+        with atomic_directory(self.folder.model, force=True, marker=MANIFEST) as directory:
             write_private_model(directory, solver, ended, labels, own)
         document = result_document(solver, ended.result)
         document["privacy"] = write_statement(self.path, solver, self.run).to_json()
         document["comparison"] = comparison.to_json()
-        RunFolder(self.path).write_json("result.json", document)
+        self.folder.write_json("result.json", document)
         return StepResult([], solver.n_rounds, [], document)
 
     def _letters(
@@ -708,7 +683,7 @@ class Coordinator:
             write_request(paths[name], request)
         digests = {name: file_digest(path) for name, path in paths.items()}
         record = {"exchange": number, "requests": digests}
-        write_json(self.path / _WAITING, {**record, "digest": seal_of(record)})
+        self.folder.write_json(_WAITING, {**record, "digest": seal_of(record)})
         self._file_away(set(paths.values()))
         note = f"exchange {number}: requests for {', '.join(requests)} in {directory}"
         return StepResult(list(paths.values()), n_rounds, [note], None)
@@ -735,10 +710,10 @@ class Coordinator:
             means = converse(talk, letters.carry)
             if means is None:
                 return self._ask(letters, solver.n_rounds)
-            with atomic_directory(self.path / "model", force=True, marker=MANIFEST) as directory:
+            with atomic_directory(self.folder.model, force=True, marker=MANIFEST) as directory:
                 write_shared_part(directory, replace(shared, means=np.array(means)))
         document = {**result_document(solver, result), "privacy": statement.to_json()}
-        RunFolder(self.path).write_json("result.json", document)
+        self.folder.write_json("result.json", document)
         return StepResult([], solver.n_rounds, [], document)
 
 

@@ -82,7 +82,7 @@ def open_own(config: RunConfig, own: Path | None, names: list[str], labels: Labe
 
 
 def private_solver(
-    config: RunConfig, problem: Problem, labels: LabelData, path: Path, run: str, driver: Driver
+    config: RunConfig, problem: Problem, labels: LabelData, folder: RunFolder, run: str, driver: Driver
 ) -> FusionSolver | MessageSolver:
     """The label holder's, or the coordinator's, part of a private run.
 
@@ -91,8 +91,7 @@ def private_solver(
     config : RunConfig
     problem : Problem
     labels : LabelData
-    path : Path
-        The run's directory.
+    folder : RunFolder
     run : str
         Identifier of the run.
     driver : Driver
@@ -106,7 +105,7 @@ def private_solver(
     ConfigError
         If theorems do not cover the problem.
     """
-    settings, folder = config.privacy, RunFolder(path)
+    settings = config.privacy
     ledger = Ledger(folder.ledger if config.ledger is None else Path(config.ledger))
     account = label_account_of(labels, problem.names, settings)
     own: dict[str, Any] = {"unproved": {}, "label_account": account, "driver": driver}

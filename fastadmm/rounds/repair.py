@@ -18,7 +18,6 @@ from fastadmm.files.atomic import atomic_file, shown, storage_errors
 from fastadmm.files.reading import read_bytes
 from fastadmm.rounds.coordinator_step import UNUSABLE, Coordinator, StepResult, one_coordinator
 from fastadmm.rounds.exchange import Message, open_message, open_request
-from fastadmm.runs.folder import RunFolder
 from fastadmm.store.label_file import open_labels
 
 __all__ = ["coordinator_repair"]
@@ -87,7 +86,7 @@ class _Repair:
 
     def _finished(self) -> bool:
         try:
-            return RunFolder(self.path).finished() is not None
+            return self.run.folder.finished() is not None
         except FormatError:
             self._drop(self.path / "result.json", "is damaged")
             return False

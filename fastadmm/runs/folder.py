@@ -21,7 +21,7 @@ from fastadmm.runs.environment import describe_environment
 from fastadmm.runs.lock import RunLock, run_lock
 from fastadmm.runs.round_log import RoundLog
 
-__all__ = ["FIT", "Kind", "RunFolder"]
+__all__ = ["EXCHANGE", "FIT", "Kind", "RunFolder"]
 
 
 @dataclass(frozen=True)
@@ -77,6 +77,12 @@ FIT = Kind(
     "privacy-ledger.jsonl",
     "no run.toml: not a run; start one with 'fastadmm train'",
     "fastadmm resume",
+)
+
+
+#: The coordinator's side of rounds by files; it is never replaced.
+EXCHANGE = Kind(
+    "run.toml", (), "privacy-ledger.jsonl", "no run.toml: begin with 'fastadmm coordinator start'"
 )
 
 
@@ -273,18 +279,22 @@ class RunFolder:
         sealed : callable, optional
             The part that the digest in ``provenance`` covers; no digest without it.
         """
-        # Relative to the run, so that a folder with data and run can be moved as a whole;
-        # real paths, because the system resolves ".." behind symbolic links, not before them.
-        base = os.path.realpath(self.path if final is None else final)
-        relative = {
-            key: os.path.relpath(os.path.realpath(value), base)
-            for key, value in paths.items()
-            if value is not None
-        }
+        place = self if final is None else RunFolder(final, self.kind)
+        relative = {key: place.relative(value) for key, value in paths.items() if value is not None}
         document = {**values, **relative, **tables}
         if sealed is not None:
             document["provenance"] = {**document["provenance"], SEAL: seal_of(sealed(document))}
         write_toml(self.configuration, document)
+
+    def relative(self, path: str | Path) -> str:
+        """A path as seen from the run, so that a folder with data and run can be moved as a whole.
+
+        Parameters
+        ----------
+        path : str or Path
+        """
+        # Real paths, because the system resolves ".." behind symbolic links, not before them.
+        return os.path.relpath(os.path.realpath(path), os.path.realpath(self.path))
 
     def open_log(self, keep_rounds: int = 0) -> RoundLog:
         """The round log, to append to.
