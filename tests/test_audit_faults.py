@@ -11,10 +11,11 @@ from fastadmm.data_tools.synthetic import make_vertical_classification
 from fastadmm.errors import ExitCode
 from fastadmm.privacy import (
     descent,
-    fusion,
     fusion_party,
+    fusion_sender,
     levels,
     message,
+    message_sender,
     moments,
     noise,
     party,
@@ -214,12 +215,22 @@ def vars_of(level):
 COST, PUBLIC = "cost of all messages, replayed", "what is public, on neighbours"
 
 MESSAGE = {
-    "a forgotten root of T": (message, "noise_multiplier", lambda e, d, t: math.sqrt(1 / t) * 7.5, COST),
+    "a forgotten root of T": (
+        message_sender,
+        "noise_multiplier",
+        lambda e, d, t: math.sqrt(1 / t) * 7.5,
+        COST,
+    ),
     "a skipped target clip": (party.MessageParty, "public_target", lambda self, w: w, COST),
     "a skipped row clip": (message, "clipped_block", lambda block, name: block, COST),
     "a skipped message clip": (party.MessageParty, "exact", lambda self, w: self.solve(w), COST),
-    "the paper's calibration": (message, "message_sensitivity", papers_sensitivity, COST),
-    "the bound of zero-out": (message, "message_sensitivity", lambda *_: Sensitivity(2.1526, "T3"), COST),
+    "the paper's calibration": (message_sender, "message_sensitivity", papers_sensitivity, COST),
+    "the bound of zero-out": (
+        message_sender,
+        "message_sensitivity",
+        lambda *_: Sensitivity(2.1526, "T3"),
+        COST,
+    ),
     "less noise from round 2": (party.MessageParty, "answer", smaller_noise_later, COST),
     "noise on parameters": (party.MessageParty, "answer", parameter_noise, PUBLIC),
     "a clean value in a target": (message, "MessageSolver", CleanLater, PUBLIC),
@@ -284,7 +295,7 @@ FUSION = {
     ),
     "symbols at twice epsilon": (fusion_party, "choose_channel", at_twice(levels.choose_channel, 0), WHOLE),
     "symbols kept too often": (levels, "keep_probability", at_twice(levels.keep_probability, 0), WHOLE),
-    "a clean centre": (fusion, "make_message", exact_centre, PUBLIC),
+    "a clean centre": (fusion_sender, "make_message", exact_centre, PUBLIC),
     "labels at twice epsilon": (
         public_labels,
         "randomise_labels",
