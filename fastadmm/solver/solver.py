@@ -668,8 +668,9 @@ def _make_method(problem: Problem, options: SolverOptions, engine: Engine, elsew
     if name in SCHEMES:
         scheme = get_scheme(name)
         return kind(problem, scheme, *_admm_settings(problem, options, scheme, engine))
+    # Asked of all of `subspace`: those that cannot send both refuse it.
+    both = name == SUBSPACE and options.both_directions(problem, exchange=elsewhere)[0]
     if kind is SubspaceMethod:
-        both, _ = options.both_directions(problem, exchange=elsewhere)
         return kind(problem, engine, options.history, both)
     return kind(problem, engine, options.history)
 
