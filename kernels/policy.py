@@ -50,15 +50,15 @@ def parallel_kernel(function: _Function) -> _Function:
     return _compiled(function, parallel=True)
 
 
-def _compiled(function: _Function, **options: bool) -> _Function:
+def _compiled(function: _Function, parallel: bool = False) -> _Function:
     directory = cache_directory(function.__module__.rpartition(".")[2])
     with _CONFIGURATION:
         before = _SETTINGS.CACHE_DIR
         _SETTINGS.CACHE_DIR = str(directory or "")
         try:
-            compiled: Any = njit(cache=directory is not None, nogil=True, error_model="numpy", **options)(
-                function
-            )
+            compiled: Any = njit(
+                cache=directory is not None, nogil=True, error_model="numpy", parallel=parallel
+            )(function)
         finally:
             _SETTINGS.CACHE_DIR = before
     if directory is not None and not _SETTINGS.DISABLE_JIT:

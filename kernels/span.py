@@ -131,7 +131,7 @@ def span_advance(evaluate, move, given, slopes, start, stop):
     """
     messages, z, gradient, value = move[0], move[6], given[-1], 0.0
     for begin, end in span_blocks(len(messages), start, stop):
-        span_move(*move, begin, end)
+        span_move(*move, begin, end)  # type: ignore[call-arg]
         value += evaluate(z, *given, begin, end)
         span_slopes(messages, gradient, slopes, begin, end)
     slopes[len(messages)] += value

@@ -264,7 +264,7 @@ class MultinomialMethod(Method):
         norms = np.array([np.linalg.norm(x, axis=0) for x in weights])  # (M, C)
         owner = np.flatnonzero(norms.any(axis=1))
         messages = np.zeros((self.problem.n_outputs, len(owner), n))
-        for k, m in enumerate(owner):
+        for k, m in enumerate(owner.tolist()):
             party, size = self.parties[m], np.where(norms[m] > 0.0, norms[m], 1.0)
             unit = np.ascontiguousarray((weights[m] / size).T)
             party.directions = unit[:, np.newaxis]

@@ -407,7 +407,7 @@ class SubspaceMethod(Method):
         norms = np.array([float(np.linalg.norm(x)) for x in weights])
         owner = np.flatnonzero(norms > 0.0)
         messages = np.empty((len(owner), n))
-        for k, m in enumerate(owner):
+        for k, m in enumerate(owner.tolist()):
             party = self.parties[m]
             party.directions = (weights[m] / norms[m])[np.newaxis]
             messages[k] = party.block.product(party.directions[0], self.engine)
