@@ -274,6 +274,7 @@ class Workshop:
             party.noise = np.random.default_rng([seed, m])
             if self._updates:
                 party.update, party._factorised = self._updates[m], True  # another run's
+            party.other_rows = solver.parties[m].other_rows
             parties.append(party)
         solver.method.parties = solver.driver.parties = parties
         result = self._follow(solver, epochs)

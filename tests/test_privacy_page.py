@@ -33,7 +33,7 @@ def documented() -> dict[str, str]:
     """Docstrings of public functions, classes and methods of the package and its settings, by full name."""
     found = {}
     package = [info.name for info in pkgutil.iter_modules(fastadmm.privacy.__path__, "fastadmm.privacy.")]
-    for place in [*package, "fastadmm.settings.privacy"]:
+    for place in [*package, "fastadmm.settings.privacy", "fastadmm.reports.published"]:
         module = importlib.import_module(place)
         for name in getattr(module, "__all__", ()):
             member = inspect.unwrap(getattr(module, name))

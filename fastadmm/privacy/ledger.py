@@ -12,8 +12,8 @@ One ledger may serve several runs on the same data, for example when tuning: the
   two steps neither loses a charge nor makes one for nothing.
 * **Charges are the same only if their costs are.** At a different cost it is a different release.
 * **A run reserves its whole budget before it draws anything**, :meth:`Ledger.reserve`, so that two runs
-that share a ledger do not stop each other half way. A reservation ends with its process: what the process
-used was charged, and the rest was never used.
+  that share a ledger do not stop each other half way. A reservation ends with its process: what the process
+  used was charged, and the rest was never used.
 """
 
 from __future__ import annotations
