@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 from fastadmm.errors import FastadmmError, FormatError, InputError
 from fastadmm.files import atomic
-from fastadmm.rounds.coordinator_step import Coordinator, coordinator_step
+from fastadmm.rounds.coordinator_step import coordinator_step, one_coordinator
 from fastadmm.rounds.party_step import party_step
 from fastadmm.rounds.repair import coordinator_repair
 
@@ -251,8 +251,9 @@ def drop_party(directory: Path) -> None:
 def test_a_checkpoint_is_never_packed(world: Path, worlds: Any) -> None:
     directory = world / "labels" / "run"
     inflate_checkpoint(directory)
-    with pytest.raises(FormatError, match=r"checkpoint\.h5.*(compressed|missing)"):
-        Coordinator(directory).checkpoint()
+    refused = pytest.raises(FormatError, match=r"checkpoint\.h5.*(compressed|missing)")
+    with one_coordinator(directory) as coordinator, refused:
+        coordinator.checkpoint()
     coordinator_repair(directory)
     the_same_end(world, worlds)
 
