@@ -32,8 +32,8 @@ BEFORE = "## What a round costs"
 SECTION = """\
 ## Regularisers with kinks
 
-`l1`, `elastic_net` and `group_lasso` on `proximal`; `hinge` and `quantile` have kinks themselves. The
-certificate is about the loss itself, not a smoothed one. Made by `bench/nonsmooth.py`.
+These are rounds of `proximal` with `l1`, `elastic_net` and `group_lasso`; `hinge` and `quantile` have kinks
+themselves. The certificate is about the loss itself, not a smoothed one. `bench/nonsmooth.py` makes these numbers.
 
 """
 
