@@ -33,7 +33,8 @@ SECTION = """\
 ## Regularisers with kinks
 
 These are rounds of `proximal` with `l1`, `elastic_net` and `group_lasso`; `hinge` and `quantile` have kinks
-themselves. The certificate is about the loss itself, not a smoothed one. `bench/nonsmooth.py` makes these numbers.
+themselves. The certificate is about the loss itself, not a smoothed one.
+`bench/nonsmooth.py` makes these numbers.
 
 """
 
