@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -15,8 +16,15 @@ def imported_from(directory: Path) -> str:
     # -S: without site-packages there is no installed fastadmm; nothing of the two modules needs more.
     path = [p for p in sys.path if p.endswith("site-packages")]
     code = f"import sys; sys.path += {path}; {WHERE}"
+    # `make` keeps the current directory off the path; a user's python has it there.
+    plain = {key: value for key, value in os.environ.items() if key != "PYTHONSAFEPATH"}
     made = subprocess.run(
-        [sys.executable, "-S", "-c", code], cwd=directory, capture_output=True, text=True, check=False
+        [sys.executable, "-S", "-c", code],
+        cwd=directory,
+        capture_output=True,
+        text=True,
+        check=False,
+        env=plain,
     )
     assert made.returncode == 0, made.stderr
     return made.stdout.strip()
