@@ -203,6 +203,7 @@ def test_no_request_is_beyond_the_approval(world: Path, tmp_path: Path) -> None:
     assert 'family = "fusion"' in text
     for old, new, message in (
         ("epsilon = 2.0", "epsilon = 1.5", "epsilon is at most 1.5, not 2"),
+        ("total_epsilon = 2.0", "total_epsilon = 0.5", "total_epsilon is at most 0.5, not 2"),
         ('sampler = "grid"', 'sampler = "discrete"', "key 'sampler'"),
     ):
         (home / "approval.toml").write_text(text.replace(old, new, 1))

@@ -606,7 +606,8 @@ def in_plain_words(approval: Approval, data: PartyData) -> list[str]:
         lines.append(
             f"with {a.regularizer} and constraint {a.constraint} a coordinator that deviates from the "
             f"protocol reads single columns, one in {each} or more: up to {columns} of "
-            f"{data.n_features} within these limits. Approve only a coordinator that you trust to be honest"
+            f"{data.n_features} within these limits, and more where columns hold few different values. "
+            "Approve only a coordinator that you trust to be honest"
         )
     else:
         lines.append(

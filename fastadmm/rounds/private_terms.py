@@ -117,9 +117,10 @@ class Protection:
         ----------
         settings : Privacy
         """
-        for key in ("epsilon", "delta"):
-            if not getattr(settings, key) <= getattr(self, key):
-                return f"{key} is at most {getattr(self, key):g}, not {getattr(settings, key):g}"
+        s = settings
+        for key, asked in (("epsilon", s.epsilon), ("delta", s.delta), ("total_epsilon", s.epsilon)):
+            if not asked <= (most := getattr(self, key)):
+                return f"{key} is at most {most:g}, not {asked:g}"
         for key in ("adjacency", "sampler"):
             if getattr(settings, key) != getattr(self, key):
                 allowed, asked = getattr(self, key), getattr(settings, key)
@@ -132,10 +133,10 @@ class Protection:
         Parameters
         ----------
         settings : Privacy
-            Of the request.
+            Of the request, which :meth:`excess` finds nothing in.
         """
         return settings.with_(
-            total_epsilon=max(self.total_epsilon, settings.epsilon),
+            total_epsilon=self.total_epsilon,
             public_scaling=self.public_scaling,
             allow_infinite_epsilon=self.allow_infinite_epsilon,
         )
