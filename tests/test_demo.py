@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -62,6 +63,19 @@ def test_its_run_is_a_run(demo: tuple[Path, dict], capsys: pytest.CaptureFixture
     assert run("resume", out / "run", "--gap", 1e-9, "--quiet") == 0  # its data are where run.toml says
     assert run("evaluate", out / "run", out / "test.parts") == 0
     assert run("inspect", out / "run") == 0
+
+
+def test_a_plain_install_gets_all_but_the_report(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    for name in [name for name in sys.modules if name.split(".")[0] == "matplotlib"] + ["matplotlib"]:
+        monkeypatch.setitem(sys.modules, name, None)
+    assert run("demo", "--out", tmp_path / "demo") == 0
+    out = capsys.readouterr().out
+    assert "joint (fastadmm, 3 parties)" in out
+    assert out.splitlines()[-1] == 'the report needs matplotlib and jinja2: pip install "fastadmm[report]"'
+    assert not (tmp_path / "demo" / "run" / "report.html").exists()
+    assert_clean(tmp_path / "demo")
 
 
 def test_an_older_demo_is_kept(

@@ -43,4 +43,4 @@ def demo(
         )
     console.print(table)
     console.print(result["message"], markup=False)
-    console.print(f"report: {result['report']}", markup=False)
+    console.print(result["no_report"] or f"report: {result['report']}", markup=False)
