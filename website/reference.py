@@ -28,6 +28,7 @@ PACKAGES = {
     "fastadmm.settings": "Settings",
     "fastadmm.runs": "Runs, models and predictions",
     "fastadmm.rounds": "Training by files",
+    "fastadmm.federation": "Parties in different organisations",
     "fastadmm.privacy": "Privacy",
     "fastadmm.owners": "Owners of rows",
     "fastadmm.figures": "Figures",
