@@ -1,0 +1,172 @@
+"""Bytes over a Unix socket: equal on both sides, one clear error when nobody answers, and no file left."""
+
+from __future__ import annotations
+
+import os
+import signal
+import stat
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from fastadmm.errors import ConfigError, StorageError
+from fastadmm.federation.socket import Lost, Server, Socket, seconds_left, serve
+
+pytest.importorskip("grpc", reason='needs grpcio: pip install "fastadmm[nvflare]"')
+
+
+def echo(caller: str, party: str, raw: bytes) -> bytes:
+    return b"\0".join([caller.encode(), party.encode(), raw])
+
+
+@contextmanager
+def serving(path: Path, handler: Callable[[str, str, bytes], bytes] = echo) -> Iterator[Server]:
+    server = serve(path, handler)
+    try:
+        yield server
+    finally:
+        server.stop(0)
+
+
+@contextmanager
+def asking(path: Path) -> Iterator[Socket]:
+    asker = Socket(path)
+    try:
+        yield asker
+    finally:
+        asker.close()
+
+
+def test_every_byte_and_name_arrives(tmp_path: Path) -> None:
+    with serving(tmp_path / "s"), asking(tmp_path / "s") as asker:
+        raw = bytes(range(256)) * 40_000  # beyond gRPC's usual limit of 4 MiB
+        assert asker.ask("Zürich\n1", raw, 60, caller="site, α") == echo("site, α", "Zürich\n1", raw)
+        assert asker.ask("b", b"", 60) == b"\0b\0"
+
+
+def test_several_ask_at_the_same_time(tmp_path: Path) -> None:
+    together = threading.Barrier(5, timeout=60)
+
+    def wait(caller: str, party: str, raw: bytes) -> bytes:
+        together.wait()
+        return raw
+
+    with serving(tmp_path / "s", wait), asking(tmp_path / "s") as asker, ThreadPoolExecutor(5) as pool:
+        assert list(pool.map(lambda i: asker.ask("a", bytes([i]), 60), range(5))) == [
+            bytes([i]) for i in range(5)
+        ]
+
+
+def test_who_does_not_answer_is_lost_within_the_deadline_and_found_again(tmp_path: Path) -> None:
+    ended = threading.Event()
+
+    def slow(caller: str, party: str, raw: bytes) -> bytes:
+        left = seconds_left()
+        assert left is not None
+        assert 0.2 < left <= 0.4
+        ended.wait(60)
+        return raw
+
+    with asking(tmp_path / "s") as asker:
+        with pytest.raises(Lost, match="s: party 'bank' is lost: there is no such socket"):
+            asker.ask("bank", b"", 5)
+        with serving(tmp_path / "s", slow):
+            begin = time.monotonic()
+            with pytest.raises(Lost, match=r"no answer within 0\.4 s"):
+                asker.ask("bank", b"", 0.4)
+            assert time.monotonic() - begin < 2.4
+            ended.set()
+        with pytest.raises(Lost):
+            asker.ask("bank", b"", 5)
+        with serving(tmp_path / "s"):
+            assert asker.ask("bank", b"x", 60) == b"\0bank\0x"
+
+
+def test_one_lost_question_leaves_others_alone(tmp_path: Path) -> None:
+    def by_party(caller: str, party: str, raw: bytes) -> bytes:
+        time.sleep(1.0)
+        if party == "lost":
+            raise Lost("elsewhere")
+        return raw
+
+    with serving(tmp_path / "s", by_party), asking(tmp_path / "s") as asker, ThreadPoolExecutor(2) as pool:
+        other = pool.submit(asker.ask, "other", b"x", 60)
+        with pytest.raises(Lost, match="'lost' is lost: nobody answers there"):
+            asker.ask("lost", b"", 60)
+        assert other.result() == b"x"
+
+
+def test_an_error_of_the_answerer_says_nothing_of_its_data(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(caller: str, party: str, raw: bytes) -> bytes:
+        raise ValueError("patient 17")
+
+    with serving(tmp_path / "s", fail), asking(tmp_path / "s") as asker, pytest.raises(Lost) as caught:
+        asker.ask("a", b"", 60)
+    assert "patient" not in str(caught.value)
+    assert "its log says why" in str(caught.value)
+    assert "patient 17" in caplog.text
+
+
+def test_owner_and_group_alone_may_ask_and_the_file_goes(tmp_path: Path) -> None:
+    with serving(tmp_path / "s"):
+        assert stat.S_IMODE((tmp_path / "s").lstat().st_mode) == 0o660
+        assert os.listdir(tmp_path) == ["s"]
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_living_socket_is_kept_a_dead_one_replaced(tmp_path: Path) -> None:
+    with serving(tmp_path / "s"), asking(tmp_path / "s") as asker:
+        with pytest.raises(StorageError, match="s: somebody serves this socket already"):
+            serve(tmp_path / "s", echo)
+        assert asker.ask("a", b"x", 60) == b"\0a\0x"
+    code = (
+        "import sys, time; from fastadmm.federation.socket import serve\n"
+        "serve(sys.argv[1], lambda *_: b'dead'); print('up', flush=True); time.sleep(600)"
+    )
+    child = subprocess.Popen([sys.executable, "-P", "-c", code, tmp_path / "s"], stdout=subprocess.PIPE)
+    with child:
+        assert child.stdout is not None
+        assert child.stdout.readline() == b"up\n"
+        child.send_signal(signal.SIGKILL)
+    assert (tmp_path / "s").is_socket()
+    with serving(tmp_path / "s"), asking(tmp_path / "s") as asker:
+        assert asker.ask("a", b"x", 60) == b"\0a\0x"
+
+
+@pytest.mark.parametrize(
+    ("path", "message"),
+    [
+        ("file", "file: exists already and is no socket"),
+        ("none/s", "s: cannot serve this socket: No such file or directory"),
+        ("x" * 110, "too long for a socket, which has 107 bytes"),
+    ],
+)
+def test_a_path_that_cannot_be_served(path: str, message: str, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(StorageError, match=message):
+        serve(tmp_path / path, echo)
+    assert (tmp_path / "file").read_text() == "mine"
+    assert os.listdir(tmp_path) == ["file"]
+
+
+def test_without_grpc_the_extra_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setitem(sys.modules, "grpc", None)
+    for use in (lambda: Socket(tmp_path / "s"), lambda: serve(tmp_path / "s", echo)):
+        with pytest.raises(ConfigError, match=r'pip install "fastadmm\[nvflare\]"'):
+            use()
+
+
+def test_what_forwards_bytes_loads_nothing_heavy() -> None:
+    code = "import sys; import fastadmm.federation.socket; print(*sys.modules)"
+    loaded = subprocess.run(
+        [sys.executable, "-P", "-c", code], capture_output=True, text=True, check=True
+    ).stdout
+    assert not {"numpy", "numba", "scipy", "h5py", "pandas", "grpc"} & set(loaded.split())
