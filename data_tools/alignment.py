@@ -94,10 +94,6 @@ def table_ids(table: Table, name: str, duplicates: str = "refuse") -> TableIds:
     duplicates : {"refuse", "first", "drop"}
         Refuse ids that occur more than once, keep the first row of each, or leave all its rows out.
 
-    Returns
-    -------
-    TableIds
-
     Raises
     ------
     InputError
@@ -259,10 +255,6 @@ def read_alignment(path: str | Path) -> Alignment:
     ----------
     path : path
         Written by :func:`write_alignment`.
-
-    Returns
-    -------
-    Alignment
 
     Raises
     ------

@@ -251,10 +251,6 @@ def plan_tables(guest: str | Path | None, hosts: Sequence[str | Path], options: 
         Tables of the other parties.
     options : TableOptions
 
-    Returns
-    -------
-    TablePlan
-
     Raises
     ------
     FastadmmError
@@ -313,10 +309,6 @@ def plan_one_table(
         Widths or names, as for :func:`fastadmm.data_tools.convert.convert`; they count columns of the table.
     parties : int or None
         Number of equal consecutive blocks of columns.
-
-    Returns
-    -------
-    TablePlan
 
     Raises
     ------

@@ -46,10 +46,6 @@ class EncodingReport:
         ----------
         path : str
             The table.
-
-        Returns
-        -------
-        list of str
         """
         return [
             f"{path}: column {name!r}: {count} cells with unseen categories, such as "
@@ -85,10 +81,6 @@ def fit_encoder(
         Columns whose numbers are codes of categories.
     prefix : str
         Stands before every feature name.
-
-    Returns
-    -------
-    Encoder
 
     Raises
     ------

@@ -35,16 +35,7 @@ class Labels:
 
 
 def label_text(value: float | str) -> str:
-    """Canonical text of a label: ``"1"`` for 1, 1.0, ``"+1"`` and ``"1.0"``; other text is kept.
-
-    Parameters
-    ----------
-    value : float or str
-
-    Returns
-    -------
-    str
-    """
+    """Canonical text of a label: ``"1"`` for 1, 1.0, ``"+1"`` and ``"1.0"``; other text is kept."""
     try:
         number = float(value)
     except ValueError:
@@ -105,10 +96,6 @@ class LabelCollector:
             error that asks for the task, and anything else means regression.
         classes : tuple of str, optional
             Mapping to reuse, from another partition (classification only).
-
-        Returns
-        -------
-        Labels
 
         Raises
         ------

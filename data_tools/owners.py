@@ -168,10 +168,6 @@ def convert_owners(
         Replace an existing directory.
     progress : callable, optional
 
-    Returns
-    -------
-    Owners
-
     Raises
     ------
     ConfigError

@@ -66,10 +66,6 @@ class Description:
         prefix : str
             Stands before every feature name; the file may use it too, where parties share names.
 
-        Returns
-        -------
-        Encoder
-
         Raises
         ------
         ConfigError
@@ -103,10 +99,6 @@ def read_description(path: str | Path, drop: Sequence[str] = ()) -> Description:
         TOML.
     drop : sequence of str
         Columns that are left out, whatever is said of them.
-
-    Returns
-    -------
-    Description
 
     Raises
     ------

@@ -127,10 +127,6 @@ def fit_transform_of(
         Statistics of all columns of the source; None to leave values as they are.
     normalize : {"none", "l2"}
         Whether each row of the party's block is divided by its norm afterwards.
-
-    Returns
-    -------
-    Transform
     """
     from fastadmm.store import Transform
 

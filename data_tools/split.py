@@ -138,10 +138,6 @@ def parse_names(names: str | None, n_parties: int) -> list[str]:
     n_parties : int
         How many are needed.
 
-    Returns
-    -------
-    list of str
-
     Raises
     ------
     ConfigError
@@ -177,10 +173,6 @@ def by_widths(
     n_features : int, optional
         Number of columns of the source, where known.
 
-    Returns
-    -------
-    list of PartyColumns
-
     Raises
     ------
     InputError
@@ -210,10 +202,6 @@ def by_names(
         Names of the parties.
     columns : sequence of str
         Feature columns of the source.
-
-    Returns
-    -------
-    list of PartyColumns
 
     Raises
     ------

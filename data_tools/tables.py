@@ -107,16 +107,7 @@ def _absent(path: str, names: Sequence[str], name: str, what: str) -> InputError
 
 
 def canonical_text(cell: str) -> str:
-    """Text of a category or id: ``"1"`` for ``1``, ``+1`` and ``1.0``; all other text is kept.
-
-    Parameters
-    ----------
-    cell : str
-
-    Returns
-    -------
-    str
-    """
+    """Text of a category or id: ``"1"`` for ``1``, ``+1`` and ``1.0``; all other text is kept."""
     match = _WHOLE.match(cell)
     return match[1] if match else cell
 
@@ -166,10 +157,6 @@ def read_table(
         The one column that is read.
     header : bool
         Whether a CSV file begins with column names; otherwise they are ``c1``, ``c2``, ...
-
-    Returns
-    -------
-    Table
 
     Raises
     ------

@@ -30,10 +30,6 @@ def relink(text: str, folder: Path) -> str:
         Markdown.
     folder : Path
         Where the page lies in the repository.
-
-    Returns
-    -------
-    str
     """
 
     def one(match: re.Match[str]) -> str:

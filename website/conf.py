@@ -48,10 +48,6 @@ def mathml(formula: str, *, display: bool) -> str:
     display : bool
         On a line of its own.
 
-    Returns
-    -------
-    str
-
     Raises
     ------
     ValueError
@@ -85,10 +81,6 @@ def setup(app: Any) -> dict[str, bool]:
     Parameters
     ----------
     app : sphinx.application.Sphinx
-
-    Returns
-    -------
-    dict
     """
     app.connect("autodoc-skip-member", _skip)
     app.add_html_math_renderer("mathml", (_inline, None), (_block, None))

@@ -54,16 +54,7 @@ def command_line() -> str:
 
 
 def modules(package: str) -> list[str]:
-    """Names of a package's modules that declare what is public, the package first.
-
-    Parameters
-    ----------
-    package : str
-
-    Returns
-    -------
-    list of str
-    """
+    """Names of a package's modules that declare what is public, the package first."""
     top = importlib.import_module(package)
     names = [m.name for m in pkgutil.iter_modules(top.__path__, f"{package}.") if not m.ispkg]
     return [name for name in names if public(importlib.import_module(name))]
@@ -75,10 +66,6 @@ def public(module: ModuleType) -> list[str]:
     Parameters
     ----------
     module : module
-
-    Returns
-    -------
-    list of str
     """
     return [
         name

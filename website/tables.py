@@ -36,16 +36,7 @@ _SIGNS = {"": "", "positive": " > 0", "not negative": " ≥ 0"}
 
 
 def table(family: type) -> str:
-    """Markdown table of a family's keys.
-
-    Parameters
-    ----------
-    family : type
-
-    Returns
-    -------
-    str
-    """
+    """Markdown table of a family's keys."""
     rows = ["| key | type | default | option | meaning |", "|---|---|---|---|---|"]
     for setting in settings_of(family).values():
         option = f"`{setting.flag}`" if setting.help else "–"
@@ -78,16 +69,7 @@ def _toml(value: Any) -> str:
 
 
 def filled(page: str) -> str:
-    """A page with its tables made anew.
-
-    Parameters
-    ----------
-    page : str
-
-    Returns
-    -------
-    str
-    """
+    """A page with its tables made anew."""
 
     def make(found: re.Match[str]) -> str:
         return f"{found[1]}\n\n{table(FAMILIES[found[2]])}\n\n{found[3]}"
@@ -102,10 +84,6 @@ def schema(family: Any) -> dict[str, Any]:
     ----------
     family : dataclass
         Of :func:`fastadmm.settings.setting.settings_of`.
-
-    Returns
-    -------
-    dict
     """
     return {
         "type": "object",

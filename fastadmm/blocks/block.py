@@ -299,10 +299,6 @@ class CSRBlock(FeatureBlock):
             Distinct and ascending in each row.
         data : ndarray of float64, shape (nnz,)
         n_columns : int
-
-        Returns
-        -------
-        CSRBlock
         """
         block = cls.__new__(cls)
         block._take(indptr, indices, data, n_columns)
@@ -559,10 +555,6 @@ def as_block(matrix: Any, name: str = "block") -> FeatureBlock:
         Finite values.
     name : str
         What error messages call it.
-
-    Returns
-    -------
-    FeatureBlock
 
     Raises
     ------

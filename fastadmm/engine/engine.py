@@ -71,10 +71,6 @@ def row_ranges(n_rows: int, max_pieces: int = MAX_PIECES) -> tuple[tuple[int, in
 def even_ranges(n_rows: int, pieces: int) -> tuple[tuple[int, int], ...]:
     """Cut ``n_rows`` into ``pieces`` consecutive ranges, or into single rows if there are fewer.
 
-    Parameters
-    ----------
-    n_rows, pieces : int
-
     Returns
     -------
     tuple of (int, int)
@@ -92,10 +88,6 @@ def light_ranges(n_rows: int) -> tuple[tuple[int, int], ...]:
     ----------
     n_rows : int
         Number of rows.
-
-    Returns
-    -------
-    tuple of (int, int)
     """
     return even_ranges(n_rows, min(MAX_PIECES, n_rows // LIGHT_ROWS_PER_PIECE))
 
@@ -107,10 +99,6 @@ def fine_ranges(n_rows: int) -> tuple[tuple[int, int], ...]:
     ----------
     n_rows : int
         Number of rows.
-
-    Returns
-    -------
-    tuple of (int, int)
     """
     return even_ranges(n_rows, min(MAX_PIECES, n_rows // FINE_ROWS_PER_PIECE))
 
@@ -125,10 +113,6 @@ def default_threads() -> int:
 
     ``OMP_NUM_THREADS`` and ``NUMBA_NUM_THREADS`` are limits too. With them joblib's processes
     share the cores, so that ``n_jobs=-1`` does not mean as many threads in each.
-
-    Returns
-    -------
-    int
     """
     import joblib
 

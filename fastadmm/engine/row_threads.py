@@ -31,10 +31,6 @@ def address_of(kernel: Any, arguments: tuple[Any, ...]) -> int:
     kernel : Numba dispatcher
     arguments : tuple
         Arrays and numbers.
-
-    Returns
-    -------
-    int
     """
     key = (kernel, *map(_kind, arguments))
     address = _ADDRESSES.get(key)

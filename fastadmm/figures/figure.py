@@ -194,12 +194,7 @@ def x_axis(ax: Axes, x: NDArray[Any], *, integer: bool = True) -> None:
 
 
 def log_axis(ax: Axes) -> None:
-    """Make the vertical axis logarithmic, with powers of ten as ticks (after all lines are drawn).
-
-    Parameters
-    ----------
-    ax : Axes
-    """
+    """Make the vertical axis logarithmic, with powers of ten as ticks (after all lines are drawn)."""
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, NullLocator
 
     ax.set_yscale("log")
@@ -293,10 +288,6 @@ def write_figure(
     width, height : float
         In inches.
 
-    Returns
-    -------
-    Path
-
     Raises
     ------
     ConfigError
@@ -379,10 +370,6 @@ def finite(y: NDArray[np.float64]) -> NDArray[np.float64]:
 def positive(y: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return y with NaN for what a logarithmic axis cannot show.
 
-    Parameters
-    ----------
-    y : ndarray
-
     Returns
     -------
     ndarray
@@ -392,16 +379,7 @@ def positive(y: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def any_finite(y: NDArray[np.float64]) -> bool:
-    """Whether there is anything to draw.
-
-    Parameters
-    ----------
-    y : ndarray
-
-    Returns
-    -------
-    bool
-    """
+    """Whether there is anything to draw."""
     return bool(np.isfinite(y).any())
 
 
@@ -412,10 +390,6 @@ def wide_range(y: NDArray[np.float64]) -> bool:
     ----------
     y : ndarray
         At least one value is finite.
-
-    Returns
-    -------
-    bool
     """
     values = y[np.isfinite(y)]
     return bool(values.min() > 0.0 and values.max() / 50.0 > values.min())
@@ -428,10 +402,6 @@ def power(value: float) -> str:
     ----------
     value : float
         Positive.
-
-    Returns
-    -------
-    str
     """
     if not 0.0 < value < math.inf:  # a tick beyond what floating point holds
         return ""

@@ -22,10 +22,6 @@ def format_number(value: Any, digits: int = 4, *, zeros: bool = False) -> str:
         Significant digits.
     zeros : bool
         Keep trailing zeros, so that a column lines up.
-
-    Returns
-    -------
-    str
     """
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return NONE
@@ -75,10 +71,6 @@ def format_percent(fraction: float) -> str:
     ----------
     fraction : float
         1 means 100 %.
-
-    Returns
-    -------
-    str
     """
     percent = round_up(100.0 * fraction)
     if 1e-7 <= percent < 1e6:
@@ -94,10 +86,6 @@ def format_duration(seconds: float | None) -> str:
     ----------
     seconds : float or None
         ``None`` gives :data:`NONE`.
-
-    Returns
-    -------
-    str
     """
     if seconds is None:
         return NONE

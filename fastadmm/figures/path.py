@@ -23,10 +23,6 @@ def write_path_plot(path: Path, table: dict[str, Any]) -> Path:
     table : dict
         Content of ``path.json`` of a run with folds.
 
-    Returns
-    -------
-    Path
-
     Raises
     ------
     ConfigError

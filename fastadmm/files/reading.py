@@ -58,10 +58,6 @@ def read_bytes(path: str | os.PathLike[str], most: int = _MOST) -> bytes:
     most : int
         A longer file is refused before it is read.
 
-    Returns
-    -------
-    bytes
-
     Raises
     ------
     StorageError

@@ -27,10 +27,6 @@ def seal_of(document: Mapping[str, Any]) -> str:
     ----------
     document : mapping
         Plain values: texts, numbers, lists and tables.
-
-    Returns
-    -------
-    str
     """
     text = json.dumps(document, sort_keys=True, ensure_ascii=True)
     return f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
@@ -79,16 +75,7 @@ def refuse_unknown(table: Mapping[str, Any], known: Iterable[str], place: str) -
 
 
 def digest_of_files(directory: Path) -> dict[str, str]:
-    """Digest of every file of a directory but hidden ones, by name.
-
-    Parameters
-    ----------
-    directory : Path
-
-    Returns
-    -------
-    dict of str to str
-    """
+    """Digest of every file of a directory but hidden ones, by name."""
     names = sorted(name for name in os.listdir(directory) if not name.startswith("."))
     return {name: _digest(directory / name) for name in names}
 

@@ -107,10 +107,6 @@ class RunAccount:
         ----------
         number : int
             From 1.
-
-        Returns
-        -------
-        RoundPayment
         """
         note = Charge.to(self.private[0].account, self.identifier, f"answers to query {number}")
         release, share = f"answers to query {number} again", 1.0 / self.setup.settings.rounds

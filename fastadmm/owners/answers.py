@@ -49,10 +49,6 @@ class RoundPayment(Payment):
     def charge(self, draw: str) -> None:
         """Note a draw, and charge it unless it is the first of its round.
 
-        Parameters
-        ----------
-        draw : str
-
         Raises
         ------
         PrivacyBudgetError

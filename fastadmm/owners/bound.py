@@ -115,10 +115,6 @@ def make_bound(
     target_bound : float, optional
         Bound on the absolute target, for the squared loss.
 
-    Returns
-    -------
-    Bound
-
     Raises
     ------
     ConfigError

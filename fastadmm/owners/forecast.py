@@ -252,10 +252,6 @@ class Forecast:
         member : Member
         rounds : int
             T, over which the budget is spread.
-
-        Returns
-        -------
-        float
         """
         if math.isinf(member.epsilon):
             return 0.0
@@ -277,10 +273,6 @@ class Forecast:
             A coalition; default all.
         rounds : int, optional
             T; default the forecast's.
-
-        Returns
-        -------
-        float
         """
         members = self.members if members is None else members
         variances = np.array([self.answer_variance(m, rounds or self.rounds) for m in members])
@@ -317,10 +309,6 @@ class Forecast:
             Default: all owners.
         rounds : int, optional
             Default: the forecast's T.
-
-        Returns
-        -------
-        Gap
         """
         members = self.members if members is None else members
         rounds = self.rounds if rounds is None else rounds
@@ -337,10 +325,6 @@ class Forecast:
         members : sequence of Member, optional
         most : int
             Largest T tried.
-
-        Returns
-        -------
-        Gap
         """
         grid = sorted(
             {max(2, round(1.08**k)) for k in range(int(math.log(most) / math.log(1.08)) + 1)} | {most}
@@ -541,10 +525,6 @@ class Forecast:
         ----------
         most_rounds : int
             Largest T tried for the best one.
-
-        Returns
-        -------
-        dict
         """
         gap, best = self.gap(), self.best_rounds(most=most_rounds)
         coalition, coalition_gap = self.best_coalition()

@@ -28,10 +28,6 @@ def parse_members(text: str) -> tuple[Member, ...]:
     ----------
     text : str
 
-    Returns
-    -------
-    tuple of Member
-
     Raises
     ------
     ConfigError
@@ -97,10 +93,6 @@ def make_forecast(
         Norm of the minimiser, with `curvature`.
     ledger : Path, optional
         Where a private pilot is charged.
-
-    Returns
-    -------
-    Forecast
 
     Raises
     ------

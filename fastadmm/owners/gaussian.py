@@ -31,10 +31,6 @@ def batch_multiplier(epsilon: float, delta: float, rounds: int, n_records: int, 
     n_records, size : int
         Records of the owner, and of each batch.
 
-    Returns
-    -------
-    float
-
     Raises
     ------
     ConfigError

@@ -48,10 +48,6 @@ def step_of(method: str, step: float, k: int, rounds: int) -> float:
     step : float
     k, rounds : int
         Number of the query, and T.
-
-    Returns
-    -------
-    float
     """
     if method == "algorithm1":
         return step / (rounds**2 * k)
@@ -70,10 +66,6 @@ def average_weight(method: str, k: int, rounds: int) -> float:
     method : str
     k, rounds : int
         Number of the query, and T.
-
-    Returns
-    -------
-    float
     """
     if method == "algorithm2":
         root = 1.0 / math.sqrt(rounds)

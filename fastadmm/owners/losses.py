@@ -91,10 +91,6 @@ def get_loss(name: str, task: str, place: str = "data") -> OwnerLoss:
     place : str
         Named in messages.
 
-    Returns
-    -------
-    OwnerLoss
-
     Raises
     ------
     ConfigError

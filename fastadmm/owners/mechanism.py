@@ -65,10 +65,6 @@ def lattice_unit(n_records: int, xi: float) -> float:
         Number of summands.
     xi : float
         Bound on each of them.
-
-    Returns
-    -------
-    float
     """
     if math.isinf(xi):
         return 0.0
@@ -230,10 +226,6 @@ def make_answers(
         Share of the records drawn without replacement for each answer (Gaussian only).
     slack : float
         What rounding inside the owner can add to the difference of two neighbours.
-
-    Returns
-    -------
-    NoNoise, LaplaceAnswers or GaussianAnswers
 
     Raises
     ------

@@ -292,10 +292,6 @@ class Owner:
         Parameters
         ----------
         theta : ndarray of shape (p,)
-
-        Returns
-        -------
-        float
         """
         if self.uses_moments:
             gram, cross, square = self.moments

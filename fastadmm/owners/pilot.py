@@ -82,10 +82,6 @@ def fit_pilot(data: Owners, loss: OwnerLoss, bound: Bound, lam: float, intercept
     lam : float
     intercept : bool
 
-    Returns
-    -------
-    Pilot
-
     Raises
     ------
     ConfigError
@@ -159,10 +155,6 @@ def private_pilot(
     loss : OwnerLoss
     engine : Engine, optional
 
-    Returns
-    -------
-    Pilot
-
     Raises
     ------
     ConfigError
@@ -221,10 +213,6 @@ def assumed_pilot(
         Norm of the minimiser.
     residual : float
         s^2 of the statistical term.
-
-    Returns
-    -------
-    Pilot
 
     Raises
     ------

@@ -95,10 +95,6 @@ def make_setup(settings: OwnerSettings, data: Owners, engine: Engine, *, in_memo
     in_memory : bool
         Whether rows are loaded once; else streamed from the files in every round.
 
-    Returns
-    -------
-    Setup
-
     Raises
     ------
     ConfigError
@@ -196,12 +192,6 @@ def owner_weights(kind: str, sizes: np.ndarray, variances: np.ndarray) -> np.nda
 def smoothness_bound(loss: OwnerLoss, bound: Bound, lam: float) -> float | None:
     """A bound on the curvature of the objective that follows from the bound on the features alone.
 
-    Parameters
-    ----------
-    loss : OwnerLoss
-    bound : Bound
-    lam : float
-
     Returns
     -------
     float or None
@@ -217,12 +207,6 @@ def smoothness_bound(loss: OwnerLoss, bound: Bound, lam: float) -> float | None:
 
 def default_step(settings: OwnerSettings, loss: OwnerLoss, bound: Bound) -> tuple[str, float, float | None]:
     """Method, step and public smoothness that a run uses.
-
-    Parameters
-    ----------
-    settings : OwnerSettings
-    loss : OwnerLoss
-    bound : Bound
 
     Returns
     -------
@@ -277,10 +261,6 @@ def describe_setup(setup: Setup, *, objective: bool = False) -> dict[str, Any]:
     setup : Setup
     objective : bool
         Whether the run logs its true objective, an exact function of the data: nothing is claimed then.
-
-    Returns
-    -------
-    dict
     """
     settings, bound = setup.settings, setup.bound
     claims = bound.enforced and not objective

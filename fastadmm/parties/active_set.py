@@ -201,10 +201,6 @@ class ActiveSet:
             As in :meth:`first_crossing`.
         at : float
             The position.
-
-        Returns
-        -------
-        ActiveSet
         """
         span, held, tangent = self.span, self.held, self.tangent
         first = self._crossings(start, end)

@@ -123,10 +123,6 @@ def compose_gdp(mus: Iterable[float]) -> float:
     ----------
     mus : iterable of float
 
-    Returns
-    -------
-    float
-
     Notes
     -----
     Theorem: ``docs/privacy.md#t5-composition``.
@@ -169,10 +165,6 @@ def delta_of(mu: float, epsilon: float, pure: Sequence[float] = ()) -> float:
         Not negative.
     pure : sequence of float
         Epsilons of the pure mechanisms on the same record.
-
-    Returns
-    -------
-    float
 
     Notes
     -----
@@ -246,10 +238,6 @@ def gdp_of(epsilon: float, delta: float, pure: Sequence[float] = ()) -> float:
         Above 0 and below 1.
     pure : sequence of float
         Epsilons of pure mechanisms on the same record.
-
-    Returns
-    -------
-    float
 
     Raises
     ------
@@ -328,10 +316,6 @@ def rounds_within(epsilon: float, delta: float, multiplier: float, pure: Sequenc
         Noise of one round over its sensitivity.
     pure : sequence of float
 
-    Returns
-    -------
-    int
-
     Notes
     -----
     Theorem: ``docs/privacy.md#t5-composition``.
@@ -375,10 +359,6 @@ def zcdp_delta(rho: float, epsilon: float) -> float:
     rho : float
         Not negative.
     epsilon : float
-
-    Returns
-    -------
-    float
     """
     if rho == 0.0:
         return 0.0
@@ -410,10 +390,6 @@ def zcdp_epsilon(rho: float, delta: float) -> float:
     rho : float
     delta : float
         Above 0.
-
-    Returns
-    -------
-    float
     """
     _check_delta(delta)
     if math.isinf(rho) or (delta == 0.0 and rho > 0.0):
@@ -440,10 +416,6 @@ def zcdp_budget(epsilon: float, delta: float) -> float:
         Positive and finite.
     delta : float
         Above 0.
-
-    Returns
-    -------
-    float
     """
     _check_delta(delta)
 

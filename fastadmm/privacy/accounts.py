@@ -115,10 +115,6 @@ def rows_digest(ids: np.ndarray | Sequence[Any] | int) -> str:
     ----------
     ids : array of shape (N,), or int
         Row ids, integers or text; or N where there are none, for the numbers 0 … N-1.
-
-    Returns
-    -------
-    str
     """
     keys = _row_keys(ids)
     hashes = _mix(keys)
@@ -172,10 +168,6 @@ def feature_account(party: Any) -> Account:
     Parameters
     ----------
     party : PartyData
-
-    Returns
-    -------
-    Account
     """
     ids = party.ids()
     return Account(rows_digest(ids), party.name, FEATURES, columns_digest(party.iter_rows(), ids))
@@ -190,10 +182,6 @@ def label_account(ids: np.ndarray | Sequence[Any] | int, holder: str) -> Account
         As in :func:`rows_digest`.
     holder : str
         For messages; two holders of the same rows have one account.
-
-    Returns
-    -------
-    Account
     """
     return Account(rows_digest(ids), holder, LABELS)
 
@@ -204,10 +192,6 @@ def record_account(owner: Any) -> Account:
     Parameters
     ----------
     owner : OwnerFile
-
-    Returns
-    -------
-    Account
     """
     # Targets stand for ids: they order neither rows nor columns, so a file in another order is the same.
     ids = np.ascontiguousarray(owner.targets() + 0.0).view(np.int64)

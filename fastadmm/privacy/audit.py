@@ -101,17 +101,7 @@ class RankResult:
 
 
 def clopper_pearson(errors: int, trials: int, confidence: float = _ONE_SIDED) -> float:
-    """Upper confidence bound on an error rate.
-
-    Parameters
-    ----------
-    errors, trials : int
-    confidence : float
-
-    Returns
-    -------
-    float
-    """
+    """Upper confidence bound on an error rate."""
     if errors >= trials:
         return 1.0
     return float(beta.ppf(confidence, errors + 1, trials - errors))
@@ -127,10 +117,6 @@ def distinguish(first: np.ndarray, second: np.ndarray, claim: float, delta: floa
     first, second : ndarray of shape (n,)
         Scores; those of the second world tend to be larger.
     claim, delta : float
-
-    Returns
-    -------
-    GameResult
     """
     half = len(first) // 2
     both = np.concatenate([first[:half], second[:half]])

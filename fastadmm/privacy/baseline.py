@@ -62,10 +62,6 @@ def late_fusion(problem: Problem, n_threads: int | None = None) -> LateFusion:
     problem : Problem
         Labels as the parties know them.
     n_threads : int or None
-
-    Returns
-    -------
-    LateFusion
     """
     weights, intercepts = [], []
     options = SolverOptions(gap=1e-6, max_rounds=200, n_threads=n_threads)
@@ -99,10 +95,6 @@ def mean_loss(
     weights : list of ndarray
     intercept : float
     engine : Engine
-
-    Returns
-    -------
-    float
     """
     z = test.offset + intercept
     for block, x in zip(test.blocks, weights):
@@ -130,10 +122,6 @@ def compare_with_nothing(
         Weights and intercept of the private model, and of the answers to labels alone.
     noise : str
         What a warning says of the noise.
-
-    Returns
-    -------
-    Comparison
     """
     if problem.test is None:
         line = "not compared with sending nothing: no test data (give --test)"

@@ -56,11 +56,6 @@ class Books:
     unproved: str = ""
 
     def payment(self, charges: Sequence[Charge]) -> Payment:
-        """What a release costs; nothing is claimed for a test's noise, and nothing may be charged.
-
-        Parameters
-        ----------
-        charges : sequence of Charge
-        """
+        """What a release costs; nothing is claimed for a test's noise, and nothing may be charged."""
         s = self.settings
         return Payment(self.ledger, [] if s.sampler == "insecure_test" else charges, s.budget, s.delta)

@@ -63,10 +63,6 @@ def split_budget(
     public_norm : bool
         Whether the row norm is public, and nothing has to be released for it.
 
-    Returns
-    -------
-    FusionBudget
-
     Notes
     -----
     Theorem: ``docs/fusion.md#f5-the-budget``.

@@ -103,10 +103,6 @@ def private_descent(
         First of :data:`STEPS` rounds whose nonces are used.
     engine : Engine
 
-    Returns
-    -------
-    LocalModel
-
     Notes
     -----
     Guarantee: ``docs/fusion.md#f1-the-local-model``.

@@ -40,10 +40,6 @@ def resolve_ledger(ledger: Any) -> Ledger | None:
     ----------
     ledger : Ledger, path or None
 
-    Returns
-    -------
-    Ledger or None
-
     Raises
     ------
     ConfigError
@@ -95,9 +91,5 @@ def other_fits(ledger: Ledger, solver: Any) -> str:
     ----------
     ledger : Ledger
     solver : MessageSolver or FusionSolver
-
-    Returns
-    -------
-    str
     """
     return other_runs(ledger, [_FEATURES], solver.settings)

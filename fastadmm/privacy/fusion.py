@@ -125,10 +125,6 @@ def who_sees_fusion(settings: Privacy, holder: str) -> dict[str, str]:
     settings : Privacy
     holder : str
         Name of the label holder.
-
-    Returns
-    -------
-    dict of str to str
     """
     labels = "all labels" if settings.label_epsilon is None else "every label after randomised response"
     return {

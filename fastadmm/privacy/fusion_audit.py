@@ -82,10 +82,6 @@ def recorded_cost(settings: Privacy, budget: FusionBudget) -> Check:
         The claim.
     budget : FusionBudget
         What each release was given.
-
-    Returns
-    -------
-    Check
     """
     cost = epsilon_of(budget.gdp, settings.delta, (budget.symbol,))
     found = f"epsilon = {cost:.4g} at delta {settings.delta:g}, claim {settings.epsilon:.4g}"
@@ -104,10 +100,6 @@ def audit_fusion_code(settings: Privacy, trials: int, note: Callable[[str], None
         Numbers of noise to test, at least.
     note : callable
         Told what comes next.
-
-    Returns
-    -------
-    list of Check
 
     Notes
     -----
@@ -139,10 +131,6 @@ def audit_labels(settings: Privacy, trials: int, publish: Callable[..., Any]) ->
         Labels, at least.
     publish : callable
         The mode's :func:`fastadmm.privacy.public_labels.publish_labels`.
-
-    Returns
-    -------
-    list of Check
     """
     from fastadmm.privacy.accounts import LABELS, Account
     from fastadmm.privacy.ledger import Ledger

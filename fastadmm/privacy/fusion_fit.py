@@ -124,10 +124,6 @@ def fit_scores(
         lambda N: penalty on its weights, summed scaling.
     messages : sequence of FusionMessage
     engine : Engine
-
-    Returns
-    -------
-    FusionFit
     """
     from scipy.special import expit
 

@@ -127,10 +127,6 @@ def make_message(
     row_norm : float, optional
         A public R; by default it is found and charged.
 
-    Returns
-    -------
-    FusionMessage
-
     Raises
     ------
     InputError

@@ -50,16 +50,7 @@ _WEIGHTS = "the local model is released and covered"
 
 
 def split_in_words(budget: FusionBudget) -> str:
-    """How a budget is split.
-
-    Parameters
-    ----------
-    budget : FusionBudget
-
-    Returns
-    -------
-    str
-    """
+    """How a budget is split."""
     return (
         f"mu {budget.gdp:.4g} for row norm, {STEPS}-step local model and moments, "
         f"epsilon {budget.symbol:.4g} for one symbol per record"
@@ -67,16 +58,7 @@ def split_in_words(budget: FusionBudget) -> str:
 
 
 def fusion_budget(settings: Privacy) -> FusionBudget:
-    """How a party's budget is split.
-
-    Parameters
-    ----------
-    settings : Privacy
-
-    Returns
-    -------
-    FusionBudget
-    """
+    """How a party's budget is split."""
     s = settings
     return split_budget(s.epsilon, s.delta, s.model_share, s.model_epsilon_max, s.row_norm is not None)
 
@@ -96,10 +78,6 @@ def fusion_guarantee(
         What the run has charged to the party: more than planned if something was drawn again.
     reason : str
         Why nothing is proved; else empty.
-
-    Returns
-    -------
-    PartyGuarantee
 
     Notes
     -----

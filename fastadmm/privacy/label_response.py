@@ -28,10 +28,6 @@ def flip_probability(epsilon: float) -> float:
     epsilon : float
         Positive; infinite flips nothing.
 
-    Returns
-    -------
-    float
-
     Notes
     -----
     Theorem: ``docs/fusion.md#f6-labels``.

@@ -98,10 +98,6 @@ class Charge:
         gdp, pure, rho : float
         draw : str
             As in the class.
-
-        Returns
-        -------
-        Charge
         """
         a = account
         return cls(run, a.rows, a.party, release, gdp, pure, rho, a.role, a.columns, draw)
@@ -117,16 +113,7 @@ class Charge:
         return self.run, self.role, self.party, self.release
 
     def same(self, other: Charge) -> bool:
-        """Whether it is the very same charge: one release, one draw, one account, one cost.
-
-        Parameters
-        ----------
-        other : Charge
-
-        Returns
-        -------
-        bool
-        """
+        """Whether it is the very same charge: one release, one draw, one account, one cost."""
         costs = zip((self.gdp, self.pure, self.rho), (other.gdp, other.pure, other.rho))
         return (
             (self.plan, self.draw) == (other.plan, other.draw)
@@ -279,10 +266,6 @@ class Ledger:
             A text means the features of these rows, whoever holds them.
         run : str, optional
             Count only this run's charges.
-
-        Returns
-        -------
-        Spent
         """
         if isinstance(data, str):
             found = [c for c in self._book.charges if c.rows == data and c.role == FEATURES]
@@ -521,10 +504,6 @@ def other_runs(ledger: Ledger, data: Sequence[Account | str], settings: Privacy)
     data : sequence of Account or str
         Each party's account.
     settings : Privacy
-
-    Returns
-    -------
-    str
     """
     shared = [spent for spent in map(ledger.spent, data) if spent.runs > 1]
     if not shared:

@@ -58,10 +58,6 @@ def account_table(accounts: list[dict[str, Any]], delta: float) -> list[tuple[st
     accounts : list of dict
         As in :func:`describe_accounts`.
     delta : float
-
-    Returns
-    -------
-    list of (str, str)
     """
     return [
         (

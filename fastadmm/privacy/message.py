@@ -95,16 +95,7 @@ _SCHEMES = ("sharing", "jacobi")
 
 
 def clipped_problem(problem: Problem) -> Problem:
-    """The problem on rows of norm at most 1 per party, also of its test set.
-
-    Parameters
-    ----------
-    problem : Problem
-
-    Returns
-    -------
-    Problem
-    """
+    """The problem on rows of norm at most 1 per party, also of its test set."""
     blocks = [clipped_block(block, name) for block, name in zip(problem.blocks, problem.names)]
     test = problem.test
     if test is not None:
@@ -119,10 +110,6 @@ def who_sees_messages(n_parties: int, rounds: int) -> dict[str, str]:
     ----------
     n_parties, rounds : int
         M and T.
-
-    Returns
-    -------
-    dict of str to str
     """
     others = "the other party's noisy messages" if n_parties == 2 else "the sum of the noisy messages"
     return {

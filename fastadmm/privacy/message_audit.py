@@ -73,10 +73,6 @@ def cost_of_messages(gdp: float, settings: Privacy) -> float:
     gdp : float
         mu of all of them together.
     settings : Privacy
-
-    Returns
-    -------
-    float
     """
     if settings.sampler == "discrete":
         return zcdp_epsilon(zcdp_of([gdp]), settings.delta)
@@ -93,10 +89,6 @@ def declared_cost(settings: Privacy, mu: float, sigma: float) -> Check:
         Modulus of the x-update.
     sigma : float
         Noise that was used.
-
-    Returns
-    -------
-    Check
     """
     bound = message_sensitivity(settings, mu, 1)
     cost = cost_of_messages(math.sqrt(settings.rounds) * bound.value / sigma, settings)
@@ -120,10 +112,6 @@ def audit_message_code(settings: Privacy, mu: float, trials: int, note: Callable
         Numbers of noise to test, at least.
     note : callable
         Told what comes next.
-
-    Returns
-    -------
-    list of Check
 
     Notes
     -----

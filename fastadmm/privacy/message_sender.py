@@ -42,10 +42,6 @@ def message_level(settings: Privacy, mu: float, n_samples: int) -> tuple[Sensiti
     n_samples : int
         N.
 
-    Returns
-    -------
-    Sensitivity, Calibration
-
     Notes
     -----
     Theorem: as the sensitivity names it, in ``docs/privacy.md``.
@@ -74,10 +70,6 @@ def message_guarantee(
         What the run has charged to the party.
     reason : str
         Why nothing is proved; else empty.
-
-    Returns
-    -------
-    PartyGuarantee
 
     Notes
     -----

@@ -81,10 +81,6 @@ def release_moments(
         Makes the nonce.
     engine : Engine
 
-    Returns
-    -------
-    ScoreMoments
-
     Notes
     -----
     Guarantee: ``docs/fusion.md#f3-the-moments``.

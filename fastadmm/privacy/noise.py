@@ -72,10 +72,6 @@ def calibrate(sensitivity: float, multiplier: float, n_values: int) -> Calibrati
     n_values : int
         N, numbers in the release.
 
-    Returns
-    -------
-    Calibration
-
     Raises
     ------
     ConfigError
@@ -187,10 +183,6 @@ class NoiseSource:
         stream : int
             Tells several releases of one round apart.
 
-        Returns
-        -------
-        GridMessage
-
         Raises
         ------
         InputError
@@ -221,10 +213,6 @@ class NoiseSource:
         round, stream : int
             Make the nonce.
         engine : Engine
-
-        Returns
-        -------
-        GridMessage
         """
         level = Calibration(scale, 2.0 ** (math.floor(math.log2(scale)) - _GRID_BITS), 0.0)
         return self.release(np.zeros(n_values), level, round, engine, stream)

@@ -109,10 +109,6 @@ def size_check(noise: Array, what: str, cost: Callable[[float], float] | None = 
     cost : callable, optional
         Epsilon at a share of the declared noise.
 
-    Returns
-    -------
-    Check
-
     Notes
     -----
     ``docs/privacy.md#the-audit``.
@@ -135,10 +131,6 @@ def mean_check(noise: Array) -> Check:
     Parameters
     ----------
     noise : ndarray of shape (n,)
-
-    Returns
-    -------
-    Check
     """
     n, limit = len(noise), float(norm.isf(LEVEL / 2))
     root = math.sqrt(n)
@@ -153,10 +145,6 @@ def law_check(noise: Array) -> Check:
     Parameters
     ----------
     noise : ndarray of shape (n,)
-
-    Returns
-    -------
-    Check
     """
     return _kolmogorov("law of the noise", norm.cdf(np.sort(noise)))
 
@@ -169,10 +157,6 @@ def uniform_check(uniforms: Array, what: str) -> Check:
     uniforms : ndarray of shape (n,)
     what : str
         What they are for.
-
-    Returns
-    -------
-    Check
     """
     if not len(uniforms):
         return Check(f"uniform numbers {what}", "none was drawn", True)
@@ -208,10 +192,6 @@ def reuse_check(noise: Array, where: str) -> Check:
         All noise that was recorded.
     where : str
         Between what it must not be the same.
-
-    Returns
-    -------
-    Check
     """
     n = len(noise)
     pairs = int((np.diff(np.sort(np.abs(noise))) <= _SAME).sum())
@@ -234,10 +214,6 @@ def link_check(pairs: Sequence[tuple[Array, Array]], what: str) -> Check:
     pairs : sequence of (ndarray, ndarray)
         Noises of equal length that have nothing to do with each other.
     what : str
-
-    Returns
-    -------
-    Check
     """
     one, other = (np.concatenate([pair[k] for pair in pairs]) for k in (0, 1))
     size = float(np.linalg.norm(other))
@@ -286,10 +262,6 @@ def frequency_check(
     epsilon_at : callable
         Epsilon that a probability of true answers means; increasing.
     claim : float
-
-    Returns
-    -------
-    Check
     """
     most = int(binom.isf(LEVEL, n, probability))
     flagged = count > most
@@ -311,10 +283,6 @@ def drawn_in_a_child(draw: Callable[[], Array], seconds: float = 30.0) -> Array 
         Returns float64 numbers; the parent calls it too.
     seconds : float
         To wait.
-
-    Returns
-    -------
-    ndarray or None
     """
     import select
     import signal

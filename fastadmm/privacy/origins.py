@@ -91,10 +91,6 @@ def why_unproved(steps: Iterable[Any]) -> str:
     ----------
     steps : iterable
         As in :func:`private_constants`.
-
-    Returns
-    -------
-    str
     """
     what = private_constants(steps)
     if not what:

@@ -43,10 +43,6 @@ class Outbox:
         draw : callable
             Makes the message.
 
-        Returns
-        -------
-        GridMessage
-
         Raises
         ------
         FormatError

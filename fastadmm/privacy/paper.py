@@ -63,10 +63,6 @@ def theorem_sigma(epsilon: float, delta: float, sensitivity: float) -> float:
     delta : float
     sensitivity : float
         C of :func:`lemma_sensitivity`.
-
-    Returns
-    -------
-    float
     """
     if not (epsilon > 0.0 and 0.0 < delta < 1.0):
         raise ConfigError("paper calibration: epsilon must be positive, delta between 0 and 1")
@@ -88,10 +84,6 @@ def corollary_epsilon(epsilon: float, rounds: int, slack: float) -> float:
         T.
     slack : float
         :math:`\delta'`; the total delta is :math:`T\delta + \delta'`.
-
-    Returns
-    -------
-    float
     """
     if not 0.0 < slack < 1.0:
         raise ConfigError("paper calibration: the slack delta' must be between 0 and 1")
@@ -137,10 +129,6 @@ def lemma_counter_example(
         d, at least 2.
     penalty, lam, bound : float
         :math:`\rho`, :math:`\lambda`, :math:`b_1` of the paper.
-
-    Returns
-    -------
-    CounterExample
 
     Notes
     -----

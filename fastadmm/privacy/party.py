@@ -198,10 +198,6 @@ class MessageParty:
             Public target.
         round : int
             From 1; never used twice.
-
-        Returns
-        -------
-        GridMessage
         """
         return self.noise.release(self.exact(w), self.level, round, self.engine)
 

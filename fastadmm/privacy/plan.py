@@ -72,10 +72,6 @@ def plan_budget(
     n_parties : int
         Parties that the same person is in.
 
-    Returns
-    -------
-    BudgetPlan
-
     Raises
     ------
     ConfigError
@@ -127,10 +123,6 @@ def plan_table(
         If known, sigma is shown too.
     theorem : str
         What proves the sensitivity.
-
-    Returns
-    -------
-    list of (str, str)
     """
     rows = [
         ("epsilon per party", f"{plan.epsilon:.6g} at delta {plan.delta:g} (exact)"),

@@ -53,10 +53,6 @@ def curvature_unit(problem: Problem, settings: Privacy) -> float:
     problem : Problem
     settings : Privacy
 
-    Returns
-    -------
-    float
-
     Notes
     -----
     Theorem: ``docs/privacy.md#what-a-private-run-takes-as-public``.
@@ -73,10 +69,6 @@ def preparation_not_covered(settings: Privacy, unproved: Mapping[str, str] | Non
     settings : Privacy
     unproved : mapping or None
         What a solver was told; None: nothing.
-
-    Returns
-    -------
-    tuple of str
 
     Notes
     -----

@@ -42,11 +42,6 @@ class PublicLabels:
 def check_label_loss(loss: str, settings: Privacy) -> None:
     """Refuse randomised labels where soft targets do not keep the mean of the loss.
 
-    Parameters
-    ----------
-    loss : str
-    settings : Privacy
-
     Raises
     ------
     ConfigError
@@ -68,10 +63,6 @@ def label_payment(settings: Privacy, ledger: Ledger, run: str, account: Account)
         Identifier of the run in the ledger.
     account : Account
         Of the labels.
-
-    Returns
-    -------
-    Payment
     """
     epsilon, charges = settings.label_epsilon, []
     if epsilon is None:
@@ -92,10 +83,6 @@ def with_labels_spent(settings: Privacy, ledger: Ledger, run: str, account: Acco
     run : str
     account : Account
         Of the labels.
-
-    Returns
-    -------
-    Privacy
     """
     spent = math.fsum(ledger.spent(account, run).pure)
     if settings.label_epsilon is None or spent <= settings.label_epsilon:
@@ -117,10 +104,6 @@ def publish_labels(
     payment : Payment
         See :func:`label_payment`.
     engine : Engine
-
-    Returns
-    -------
-    PublicLabels
 
     Raises
     ------

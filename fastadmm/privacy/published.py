@@ -65,10 +65,6 @@ def is_private(statement: PrivacyStatement | None, config: dict[str, Any] | None
         None for a run older than statements, or one that has lost it.
     config : dict, optional
         Content of ``run.toml``.
-
-    Returns
-    -------
-    bool
     """
     asked = (config or {}).get("privacy")
     mode = asked.get("mode", "none") if isinstance(asked, dict) else "none"
@@ -101,10 +97,6 @@ def fixed_result(result: dict[str, Any]) -> dict[str, Any]:
     ----------
     result : dict
         Content of ``result.json``.
-
-    Returns
-    -------
-    dict
     """
     parties = [_only(_FIXED_OF_PARTY, party) for party in result.get("parties", [])]
     return {**_only(_FIXED, result), "parties": parties}
@@ -117,10 +109,6 @@ def config_of(config: dict[str, Any]) -> dict[str, Any]:
     ----------
     config : dict
         Content of ``run.toml``.
-
-    Returns
-    -------
-    dict
     """
     return {
         key: Path(value).name if key in PATHS and isinstance(value, str) else value
@@ -136,10 +124,6 @@ def settings_of(config: dict[str, Any]) -> dict[str, Any]:
     ----------
     config : dict
         Content of ``run.toml``.
-
-    Returns
-    -------
-    dict
     """
     flat: dict[str, Any] = {}
     for key, value in config_of(config).items():
@@ -151,16 +135,7 @@ def settings_of(config: dict[str, Any]) -> dict[str, Any]:
 
 
 def privacy_facts(statement: PrivacyStatement) -> dict[str, Any]:
-    """The claim of a run: what is protected and by how much.
-
-    Parameters
-    ----------
-    statement : PrivacyStatement
-
-    Returns
-    -------
-    dict
-    """
+    """The claim of a run: what is protected and by how much."""
     names = (
         "mode",
         "unit",
@@ -208,10 +183,6 @@ def result_numbers(result: dict[str, Any], *, private: bool) -> dict[str, float]
         Content of ``result.json``.
     private : bool
         Whether the run is private: then only the number of rounds, which was fixed beforehand.
-
-    Returns
-    -------
-    dict of str to float
     """
     if private:
         return _finite({"final/rounds": result.get("rounds")})
@@ -229,10 +200,6 @@ def result_texts(result: dict[str, Any], *, private: bool) -> dict[str, str]:
         Content of ``result.json``.
     private : bool
         Whether the run is private: then there is no message, which may hold numbers.
-
-    Returns
-    -------
-    dict of str to str
     """
     texts = {"status": str(result.get("status", ""))}
     if not private:

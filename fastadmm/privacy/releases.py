@@ -61,10 +61,6 @@ def digest_of(*values: Any) -> str:
     ----------
     *values
         Arrays, numbers or texts.
-
-    Returns
-    -------
-    str
     """
     digest = hashlib.sha256()
     for value in values:
@@ -150,10 +146,6 @@ def draws_of(ledger: Ledger, charge: Charge) -> list[str]:
     ledger : Ledger
     charge : Charge
         Of any draw, or of none.
-
-    Returns
-    -------
-    list of str
     """
     return [c.draw for c in ledger.charges if c.plan == charge.plan]
 
@@ -252,12 +244,7 @@ class Releases:
         return values
 
     def holds(self, name: str) -> bool:
-        """Whether there is a file of this release, final or pending; its content is not looked at.
-
-        Parameters
-        ----------
-        name : str
-        """
+        """Whether there is a file of this release, final or pending; its content is not looked at."""
         path = self._path(name)
         return path is not None and (os.path.lexists(path) or os.path.lexists(_pending(path)))
 

@@ -72,10 +72,6 @@ def zero_out_sensitivity(
     center : float
         c.
 
-    Returns
-    -------
-    Sensitivity
-
     Notes
     -----
     Theorems: ``docs/privacy.md#t1-zero-out``, ``docs/privacy.md#t3-clipped-messages``.
@@ -110,10 +106,6 @@ def replace_one_sensitivity(
         Modulus of R, not negative.
     clip : float or None
         b; the centre of the interval does not matter here.
-
-    Returns
-    -------
-    Sensitivity
 
     Notes
     -----
@@ -152,10 +144,6 @@ def column_sensitivity(move: float, target_norm: float, mu: float, ball: float |
     ball : float or None
         B; None for no ball.
 
-    Returns
-    -------
-    Sensitivity
-
     Notes
     -----
     Theorem: ``docs/privacy.md#t4-one-column``. This protects a small move: not a person, and not a
@@ -181,10 +169,6 @@ def slack_sensitivity(sensitivity: Sensitivity, slack: float) -> Sensitivity:
     slack : float
         Certified bound on :math:`|A(\hat x - x^*)|`, fixed before the data are seen; a message
         that does not meet it is not sent.
-
-    Returns
-    -------
-    Sensitivity
 
     Notes
     -----
@@ -264,10 +248,6 @@ def weighted_sensitivity(ball: float, target: float, ratio: float, adjacency: st
         :math:`\kappa`, largest over smallest weight.
     adjacency : {"replace_one", "zero_out"}
 
-    Returns
-    -------
-    Sensitivity
-
     Notes
     -----
     Theorem: ``docs/privacy.md#public-weights``.
@@ -290,10 +270,6 @@ def message_sensitivity(settings: Privacy, mu: float, n_samples: int) -> Sensiti
         Modulus of the x-update, positive.
     n_samples : int
         N; only column adjacency needs it.
-
-    Returns
-    -------
-    Sensitivity
     """
     ball, target = settings.ball, settings.clip_of_targets
     if settings.adjacency == "replace_one":

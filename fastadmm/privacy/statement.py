@@ -253,10 +253,6 @@ def state(
         What else was charged to the same data.
     weights : str
         What holds for the weights themselves.
-
-    Returns
-    -------
-    PrivacyStatement
     """
     reason = "noise is seeded: sampler 'insecure_test' is for tests" * (settings.sampler == "insecure_test")
     made = []
@@ -307,10 +303,6 @@ def no_privacy(names: Sequence[str]) -> PrivacyStatement:
     ----------
     names : sequence of str
         Names of the parties.
-
-    Returns
-    -------
-    PrivacyStatement
     """
     reason = "messages are exact functions of the data: no noise was drawn"
     return PrivacyStatement(
@@ -338,10 +330,6 @@ def seen_without_privacy(n_parties: int) -> dict[str, str]:
     ----------
     n_parties : int
         M.
-
-    Returns
-    -------
-    dict of str to str
     """
     others = "the other party's messages" if n_parties == 2 else "the sum of all messages"
     return {
@@ -372,16 +360,7 @@ def _optional(value: float | None) -> str:
 
 
 def rounded_up(value: float) -> str:
-    """An epsilon with four digits, rounded up, so that no page claims more than was proved.
-
-    Parameters
-    ----------
-    value : float
-
-    Returns
-    -------
-    str
-    """
+    """An epsilon with four digits, rounded up, so that no page claims more than was proved."""
     return _rounded(value, math.ceil)
 
 

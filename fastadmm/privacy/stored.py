@@ -59,12 +59,7 @@ class Store:
         )
 
     def has_message(self, party: str) -> bool:
-        """Whether a party's message was drawn.
-
-        Parameters
-        ----------
-        party : str
-        """
+        """Whether a party's message was drawn."""
         return self._releases.holds(f"fusion-{party}")
 
     def message(
@@ -80,10 +75,6 @@ class Store:
         payment : Payment
         draw : callable
             Makes the message.
-
-        Returns
-        -------
-        FusionMessage
 
         Raises
         ------

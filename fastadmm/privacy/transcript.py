@@ -171,10 +171,6 @@ def compare_transcripts(first: Recorder, second: Recorder) -> Comparison:
     first, second : Recorder
         The second one replayed the first.
 
-    Returns
-    -------
-    Comparison
-
     Notes
     -----
     ``docs/privacy.md#the-audit``; the sum is that of theorem T5.

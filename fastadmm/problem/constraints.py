@@ -150,10 +150,6 @@ def get_constraint(constraint: str | Constraint | None) -> Constraint:
         ``"all"``, ``"nonnegative"``, ``"box:-1,1"`` (``inf`` allowed) or
         ``"ball:2.5"``; None is all space, an object is returned as it is.
 
-    Returns
-    -------
-    Constraint
-
     Raises
     ------
     ConfigError

@@ -160,10 +160,6 @@ class Loss(ABC):
         ----------
         width : float
             Curvature of the conjugate: in the unit of the loss itself, for slopes up to 1.
-
-        Returns
-        -------
-        Loss or None
         """
         return None
 
@@ -294,10 +290,6 @@ class Loss(ABC):
             Dual vector, targets, sample weights.
         engine : Engine
             Runs the row ranges.
-
-        Returns
-        -------
-        float
         """
         kernel, extra = self.kernels().conjugate, self.kernel_arguments()
         return float(sum(engine.map(lambda rows: kernel(u, y, weight, *extra, *rows), row_ranges(len(u)))))

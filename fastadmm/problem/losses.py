@@ -50,10 +50,6 @@ def get_loss(name: str, **parameters: float) -> Loss:
     **parameters : float
         Parameters of the loss; the default values are in ``docs/losses.md``.
 
-    Returns
-    -------
-    Loss
-
     Raises
     ------
     ConfigError
@@ -89,10 +85,6 @@ def parse_loss(text: str) -> Loss:
     ----------
     text : str
         For example ``"logistic"`` or ``"huber:2.0"``.
-
-    Returns
-    -------
-    Loss
 
     Raises
     ------

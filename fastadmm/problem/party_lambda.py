@@ -35,13 +35,7 @@ def _power(regularizer: Regularizer) -> float | None:
 
 
 def scales_with_lambda(regularizer: Regularizer, constraint: Constraint) -> bool:
-    """Whether scaled weights have the same penalty with another lambda, and stay in the set.
-
-    Parameters
-    ----------
-    regularizer : Regularizer
-    constraint : Constraint
-    """
+    """Whether scaled weights have the same penalty with another lambda, and stay in the set."""
     return _power(regularizer) is not None and isinstance(constraint, AllSpace | NonNegative)
 
 
@@ -72,10 +66,6 @@ class PartyLambda:
         Parameters
         ----------
         weights : sequence of ndarray of shape (d_m,) or (d_m, C)
-
-        Returns
-        -------
-        list of ndarray
         """
         return [factor * own for factor, own in zip(self.factors, weights, strict=True)]
 
@@ -85,24 +75,11 @@ class PartyLambda:
         Parameters
         ----------
         weights : sequence of ndarray of shape (d_m,) or (d_m, C)
-
-        Returns
-        -------
-        list of ndarray
         """
         return [own / factor for factor, own in zip(self.factors, weights, strict=True)]
 
     def norms(self, norms: Sequence[float]) -> list[float]:
-        """Norms of the parties' weights, from those of scaled ones.
-
-        Parameters
-        ----------
-        norms : sequence of float
-
-        Returns
-        -------
-        list of float
-        """
+        """Norms of the parties' weights, from those of scaled ones."""
         return [factor * norm for factor, norm in zip(self.factors, norms, strict=True)]
 
 
@@ -119,10 +96,6 @@ def party_lambda(
         One that :func:`scales_with_lambda`.
     common : float, optional
         Lambda of parties without one of their own, for records; default the geometric mean.
-
-    Returns
-    -------
-    PartyLambda
 
     Raises
     ------

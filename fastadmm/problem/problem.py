@@ -228,10 +228,6 @@ def make_problem(
         Let targets of the logistic loss lie outside [0, 1], as the unbiased targets of
         randomised labels do; the loss stays convex, but may be negative.
 
-    Returns
-    -------
-    Problem
-
     Raises
     ------
     InputError
@@ -331,10 +327,6 @@ def reweighted(problem: Problem, weight: Array) -> Problem:
     problem : Problem
     weight : ndarray of shape (N,)
         Not negative; scaled to mean 1. Lambda stays per mean loss.
-
-    Returns
-    -------
-    Problem
 
     Raises
     ------

@@ -378,10 +378,6 @@ def get_regularizer(
         ``{"l1_ratio": 0.3}`` of ``elastic_net``; ``{"groups": ...}`` of ``group_lasso``;
         ``{"width": 0.5}`` of ``log_sum``.
 
-    Returns
-    -------
-    Regularizer
-
     Raises
     ------
     ConfigError

@@ -90,10 +90,6 @@ def write_comparison(comparison: RunComparison, out: str | Path) -> Path:
         ``.csv`` (one line per run), ``.json`` (everything but the curves). An existing file is
         replaced, never left half-written.
 
-    Returns
-    -------
-    Path
-
     Raises
     ------
     ConfigError

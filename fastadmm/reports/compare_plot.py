@@ -59,16 +59,7 @@ def curve_kinds(comparison: RunComparison) -> list[tuple[str, str]]:
 
 
 def picture_height(comparison: RunComparison) -> float:
-    """Inches that :func:`draw_comparison` needs at a width of 10.
-
-    Parameters
-    ----------
-    comparison : RunComparison
-
-    Returns
-    -------
-    float
-    """
+    """Inches that :func:`draw_comparison` needs at a width of 10."""
     return 2.9 * max(1, len(curve_kinds(comparison))) + 0.25 * (
         (min(len(comparison.runs), MAX_RUNS) + 3) // 4
     )

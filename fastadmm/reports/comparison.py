@@ -177,10 +177,6 @@ def compare_runs(paths: Sequence[str | Path]) -> RunComparison:
     paths : sequence of path
         Run directories written by ``fastadmm train``, finished or not; at least two.
 
-    Returns
-    -------
-    RunComparison
-
     Raises
     ------
     ConfigError

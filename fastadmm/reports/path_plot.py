@@ -19,10 +19,6 @@ def path_plot(table: dict[str, Any]) -> Plot:
     ----------
     table : dict
         Content of ``path.json``.
-
-    Returns
-    -------
-    Plot
     """
     rows, with_folds = table["values"], table["rule"] is not None
     name = "held_out_loss" if with_folds else "objective"

@@ -415,10 +415,6 @@ def metric_label(name: str) -> str:
     ----------
     name : str
         Key of the metric.
-
-    Returns
-    -------
-    str
     """
     known = {"auc": "AUC", "rmse": "RMSE", "mae": "MAE", "r2": "R²", "brier": "Brier score"}
     return known.get(name) or safe_label(name.replace("_", " "), 40)
@@ -432,10 +428,6 @@ def safe_label(name: str, limit: int = 22) -> str:
     name : str
     limit : int
         Most characters.
-
-    Returns
-    -------
-    str
     """
     clean = "".join(
         c if unicodedata.category(c) not in ("Cc", "Cs") else "\N{REPLACEMENT CHARACTER}" for c in name

@@ -27,10 +27,6 @@ def write_privacy_plot(path: Path, plan: BudgetPlan, n_parties: int) -> Path:
     n_parties : int
         For the curve of a person in all of them.
 
-    Returns
-    -------
-    Path
-
     Raises
     ------
     ConfigError

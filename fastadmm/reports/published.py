@@ -15,10 +15,6 @@ __all__ = ["published"]
 def published(records: RunRecords) -> RunRecords:
     """The records of a run that may be passed on: ``docs/privacy.md#what-may-leave``.
 
-    Parameters
-    ----------
-    records : RunRecords
-
     Returns
     -------
     RunRecords

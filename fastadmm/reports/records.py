@@ -115,10 +115,6 @@ def read_records(run_dir: str | Path) -> RunRecords:
     run_dir : str or Path
         Directory written by ``fastadmm train``.
 
-    Returns
-    -------
-    RunRecords
-
     Raises
     ------
     StorageError
@@ -162,10 +158,6 @@ def read_rounds(path: str | Path) -> History:
     ----------
     path : str or Path
         ``rounds.jsonl``: one JSON object per line. An absent file is an empty log.
-
-    Returns
-    -------
-    History
 
     Raises
     ------

@@ -22,16 +22,7 @@ _BARS = {"adds_alone": "alone, against nobody", "shapley": "Shapley value", "add
 
 
 def worth_height(worth: Worth) -> float:
-    """Inches that :func:`draw_worth` needs at a width of 10.
-
-    Parameters
-    ----------
-    worth : Worth
-
-    Returns
-    -------
-    float
-    """
+    """Inches that :func:`draw_worth` needs at a width of 10."""
     return max(2.9, 1.3 + 0.5 * len(worth.parties))
 
 
@@ -50,16 +41,7 @@ def draw_worth(figure: Figure, worth: Worth) -> None:
 
 
 def worth_plot(worth: Worth) -> Plot:
-    """The picture for the page of a run.
-
-    Parameters
-    ----------
-    worth : Worth
-
-    Returns
-    -------
-    Plot
-    """
+    """The picture for the page of a run."""
     from fastadmm.figures.figure import render
 
     label, rows = metric_label(worth.metric), worth.table()

@@ -57,10 +57,6 @@ def audit_settings(
         Noise that a run has on record.
     note : callable
         Told what comes next.
-
-    Returns
-    -------
-    list of Check
     """
     _check_sampler(settings)
     checks = [] if sigma is None else [declared_cost(settings, mu, sigma)]
@@ -86,10 +82,6 @@ def audit_fusion(
         Numbers of noise, symbols and labels to test; default 200,000.
     note : callable
         Told what comes next.
-
-    Returns
-    -------
-    list of Check
     """
     _check_sampler(settings)
     checks = [] if budget is None else [recorded_cost(settings, budget)]
@@ -119,10 +111,6 @@ def audit_paper(n_columns: int, epsilon: float, delta: float, trials: int | None
         Its claim, for one round.
     trials : int, optional
         Default 100,000.
-
-    Returns
-    -------
-    list of Check
     """
     case = lemma_counter_example(n_columns)
     sigma = theorem_sigma(epsilon, delta, case.lemma)
@@ -157,10 +145,6 @@ def audit_run(
         Mode "message" only.
     note : callable
         Told what comes next.
-
-    Returns
-    -------
-    list of Check
 
     Raises
     ------

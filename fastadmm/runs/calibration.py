@@ -69,10 +69,6 @@ def calibrate(files: list[Path]) -> Calibration:
     ----------
     files : list of Path
         The largest of them is read, up to 64 MB.
-
-    Returns
-    -------
-    Calibration
     """
     from fastadmm.engine.engine import Engine
     from fastadmm.kernels.csr import csr_product

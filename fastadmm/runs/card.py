@@ -103,10 +103,6 @@ def card_text(card: dict[str, Any]) -> str:
     ----------
     card : dict
         From :func:`model_card`.
-
-    Returns
-    -------
-    str
     """
     lines = ["# Model card", ""]
     own = card["model"].get("party_lambda")

@@ -43,10 +43,6 @@ def check_run(config: RunConfig, display: Display, *, timed: bool = False) -> Ch
     display : Display
     timed : bool
         Whether the plan has seconds, from a calibration.
-
-    Returns
-    -------
-    CheckedRun
     """
     partition = open_partition(config.data)
     if partition.labels is None:
@@ -93,18 +89,7 @@ def check_run(config: RunConfig, display: Display, *, timed: bool = False) -> Ch
 
 
 def choose_loss(config: RunConfig, task: str, labels: LabelData) -> Loss:
-    """The loss asked for, or the one for this kind of labels; refused where they do not go together.
-
-    Parameters
-    ----------
-    config : RunConfig
-    task : str
-    labels : LabelData
-
-    Returns
-    -------
-    Loss
-    """
+    """The loss asked for, or the one for this kind of labels; refused where they do not go together."""
     n_classes = len(labels.classes) if labels.classes is not None else 0
     if config.loss == "auto":
         usual = "multinomial" if n_classes > 2 else "logistic"

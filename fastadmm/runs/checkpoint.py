@@ -194,10 +194,6 @@ def read_tree(group: Any) -> dict[str, Any]:
     Parameters
     ----------
     group : h5py.Group
-
-    Returns
-    -------
-    dict
     """
     tree: dict[str, Any] = {
         key: value.item() if hasattr(value, "item") else value

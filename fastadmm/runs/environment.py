@@ -22,10 +22,6 @@ def describe_environment(n_threads: int) -> dict[str, Any]:
     ----------
     n_threads : int
         Threads of the local engine.
-
-    Returns
-    -------
-    dict
     """
     return {
         "fastadmm": __version__,

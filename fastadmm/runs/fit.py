@@ -63,10 +63,6 @@ def fill_folder(
     provenance : dict
     solver : Run
     run_id : str
-
-    Returns
-    -------
-    callable
     """
 
     def fill(folder: RunFolder) -> None:

@@ -247,12 +247,7 @@ class RunFolder:
         write_json(self.path / name, document)
 
     def write_environment(self, n_threads: int) -> None:
-        """Write what the run runs on.
-
-        Parameters
-        ----------
-        n_threads : int
-        """
+        """Write what the run runs on."""
         self.write_json("environment.json", describe_environment(n_threads))
 
     def write_configuration(
@@ -287,12 +282,7 @@ class RunFolder:
         write_toml(self.configuration, document)
 
     def relative(self, path: str | Path) -> str:
-        """A path as seen from the run, so that a folder with data and run can be moved as a whole.
-
-        Parameters
-        ----------
-        path : str or Path
-        """
+        """A path as seen from the run, so that a folder with data and run can be moved as a whole."""
         # Real paths, because the system resolves ".." behind symbolic links, not before them.
         return os.path.relpath(os.path.realpath(path), os.path.realpath(self.path))
 

@@ -69,21 +69,12 @@ class LoadedRun:
         run : Path
             Its directory.
         run_id : str
-
-        Returns
-        -------
-        Run
         """
         return make_solver(config, self.problem, self.partition, run, run_id, self.start, self.early)
 
 
 def weigh_labels(config: RunConfig, labels: LabelData) -> np.ndarray | None:
     """Sample weights of a run: those of the labels times the class weights.
-
-    Parameters
-    ----------
-    config : RunConfig
-    labels : LabelData
 
     Returns
     -------
@@ -132,10 +123,6 @@ def held_out_share(problem: Problem, labels: LabelData, held: np.ndarray) -> Tes
     labels : LabelData
     held : ndarray of bool, shape (N,)
         From :func:`part_rows`.
-
-    Returns
-    -------
-    TestSet
     """
     rows = np.where(held, weight_and_offset(labels)[0], 0.0)
     if not rows.any():
@@ -150,17 +137,7 @@ def weight_and_offset(labels: LabelData) -> tuple[np.ndarray, np.ndarray]:
 
 
 def load_run(config: RunConfig, checked: CheckedRun) -> LoadedRun:
-    """The data of a checked run.
-
-    Parameters
-    ----------
-    config : RunConfig
-    checked : CheckedRun
-
-    Returns
-    -------
-    LoadedRun
-    """
+    """The data of a checked run."""
     partition, test_partition, loss, plan = checked.partition, checked.test, checked.loss, checked.plan
     labels = partition.labels
     assert labels is not None  # checked
@@ -259,17 +236,7 @@ def _start_of(model: Model, partition: Partition, path: str, intercept: bool) ->
 
 
 def load_problem(config: RunConfig, display: Display) -> Problem:
-    """The training problem of a configuration, checked as for a run.
-
-    Parameters
-    ----------
-    config : RunConfig
-    display : Display
-
-    Returns
-    -------
-    Problem
-    """
+    """The training problem of a configuration, checked as for a run."""
     return load_run(config, check_run(config, display)).problem
 
 

@@ -62,10 +62,6 @@ def run_lock(run: Path, name: Path | None = None) -> Iterator[RunLock]:
     name : Path, optional
         What it will be called, where it still has a temporary name.
 
-    Yields
-    ------
-    RunLock
-
     Raises
     ------
     StorageError

@@ -271,10 +271,6 @@ def read_table(run: Path) -> dict[str, Any]:
     ----------
     run : Path
 
-    Returns
-    -------
-    dict
-
     Raises
     ------
     FormatError
@@ -294,10 +290,6 @@ def table_lines(table: dict[str, Any]) -> list[str]:
     ----------
     table : dict
         Content of ``path.json``.
-
-    Returns
-    -------
-    list of str
     """
     rows, with_folds = table["values"], table["rule"] is not None
     head = f"{'lambda':>11}" + (f"  {'held-out loss':>13}  {'std. error':>10}" if with_folds else "")
@@ -386,17 +378,7 @@ class StoredFits:
         self._check = check
 
     def fold_fit(self, name: str, make: Callable[[], FoldFit]) -> FoldFit:
-        """The fit of a fold, from disk or made and stored.
-
-        Parameters
-        ----------
-        name : str
-        make : callable
-
-        Returns
-        -------
-        FoldFit
-        """
+        """The fit of a fold, from disk or made and stored."""
         found = self._read(name)
         if found is None:
             fit = make()
@@ -424,17 +406,7 @@ class StoredFits:
             raise self._damaged(name, error) from None
 
     def point(self, name: str, make: Callable[[], PathPoint]) -> PathPoint:
-        """A fit on all rows, from disk or made and stored.
-
-        Parameters
-        ----------
-        name : str
-        make : callable
-
-        Returns
-        -------
-        PathPoint
-        """
+        """A fit on all rows, from disk or made and stored."""
         found = self._read(name)
         if found is None:
             point = make()

@@ -66,10 +66,6 @@ def predict_partition(model: Path, data: Path, *, require_labels: bool = False) 
     require_labels : bool
         Whether a partition without labels is refused.
 
-    Returns
-    -------
-    Predictions
-
     Raises
     ------
     FastadmmError
@@ -129,10 +125,6 @@ def make_predictions(
     z : ndarray of shape (N,) or (N, C)
     missing : dict of str to str
         Absent parties and their fallback.
-
-    Returns
-    -------
-    Predictions
     """
     mean, labels = _interpret(shared, z)
     return Predictions(ids, z, mean, labels, shared, None, missing)

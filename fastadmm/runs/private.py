@@ -78,10 +78,6 @@ def make_solver(
     early : EarlyStopping, optional
         Not with privacy.
 
-    Returns
-    -------
-    Run
-
     Raises
     ------
     ConfigError
@@ -115,10 +111,6 @@ def label_account_of(labels: LabelData | None, names: list[str], settings: Priva
     names : list of str
         The parties.
     settings : Privacy
-
-    Returns
-    -------
-    Account or None
     """
     if settings.label_epsilon is None or labels is None:
         return None

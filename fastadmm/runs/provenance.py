@@ -30,10 +30,6 @@ def problem_digest(config: RunConfig, provenance: dict[str, Any]) -> str:
     config : RunConfig
     provenance : dict
         Digests of the data.
-
-    Returns
-    -------
-    str
     """
     usual = RunConfig(config.data).to_toml()
     settings = {
@@ -45,16 +41,7 @@ def problem_digest(config: RunConfig, provenance: dict[str, Any]) -> str:
 
 
 def provenance_of(partition: Partition) -> dict[str, Any]:
-    """Digests of a partition's rows, features and labels, as ``run.toml`` keeps them.
-
-    Parameters
-    ----------
-    partition : Partition
-
-    Returns
-    -------
-    dict
-    """
+    """Digests of a partition's rows, features and labels, as ``run.toml`` keeps them."""
     provenance: dict[str, Any] = {
         "row_digest": partition.row_digest,
         "content": {p.name: p.content_digest for p in partition.parties},
@@ -65,16 +52,7 @@ def provenance_of(partition: Partition) -> dict[str, Any]:
 
 
 def labels_digest(labels: LabelData) -> str:
-    """Digest of targets, weights, offset and class names.
-
-    Parameters
-    ----------
-    labels : LabelData
-
-    Returns
-    -------
-    str
-    """
+    """Digest of targets, weights, offset and class names."""
     # No secret leaks here: the run directory belongs to the coordinator, who holds the labels.
     digest = hashlib.sha256(repr(labels.classes).encode())
     for values in (labels.y, labels.sample_weight, labels.offset):

@@ -20,16 +20,7 @@ __all__ = ["certificate_of", "mean_contribution", "model_of", "result_document"]
 
 
 def certificate_of(result: SolveResult) -> dict[str, Any]:
-    """What proves a model, as its manifest keeps it.
-
-    Parameters
-    ----------
-    result : SolveResult
-
-    Returns
-    -------
-    dict
-    """
+    """What proves a model, as its manifest keeps it."""
     last = result.record
     return {
         "status": str(result.status),
@@ -51,10 +42,6 @@ def model_of(partition: Partition, solver: Run, result: SolveResult, run_id: str
     result : SolveResult
     run_id : str
         See :func:`fastadmm.runs.private.new_run_id`.
-
-    Returns
-    -------
-    Model
     """
     labels, statement = partition.labels, statement_of(solver)
     weights, scales = solver.held_weights(result.weights)
@@ -114,17 +101,7 @@ def mean_contribution(block: FeatureBlock, weights: np.ndarray, engine: Engine) 
 
 
 def result_document(solver: Run, result: SolveResult) -> dict[str, Any]:
-    """What ``result.json`` says of the solution.
-
-    Parameters
-    ----------
-    solver : Run
-    result : SolveResult
-
-    Returns
-    -------
-    dict
-    """
+    """What ``result.json`` says of the solution."""
     last, problem = result.record.to_json(), solver.problem
     done = result.history[-1]
     return {

@@ -19,10 +19,6 @@ __all__ = ["party_pipeline", "pooled_pipeline", "write_onnx", "write_skops"]
 def party_pipeline(party: PartyModel) -> Any:
     """One party's block: raw features in, contribution out.
 
-    Parameters
-    ----------
-    party : PartyModel
-
     Returns
     -------
     sklearn.pipeline.Pipeline
@@ -73,10 +69,6 @@ def _scaler(kind: Any, transform: Transform, d: int) -> Any:
 
 def pooled_pipeline(model: Model) -> Any:
     """The whole model over the parties' raw columns side by side, in the model's order.
-
-    Parameters
-    ----------
-    model : Model
 
     Returns
     -------

@@ -184,10 +184,6 @@ def plan_run(config: RunConfig, *, display: Display | None = None) -> Plan:
     display : Display, optional
         Shows the plan.
 
-    Returns
-    -------
-    Plan
-
     Raises
     ------
     FastadmmError

@@ -27,10 +27,6 @@ def parse_bytes(text: str) -> int:
     text : str
         A number with an optional unit: B, kB, MB, GB, TB, KiB, MiB, GiB, TiB; case does not matter.
 
-    Returns
-    -------
-    int
-
     Raises
     ------
     ConfigError
@@ -53,10 +49,6 @@ def format_bytes(count: int, rounding: Callable[[float], float] = round) -> str:
     count : int
     rounding : callable
         Of tenths of a unit: ``math.floor`` for what is too little, ``math.ceil`` for what is enough.
-
-    Returns
-    -------
-    str
     """
     if count < 1000:
         return f"{count} B"

@@ -58,16 +58,7 @@ def own_lambdas(table: dict[str, Any]) -> dict[str, Any]:
 
 
 def own_constraints(table: dict[str, Any]) -> dict[str, Any]:
-    """Texts by party.
-
-    Parameters
-    ----------
-    table : dict
-
-    Returns
-    -------
-    dict of str to str
-    """
+    """Texts by party."""
     for name, text in _not_empty(table).items():
         if not isinstance(text, str):
             raise ValueError(f"{text!r} of {name!r} is not text, such as 'box:0,1'")
@@ -81,16 +72,7 @@ def _not_empty(table: dict[str, Any]) -> dict[str, Any]:
 
 
 def groups(parties: list[Any]) -> list[Any]:
-    """Lists of lists of lists of column numbers; which ones there are, the data say.
-
-    Parameters
-    ----------
-    parties : list
-
-    Returns
-    -------
-    list
-    """
+    """Lists of lists of lists of column numbers; which ones there are, the data say."""
 
     def lists(values: Any) -> bool:
         return isinstance(values, list) and all(isinstance(value, list) for value in values)
@@ -103,16 +85,7 @@ def groups(parties: list[Any]) -> list[Any]:
 
 
 def class_weights(weights: str | dict[str, Any]) -> str | dict[str, Any]:
-    """``"balanced"`` or a factor for each class.
-
-    Parameters
-    ----------
-    weights : str or dict
-
-    Returns
-    -------
-    str or dict
-    """
+    """``"balanced"`` or a factor for each class."""
     if isinstance(weights, str):
         if weights != "balanced":
             raise ValueError(f"{weights!r} is neither 'balanced' nor a table of numbers")
@@ -124,47 +97,20 @@ def class_weights(weights: str | dict[str, Any]) -> str | dict[str, Any]:
 
 
 def amount_of_memory(text: str) -> str:
-    """An amount such as ``2GB``.
-
-    Parameters
-    ----------
-    text : str
-
-    Returns
-    -------
-    str
-    """
+    """An amount such as ``2GB``."""
     parse_bytes(text)
     return text
 
 
 def share_or_partition(value: float | str) -> float | str:
-    """A share of the rows, strictly between 0 and 1, or the name of a partition.
-
-    Parameters
-    ----------
-    value : float or str
-
-    Returns
-    -------
-    float or str
-    """
+    """A share of the rows, strictly between 0 and 1, or the name of a partition."""
     if isinstance(value, float) and not 0 < value < 1:
         raise ValueError(f"the share {value!r} must be between 0 and 1")
     return value
 
 
 def grid(values: list[Any]) -> list[Any]:
-    """Distinct positive numbers.
-
-    Parameters
-    ----------
-    values : list
-
-    Returns
-    -------
-    list
-    """
+    """Distinct positive numbers."""
     if not values or not all(_is_number(v) and 0 < v < math.inf for v in values):
         raise ValueError(f"{values!r} must be positive, finite numbers")
     if len(set(values)) < len(values):
@@ -173,48 +119,21 @@ def grid(values: list[Any]) -> list[Any]:
 
 
 def folds(count: int) -> int:
-    """None, or at least two.
-
-    Parameters
-    ----------
-    count : int
-
-    Returns
-    -------
-    int
-    """
+    """None, or at least two."""
     if count == 1:
         raise ValueError("1 fold leaves no rows to train on; give 0 for none, or 2 at least")
     return count
 
 
 def at_least_one(count: int) -> int:
-    """A positive number of answers.
-
-    Parameters
-    ----------
-    count : int
-
-    Returns
-    -------
-    int
-    """
+    """A positive number of answers."""
     if count < 1:
         raise ValueError(f"{count}; at least one is needed")
     return count
 
 
 def read_share_or_partition(text: str) -> float | str:
-    """A number where the text is one, else the text.
-
-    Parameters
-    ----------
-    text : str
-
-    Returns
-    -------
-    float or str
-    """
+    """A number where the text is one, else the text."""
     try:
         return float(text)
     except ValueError:
@@ -228,10 +147,6 @@ def read_class_weights(text: str) -> str | dict[str, float]:
     ----------
     text : str
         "balanced", or ``yes:2,no:1``; a class name may hold colons, not commas.
-
-    Returns
-    -------
-    str or dict
 
     Raises
     ------

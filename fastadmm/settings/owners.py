@@ -205,10 +205,6 @@ def make_settings(
     options : mapping, optional
         Settings that win.
 
-    Returns
-    -------
-    OwnerSettings
-
     Raises
     ------
     ConfigError
@@ -234,10 +230,6 @@ def parse_epsilons(text: str, names: list[str]) -> list[float]:
         One number for all, or as many as owners, separated by commas.
     names : list of str
         The owners.
-
-    Returns
-    -------
-    list of float
 
     Raises
     ------

@@ -498,16 +498,7 @@ class RunConfig:
 
 
 def is_convex(config: RunConfig) -> bool:
-    """Whether loss and regulariser of a configuration are convex, so that there is a gap to certify.
-
-    Parameters
-    ----------
-    config : RunConfig
-
-    Returns
-    -------
-    bool
-    """
+    """Whether loss and regulariser of a configuration are convex, so that there is a gap to certify."""
     from fastadmm.problem.losses import parse_loss
     from fastadmm.problem.regularizers import get_regularizer
 
@@ -516,15 +507,6 @@ def is_convex(config: RunConfig) -> bool:
 
 
 def differing(config: RunConfig) -> dict[str, Any]:
-    """Values that are not the defaults, by attribute.
-
-    Parameters
-    ----------
-    config : RunConfig
-
-    Returns
-    -------
-    dict
-    """
+    """Values that are not the defaults, by attribute."""
     values = {s.name: (getattr(config, s.name), s.default) for s in settings_of(RunConfig).values()}
     return {name: value for name, (value, default) in values.items() if value != default}

@@ -148,10 +148,6 @@ def settings_of(family: Any) -> dict[str, Setting]:
     ----------
     family : dataclass
         One with a :class:`Setting` in the annotation of every field.
-
-    Returns
-    -------
-    dict of str to Setting
     """
     hints = get_type_hints(family, include_extras=True)
     declared: dict[str, Setting] = {}

@@ -203,10 +203,6 @@ def choose(losses: Array, rule: str) -> Choice:
     losses : ndarray of shape (L, K)
         Lambdas from large to small.
     rule : {"best", "1se"}
-
-    Returns
-    -------
-    Choice
     """
     mean, error = losses.mean(axis=1), standard_error(losses)
     best = int(np.argmin(mean))
@@ -258,10 +254,6 @@ def cross_validate(
         Asked after every round; True raises KeyboardInterrupt.
     monitor : callable, optional
         Called with a line after every lambda, and before fits go on.
-
-    Returns
-    -------
-    CrossValidation
 
     Raises
     ------

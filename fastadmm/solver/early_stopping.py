@@ -237,10 +237,6 @@ class ValidationWatch:
         ----------
         record : RoundRecord
         intercept : float or ndarray
-
-        Returns
-        -------
-        bool
         """
         value = math.nan if record.validation is None else record.validation
         better = value > self.best if METRICS[self.rule.metric] else value < self.best

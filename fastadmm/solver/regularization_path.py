@@ -194,10 +194,6 @@ def lambda_grid(
         Smallest over largest value; by default 1e-3 with a norm in the regulariser, 1e-6 with squared l2.
     engine : Engine, optional
 
-    Returns
-    -------
-    list of float
-
     Raises
     ------
     ConfigError
@@ -221,10 +217,6 @@ def check_lambdas(lambdas: Sequence[float]) -> list[float]:
     ----------
     lambdas : sequence of float
 
-    Returns
-    -------
-    list of float
-
     Raises
     ------
     ConfigError
@@ -244,20 +236,7 @@ def fit_point(
     monitor: Callable[[RoundRecord], None] | None = None,
     should_stop: Callable[[], bool] | None = None,
 ) -> PathPoint:
-    """One fit; arguments as in :func:`fastadmm.solver.solver.solve`, on an engine that stays open.
-
-    Parameters
-    ----------
-    problem : Problem
-    options : SolverOptions
-    engine : Engine
-    start : StartingPoint or None
-    monitor, should_stop : callable, optional
-
-    Returns
-    -------
-    PathPoint
-    """
+    """One fit; arguments as in :func:`fastadmm.solver.solver.solve`, on an engine that stays open."""
     solver = Solver(problem, options, engine, start=start)
     result = run_rounds(solver, monitor, should_stop)
     return PathPoint(

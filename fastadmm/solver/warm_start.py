@@ -42,15 +42,6 @@ class StartingPoint:
 def check_start(start: StartingPoint, problem: Problem) -> StartingPoint:
     """The start as float64 arrays of the problem's shapes.
 
-    Parameters
-    ----------
-    start : StartingPoint
-    problem : Problem
-
-    Returns
-    -------
-    StartingPoint
-
     Raises
     ------
     InputError

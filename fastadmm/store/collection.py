@@ -63,10 +63,6 @@ def open_owners(path: str | os.PathLike[str]) -> Owners:
     path : path
         Made by ``fastadmm owners convert``.
 
-    Returns
-    -------
-    Owners
-
     Raises
     ------
     StorageError

@@ -34,10 +34,6 @@ def compression_options(name: str) -> dict[str, Any]:
     name : str
         One of :data:`COMPRESSIONS`.
 
-    Returns
-    -------
-    dict
-
     Raises
     ------
     ConfigError

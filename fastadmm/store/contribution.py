@@ -90,10 +90,6 @@ def open_contribution(path: str | os.PathLike[str]) -> Contribution:
     ----------
     path : path
 
-    Returns
-    -------
-    Contribution
-
     Raises
     ------
     StorageError

@@ -175,10 +175,6 @@ class Encoder:
         h5group : h5py.Group
             The group ``encoder`` of a party's file.
 
-        Returns
-        -------
-        Encoder
-
         Raises
         ------
         FormatError
@@ -240,10 +236,6 @@ class Encoder:
             Parsed from JSON.
         place : str
             File and key, for messages.
-
-        Returns
-        -------
-        Encoder
 
         Raises
         ------

@@ -332,10 +332,6 @@ def open_labels(path: str | os.PathLike[str]) -> LabelData:
     path : path
         The file.
 
-    Returns
-    -------
-    LabelData
-
     Raises
     ------
     StorageError

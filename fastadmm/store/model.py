@@ -384,13 +384,7 @@ def write_party_model(
 
 
 def write_shared_part(directory: Path, shared: SharedPart) -> None:
-    """Write manifest and ``coordinator.h5`` into an existing directory.
-
-    Parameters
-    ----------
-    directory : Path
-    shared : SharedPart
-    """
+    """Write manifest and ``coordinator.h5`` into an existing directory."""
     import tomli_w
 
     manifest = shared.manifest()
@@ -423,10 +417,6 @@ def open_model(path: str | os.PathLike[str]) -> Model:
     ----------
     path : path
         A model directory, or a run directory with a ``model`` folder.
-
-    Returns
-    -------
-    Model
 
     Raises
     ------

@@ -32,10 +32,6 @@ def model_id_of(run_id: str, rounds: int) -> str:
         The random identifier of the run.
     rounds : int
         A run that continues beyond its limit makes a new model.
-
-    Returns
-    -------
-    str
     """
     return f"{run_id}-{rounds}"
 
@@ -57,10 +53,6 @@ def shared_digest(
     classes : sequence of str or None
     scales : sequence of float
     means : ndarray or None
-
-    Returns
-    -------
-    str
     """
     document = {
         "manifest": {key: value for key, value in manifest.items() if key != "digest"},
@@ -90,10 +82,6 @@ def content_id(
     classes : sequence of str or None
     scales : sequence of float
     certificate : dict
-
-    Returns
-    -------
-    str
     """
     document = {
         "loss": manifest["loss"],

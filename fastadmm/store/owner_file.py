@@ -375,10 +375,6 @@ def open_owner(path: str | os.PathLike[str]) -> OwnerFile:
     ----------
     path : path
 
-    Returns
-    -------
-    OwnerFile
-
     Raises
     ------
     StorageError

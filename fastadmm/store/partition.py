@@ -498,10 +498,6 @@ def open_partition(path: str | os.PathLike[str], require_labels: bool = True) ->
     require_labels : bool
         Whether a partition without labels is an error (training, evaluation) or not (prediction).
 
-    Returns
-    -------
-    Partition
-
     Raises
     ------
     StorageError

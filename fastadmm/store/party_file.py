@@ -689,10 +689,6 @@ def open_party(path: str | os.PathLike[str]) -> PartyData:
     path : path
         The file.
 
-    Returns
-    -------
-    PartyData
-
     Raises
     ------
     StorageError

@@ -537,13 +537,7 @@ def _buffer_size(count: int, value_bytes: int, index_bytes: int = 0) -> int:
 
 
 def buffer_bytes(party: PartyData, n_threads: int) -> int:
-    """Memory that streaming a party takes beside its row pointers, with two buffers for each thread.
-
-    Parameters
-    ----------
-    party : PartyData
-    n_threads : int
-    """
+    """Memory that streaming a party takes beside its row pointers, with two buffers for each thread."""
     if party.nnz is None:
         size = _buffer_size(tile_rows(party.n_features) * party.n_features, party.dtype.itemsize)
     else:
@@ -561,10 +555,6 @@ def stream_block(party: PartyData, pool: BufferPool | None = None) -> FeatureBlo
     party : PartyData
     pool : BufferPool, optional
         Where buffers come from; one of the process by default.
-
-    Returns
-    -------
-    FeatureBlock
 
     Raises
     ------
@@ -589,10 +579,6 @@ def load_block(party: PartyData, streamed: bool = False, factor: float = 1.0) ->
         Whether it stays on disk.
     factor : float
         Factor of every column, applied after conversion to float64; positive.
-
-    Returns
-    -------
-    FeatureBlock
     """
     if streamed:
         block = stream_block(party)

@@ -180,10 +180,6 @@ class Transform:
         h5group : h5py.Group
             The group ``transform`` of a party or model file.
 
-        Returns
-        -------
-        Transform
-
         Raises
         ------
         FormatError

@@ -64,10 +64,6 @@ def parse_target(text: str) -> Target:
     text : str
         For example ``"tensorboard=logs"`` or ``"mlflow=http://127.0.0.1:5000"``.
 
-    Returns
-    -------
-    Target
-
     Raises
     ------
     ConfigError
@@ -97,9 +93,5 @@ def missing(kind: str, what: str) -> ConfigError:
     kind : str
     what : str
         Name of the library.
-
-    Returns
-    -------
-    ConfigError
     """
     return ConfigError(f'log-to: {kind} needs {what}: pip install "fastadmm[{kind}]"')

@@ -138,27 +138,13 @@ class Worth:
             0 is nobody, :attr:`everyone` all.
         metric : str, optional
             Default :attr:`metric`.
-
-        Returns
-        -------
-        float
         """
         value = self.coalitions[mask].metrics[metric or self.metric]
         assert value is not None  # :attr:`metrics` lists what is defined
         return value
 
     def better(self, mask: int, than: int, metric: str | None = None) -> float:
-        """By how much one coalition is better than another: positive is better, whatever the metric.
-
-        Parameters
-        ----------
-        mask, than : int
-        metric : str, optional
-
-        Returns
-        -------
-        float
-        """
+        """By how much one coalition is better than another: positive is better, whatever the metric."""
         difference = self.of(mask, metric) - self.of(than, metric)
         return difference if HIGHER_IS_BETTER[metric or self.metric] else -difference
 
@@ -186,10 +172,6 @@ class Worth:
 
     def table(self, metric: str | None = None) -> list[dict[str, Any]]:
         """One row per party.
-
-        Parameters
-        ----------
-        metric : str, optional
 
         Returns
         -------
@@ -402,17 +384,7 @@ def _chosen_metric(worth: Worth, loss: Loss, metric: str | None) -> str:
 
 
 def weights_fit(problem: Problem, n_coalitions: int) -> bool:
-    """Whether the weights of all coalitions may be kept: each begins at the best of its parts.
-
-    Parameters
-    ----------
-    problem : Problem
-    n_coalitions : int
-
-    Returns
-    -------
-    bool
-    """
+    """Whether the weights of all coalitions may be kept: each begins at the best of its parts."""
     width = sum(block.shape[1] for block in problem.blocks) * problem.n_outputs
     return 8 * width * n_coalitions <= _MOST_WEIGHTS
 
