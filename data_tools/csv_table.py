@@ -174,7 +174,8 @@ class CsvSource(CsvFile):
             name for name in self.columns if name != label and name not in set(drop)
         ]
         if not self.feature_names:
-            raise InputError(f"{self.path}: no feature column besides the label {label!r}")
+            out = f" and what is left out ({_listing(drop)})" if drop else ""
+            raise InputError(f"{self.path}: no feature column besides the label {label!r}{out}")
         self.n_features: int | None = len(self.feature_names)
 
     def blocks(self, on_read: OnRead | None = None) -> Iterator[Block]:

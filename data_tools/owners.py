@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from fastadmm.data_tools.blocks import Block, OnRead, Source
 from fastadmm.data_tools.convert import DENSE_ABOVE, check_format_options
-from fastadmm.data_tools.csv_table import CsvSource
+from fastadmm.data_tools.csv_table import CsvFile, CsvSource
 from fastadmm.data_tools.labels import LabelCollector, label_text
 from fastadmm.data_tools.libsvm import LibsvmSource
 from fastadmm.data_tools.npz import NpzSource
@@ -70,16 +70,18 @@ class Reading:
     x_key: str | None = None
     y_key: str | None = None
 
-    def open(self, path: str | Path, *, also_drop: str | None = None) -> Source:
-        """A reader of one file; `also_drop` is the column that names owners."""
+    def open(self, path: str | Path, *, by: str | None = None) -> Source:
+        """A reader of one file; `by` is the column that names owners, which is no feature."""
         file = SourceFile(path)
         kind = self._kind(file)
         check_format_options(
             kind, self.label, self.drop, self.header, self.separator, self.zero_based, self.x_key, self.y_key,
             f"{file.shown}: ",
         )  # fmt: skip
+        if by is not None:
+            self._check_names_owners(file, kind, by)
         if kind == "csv":
-            drop = [*self.drop, *([also_drop] if also_drop is not None else [])]
+            drop = [*self.drop, *([by] if by is not None else [])]
             return CsvSource(file, label=self.label, drop=drop, header=self.header, separator=self.separator)
         if kind == "npz":
             return NpzSource(file, x_key=self.x_key, y_key=self.y_key or "y")
@@ -89,15 +91,11 @@ class Reading:
         """A reader whose labels are the column (CSV) or array (NPZ) that names owners."""
         file = SourceFile(path)
         kind = self._kind(file)
-        if kind == "libsvm":
-            raise ConfigError(
-                f"--by {column!r}: LIBSVM files have no column for it; use --sizes or one file each"
-            )
         if kind == "npz":
             return NpzSource(file, x_key=self.x_key, y_key=column)
         whole = CsvSource(file, label=column, header=self.header, separator=self.separator)
         # One numeric feature column is enough for the reader; the others may hold text.
-        chosen = self.open(path, also_drop=column).feature_names or []
+        chosen = self.open(path, by=column).feature_names or []
         return CsvSource(
             file,
             label=column,
@@ -105,6 +103,30 @@ class Reading:
             header=self.header,
             separator=self.separator,
         )
+
+    def has(self, path: str | Path, column: str) -> bool:
+        """Whether a file has a column (CSV) or array (NPZ) of this name."""
+        file = SourceFile(path)
+        return column in self._names(file, self._kind(file))
+
+    def _names(self, file: SourceFile, kind: str) -> list[str]:
+        if kind == "csv":
+            return CsvFile(file, drop=self.drop, header=self.header, separator=self.separator).columns
+        return NpzSource(file, x_key=self.x_key, y_key=self.y_key or "y").keys if kind == "npz" else []
+
+    def _check_names_owners(self, file: SourceFile, kind: str, by: str) -> None:
+        if kind == "libsvm":
+            raise ConfigError(
+                f"--by {by!r}: LIBSVM files have no column for it; use --sizes or one file each"
+            )
+        noun, label = ("column", self.label) if kind == "csv" else ("array", self.y_key or "y")
+        names = self._names(file, kind)
+        if by not in names:
+            raise InputError(f"{file.shown}: --by: no {noun} {by!r}{nearest(by, names)}")
+        if by == label:
+            raise InputError(
+                f"{file.shown}: --by {by!r}: this {noun} holds the labels; owners need their own"
+            )
 
     def _kind(self, file: SourceFile) -> str:
         kind = guess_format(file) if self.format == "auto" else self.format
@@ -183,7 +205,7 @@ def convert_owners(
 
     reading = reading or Reading()
     _check_options(sources, sizes, by, overlap, public, standardize, components, storage, dtype, task)
-    readers = [reading.open(path, also_drop=by) for path in sources]
+    readers = [reading.open(path, by=by) for path in sources]
     _check_features(readers)
     scan = _scan(readers, progress)
     owner_of, owner_names = _assign(scan, sources, sizes, drop_rest, by, names, reading)
@@ -484,12 +506,8 @@ def _recipe(
 ) -> dict[str, np.ndarray]:
     if public is None:
         return {}
-    try:
-        reader = reading.open(public, also_drop=by)
-    except InputError:
-        if by is None:
-            raise
-        reader = reading.open(public)  # a public file need not name owners
+    named = by is not None and reading.has(public, by)  # a public file need not name owners
+    reader = reading.open(public, by=by if named else None)
     if reader.feature_names != like.feature_names:
         unknown = sorted(set(like.feature_names or ()) - set(reader.feature_names or ()))
         hint = nearest(unknown[0], reader.feature_names or []) if unknown else ""

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from fastadmm.cli import app as cli
-from fastadmm.cli.app import COMMANDS
+from fastadmm.cli.app import COMMANDS, GROUPS
 from fastadmm.cli.display import ProgressDisplay, seconds_left
 from fastadmm.errors import ExitCode
 from fastadmm.solver.history import RoundRecord
@@ -199,6 +199,15 @@ def test_ctrl_c_and_resume_on_a9a(a9a: Path, tmp_path: Path) -> None:
 
 
 # --- help -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("group", [name for name in GROUPS if name != "align"])
+def test_group_alone_prints_its_help(group: str, capsys: pytest.CaptureFixture) -> None:
+    assert run(group) == ExitCode.USAGE
+    out, err = capsys.readouterr()
+    assert err == ""
+    assert re.search(rf"Usage: \S+ {group} ", out)
+    assert "Commands" in out
 
 
 @pytest.mark.parametrize("command", COMMANDS)

@@ -227,6 +227,41 @@ def test_wrong_values(key: str, value: object, message: str) -> None:
     assert str(error.value).startswith(f"command line: key {key!r}: ")
 
 
+#: Mistakes that only the whole reveals: values of a file, options, and who named the key at fault.
+WRONG_TOGETHER = [
+    ({"gap": 1e-3, "loss": "sigmoid"}, {"data": "a"}, "run.toml", "gap"),
+    ({"stationarity": 1e-3}, {"data": "a"}, "run.toml", "stationarity"),
+    ({"loss": "sigmoid"}, {"gap": 1e-3}, "command line", "gap"),
+    ({"loss": "hinge", "regularizer": "log_sum"}, {"data": "a"}, "run.toml", "regularizer"),
+    ({"loss": "hinge"}, {"regularizer": "log_sum"}, "command line", "regularizer"),
+    ({"regularizer": "l1"}, {"scheme": "subspace"}, "command line", "scheme"),
+    ({"scheme": "subspace"}, {"regularizer": "l1"}, "run.toml", "scheme"),
+    ({"lambda": 0.1}, {"patience": 3}, "command line", "patience"),
+    ({"patience": 3}, {"lambda": 0.1}, "run.toml", "patience"),
+    ({"regularizer": "elastic_net"}, {"party_lambda": {"p": 1.0}}, "command line", "party_lambda"),
+    ({"path": True}, {"validation": 0.2}, "command line", "validation"),
+    ({"validation": 0.2}, {"path": True}, "run.toml", "validation"),
+    ({"privacy": {"mode": "message", "epsilon": 1.0}}, {"path": True}, "command line", "path"),
+]
+
+
+@pytest.mark.parametrize(("values", "options", "place", "key"), WRONG_TOGETHER)
+def test_who_gave_the_wrong_value(values: dict, options: dict, place: str, key: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        make_config({"data": "a", **values}, "run.toml", options)
+    assert str(error.value).startswith(f"{place}: key {key!r}: ")
+
+
+@pytest.mark.parametrize(
+    ("options", "place"), [({"rounds": 0}, "command line"), ({"delta": 0.1}, "run.toml")]
+)
+def test_who_gave_the_wrong_privacy(options: dict, place: str) -> None:
+    table = {"mode": "message", "rounds": -1}
+    with pytest.raises(ConfigError) as error:
+        make_config({"data": "a", "privacy": table}, "run.toml", {"privacy": {"epsilon": 1.0, **options}})
+    assert str(error.value).startswith(f"{place}: privacy: rounds: ")
+
+
 @pytest.mark.parametrize("groups", [[1], [[0]], [[[0, "a"]]], [[[True]]], [[[-1]]], "all", [[], 3]])
 def test_groups_are_lists_of_lists_of_columns(groups: object) -> None:
     with pytest.raises(ConfigError, match=r"run\.toml: key .groups.: ") as error:

@@ -83,7 +83,7 @@ def told(home: Path, capsys: pytest.CaptureFixture[str], text: str) -> str:
                 code = run(*shlex.split(line[2:]))
                 err = [line for line in capsys.readouterr().err.splitlines() if line.startswith(ERROR)]
                 said = FOREIGN.sub(r"\1", " / ".join(text.removeprefix(ERROR) for text in err))
-                lines += [line, f"{code} {said.replace(str(home), 'HOME')}"]
+                lines += [line, f"{code} {said.replace(str(home), 'HOME')}".rstrip()]
                 for path in (path for path in Path().iterdir() if path.name.startswith((".", "out"))):
                     lines[-1] += f" / leaves {path}"
                     shutil.rmtree(path) if path.is_dir() else path.unlink()

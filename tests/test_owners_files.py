@@ -165,7 +165,13 @@ def test_options_that_do_not_go_together(table, tmp_path):
     refuse(ConfigError, "must come from public data", by="clinic", standardize=True)
     refuse(ConfigError, "say what to take", by="clinic", public=table)
     refuse(ConfigError, "2 names for 3", by="clinic", names=["a", "b"])
-    refuse(InputError, "did you mean 'clinic'", by="clinics")
+    refuse(InputError, "--by: no column 'clinics'; did you mean 'clinic'", by="clinics")
+    refuse(InputError, "--by 'sick': this column holds the labels", by="sick")
+    np.savez(tmp_path / "t.npz", X=np.ones((4, 2)), y=[0, 1, 0, 1])
+    refuse(InputError, "--by: no array 'who'", (tmp_path / "t.npz",), by="who", reading=Reading())
+    refuse(
+        InputError, "--by 'y': this array holds the labels", (tmp_path / "t.npz",), by="y", reading=Reading()
+    )
     refuse(ConfigError, "--overlap 'maybe'", by="clinic", overlap="maybe")
 
 

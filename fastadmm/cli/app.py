@@ -155,6 +155,9 @@ def main(argv: list[str] | None = None) -> None:
         # Usage errors of click, which typer bundles or depends on, according to its version.
         if not hasattr(error, "format_message"):
             raise
+        if type(error).__name__ == "NoArgsIsHelpError":  # a group without a command: its help is said
+            print(error.format_message(), end="", file=sys.stderr)
+            sys.exit(int(ExitCode.USAGE))
         from fastadmm.cli.options import in_a_file
 
         usual = f"{error.format_message().removesuffix('.')}; see 'fastadmm --help'"

@@ -65,12 +65,9 @@ def start(
 
     base = read_config(config) if config is not None else {}
     base.pop("provenance", None)
-    values = {**base, **options}
-    if "privacy" in base and "privacy" in options:
-        values["privacy"] = base["privacy"] | options["privacy"]
     place = shown(config) if config is not None else "command line"
     with settings_of(config):
-        _say(coordinator_start(labels, party, out, values, place, own=own))
+        _say(coordinator_start(labels, party, out, base, place, options=options, own=own))
 
 
 @group.command()

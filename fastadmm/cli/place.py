@@ -11,7 +11,7 @@ from fastadmm.errors import ConfigError
 
 @contextmanager
 def settings_of(config: Path | None) -> Iterator[None]:
-    """Name the configuration file in every :class:`ConfigError` that does not.
+    """Name the configuration file in every :class:`ConfigError` that does not say where its value came from.
 
     Parameters
     ----------
@@ -23,6 +23,6 @@ def settings_of(config: Path | None) -> Iterator[None]:
     except ConfigError as error:
         from fastadmm.files.atomic import shown
 
-        if config is None or shown(config) in str(error):
+        if config is None or shown(config) in str(error) or str(error).startswith("command line:"):
             raise
         raise ConfigError(f"{shown(config)}, with the command line: {error}") from None

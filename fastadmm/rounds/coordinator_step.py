@@ -100,6 +100,7 @@ def coordinator_start(
     values: dict[str, Any],
     place: str = "command line",
     *,
+    options: dict[str, Any] | None = None,
     own: Path | None = None,
 ) -> StepResult:
     """Open a run: check the labels and settings, and write the first requests.
@@ -116,6 +117,8 @@ def coordinator_start(
         Configuration keys as of ``fastadmm train``.
     place : str
         What messages call their source.
+    options : dict, optional
+        Values from the command line, which win.
     own : Path, optional
         Features of the label holder itself, in a run of privacy mode "fusion"; they stay here.
 
@@ -134,7 +137,7 @@ def coordinator_start(
     for k, name in enumerate(names):
         if name.casefold() in [other.casefold() for other in names[:k]]:
             raise ConfigError(f"--party {name}: named twice")
-    config = make_config({**values, "data": str(labels)}, place)
+    config = make_config({**values, "data": str(labels)}, place, options)
     refuse("exchange", differing(config))
     run, folder = new_run_id(), RunFolder(out, EXCHANGE)
     holder = open_own(config, own, names, open_labels(Path(config.data)))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -50,26 +50,47 @@ def make_config(
     ConfigError
         Unknown key (with the nearest known one), wrong type, value out of range, or no ``data``.
     """
-    checked = _check_values(values, place)
+    checked, chosen = _check_values(values, place), _check_values(options or {}, "command line")
     table = dict(checked.pop("privacy", {}))
-    if options:
+    if chosen:
         own = {key: checked.get(key, {}) for key in _OF_PARTIES}
-        checked |= _check_values(options, "command line")
+        checked |= chosen
         for key in _OF_PARTIES:  # name by name, as every other option wins over its own key
             if key in checked:
                 checked[key] = own[key] | checked[key]
         table |= checked.pop("privacy", {})
-    checked["privacy"] = Privacy.from_dict(table, f"{place}: privacy")
+    by_hand = chosen.get("privacy", {})
+    checked["privacy"] = _privacy(table, lambda key: "command line" if key in by_hand else place)
     if "data" not in checked:
         raise ConfigError(f"{place}: key 'data' is missing: name the partition directory")
     config = RunConfig(**checked)
-    _check_choices(config, place)
-    _check_target(config, checked, "command line" if options else place)
-    _check_together(config, checked, place)
+    try:
+        _check_choices(config)
+        _check_target(config, checked)
+        _check_together(config, checked)
+    except _WrongKey as error:
+        source = "command line" if SETTINGS[error.key].name in chosen else place
+        raise ConfigError(f"{source}: {error}") from None
     return config
 
 
-def refuse(kind: Kind, given: Mapping[str, Any], place: str = "") -> None:
+class _WrongKey(ConfigError):
+    """What is wrong with the value of a key; who knows where the value came from adds the place."""
+
+    def __init__(self, key: str, reason: str) -> None:
+        super().__init__(f"key {key!r}: {reason}")
+        self.key = key
+
+
+def _privacy(table: Mapping[str, Any], source: Callable[[str], str]) -> Privacy:
+    try:
+        return Privacy.from_dict(table)
+    except ConfigError as error:
+        key = str(error).removeprefix("privacy: ").partition(":")[0]
+        raise ConfigError(f"{source(key)}: {error}") from None
+
+
+def refuse(kind: Kind, given: Mapping[str, Any]) -> None:
     """Refuse settings that a kind of run does not have.
 
     Parameters
@@ -77,8 +98,6 @@ def refuse(kind: Kind, given: Mapping[str, Any], place: str = "") -> None:
     kind : Kind
     given : mapping
         Values that were given, by attribute.
-    place : str
-        What messages call the source; empty for none.
 
     Raises
     ------
@@ -87,7 +106,7 @@ def refuse(kind: Kind, given: Mapping[str, Any], place: str = "") -> None:
     """
     for key, setting in SETTINGS.items():
         if kind in setting.refused and given.get(setting.name) not in (None, False, "auto"):
-            raise ConfigError(f"{place}{': ' if place else ''}key {key!r}: {setting.refused[kind]}")
+            raise _WrongKey(key, setting.refused[kind])
 
 
 def without(kind: Kind, config: RunConfig) -> RunConfig:
@@ -105,29 +124,27 @@ def without(kind: Kind, config: RunConfig) -> RunConfig:
     return replace(config, **{s.name: s.default for s in SETTINGS.values() if kind in s.refused})
 
 
-def _check_together(config: RunConfig, given: Mapping[str, Any], place: str) -> None:
+def _check_together(config: RunConfig, given: Mapping[str, Any]) -> None:
     """Refuse keys that do not go together."""
     if config.privacy.mode != "none":
-        refuse("private", given, place)
+        refuse("private", given)
     if config.path:
-        refuse("path", given, place)
+        refuse("path", given)
         if config.path_values is not None and {"path_length", "path_ratio"} & given.keys():
-            raise ConfigError(
-                f"{place}: key 'path_values': says the grid already; leave path_length and path_ratio"
-            )
+            raise _WrongKey("path_values", "says the grid already; leave path_length and path_ratio")
         if not is_convex(config):
-            raise ConfigError(f"{place}: key 'path': needs a convex problem, whose fits a gap certifies")
+            raise _WrongKey("path", "needs a convex problem, whose fits a gap certifies")
     for key, setting in SETTINGS.items():
         group = setting.group
         if group is None or key == group.head or setting.name not in given:
             continue
         if getattr(config, group.head) in (None, False):
-            raise ConfigError(f"{place}: key {key!r}: {group.without}")
+            raise _WrongKey(key, group.without)
     if config.party_lambda is not None:
-        _check_own_lambdas(config, place)
+        _check_own_lambdas(config)
 
 
-def _check_own_lambdas(config: RunConfig, place: str) -> None:
+def _check_own_lambdas(config: RunConfig) -> None:
     """Refuse what does not go with a lambda for each party."""
     from fastadmm.problem.constraints import get_constraint
     from fastadmm.problem.party_lambda import scales_with_lambda
@@ -135,24 +152,21 @@ def _check_own_lambdas(config: RunConfig, place: str) -> None:
     regularizer = penalty_arguments(config)["regularizer"]
     for constraint in (config.constraint, *(config.party_constraint or {}).values()):
         if not scales_with_lambda(regularizer, get_constraint(constraint)):
-            raise ConfigError(
-                f"{place}: key 'party_lambda': goes with regularizer l2, l1 or group_lasso and no constraint "
-                f"but nonnegative, not with regularizer {config.regularizer} and constraint {constraint}"
+            raise _WrongKey(
+                "party_lambda",
+                "goes with regularizer l2, l1 or group_lasso and no constraint "
+                f"but nonnegative, not with regularizer {config.regularizer} and constraint {constraint}",
             )
 
 
-def _check_target(config: RunConfig, given: Mapping[str, Any], place: str) -> None:
+def _check_target(config: RunConfig, given: Mapping[str, Any]) -> None:
     """Refuse a stopping rule that the problem does not have."""
     what = f"loss {config.loss} with regularizer {config.regularizer}"
     if is_convex(config):
         if "stationarity" in given:
-            raise ConfigError(
-                f"{place}: key 'stationarity': {what} is convex, so a duality gap certifies it; use gap"
-            )
+            raise _WrongKey("stationarity", f"{what} is convex, so a duality gap certifies it; use gap")
     elif "gap" in given:
-        raise ConfigError(
-            f"{place}: key 'gap': {what} is not convex, so no duality gap certifies it; use stationarity"
-        )
+        raise _WrongKey("gap", f"{what} is not convex, so no duality gap certifies it; use stationarity")
 
 
 def _check_values(values: Mapping[str, Any], place: str) -> dict[str, Any]:
@@ -163,19 +177,20 @@ def _check_values(values: Mapping[str, Any], place: str) -> dict[str, Any]:
     if "groups" in checked:
         alone["regularizer"] = "group_lasso"
     others = {name: value for name, value in checked.items() if name != "privacy"}
-    _check_choices(RunConfig(**{"data": "", **alone, **others}), place)
+    try:
+        _check_choices(RunConfig(**{"data": "", **alone, **others}))
+    except _WrongKey as error:
+        raise ConfigError(f"{place}: {error}") from None
     return checked
 
 
-def _check_choices(config: RunConfig, place: str) -> None:
+def _check_choices(config: RunConfig) -> None:
     from fastadmm.problem.constraints import get_constraint
     from fastadmm.problem.losses import LOSSES, parse_loss
     from fastadmm.problem.penalty import check_compatible, is_ridge
 
     if config.loss != "auto" and config.loss.partition(":")[0] not in LOSSES:
-        raise ConfigError(
-            f"{place}: key 'loss': unknown loss {config.loss!r}; choose auto, {', '.join(LOSSES)}"
-        )
+        raise _WrongKey("loss", f"unknown loss {config.loss!r}; choose auto, {', '.join(LOSSES)}")
     try:
         options = solver_options(config)
         penalty = penalty_arguments(config)
@@ -190,8 +205,8 @@ def _check_choices(config: RunConfig, place: str) -> None:
         suited = convex and not (loss is not None and loss.vector)
         options.resolved_scheme(loss is None or loss.smooth, ridge, convex, suited)
     except ConfigError as error:
-        key, colon, reason = str(error).partition(":")
-        raise ConfigError(f"{place}: key {key!r}{colon}{reason}") from None
+        key, _, reason = str(error).partition(": ")
+        raise _WrongKey(key, reason) from None
 
 
 def _own_constraints(config: RunConfig) -> list[Constraint]:
