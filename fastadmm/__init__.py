@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fastadmm.lazy import adopt, load_on_use
+from fastadmm.lazy import adopt, load_on_use, stand_in
 from fastadmm.version import __version__ as __version__
 
 if TYPE_CHECKING:
@@ -60,3 +60,11 @@ __getattr__, __dir__ = load_on_use(globals(), _MODULE_OF)
 
 # In a clone these lie beside this folder; an installation puts them into it.
 adopt(globals(), "kernels", "data_tools")
+
+# Where fitted estimators of version 0.1.0 have their classes.
+stand_in(
+    globals(),
+    "estimators",
+    dict.fromkeys(["ADMMSharingClassifier", "ADMMSharingRegressor"], "sklearn.estimators"),
+)
+stand_in(globals(), "history", dict.fromkeys(["RoundRecord", "Status"], "solver.history"))

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import ast
+import base64
 import doctest
 import json
 import pickle
 import re
 import subprocess
 import sys
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -483,6 +485,47 @@ def test_mistakes_at_prediction() -> None:
 
 
 # --- with the rest of scikit-learn
+
+
+#: Two estimators that version 0.1.0 fitted: ``zlib.compress(pickle.dumps([classifier, regressor]))``.
+FITTED_BY_0_1_0 = (
+    "c-"
+    "ozmONbOl7=U|bXLe?1XLmOEKmx&ohnUL<Nf3p>F|5##W=B|&B*>;y(_PblYj<^1UA;PBLPU4nfdT_o4#_R?q>@YUl9S>kIV9w^LM"
+    "}cI9`v&8DR@c#>Ul!k6;e<$RbBtPzQ4XMd>c#~*;rAB<(>{n1aZT#P7~pWL_|DMa^FX%mX^){;Xd;g1Ck_u$ERG~RPS9;U!qniCS"
+    "3S5QC40SNe}~3X7iWt^!Q%Rb$ns_Oi=F7Sf~v-C89uChOC6-"
+    "lFg%(xtZd0;s6b)k_D2ANTE^6NFchZC99k;HwtYGO;Fs=Fk1kpL@Vaxj6;H;O`Hn}9?dhmLy1T^P0*>W4VN7qGVYb!&(bjN)@>)^"
+    "v>v8`@CoOnt7O&Y)QMOkc<KmDOcpaqjDop+k((Iunp(`Y)pfP34qG`ZzouZnEV`l_Q>~Ie`+@3h^iQW`uAy43mQ}S1R#~WaZ}9-"
+    "b8b|$78(o|fXM$7Vu`D_f?br(T!2#_D-"
+    "X3~EKkEt(%6#Y8*g70S+aLdfBm1$8%)`R1YwHhdkG7kG|NEKc%Bc3QHIJKmZ?XKx*{j<}uij{6Dph@-"
+    "U0a8QRYNXz)*HIidT*4<0-"
+    "|z$Xg)|owwnXY+J9r#<v~e}okKW{Qn?8!D$C#}$aYsdmkT542Va$(UDjMKBNN;mb6(77)l8KVjSKQ;p3L_y1)EO{ITN+dQ%Cr#6y"
+    "g7?_R03S&ClhOM`C3*e!DUIWAWghvWi=qv=hu6K{gxr`Z38`%(2-5gfQ{llmyBgCMD<ee&XQ7(!Hm5^}$|}dLhNTb?tz7*dd-"
+    "z*o5nH&?RxoqE+<s`=OV;!n3C^XEwJ6cB>bu?}4yc#KS~if!W-CRC~C7?bc{P<t%X=8c>dH=VIp;1ilKYm9~j)!G7yzEmmT-kC0{"
+    "Ss*cmg`_;Kl<X+O<o1#3NlhbFiHC7fXYj{zzg4JB5+{0v4FKt6k?wxpZmZ^sYNTTtR1JhO>N~1>x${R3a8BoEmvrvV(7R<MxX60a"
+    "^1#jWUcmE4UzR%{uk=u80yl8G^|F8Nazi-"
+    "}utQq_JQ#igW|3mHF`Jc2+!Q9c}>Hmi_e72%sWl)(fFkNCcfB5RB%dufV+iX79&hOj>XG9ga<0Tz0J7(k8;y1--"
+    "58eT9tOn-s2hXo>et6>N34XxOka?j+ZXYq5ud>A!g$o-HXhI;wI2g`oY(EA8DPAwF{|oDWZ{+"
+)
+ROWS = np.array([[0.0, 1.0], [1.0, 0.0], [2.0, 1.0], [1.0, 2.0]])
+
+
+def test_pickle_of_version_0_1_0() -> None:
+    classifier, regressor = pickle.loads(zlib.decompress(base64.b85decode(FITTED_BY_0_1_0)))
+    assert type(classifier) is ADMMSharingClassifier
+    assert type(regressor) is ADMMSharingRegressor
+    assert classifier.predict(ROWS).tolist() == ["no", "yes", "yes", "no"]
+    np.testing.assert_allclose(regressor.predict(ROWS), [7 / 6, 1 / 3, 17 / 6, 11 / 3], rtol=1e-6)
+    for model, y in ((classifier, ["no", "yes", "yes", "no"]), (regressor, [0.0, 1.0, 2.0, 5.0])):
+        assert model.status_ == "max_rounds"
+        assert model.history_[0].to_json()["round"] == 2
+        again = clone(model)  # parameters that came later have their defaults
+        assert (
+            again.get_params()
+            == type(model)(parties=2, alpha=0.1, n_threads=1, max_rounds=2, tol=0).get_params()
+        )
+        np.testing.assert_allclose(
+            again.set_params(max_rounds=99, tol=1e-9).fit(ROWS, y).coef_, model.coef_, rtol=1e-6
+        )
 
 
 @pytest.mark.parametrize("Estimator", [ADMMSharingClassifier, ADMMSharingRegressor])

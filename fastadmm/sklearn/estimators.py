@@ -10,6 +10,7 @@ import math
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from inspect import signature
 from numbers import Integral, Real
 from typing import Any, ClassVar, Self
 
@@ -490,6 +491,11 @@ class _SharingModel(CallbackSupportMixin, BaseEstimator):
 
             header = pd.DataFrame(columns=np.array(names, dtype=object)[order])
         validate_data(self, header, reset=reset, skip_check_array=True)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        # A pickle of version 0.1.0 has no parameters that came later; it was made as their defaults say.
+        given = signature(type(self)).parameters.values()
+        super().__setstate__({parameter.name: parameter.default for parameter in given} | state)
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
