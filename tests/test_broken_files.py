@@ -211,6 +211,23 @@ def missing_chunks(h5: h5py.File) -> None:
     dataset.attrs.update(attributes)
 
 
+def one_text_everywhere(path: Path) -> None:
+    """A text of 2 MB is the name of every column, and stored once."""
+    file = path / "party-2.h5"
+    replace("party-2.h5", "var/names", np.array(["x" * (2 << 20), *"abcdefgh"], dtype=object))(path)
+    with h5py.File(file) as h5:
+        start = h5["var/names"].id.get_offset()
+    raw = bytearray(file.read_bytes())
+    raw[start : start + 16 * 9] = raw[start : start + 16] * 9
+    file.write_bytes(raw)
+
+
+def many_texts(h5: h5py.File) -> None:
+    """Each may be the longest one: nobody knows before they are read."""
+    h5.attrs["note"] = "x" * 50_000
+    h5.attrs.create("several", ["y"] * 3_000, dtype=h5py.string_dtype())
+
+
 def huge_shape(h5: h5py.File) -> None:
     """A small file that asks for 32 TB: must be refused before memory is allocated."""
     attributes = dict(h5["X"].attrs)
@@ -395,6 +412,17 @@ CASES = [
     case("data integer", edit(C, lambda h: replace_in(h, "X/data", int)), F, C, "'X/data'", "dtype"),
     case("data NaN", put(C, "X/data", 0, np.nan), I, C, "'X/data'", "row 1", "column"),
     case("data infinite", put(C, "X/data", -1, np.inf), I, C, "'X/data'", f"row {N}", "column"),
+    # more than a file of this size can hold
+    case(
+        "transform packed",
+        replace(D, "transform/center", np.zeros(1 << 20), compression="gzip"),
+        F,
+        D,
+        "'transform/center'",
+        "claims 8388608 bytes",
+    ),
+    case("names are one text", one_text_everywhere, F, C, "'var/names'", "bytes of text"),
+    case("attribute of many texts", edit(D, many_texts), F, D, "3000 texts of up to 50000 bytes"),
     # labels
     case("labels newer", attr(L, "/", "encoding-version", "1.5"), F, L, "upgrade"),
     case("y absent", drop(L, "y"), F, L, "'y'"),

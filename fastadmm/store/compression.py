@@ -8,6 +8,7 @@ anndata's convention.
 
 from __future__ import annotations
 
+import math
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +18,7 @@ from fastadmm.files.atomic import shown
 if TYPE_CHECKING:
     import h5py
 
-__all__ = ["COMPRESSIONS", "compression_options", "refuse_packed", "require_filters"]
+__all__ = ["COMPRESSIONS", "compression_options", "refuse_oversized", "refuse_packed", "require_filters"]
 
 #: What blocks may be stored with.
 COMPRESSIONS = ("none", "gzip", "zstd", "blosc2")
@@ -100,14 +101,43 @@ def refuse_packed(dataset: h5py.Dataset) -> None:
         Compressed, or larger than the file.
     """
     import h5py
-    import numpy as np
 
-    place = f"{shown(dataset.file.filename)}: key {dataset.name.strip('/')!r}"
-    properties, size = dataset.id.get_create_plist(), dataset.file.id.get_filesize()
+    properties = dataset.id.get_create_plist()
     filters = {properties.get_filter(k)[0] for k in range(properties.get_nfilters())}
     if filters - {h5py.h5z.FILTER_FLETCHER32}:
-        raise FormatError(f"{place}: is compressed, but what is sent must not be; have it sent again")
+        raise FormatError(
+            f"{_place(dataset)}: is compressed, but what is sent must not be; have it sent again"
+        )
+    _refuse_oversized(dataset, 0, "have it sent again")
+
+
+def refuse_oversized(dataset: h5py.Dataset) -> None:
+    """Refuse a dataset that the format does not compress and that takes far more memory than its file.
+
+    Parameters
+    ----------
+    dataset : h5py.Dataset
+        None of its values is read.
+
+    Raises
+    ------
+    FormatError
+        It claims more than the file can hold, and more than is harmless.
+    """
+    _refuse_oversized(dataset, _HARMLESS, "damaged, or made to fill the memory")
+
+
+#: Bytes of an array that are harmless, whatever the size of the file.
+_HARMLESS = 1 << 20
+
+
+def _refuse_oversized(dataset: h5py.Dataset, harmless: int, remedy: str) -> None:
+    size = dataset.file.id.get_filesize()
     for shape in (dataset.shape, dataset.chunks or ()):
-        needed = int(np.prod(shape, dtype=object)) * dataset.dtype.itemsize
-        if needed > size:
-            raise FormatError(f"{place}: claims {needed} bytes in a file of {size}; have it sent again")
+        needed = math.prod(shape) * dataset.dtype.itemsize
+        if needed > max(size, harmless):
+            raise FormatError(f"{_place(dataset)}: claims {needed} bytes in a file of {size}; {remedy}")
+
+
+def _place(dataset: h5py.Dataset) -> str:
+    return f"{shown(dataset.file.filename)}: key {dataset.name.strip('/')!r}"

@@ -13,8 +13,9 @@ import numpy as np
 
 from fastadmm.errors import FormatError, InputError
 from fastadmm.files.atomic import shown
-from fastadmm.store.compression import compression_options, require_filters
+from fastadmm.store.compression import compression_options, refuse_oversized, require_filters
 from fastadmm.store.h5file import check_version, h5_errors
+from fastadmm.store.heap_guard import check_heaps
 
 if TYPE_CHECKING:
     import h5py
@@ -59,6 +60,7 @@ ELEMENT_VERSIONS: dict[str, tuple[str, ...]] = {
 }
 
 _Scalar = TypeVar("_Scalar", str, int, float)
+_TEXT_AT_ONCE = 64 << 20  # bytes
 _BLOCK = 1 << 20  # entries validated at a time, so that validation needs little memory
 
 
@@ -416,6 +418,7 @@ def read_array(
     ndim: int | None = None,
     length: int | None = None,
     kind: str | None = None,
+    compressed: bool = False,
 ) -> np.ndarray:
     """Read an ``array`` element.
 
@@ -429,6 +432,8 @@ def read_array(
         Required number of dimensions and of rows.
     kind : str or None
         Allowed numpy kinds, for example ``"f"`` or ``"iu"``; None: boolean, integer or real.
+    compressed : bool
+        Whether the format lets it take more memory than its file has bytes.
 
     Returns
     -------
@@ -441,6 +446,8 @@ def read_array(
         Absent, of another encoding, version, kind or shape, damaged.
     """
     item = array_dataset(group, name, ndim=ndim, length=length, kind=kind)
+    if not compressed:
+        refuse_oversized(item)
     return read_block(item, 0, item.shape[0]) if item.ndim else np.asarray(item[()])
 
 
@@ -643,14 +650,25 @@ def read_strings(group: h5py.Group, name: str) -> list[str]:
     _check_encoding(group, name, item, "string-array")
     if h5py.check_string_dtype(item.dtype) is None or item.ndim != 1:
         raise _bad(group, name, f"has dtype {item.dtype} and {item.ndim} dimensions, not a list of strings")
-    with h5_errors(group.file.filename, key_of(group, name)):
-        raw: Sequence[Any] = item[()]
+    refuse_oversized(item)
+    size = group.file.id.get_filesize()
+    # So many that even the longest text of the file, at every place, does not fill the memory.
+    step = max(1, _TEXT_AT_ONCE // max(1, check_heaps(group.file.filename, group.file)))
     strings: list[str] = []
-    for i, value in enumerate(raw):
-        try:
-            strings.append(value.decode("utf-8") if isinstance(value, bytes) else str(value))
-        except UnicodeDecodeError:
-            raise _bad(group, name, f"entry {i + 1} is not valid UTF-8; damaged") from None
+    length = 0
+    for start in range(0, item.shape[0], step):
+        with h5_errors(group.file.filename, key_of(group, name)):
+            raw: Sequence[Any] = item[start : start + step]
+        for value in raw:
+            text = value if isinstance(value, bytes) else str(value).encode()
+            length += len(text)
+            if length > size:
+                problem = f"claims more than {size} bytes of text in a file of {size}"
+                raise _bad(group, name, f"{problem}; damaged, or made to fill the memory")
+            try:
+                strings.append(text.decode("utf-8"))
+            except UnicodeDecodeError:
+                raise _bad(group, name, f"entry {len(strings) + 1} is not valid UTF-8; damaged") from None
     return strings
 
 

@@ -126,7 +126,9 @@ def read_ids(file: h5py.File, n_samples: int) -> np.ndarray:
         if len(ids) != n_samples:
             raise FormatError(f"{place}: has {len(ids)} entries instead of {n_samples}")
         return ids
-    return read_array(group, "ids", ndim=1, length=n_samples, kind="iu").astype(np.int64, copy=False)
+    return read_array(group, "ids", ndim=1, length=n_samples, kind="iu", compressed=True).astype(
+        np.int64, copy=False
+    )
 
 
 def verified_digest(file: h5py.File, n_samples: int) -> str:
