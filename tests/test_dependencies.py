@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import json
 import re
 import sys
 import tomllib
@@ -88,6 +89,10 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write_problem(home / "d.parts", 30, (2, 3))
     assert run("train", home / "d.parts", "-q", "-o", home / "run") == 0
     (home / "discrete.toml").write_text("privacy.sampler = 'discrete'\n")
+    (home / "kit" / "startup").mkdir(parents=True)
+    names = {"client_cert": "c.crt", "client_key": "c.key", "ca_cert": "ca.pem", "username": "a@b.org"}
+    admin = {"admin": {**names, "host": "localhost", "port": 1}}
+    (home / "kit" / "startup" / "fed_admin.json").write_text(json.dumps(admin))
     rng = np.random.default_rng(0)
     lines = [f"{i},{rng.normal():.3f},{i % 2}" for i in range(30)]
     (home / "t.csv").write_text("id,a,y\n" + "\n".join(lines) + "\n")
@@ -115,12 +120,14 @@ ABSENT = [
     ("privacy", "opendp", f"train @d.parts {_MESSAGE} --config @discrete.toml -q -o @out"),
     ("privacy", "dp_accounting", f"owners train @d.owners {_GAUSSIAN} --batch 0.5 -q -o @out"),
     ("tensorboard", "tensorboardX", "train @d.parts -q --log-to tensorboard -o @out"),
+    ("nvflare", "cryptography", "federate check @kit"),
+    ("nvflare", "nvflare", "federate status @kit"),
     ("mlflow", "mlflow", "train @d.parts -q --log-to mlflow -o @out"),
 ]
 
 
 def test_every_extra_of_a_feature_is_tried() -> None:
-    assert {extra for extra, _, _ in ABSENT} == EXTRAS.keys() - {"test", "dev", "docs", "nvflare"}
+    assert {extra for extra, _, _ in ABSENT} == EXTRAS.keys() - {"test", "dev", "docs"}
 
 
 @pytest.mark.parametrize(

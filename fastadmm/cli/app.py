@@ -122,7 +122,7 @@ COMMANDS: tuple[str, ...] = (
 )
 
 #: Groups of commands; they follow the commands in ``--help``.
-GROUPS: tuple[str, ...] = ("align", "owners", "party", "coordinator")
+GROUPS: tuple[str, ...] = ("align", "owners", "party", "coordinator", "federate")
 
 
 def main(argv: list[str] | None = None) -> None:

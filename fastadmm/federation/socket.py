@@ -171,6 +171,8 @@ class Socket:
             return f"a message is longer than {LONGEST:,} bytes"
         if code == codes.CANCELLED:
             return "the connection was closed"
+        if code == codes.ABORTED:
+            return "it cannot be reached from there"
         if code == codes.UNAVAILABLE:
             return "nobody answers there" if self.path.is_socket() else "there is no such socket"
         return "it failed while answering; its log says why"
@@ -289,7 +291,7 @@ def _answering(rpc: Any, handler: Handler) -> Callable[[bytes, Any], bytes]:
             caller, party = (heads.get(f"{key}-bin", b"").decode() for key in ("caller", "party"))
             return handler(caller, party, raw)
         except Lost:
-            context.abort(rpc.StatusCode.UNAVAILABLE, "")
+            context.abort(rpc.StatusCode.ABORTED, "")
         except Exception:
             import logging
 

@@ -1,0 +1,84 @@
+"""``fastadmm federate``: training between organisations over NVFlare."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fastadmm.cli.app import app
+
+group = typer.Typer(
+    help="Train between organisations, over NVFlare with mutual TLS.",
+    no_args_is_help=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.add_typer(group, name="federate")
+
+_Kit = Annotated[
+    Path, typer.Argument(readable=False, help="A startup kit, as `nvflare provision` writes it.")
+]
+
+
+@group.command()
+def harden(
+    kit: _Kit,
+    socket: Annotated[
+        Path | None,
+        typer.Option(
+            readable=False,
+            help="Socket between NVFlare's process and the agent (at the server: the coordinator). "
+            "Default: /run/fastadmm/SITE.sock.",
+        ),
+    ] = None,
+) -> None:
+    """Replace NVFlare's defaults in a kit: rights, classes that jobs may use, file modes."""
+    from fastadmm.federation.kit import harden as harden_kit
+    from fastadmm.federation.kit import open_kit
+
+    for line in harden_kit(open_kit(kit), socket):
+        typer.echo(line)
+
+
+@group.command()
+def check(
+    kit: _Kit,
+    private: Annotated[
+        list[Path] | None,
+        typer.Option(
+            readable=False,
+            metavar="PATH",
+            help="What NVFlare's user must not read: data, labels, ledger, agent's directory; repeatable.",
+        ),
+    ] = None,
+) -> None:
+    """Check a kit and its machine before a site starts: users, rights, certificates, port, versions."""
+    from fastadmm.errors import ConfigError
+    from fastadmm.federation.check import check as check_kit
+    from fastadmm.federation.kit import open_kit
+
+    found = check_kit(open_kit(kit), private or [])
+    for finding in found:
+        typer.echo(f"{'ok  ' if finding.ok else 'FAIL'}  {finding.text}")
+    failed = [finding for finding in found if not finding.ok]
+    if failed:
+        raise ConfigError(f"{kit}: {len(failed)} of {len(found)} checks failed")
+
+
+@group.command()
+def status(kit: _Kit) -> None:
+    """Show which sites are connected and which jobs run; KIT is the administrator's."""
+    from datetime import datetime
+
+    from fastadmm.federation.carrier import session
+    from fastadmm.federation.kit import open_kit
+
+    opened = open_kit(kit)
+    with session(opened) as server:
+        state, jobs = server.check_status("server"), server.list_jobs()
+    for client in state.get("clients", []):
+        seen = datetime.fromtimestamp(client["client_last_conn_time"])
+        typer.echo(f"site {client['client_name']}: connected, last heard of {seen:%F %T}")
+    for job in jobs:
+        typer.echo(f"job {job['job_id']}: {job['status']}, submitted {job['submit_time'][:19]}")

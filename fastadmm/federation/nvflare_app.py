@@ -1,0 +1,110 @@
+"""What runs inside NVFlare: bytes go from the coordinator's socket to a site, and from there to its agent's.
+
+Both components are installed at every site and named in its allow-list; they take no arguments, and nothing
+travels with a job. They know neither labels nor features, and load nothing of fastadmm but the socket.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+import time
+from typing import Any
+
+from fastadmm.federation.site import read_socket
+from fastadmm.federation.socket import Lost, Socket, seconds_left, serve
+from fastadmm.version import __version__
+
+__all__ = ["END", "HELLO", "CoordinatorRelay", "PartyRelay"]
+
+#: Questions for the relay at the server itself, which name no party: which sites
+#: are there, with their versions; and that the job shall end.
+HELLO, END = b"hello", b"end"
+
+#: Seconds without a question after which a job ends: its coordinator is gone.
+_IDLE = 900.0
+
+#: Share of a deadline that the way to a site and back may take.
+_WAY = 0.1
+
+_SECONDS = 60.0
+
+
+class PartyRelay:
+    """Client component: hands what the server asks to the agent of this site."""
+
+    def __init__(self) -> None:
+        from nvflare.collab import collab
+
+        self._collab: Any = collab
+        self._socket: Socket | None = None
+        self.open = collab.init(self._open)
+        self.exchange = collab.publish(self._exchange)
+        self.version = collab.publish(lambda: __version__)
+        self.close = collab.final(self._close)
+
+    def _open(self) -> None:
+        self._socket = Socket(read_socket(self._collab.workspace.get_site_config_dir()))
+
+    def _exchange(self, raw: bytes, seconds: float) -> bytes | None:
+        assert self._socket is not None
+        try:
+            return self._socket.ask(self._collab.site_name, raw, seconds, caller=self._collab.caller)
+        except Lost as lost:
+            # What is raised here would reach the server with all its text.
+            logging.getLogger(__name__).warning("%s", lost)
+            return None
+
+    def _close(self) -> None:
+        if self._socket is not None:
+            self._socket.close()
+
+
+class CoordinatorRelay:
+    """Server component: serves a socket for the coordinator, and hands its questions to the sites."""
+
+    def __init__(self) -> None:
+        from nvflare.collab import collab
+
+        self._collab: Any = collab
+        self._sites: dict[str, Any] = {}
+        self._versions: dict[str, str] = {}
+        self._over = threading.Event()
+        self._lost = ""
+        self._asked = 0.0
+        self.relay = collab.main(self._relay)
+
+    def _relay(self) -> None:
+        self._sites = {site.name: site for site in self._collab.clients}
+        signal = self._collab.context.abort_signal
+        socket = read_socket(self._collab.workspace.get_site_config_dir())
+        self._versions = {name: site.version() for name, site in self._sites.items()}
+        self._asked = time.monotonic()
+        server = serve(socket, self._ask)
+        try:
+            while not self._over.wait(0.2) and not signal.triggered:
+                if time.monotonic() - self._asked > _IDLE:
+                    raise RuntimeError(f"{socket}: nobody has asked anything for {_IDLE:g} s")
+        finally:
+            server.stop()
+        if self._lost:
+            raise RuntimeError(f"site {self._lost} is lost")
+
+    def _ask(self, caller: str, party: str, raw: bytes) -> bytes:
+        self._asked = time.monotonic()
+        if not party:
+            if raw == END:
+                self._over.set()
+            return json.dumps(self._versions).encode()
+        seconds = seconds_left() or _SECONDS
+        try:
+            answer = self._sites[party](timeout=seconds).exchange(raw, seconds * (1 - _WAY))
+        except Exception as error:
+            # The site's job does not answer. Job processes do not start again: another job is needed.
+            self._lost = party
+            self._over.set()
+            raise Lost(f"site {party} is lost: {error}") from None
+        if answer is None:
+            raise Lost(f"site {party}: its agent does not answer")
+        return bytes(answer)
