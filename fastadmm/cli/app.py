@@ -109,6 +109,7 @@ COMMANDS: tuple[str, ...] = (
     "predict",
     "combine",
     "evaluate",
+    "infer",
     "export",
     "import",
     "card",

@@ -181,6 +181,44 @@ class _SharingModel(CallbackSupportMixin, BaseEstimator):
             self.best_round_ = result.record.round
         return self
 
+    def inference(
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: Any = None,
+        offset: Any = None,
+        covariance: str = "model",
+        level: float = 0.95,
+    ) -> Any:
+        """Standard errors, tests, confidence intervals and fit statistics of the fitted model.
+
+        Parameters
+        ----------
+        X, y, sample_weight, offset
+            As given to :meth:`fit`. Weights count relative to their mean: standard errors are for the
+            number of rows with a positive weight.
+        covariance : {"model", "HC0", "HC1"}
+            "HC0" and "HC1" are robust (sandwich) and do not need the model's variances.
+        level : float
+            Of the confidence intervals, in (0, 1).
+
+        Returns
+        -------
+        fastadmm.inference.table.Inference
+            With ``to_frame()``, ``to_dict()``, ``fit``, ``tests``, ``covariance`` and ``notes``; see
+            ``docs/inference.md``.
+
+        Raises
+        ------
+        ValueError
+            If the data are not those of ``fit``; if the loss is not logistic, squared or poisson, or the
+            regulariser not l2 or none without a constraint; if columns depend on each other.
+        """
+        from fastadmm.sklearn.inference import infer_estimator
+
+        check_is_fitted(self, "coef_")
+        return infer_estimator(self, X, y, sample_weight, offset, covariance, level)
+
     def _problem(self, X: Any, y: Any, sample_weight: Any, offset: Any) -> tuple[Problem, list[Array], Array]:
         """The problem, each party's columns, and the sample weights without class weights."""
         loss = self._checked_loss()

@@ -1,0 +1,98 @@
+"""``fastadmm infer``: standard errors, tests and fit statistics of a run's model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from fastadmm.cli.app import app
+
+if TYPE_CHECKING:
+    from fastadmm.inference.table import Inference
+
+
+@app.command()
+def infer(
+    run: Annotated[Path, typer.Argument(readable=False, help="Finished run; its data are read again.")],
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", "-o", readable=False, help="CSV file for the table of weights."),
+    ] = None,
+    level: Annotated[float, typer.Option("--level", help="Level of the confidence intervals.")] = 0.95,
+    covariance: Annotated[
+        str,
+        typer.Option(
+            "--covariance", help="model, or HC0 or HC1: standard errors that do not trust its variances."
+        ),
+    ] = "model",
+    standardized: Annotated[
+        bool, typer.Option("--standardized", help="Weights of the scaled columns instead of the raw ones.")
+    ] = False,
+    threads: Annotated[int | None, typer.Option("--threads", help="Threads.", min=1)] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
+) -> None:
+    """Print weights with standard errors, p-values and confidence intervals, tests, AIC, BIC and R²."""
+    import json
+
+    from fastadmm.runs.infer import infer_run
+
+    found = infer_run(run, covariance=covariance, level=level, standardized=standardized, threads=threads)
+    if out is not None:
+        from fastadmm.files.atomic import atomic_file
+
+        with atomic_file(out, force=force) as temporary:
+            found.to_frame().to_csv(temporary, index=False)
+    if as_json:
+        print(json.dumps(found.to_dict(), indent=2, ensure_ascii=False))
+        return
+    from rich.console import Console
+
+    console = Console(highlight=False, soft_wrap=True)
+    for part in _parts(found):
+        console.print(part, markup=False)
+
+
+def _parts(found: Inference) -> list[Any]:
+    """Tables of weights, tests and fit, and the notes."""
+    from rich.table import Table
+    from rich.text import Text
+
+    ratio = found.estimate.family.ratio
+    weights = Table(title=f"{found.fit.n} rows, {found.estimate.family.name} distribution")
+    for name in ("party", "feature"):
+        weights.add_column(name)
+    interval = f"{100 * found.level:g} % interval"
+    names = ("weight", "standard error", "t" if found.estimate.family.has_dispersion else "z", "p", interval)
+    for name in (*names, *([ratio] if ratio else [])):
+        weights.add_column(name, justify="right")
+    table = found.columns
+    for k, (party, feature) in enumerate(zip(found.parties, found.features)):
+        cells = [f"{table[key][k]:.5g}" for key in ("weight", "standard_error", "statistic")]
+        cells += [_p(table["p_value"][k]), f"{table['low'][k]:.4g} to {table['high'][k]:.4g}"]
+        cells += [f"{table['ratio'][k]:.4g}"] if ratio else []
+        weights.add_row(Text(_shown(party)), Text(_shown(feature)), *cells)
+    tests = Table(title="tests of weights being zero")
+    tests.add_column("test")
+    for name in ("statistic", "df", "p"):
+        tests.add_column(name, justify="right")
+    for test in found.tests:
+        df = ", ".join(f"{number:.4g}" for number in test.df)
+        tests.add_row(Text(_shown(test.name)), f"{test.statistic:.5g}", df, _p(test.p_value))
+    fit = Table(title="fit")
+    fit.add_column("figure")
+    fit.add_column("value", justify="right")
+    for name, value in found.to_dict()["fit"].items():
+        if value is not None:
+            fit.add_row(name.replace("_", " "), f"{value:.6g}")
+    return [weights, tests, fit, *(f"note: {note}" for note in found.notes)]
+
+
+def _p(value: float) -> str:
+    return "< 1e-16" if value < 1e-16 else f"{value:.3g}"
+
+
+def _shown(name: str) -> str:
+    return name if name.isprintable() else ascii(name)

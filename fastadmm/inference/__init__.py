@@ -1,0 +1,1 @@
+"""Statistical inference: standard errors, tests and fit statistics of a joint model."""

@@ -1,0 +1,357 @@
+r"""Standard errors, tests and fit statistics of weights that minimise a penalised log-likelihood.
+
+With the curvature H of the summed loss at the weights, the penalty's P (:math:`\lambda N` for every weight, 0
+for the intercept) and the covariance G of the samples' gradients,
+
+.. math:: \mathrm{cov}\,\hat x = \varphi\, (H + P)^{-1} G (H + P)^{-1},
+
+where G = H under the model, and the sum of squared gradients otherwise ("sandwich": Huber 1967, White 1980).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from scipy import linalg, special
+
+from fastadmm.coordinator.root import increasing_root
+from fastadmm.engine.engine import Engine
+from fastadmm.errors import ConfigError, InputError
+from fastadmm.inference.information import joint_gram, joint_products
+from fastadmm.inference.likelihood import FAMILIES, Family
+from fastadmm.problem.problem import Problem
+
+__all__ = ["COVARIANCES", "Estimate", "Fit", "Test", "estimate"]
+
+Array = np.ndarray
+
+#: How the covariance of the weights is computed.
+COVARIANCES = ("model", "HC0", "HC1")
+
+#: Beyond it a few p x p matrices do not fit most memories.
+_MOST_COLUMNS = 10_000
+
+#: Effective parameters that a penalty may take away before tests know of it.
+_SHRUNK = 1e-3
+
+#: Weight of a fitted probability p(1 - p) below which a sample says nothing.
+_SEPARATED = 1e-6
+
+
+@dataclass(frozen=True)
+class Test:
+    """A test of weights being zero.
+
+    Attributes
+    ----------
+    name : str
+    statistic : float
+    df : tuple of float
+        Degrees of freedom: one of a chi-square, two of an F distribution.
+    p_value : float
+    """
+
+    name: str
+    statistic: float
+    df: tuple[float, ...]
+    p_value: float
+
+
+@dataclass(frozen=True)
+class Fit:
+    """How well the model fits.
+
+    Attributes
+    ----------
+    n : int
+        Rows with a positive weight.
+    df : float
+        Effective number of parameters, tr H (H + P)^-1, with the intercept.
+    log_likelihood, null_log_likelihood : float
+        Of the model, and of intercept and offset alone.
+    deviance, null_deviance : float
+    aic, bic : float
+        -2 log-likelihood + 2 df, and + df log n.
+    pseudo_r2 : float
+        McFadden's 1 - log-likelihood / null log-likelihood; of the normal distribution R².
+    adjusted_r2 : float or None
+        Of the normal distribution.
+    dispersion : float
+        Estimated variance of the normal distribution; else 1.
+    """
+
+    n: int
+    df: float
+    log_likelihood: float
+    null_log_likelihood: float
+    deviance: float
+    null_deviance: float
+    aic: float
+    bic: float
+    pseudo_r2: float
+    adjusted_r2: float | None
+    dispersion: float
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """Weights of all parties, the intercept last, with their covariance.
+
+    Attributes
+    ----------
+    weights : ndarray of shape (p,)
+    covariance : ndarray of shape (p, p)
+    family : Family
+    fit : Fit
+    overall : Test or None
+        Likelihood ratio or F test of all weights but the intercept; None where they are shrunk.
+    shrunk : bool
+        Whether the penalty takes effective parameters away.
+    distance : float
+        Largest distance of a weight from the optimum, in its standard errors, as a Newton step estimates it.
+    """
+
+    weights: Array
+    covariance: Array
+    family: Family
+    fit: Fit
+    overall: Test | None
+    shrunk: bool
+    distance: float
+
+    @property
+    def standard_errors(self) -> Array:
+        """Of shape (p,)."""
+        return np.sqrt(np.diag(self.covariance))
+
+    def p_values(self) -> Array:
+        """Two-sided, of each weight being zero, of shape (p,); t of the normal distribution, else z."""
+        ratios = np.abs(self.statistics())
+        if self.family.has_dispersion:
+            return np.asarray(2.0 * special.stdtr(self.fit.n - self.fit.df, -ratios))
+        return np.asarray(2.0 * special.ndtr(-ratios))
+
+    def statistics(self) -> Array:
+        """Weights over standard errors, of shape (p,)."""
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return self.weights / self.standard_errors
+
+    def half_widths(self, level: float) -> Array:
+        """Half widths of confidence intervals, of shape (p,).
+
+        Parameters
+        ----------
+        level : float
+            In (0, 1).
+        """
+        tail = 0.5 + 0.5 * level
+        if self.family.has_dispersion:
+            return self.standard_errors * special.stdtrit(self.fit.n - self.fit.df, tail)
+        return self.standard_errors * special.ndtri(tail)
+
+    def wald(self, name: str, chosen: slice) -> Test:
+        """Joint Wald test of some weights being zero.
+
+        Parameters
+        ----------
+        name : str
+        chosen : slice
+
+        Returns
+        -------
+        Test
+            Chi-square, or F of the normal distribution.
+        """
+        x, k = self.weights[chosen], len(self.weights[chosen])
+        statistic = float(x @ np.linalg.solve(self.covariance[chosen, chosen], x))
+        if self.family.has_dispersion:
+            rest = self.fit.n - self.fit.df
+            return Test(name, statistic / k, (k, rest), float(special.fdtrc(k, rest, statistic / k)))
+        return Test(name, statistic, (k,), float(special.chdtrc(k, statistic)))
+
+    def mapped(self, mapping: Array) -> Estimate:
+        """The same model in other units.
+
+        Parameters
+        ----------
+        mapping : ndarray of shape (p, p)
+            New weights are ``mapping @ weights``.
+
+        Returns
+        -------
+        Estimate
+        """
+        weights, covariance = mapping @ self.weights, mapping @ self.covariance @ mapping.T
+        return replace(self, weights=weights, covariance=covariance)
+
+
+def estimate(
+    problem: Problem,
+    weights: Sequence[Array],
+    intercept: float,
+    engine: Engine,
+    covariance: str = "model",
+    names: Sequence[str] = (),
+) -> Estimate:
+    """Infer from a trained model and the data it was trained on.
+
+    Parameters
+    ----------
+    problem : Problem
+        Sample weights count relative to their mean: standard errors are for the number of rows.
+    weights : sequence of ndarray of shape (d_m,)
+        x_m of the problem's blocks.
+    intercept : float
+    engine : Engine
+    covariance : {"model", "HC0", "HC1"}
+        "HC0" and "HC1" hold where the model's variances are wrong; "HC1" is "HC0" times n / (n - df).
+    names : sequence of str
+        Of the columns, for messages.
+
+    Returns
+    -------
+    Estimate
+
+    Raises
+    ------
+    ConfigError
+        The loss is no log-likelihood, or the regulariser has kinks, or there is a constraint.
+    InputError
+        Columns depend on each other, classes are separated, or there are more weights than rows.
+    """
+    family = _family(problem, covariance)
+    active = problem.weight > 0.0
+    n = int(active.sum())
+    weight = problem.weight * (n / problem.weight.sum())
+    p = sum(len(x) for x in weights) + problem.fit_intercept
+    if p > _MOST_COLUMNS:
+        raise InputError(f"inference: {p} weights; at most {_MOST_COLUMNS} fit")
+    z = problem.offset + intercept
+    for block, x in zip(problem.blocks, weights, strict=True):
+        z = z + block.product(np.ascontiguousarray(x), engine)
+    slope, curvature = np.empty_like(z), np.empty_like(z)
+    problem.loss.evaluate(z, problem.y, weight, slope, engine)
+    problem.loss.curvature(z, problem.y, weight, curvature, engine)
+    own, ones = problem.blocks, problem.fit_intercept
+    hessian = joint_gram(own, curvature, ones, engine)
+    penalty = np.full(p, n * problem.lam if problem.party_regularizers[0].name == "l2" else 0.0)
+    if ones:
+        penalty[-1] = 0.0
+    estimates = np.concatenate([*weights, [intercept]] if ones else list(weights))
+    _refuse_separated(curvature / np.where(active, weight, 1.0), active, problem.loss.name, penalty)
+    solve = _Factor(hessian + np.diag(penalty), penalty, [*names, "the intercept"])
+    df = float(np.trace(solve(hessian)))
+    if n - df <= 0.0:
+        raise InputError(f"inference: {p} weights from {n} rows: nothing is left to estimate errors from")
+    fit = _fit(problem, family, z, weight, n, df, engine)
+    middle = fit.dispersion * hessian
+    if covariance != "model":
+        middle = joint_gram(own, slope * slope, ones, engine) * (n / (n - df) if covariance == "HC1" else 1.0)
+    covered = solve(solve(middle).T)
+    covered = 0.5 * (covered + covered.T)
+    step = solve(joint_products(own, slope, ones, engine) + penalty * estimates)
+    distance = float(np.max(np.abs(step) / np.sqrt(np.diag(covered)), initial=0.0))
+    shrunk = p - df > _SHRUNK
+    overall = None if shrunk or p == ones else _overall(family, fit, p - ones)
+    return Estimate(estimates, covered, family, fit, overall, shrunk, distance)
+
+
+def _family(problem: Problem, covariance: str) -> Family:
+    if covariance not in COVARIANCES:
+        raise ConfigError(f"covariance: unknown choice {covariance!r}; choose {', '.join(COVARIANCES)}")
+    if problem.loss.name not in FAMILIES:
+        raise ConfigError(
+            f"inference: the loss {problem.loss.name!r} is no log-likelihood with standard errors here; "
+            f"train with {', '.join(FAMILIES)}"
+        )
+    kind = problem.party_regularizers[0].name
+    if kind not in ("l2", "none") or any(c.name != "all" for c in problem.party_constraints):
+        raise ConfigError(
+            f"inference: standard errors are not valid after regularizer {kind!r} or inside a set: they "
+            "ignore that columns were chosen by the data; train with l2 and a small lambda"
+        )
+    return FAMILIES[problem.loss.name]
+
+
+def _refuse_separated(curvature: Array, active: Array, loss: str, penalty: Array) -> None:
+    if loss == "logistic" and not curvature[active].max() > _SEPARATED:
+        raise InputError(
+            "inference: every fitted probability is 0 or 1: some columns tell the classes apart completely, "
+            "and their weights have no finite standard error; drop those columns, or train with a larger lambda"
+        )
+
+
+class _Factor:
+    """Solves with a positive definite matrix whose columns may have very different sizes."""
+
+    def __init__(self, matrix: Array, penalty: Array, names: Sequence[str]) -> None:
+        diagonal = np.diag(matrix)
+        self.scale = 1.0 / np.sqrt(np.where(diagonal > 0.0, diagonal, 1.0))
+        scaled = matrix * self.scale * self.scale[:, np.newaxis]
+        # Sums of n products carry an error of some units of rounding.
+        tolerance = len(matrix) * 1e-13
+        _, order, rank, _ = linalg.lapack.dpstrf(scaled, lower=1, tol=tolerance)
+        if rank < len(matrix):
+            at = int(order[rank]) - 1
+            name = names[at] if len(names) == len(matrix) else f"column {at + 1}"
+            raise InputError(
+                f"inference: {name} is a combination of other columns; drop it, or train with a larger lambda"
+            )
+        self.factor = linalg.cho_factor(scaled, lower=True)
+
+    def __call__(self, right: Array) -> Array:
+        by = self.scale if right.ndim == 1 else self.scale[:, np.newaxis]
+        return np.asarray(by * linalg.cho_solve(self.factor, by * right))
+
+
+def _fit(
+    problem: Problem, family: Family, z: Array, weight: Array, n: int, df: float, engine: Engine
+) -> Fit:
+    y = problem.y
+    null = _null_predictor(problem, weight, engine)
+    likelihood, at_null = family.log_likelihood(z, y, weight), family.log_likelihood(null, y, weight)
+    deviance, null_deviance = family.deviance(z, y, weight), family.deviance(null, y, weight)
+    k = 1.0 if problem.fit_intercept else 0.0
+    dispersion, adjusted, r2 = 1.0, None, 1.0 - likelihood / at_null if at_null else math.nan
+    if family.has_dispersion:
+        dispersion = deviance / (n - df)
+        r2 = 1.0 - deviance / null_deviance if null_deviance else math.nan
+        adjusted = 1.0 - (1.0 - r2) * (n - k) / (n - df)
+    return Fit(
+        n=n,
+        df=df,
+        log_likelihood=likelihood,
+        null_log_likelihood=at_null,
+        deviance=deviance,
+        null_deviance=null_deviance,
+        aic=2.0 * df - 2.0 * likelihood,
+        bic=math.log(n) * df - 2.0 * likelihood,
+        pseudo_r2=r2,
+        adjusted_r2=adjusted,
+        dispersion=dispersion,
+    )
+
+
+def _null_predictor(problem: Problem, weight: Array, engine: Engine) -> Array:
+    """Offset and the best intercept, if there is one."""
+    if not problem.fit_intercept:
+        return problem.offset
+    slope, curvature = np.empty_like(problem.y), np.empty_like(problem.y)
+
+    def derivative(b: float) -> tuple[float, float]:
+        z = problem.offset + b
+        problem.loss.evaluate(z, problem.y, weight, slope, engine)
+        return float(slope.sum()), float(problem.loss.curvature(z, problem.y, weight, curvature, engine).sum())
+
+    return problem.offset + increasing_root(derivative, 0.0)
+
+
+def _overall(family: Family, fit: Fit, k: int) -> Test:
+    if family.has_dispersion:
+        statistic, rest = (fit.null_deviance - fit.deviance) / k / fit.dispersion, fit.n - fit.df
+        return Test("F test of all weights", statistic, (k, rest), float(special.fdtrc(k, rest, statistic)))
+    statistic = 2.0 * (fit.log_likelihood - fit.null_log_likelihood)
+    return Test("likelihood ratio of all weights", statistic, (k,), float(special.chdtrc(k, statistic)))

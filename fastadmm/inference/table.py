@@ -1,0 +1,169 @@
+"""The table that people read: one row per weight, tests per party, fit statistics and what they mean."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fastadmm.errors import ConfigError
+from fastadmm.inference.estimate import Estimate, Fit, Test
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["INTERCEPT", "Inference", "inference_table"]
+
+Array = np.ndarray
+
+#: What the coordinator's weight is called.
+INTERCEPT = "intercept"
+
+#: A distance from the optimum, in standard errors, that a reader should know of.
+_FAR = 0.01
+
+
+@dataclass(frozen=True)
+class Inference:
+    """Standard errors, tests and fit statistics of a joint model.
+
+    Attributes
+    ----------
+    estimate : Estimate
+        Weights in the parties' order, the intercept last if there is one, with their covariance.
+    parties, features : list of str
+        Of each weight; the intercept's party is empty.
+    level : float
+        Of the confidence intervals.
+    tests : list of Test
+        All weights together where nothing is shrunk, then each party's weights.
+    notes : list of str
+        What to know when reading the table.
+    """
+
+    estimate: Estimate
+    parties: list[str]
+    features: list[str]
+    level: float
+    tests: list[Test]
+    notes: list[str]
+
+    @property
+    def fit(self) -> Fit:
+        """How well the model fits."""
+        return self.estimate.fit
+
+    @property
+    def covariance(self) -> Array:
+        """Of shape (p, p), in the order of the table."""
+        return self.estimate.covariance
+
+    @cached_property
+    def columns(self) -> dict[str, Any]:
+        """The table by column: party, feature, weight, standard_error, statistic, p_value, low, high.
+
+        With the logistic and the Poisson loss also ratio, ratio_low and ratio_high: exp of weight and bounds.
+        """
+        own = self.estimate
+        half = own.half_widths(self.level)
+        table: dict[str, Any] = {
+            "party": self.parties,
+            "feature": self.features,
+            "weight": own.weights,
+            "standard_error": own.standard_errors,
+            "statistic": own.statistics(),
+            "p_value": own.p_values(),
+            "low": own.weights - half,
+            "high": own.weights + half,
+        }
+        if own.family.ratio:
+            with np.errstate(over="ignore"):
+                for name, key in (("ratio", "weight"), ("ratio_low", "low"), ("ratio_high", "high")):
+                    table[name] = np.exp(table[key])
+        return table
+
+    def to_frame(self) -> pd.DataFrame:
+        """The table as a DataFrame, with columns as in :attr:`columns`."""
+        import pandas as pd
+
+        return pd.DataFrame(self.columns)
+
+    def to_dict(self) -> dict[str, Any]:
+        """All of it as JSON: ``weights``, ``tests``, ``fit``, ``level``, ``ratio`` and ``notes``."""
+        names = list(self.columns)
+        rows = zip(*(np.asarray(column).tolist() for column in self.columns.values()))
+        return {
+            "weights": [
+                {name: _finite(value) for name, value in zip(names, row, strict=True)} for row in rows
+            ],
+            "tests": [asdict(test) for test in self.tests],
+            "fit": {key: _finite(value) for key, value in asdict(self.fit).items()},
+            "level": self.level,
+            "ratio": self.estimate.family.ratio,
+            "notes": self.notes,
+        }
+
+
+def _finite(value: Any) -> Any:
+    return None if isinstance(value, float) and not np.isfinite(value) else value
+
+
+def inference_table(
+    estimate: Estimate,
+    widths: Sequence[int],
+    parties: Sequence[str],
+    features: Sequence[str],
+    level: float,
+    covariance: str,
+) -> Inference:
+    """Put names to an estimate, test each party's weights, and say what the numbers mean.
+
+    Parameters
+    ----------
+    estimate : Estimate
+    widths : sequence of int
+        Columns of each party.
+    parties : sequence of str
+        Their names.
+    features : sequence of str
+        Names of all columns, in the parties' order.
+    level : float
+        Of the confidence intervals, in (0, 1).
+    covariance : str
+        How it was computed.
+
+    Returns
+    -------
+    Inference
+
+    Raises
+    ------
+    ConfigError
+        If the level is not in (0, 1).
+    """
+    if not 0.0 < level < 1.0:
+        raise ConfigError(f"level: {level!r} is not between 0 and 1")
+    by_row = [name for name, d in zip(parties, widths, strict=True) for _ in range(d)]
+    extra = len(estimate.weights) - len(by_row)
+    tests = [] if estimate.overall is None else [estimate.overall]
+    start = 0
+    for name, d in zip(parties, widths):
+        tests.append(estimate.wald(f"Wald test of {name}", slice(start, start + d)))
+        start += d
+    notes = []
+    if estimate.shrunk:
+        notes.append(
+            "the penalty shrinks the weights: intervals are about their expectation under shrinkage, not "
+            "about unshrunk weights; df counts effective parameters, and there is no likelihood ratio test"
+        )
+    if covariance != "model":
+        notes.append(f"standard errors are {covariance} (sandwich): they do not need the model's variances")
+    if not estimate.distance <= _FAR:
+        notes.append(
+            f"the weights are up to {estimate.distance:.2g} standard errors from the optimum: train with a "
+            "smaller gap"
+        )
+    return Inference(estimate, by_row + [""] * extra, [*features, *[INTERCEPT] * extra], level, tests, notes)

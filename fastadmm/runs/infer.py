@@ -1,0 +1,124 @@
+"""Inference from a finished run and the data it was trained on."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fastadmm.engine.engine import Engine
+from fastadmm.errors import ConfigError
+from fastadmm.files.atomic import shown
+from fastadmm.inference.estimate import estimate
+from fastadmm.inference.table import Inference, inference_table
+from fastadmm.privacy.published import is_private
+from fastadmm.runs.check import check_run
+from fastadmm.runs.config import make_config, read_config
+from fastadmm.runs.display import Silent
+from fastadmm.runs.folder import RunFolder
+from fastadmm.runs.load import load_run
+from fastadmm.runs.provenance import check_provenance
+from fastadmm.store.model import Model, open_model
+
+__all__ = ["infer_run"]
+
+
+def infer_run(
+    run: Path,
+    *,
+    covariance: str = "model",
+    level: float = 0.95,
+    standardized: bool = False,
+    threads: int | None = None,
+) -> Inference:
+    """Standard errors, tests and fit statistics of a run's model.
+
+    Parameters
+    ----------
+    run : Path
+        A finished run whose training data are where its configuration says.
+    covariance : {"model", "HC0", "HC1"}
+    level : float
+        Of the confidence intervals.
+    standardized : bool
+        Whether weights are for the columns as they were scaled; default in the data's own units.
+    threads : int or None
+
+    Returns
+    -------
+    Inference
+
+    Raises
+    ------
+    FastadmmError
+        The run is not finished or private, the data are others, or the model has no standard errors.
+    """
+    folder = RunFolder(run)
+    folder.require()
+    values = read_config(folder.configuration, sealed=True)
+    began = values.pop("provenance", None)
+    model = open_model(run)
+    if is_private(model.privacy, values):
+        raise ConfigError(
+            f"{shown(run)}: a private run: standard errors are exact functions of the private rows, and its "
+            "budget does not cover them"
+        )
+    config = replace(
+        make_config(values, shown(folder.configuration)), test=None, warm_start=None, threads=threads
+    )
+    loaded = load_run(config, check_run(config, Silent()))
+    problem, partition = loaded.problem, loaded.partition
+    check_provenance(run, _training(began), _training(loaded.provenance), partition)
+    names = [party.name for party in partition.parties]
+    features = [name for party in model.parties for name in party.feature_names]
+    weights = [np.asarray(party.weights) for party in model.parties]
+    own = problem.own_lambda
+    if weights[0].ndim == 2:
+        raise ConfigError("inference: the loss 'multinomial' has no standard errors here; train with logistic")
+    with Engine(config.threads) as engine, engine.limited():
+        scaled = weights if own is None else own.scaled(weights)
+        found = estimate(problem, scaled, float(np.ravel(model.intercept)[0]), engine, covariance, features)
+    factors = [1.0] * len(weights) if own is None else own.factors
+    mapping = np.diag([f for f, x in zip(factors, weights) for _ in x] + [1.0] * problem.fit_intercept)
+    notes = []
+    if not standardized:
+        units, notes = _raw_units(model, problem.fit_intercept)
+        mapping = units @ mapping
+    widths = [len(x) for x in weights]
+    table = inference_table(found.mapped(mapping), widths, names, features, level, covariance)
+    return replace(table, notes=[*table.notes, *notes])
+
+
+def _training(provenance: Any) -> Any:
+    """The part about the rows that the model was trained on."""
+    others = ("test", "warm_start")
+    return (
+        {key: value for key, value in provenance.items() if key not in others}
+        if isinstance(provenance, dict)
+        else provenance
+    )
+
+
+def _raw_units(model: Model, intercept: bool) -> tuple[np.ndarray, list[str]]:
+    """What turns weights for scaled columns into weights for raw ones, and what cannot be turned."""
+    diagonal: list[float] = []
+    shifts: list[float] = []
+    notes = []
+    for party in model.parties:
+        transform, d = party.transform, len(party.weights)
+        if transform.normalize != "none":
+            notes.append(f"rows of {party.name} are divided by their norms: its columns have no units")
+            transform = type(transform)(transform.normalize)
+        scale = np.ones(d) if transform.scale is None else transform.scale
+        center = np.zeros(d) if transform.center is None else transform.center
+        diagonal += list(1.0 / scale)
+        shifts += list(center / scale)
+    if not intercept:
+        if any(shifts):
+            notes.append("the columns' centres make up an intercept that the table does not show")
+        return np.diag(diagonal), notes
+    mapping = np.diag([*diagonal, 1.0])
+    mapping[-1, :-1] = [-shift for shift in shifts]
+    return mapping, notes
