@@ -29,6 +29,7 @@ PACKAGES = {
     "fastadmm.runs": "Runs, models and predictions",
     "fastadmm.rounds": "Training by files",
     "fastadmm.federation": "Parties in different organisations",
+    "fastadmm.inference": "Standard errors and tests",
     "fastadmm.privacy": "Privacy",
     "fastadmm.owners": "Owners of rows",
     "fastadmm.figures": "Figures",

@@ -50,38 +50,44 @@ def infer(
         return
     from rich.console import Console
 
-    console = Console(highlight=False, soft_wrap=True)
+    console = Console(highlight=False)
     for part in _parts(found):
         console.print(part, markup=False)
 
 
 def _parts(found: Inference) -> list[Any]:
     """Tables of weights, tests and fit, and the notes."""
+    from rich.box import SIMPLE
     from rich.table import Table
     from rich.text import Text
 
     ratio = found.estimate.family.ratio
-    weights = Table(title=f"{found.fit.n} rows, {found.estimate.family.name} distribution")
-    for name in ("party", "feature"):
-        weights.add_column(name)
-    interval = f"{100 * found.level:g} % interval"
-    names = ("weight", "standard error", "t" if found.estimate.family.has_dispersion else "z", "p", interval)
+    weights = Table(
+        title=f"weights with standard errors and {100 * found.level:g} % intervals",
+        box=SIMPLE,
+        padding=(0, 0),
+    )
+    weights.add_column("feature", overflow="ellipsis", min_width=12)
+    names = ("weight", "error", "t" if found.estimate.family.has_dispersion else "z", "p", "low", "high")
     for name in (*names, *([ratio] if ratio else [])):
-        weights.add_column(name, justify="right")
-    table = found.columns
+        weights.add_column(name, justify="right", no_wrap=True)
+    table, last = found.columns, ""
     for k, (party, feature) in enumerate(zip(found.parties, found.features)):
-        cells = [f"{table[key][k]:.5g}" for key in ("weight", "standard_error", "statistic")]
-        cells += [_p(table["p_value"][k]), f"{table['low'][k]:.4g} to {table['high'][k]:.4g}"]
-        cells += [f"{table['ratio'][k]:.4g}"] if ratio else []
-        weights.add_row(Text(_shown(party)), Text(_shown(feature)), *cells)
-    tests = Table(title="tests of weights being zero")
+        if party != last:
+            weights.add_row(Text(_shown(party), style="bold"))
+            last = party
+        cells = [f"{table[key][k]:.3g}" for key in ("weight", "standard_error")]
+        cells += [f"{table['statistic'][k]:.2f}", _p(table["p_value"][k])]
+        cells += [f"{table[key][k]:.3g}" for key in ("low", "high", *(["ratio"] if ratio else []))]
+        weights.add_row(Text(("  " if party else "") + _shown(feature)), *cells)
+    tests = Table(title="tests of weights being zero", box=SIMPLE)
     tests.add_column("test")
     for name in ("statistic", "df", "p"):
         tests.add_column(name, justify="right")
     for test in found.tests:
         df = ", ".join(f"{number:.4g}" for number in test.df)
         tests.add_row(Text(_shown(test.name)), f"{test.statistic:.5g}", df, _p(test.p_value))
-    fit = Table(title="fit")
+    fit = Table(title="fit", box=SIMPLE)
     fit.add_column("figure")
     fit.add_column("value", justify="right")
     for name, value in found.to_dict()["fit"].items():
@@ -91,7 +97,7 @@ def _parts(found: Inference) -> list[Any]:
 
 
 def _p(value: float) -> str:
-    return "< 1e-16" if value < 1e-16 else f"{value:.3g}"
+    return "<1e-16" if value < 1e-16 else f"{value:.2g}"
 
 
 def _shown(name: str) -> str:

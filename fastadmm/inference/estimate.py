@@ -242,7 +242,7 @@ def estimate(
         penalty[-1] = 0.0
     estimates = np.concatenate([*weights, [intercept]] if ones else list(weights))
     _refuse_separated(curvature / np.where(active, weight, 1.0), active, problem.loss.name, penalty)
-    solve = _Factor(hessian + np.diag(penalty), penalty, [*names, "the intercept"])
+    solve = _Factor(hessian + np.diag(penalty), penalty, [*map(repr, names), "the intercept"])
     df = float(np.trace(solve(hessian)))
     if n - df <= 0.0:
         raise InputError(f"inference: {p} weights from {n} rows: nothing is left to estimate errors from")
@@ -280,7 +280,8 @@ def _refuse_separated(curvature: Array, active: Array, loss: str, penalty: Array
     if loss == "logistic" and not curvature[active].max() > _SEPARATED:
         raise InputError(
             "inference: every fitted probability is 0 or 1: some columns tell the classes apart completely, "
-            "and their weights have no finite standard error; drop those columns, or train with a larger lambda"
+            "and their weights have no finite standard error; drop those columns, or train with a larger "
+            "lambda"
         )
 
 
@@ -307,9 +308,7 @@ class _Factor:
         return np.asarray(by * linalg.cho_solve(self.factor, by * right))
 
 
-def _fit(
-    problem: Problem, family: Family, z: Array, weight: Array, n: int, df: float, engine: Engine
-) -> Fit:
+def _fit(problem: Problem, family: Family, z: Array, weight: Array, n: int, df: float, engine: Engine) -> Fit:
     y = problem.y
     null = _null_predictor(problem, weight, engine)
     likelihood, at_null = family.log_likelihood(z, y, weight), family.log_likelihood(null, y, weight)
@@ -344,7 +343,8 @@ def _null_predictor(problem: Problem, weight: Array, engine: Engine) -> Array:
     def derivative(b: float) -> tuple[float, float]:
         z = problem.offset + b
         problem.loss.evaluate(z, problem.y, weight, slope, engine)
-        return float(slope.sum()), float(problem.loss.curvature(z, problem.y, weight, curvature, engine).sum())
+        problem.loss.curvature(z, problem.y, weight, curvature, engine)
+        return float(slope.sum()), float(curvature.sum())
 
     return problem.offset + increasing_root(derivative, 0.0)
 

@@ -76,7 +76,7 @@ def infer_run(
     weights = [np.asarray(party.weights) for party in model.parties]
     own = problem.own_lambda
     if weights[0].ndim == 2:
-        raise ConfigError("inference: the loss 'multinomial' has no standard errors here; train with logistic")
+        raise ConfigError("inference: the loss 'multinomial' has no standard errors here; train two classes")
     with Engine(config.threads) as engine, engine.limited():
         scaled = weights if own is None else own.scaled(weights)
         found = estimate(problem, scaled, float(np.ravel(model.intercept)[0]), engine, covariance, features)

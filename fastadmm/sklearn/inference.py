@@ -47,11 +47,9 @@ def infer_estimator(
     probe = copy(model)  # reading the data records what was seen; the fitted estimator keeps its own
     problem, columns, _ = probe._problem(X, y, sample_weight, offset)
     weights = model.party_coefs_
-    if [len(held) for held in columns] != [len(x) for x in weights]:
-        raise InputError(
-            f"X: blocks of {[len(held) for held in columns]} columns, but {type(model).__name__} was fitted on "
-            f"{[len(x) for x in weights]}"
-        )
+    found, known = [len(held) for held in columns], [len(x) for x in weights]
+    if found != known:
+        raise InputError(f"X: blocks of {found} columns, but {type(model).__name__} was fitted on {known}")
     if not np.array_equal(getattr(probe, "classes_", ()), getattr(model, "classes_", ())):
         raise InputError("y: other classes than those of fit; infer from the data it was fitted on")
     if weights[0].ndim == 2:
@@ -64,7 +62,6 @@ def infer_estimator(
     with Engine(model.n_threads) as engine, engine.limited():
         scaled = [x / factor for x, factor in zip(weights, factors)]
         intercept = float(np.ravel(model.intercept_)[0])
-        found = estimate(problem, scaled, intercept, engine, covariance, features)
+        errors = estimate(problem, scaled, intercept, engine, covariance, features)
     mapping = np.diag([f for f, x in zip(factors, weights) for _ in x] + [1.0] * problem.fit_intercept)
-    widths = [len(x) for x in weights]
-    return inference_table(found.mapped(mapping), widths, problem.names, features, level, covariance)
+    return inference_table(errors.mapped(mapping), known, problem.names, features, level, covariance)

@@ -1,0 +1,253 @@
+"""Standard errors, tests and fit statistics, against statsmodels, closed forms and simulation."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.sparse as sp
+from fastadmm import ADMMSharingClassifier, ADMMSharingRegressor
+from fastadmm.blocks.block import as_block
+from fastadmm.engine.engine import Engine
+from fastadmm.errors import ConfigError, InputError
+from fastadmm.inference.information import joint_gram, joint_products
+from fastadmm.runs.infer import infer_run
+from sklearn.datasets import load_breast_cancer, load_diabetes, load_iris
+from sklearn.exceptions import ConvergenceWarning
+
+from run_tools import run
+
+sm = pytest.importorskip("statsmodels.api")
+
+#: Hardly any penalty: the fit is the maximum of the likelihood to many digits.
+FREE = {"alpha": 1e-12, "tol": 1e-13, "n_threads": 1}
+
+
+def columns(table: pd.DataFrame, *names: str) -> np.ndarray:
+    return table[list(names)].to_numpy()
+
+
+def generated(rng: np.random.Generator, family: str) -> tuple[np.ndarray, np.ndarray]:
+    X = rng.standard_normal((300, 5)) @ np.diag([1.0, 0.1, 10.0, 1.0, 3.0])
+    z = 0.3 + X @ np.array([0.4, -3.0, 0.05, 0.0, 0.1])
+    if family == "poisson":
+        return X, rng.poisson(np.exp(z)).astype(float)
+    return X, (rng.random(300) < 1.0 / (1.0 + np.exp(-z))).astype(float)
+
+
+def data(name: str) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(1)
+    if name == "diabetes":
+        X, y = load_diabetes(return_X_y=True)
+        return X * 10.0, y
+    if name == "iris width":
+        X, _ = load_iris(return_X_y=True)
+        return X[:, :3], X[:, 3]
+    if name == "breast cancer":
+        X, y = load_breast_cancer(return_X_y=True)
+        return X[:, [0, 1, 4, 20, 21]], y
+    return generated(rng, name)
+
+
+CASES = [
+    ("diabetes", "squared"),
+    ("iris width", "squared"),
+    ("breast cancer", "logistic"),
+    ("logistic", "logistic"),
+    ("poisson", "poisson"),
+]
+
+
+@pytest.mark.parametrize("covariance", ["model", "HC0", "HC1"])
+@pytest.mark.parametrize(("name", "loss"), CASES)
+def test_agrees_with_statsmodels(name: str, loss: str, covariance: str) -> None:
+    X, y = data(name)
+    X = (X - X.mean(axis=0)) / X.std(axis=0)
+    kind = ADMMSharingClassifier if loss == "logistic" else ADMMSharingRegressor
+    model = kind(parties=2, loss=loss, **FREE).fit(X, y)
+    found = model.inference(X, y, covariance=covariance, level=0.9)
+    design = sm.add_constant(X, prepend=False)
+    peer_class = {"squared": sm.OLS, "logistic": sm.Logit, "poisson": sm.Poisson}[loss]
+    options = {} if loss == "squared" else {"disp": 0, "method": "newton", "tol": 1e-13, "maxiter": 100}
+    robust = {} if covariance == "model" else {"cov_type": covariance, "use_t": loss == "squared"}
+    peer = peer_class(y, design).fit(**options, **robust)
+    if covariance == "HC1" and loss != "squared":  # there it is HC0, without the factor
+        n, p = design.shape
+        plain = model.inference(X, y, covariance="HC0", level=0.9)
+        np.testing.assert_allclose(found.covariance, plain.covariance * n / (n - p), rtol=1e-8)
+        found = plain
+    table = found.to_frame()
+    close = {"rtol": 1e-6, "atol": 1e-9}
+    np.testing.assert_allclose(table.weight, peer.params, **close)
+    np.testing.assert_allclose(table.standard_error, peer.bse, **close)
+    np.testing.assert_allclose(table.statistic, peer.tvalues, rtol=2e-6, atol=1e-8)
+    np.testing.assert_allclose(table.p_value, peer.pvalues, rtol=1e-4, atol=1e-12)
+    np.testing.assert_allclose(columns(table, "low", "high"), peer.conf_int(0.1), **close)
+    np.testing.assert_allclose(found.fit.log_likelihood, peer.llf, rtol=1e-9)
+    np.testing.assert_allclose([found.fit.aic, found.fit.bic], [peer.aic, peer.bic], rtol=1e-8)
+    if loss == "squared":
+        fit = [found.fit.pseudo_r2, found.fit.adjusted_r2, found.fit.deviance, found.fit.dispersion]
+        np.testing.assert_allclose(fit, [peer.rsquared, peer.rsquared_adj, peer.ssr, peer.scale], rtol=1e-8)
+        if covariance == "model":
+            assert found.tests[0].statistic == pytest.approx(peer.fvalue, rel=1e-7)
+    else:
+        glm = sm.GLM(y, design, getattr(sm.families, {"logistic": "Binomial"}.get(loss, "Poisson"))()).fit()
+        deviances = [found.fit.deviance, found.fit.null_deviance]
+        np.testing.assert_allclose(deviances, [glm.deviance, glm.null_deviance], rtol=1e-8)
+        assert found.fit.pseudo_r2 == pytest.approx(peer.prsquared, rel=1e-7)
+        assert found.tests[0].statistic == pytest.approx(peer.llr, rel=1e-7)
+    # One party's weights: a joint Wald test.
+    d = len(model.party_coefs_[1])
+    wald = peer.wald_test(np.eye(design.shape[1])[-1 - d : -1], scalar=True)
+    assert found.tests[-1].statistic == pytest.approx(float(wald.statistic), rel=1e-5)
+    assert found.tests[-1].p_value == pytest.approx(float(wald.pvalue), rel=1e-3, abs=1e-12)
+    assert len(found.notes) == (covariance != "model")  # nothing about shrinkage, nothing about the gap
+
+
+def test_intervals_under_a_penalty_cover_the_expected_weights() -> None:
+    # Linear in y, so mean and covariance of the shrunk weights are known exactly.
+    rng = np.random.default_rng(2)
+    X, truth, lam, sigma = rng.standard_normal((60, 4)), np.array([1.0, -1.0, 0.5, 0.0]), 0.2, 0.7
+    y = X @ truth + sigma * rng.standard_normal(60)
+    model = ADMMSharingRegressor(parties=2, alpha=lam, fit_intercept=False, tol=1e-13, n_threads=1).fit(X, y)
+    found = model.inference(X, y)
+    inverse = np.linalg.inv(X.T @ X + 60 * lam * np.eye(4))
+    hat = np.trace(inverse @ X.T @ X)
+    np.testing.assert_allclose(found.fit.df, hat, rtol=1e-10)
+    variance = ((y - X @ model.coef_) ** 2).sum() / (60 - hat)
+    np.testing.assert_allclose(
+        found.covariance, variance * inverse @ X.T @ X @ inverse, rtol=1e-6, atol=1e-12
+    )
+    assert any("shrinks" in note for note in found.notes)
+    assert all("likelihood" not in test.name for test in found.tests)
+
+
+def test_a_lambda_of_each_party_and_an_offset() -> None:
+    rng = np.random.default_rng(3)
+    X, y = generated(rng, "logistic")
+    offset, weight = 0.1 * rng.standard_normal(300), rng.integers(0, 3, 300).astype(float)
+    model = ADMMSharingClassifier(parties=[2, 3], alpha=[1e-2, 1e-3], tol=1e-13, n_threads=1)
+    model.fit(X, y, sample_weight=weight, offset=offset)
+    found = model.inference(X, y, sample_weight=weight, offset=offset)
+    n = int((weight > 0).sum())
+    s = weight * n / weight.sum()
+    p = 1.0 / (1.0 + np.exp(-(X @ model.coef_[0] + model.intercept_[0] + offset)))
+    A = np.column_stack([X, np.ones(300)])
+    H = (A.T * (s * p * (1.0 - p))) @ A
+    inverse = np.linalg.inv(H + n * np.diag([1e-2] * 2 + [1e-3] * 3 + [0.0]))
+    np.testing.assert_allclose(found.covariance, inverse @ H @ inverse, rtol=1e-6, atol=1e-12)
+    assert found.fit.n == n
+
+
+@pytest.mark.parametrize("storage", [np.asarray, sp.csr_array])
+def test_joint_gram_against_dense_algebra(storage: type) -> None:
+    rng = np.random.default_rng(4)
+    D = [rng.standard_normal((50, d)) * (rng.random((50, d)) < 0.5) for d in (1, 40, 7)]
+    weight = rng.random(50)
+    A = np.column_stack([*D, np.ones(50)])
+    blocks = [as_block(storage(own), "p") for own in D]
+    with Engine(2) as engine:
+        np.testing.assert_allclose(joint_gram(blocks, weight, True, engine), (A.T * weight) @ A, atol=1e-12)
+        np.testing.assert_allclose(joint_products(blocks, weight, True, engine), A.T @ weight, atol=1e-12)
+        np.testing.assert_allclose(
+            joint_gram(blocks, weight, False, engine), ((A.T * weight) @ A)[:-1, :-1], atol=1e-12
+        )
+
+
+def test_coverage() -> None:
+    # 400 data sets of 150 rows: the share of 90 % intervals that hold the truth is within four deviations.
+    rng = np.random.default_rng(5)
+    truth, held = np.array([0.5, -1.0]), 0
+    X = rng.standard_normal((150, 2))
+    for _ in range(400):
+        y = (rng.random(150) < 1.0 / (1.0 + np.exp(-X @ truth))).astype(float)
+        model = ADMMSharingClassifier(alpha=1e-9, tol=1e-8, n_threads=1).fit(X, y)
+        table = model.inference(X, y, level=0.9).columns
+        held += int((table["low"][0] <= truth[0]) and (truth[0] <= table["high"][0]))
+    assert abs(held / 400 - 0.9) < 4 * np.sqrt(0.9 * 0.1 / 400)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"loss": "hinge"}, "no log-likelihood"),
+        ({"regularizer": "l1"}, "columns were chosen by the data"),
+        ({"constraint": "nonnegative"}, "inside a set"),
+        ({"regularizer": "none", "duplicate": True}, "'twin' is a combination of other columns; drop it"),
+        ({"alpha": 1e-12, "separated": True, "tol": 1e-3}, "tell the classes apart completely"),
+    ],
+)
+def test_what_has_no_standard_errors_is_refused(options: dict, message: str) -> None:
+    rng = np.random.default_rng(6)
+    X = pd.DataFrame(rng.standard_normal((80, 3)), columns=["a", "b", "c"])
+    y = (rng.random(80) < 0.5).astype(float)
+    if options.pop("duplicate", False):
+        X["twin"] = X["a"] - 2.0 * X["b"]
+    if options.pop("separated", False):
+        y = (X["a"] > 0).to_numpy().astype(float)
+        X["a"] += np.where(y > 0, 50.0, -50.0)
+    model = ADMMSharingClassifier(parties=2, max_rounds=30, n_threads=1, **options)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)  # one without a penalty has no certificate
+        model.fit(X, y)
+    with pytest.raises((ConfigError, InputError), match=message):
+        model.inference(X, y)
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run on standardised columns of a table, with a party each for two and three columns."""
+    home = tmp_path_factory.mktemp("infer")
+    X, y = data("breast cancer")
+    frame = pd.DataFrame(X, columns=["radius", "texture", "smoothness", "worst radius", "worst texture"])
+    frame.insert(0, "benign", np.where(y > 0, "yes", "no"))
+    frame.to_csv(home / "t.csv", index=False)
+    convert = ["convert", home / "t.csv", "--label", "benign", "--parties", 2, "--standardize"]
+    assert run(*convert, "-o", home / "t.parts") == 0
+    train = ["train", home / "t.parts", "--lambda", 1e-13, "--gap", 1e-13, "-q", "-o", home / "run"]
+    assert run(*train) == 0
+    return home
+
+
+def test_a_run_in_raw_units(
+    trained: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    X, y = data("breast cancer")
+    peer = sm.Logit(y, sm.add_constant(X, prepend=False)).fit(disp=0, method="newton", tol=1e-13)
+    capsys.readouterr()
+    assert run("infer", trained / "run", "--json", "-o", trained / "table.csv") == 0
+    document = json.loads(capsys.readouterr().out)
+    rows = document["weights"]
+    assert [row["feature"] for row in rows][-2:] == ["worst texture", "intercept"]
+    np.testing.assert_allclose([row["weight"] for row in rows], peer.params, rtol=1e-5)
+    np.testing.assert_allclose([row["standard_error"] for row in rows], peer.bse, rtol=1e-5)
+    table = pd.read_csv(trained / "table.csv")
+    np.testing.assert_allclose(table.ratio, np.exp(table.weight), rtol=1e-12)
+    assert run("infer", trained / "run", "-o", trained / "table.csv") == 6
+    # In the scaled columns' units the weights are the model's own, and statistics of slopes are the same.
+    own = infer_run(trained / "run", standardized=True).columns
+    np.testing.assert_allclose(own["statistic"][:-1], [row["statistic"] for row in rows[:-1]], rtol=1e-9)
+    capsys.readouterr()
+    monkeypatch.setenv("COLUMNS", "200")
+    assert run("infer", trained / "run", "--level", "0.9", "--covariance", "HC1") == 0
+    printed = capsys.readouterr().out
+    assert "90 % intervals" in printed
+    assert "odds ratio" in printed
+    assert "note: standard errors are HC1" in printed
+
+
+def test_mistakes_are_one_line(trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    capsys.readouterr()
+    for arguments, said in (
+        (["infer", trained / "t.parts"], "not a run"),
+        (["infer", trained / "run", "--level", "95"], "level: 95.0 is not between 0 and 1"),
+        (["infer", trained / "run", "--covariance", "HC7"], "choose model, HC0, HC1"),
+    ):
+        assert run(*arguments) != 0
+        error = capsys.readouterr().err
+        assert error.count("\n") == 1
+        assert said in error
