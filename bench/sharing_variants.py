@@ -17,12 +17,12 @@ import numpy as np
 from fastadmm.blocks.weighted import WeightedBlock
 from fastadmm.coordinator.admm.anderson import Anderson
 from fastadmm.coordinator.admm.penalty_rule import PenaltyRule
-from fastadmm.coordinator.admm.schemes import get_scheme
+from fastadmm.coordinator.admm.scheme import ADMM_SCHEMES
 from fastadmm.engine.engine import Engine
 from fastadmm.parties.xupdate.choose import choose_penalised
 from fastadmm.problem.penalty import PartyPenalty
 from fastadmm.problem.problem import Problem, make_problem
-from fastadmm.solver.solver import SolverOptions, _admm_settings, solve
+from fastadmm.solver.solver import SolverOptions, solve
 
 LIMIT = 200
 
@@ -64,7 +64,7 @@ VARIANTS: dict[str, Variant] = {
 def objectives(problem: Problem, variant: Variant, enough: float, limit: int = LIMIT) -> list[float]:
     """Objective after every round of accelerated sharing, until one is at most `enough`; no intercept."""
     engine, m, n = Engine(1), problem.n_parties, problem.n_samples
-    settings = _admm_settings(problem, SolverOptions(scheme="sharing"), get_scheme("sharing"), engine)
+    settings = ADMM_SCHEMES[0].parameters(problem, SolverOptions(scheme="sharing"), engine)
     r, memory, rule = settings[0], settings[1], PenaltyRule() if settings[4] else None
     tau = 1.0 if variant.coherence else float(m)
     omega, root = np.ones(n), np.ones(n)

@@ -6,13 +6,14 @@ import json
 
 import numpy as np
 import pytest
-from fastadmm.coordinator.choice import choose_directions
 from fastadmm.coordinator.subspace.rounded_messages import RoundedMessages
+from fastadmm.coordinator.subspace.scheme import choose_directions
 from fastadmm.coordinator.subspace.subspace import SubspaceMethod
 from fastadmm.engine.engine import Engine
 from fastadmm.errors import ConfigError
 from fastadmm.parties.direction import in_single_precision
 from fastadmm.problem.problem import make_problem
+from fastadmm.problem.traits import Traits
 from fastadmm.solver.history import Status
 from fastadmm.solver.solver import Solver, SolverOptions, solve
 from hypothesis import given, settings
@@ -247,7 +248,8 @@ def test_a_run_is_resumed_on_either_side_of_a_restatement():
     ],
 )
 def test_choice(asked, suited, gap, exchange, both):
-    chosen, reason = choose_directions(asked, suited, gap, exchange)
+    options = SolverOptions(directions=asked, gap=gap)
+    chosen, reason = choose_directions(Traits(smooth=suited), options, exchange)
     assert chosen is both
     assert reason
 

@@ -13,11 +13,12 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from fastadmm.coordinator.certificate import dual_bound
-from fastadmm.coordinator.choice import choose_scheme
+from fastadmm.coordinator.registry import choose_scheme
 from fastadmm.engine.engine import Engine
 from fastadmm.errors import ConfigError, InputError
 from fastadmm.problem.losses import LOSSES, get_loss, parse_loss
 from fastadmm.problem.problem import make_problem
+from fastadmm.problem.traits import Traits
 from fastadmm.solver.history import Status
 from fastadmm.solver.solver import Solver, SolverOptions, solve
 from hypothesis import given, settings
@@ -610,11 +611,12 @@ def test_a_nearly_perfect_fit_is_certified(name, monkeypatch):
 
 
 def test_subspace_is_chosen_with_squared_l2_whatever_the_loss():
-    assert choose_scheme("auto", smooth=True)[0] == "subspace"
-    name, reason = choose_scheme("auto", smooth=False)
-    assert name == "subspace"
+    options = SolverOptions()
+    assert choose_scheme(options)[0].name == "subspace"
+    scheme, reason = choose_scheme(options, Traits(smooth=False))
+    assert scheme.name == "subspace"
     assert "kinks" in reason
-    assert choose_scheme("auto", smooth=False, ridge=False)[0] == "proximal"
+    assert choose_scheme(options, Traits(smooth=False, ridge=False))[0].name == "proximal"
     assert {name for name, loss in LOSSES.items() if not loss.smooth} == set(KINKS)
 
 
@@ -727,7 +729,7 @@ def test_documented_losses_are_the_ones_of_the_program():
     assert [name for name, *_ in rows] == list(LOSSES)
     for name, parameter, scheme in rows:
         loss = LOSSES[name]
-        assert scheme == choose_scheme("auto", smooth=loss.smooth)[0]
+        assert scheme == choose_scheme(SolverOptions(), Traits(smooth=loss.smooth))[0].name
         expected = " ".join(f"`{k}` = {v:g}" for k, v in loss.parameters.items()) or "none"
         assert parameter == expected
 

@@ -13,6 +13,7 @@ import scipy.sparse as sp
 from fastadmm import ADMMSharingClassifier, ADMMSharingRegressor
 from fastadmm.blocks.block import as_block
 from fastadmm.coordinator.admm.penalty_rule import PenaltyRule
+from fastadmm.coordinator.registry import choose_scheme
 from fastadmm.engine.engine import Engine
 from fastadmm.errors import ConfigError
 from fastadmm.parties.xupdate.choose import choose_penalised
@@ -29,6 +30,7 @@ from fastadmm.problem.regularizers import (
     SquaredL2,
     get_regularizer,
 )
+from fastadmm.problem.traits import Traits
 from fastadmm.runs.config import make_config
 from fastadmm.solver.history import Status
 from fastadmm.solver.solver import Solver, SolveResult, SolverOptions, solve
@@ -429,13 +431,13 @@ def test_a_given_penalty_stays(diabetes: tuple) -> None:
 
 
 def test_scheme_is_chosen_and_checked() -> None:
-    options = SolverOptions()
-    assert options.resolved_scheme(True, True)[0] == "subspace"
-    assert options.resolved_scheme(True, False)[0] == "proximal"
+    kinks = Traits(ridge=False)
+    assert choose_scheme(SolverOptions())[0].name == "subspace"
+    assert choose_scheme(SolverOptions(), kinks)[0].name == "proximal"
     with pytest.raises(ConfigError, match="needs regularizer l2 without a constraint"):
-        SolverOptions(scheme="subspace").resolved_scheme(True, False)
+        choose_scheme(SolverOptions(scheme="subspace"), kinks)
     with pytest.raises(ConfigError, match="x_update"):
-        SolverOptions(x_update="gram").resolved_scheme(True, False)
+        choose_scheme(SolverOptions(x_update="gram"), kinks)
 
 
 @pytest.mark.parametrize(

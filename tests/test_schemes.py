@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from fastadmm.coordinator.admm.schemes import SCHEMES, get_scheme
+from fastadmm.coordinator.admm.order import GAUSS_SEIDEL, JACOBI, SHARING
 from fastadmm.errors import ConfigError
 from fastadmm.problem.problem import make_problem
 from fastadmm.solver.history import Status
@@ -88,7 +88,7 @@ def test_dual_residual_is_the_failure_of_each_partys_optimality(scheme):
         if previous is not None:
             # a party's solve gives ridge x = -D' (its own smooth term); optimality wants ridge x = -D' u
             norms = []
-            old_total, tau_r = previous.total(), solver.coordinator.scheme.tau(3) * 0.1
+            old_total, tau_r = previous.total(), solver.coordinator.order.tau(3) * 0.1
             seen = old_total.copy()
             for m, block in enumerate(blocks):
                 target = previous.messages[m] - (seen - previous.z) * 0.1 / tau_r - previous.u / tau_r
@@ -165,10 +165,10 @@ def test_jacobi_diverges_on_the_gisette_like_data(shared_data):
 
 
 def test_schemes_say_what_they_guarantee():
-    assert SCHEMES["sharing"].convergent
-    assert not SCHEMES["jacobi"].convergent
-    assert not SCHEMES["gauss-seidel"].convergent
-    assert SCHEMES["sharing"].tau(5) == 5.0
-    assert SCHEMES["jacobi"].tau(5) == SCHEMES["gauss-seidel"].tau(5) == 1.0
-    with pytest.raises(ConfigError, match=r"unknown scheme 'newton'; choose sharing, "):
-        get_scheme("newton")
+    assert SHARING.convergent
+    assert not JACOBI.convergent
+    assert not GAUSS_SEIDEL.convergent
+    assert SHARING.tau(5) == 5.0
+    assert JACOBI.tau(5) == GAUSS_SEIDEL.tau(5) == 1.0
+    with pytest.raises(ConfigError, match=r"unknown scheme 'newton'; choose auto, "):
+        SolverOptions(scheme="newton")

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from fastadmm import ADMMSharingClassifier, ADMMSharingClassifierCV, ADMMSharingRegressor
-from fastadmm.coordinator.choice import DIRECTIONS, SCHEME_NAMES
+from fastadmm.coordinator.registry import SCHEMES
 from fastadmm.parties.xupdate.choose import X_UPDATES
 from fastadmm.problem.constraints import LARGEST_FACTOR
 from fastadmm.problem.losses import LOSSES
@@ -49,19 +49,19 @@ def test_what_decides_is_what_it_was() -> None:
 @pytest.mark.parametrize(
     ("key", "choices"),
     [
-        ("scheme", ("auto", *SCHEME_NAMES)),
-        ("directions", DIRECTIONS),
         ("x_update", ("auto", *X_UPDATES)),
         ("validation_metric", tuple(METRICS)),
     ],
 )
 def test_choices_are_those_of_the_solver(key: str, choices: tuple[str, ...]) -> None:
-    assert SETTINGS[key].choices == choices
+    assert SETTINGS[key].allowed == choices
 
 
-@pytest.mark.parametrize(("key", "names"), [("loss", LOSSES), ("regularizer", REGULARIZERS)])
+@pytest.mark.parametrize(
+    ("key", "names"), [("loss", LOSSES), ("regularizer", REGULARIZERS), ("scheme", SCHEMES)]
+)
 def test_help_lists_every_name(key: str, names: dict[str, object]) -> None:
-    listed = re.findall(r"\w+", SETTINGS[key].help)
+    listed = re.findall(r"[\w-]+", SETTINGS[key].help)
     # The loss for several classes is what auto takes.
     assert set(names) - {"multinomial"} <= set(listed)
 

@@ -1,4 +1,4 @@
-"""Tables of settings in the documentation: ``python website/tables.py`` makes them of the declarations."""
+"""Tables of settings and schemes in the documentation: ``python website/tables.py`` makes them anew."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+from fastadmm.coordinator.registry import SCHEMES
 from fastadmm.settings.owners import OwnerSettings
 from fastadmm.settings.privacy import Privacy
 from fastadmm.settings.run import RunConfig
@@ -45,6 +46,21 @@ def table(family: type) -> str:
     return "\n".join(rows)
 
 
+def schemes() -> str:
+    """Markdown table of the registry.
+
+    Returns
+    -------
+    str
+    """
+    rows = ["| scheme | rounds | needs | options | remarks |", "|---|---|---|---|---|"]
+    for scheme in SCHEMES.values():
+        options = ", ".join(f"`{option}`" for option in scheme.options) or "–"
+        cells = (f"`{scheme.name}`", scheme.rounds, str(scheme.needs) or "–", options, scheme.remarks)
+        rows.append(f"| {' | '.join(cells)} |")
+    return "\n".join(rows)
+
+
 def _type(setting: Setting) -> str:
     kinds = [kind for kind in setting.kinds if not (kind is int and float in setting.kinds)]
     return " or ".join(_TYPES[kind] for kind in kinds) + _SIGNS[setting.sign]
@@ -74,7 +90,9 @@ def filled(page: str) -> str:
     def make(found: re.Match[str]) -> str:
         return f"{found[1]}\n\n{table(FAMILIES[found[2]])}\n\n{found[3]}"
 
-    return re.sub(r"(?s)(<!-- settings of (\w+) -->)\n.*?\n(<!-- end of settings -->)", make, page)
+    page = re.sub(r"(?s)(<!-- settings of (\w+) -->)\n.*?\n(<!-- end of settings -->)", make, page)
+    start, end = "<!-- schemes -->", "<!-- end of schemes -->"
+    return re.sub(f"(?s){start}\n.*?\n{end}", lambda _: f"{start}\n\n{schemes()}\n\n{end}", page)
 
 
 def schema(family: Any) -> dict[str, Any]:
@@ -107,7 +125,7 @@ def _schema(setting: Setting) -> dict[str, Any]:
         found["default"] = setting.default
     if setting.below is not None:
         found["exclusiveMaximum"] = setting.below
-    return {**found, "enum": list(setting.choices)} if setting.choices else found
+    return {**found, "enum": list(setting.allowed)} if setting.choices else found
 
 
 def schema_text() -> str:

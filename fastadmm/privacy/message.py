@@ -1,12 +1,12 @@
 r"""Mode "message": ADMM sharing in which every message carries full-rank Gaussian noise.
 
-The coordinator's arithmetic is that of :mod:`fastadmm.coordinator.admm.schemes`, on noisy messages alone: the
-target of party m is :math:`w_m = \tilde a_m - (\tilde S - z)/\tau - u/(\tau r)` with its own *noisy* message
-:math:`\tilde a_m`. The start is the z-update of an empty sum, which knows labels only. T rounds are charged
-beforehand, one by one in the ledger before each message leaves, and T are run: there is no stopping rule,
-and no certificate, because a gap of clean messages would be an unprotected release. After the last round
-each party answers the last public target once more, for itself; that answer is the model, and is not sent.
-"""
+The coordinator's arithmetic is that of :mod:`fastadmm.coordinator.admm.messages`, on noisy messages alone:
+the target of party m is :math:`w_m = \tilde a_m - (\tilde S - z)/\tau - u/(\tau r)` with its own *noisy*
+message :math:`\tilde a_m`. The start is the z-update of an empty sum, which knows labels only. T rounds are
+charged beforehand, one by one in the ledger before each message leaves, and T are run: there is no stopping
+rule, and no certificate, because a gap of clean messages would be an unprotected release. After the last
+round each party answers the last public target once more, for itself; that answer is the model, and is not
+sent."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ import numpy as np
 
 from fastadmm.conversation.exchange import Call, Driver, Exchange, Pace, Talk, converse
 from fastadmm.conversation.threads import Threads
-from fastadmm.coordinator.admm.schemes import SCHEMES
+from fastadmm.coordinator.admm.order import JACOBI, SHARING
 from fastadmm.coordinator.admm.z_update import update_z_u
 from fastadmm.engine.engine import Engine
 from fastadmm.errors import ConfigError
@@ -91,7 +91,7 @@ def check_message_mode(problem: Problem, options: SolverOptions) -> None:
 
 
 #: Parallel schemes; with one party after another a message would answer several noisy ones.
-_SCHEMES = ("sharing", "jacobi")
+_SCHEMES = {order.name: order for order in (SHARING, JACOBI)}
 
 
 def clipped_problem(problem: Problem) -> Problem:
@@ -186,7 +186,7 @@ class MessageSolver(Run):
         self.open = preparation_not_covered(settings, unproved)
         self.engine = Engine(options.n_threads)
         n, m = problem.n_samples, problem.n_parties
-        self.scheme = SCHEMES["sharing" if options.scheme == "auto" else options.scheme]
+        self.scheme = SHARING if options.scheme == "auto" else _SCHEMES[options.scheme]
         self.tau = self.scheme.tau(m)
         default = DEFAULT_PENALTY * curvature_unit(problem, settings) * problem.total_weight / n
         self.penalty = options.penalty if options.penalty is not None else default

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from fastadmm.coordinator.admm.schemes import SCHEMES
+from fastadmm.coordinator.admm.order import SHARING
 from fastadmm.engine.engine import Engine
 from fastadmm.errors import InputError
 from fastadmm.privacy import message
@@ -201,7 +201,7 @@ class _Code:
         problem = make_problem(blocks, y, lam=1.0)
         options = SolverOptions(penalty=1.0, n_threads=threads)
         settings = self.settings.with_(rounds=rounds)
-        tau = SCHEMES["sharing"].tau(len(blocks))
+        tau = SHARING.tau(len(blocks))
         problem = make_problem(blocks, y, lam=self.mu * tau * problem.lam / problem.regularization)
         made = message.MessageSolver(problem, options, settings)
         self.solvers.append(made)

@@ -23,6 +23,7 @@ from fastadmm.problem.party_lambda import PartyLambda
 from fastadmm.problem.penalty import check_compatible, is_ridge
 from fastadmm.problem.regularizers import ElasticNet, GroupLasso, Regularizer, SquaredL2, get_regularizer
 from fastadmm.problem.targets import check_unbiased_targets
+from fastadmm.problem.traits import Traits
 
 __all__ = ["Problem", "TestSet", "make_problem", "reweighted"]
 
@@ -46,10 +47,6 @@ class TestSet:
     y: Array
     weight: Array
     offset: Array
-
-
-#: More parties than this make the small problems of ``proximal`` dearer than the rounds they save.
-MOST_PROXIMAL = 64
 
 
 @dataclass(frozen=True)
@@ -142,9 +139,9 @@ class Problem:
         return self.loss.convex and all(r.convex for r in self.party_regularizers)
 
     @property
-    def suits_proximal(self) -> bool:
-        """Whether it is what ``proximal`` is for: convex, one predictor per sample, not too many parties."""
-        return self.convex and not self.loss.vector and self.n_parties <= MOST_PROXIMAL
+    def traits(self) -> Traits:
+        """What the choice of a scheme asks."""
+        return Traits(self.loss.smooth, self.is_ridge, self.convex, self.loss.vector, self.n_parties)
 
     def describe_penalty(self) -> dict[str, Any]:
         """Regulariser, constraint and the parties' own sets and lambdas, as configurations write them."""

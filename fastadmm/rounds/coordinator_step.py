@@ -15,6 +15,7 @@ import numpy as np
 
 from fastadmm.blocks.block import FeatureBlock
 from fastadmm.conversation.exchange import converse
+from fastadmm.coordinator.registry import choose_scheme
 from fastadmm.engine.engine import Engine
 from fastadmm.errors import ConfigError, FormatError, InputError, StorageError
 from fastadmm.files.atomic import atomic_directory, atomic_file, remove_leftovers, shown, storage_errors
@@ -46,7 +47,7 @@ from fastadmm.runs.result import certificate_of, result_document
 from fastadmm.settings.run import RunConfig, differing
 from fastadmm.solver.early_stopping import EarlyStopping, measure
 from fastadmm.solver.history import RoundRecord, Status
-from fastadmm.solver.solver import Solver, SolveResult, ended, method_class
+from fastadmm.solver.solver import Solver, SolveResult, ended
 from fastadmm.store.elements import read_attribute, require_group
 from fastadmm.store.h5file import create_h5, read_h5
 from fastadmm.store.label_file import LabelData, open_labels
@@ -291,10 +292,11 @@ def _early(config: RunConfig, problem: Problem, labels: LabelData) -> EarlyStopp
 
 def _family(problem: Problem, config: RunConfig) -> str:
     """Family of the parties of the method that the options choose, which must be one that runs by files."""
-    name, method = method_class(problem, solver_options(config))
+    scheme, _ = choose_scheme(solver_options(config), problem.traits)
+    method = scheme.method(problem.traits)
     if not method.family:
         raise ConfigError(
-            f"key 'scheme': this loss and regularizer would run {name!r}, which does not go by files; "
+            f"key 'scheme': this loss and regularizer would run {scheme.name!r}, which does not go by files; "
             "choose scheme 'sharing'"
         )
     return method.family
@@ -506,11 +508,12 @@ class Coordinator:
             }
             requests[name] = Request(self.run, name, 0, -1, [("start", start)])
         opened = self._wait(0, requests, 0)
-        if family != "subspace":
+        if private:
             return opened
-        both, why = solver_options(self.config).both_directions(problem, exchange=True)
-        note = f"answers of a round: {'both directions' if both else 'one direction'} ({why})"
-        return replace(opened, notes=[note, *opened.notes])
+        options = solver_options(self.config)
+        scheme, _ = choose_scheme(options, problem.traits)
+        notes = scheme.notes(problem.traits, options, elsewhere=True)
+        return replace(opened, notes=[*notes, *opened.notes])
 
     def _check_labels(self, labels: LabelData) -> None:
         others = {key: open_labels(Path(path)) for key, path in _others(self.config).items()}

@@ -185,9 +185,11 @@ def _check_values(values: Mapping[str, Any], place: str) -> dict[str, Any]:
 
 
 def _check_choices(config: RunConfig) -> None:
+    from fastadmm.coordinator.registry import choose_scheme
     from fastadmm.problem.constraints import get_constraint
     from fastadmm.problem.losses import LOSSES, parse_loss
     from fastadmm.problem.penalty import check_compatible, is_ridge
+    from fastadmm.problem.traits import Traits
 
     if config.loss != "auto" and config.loss.partition(":")[0] not in LOSSES:
         raise _WrongKey("loss", f"unknown loss {config.loss!r}; choose auto, {', '.join(LOSSES)}")
@@ -201,9 +203,8 @@ def _check_choices(config: RunConfig) -> None:
         for own in _own_constraints(config):
             check_compatible(regularizer, own, loss)
             ridge = ridge and is_ridge(regularizer, own)
-        convex = is_convex(config)
-        suited = convex and not (loss is not None and loss.vector)
-        options.resolved_scheme(loss is None or loss.smooth, ridge, convex, suited)
+        vector = loss is not None and loss.vector
+        choose_scheme(options, Traits(loss is None or loss.smooth, ridge, is_convex(config), vector))
     except ConfigError as error:
         key, _, reason = str(error).partition(": ")
         raise _WrongKey(key, reason) from None

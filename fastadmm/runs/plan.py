@@ -8,20 +8,14 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from fastadmm.coordinator.admm.coordinator import acceleration_memory
-from fastadmm.coordinator.admm.schemes import get_scheme
-from fastadmm.coordinator.choice import PROXIMAL, SUBSPACE, choose_scheme
-from fastadmm.coordinator.metric_limits import directions_per_party
-from fastadmm.coordinator.multinomial.multinomial import class_directions_per_party
-from fastadmm.engine.engine import MAX_PIECES
+from fastadmm.coordinator.registry import choose_scheme
+from fastadmm.coordinator.scheme import Shape
 from fastadmm.errors import ConfigError, InputError
-from fastadmm.parties.direction import choose_metric_solver
-from fastadmm.parties.xupdate.choose import preparation_bytes, update_name
 from fastadmm.problem.constraints import get_constraint
 from fastadmm.problem.losses import parse_loss
 from fastadmm.problem.penalty import is_ridge
-from fastadmm.problem.problem import MOST_PROXIMAL
 from fastadmm.problem.regularizers import get_regularizer
+from fastadmm.problem.traits import Traits
 from fastadmm.runs.calibration import Calibration
 from fastadmm.runs.config import party_constraints, penalty_arguments
 from fastadmm.runs.memory import BASE_BYTES
@@ -34,15 +28,6 @@ __all__ = ["PartyPlan", "Plan", "check_limit", "format_bytes", "make_plan"]
 
 #: N-vectors that a round works with besides state and history: targets, weights, gradients, residuals.
 _WORK_VECTORS = 18
-
-#: Copies of the state (messages, z and u) that live at once in a round of ADMM.
-_STATES = 7
-
-#: Fewest directions per party that the scheme still works well with.
-_LEAST_DIRECTIONS = 8
-
-#: Conjugate gradient steps of a round, as far as a plan can know.
-_CG_STEPS = 10
 
 #: Seconds per sample and round at the coordinator: a handful of passes through loss and prox kernels.
 _SECONDS_PER_SAMPLE = 4e-7
@@ -110,6 +95,12 @@ class Plan:
         Whether some block of the test partition is streamed.
     setup_seconds, round_seconds : float or None
         Estimates from a calibration; None without one.
+    streamed_tests : list of bool
+        Which blocks of the test partition are streamed.
+    kept : str
+        What ``history`` counts, in words.
+    span_work : float
+        Operations of the coordinator in a round, besides some passes over the rows.
     """
 
     scheme: str
@@ -126,6 +117,8 @@ class Plan:
     setup_seconds: float | None = None
     round_seconds: float | None = None
     streamed_tests: list[bool] = field(default_factory=list)
+    kept: str = ""
+    span_work: float = 0.0
 
     @property
     def total(self) -> int:
@@ -167,8 +160,7 @@ class Plan:
                 + ("" if p.lam is None else f"; lambda {p.lam:g}")
             )
         if self.reduced:
-            what = "directions per party" if self.scheme == SUBSPACE else "rounds of acceleration history"
-            lines.append(f"{self.history} {what}, fewer than usual, to stay within the limit")
+            lines.append(f"{self.history} {self.kept}, fewer than usual, to stay within the limit")
         if self.test_streamed:
             lines.append("test partition: streamed")
         if self.round_seconds is not None and self.setup_seconds is not None:
@@ -181,7 +173,8 @@ class Plan:
     def to_json(self) -> dict[str, Any]:
         """The same for machines."""
         document = asdict(self)
-        del document["streamed_tests"]
+        for inside in ("streamed_tests", "kept", "span_work"):
+            del document[inside]
         for party in document["parties"]:
             own = party.pop("lam")
             if own is not None:
@@ -221,11 +214,9 @@ class Plan:
             else:
                 prepare += float(n_samples) * side * side / rates.flops
             prepare += 9.0 * side**3 / rates.flops
-        columns = self.history * len(self.parties) if self.scheme == SUBSPACE else 2 * self.history
-        span = 2.0 * n_samples * columns**2 / rates.flops if self.scheme == SUBSPACE else 0.0
         share = 1.0 / max(1, min(n_threads, os.cpu_count() or 1))
         per_round = max(work * share, streamed / rates.read)
-        per_round += (n_samples * _SECONDS_PER_SAMPLE + span) * share
+        per_round += (n_samples * _SECONDS_PER_SAMPLE + self.span_work / rates.flops) * share
         return replace(self, setup_seconds=first + prepare * share, round_seconds=per_round)
 
 
@@ -258,115 +249,94 @@ def make_plan(
     Plan
         Its ``total`` exceeds ``limit`` where not even a run that streams everything fits.
     """
-    m = len(parties)
-    smooth = config.loss == "auto" or parse_loss(config.loss).smooth
-    penalty = penalty_arguments(config)
-    regularizer = get_regularizer(penalty["regularizer"])
-    own = party_constraints(config, [p.name for p in parties])
-    sets = [own] if isinstance(own, str) else own
-    ridge = all(is_ridge(regularizer, get_constraint(one)) for one in sets)
-    convex = is_convex(config)
-    scheme, _ = choose_scheme(
-        config.scheme,
-        config.penalty,
-        config.acceleration,
-        config.x_update,
-        smooth,
-        ridge,
-        convex,
-        convex and n_outputs == 1 and m <= MOST_PROXIMAL,
-    )
-    shapes = [(n_samples, p.n_features) for p in parties]
-    if scheme == SUBSPACE:
-        densities = [1.0 if p.nnz is None else p.nnz / max(1, n_samples * p.n_features) for p in parties]
-        solvers = [choose_metric_solver(*block)[0] for block in zip(shapes, densities)]
-        passes = [3 if s == "kernel" else 2 for s in solvers]
-        matrices = _metric_bytes(shapes, solvers, min(n_threads, m))
-        most, least = directions_per_party(m), _LEAST_DIRECTIONS
-        if n_outputs > 1:
-            most = class_directions_per_party(m, n_samples, n_outputs)
-            least = min(least, most)
-    elif scheme == PROXIMAL:
-        solvers = [update_name(*shape, config.x_update, ridge) for shape in shapes]
-        passes = [5 + (2 * _CG_STEPS if s == "proximal" else 0) for s in solvers]
-        matrices = sum(preparation_bytes(*shape, config.x_update, ridge) for shape in shapes)
-        most = least = directions_per_party(m)
-    else:
-        solvers = [update_name(*shape, config.x_update, ridge) for shape in shapes]
-        # One for the messages; one for the certificate together with the next x-update, where parties work
-        # in parallel and from D'w; see fastadmm.parties.proximal.Party.look_ahead.
-        parallel = get_scheme(scheme).parallel
-        passes = [
-            2 + (not parallel or s == "kernel") + (2 * _CG_STEPS if s in ("cg", "proximal") else 0)
-            for s in solvers
-        ]
-        matrices = sum(preparation_bytes(*shape, config.x_update, ridge) for shape in shapes)
-        asked = get_scheme(scheme)
-        accelerate = asked.accelerated if config.acceleration == "auto" else config.acceleration == "anderson"
-        most, least = (acceleration_memory(m, n_samples * n_outputs) if accelerate and convex else 0), 0
+    shape = _shape(parties, n_samples, config, n_outputs, n_threads)
+    scheme, _ = choose_scheme(config, shape.traits)
+    most, least = scheme.history(shape, config)
     if config.history is not None:
         most = least = min(most, config.history)
     blocks = [*parties, *test]
-    held = [_memory_bytes(p) for p in blocks]
-    plan = Plan(
-        scheme=scheme,
+    whole = Plan(
+        scheme=scheme.name,
         parties=[],
-        data=sum(held),
+        data=sum(_memory_bytes(p) for p in blocks),
         buffers=0,
-        factorisation=matrices,
+        factorisation=scheme.factor_bytes(shape, config),
         state=0,
         acceleration=0,
         limit=limit,
         history=most,
         reduced=False,
     )
-    streamed = [False] * len(blocks)
 
-    def place(history: int) -> Plan:
-        """The plan for one length of history: blocks stay in memory, the largest first, while they fit."""
-        state, acceleration = _state_bytes(scheme, m, n_samples * n_outputs, history, n_threads)
-        fixed = replace(plan, state=state, acceleration=acceleration, history=history)
-        if limit is None or fixed.total <= limit:
-            streamed[:] = [False] * len(blocks)
-            return fixed
-        buffers = max(buffer_bytes(p, n_threads) for p in blocks)
-        data = sum(_pointer_bytes(p) for p in blocks)
-        fixed = replace(fixed, buffers=buffers, data=data)
-        streamed[:] = [True] * len(blocks)
-        room = limit - fixed.total
-        for k in sorted(range(len(blocks)), key=lambda k: -held[k]):
-            more = held[k] - _pointer_bytes(blocks[k])
-            if more <= room:
-                streamed[k], room, data = False, room - more, data + more
-        return replace(fixed, data=data)
+    def place(history: int) -> tuple[Plan, list[bool]]:
+        state, acceleration = scheme.state_bytes(shape, history)
+        state += 8 * (_WORK_VECTORS + shape.n_parties) * shape.message_size
+        return _placed(
+            replace(whole, state=state, acceleration=acceleration, history=history), blocks, n_threads
+        )
 
-    placed = place(most)
     history = most
+    placed, streamed = place(history)
     while limit is not None and placed.total > limit and history > least:
-        history = max(least, history - 1)
-        if scheme != SUBSPACE and history < 3:
-            history = 0  # fewer differences are not worth their memory
-        placed = place(history)
+        history = max(least, scheme.shorter(history))
+        placed, streamed = place(history)
+    own, streamed_tests = config.party_lambda, streamed[len(parties) :]
+    updates = scheme.updates(shape, config)
     return replace(
         placed,
         reduced=history < most,
         parties=[
             PartyPlan(
-                p.name,
-                p.n_features,
-                p.kind,
-                away,
-                solver,
-                _held(p, away),
-                _pass_bytes(p),
-                count,
-                None if config.party_lambda is None else config.party_lambda.get(p.name, config.lambda_),
+                name=p.name,
+                n_features=p.n_features,
+                storage=p.kind,
+                streamed=away,
+                solver=update,
+                memory_bytes=_pointer_bytes(p) if away else _memory_bytes(p),
+                pass_bytes=_pass_bytes(p),
+                passes=scheme.passes(update),
+                lam=None if own is None else own.get(p.name, config.lambda_),
             )
-            for p, away, solver, count in zip(parties, streamed, solvers, passes)
+            for p, away, update in zip(parties, streamed, updates)
         ],
-        test_streamed=any(streamed[m:]),
-        streamed_tests=streamed[m:],
+        test_streamed=any(streamed_tests),
+        streamed_tests=streamed_tests,
+        span_work=scheme.span_work(shape, history),
+        kept=scheme.kept,
     )
+
+
+def _shape(
+    parties: Sequence[PartyData], n_samples: int, config: RunConfig, n_outputs: int, n_threads: int
+) -> Shape:
+    """What the scheme's needs follow from."""
+    regularizer = get_regularizer(penalty_arguments(config)["regularizer"])
+    sets = party_constraints(config, [p.name for p in parties])
+    texts = [sets] if isinstance(sets, str) else sets
+    traits = Traits(
+        smooth=config.loss == "auto" or parse_loss(config.loss).smooth,
+        ridge=all(is_ridge(regularizer, get_constraint(text)) for text in texts),
+        convex=is_convex(config),
+        vector=n_outputs > 1,
+        n_parties=len(parties),
+    )
+    densities = [1.0 if p.nnz is None else p.nnz / max(1, n_samples * p.n_features) for p in parties]
+    return Shape(traits, n_samples, n_outputs, [p.n_features for p in parties], densities, n_threads)
+
+
+def _placed(plan: Plan, blocks: Sequence[PartyData], n_threads: int) -> tuple[Plan, list[bool]]:
+    """The plan, and which blocks it streams: they stay in memory, the largest first, while they fit."""
+    if plan.limit is None or plan.total <= plan.limit:
+        return plan, [False] * len(blocks)
+    pointers = [_pointer_bytes(p) for p in blocks]
+    data, buffers = sum(pointers), max(buffer_bytes(p, n_threads) for p in blocks)
+    streamed = [True] * len(blocks)
+    more = [_memory_bytes(p) - own for p, own in zip(blocks, pointers)]
+    room = plan.limit - replace(plan, data=data, buffers=buffers).total
+    for k in sorted(range(len(blocks)), key=lambda k: -more[k] - pointers[k]):
+        if more[k] <= room:
+            streamed[k], room, data = False, room - more[k], data + more[k]
+    return replace(plan, data=data, buffers=buffers), streamed
 
 
 def check_limit(plan: Plan, given: bool, free: int | None, place: str) -> None:
@@ -404,27 +374,6 @@ def check_limit(plan: Plan, given: bool, free: int | None, place: str) -> None:
         )
 
 
-def _state_bytes(scheme: str, m: int, n: int, history: int, n_threads: int) -> tuple[int, int]:
-    work = 8 * (_WORK_VECTORS + m) * n
-    if scheme == PROXIMAL:
-        # The store doubles when it is full; beside it the parts of it on faces, and the points of the hull.
-        return work + 8 * n * m * (3 * (history + 1) + 12), 0
-    if scheme == SUBSPACE:
-        columns = m * (history + 1)
-        # The span's Newton system weights a piece of all messages in each thread.
-        pieces = 8 * columns * -(-n // MAX_PIECES) * n_threads
-        return work + 8 * columns * n + pieces, 0
-    state = 8 * (m + 2) * n
-    return work + _STATES * state, (2 * history + 3) * state if history else 0
-
-
-def _metric_bytes(shapes: list[tuple[int, int]], solvers: list[str], together: int) -> int:
-    """Factors of the parties, which are made again in each metric, by so many parties at once."""
-    sides = sorted(({"gram": d, "kernel": n}.get(s, 0) for (n, d), s in zip(shapes, solvers)), reverse=True)
-    # The kernel side is kept beside its factor; a Gram matrix is summed from up to four parts.
-    return 16 * sum(side * side for side in sides) + 5 * 8 * sum(side * side for side in sides[:together])
-
-
 def _memory_bytes(party: PartyData) -> int:
     if party.nnz is None:
         # Narrower values are held twice while they are widened.
@@ -434,10 +383,6 @@ def _memory_bytes(party: PartyData) -> int:
 
 def _pointer_bytes(party: PartyData) -> int:
     return 0 if party.nnz is None else 16 * party.n_samples
-
-
-def _held(party: PartyData, streamed: bool) -> int:
-    return _pointer_bytes(party) if streamed else _memory_bytes(party)
 
 
 def _pass_bytes(party: PartyData) -> int:

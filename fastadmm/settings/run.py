@@ -3,6 +3,8 @@
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
+from fastadmm.coordinator.registry import SCHEMES
+from fastadmm.coordinator.subspace.scheme import DIRECTIONS
 from fastadmm.settings import checks
 from fastadmm.settings.privacy import PANEL, Privacy
 from fastadmm.settings.setting import Group, Setting, settings_of
@@ -147,8 +149,8 @@ class RunConfig:
         Setting(
             "method",
             "how parties and coordinator work together: see *Schemes*",
-            "auto, subspace, proximal, sharing, jacobi or gauss-seidel.",
-            choices=("auto", "subspace", "proximal", "sharing", "jacobi", "gauss-seidel"),
+            f"{', '.join(('auto', *list(SCHEMES)[:-1]))} or {list(SCHEMES)[-1]}.",
+            choices=lambda: ("auto", *SCHEMES),
             noun="scheme",
             solver="scheme",
             estimator="scheme",
@@ -318,7 +320,7 @@ class RunConfig:
             "`both` of its directions in single precision: "
             "[solver.md](solver.md#both-directions-in-a-round). auto is `both` for rounds [by "
             "files](rounds-by-files.md) with a gap of at least 1e-9, otherwise `one`",
-            choices=("auto", "one", "both"),
+            choices=DIRECTIONS,
             noun="choice",
             refused={"private": "private messages are those of ADMM, one number per row"},
             solver="directions",

@@ -65,8 +65,8 @@ class Setting:
         Whether infinity is a positive number.
     below, most : float or None
         Numbers must be below, or at most, this.
-    choices : tuple of str
-        The only texts allowed, if there are any.
+    choices : tuple of str, or callable that returns one
+        The only texts allowed, if there are any; called where a table may grow.
     noun : str
         What messages call one of the choices.
     wanted : str
@@ -112,7 +112,7 @@ class Setting:
     infinite: bool = False
     below: float | None = None
     most: float | None = None
-    choices: tuple[str, ...] = ()
+    choices: tuple[str, ...] | Callable[[], tuple[str, ...]] = ()
     noun: str = ""
     wanted: str = ""
     check: Callable[[Any], Any] | None = None
@@ -133,6 +133,11 @@ class Setting:
     name: str = ""
     kinds: tuple[type, ...] = ()
     default: Any = None
+
+    @property
+    def allowed(self) -> tuple[str, ...]:
+        """The only texts allowed; none where all are."""
+        return self.choices() if callable(self.choices) else self.choices
 
     @property
     def flag(self) -> str:

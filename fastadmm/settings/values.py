@@ -95,8 +95,8 @@ def _checked(setting: Setting, value: Any) -> Any:
         raise ValueError(f"{value!r} is not {setting.wanted or _WANTED.get(kinds[-1], 'a number')}")
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         value = _checked_number(setting, value)
-    if setting.choices and value not in setting.choices:
-        raise ValueError(f"unknown {setting.noun} {value!r}; choose {', '.join(setting.choices)}")
+    if setting.choices and value not in setting.allowed:
+        raise ValueError(f"unknown {setting.noun} {value!r}; choose {', '.join(setting.allowed)}")
     return value if setting.check is None else setting.check(value)
 
 

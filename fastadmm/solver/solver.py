@@ -13,20 +13,10 @@ import numpy as np
 
 from fastadmm.conversation.exchange import Call, Driver, Exchange, Pace, Talk, converse
 from fastadmm.conversation.threads import Threads
-from fastadmm.coordinator.admm.admm import AdmmMethod
-from fastadmm.coordinator.admm.coordinator import acceleration_memory
-from fastadmm.coordinator.admm.multinomial import MultinomialAdmmMethod
-from fastadmm.coordinator.admm.schemes import SCHEMES, Scheme, get_scheme
 from fastadmm.coordinator.certificate import LowerBound
-from fastadmm.coordinator.choice import PROXIMAL, SUBSPACE, choose_directions, choose_scheme
 from fastadmm.coordinator.divergence import DivergenceDetector
-from fastadmm.coordinator.method import Method
-from fastadmm.coordinator.multinomial.multinomial import MultinomialMethod
-from fastadmm.coordinator.proximal.proximal import ProximalMethod
-from fastadmm.coordinator.stationarity import descent_penalty
-from fastadmm.coordinator.subspace.descent import DescentSubspaceMethod
-from fastadmm.coordinator.subspace.smoothed import SmoothedSubspaceMethod
-from fastadmm.coordinator.subspace.subspace import SubspaceMethod
+from fastadmm.coordinator.registry import choose_scheme
+from fastadmm.coordinator.subspace.scheme import DIRECTIONS
 from fastadmm.engine.engine import Engine
 from fastadmm.errors import ConfigError, InputError
 from fastadmm.problem.constraints import LARGEST_FACTOR
@@ -37,14 +27,6 @@ from fastadmm.solver.run import Run
 from fastadmm.solver.warm_start import StartingPoint, begin_at, check_start
 
 __all__ = ["SolveResult", "Solver", "SolverOptions", "solve"]
-
-#: Default penalty, in units of the loss's curvature (``Loss.penalty_unit``). Measured over the
-#: benchmark data sets: larger ones stall with several parties, smaller ones
-#: slow the first rounds.
-DEFAULT_PENALTY = 0.05
-
-#: Over-relaxation of accelerated sharing; measured in bench/rounds.py.
-RELAXATION = 1.6
 
 #: An absolute gap this small against the objective at zero weights is rounding.
 _ROUNDING = 1e-13
@@ -63,9 +45,8 @@ class SolverOptions:
 
     Parameters
     ----------
-    scheme : {"auto", "subspace", "proximal", "sharing", "jacobi", "gauss-seidel"}
-        See :mod:`fastadmm.coordinator.choice`, :mod:`fastadmm.coordinator.subspace.subspace`,
-        :mod:`fastadmm.coordinator.proximal.proximal` and :mod:`fastadmm.coordinator.admm.schemes`.
+    scheme : str
+        "auto", or a name of :data:`fastadmm.coordinator.registry.SCHEMES`.
     gap : float
         Stop at this relative duality gap; 0 never stops by gap. A non-convex
         problem has none: there ``stationarity`` counts.
@@ -97,7 +78,7 @@ class SolverOptions:
     directions : {"auto", "one", "both"}
         What a party of ``subspace`` answers with in a round: ``one`` direction in double
         precision, or ``both`` that it has in single precision, the same bytes.
-        See :func:`fastadmm.coordinator.choice.choose_directions`.
+        See :func:`fastadmm.coordinator.subspace.scheme.choose_directions`.
     """
 
     scheme: str = "auto"
@@ -136,41 +117,11 @@ class SolverOptions:
             raise ConfigError(f"n_threads: {self.n_threads!r} must be at least 1")
         if self.history is not None and self.history < 0:
             raise ConfigError(f"history: {self.history!r} must not be negative")
-        self.resolved_scheme()
-        choose_directions(self.directions, True, self.gap, False)
-
-    def both_directions(self, problem: Problem, exchange: bool = False) -> tuple[bool, str]:
-        """Whether parties of ``subspace`` send both directions, and why.
-
-        ``exchange`` says whether they are elsewhere; see
-        :func:`fastadmm.coordinator.choice.choose_directions`.
-        """
-        loss = problem.loss
-        suited = problem.convex and loss.smooth and not loss.vector
-        return choose_directions(self.directions, suited, self.gap, exchange)
-
-    def resolved_scheme(
-        self, smooth: bool = True, ridge: bool = True, convex: bool = True, suited: bool = True
-    ) -> tuple[str, str]:
-        """Name of the scheme that will run for a loss that is ``smooth`` or not, and why.
-
-        ``ridge`` says whether regulariser and set are squared l2 and all
-        space, ``convex`` whether it and the loss are, ``suited`` whether
-        ``proximal`` suits it. See :func:`fastadmm.coordinator.choice.choose_scheme`.
-        """
-        name, reason = choose_scheme(
-            self.scheme,
-            self.penalty,
-            self.acceleration,
-            self.x_update,
-            smooth,
-            ridge,
-            convex,
-            suited,
-        )
-        if name != SUBSPACE and self.directions != "auto":
-            raise ConfigError(f"directions: scheme {name!r} has none; leave it out, or choose 'subspace'")
-        return name, reason
+        if self.directions not in DIRECTIONS:
+            raise ConfigError(
+                f"directions: unknown choice {self.directions!r}; choose {', '.join(DIRECTIONS)}"
+            )
+        choose_scheme(self)
 
 
 @dataclass
@@ -261,7 +212,8 @@ class Solver(Run):
         self.options = options or SolverOptions()
         self.engine = engine or Engine(self.options.n_threads)
         elsewhere = driver is not None and not driver.local
-        self.method = _make_method(problem, self.options, self.engine, elsewhere)
+        self.scheme, _ = choose_scheme(self.options, problem.traits)
+        self.method = self.scheme.make(problem, self.options, self.engine, elsewhere)
         self.driver: Driver = driver or Threads(self.engine, self.method.parties)
         if driver is None:
             others = {"test": problem.test, "validation": None if early is None else early.rows}
@@ -599,15 +551,11 @@ class Solver(Run):
 
     def reason(self) -> str:
         """Why this scheme."""
-        p = self.problem
-        return self.options.resolved_scheme(p.loss.smooth, p.is_ridge, p.convex, p.suits_proximal)[1]
+        return choose_scheme(self.options, self.problem.traits)[1]
 
     def notes(self) -> list[str]:
         """What a round's answers hold, where there is a choice."""
-        if self.method.name != SUBSPACE or not self.problem.convex:
-            return []
-        both, why = self.options.both_directions(self.problem)
-        return [f"answers of a round: {'both directions' if both else 'one direction'} ({why})"]
+        return self.scheme.notes(self.problem.traits, self.options, not self.driver.local)
 
     def kept_model(self) -> tuple[list[np.ndarray], Any, RoundRecord] | None:
         """Weights, intercept and round of the best model where held-out rows choose; else None."""
@@ -635,72 +583,6 @@ def _proved(record: RoundRecord) -> str:
     if math.isfinite(record.gap_absolute):
         return f"absolute duality gap {record.gap_absolute:.2e}, no relative one"
     return "no proved duality gap"
-
-
-def method_class(problem: Problem, options: SolverOptions) -> tuple[str, type[Method]]:
-    """Name of the scheme that will run, and the class of its method.
-
-    Parameters
-    ----------
-    problem : Problem
-    options : SolverOptions
-
-    Returns
-    -------
-    tuple of str and type
-    """
-    loss = problem.loss
-    name, _ = options.resolved_scheme(loss.smooth, problem.is_ridge, problem.convex, problem.suits_proximal)
-    if name == PROXIMAL:
-        return name, ProximalMethod
-    if name != SUBSPACE:
-        return name, MultinomialAdmmMethod if loss.vector else AdmmMethod
-    if not problem.convex:
-        return name, DescentSubspaceMethod
-    if loss.vector:
-        return name, MultinomialMethod
-    return name, SubspaceMethod if loss.smooth else SmoothedSubspaceMethod
-
-
-def _make_method(problem: Problem, options: SolverOptions, engine: Engine, elsewhere: bool) -> Method:
-    name, found = method_class(problem, options)
-    kind: Any = found  # constructors differ
-    if name in SCHEMES:
-        scheme = get_scheme(name)
-        return kind(problem, scheme, *_admm_settings(problem, options, scheme, engine))
-    # Asked of all of `subspace`: those that cannot send both refuse it.
-    both = name == SUBSPACE and options.both_directions(problem, exchange=elsewhere)[0]
-    if kind is SubspaceMethod:
-        return kind(problem, engine, options.history, both)
-    return kind(problem, engine, options.history)
-
-
-def _admm_settings(
-    problem: Problem, options: SolverOptions, scheme: Scheme, engine: Engine
-) -> tuple[float, int, str, Engine, bool, bool, float]:
-    """Penalty, memory, x_update, engine, adaptive, reweighting, relaxation: as in :class:`AdmmMethod`."""
-    if options.penalty is not None:
-        penalty = options.penalty
-    elif not problem.convex:
-        penalty = descent_penalty(problem)
-    else:
-        # r in units of one sample's curvature, so W = N for unit weights drops out
-        unit = problem.loss.penalty_unit(problem.y, problem.weight, problem.offset, problem.lam)
-        penalty = DEFAULT_PENALTY * unit * problem.total_weight / problem.n_samples
-    accelerate = scheme.accelerated if options.acceleration == "auto" else options.acceleration == "anderson"
-    accelerate = accelerate and problem.convex
-    memory = acceleration_memory(problem.n_parties, problem.message_size) if accelerate else 0
-    if options.history is not None:
-        memory = min(memory, options.history)
-    adaptive = options.penalty is None and scheme.convergent and not problem.is_ridge and problem.convex
-    # Who gives a penalty, or wants no acceleration, gets the iteration as it is printed.
-    free = options.penalty is None and memory > 0
-    reweighting = (
-        free and scheme.convergent and problem.convex and problem.loss.smooth and not problem.loss.vector
-    )
-    # The messages of Jacobi and Gauss-Seidel have no copies to relax towards.
-    relaxation = RELAXATION if free and scheme.majorised else 1.0
-    return penalty, memory, options.x_update, engine, adaptive, reweighting, relaxation
 
 
 def solve(

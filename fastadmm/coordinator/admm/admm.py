@@ -10,7 +10,8 @@ import numpy as np
 
 from fastadmm.conversation.exchange import Call, Exchange, Talk
 from fastadmm.coordinator.admm.coordinator import Coordinator, RoundOutcome
-from fastadmm.coordinator.admm.schemes import Scheme, correction
+from fastadmm.coordinator.admm.messages import correction
+from fastadmm.coordinator.admm.order import Order
 from fastadmm.coordinator.admm.state import SharedState
 from fastadmm.coordinator.certificate import PrimalValue, dual_bound, primal_value
 from fastadmm.coordinator.method import Measured, Method
@@ -36,7 +37,7 @@ class AdmmMethod(Method):
     Parameters
     ----------
     problem : Problem
-    scheme : Scheme
+    order : Order
     penalty : float
         r, summed scaling.
     memory : int
@@ -57,7 +58,7 @@ class AdmmMethod(Method):
     def __init__(
         self,
         problem: Problem,
-        scheme: Scheme,
+        order: Order,
         penalty: float,
         memory: int,
         x_update: str,
@@ -67,13 +68,13 @@ class AdmmMethod(Method):
         relaxation: float = 1.0,
     ) -> None:
         self.problem, self.engine = problem, engine
-        self.name, self.convergent = scheme.name, scheme.convergent
+        self.name, self.convergent = order.name, order.convergent
         if not problem.convex:
-            self.convergent = scheme.convergent and penalty >= descent_penalty(problem, above=1.0)
+            self.convergent = order.convergent and penalty >= descent_penalty(problem, above=1.0)
         self.progress = Progress()
         self.x_update = x_update
         self.coordinator = Coordinator(
-            problem, scheme, penalty, engine, memory, adaptive, reweighting, relaxation
+            problem, order, penalty, engine, memory, adaptive, reweighting, relaxation
         )
         self._intercept: Any = 0.0
         self._norms = [0.0] * problem.n_parties
@@ -204,14 +205,14 @@ class AdmmMethod(Method):
         Nothing for several classes. A round later a party's target also depends on its predecessors,
         where they take turns: None then, which leaves the certificate's own images.
         """
-        coordinator, scheme, m_parties = self.coordinator, self.coordinator.scheme, self.problem.n_parties
+        coordinator, order, m_parties = self.coordinator, self.coordinator.order, self.problem.n_parties
         if self.problem.loss.vector:
             return [{}] * m_parties
         state = coordinator.state
         self._ahead = (state, coordinator.penalty)
-        if not scheme.parallel:
+        if not order.parallel:
             return [{"target": None}] * m_parties
-        common = correction(scheme, m_parties, state, coordinator.penalties)
+        common = correction(order, m_parties, state, coordinator.penalties)
         return [{"target": partial(np.subtract, message, common)} for message in state.messages]
 
     def _loss_at_z(self) -> float:

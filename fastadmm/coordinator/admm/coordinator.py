@@ -11,8 +11,9 @@ import numpy as np
 from fastadmm.conversation.exchange import Talk, ask_all
 from fastadmm.coordinator.admm.anderson import Anderson
 from fastadmm.coordinator.admm.curvature_rule import CurvatureRule
+from fastadmm.coordinator.admm.messages import collect_messages, relax
+from fastadmm.coordinator.admm.order import Order
 from fastadmm.coordinator.admm.penalty_rule import PenaltyRule
-from fastadmm.coordinator.admm.schemes import Scheme, collect_messages, relax
 from fastadmm.coordinator.admm.state import SharedState
 from fastadmm.coordinator.admm.z_update import update_z_u
 from fastadmm.engine.engine import Engine
@@ -88,7 +89,7 @@ class Coordinator:
     Parameters
     ----------
     problem : Problem
-    scheme : Scheme
+    order : Order
     penalty : float
         r, summed scaling.
     engine : Engine
@@ -118,7 +119,7 @@ class Coordinator:
     def __init__(
         self,
         problem: Problem,
-        scheme: Scheme,
+        order: Order,
         penalty: float,
         engine: Engine,
         memory: int = 0,
@@ -127,7 +128,7 @@ class Coordinator:
         relaxation: float = 1.0,
     ) -> None:
         m, n = problem.n_parties, problem.message_size
-        self.problem, self.scheme, self.engine = problem, scheme, engine
+        self.problem, self.order, self.engine = problem, order, engine
         self.penalty, self.relaxation = penalty, relaxation
         self.state = SharedState(m, n)
         self.reached = self.last = self.state
@@ -151,7 +152,7 @@ class Coordinator:
     def _sections(self) -> list[tuple[slice, Any]]:
         """Parts of the state and their weights in the norm of the fixed-point residual."""
         m, n, r = self.problem.n_parties, self.problem.message_size, self.penalties
-        tau_r = self.scheme.tau(m) * r
+        tau_r = self.order.tau(m) * r
         return [
             (slice(0, m * n), tau_r if self.metric is None else np.tile(tau_r, m)),
             (slice(m * n, (m + 1) * n), r),
@@ -165,7 +166,7 @@ class Coordinator:
         """
         problem, state, r = self.problem, self.state, self.penalty
         new = state.empty_like()
-        stepped = yield from collect_messages(self.scheme, state, r, new.messages, self.metric, known)
+        stepped = yield from collect_messages(self.order, state, r, new.messages, self.metric, known)
         total = relaxed = new.total()
         answers = new.messages
         if self.relaxation != 1.0:
@@ -241,8 +242,8 @@ class Coordinator:
         # Party m solved lambda W x + tau r D'(a_m - w_m) = 0; optimality asks for
         # lambda W x + D'u = 0. The difference is D's with s as below, from messages alone.
         r = self.penalties
-        tau_r = self.scheme.tau(self.problem.n_parties) * r
-        if self.scheme.parallel:
+        tau_r = self.order.tau(self.problem.n_parties) * r
+        if self.order.parallel:
             common = new.u - old.u - r * (old.total() - old.z)
             total = sum(
                 float(s @ s) for s in (common - tau_r * (b - a) for a, b in zip(old.messages, answers))

@@ -19,76 +19,23 @@ and differ only in :math:`\tau` and in the order of the parties:
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from fastadmm.conversation.exchange import Answers, Call, Exchange, Pace, Talk, put
+from fastadmm.coordinator.admm.order import Order
 from fastadmm.coordinator.admm.state import SharedState
-from fastadmm.errors import ConfigError
 
-__all__ = ["SCHEMES", "Scheme", "collect_messages", "correction", "get_scheme", "relax"]
-
-
-@dataclass(frozen=True)
-class Scheme:
-    """A coordination scheme.
-
-    Attributes
-    ----------
-    name : str
-    parallel : bool
-        Whether parties answer at the same time.
-    majorised : bool
-        Whether tau is the number of parties (else 1).
-    convergent : bool
-        Whether convergence on every convex problem is a theorem.
-    accelerated : bool
-        Whether Anderson acceleration is used by default; the paper's own
-        schemes are left as printed.
-    """
-
-    name: str
-    parallel: bool
-    majorised: bool
-    convergent: bool
-    accelerated: bool
-
-    def tau(self, n_parties: int) -> float:
-        """Majorisation factor for M parties."""
-        return float(n_parties) if self.majorised else 1.0
+__all__ = ["collect_messages", "correction", "relax"]
 
 
-SCHEMES: dict[str, Scheme] = {
-    "sharing": Scheme("sharing", parallel=True, majorised=True, convergent=True, accelerated=True),
-    "jacobi": Scheme("jacobi", parallel=True, majorised=False, convergent=False, accelerated=False),
-    "gauss-seidel": Scheme(
-        "gauss-seidel", parallel=False, majorised=False, convergent=False, accelerated=False
-    ),
-}
-
-
-def get_scheme(name: str) -> Scheme:
-    """ADMM scheme of a given name.
-
-    Raises
-    ------
-    ConfigError
-        If there is no scheme of that name.
-    """
-    try:
-        return SCHEMES[name]
-    except KeyError:
-        raise ConfigError(f"scheme: unknown scheme {name!r}; choose {', '.join(SCHEMES)}") from None
-
-
-def correction(scheme: Scheme, n_parties: int, state: SharedState, penalty: float | np.ndarray) -> np.ndarray:
+def correction(order: Order, n_parties: int, state: SharedState, penalty: float | np.ndarray) -> np.ndarray:
     """What every party's target differs by from its own message in a round that starts at a state.
 
     Parameters
     ----------
-    scheme : Scheme
+    order : Order
     n_parties : int
     state : SharedState
     penalty : float or ndarray of shape (N,)
@@ -98,7 +45,7 @@ def correction(scheme: Scheme, n_parties: int, state: SharedState, penalty: floa
     -------
     ndarray of shape (N,)
     """
-    return ((state.total() - state.z) + state.u / penalty) / scheme.tau(n_parties)
+    return ((state.total() - state.z) + state.u / penalty) / order.tau(n_parties)
 
 
 def relax(old: SharedState, messages: np.ndarray, relaxation: float, rows: slice = slice(None)) -> None:
@@ -128,7 +75,7 @@ def relax(old: SharedState, messages: np.ndarray, relaxation: float, rows: slice
 
 
 def collect_messages(
-    scheme: Scheme,
+    order: Order,
     state: SharedState,
     penalty: float,
     out: np.ndarray,
@@ -139,7 +86,7 @@ def collect_messages(
 
     Parameters
     ----------
-    scheme : Scheme
+    order : Order
     state : SharedState
         The state that the targets are computed from; not changed.
     penalty : float
@@ -157,17 +104,17 @@ def collect_messages(
         Every party's answer to ``step``.
     """
     m_parties = len(out)
-    common = correction(scheme, m_parties, state, penalty if metric is None else penalty * metric)
+    common = correction(order, m_parties, state, penalty if metric is None else penalty * metric)
 
     def call(m: int) -> Call:
         def asked() -> dict[str, Any]:
             target = state.messages[m] - common
-            return {"w": target, "scaled_penalty": float(scheme.tau(m_parties) * penalty)}
+            return {"w": target, "scaled_penalty": float(order.tau(m_parties) * penalty)}
 
         return Call(m, "step", asked, {"out": out[m], "known": known})
 
     answers: Answers = []
-    if scheme.parallel:
+    if order.parallel:
         answers = yield Exchange([call(m) for m in range(m_parties)])
         for m, answer in enumerate(answers):
             put(answer["message"], out[m])

@@ -1,0 +1,42 @@
+"""In which order parties answer in a round of ADMM, and by how much their problem is majorised."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["GAUSS_SEIDEL", "JACOBI", "SHARING", "Order"]
+
+
+@dataclass(frozen=True)
+class Order:
+    """What the ADMM schemes differ in; see :mod:`fastadmm.coordinator.admm.messages`.
+
+    Attributes
+    ----------
+    name : str
+        Of the scheme.
+    parallel : bool
+        Whether parties answer at the same time.
+    majorised : bool
+        Whether tau is the number of parties (else 1).
+    convergent : bool
+        Whether convergence on every convex problem is a theorem.
+    accelerated : bool
+        Whether Anderson acceleration is used by default; the paper's own
+        schemes are left as printed.
+    """
+
+    name: str
+    parallel: bool
+    majorised: bool
+    convergent: bool
+    accelerated: bool
+
+    def tau(self, n_parties: int) -> float:
+        """Majorisation factor for M parties."""
+        return float(n_parties) if self.majorised else 1.0
+
+
+SHARING = Order("sharing", parallel=True, majorised=True, convergent=True, accelerated=True)
+JACOBI = Order("jacobi", parallel=True, majorised=False, convergent=False, accelerated=False)
+GAUSS_SEIDEL = Order("gauss-seidel", parallel=False, majorised=False, convergent=False, accelerated=False)

@@ -1,0 +1,131 @@
+"""The declarations of the ADMM schemes: sharing, Jacobi and Gauss-Seidel order."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from fastadmm.coordinator.admm.order import GAUSS_SEIDEL, JACOBI, SHARING, Order
+from fastadmm.coordinator.scheme import CG_STEPS, Options, Scheme, Shape
+from fastadmm.problem.traits import Traits
+
+if TYPE_CHECKING:
+    from fastadmm.coordinator.method import Method
+    from fastadmm.engine.engine import Engine
+    from fastadmm.problem.problem import Problem
+
+__all__ = ["ADMM_SCHEMES", "AdmmScheme"]
+
+#: Default penalty, in units of the loss's curvature (``Loss.penalty_unit``). Measured over the
+#: benchmark data sets: larger ones stall with several parties, smaller ones
+#: slow the first rounds.
+DEFAULT_PENALTY = 0.05
+
+#: Over-relaxation of accelerated sharing; measured in bench/rounds.py.
+RELAXATION = 1.6
+
+#: Copies of the state (messages, z and u) that live at once in a round.
+_STATES = 7
+
+
+class AdmmScheme(Scheme):
+    """ADMM in one order of the parties.
+
+    Parameters
+    ----------
+    order : Order
+    rounds, remarks : str
+        As in :class:`fastadmm.coordinator.scheme.Scheme`.
+    """
+
+    options = ("penalty", "acceleration", "x_update")
+    kept = "rounds of acceleration history"
+
+    def __init__(self, order: Order, rounds: str, remarks: str) -> None:
+        self.order, self.name = order, order.name
+        self.rounds, self.remarks = rounds, remarks
+
+    def why(self, traits: Traits, given: Sequence[str]) -> str:
+        """An option of its own, or a problem that is not for the others."""
+        if given:
+            return f"{given[0]} is an option of ADMM"
+        return "more than 64 parties, or one predictor per class"
+
+    def method(self, traits: Traits) -> type[Method]:
+        """One for one predictor per sample, one for several."""
+        from fastadmm.coordinator.admm.admm import AdmmMethod
+        from fastadmm.coordinator.admm.multinomial import MultinomialAdmmMethod
+
+        return MultinomialAdmmMethod if traits.vector else AdmmMethod
+
+    def make(self, problem: Problem, options: Options, engine: Engine, elsewhere: bool) -> Method:
+        """With penalty, memory and what adapts them."""
+        kind: type = self.method(problem.traits)
+        return kind(problem, self.order, *self.parameters(problem, options, engine))
+
+    def parameters(
+        self, problem: Problem, options: Options, engine: Engine
+    ) -> tuple[float, int, str, Engine, bool, bool, float]:
+        """Penalty, memory, x_update, engine, adaptive, reweighting, relaxation of the method."""
+        from fastadmm.coordinator.stationarity import descent_penalty
+
+        given, convex = options.penalty, problem.convex
+        if given is not None:
+            penalty = given
+        elif not convex:
+            penalty = descent_penalty(problem)
+        else:
+            # r in units of one sample's curvature, so W = N for unit weights drops out
+            unit = problem.loss.penalty_unit(problem.y, problem.weight, problem.offset, problem.lam)
+            penalty = DEFAULT_PENALTY * unit * problem.total_weight / problem.n_samples
+        memory = self._memory(problem.n_parties, problem.message_size, options, convex)
+        if options.history is not None:
+            memory = min(memory, options.history)
+        adaptive = given is None and self.order.convergent and not problem.is_ridge and convex
+        # Who gives a penalty, or wants no acceleration, gets the iteration as it is printed.
+        free = given is None and memory > 0
+        loss = problem.loss
+        reweighting = free and self.order.convergent and convex and loss.smooth and not loss.vector
+        # The messages of Jacobi and Gauss-Seidel have no copies to relax towards.
+        relaxation = RELAXATION if free and self.order.majorised else 1.0
+        return penalty, memory, options.x_update, engine, adaptive, reweighting, relaxation
+
+    def _memory(self, n_parties: int, message_size: int, options: Options, convex: bool) -> int:
+        """Differences of the acceleration, as many as are useful."""
+        from fastadmm.coordinator.admm.coordinator import acceleration_memory
+
+        asked = options.acceleration
+        accelerate = self.order.accelerated if asked == "auto" else asked == "anderson"
+        return acceleration_memory(n_parties, message_size) if accelerate and convex else 0
+
+    def history(self, shape: Shape, options: Options) -> tuple[int, int]:
+        """Differences of the acceleration, which can do without."""
+        return self._memory(shape.n_parties, shape.message_size, options, shape.traits.convex), 0
+
+    def shorter(self, history: int) -> int:
+        """Fewer than three differences are not worth their memory."""
+        return history - 1 if history > 3 else 0
+
+    def state_bytes(self, shape: Shape, history: int) -> tuple[int, int]:
+        """Messages, z and u, and their differences."""
+        state = 8 * (shape.n_parties + 2) * shape.message_size
+        return _STATES * state, (2 * history + 3) * state if history else 0
+
+    def passes(self, update: str) -> int:
+        """For the messages, and the certificate."""
+        # Where parties work in parallel and from D'w, the certificate is one with the next x-update: see
+        # fastadmm.parties.proximal.Party.look_ahead.
+        steps = 2 * CG_STEPS if update in ("cg", "proximal") else 0
+        return 2 + (not self.order.parallel or update == "kernel") + steps
+
+
+ADMM_SCHEMES = (
+    AdmmScheme(
+        SHARING,
+        "tens to hundreds",
+        "sharing ADMM (Boyd et al. 2011, section 7.3) with Anderson acceleration; converges for every "
+        "penalty",
+    ),
+    AdmmScheme(JACOBI, "varies", "Algorithm 1 of Hu et al. as printed. It diverges on some data: see below"),
+    AdmmScheme(GAUSS_SEIDEL, "varies", "parties take turns, each seeing the answers of those before it"),
+)

@@ -1,0 +1,52 @@
+"""The declaration of the scheme ``proximal``: regularisers with kinks, and sets."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from fastadmm.coordinator.scheme import CG_STEPS, Needs, Options, Scheme, Shape
+from fastadmm.problem.traits import Traits
+
+if TYPE_CHECKING:
+    from fastadmm.coordinator.method import Method
+
+__all__ = ["Proximal"]
+
+
+class Proximal(Scheme):
+    """See :mod:`fastadmm.coordinator.proximal.proximal`."""
+
+    name = "proximal"
+    rounds = "ten to a few tens"
+    remarks = (
+        "the same idea for regularisers with kinks and for bounded weights ([solver.md](solver.md#proximal))"
+    )
+    # With more parties its small problems cost more than the rounds they save.
+    needs = Needs(convex=True, one_predictor=True, most_parties=64)
+
+    def why(self, traits: Traits, given: Sequence[str]) -> str:
+        """Whatever `subspace` does not do."""
+        return "regularizer or constraint beyond squared l2: fewest rounds"
+
+    def method(self, traits: Traits) -> type[Method]:
+        """One for all."""
+        from fastadmm.coordinator.proximal.proximal import ProximalMethod
+
+        return ProximalMethod
+
+    def history(self, shape: Shape, options: Options) -> tuple[int, int]:
+        """Directions per party, however short memory is."""
+        from fastadmm.coordinator.metric_limits import directions_per_party
+
+        most = directions_per_party(shape.n_parties)
+        return most, most
+
+    def state_bytes(self, shape: Shape, history: int) -> tuple[int, int]:
+        """All messages."""
+        # The store doubles when it is full; beside it the parts of it on faces, and the points of the hull.
+        return 8 * shape.message_size * shape.n_parties * (3 * (history + 1) + 12), 0
+
+    def passes(self, update: str) -> int:
+        """For best response, face and search."""
+        return 5 + (2 * CG_STEPS if update == "proximal" else 0)

@@ -1,0 +1,77 @@
+"""Every scheme, and the choice among them."""
+
+from __future__ import annotations
+
+from fastadmm.coordinator.admm.scheme import ADMM_SCHEMES
+from fastadmm.coordinator.proximal.scheme import Proximal
+from fastadmm.coordinator.scheme import Options, Scheme
+from fastadmm.coordinator.subspace.scheme import Subspace
+from fastadmm.errors import ConfigError
+from fastadmm.problem.traits import Traits
+
+__all__ = ["SCHEMES", "choose_scheme"]
+
+#: By name. ``auto`` takes the first that a problem suits and that has what was asked for.
+SCHEMES: dict[str, Scheme] = {scheme.name: scheme for scheme in (Subspace(), Proximal(), *ADMM_SCHEMES)}
+
+#: What every scheme is for.
+ANY = Traits()
+
+#: Options that only some schemes have, with the value that asks for nothing.
+_OPTIONS = {"penalty": None, "acceleration": "auto", "x_update": "auto", "directions": "auto"}
+
+
+def choose_scheme(options: Options, traits: Traits = ANY) -> tuple[Scheme, str]:
+    """Resolve ``auto``, and check that the options go with the scheme.
+
+    Parameters
+    ----------
+    options : Options
+    traits : Traits
+        Of the problem, as far as they are known; by default of one that is for every scheme.
+
+    Returns
+    -------
+    scheme : Scheme
+    reason : str
+        One clause for the log.
+
+    Raises
+    ------
+    ConfigError
+        If the scheme is unknown, or the problem or an option does not go with it.
+    """
+    name = options.scheme
+    if name not in ("auto", *SCHEMES):
+        raise ConfigError(f"scheme: unknown scheme {name!r}; choose auto, {', '.join(SCHEMES)}")
+    _check_options(options, traits)
+    given = [option for option, usual in _OPTIONS.items() if getattr(options, option) != usual]
+    suited = [scheme for scheme in SCHEMES.values() if scheme.needs.met_by(traits)]
+    if name == "auto":
+        able = [scheme for scheme in suited if {*given[:1]} <= {*scheme.options}]
+        chosen = (able or suited)[0]
+        reason = chosen.why(traits, given)
+    else:
+        chosen, reason = SCHEMES[name], "asked for"
+        if chosen not in suited:
+            order = list(SCHEMES)
+            later = [f"{s.name!r} or " for s in suited if order.index(s.name) > order.index(name)]
+            raise ConfigError(f"scheme: {name!r} needs {chosen.needs}; choose {''.join(later[:1])}'auto'")
+    for option in given:
+        if option not in chosen.options:
+            other = next(s.name for s in SCHEMES.values() if option in s.options)
+            advice = f"choose {other!r}" if option == "directions" else f"choose scheme {other!r}"
+            raise ConfigError(f"{option}: scheme {chosen.name!r} has none; leave it out, or {advice}")
+    return chosen, reason
+
+
+def _check_options(options: Options, traits: Traits) -> None:
+    """Refuse an option that does not go with the problem, whatever the scheme."""
+    if not traits.ridge and options.x_update != "auto":
+        raise ConfigError(
+            f"x_update: {options.x_update!r} solves squared l2 without a constraint only; leave it out"
+        )
+    if not traits.convex and options.acceleration == "anderson":
+        raise ConfigError(
+            "acceleration: 'anderson' does not keep the descent of a non-convex problem; leave it out"
+        )

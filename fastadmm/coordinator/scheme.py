@@ -1,0 +1,219 @@
+"""What a scheme declares of itself: what it needs, which options it has, what it takes, and how it is made.
+
+Declarations import nothing heavy, so that options and their help can be made of them.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from fastadmm.problem.traits import Traits
+
+if TYPE_CHECKING:
+    from fastadmm.coordinator.method import Method
+    from fastadmm.engine.engine import Engine
+    from fastadmm.problem.problem import Problem
+
+__all__ = ["CG_STEPS", "Needs", "Options", "Scheme", "Shape"]
+
+#: Conjugate gradient steps of a round, as far as a plan can know.
+CG_STEPS = 10
+
+
+class Options(Protocol):
+    """What schemes read of :class:`fastadmm.solver.options.SolverOptions`, or of a configuration."""
+
+    @property
+    def scheme(self) -> str: ...
+    @property
+    def gap(self) -> float: ...
+    @property
+    def penalty(self) -> float | None: ...
+    @property
+    def acceleration(self) -> str: ...
+    @property
+    def x_update(self) -> str: ...
+    @property
+    def history(self) -> int | None: ...
+    @property
+    def directions(self) -> str: ...
+
+
+@dataclass(frozen=True)
+class Needs:
+    """Problems that a scheme is for.
+
+    Attributes
+    ----------
+    smooth, ridge, convex : bool
+        Whether it needs what :class:`fastadmm.problem.traits.Traits` calls so.
+    one_predictor : bool
+        Whether it has one predictor per sample only.
+    most_parties : int or None
+    """
+
+    smooth: bool = False
+    ridge: bool = False
+    convex: bool = False
+    one_predictor: bool = False
+    most_parties: int | None = None
+
+    def met_by(self, traits: Traits) -> bool:
+        """Whether a problem of this kind has all of it."""
+        return (
+            (traits.smooth or not self.smooth)
+            and (traits.ridge or not self.ridge)
+            and (traits.convex or not self.convex)
+            and not (traits.vector and self.one_predictor)
+            and (self.most_parties is None or traits.n_parties <= self.most_parties)
+        )
+
+    def __str__(self) -> str:
+        kinds = {
+            "a smooth loss": self.smooth,
+            "regularizer l2 without a constraint": self.ridge,
+            "a convex problem": self.convex,
+        }
+        numbers = {
+            "one predictor per sample": self.one_predictor,
+            f"at most {self.most_parties} parties": self.most_parties is not None,
+        }
+        parts = [" and ".join(text for text in group if group[text]) for group in (kinds, numbers)]
+        return " with ".join(part for part in parts if part)
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Numbers that memory and time of a run follow from.
+
+    Attributes
+    ----------
+    traits : Traits
+    n_samples : int
+    n_outputs : int
+        Predictors per sample.
+    widths : sequence of int
+        Columns of each party.
+    densities : sequence of float
+        Share of each block's entries that are stored.
+    n_threads : int
+    """
+
+    traits: Traits
+    n_samples: int
+    n_outputs: int
+    widths: Sequence[int]
+    densities: Sequence[float]
+    n_threads: int
+
+    @property
+    def n_parties(self) -> int:
+        """M."""
+        return len(self.widths)
+
+    @property
+    def message_size(self) -> int:
+        """Numbers in one message."""
+        return self.n_samples * self.n_outputs
+
+    @property
+    def blocks(self) -> list[tuple[int, int]]:
+        """Shape of each block."""
+        return [(self.n_samples, width) for width in self.widths]
+
+
+class Scheme(ABC):
+    """One way for parties and coordinator to work together; an instance stands in the registry.
+
+    Attributes
+    ----------
+    name : str
+        As in options and records.
+    rounds : str
+        How many rounds it takes, for the table of the documentation.
+    remarks : str
+        What it does, for the same table.
+    needs : Needs
+    options : tuple of str
+        Names of the options that it has, among those that not every scheme has.
+    kept : str
+        What ``history`` counts, in words.
+    """
+
+    name: str
+    rounds: str
+    remarks: str
+    needs: Needs = Needs()
+    options: tuple[str, ...] = ()
+    kept: str = "directions per party"
+
+    @abstractmethod
+    def why(self, traits: Traits, given: Sequence[str]) -> str:
+        """One clause on why it was chosen; ``given`` are the options that were."""
+
+    @abstractmethod
+    def method(self, traits: Traits) -> type[Method]:
+        """The method that runs it on problems of a kind."""
+
+    def make(self, problem: Problem, options: Options, engine: Engine, elsewhere: bool) -> Method:
+        """The method for a problem.
+
+        Parameters
+        ----------
+        problem : Problem
+        options : Options
+        engine : Engine
+        elsewhere : bool
+            Whether the parties are on other machines.
+
+        Returns
+        -------
+        Method
+
+        Raises
+        ------
+        ConfigError
+            If an option does not go with the problem.
+        """
+        kind: type = self.method(problem.traits)
+        return kind(problem, engine, options.history)
+
+    def notes(self, traits: Traits, options: Options, elsewhere: bool) -> list[str]:
+        """Lines for the log on what it chose, where it has a choice."""
+        return []
+
+    @abstractmethod
+    def history(self, shape: Shape, options: Options) -> tuple[int, int]:
+        """Most and least of the past that it keeps, where memory is ample and where it is short."""
+
+    def shorter(self, history: int) -> int:
+        """The next smaller history that is worth its memory."""
+        return history - 1
+
+    @abstractmethod
+    def state_bytes(self, shape: Shape, history: int) -> tuple[int, int]:
+        """Bytes of the state, and of what accelerates it, for a history of this length."""
+
+    def updates(self, shape: Shape, options: Options) -> list[str]:
+        """Names of the parties' solvers."""
+        from fastadmm.parties.xupdate.choose import update_name
+
+        return [update_name(*block, options.x_update, shape.traits.ridge) for block in shape.blocks]
+
+    def factor_bytes(self, shape: Shape, options: Options) -> int:
+        """Bytes of the parties' factorisations."""
+        from fastadmm.parties.xupdate.choose import preparation_bytes
+
+        ridge = shape.traits.ridge
+        return sum(preparation_bytes(*block, options.x_update, ridge) for block in shape.blocks)
+
+    @abstractmethod
+    def passes(self, update: str) -> int:
+        """Passes of a round over a block whose solver has this name."""
+
+    def span_work(self, shape: Shape, history: int) -> float:
+        """Operations of the coordinator in a round, besides some passes over the rows."""
+        return 0.0

@@ -1,0 +1,155 @@
+"""The declaration of the scheme ``subspace``: squared l2, and every loss."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from fastadmm.coordinator.scheme import Needs, Options, Scheme, Shape
+from fastadmm.errors import ConfigError
+from fastadmm.problem.traits import Traits
+
+if TYPE_CHECKING:
+    from fastadmm.coordinator.method import Method
+    from fastadmm.engine.engine import Engine
+    from fastadmm.problem.problem import Problem
+
+__all__ = ["DIRECTIONS", "Subspace", "choose_directions"]
+
+#: What parties may answer with in a round.
+DIRECTIONS: tuple[str, ...] = ("auto", "one", "both")
+
+#: Messages in single precision are not asked to certify a smaller relative gap.
+_SINGLE_GAP = 1e-9
+
+#: Fewest directions per party that the scheme still works well with.
+_LEAST_DIRECTIONS = 8
+
+
+class Subspace(Scheme):
+    """See :mod:`fastadmm.coordinator.subspace.subspace`."""
+
+    name = "subspace"
+    rounds = "about ten"
+    remarks = (
+        "parties send Newton directions; the coordinator minimises over the span of all messages so far. "
+        "Kinks in the loss are smoothed, less and less from round to round"
+    )
+    needs = Needs(ridge=True)
+    options = ("directions",)
+
+    def why(self, traits: Traits, given: Sequence[str]) -> str:
+        """By the loss."""
+        if not traits.smooth:
+            return "squared l2, and the loss's kinks can be smoothed: fewest rounds"
+        if not traits.convex:
+            return "smooth non-convex loss with squared l2: monotone descent in fewest rounds"
+        return "smooth loss with squared l2: fewest rounds"
+
+    def method(self, traits: Traits) -> type[Method]:
+        """One for each kind of loss."""
+        from fastadmm.coordinator.multinomial.multinomial import MultinomialMethod
+        from fastadmm.coordinator.subspace.descent import DescentSubspaceMethod
+        from fastadmm.coordinator.subspace.smoothed import SmoothedSubspaceMethod
+        from fastadmm.coordinator.subspace.subspace import SubspaceMethod
+
+        if not traits.convex:
+            return DescentSubspaceMethod
+        if traits.vector:
+            return MultinomialMethod
+        return SubspaceMethod if traits.smooth else SmoothedSubspaceMethod
+
+    def make(self, problem: Problem, options: Options, engine: Engine, elsewhere: bool) -> Method:
+        """With both directions where that is chosen."""
+        both, _ = choose_directions(problem.traits, options, elsewhere)
+        if not both:
+            return super().make(problem, options, engine, elsewhere)
+        from fastadmm.coordinator.subspace.subspace import SubspaceMethod
+
+        return SubspaceMethod(problem, engine, options.history, both)
+
+    def notes(self, traits: Traits, options: Options, elsewhere: bool) -> list[str]:
+        """What a round's answers hold."""
+        if not traits.convex:
+            return []
+        both, why = choose_directions(traits, options, elsewhere)
+        return [f"answers of a round: {'both directions' if both else 'one direction'} ({why})"]
+
+    def history(self, shape: Shape, options: Options) -> tuple[int, int]:
+        """Directions per party."""
+        from fastadmm.coordinator.metric_limits import directions_per_party
+        from fastadmm.coordinator.multinomial.multinomial import class_directions_per_party
+
+        if shape.n_outputs == 1:
+            return directions_per_party(shape.n_parties), _LEAST_DIRECTIONS
+        most = class_directions_per_party(shape.n_parties, shape.n_samples, shape.n_outputs)
+        return most, min(_LEAST_DIRECTIONS, most)
+
+    def state_bytes(self, shape: Shape, history: int) -> tuple[int, int]:
+        """All messages."""
+        from fastadmm.engine.engine import MAX_PIECES
+
+        columns, n = shape.n_parties * (history + 1), shape.message_size
+        # The span's Newton system weights a piece of all messages in each thread.
+        pieces = 8 * columns * -(-n // MAX_PIECES) * shape.n_threads
+        return 8 * columns * n + pieces, 0
+
+    def updates(self, shape: Shape, options: Options) -> list[str]:
+        """Solvers of a metric."""
+        from fastadmm.parties.direction import choose_metric_solver
+
+        return [choose_metric_solver(*block)[0] for block in zip(shape.blocks, shape.densities)]
+
+    def factor_bytes(self, shape: Shape, options: Options) -> int:
+        """Factors, which are made again in each metric, by as many parties at once as there are threads."""
+        side = {"gram": shape.widths, "kernel": [shape.n_samples] * shape.n_parties}
+        solvers = self.updates(shape, options)
+        squares = sorted((side[s][m] ** 2 if s in side else 0 for m, s in enumerate(solvers)), reverse=True)
+        # The kernel side is kept beside its factor; a Gram matrix is summed from up to four parts.
+        return 16 * sum(squares) + 5 * 8 * sum(squares[: shape.n_threads])
+
+    def passes(self, update: str) -> int:
+        """For the gradient and the direction."""
+        return 3 if update == "kernel" else 2
+
+    def span_work(self, shape: Shape, history: int) -> float:
+        """The Hessian over all messages."""
+        return 2.0 * shape.n_samples * float(history * shape.n_parties) ** 2
+
+
+def choose_directions(traits: Traits, options: Options, elsewhere: bool) -> tuple[bool, str]:
+    """Whether parties answer with both directions in a round, and why.
+
+    Parameters
+    ----------
+    traits : Traits
+    options : Options
+    elsewhere : bool
+        Whether a round is an exchange between machines: then rounds cost more than arithmetic.
+
+    Returns
+    -------
+    both : bool
+    reason : str
+        One clause for the log.
+
+    Raises
+    ------
+    ConfigError
+        If both are asked for, and the problem has kinks, is not convex or has several predictors per sample.
+    """
+    asked, suited = options.directions, traits.convex and traits.smooth and not traits.vector
+    if asked == "both" and not suited:
+        raise ConfigError(
+            "directions: 'both' needs a smooth convex loss and one predictor per sample; choose 'one' or "
+            "'auto'"
+        )
+    if asked != "auto":
+        return asked == "both", "asked for"
+    if not suited:
+        return False, "loss with kinks, not convex, or with several predictors per sample"
+    if options.gap < _SINGLE_GAP:
+        return False, "the gap is too small for messages in single precision"
+    if elsewhere:
+        return True, "a round is an exchange: two directions in single precision are no more bytes"
+    return False, "rounds are cheap in one process: fewer directions are less arithmetic"
