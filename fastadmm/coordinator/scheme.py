@@ -27,19 +27,32 @@ class Options(Protocol):
     """What schemes read of :class:`fastadmm.solver.options.SolverOptions`, or of a configuration."""
 
     @property
-    def scheme(self) -> str: ...
+    def scheme(self) -> str:
+        """Name, or "auto"."""
+
     @property
-    def gap(self) -> float: ...
+    def gap(self) -> float:
+        """Relative gap that is wanted; 0 for as small as it gets."""
+
     @property
-    def penalty(self) -> float | None: ...
+    def penalty(self) -> float | None:
+        """r; None for the usual one."""
+
     @property
-    def acceleration(self) -> str: ...
+    def acceleration(self) -> str:
+        """auto, anderson or none."""
+
     @property
-    def x_update(self) -> str: ...
+    def x_update(self) -> str:
+        """auto, or how parties solve their x-update."""
+
     @property
-    def history(self) -> int | None: ...
+    def history(self) -> int | None:
+        """How much of the past to keep; None for as much as is useful."""
+
     @property
-    def directions(self) -> str: ...
+    def directions(self) -> str:
+        """auto, one or both."""
 
 
 @dataclass(frozen=True)
@@ -182,7 +195,18 @@ class Scheme(ABC):
         return kind(problem, engine, options.history)
 
     def notes(self, traits: Traits, options: Options, elsewhere: bool) -> list[str]:
-        """Lines for the log on what it chose, where it has a choice."""
+        """Lines for the log on what it chose, where it has a choice; arguments as in :meth:`make`.
+
+        Parameters
+        ----------
+        traits : Traits
+        options : Options
+        elsewhere : bool
+
+        Returns
+        -------
+        list of str
+        """
         return []
 
     @abstractmethod

@@ -59,7 +59,6 @@ class AdmmScheme(Scheme):
         return MultinomialAdmmMethod if traits.vector else AdmmMethod
 
     def make(self, problem: Problem, options: Options, engine: Engine, elsewhere: bool) -> Method:
-        """With penalty, memory and what adapts them."""
         kind: type = self.method(problem.traits)
         return kind(problem, self.order, *self.parameters(problem, options, engine))
 

@@ -60,7 +60,6 @@ class Subspace(Scheme):
         return SubspaceMethod if traits.smooth else SmoothedSubspaceMethod
 
     def make(self, problem: Problem, options: Options, engine: Engine, elsewhere: bool) -> Method:
-        """With both directions where that is chosen."""
         both, _ = choose_directions(problem.traits, options, elsewhere)
         if not both:
             return super().make(problem, options, engine, elsewhere)
@@ -69,7 +68,6 @@ class Subspace(Scheme):
         return SubspaceMethod(problem, engine, options.history, both)
 
     def notes(self, traits: Traits, options: Options, elsewhere: bool) -> list[str]:
-        """What a round's answers hold."""
         if not traits.convex:
             return []
         both, why = choose_directions(traits, options, elsewhere)
