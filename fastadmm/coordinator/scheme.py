@@ -85,17 +85,15 @@ class Needs:
         )
 
     def __str__(self) -> str:
-        kinds = {
+        told = {
             "a smooth loss": self.smooth,
             "regularizer l2 without a constraint": self.ridge,
-            "a convex problem": self.convex,
-        }
-        numbers = {
             "one predictor per sample": self.one_predictor,
             f"at most {self.most_parties} parties": self.most_parties is not None,
         }
-        parts = [" and ".join(text for text in group if group[text]) for group in (kinds, numbers)]
-        return " with ".join(part for part in parts if part)
+        needed = [text for text, is_needed in told.items() if is_needed]
+        text = " and ".join(filter(None, (", ".join(needed[:-1]), *needed[-1:])))
+        return " with ".join(filter(None, ("a convex problem" if self.convex else "", text)))
 
 
 @dataclass(frozen=True)
