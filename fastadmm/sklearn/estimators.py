@@ -578,7 +578,7 @@ class ADMMSharingClassifier(ClassifierMixin, _SharingModel):
         How parties and coordinator work together. "auto" chooses the scheme with the fewest rounds:
         "subspace" or, with constraints and regularisers other than "l2", "proximal"; if ``penalty`` is
         given, "sharing". All three always converge.
-        See :func:`fastadmm.coordinator.choice.choose_scheme`.
+        See :func:`fastadmm.coordinator.registry.choose_scheme`.
     penalty : float or None, default=None
         Penalty r of the augmented Lagrangian in the summed scaling (rho N for
         the mean objective's rho). It changes the speed, not the model.
