@@ -1,4 +1,4 @@
-"""The recipes of CONTRIBUTING.md: a toy loss and a toy regulariser, each a class and an entry in a table."""
+"""The recipes of CONTRIBUTING.md: a toy loss, regulariser and scheme, each an entry in a table."""
 
 from __future__ import annotations
 
@@ -8,13 +8,21 @@ from typing import ClassVar
 
 import numpy as np
 import pytest
+from fastadmm.coordinator.registry import SCHEMES
+from fastadmm.coordinator.scheme import Needs, Scheme
+from fastadmm.coordinator.subspace.direction_choice import DirectionChoice
+from fastadmm.coordinator.subspace.subspace import SubspaceMethod
 from fastadmm.data_tools.synthetic import make_vertical_regression
 from fastadmm.problem.loss import Kernels, Loss
 from fastadmm.problem.losses import LOSSES
+from fastadmm.problem.problem import make_problem
 from fastadmm.problem.regularizers import REGULARIZERS, Regularizer
+from fastadmm.solver.solver import SolverOptions, solve
 from scipy.optimize import minimize
 
-from run_tools import result_of, run, write_blocks
+from rounds_tools import begin, separate
+from rounds_tools import train as train_by_files
+from run_tools import in_file, result_of, run, write_blocks
 
 
 @dataclass(frozen=True)
@@ -55,6 +63,45 @@ class Tenth(Regularizer):
     shares = (0.1, 0.9)
 
 
+class Gradients(DirectionChoice):
+    """Never a Newton direction."""
+
+    def newton(self):
+        return False
+
+
+class Steepest(SubspaceMethod):
+    """Minimises over the span of block gradients."""
+
+    name = "steepest"
+
+    def __init__(self, problem, engine, directions=None):
+        super().__init__(problem, engine, directions)
+        self.coordinator.directions = Gradients()
+
+
+class SteepestScheme(Scheme):
+    """Its declaration."""
+
+    name, rounds, remarks = "steepest", "many", "block gradients alone"
+    needs = Needs(smooth=True, ridge=True, convex=True, one_predictor=True, most_parties=20)
+
+    def why(self, traits, given):
+        return "for a test"
+
+    def method(self, traits):
+        return Steepest
+
+    def history(self, shape, options):
+        return 16, 4
+
+    def state_bytes(self, shape, history):
+        return 8 * shape.message_size * shape.n_parties * history, 0
+
+    def passes(self, update):
+        return 7
+
+
 @pytest.fixture(scope="module")
 def problem(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, np.ndarray, np.ndarray]:
     blocks, y, _ = make_vertical_regression(80, (2, 3))
@@ -93,3 +140,48 @@ def test_a_regularizer_is_a_class_and_an_entry(problem, tmp_path, monkeypatch) -
         assert run(*f"{common} --scheme {scheme} {ratio} -o {known}".split()) == 0
         assert result_of(mine)["objective"] == result_of(known)["objective"]
         assert result_of(mine)["rounds"] == result_of(known)["rounds"]
+
+
+def test_a_scheme_is_a_module_and_a_line_of_the_registry(tmp_path, monkeypatch, capsys) -> None:
+    blocks, y, _ = make_vertical_regression(90, (6, 7))
+    data = write_blocks(tmp_path / "d.parts", blocks, y, task="regression")
+    usual = f"train {data} --lambda 1e-1 -q -o {tmp_path}"
+    assert run(*f"{usual}/none --scheme steepest".split()) == 5
+    assert run(*f"{usual}/auto".split()) == 0
+    monkeypatch.setitem(SCHEMES, "steepest", SteepestScheme())
+
+    made = make_problem(blocks, y, loss="squared", lam=1e-1)
+    found = solve(made, SolverOptions(scheme="steepest", n_threads=1))
+    best = result_of(tmp_path / "auto")
+    assert found.status.value == "converged"
+    usual_rounds = [record.objective for record in solve(made).history]
+    assert usual_rounds != [
+        record.objective for record in found.history
+    ]  # not the usual scheme by another name
+    assert found.objective == pytest.approx(best["objective"], rel=1e-5)
+
+    # options and files, the plan and what it says where memory is short
+    assert run(*f"{usual}/run --scheme steepest".split()) == 0
+    assert run(*f"{usual}/same".split(), *in_file(scheme="steepest")) == 0
+    for name in ("run", "same"):
+        assert result_of(tmp_path / name)["objective"] == pytest.approx(found.objective, rel=1e-12)
+    capsys.readouterr()
+    assert run(*f"{usual}/plan --dry-run --scheme steepest".split()) == 0
+    assert "7 passes of" in capsys.readouterr().out
+
+    # refusals
+    assert run(*f"{usual}/no --scheme steepest --regularizer l1".split()) == 5
+    error = capsys.readouterr().err
+    assert "'steepest' needs a convex problem with a smooth loss, regularizer l2 without" in error
+    assert "one predictor per sample and at most 20 parties; choose 'auto'" in error
+    assert run(*f"{usual}/no".split(), *in_file(scheme="steepest", penalty=1.0)) == 5
+    assert "'penalty': scheme 'steepest' has none; leave it out" in capsys.readouterr().err
+
+    # the calls are those of a family that goes by files
+    separate(data, tmp_path)
+    begin(tmp_path, scheme="steepest", **{"lambda": 1e-1})
+    directory, _ = train_by_files(tmp_path)
+    assert (result_of(directory)["scheme"], result_of(directory)["rounds"]) == (
+        "steepest",
+        len(found.history),
+    )
