@@ -14,7 +14,7 @@ MATH_THREADS := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
 export PYTHONSAFEPATH := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help test test-slow test-portable test-lowest test-faults corpus house error-lines faults bench rounds paper-a owners readme demo docs lint types format venv clean
+.PHONY: help test test-slow test-portable test-lowest test-faults test-federation corpus house error-lines faults bench rounds paper-a owners readme demo docs lint types format venv clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -42,6 +42,9 @@ test-lowest: $(BIN)/python ## with the lowest declared versions of the dependenc
 
 test-faults: venv ## a share of the faults, as continuous integration runs them (minutes)
 	$(MATH_THREADS) $(BIN)/pytest -q -m slow tests/test_faults.py
+
+test-federation: venv ## NVFlare with three sites on the loopback interface, and its faults (two minutes)
+	$(MATH_THREADS) $(BIN)/pytest -q -m slow tests/test_federation_nvflare.py
 
 # What moves inside must not change what comes out.
 AGAINST ?= HEAD

@@ -71,12 +71,12 @@ def status(kit: _Kit) -> None:
     """Show which sites are connected and which jobs run; KIT is the administrator's."""
     from datetime import datetime
 
-    from fastadmm.federation.carrier import session
+    from fastadmm.federation.admin import session
     from fastadmm.federation.kit import open_kit
 
     opened = open_kit(kit)
     with session(opened) as server:
-        state, jobs = server.check_status("server"), server.list_jobs()
+        state, jobs = server("check_status", "server"), server("list_jobs")
     for client in state.get("clients", []):
         seen = datetime.fromtimestamp(client["client_last_conn_time"])
         typer.echo(f"site {client['client_name']}: connected, last heard of {seen:%F %T}")

@@ -1,0 +1,375 @@
+"""NVFlare between a coordinator and three sites: bytes arrive, losses are survived, strangers are refused."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import socket
+import ssl
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+from fastadmm.errors import ConfigError, InputError
+from fastadmm.federation.admin import session
+from fastadmm.federation.carrier import Carrier
+from fastadmm.federation.check import check
+from fastadmm.federation.job import write_job
+from fastadmm.federation.kit import Kit, harden, open_kit
+from fastadmm.federation.socket import Lost, Server, serve
+from fastadmm.federation.stage import ADMIN, SERVER, Stage
+
+pytest.importorskip("nvflare", reason='needs NVFlare: pip install "fastadmm[nvflare]"')
+
+SITES = ("bank", "shop", "phone")
+
+
+@pytest.fixture(scope="module")
+def stage() -> Iterator[Stage]:
+    with TemporaryDirectory(prefix="fa") as directory, Stage(Path(directory), SITES) as stage:
+        stage.provision()
+        yield stage
+
+
+# --- kits ---------------------------------------------------------------------------------------------------
+
+
+def own_kit(stage: Stage, name: str, directory: Path) -> Kit:
+    """A copy, of a user that is not root where the tests may choose one."""
+    shutil.copytree(stage.kits[name].path, directory / name)
+    if os.geteuid() == 0:
+        for path in (directory / name, *(directory / name).rglob("*")):
+            os.chown(path, 65534, 65534)
+    return open_kit(directory / name)
+
+
+def failed(kit: Kit, *private: Path) -> list[str]:
+    """What a check complains of, but for what this machine is: no server, no agent, no users."""
+    usual = ("nobody listens there", "no agent answers", "nothing was named")
+    found = [finding.text for finding in check(kit, private) if not finding.ok]
+    return [text for text in found if not any(words in text for words in usual)]
+
+
+def edit(path: Path, change: Callable[[dict], object]) -> None:
+    content = json.loads(path.read_text())
+    change(content)
+    path.write_text(json.dumps(content))
+
+
+def test_a_hardened_kit_is_right(stage: Stage, tmp_path: Path) -> None:
+    for name in (SERVER, "bank", ADMIN):
+        kit = own_kit(stage, name, tmp_path)
+        assert failed(kit) == []
+        harden(kit)  # the copy lies elsewhere
+        before = {path: path.read_bytes() for path in kit.path.rglob("*") if path.is_file()}
+        harden(kit)
+        assert {path: path.read_bytes() for path in before} == before
+
+
+def test_a_kit_as_it_comes_is_not(stage: Stage, tmp_path: Path) -> None:
+    kit = own_kit(stage, "bank", tmp_path)
+    for name in ("authorization.json", "resources.json", "fastadmm.json"):
+        (kit.local / name).unlink()
+    found = "\n".join(failed(kit))
+    assert "authorization.json.default: grants byoc to the role 'project_admin'" in found
+    assert "authorization.json.default: grants byoc to the role 'lead'" in found
+    assert "resources.json.default: lets jobs use" in found
+    assert "fastadmm.json: No such file or directory" in found
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda kit: edit(kit.local / "authorization.json", lambda c: c["permissions"].update(lead="any")),
+         "authorization.json: grants byoc to the role 'lead'"),
+        (lambda kit: edit(kit.local / "resources.json", lambda c: c["class_allow_list"].append("os.")),
+         "resources.json: lets jobs use 'os.'"),
+        (lambda kit: edit(kit.path / "startup/fed_server.json",
+                          lambda c: c["servers"][0].update(connection_security="tls")),
+         "fed_server.json: connection_security is tls; must be mtls"),
+        (lambda kit: edit(kit.path / "startup/fed_server.json",
+                          lambda c: c["servers"][0]["service"].update(target="bank.example.org:1")),
+         "server.crt: for localhost, not for 'bank.example.org'"),
+        (lambda kit: kit.certificate.unlink(), "server.crt: No such file or directory"),
+        (lambda kit: kit.root.write_text("-"), "rootCA.pem: this is no certificate"),
+        (lambda kit: kit.key.chmod(0o644), "server.key: others may read it"),
+        (lambda kit: (kit.local / "authorization.json").write_text("{"), "this is no JSON"),
+    ],
+    ids=["rights", "classes", "tls", "host", "missing", "damaged", "mode", "json"],
+)  # fmt: skip
+def test_what_is_wrong_is_named(
+    change: Callable[[Kit], object], words: str, stage: Stage, tmp_path: Path
+) -> None:
+    kit = own_kit(stage, SERVER, tmp_path)
+    change(kit)
+    found = failed(open_kit(kit.path))
+    assert any(words in text for text in found), found
+
+
+@pytest.mark.parametrize(("days", "words"), [(400, "expired on"), (-2, "the clock of this machine is")])
+def test_a_certificate_of_another_day(
+    days: int, words: str, stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Clock(datetime):
+        @classmethod
+        def now(cls, tz: object = None) -> datetime:
+            return datetime.now(UTC) + timedelta(days=days)
+
+    monkeypatch.setattr("fastadmm.federation.check.datetime", Clock)
+    found = failed(own_kit(stage, "bank", tmp_path))
+    assert [text for text in found if "client.crt" in text and words in text], found
+
+
+def test_a_key_of_another_project(stage: Stage, tmp_path: Path) -> None:
+    kit = own_kit(stage, "bank", tmp_path)
+    with Stage(tmp_path / "x", ["bank"]) as other:
+        other.provision()
+        shutil.copyfile(other.kits["bank"].certificate, kit.certificate)
+    assert any("client.crt: not issued by rootCA.pem" in text for text in failed(kit))
+
+
+def test_a_port_in_use(stage: Stage, tmp_path: Path) -> None:
+    kit = own_kit(stage, SERVER, tmp_path)
+    with socket.socket() as taken, ThreadPoolExecutor(1) as pool:
+        taken.bind(("127.0.0.1", kit.port))
+        taken.listen()
+        pool.submit(taken.accept).add_done_callback(lambda done: done.result()[0].close())
+        assert failed(kit) == [f"server localhost:{kit.port}: the port is in use by another program"]
+
+
+def test_what_nvflare_may_read(stage: Stage, tmp_path: Path) -> None:
+    kit = own_kit(stage, "bank", tmp_path)
+    data, ledger = tmp_path / "party.h5", tmp_path / "agent"
+    data.write_text("private")
+    (ledger / "deep").mkdir(parents=True)
+    (ledger / "deep" / "ledger.json").write_text("{}")
+    if os.geteuid() == 0:
+        tmp_path.chmod(0o755)
+        for parent in list(tmp_path.parents)[:-2]:
+            parent.chmod(0o755)
+    user = "nobody" if os.geteuid() == 0 else ""
+    data.chmod(0o644)
+    found = failed(kit, data, ledger)
+    assert [text for text in found if text.startswith(str(data)) and user in text and "can read it" in text]
+    assert [text for text in found if text.startswith(str(ledger))]
+    if os.geteuid() == 0:
+        data.chmod(0o600)
+        (ledger / "deep").chmod(0o700)
+        ledger.chmod(0o700)
+        assert failed(kit, data, ledger) == []
+        os.chown(kit.path, 0, 0)
+        assert any("belongs to root" in text for text in failed(kit, data))
+
+
+def test_no_kit_and_the_wrong_kit(stage: Stage, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no NVFlare kit"):
+        open_kit(tmp_path)
+    with (
+        pytest.raises(InputError, match="the kit of a client; an administrator's is needed"),
+        session(stage.kits["bank"]),
+    ):
+        pass
+    with pytest.raises(Lost, match=f"server localhost:{stage.kits[ADMIN].port}"), session(stage.kits[ADMIN]):
+        pass
+
+
+# --- processes ----------------------------------------------------------------------------------------------
+
+
+class Echo:
+    """Agents that say who asked what."""
+
+    def __init__(self, stage: Stage) -> None:
+        self.stage, self.servers = stage, dict[str, Server]()
+
+    def answer(self, caller: str, party: str, raw: bytes) -> bytes:
+        return f"{caller} asks {party}: ".encode() + raw
+
+    def start(self, name: str) -> None:
+        self.servers[name] = serve(self.stage.sockets[name], self.answer)
+
+    def stop(self, name: str) -> None:
+        self.servers.pop(name).stop(0)
+
+
+@pytest.fixture(scope="module")
+def agents(stage: Stage) -> Iterator[Echo]:
+    for name in (SERVER, *SITES):
+        stage.start(name)
+    agents = Echo(stage)
+    for name in SITES:
+        agents.start(name)
+    yield agents
+    for name in list(agents.servers):
+        agents.stop(name)
+
+
+@pytest.fixture(scope="module")
+def carrier(stage: Stage, agents: Echo) -> Iterator[Carrier]:
+    carrier = Carrier(stage.kits[ADMIN], stage.sockets[SERVER], {name.title(): name for name in SITES})
+    asked(carrier, "Bank", b"")
+    yield carrier
+    carrier.close()
+
+
+def asked(carrier: Carrier, party: str, raw: bytes, seconds: float = 90) -> bytes:
+    """As the coordinator does: a party that is lost is asked again."""
+    until = time.monotonic() + seconds
+    while True:
+        try:
+            return carrier.ask(party, raw, 20)
+        except Lost:
+            assert time.monotonic() < until
+            time.sleep(0.5)
+
+
+slow = pytest.mark.slow
+
+
+@slow
+def test_every_byte_arrives_and_the_caller_is_known(carrier: Carrier) -> None:
+    raw = bytes(range(256)) * 20_000
+    with ThreadPoolExecutor(3) as pool:
+        answers = list(pool.map(lambda name: carrier.ask(name.title(), raw, 60), SITES))
+    assert answers == [f"server asks {name}: ".encode() + raw for name in SITES]
+
+
+@slow
+def test_a_site_loads_nothing_of_ours_but_the_socket(stage: Stage, carrier: Carrier) -> None:
+    for name in SITES:
+        (job,) = stage.jobs(name)
+        maps = Path(f"/proc/{job}/maps").read_text()
+        assert "/grpc/" in maps
+        assert not [package for package in ("numba", "llvmlite", "h5py", "pandas") if f"/{package}/" in maps]
+
+
+@slow
+def test_an_agent_that_is_away_costs_no_job(stage: Stage, agents: Echo, carrier: Carrier) -> None:
+    job = carrier.job
+    agents.stop("shop")
+    begin = time.monotonic()
+    with pytest.raises(Lost, match=r"localhost\.sock: party 'shop' is lost"):
+        carrier.ask("Shop", b"x", 20)
+    assert time.monotonic() - begin < 22
+    agents.start("shop")
+    assert asked(carrier, "Shop", b"y") == b"server asks shop: y"
+    assert carrier.job == job
+
+
+@slow
+def test_a_coordinator_that_comes_back_finds_its_job(stage: Stage, carrier: Carrier) -> None:
+    again = Carrier(stage.kits[ADMIN], stage.sockets[SERVER], {"b": "bank"})
+    assert again.ask("b", b"x", 20) == b"server asks bank: x"
+    assert again.job == ""
+
+
+@slow
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP], ids=["SIGKILL", "SIGSTOP"])
+def test_a_site_whose_job_is_lost_gets_another(stage: Stage, carrier: Carrier, number: int) -> None:
+    asked(carrier, "Bank", b"")
+    before, (job,) = carrier.job, stage.jobs("bank")
+    os.kill(job, number)
+    begin = time.monotonic()
+    with pytest.raises(Lost, match="party 'bank' is lost"):
+        carrier.ask("Bank", b"x", 4)
+    assert time.monotonic() - begin < 6
+    assert asked(carrier, "Bank", b"y") == b"server asks bank: y"
+    assert carrier.job != before
+
+
+@slow
+def test_a_server_that_was_killed_comes_back(stage: Stage, carrier: Carrier) -> None:
+    jobs = stage.jobs(SERVER)
+    stage.kill(f"nvflare-{SERVER}")
+    for job in jobs:
+        os.kill(job, signal.SIGKILL)
+    with pytest.raises(Lost):
+        carrier.ask("Phone", b"x", 5)
+    stage.start(SERVER)
+    assert asked(carrier, "Phone", b"y") == b"server asks phone: y"
+
+
+def spoiled(directory: Path, change: Callable[[dict], object]) -> Path:
+    job = write_job(directory, SITES)
+    edit(job / "app" / "config" / "config_fed_client.json", change)
+    return job
+
+
+@slow
+def test_hostile_jobs_are_refused(stage: Stage, carrier: Carrier, tmp_path: Path) -> None:
+    trace = tmp_path / "was-here"
+    code = write_job(tmp_path / "code", SITES)
+    (code / "app" / "custom").mkdir()
+    (code / "app" / "custom" / "mine.py").write_text(f"open({str(trace)!r}, 'w')\n")
+    popen = {"path": "subprocess.Popen", "args": {"args": ["touch", str(trace)]}}
+    other = spoiled(tmp_path / "class", lambda c: c["components"][0].update(popen))
+    arguments = spoiled(tmp_path / "args", lambda c: c["components"][0].update(args={"socket": "/x"}))
+    with session(stage.kits[ADMIN]) as server:
+        numbers = [server("submit_job", str(job)) for job in (code, other, arguments)]
+        until, left = time.monotonic() + 90, set(numbers)
+        while left:
+            assert time.monotonic() < until
+            time.sleep(0.5)
+            left = {n for n in left if not server("get_job_meta", n)["status"].startswith("FINISHED")}
+        status = [server("get_job_meta", number)["status"] for number in numbers]
+        details = server("get_job_meta", numbers[0])["job_deploy_detail"]
+    assert "FINISHED:COMPLETED" not in status
+    assert any("BYOC not permitted" in text for text in details), details
+    logs = [(stage.kits["bank"].path / number / "log.txt").read_text() for number in numbers[1:]]
+    assert "'subprocess.Popen'" in logs[0]
+    assert "is not in allow_list" in logs[0]
+    assert "unexpected keyword argument 'socket'" in logs[1]
+    assert not trace.exists()
+    assert asked(carrier, "Bank", b"x") == b"server asks bank: x"
+
+
+@slow
+def test_an_administrator_may_not(stage: Stage, carrier: Carrier) -> None:
+    with session(stage.kits[ADMIN]) as server:
+        for command in (["shutdown", "all"], ["cat_target", "bank", None, "log.txt"], ["restart", "all"]):
+            with pytest.raises(ConfigError, match="not authorized"):
+                server(*command)
+
+
+@slow
+def test_a_stranger_is_refused_by_both_sides(stage: Stage, carrier: Carrier, tmp_path: Path) -> None:
+    port = stage.kits[ADMIN].port
+    with Stage(tmp_path / "x", ["bank"]) as other:
+        other.provision()
+        kit = other.kits["bank"]
+        edit(kit.path / "startup/fed_client.json",
+             lambda c: c["servers"][0]["service"].update(target=f"localhost:{port}"))  # fmt: skip
+        assert any("its certificate is not right" in text for text in failed(open_kit(kit.path)))
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+        context.load_cert_chain(kit.certificate, kit.key)
+        with pytest.raises((ssl.SSLError, ConnectionError, EOFError)):
+            speak(context, port)
+
+
+def speak(context: ssl.SSLContext, port: int) -> bytes:
+    plain = socket.create_connection(("localhost", port), 10)
+    with plain, context.wrap_socket(plain) as secure:
+        secure.sendall(b"x")
+        if not (said := secure.recv(1)):
+            raise EOFError
+        return said
+
+
+@slow
+def test_no_process_outlives_the_stage(tmp_path: Path) -> None:
+    with TemporaryDirectory(prefix="fc") as directory, Stage(Path(directory), ["a"]) as small:
+        small.provision()
+        small.start(SERVER)
+        small.spawn("deep", ["sh", "-c", "setsid sleep 600 & sleep 0.3"])
+        until = time.monotonic() + 20
+        while len(small.processes()) < 2:
+            assert time.monotonic() < until
+            time.sleep(0.05)
+    assert small.processes() == []
