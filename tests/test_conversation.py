@@ -58,6 +58,10 @@ class Couriers:
         return answer
 
 
+def three_classes(y: np.ndarray) -> np.ndarray:
+    return np.where(np.arange(len(y)) % 5 == 0, 2.0, y)
+
+
 @pytest.mark.parametrize(
     ("loss", "penalty", "options"),
     [
@@ -68,10 +72,15 @@ class Couriers:
         ("logistic", {"regularizer": "l1"}, {"scheme": "sharing"}),
         ("logistic", {}, {"scheme": "gauss-seidel"}),
         ("sigmoid", {}, {"scheme": "sharing"}),
+        ("sigmoid", {}, {}),
+        ("multinomial", {}, {"history": 2}),
+        ("multinomial", {}, {"scheme": "sharing"}),
+        ("multinomial", {"regularizer": "l1"}, {}),
     ],
 )
 def test_any_driver_gives_the_same_bits(loss: str, penalty: dict, options: dict) -> None:
     blocks, y, _ = make_vertical_classification(N, (3, 4), seed=2)
+    y = y if loss != "multinomial" else three_classes(y)
     problem = make_problem(blocks, y, loss=loss, lam=1e-2, **penalty)
     with Engine(2) as engine, Engine(1) as other:
         here = Solver(problem, SolverOptions(gap=0.0, stationarity=0.0, **options), engine)

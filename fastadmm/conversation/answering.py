@@ -110,16 +110,24 @@ class Answering(ABC):
         Returns
         -------
         dict
-            ``scores``, one number per row.
+            ``scores``, one number per row, or of a multinomial model per class and row, class by class.
         """
         block = self.block if rows == "train" else self.other_rows.get(rows)
         if block is None:
             raise Unanswerable(f"call 'scores': {self.name} has no {rows[:80]!r} rows here")
-        return {"scores": block.product(self.final_weights(**needed), self.engine)}
+        weights = self.final_weights(**needed)
+        if weights.ndim == 1:
+            return {"scores": block.product(weights, self.engine)}
+        return {"scores": block.matrix_product(np.ascontiguousarray(weights.T), self.engine).ravel()}
 
     def keep_best(self, **needed: Any) -> None:
         """Keep the present weights: ``finish`` may ask for them."""
         self.kept = np.array(self.final_weights(**needed))
+
+    @property
+    def weights_shape(self) -> tuple[int, ...]:
+        """Of x_m: (d_m,); of a multinomial model (d_m, C)."""
+        return (self.block.shape[1],)
 
     @classmethod
     @abstractmethod
@@ -132,7 +140,7 @@ class Answering(ABC):
 
     @abstractmethod
     def final_weights(self, *args: Any, **needed: Any) -> np.ndarray:
-        """x_m, given the arguments that ``needs`` names."""
+        """x_m of :attr:`weights_shape`, given the arguments that ``needs`` names."""
 
     @abstractmethod
     def export(self) -> dict[str, np.ndarray]:

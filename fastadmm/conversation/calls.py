@@ -78,7 +78,7 @@ class Field:
 
 
 #: Of runs without privacy: see :data:`fastadmm.parties.families.FAMILIES`.
-_FAMILIES = ("subspace", "admm", "proximal")
+_FAMILIES = ("subspace", "admm", "proximal", "multinomial_subspace", "multinomial_admm")
 
 #: Of the face of a party's weights: see :class:`fastadmm.parties.active_set.Face`.
 _FACE = {
@@ -92,9 +92,12 @@ _FACE = {
 #: Of what a search crosses: see :meth:`fastadmm.parties.face.FaceParty.hold_crossed`.
 _HELD = {"answer_crosses": "flag?", "answer_anchor": "vector?", "answer_basis": "matrix?"}
 
-#: "rows": N numbers; "short rows": N numbers of 4 bytes; "byte rows": N symbols of one byte; "vector": any
-#: number of numbers; "matrix": a table of them; "products": a number for each of the party's directions,
-#: those of this answer included.
+#: What a party needs to know its weights: coefficients of its directions, for several classes a row each.
+_COEFFICIENTS = {"coefficients": "vector?", "class_coefficients": "matrix?"}
+
+#: "rows": N numbers; "short rows": N numbers of 4 bytes; "byte rows": N symbols of one byte; "class rows": N
+#: numbers for each class; "vector": any number of numbers; "matrix": a table of them; "products": a number
+#: for each of the party's directions, those of this answer included.
 CALLS: dict[str, CallRule] = {
     "start": CallRule(
         ("",),
@@ -113,10 +116,13 @@ CALLS: dict[str, CallRule] = {
             "privacy": "text?",  # settings of a private run, as JSON
             "test": "text?",  # row digests of what it will be asked scores of
             "validation": "text?",
+            "n_classes": "positive count?",  # of multinomial families
         },
         {"n_features": "positive count", "kind": "text", "reason": "text"},
     ),
-    "set_metric": CallRule(("subspace", "admm", "proximal"), {"curvature": "positive rows"}),
+    "set_metric": CallRule(
+        ("subspace", "admm", "proximal", "multinomial_subspace"), {"curvature": "positive rows"}
+    ),
     "merge_oldest": CallRule(("subspace",), {"coefficients": "vector"}),
     "respond": CallRule(
         ("subspace",),
@@ -140,6 +146,17 @@ CALLS: dict[str, CallRule] = {
         {"gradient": "rows", "coefficients": "vector"},
         {"squared_residual": "nonnegative", "products": "products", "message": "rows?"},
     ),
+    "merge_oldest_classes": CallRule(("multinomial_subspace",), {"class_coefficients": "matrix"}),
+    "respond_classes": CallRule(
+        ("multinomial_subspace",),
+        {"gradient": "class rows", "class_coefficients": "matrix", "newton": "flag"},
+        {"squared_residual": "nonnegative", "message": "class rows?"},
+    ),
+    "squared_residual": CallRule(
+        ("subspace",),
+        {"gradient": "rows", "coefficients": "vector"},
+        {"squared_residual": "nonnegative"},
+    ),
     "step": CallRule(
         ("admm",),
         {"w": "rows", "scaled_penalty": "positive"},
@@ -153,7 +170,19 @@ CALLS: dict[str, CallRule] = {
     "stationarity": CallRule(("admm",), {"pull": "rows"}, {"value": "nonnegative"}),
     "dual_scale": CallRule(("admm",), {"u": "rows"}, {"value": "nonnegative"}),
     # Of the u of the last "dual_scale".
-    "dual_value": CallRule(("admm",), {"scale": "number"}, {"value": "bound"}),
+    "dual_value": CallRule(("admm", "multinomial_admm"), {"scale": "number"}, {"value": "bound"}),
+    "step_classes": CallRule(
+        ("multinomial_admm",),
+        {"w": "class rows", "scaled_penalty": "positive"},
+        {"message": "class rows", "penalty": "nonnegative", "norm": "nonnegative"},
+    ),
+    "certify_classes": CallRule(
+        ("multinomial_admm",),
+        {"gradient": "class rows", "pull": "class rows"},
+        {"gap": "nonnegative", "stationarity": "nonnegative"},
+    ),
+    "stationarity_classes": CallRule(("multinomial_admm",), {"pull": "class rows"}, {"value": "nonnegative"}),
+    "dual_scale_classes": CallRule(("multinomial_admm",), {"u": "class rows"}, {"value": "nonnegative"}),
     "fuse": CallRule(
         ("fusion",),
         {"target": "rows", "classes": "rows"},
@@ -213,19 +242,22 @@ CALLS: dict[str, CallRule] = {
             "meets_sphere": "flag?",
         },
     ),
-    # Of rows that are not trained on, or of training where these are held out.
-    "scores": CallRule(_FAMILIES, {"rows": "text", "coefficients": "vector?"}, {"scores": "vector"}),
-    "keep_best": CallRule(_FAMILIES, {"coefficients": "vector?"}),
+    # Of rows that are not trained on, or of training where these are held out; class by class.
+    "scores": CallRule(_FAMILIES, {"rows": "text", **_COEFFICIENTS}, {"scores": "vector"}),
+    "keep_best": CallRule(_FAMILIES, _COEFFICIENTS),
     "finish": CallRule(
         _FAMILIES,
-        {"coefficients": "vector?", "model_id": "text", "kept": "flag?"},
-        {"mean": "number"},
+        {**_COEFFICIENTS, "model_id": "text", "kept": "flag?"},
+        {"mean": "number?", "class_means": "vector?"},
     ),
 }
 
 
 #: Types of rows that are not of 8 bytes.
 _TYPES = {"short": "<f4", "byte": "|u1"}
+
+#: Calls answered with a message of the same classes as one of their arguments.
+_BY_CLASS = {"respond_classes": "gradient", "step_classes": "w"}
 
 #: Answers in coefficients of directions.
 _OF_DIRECTIONS = ("feasible_start", "best_response", "describe_model", "hold_crossed")
@@ -235,7 +267,9 @@ def _fields(kinds: Mapping[str, str], n_samples: int) -> dict[str, Field]:
     fields = {}
     for key, kind in kinds.items():
         name = kind.removesuffix("?")
-        if name.endswith("rows"):
+        if name == "class rows":
+            fields[key] = Field(name, name == kind, (-1, n_samples), "<f8")
+        elif name.endswith("rows"):
             dtype = _TYPES.get(name.split()[0], "<f8")
             fields[key] = Field(name, name == kind, (n_samples,), dtype)
         elif name in ("vector", "products"):
@@ -326,6 +360,14 @@ def check_answer(call: Asked, answer: Mapping[str, Any], n_samples: int, place: 
             raise FormatError(f"{place}: {key!r} comes without its scale, or the scale without it")
     if "second" in answer and "first" not in answer:
         raise FormatError(f"{place}: a second message without a first")
+    if call[0] == "finish" and len(answer) != 1:
+        raise FormatError(f"{place}: one of 'mean' and 'class_means' is needed")
+    if call[0] in _BY_CLASS and "message" in answer:
+        classes = len(call[1][_BY_CLASS[call[0]]])
+        if len(answer["message"]) != classes:
+            raise FormatError(
+                f"{place}: 'message' is of {len(answer['message'])} classes instead of {classes}"
+            )
     if call[0] in _OF_DIRECTIONS:
         _check_shapes(call, answer, place)
     elif "products" in answer:
@@ -389,7 +431,9 @@ def _array_fault(value: Any, rule: Field) -> str:
     shape = rule.shape or ()
     good = isinstance(value, np.ndarray) and value.dtype == np.dtype(rule.dtype) and value.ndim == len(shape)
     if not good or any(n not in (-1, m) for n, m in zip(shape, value.shape, strict=True)):
-        what = {(-1,): "numbers", (-1, -1): "a table of numbers"}.get(shape) or f"{shape[0]} numbers"
+        what = {(-1,): "numbers", (-1, -1): "a table of numbers"}.get(shape) or f"{shape[-1]} numbers"
+        if len(shape) == 2 and shape[1] >= 0:
+            what += " for each class"
         return f"is not {what} of {np.dtype(rule.dtype).itemsize} bytes"
     largest = float(np.abs(value).max(initial=0.0))
     if not largest <= _LARGEST:

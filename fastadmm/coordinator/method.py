@@ -60,9 +60,8 @@ class Method(ABC):
     name: str
     #: Whether convergence on every convex problem is a theorem.
     convergent: bool
-    #: Which calls of the table its parties answer; empty while it asks any party but by exchanges, so
-    #: that they have to be in this process.
-    family: str = ""
+    #: Which calls of the table its parties answer.
+    family: str
     #: Holder of the shared state.
     coordinator: Any
     #: Of the run.

@@ -7,16 +7,18 @@ shape (C, d); a model's weights are their transpose.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, Self
 
 import numpy as np
 import scipy.linalg
 
 from fastadmm.blocks.block import FeatureBlock
+from fastadmm.conversation.answering import Answering, Unanswerable, checked
 from fastadmm.engine.engine import Engine
 from fastadmm.parties.direction import MAX_GRAM_SIDE, DirectionParty, choose_metric_solver
 from fastadmm.parties.orthonormal import orthonormal
-from fastadmm.parties.proximal import Party
+from fastadmm.parties.proximal import Party, penalty_of
 from fastadmm.problem.constraints import Constraint
 from fastadmm.problem.regularizers import Regularizer
 
@@ -55,7 +57,31 @@ def choose_class_solver(shape: tuple[int, int], n_classes: int) -> tuple[str, st
     return "gradient", f"{n} x {d} with {n_classes} classes: gradient directions, without a factorisation"
 
 
-class ClassParty(Party):
+class OfClasses(Answering):
+    """What parties of several classes have in common.
+
+    Attributes
+    ----------
+    n_classes : int
+        C.
+    """
+
+    n_classes: int
+
+    def answer(self, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
+        for key, value in arguments.items():
+            if np.ndim(value) == 2 and len(value) != self.n_classes:
+                raise Unanswerable(
+                    f"call {name!r}: argument {key!r} is of {len(value)} classes instead of {self.n_classes}"
+                )
+        return super().answer(name, arguments)
+
+    @property
+    def weights_shape(self) -> tuple[int, ...]:
+        return self.block.shape[1], self.n_classes
+
+
+class ClassParty(OfClasses, Party):
     """Proximal oracle for C classes; R and X apply to each class's weights.
 
     Parameters
@@ -77,6 +103,8 @@ class ClassParty(Party):
     weights : ndarray of shape (C, d)
     """
 
+    family = "multinomial_admm"
+
     def __init__(
         self,
         name: str,
@@ -91,57 +119,75 @@ class ClassParty(Party):
         super().__init__(name, block, regularization, engine, x_update, regularizer, constraint)
         self.n_classes = n_classes
         self.weights = np.zeros((n_classes, block.shape[1]))
-        self._dual = np.zeros_like(self.weights)
+        self.dual = np.zeros_like(self.weights)
+
+    @classmethod
+    def opened(cls, name: str, block: FeatureBlock, engine: Engine, terms: Mapping[str, Any]) -> ClassParty:
+        regularizer, constraint = penalty_of(name, block, terms)
+        scale = float(terms["regularization"])
+        return cls(name, block, scale, engine, terms["n_classes"], terms["x_update"], regularizer, constraint)
 
     def _images(self, v: np.ndarray) -> np.ndarray:
-        return self.block.transposed_matrix_product(v.reshape(self.n_classes, -1), self.engine)
+        return self.block.transposed_matrix_product(v, self.engine)
 
-    def step(
+    def step_classes(
         self, w: np.ndarray, scaled_penalty: float, out: np.ndarray | None = None, known: bool = False
     ) -> dict[str, Any]:
-        """Arguments as in :class:`fastadmm.parties.proximal.Party`; class-major, of shape (C N,)."""
+        """As ``step`` of :class:`fastadmm.parties.proximal.Party`, class by class.
+
+        Parameters
+        ----------
+        w : ndarray of shape (C, N)
+        scaled_penalty : float
+        out : ndarray of shape (C N,), optional
+            Where the message is to be written.
+        known : bool
+            Nothing is looked ahead to.
+
+        Returns
+        -------
+        dict
+            ``message`` of shape (C, N), ``penalty`` and ``norm``.
+        """
         self._factorise()
         mu = self.regularization / scaled_penalty
-        targets = w.reshape(self.n_classes, -1)
         answers = self.engine.map(
-            lambda c: self.update.solve(targets[c], mu, self.weights[c], self.engine), range(self.n_classes)
+            lambda c: self.update.solve(w[c], mu, self.weights[c], self.engine), range(self.n_classes)
         )
         self.weights = np.array(answers)
-        return self._stepped(self._message(out))
+        message = self.block.matrix_product(self.weights, self.engine)
+        if out is not None:
+            out[:] = message.ravel()
+            message = out.reshape(message.shape)
+        return self._stepped(message)
 
-    def _message(self, out: np.ndarray | None) -> np.ndarray:
-        message = self.block.matrix_product(self.weights, self.engine).ravel()
-        if out is None:
-            return message
-        out[:] = message
-        return out
+    def certify_classes(self, gradient: np.ndarray, pull: np.ndarray) -> dict[str, Any]:
+        """As ``certify`` of :class:`fastadmm.parties.proximal.Party`, summed over classes.
 
-    def certify(self, gradient: np.ndarray, pull: np.ndarray, target: Any = None) -> dict[str, Any]:
-        """As in :class:`fastadmm.parties.proximal.Party`, summed over classes; arguments of shape (C N,)."""
+        Parameters
+        ----------
+        gradient, pull : ndarray of shape (C, N)
+        """
         scale = self.regularization
         residual = self._images(gradient) + scale * self.weights
         mapped = (scale * self.weights + self._images(pull)) / (1.0 + scale)
         gap = float(np.sum(residual * residual)) / (2.0 * scale)
         return {"gap": gap, "stationarity": float(np.sum(mapped * mapped))}
 
-    def stationarity(
-        self, pull: np.ndarray, ahead: np.ndarray | None = None, target: Any = None
-    ) -> dict[str, Any]:
-        """As in :class:`fastadmm.parties.proximal.Party`, summed over classes; pull of shape (C N,)."""
+    def stationarity_classes(self, pull: np.ndarray) -> dict[str, Any]:
+        """As ``stationarity`` of :class:`fastadmm.parties.proximal.Party`, summed over classes; (C, N)."""
         targets = self.weights - self._images(pull)
         mapped = self.weights - np.array([self.penalty.prox(target, 1.0) for target in targets])
         return {"value": float(np.sum(mapped * mapped))}
 
-    def dual_scale(self, u: np.ndarray) -> dict[str, Any]:
-        """The scale that every class allows, as in :class:`fastadmm.parties.proximal.Party`; u: (C N,)."""
-        self._dual = -self._images(u)
-        return {"value": min(float(self.penalty.largest_scale(self._dual[c])) for c in range(self.n_classes))}
+    def dual_scale_classes(self, u: np.ndarray) -> dict[str, Any]:
+        """The scale that every class allows, for u of shape (C, N); its image is kept for the value there."""
+        self.dual = -self._images(u)
+        return {"value": min(float(self.penalty.largest_scale(dual)) for dual in self.dual)}
 
     def dual_value(self, scale: float) -> dict[str, Any]:
         """As in :class:`fastadmm.parties.proximal.Party`, summed over classes."""
-        return {
-            "value": float(sum(self.penalty.conjugate(scale * self._dual[c]) for c in range(self.n_classes)))
-        }
+        return {"value": float(sum(self.penalty.conjugate(scale * dual) for dual in self.dual))}
 
     def penalty_value(self) -> float:
         """As in :class:`fastadmm.parties.proximal.Party`, summed over classes."""
@@ -149,8 +195,15 @@ class ClassParty(Party):
             return float(sum(self.penalty.value(self.weights[c]) for c in range(self.n_classes)))
         return 0.5 * self.regularization * float(np.sum(self.weights * self.weights))
 
+    def final_weights(self) -> np.ndarray:
+        return self.weights.T
 
-class ClassDirectionParty(DirectionParty):
+    def restore(self, saved: Mapping[str, Any]) -> None:
+        self.weights = checked(saved, "weights", self.weights.shape)
+        self.dual = checked(saved, "dual", self.weights.shape)
+
+
+class ClassDirectionParty(OfClasses, DirectionParty):
     r"""A party of a multinomial subspace run: a direction per class in one message.
 
     Parameters
@@ -167,7 +220,7 @@ class ClassDirectionParty(DirectionParty):
     ----------
     directions : ndarray of shape (C, K, d)
         Per class orthonormal rows (a row of zeros where a class had nothing
-        new): the weights of class c are ``coefficients[c] @ directions[c]``.
+        new): the weights of class c are ``class_coefficients[c] @ directions[c]``.
 
     Notes
     -----
@@ -176,74 +229,96 @@ class ClassDirectionParty(DirectionParty):
     round on MNIST.
     """
 
+    family = "multinomial_subspace"
+    needs = ("class_coefficients",)
+
     def __init__(
         self, name: str, block: FeatureBlock, regularization: float, engine: Engine, n_classes: int
     ) -> None:
         super().__init__(name, block, regularization, engine)
+        self.n_classes = n_classes
         self.kind, self.reason = choose_class_solver(block.shape, n_classes)
         self.directions = np.zeros((n_classes, 0, block.shape[1]))
 
+    @classmethod
+    def opened(cls, name: str, block: FeatureBlock, engine: Engine, terms: Mapping[str, Any]) -> Self:
+        return cls(name, block, float(terms["regularization"]), engine, terms["n_classes"])
+
     def respond_classes(
-        self,
-        gradient: np.ndarray,
-        coefficients: np.ndarray,
-        newton: bool,
-        out: np.ndarray | None = None,
-    ) -> tuple[np.ndarray | None, float]:
+        self, gradient: np.ndarray, class_coefficients: np.ndarray, newton: bool
+    ) -> dict[str, Any]:
         r"""Answer a loss gradient with the message of one new direction per class.
 
         Parameters
         ----------
         gradient : ndarray of shape (C, N)
             g, summed scaling.
-        coefficients : ndarray of shape (C, K)
+        class_coefficients : ndarray of shape (C, K)
             This party's coefficients, which give its weights.
         newton : bool
             Newton direction where the party can; else the negative gradient.
-        out : ndarray of shape (C, N), optional
-            Where the message is to be written.
 
         Returns
         -------
-        message : ndarray of shape (C, N) or None
-            Row c is ``D d_c`` for a unit vector orthogonal to all earlier ones
-            of the class; zero, or None for all, where there is nothing new.
-        squared_residual : float
-            :math:`\sum_c \|D_m^\top g_c + \lambda W x_{m,c}\|^2`.
+        dict
+            ``squared_residual``, :math:`\sum_c \|D_m^\top g_c + \lambda W x_{m,c}\|^2`; and ``message`` of
+            shape (C, N), unless there is nothing new: row c is ``D d_c`` for a unit vector orthogonal to all
+            earlier ones of the class, or zero.
         """
         residual = self.block.transposed_matrix_product(gradient, self.engine)
-        residual += self.regularization * self.weights(coefficients)
-        squared = float(np.sum(residual * residual))
+        residual += self.regularization * self.weights(self._own_classes(class_coefficients))
+        answer: dict[str, Any] = {"squared_residual": float(np.sum(residual * residual))}
         directions = -self._newton_classes(residual) if newton and self._can_newton() else -residual
         fresh = np.zeros_like(directions)
         for own, direction, earlier in zip(fresh, directions, self.directions):
             if (found := orthonormal(direction, earlier)) is not None:
                 own[:] = found
         if not fresh.any():
-            return None, squared
+            return answer
         self.directions = np.concatenate([self.directions, fresh[:, None]], axis=1)
-        message = self.block.matrix_product(fresh, self.engine)
-        if out is None:
-            return message, squared
-        out[:] = message
-        return out, squared
+        return {**answer, "message": self.block.matrix_product(fresh, self.engine)}
+
+    def _own_classes(self, class_coefficients: np.ndarray) -> np.ndarray:
+        sent = self.directions.shape[1]
+        if class_coefficients.shape[1] != sent:
+            raise Unanswerable(
+                f"{class_coefficients.shape[1]} coefficients for {sent} directions that were sent; "
+                "the coordinator's state is another run's"
+            )
+        return class_coefficients
 
     def _newton_classes(self, residual: np.ndarray) -> np.ndarray:
         if self.kind == "gram":
             return scipy.linalg.cho_solve(self._factor, residual.T, check_finite=False).T
         return np.array([self._newton(row) for row in residual])
 
-    def merge_oldest(self, coefficients: np.ndarray) -> None:
+    def merge_oldest_classes(self, class_coefficients: np.ndarray) -> None:
         """Replace the two oldest directions of every class by their combination along the weights.
 
         Parameters
         ----------
-        coefficients : ndarray of shape (C, 2)
+        class_coefficients : ndarray of shape (C, 2)
             Current coefficients, scaled to unit norm per class.
         """
-        merged = np.einsum("ck,ckd->cd", coefficients, self.directions[:, :2])
+        if class_coefficients.shape[1] != 2 or self.directions.shape[1] < 2:
+            raise Unanswerable("call 'merge_oldest_classes': not two directions")
+        merged = np.einsum("ck,ckd->cd", class_coefficients, self.directions[:, :2])
         self.directions = np.concatenate([merged[:, None], self.directions[:, 2:]], axis=1)
 
     def weights(self, coefficients: np.ndarray) -> np.ndarray:
         """Weights of shape (C, d) for this party's coefficients of shape (C, K)."""
         return np.einsum("ck,ckd->cd", coefficients, self.directions)
+
+    def final_weights(self, class_coefficients: np.ndarray) -> np.ndarray:
+        return self.weights(self._own_classes(class_coefficients)).T
+
+    def export(self) -> dict[str, np.ndarray]:
+        # Files hold matrices: class by class, one row per direction.
+        return {**super().export(), "directions": self.directions.reshape(-1, self.block.shape[1])}
+
+    def restore(self, saved: Mapping[str, Any]) -> None:
+        super().restore(saved)
+        rows, d = self.directions.shape
+        if rows % self.n_classes:
+            raise ValueError("directions")
+        self.directions = self.directions.reshape(self.n_classes, rows // self.n_classes, d)

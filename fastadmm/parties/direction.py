@@ -299,6 +299,11 @@ class DirectionParty(Answering):
         residual += self.regularization * (coefficients @ self.directions)
         return residual
 
+    def squared_residual(self, gradient: np.ndarray, coefficients: np.ndarray) -> dict[str, Any]:
+        r"""How far the weights are from stationary: :math:`\|\rho_m\|^2`; arguments as in :meth:`respond`."""
+        residual = self.residual(gradient, coefficients)
+        return {"squared_residual": float(residual @ residual)}
+
     def _newton(self, residual: np.ndarray) -> np.ndarray:
         if self.kind == "gram":
             return scipy.linalg.cho_solve(self._factor, residual, check_finite=False)

@@ -29,11 +29,12 @@ from fastadmm.conversation.answering import Answering, Unanswerable, checked
 from fastadmm.engine.engine import Engine
 from fastadmm.parties.active_set import ActiveSet
 from fastadmm.parties.direction_span import DirectionSpan
+from fastadmm.parties.proximal import penalty_of
 from fastadmm.parties.xupdate.base import XUpdate
 from fastadmm.parties.xupdate.choose import choose_penalised
-from fastadmm.problem.constraints import Constraint, get_constraint
+from fastadmm.problem.constraints import Constraint
 from fastadmm.problem.penalty import PartyPenalty
-from fastadmm.problem.regularizers import Regularizer, get_regularizer
+from fastadmm.problem.regularizers import Regularizer
 
 __all__ = ["FaceParty"]
 
@@ -93,16 +94,7 @@ class FaceParty(Answering):
 
     @classmethod
     def opened(cls, name: str, block: FeatureBlock, engine: Engine, terms: Mapping[str, Any]) -> FaceParty:
-        share = terms["l1_ratio"]
-        regularizer = get_regularizer(terms["regularizer"], {"l1_ratio": share} if share >= 0 else None)
-        return cls(
-            name,
-            block,
-            float(terms["regularization"]),
-            engine,
-            regularizer.of_party(terms["position"], block.shape[1], name),
-            get_constraint(terms["constraint"]),
-        )
+        return cls(name, block, float(terms["regularization"]), engine, *penalty_of(name, block, terms))
 
     @property
     def kind(self) -> str:

@@ -21,7 +21,27 @@ from fastadmm.problem.constraints import AllSpace, Constraint, get_constraint
 from fastadmm.problem.penalty import PartyPenalty
 from fastadmm.problem.regularizers import Regularizer, SquaredL2, get_regularizer
 
-__all__ = ["Party"]
+__all__ = ["Party", "penalty_of"]
+
+
+def penalty_of(name: str, block: FeatureBlock, terms: Mapping[str, Any]) -> tuple[Regularizer, Constraint]:
+    """A party's regulariser and set, as a run begins with them.
+
+    Parameters
+    ----------
+    name : str
+    block : FeatureBlock
+    terms : mapping
+        Arguments of the call ``start``.
+
+    Returns
+    -------
+    tuple of Regularizer and Constraint
+    """
+    share = terms["l1_ratio"]
+    regularizer = get_regularizer(terms["regularizer"], {"l1_ratio": share} if share >= 0 else None)
+    own = regularizer.of_party(terms["position"], block.shape[1], name)
+    return own, get_constraint(terms["constraint"])
 
 
 class Party(Answering):
@@ -85,17 +105,9 @@ class Party(Answering):
 
     @classmethod
     def opened(cls, name: str, block: FeatureBlock, engine: Engine, terms: Mapping[str, Any]) -> Party:
-        share = terms["l1_ratio"]
-        regularizer = get_regularizer(terms["regularizer"], {"l1_ratio": share} if share >= 0 else None)
-        return cls(
-            name,
-            block,
-            float(terms["regularization"]),
-            engine,
-            terms["x_update"],
-            regularizer.of_party(terms["position"], block.shape[1], name),
-            get_constraint(terms["constraint"]),
-        )
+        regularizer, constraint = penalty_of(name, block, terms)
+        scale = float(terms["regularization"])
+        return cls(name, block, scale, engine, terms["x_update"], regularizer, constraint)
 
     @property
     def kind(self) -> str:

@@ -27,6 +27,7 @@ __all__ = [
     "mean_loss",
     "measure",
     "predictor",
+    "predictor_of",
 ]
 
 Array = np.ndarray
@@ -88,15 +89,36 @@ def predictor(rows: TestSet, weights: list[Array], intercept: Any, loss: Loss, e
     """
     if loss.vector:
         scores = [
-            block.matrix_product(np.ascontiguousarray(x.T), engine) for block, x in zip(rows.blocks, weights)
+            block.matrix_product(np.ascontiguousarray(x.T), engine).ravel()
+            for block, x in zip(rows.blocks, weights)
         ]
-        z = np.sum(scores, axis=0).T + intercept
-        offset = rows.offset
-        if offset.ndim == 2:
-            return z + offset
-        return z + offset.reshape(z.shape[1], -1).T if offset.size == z.size else z
-    messages = engine.map(lambda m: rows.blocks[m].product(weights[m], engine), range(len(weights)))
-    return rows.offset + intercept + sum(messages)
+    else:
+        scores = engine.map(lambda m: rows.blocks[m].product(weights[m], engine), range(len(weights)))
+    return predictor_of(rows, scores, intercept, loss)
+
+
+def predictor_of(rows: TestSet, scores: list[Array], intercept: Any, loss: Loss) -> Array:
+    """The same from the parties' shares of it.
+
+    Parameters
+    ----------
+    rows : TestSet
+    scores : list of ndarray
+        Per party, of shape (N,), or (C N,) of a multinomial model.
+    intercept : float or ndarray of shape (C,)
+    loss : Loss
+
+    Returns
+    -------
+    ndarray of shape (N,), or (N, C)
+    """
+    if not loss.vector:
+        return rows.offset + intercept + sum(scores)
+    z = np.sum(scores, axis=0).reshape(-1, len(rows.y)).T + intercept
+    offset = rows.offset
+    if offset.ndim == 2:
+        return z + offset
+    return z + offset.reshape(z.shape[1], -1).T if offset.size == z.size else z
 
 
 def mean_loss(rows: TestSet, z: Array, loss: Loss, engine: Engine) -> float:

@@ -21,7 +21,7 @@ from fastadmm.engine.engine import Engine
 from fastadmm.errors import ConfigError, InputError
 from fastadmm.problem.constraints import LARGEST_FACTOR
 from fastadmm.problem.problem import Problem, TestSet
-from fastadmm.solver.early_stopping import EarlyStopping, ValidationWatch, mean_loss, predictor
+from fastadmm.solver.early_stopping import EarlyStopping, ValidationWatch, mean_loss, predictor, predictor_of
 from fastadmm.solver.history import RoundRecord, Status
 from fastadmm.solver.run import Run
 from fastadmm.solver.warm_start import StartingPoint, begin_at, check_start
@@ -369,19 +369,20 @@ class Solver(Run):
 
     def _predictor(self, name: str, rows: TestSet) -> Talk[np.ndarray]:
         """Linear predictor of rows, as in :func:`fastadmm.solver.early_stopping.predictor`."""
-        if not self.method.family:
-            return predictor(rows, self.method.weights(), self.intercept, self.problem.loss, self.engine)
         answers = yield self._final("scores", rows="train" if rows.blocks is self.problem.blocks else name)
-        return rows.offset + self.intercept + sum(answer["scores"] for answer in answers)
+        scores = [answer["scores"] for answer in answers]
+        return predictor_of(rows, scores, self.intercept, self.problem.loss)
 
-    def finishing(self, model_id: str, kept: bool) -> Talk[list[float]]:
+    def finishing(self, model_id: str, kept: bool) -> Talk[list[Any]]:
         """Let every party elsewhere write its part of the model; the means of their contributions.
+
+        A number, or of a multinomial model an array of shape (C,).
 
         ``kept``: of the round that held-out rows chose.
         """
         more = {"kept": True} if kept else {}
         answers = yield self._final("finish", Pace.TOGETHER, model_id=model_id, **more)
-        return [float(answer["mean"]) for answer in answers]
+        return [answer["class_means"] if "class_means" in answer else answer["mean"] for answer in answers]
 
     def _test_metrics(self, z: np.ndarray) -> dict[str, float | None]:
         test = self.problem.test

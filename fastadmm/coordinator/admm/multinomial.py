@@ -2,23 +2,33 @@
 
 from __future__ import annotations
 
-from typing import Any
+from contextlib import closing
+from dataclasses import replace
+from functools import partial
+from typing import Any, TypeVar
 
 import numpy as np
 
+from fastadmm.conversation.exchange import Call, Talk
 from fastadmm.coordinator.admm.admm import AdmmMethod
 from fastadmm.coordinator.certificate import PrimalValue
 from fastadmm.coordinator.class_certificate import class_primal_value, multinomial_of, shifted
+from fastadmm.coordinator.method import Measured
 from fastadmm.parties.classes import ClassParty
 from fastadmm.parties.proximal import Party
 
 __all__ = ["MultinomialAdmmMethod"]
 
+_T = TypeVar("_T")
+
+#: What the scalar method's calls are for several classes; ``dual_value`` is the same for both.
+_CALLS = {name: f"{name}_classes" for name in ("step", "certify", "stationarity", "dual_scale")}
+
 
 class MultinomialAdmmMethod(AdmmMethod):
     """Sharing, Jacobi or Gauss-Seidel ADMM for C classes; parameters as :class:`AdmmMethod`."""
 
-    family = ""  # the table's rows are N numbers, not C N
+    family = "multinomial_admm"
 
     def make_parties(self) -> list[Party]:
         problem = self.problem
@@ -48,8 +58,41 @@ class MultinomialAdmmMethod(AdmmMethod):
         z = shifted(coordinator.last.z + problem.offset, np.asarray(coordinator.intercept))
         return problem.loss.evaluate(z, problem.y, problem.weight, np.empty_like(z), self.engine)
 
-    def weights(self) -> list[np.ndarray]:
-        return [party.weights.T for party in self.parties]
+    def prepare(self) -> Talk[float]:
+        return self._by_class(super().prepare())
+
+    def round(self) -> Talk[Measured]:
+        return self._by_class(super().round())
+
+    def _by_class(self, talk: Talk[_T]) -> Talk[_T]:
+        """A talk of the scalar method in calls of several classes: C N numbers travel as a table."""
+        shape = (self.problem.n_outputs, -1)
+
+        def tables(call: Call) -> dict[str, Any]:
+            return {
+                key: value.reshape(shape) if isinstance(value, np.ndarray) else value
+                for key, value in call.made().items()
+            }
+
+        with closing(talk):
+            try:
+                exchange = next(talk)
+                while True:
+                    calls = [
+                        replace(call, name=_CALLS.get(call.name, call.name), arguments=partial(tables, call))
+                        for call in exchange.calls
+                    ]
+                    answers = yield replace(exchange, calls=calls)
+                    exchange = talk.send(
+                        [
+                            {**answer, "message": answer["message"].ravel()}
+                            if "message" in answer
+                            else answer
+                            for answer in answers
+                        ]
+                    )
+            except StopIteration as end:
+                return end.value
 
     def export(self) -> dict[str, Any]:
         return {**super().export(), "intercept": np.asarray(self.coordinator.intercept)}

@@ -14,8 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from fastadmm.blocks.block import check_scale
-from fastadmm.conversation.exchange import Talk
+from fastadmm.conversation.exchange import Call, Exchange, Pace, Talk, ask_all
 from fastadmm.coordinator.certificate import PrimalValue, dual_bound
 from fastadmm.coordinator.class_certificate import (
     class_primal_value,
@@ -27,7 +26,7 @@ from fastadmm.coordinator.method import Measured, Method
 from fastadmm.coordinator.metric_limits import directions_per_party, drift_share
 from fastadmm.coordinator.multinomial.span import ClassSpanPoint, minimise_over_class_span
 from fastadmm.engine.engine import Engine
-from fastadmm.parties.classes import ClassDirectionParty
+from fastadmm.parties.classes import ClassDirectionParty, choose_class_solver
 from fastadmm.problem.problem import Problem
 
 __all__ = ["MultinomialCoordinator", "MultinomialMethod", "class_directions_per_party"]
@@ -130,46 +129,45 @@ class MultinomialCoordinator:
         c = self.point.coefficients
         return 0.5 * self.problem.regularization * float(np.sum(c * c))
 
-    def round(self, parties: Sequence[ClassDirectionParty]) -> list[float]:
+    def round(self) -> Talk[list[float]]:
         r"""One exchange with every party, then the minimisation over the span.
-
-        Parameters
-        ----------
-        parties : sequence of ClassDirectionParty
-            In the problem's order.
 
         Returns
         -------
         list of float
             :math:`\|\rho_m\|^2` of each party at the point where the round *started*.
         """
-        primal = self.primal if self.primal is not None else self.start()
-        if self._metric_is_stale(parties):
-            metric = self.metric
-            self.engine.map(lambda party: party.set_metric(metric), parties)  # type: ignore[arg-type]
+        primal, n_parties = self.primal if self.primal is not None else self.start(), self.problem.n_parties
+        if self._metric_is_stale():
+            yield from ask_all(n_parties, "set_metric", curvature=self.metric)
         newton = self.n_rounds % 2 == 0
         self.n_rounds += 1
         gradient = primal.gradient.reshape(self.problem.n_outputs, -1)
-        answers = self.engine.map(
-            lambda m: parties[m].respond_classes(gradient, self.coefficients(m), newton), range(len(parties))
+        common = {"gradient": gradient, "newton": newton}
+        answers = yield Exchange(
+            [
+                Call(m, "respond_classes", {**common, "class_coefficients": self.coefficients(m)})
+                for m in range(n_parties)
+            ]
         )
-        for m, (message, _) in enumerate(answers):
-            if message is not None:
-                self._append(m, message)
-        squared = [answer[1] for answer in answers]
+        for m, answer in enumerate(answers):
+            if "message" in answer:
+                self._append(m, answer["message"])
+        squared = [float(answer["squared_residual"]) for answer in answers]
         gap = sum(squared) / (2.0 * self.problem.regularization)
         self.point = minimise_over_class_span(
             self.problem, self.messages, self.point, _SPAN_ACCURACY * gap, self.engine
         )
-        self._compress(parties)
+        yield from self._compress()
         self.start()
         return squared
 
-    def _metric_is_stale(self, parties: Sequence[ClassDirectionParty]) -> bool:
+    def _metric_is_stale(self) -> bool:
         """Move the metric to the current mean curvature if it has drifted; True if it was moved."""
-        if all(party.kind == "gradient" for party in parties):
-            return False
         problem = self.problem
+        kinds = {choose_class_solver(block.shape, problem.n_outputs)[0] for block in problem.blocks}
+        if kinds == {"gradient"}:  # nobody factorises
+            return False
         z = shifted(problem.offset + self.point.total, self.point.intercept)
         h = problem.loss.curvature(z, problem.y, problem.weight, np.empty_like(z), self.engine)
         h = h.reshape(problem.n_outputs, -1).mean(axis=0)
@@ -201,11 +199,11 @@ class MultinomialCoordinator:
         self.owner = np.append(self.owner, m)
         self.point.coefficients = np.pad(self.point.coefficients, ((0, 0), (0, 1)))
 
-    def _compress(self, parties: Sequence[ClassDirectionParty]) -> None:
+    def _compress(self) -> Talk[None]:
         """Merge the two oldest directions of every party that has too many, class by class."""
         problem = self.problem
-        limit = self._limit(len(parties))
-        for m, party in enumerate(parties):
+        limit = self._limit(problem.n_parties)
+        for m in range(problem.n_parties):
             columns = np.flatnonzero(self.owner == m)
             if len(columns) <= limit:
                 continue
@@ -214,7 +212,7 @@ class MultinomialCoordinator:
             size = np.linalg.norm(pair, axis=1)
             # Where neither is in use: forget the younger.
             unit = np.where(size[:, None] > 0.0, pair / np.where(size > 0.0, size, 1.0)[:, None], [1.0, 0.0])
-            party.merge_oldest(unit)
+            yield Exchange([Call(m, "merge_oldest_classes", {"class_coefficients": unit})], Pace.SHORT)
             k = len(self.owner)
             for c in range(problem.n_outputs):
                 rows = self._store[c]
@@ -238,6 +236,7 @@ class MultinomialMethod(Method):
 
     name = "subspace"
     convergent = True
+    family = "multinomial_subspace"
 
     def __init__(self, problem: Problem, engine: Engine, directions: int | None = None) -> None:
         multinomial_of(problem)
@@ -250,10 +249,6 @@ class MultinomialMethod(Method):
             ClassDirectionParty(name, block, problem.regularization, self.engine, problem.n_outputs)
             for name, block in zip(problem.names, problem.blocks)
         ]
-
-    def prepare_parties(self) -> None:
-        for party in self.parties:
-            check_scale(party.block, party.name, self.engine)
 
     def reopen(self) -> float:
         return self.coordinator.start().loss
@@ -276,11 +271,10 @@ class MultinomialMethod(Method):
         coordinator.start()
 
     def round(self) -> Talk[Measured]:
-        yield from ()
         coordinator, scale, problem = self.coordinator, self.problem.regularization, self.problem
         start = coordinator.primal if coordinator.primal is not None else coordinator.start()
         total, regulariser = coordinator.point.total, coordinator.regulariser()
-        stationarity = sum(coordinator.round(self.parties))
+        stationarity = sum((yield from coordinator.round()))
         after = (coordinator.primal or start).loss + coordinator.regulariser()
         gaps = stationarity / (2.0 * scale)
         if start.dual_feasible:
@@ -292,7 +286,7 @@ class MultinomialMethod(Method):
             lower_bound=bound,
             # As for SubspaceMethod: only the parties' terms are left.
             primal_residual=0.0,
-            dual_residual=math.sqrt(stationarity / (len(self.parties) * problem.n_samples)),
+            dual_residual=math.sqrt(stationarity / (problem.n_parties * problem.n_samples)),
             augmented_lagrangian=after,
             lyapunov=stationarity / (1.0 + scale) ** 2,
             penalty=None,
@@ -303,8 +297,14 @@ class MultinomialMethod(Method):
     def intercept(self) -> Array:
         return self.coordinator.point.intercept
 
-    def weights(self) -> list[Array]:
-        return [party.weights(self.coordinator.coefficients(m)).T for m, party in enumerate(self.parties)]
+    def final_arguments(self, m: int) -> dict[str, Any]:
+        return {"class_coefficients": self.coordinator.coefficients(m)}
+
+    def weight_norms(self) -> list[float]:
+        # Directions of a class are orthonormal: the coordinator knows the norms without the weights.
+        return [
+            float(np.linalg.norm(self.coordinator.coefficients(m))) for m in range(self.problem.n_parties)
+        ]
 
     def export(self) -> dict[str, Any]:
         coordinator = self.coordinator

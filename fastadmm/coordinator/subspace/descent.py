@@ -180,8 +180,6 @@ class DescentSubspaceMethod(SubspaceMethod):
         Whether rounds still minimise the convex loss.
     """
 
-    family = ""  # it asks the parties for residuals directly
-
     def __init__(self, problem: Problem, engine: Engine, directions: int | None = None) -> None:
         super().__init__(problem, engine, directions)
         self.coordinator = DescentCoordinator(problem, engine, directions)
@@ -201,10 +199,9 @@ class DescentSubspaceMethod(SubspaceMethod):
         super().begin_at(weights, intercept)
 
     def prepare(self) -> Talk[float]:
-        yield from ()
         super().reopen()
         start = start_point(self.problem, self.engine)
-        self.progress.reference = self._measure(start)
+        self.progress.reference = self._measure(start, (yield from self._squared(start)))
         if not self.starting:
             self.coordinator.start(start.intercept)
         return start.loss
@@ -221,13 +218,14 @@ class DescentSubspaceMethod(SubspaceMethod):
         here = coordinator.primal
         if self.starting or here is None:
             here = primal_value(self.problem, point.total, point.intercept, self.engine)
-        objective, measure = here.loss + coordinator.regulariser(), self._measure(here)
+        gradients = yield from self._squared(here)
+        objective, measure = here.loss + coordinator.regulariser(), self._measure(here, gradients)
         return Measured(
             objective=objective,
             lower_bound=-math.inf,
             # z is the sum of the messages itself; u is the loss gradient: only the parties' terms are left.
             primal_residual=0.0,
-            dual_residual=math.sqrt(self._squared(here) / (len(self.parties) * self.problem.n_samples)),
+            dual_residual=math.sqrt(gradients / (self.problem.n_parties * self.problem.n_samples)),
             augmented_lagrangian=objective,
             lyapunov=measure,
             penalty=None,
@@ -243,18 +241,18 @@ class DescentSubspaceMethod(SubspaceMethod):
             self._set_starting(False)
             coordinator.start(coordinator.point.intercept)
 
-    def _squared(self, primal: PrimalValue) -> float:
+    def _squared(self, primal: PrimalValue) -> Talk[float]:
         """Squared norm of all block gradients of the objective."""
-        gradients = self.engine.map(
-            lambda m: self.parties[m].residual(primal.gradient, self.coordinator.coefficients(m)),
-            range(len(self.parties)),
-        )
-        return sum(float(g @ g) for g in gradients)
+        answers = yield self.coordinator.at(primal.gradient, "squared_residual")
+        return sum(float(answer["squared_residual"]) for answer in answers)
 
-    def _measure(self, primal: PrimalValue) -> float:
-        """V at the current model: the prox-gradient of squared l2 is the gradient over ``1 + lambda W``."""
+    def _measure(self, primal: PrimalValue, gradients: float) -> float:
+        """V at a model: the prox-gradient of squared l2 is the gradient over ``1 + lambda W``.
+
+        ``gradients``: from :meth:`_squared`.
+        """
         scale = 1.0 + self.problem.regularization
-        return self._squared(primal) / scale**2 + intercept_part(self.problem, primal.gradient)
+        return gradients / scale**2 + intercept_part(self.problem, primal.gradient)
 
     def export(self) -> dict[str, Any]:
         return {**super().export(), "starting": self.starting, "reference": self.progress.reference}

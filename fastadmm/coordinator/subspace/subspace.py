@@ -206,7 +206,7 @@ class SubspaceCoordinator:
 
     def _round_of_pairs(self, primal: PrimalValue, rounded: RoundedMessages) -> Talk[list[float]]:
         gradient, old = primal.gradient.copy(), self.point.coefficients
-        answers = yield self._at(gradient, "respond_pair")
+        answers = yield self.at(gradient, "respond_pair")
         for m, answer in enumerate(answers):
             for key in ("first", "second"):
                 if key in answer:
@@ -230,7 +230,7 @@ class SubspaceCoordinator:
     def _restate(self, primal: PrimalValue) -> Talk[list[float]]:
         """Begin again at the same weights, with messages in double precision."""
         gradient, c, n = primal.gradient.copy(), self.point.coefficients, self.problem.n_samples
-        answers = yield self._at(gradient, "restate")
+        answers = yield self.at(gradient, "restate")
         errors = -self._slopes(gradient)
         for m, answer in enumerate(answers):
             errors[self.owner == m] += answer["products"]
@@ -265,8 +265,20 @@ class SubspaceCoordinator:
         calls = [Call(m, name, arguments[m], {} if here is None else here[m]) for m in range(n)]
         return Exchange(calls, pace)
 
-    def _at(self, gradient: np.ndarray, name: str) -> Exchange:
-        """Ask all parties what they have to say of a loss gradient at the current weights."""
+    def at(self, gradient: np.ndarray, name: str) -> Exchange:
+        """Ask all parties what they have to say of a loss gradient at the current weights.
+
+        Parameters
+        ----------
+        gradient : ndarray of shape (N,)
+            Summed scaling.
+        name : str
+            Of a call that takes it and the party's coefficients.
+
+        Returns
+        -------
+        Exchange
+        """
         return self._exchange(
             name,
             [
