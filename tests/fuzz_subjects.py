@@ -11,9 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from fastadmm.data_tools.synthetic import make_vertical_classification
 from scipy import sparse
 
-from run_tools import run, write_problem
+from rounds_tools import three_classes
+from run_tools import run, write_blocks, write_problem
 
 __all__ = ["EXCHANGE", "SUBJECTS", "Command", "Subject", "make_seeds"]
 
@@ -223,6 +225,17 @@ def seed_rounds(home: Path) -> None:
 def seed_exchange(home: Path) -> None:
     """A run by files in its third exchange: what passes, what both sides keep, and an approval."""
     write_problem(home / "data.parts", 40, (3, 4))
+    _exchange(home)
+
+
+def seed_classes(home: Path) -> None:
+    """The same with more than two classes."""
+    blocks, y, _ = make_vertical_classification(40, (3, 4))
+    write_blocks(home / "data.parts", blocks, three_classes(y), classes=("a", "b", "c"))
+    _exchange(home)
+
+
+def _exchange(home: Path) -> None:
     do("coordinator start @data.parts/labels.h5 --party party-1 --party party-2 --lambda 1e-2 -o @run", home)
     for number in (0, 1, 2):
         for party in ("party-1", "party-2"):
@@ -419,23 +432,28 @@ SUBJECTS: dict[str, Subject] = {
 }  # fmt: skip
 
 
+_EXCHANGE_FILES = (
+    "party-1.message2.h5", "party-1.message2.h5", "party-1.request2.h5", "party-1.request2.h5", "party-1.request0.h5",
+    "approval.toml", "approval.toml", "before/*.*", "before/answers/*", "run/waiting.json", "run/checkpoint.h5", "run/requests/*",
+    "run/answers/*/*", "run/sent/*", "data.parts/party-1.h5")  # fmt: skip
+
+_EXCHANGE_COMMANDS = (
+    Command("party step --data @data.parts/party-1.h5 --state @before --in @party-1.request2.h5 -o @out.h5 --threads 1",
+            ("out.h5",), "before"),
+    Command("party step --data @data.parts/party-1.h5 --state @before --in @party-1.request2.h5 -o @out.h5 --threads 1 "
+            "--approval @approval.toml", ("out.h5",), "before"),
+    Command("party step --data @data.parts/party-1.h5 --state @before --in @party-1.request0.h5 -o @out.h5 --threads 1",
+            ("out.h5",), "before"),
+    Command("party approve @party-1.request0.h5 --data @data.parts/party-1.h5 -o @out.toml", ("out.toml",)),
+    Command("coordinator step @run @party-1.message2.h5 @party-2.message2.h5", (), "run"),
+    Command("coordinator step @run", (), "run"),
+    Command("coordinator repair @run", (), "run"),
+)  # fmt: skip
+
 #: What passes between organisations and what they keep of it: fuzzed by itself, with ledgers and partitions.
 EXCHANGE: dict[str, Subject] = {
-    "exchange": Subject(seed_exchange, (
-        "party-1.message2.h5", "party-1.message2.h5", "party-1.request2.h5", "party-1.request2.h5", "party-1.request0.h5",
-        "approval.toml", "approval.toml", "before/*.*", "before/answers/*", "run/waiting.json", "run/checkpoint.h5", "run/requests/*",
-        "run/answers/*/*", "run/sent/*", "data.parts/party-1.h5"), (
-        Command("party step --data @data.parts/party-1.h5 --state @before --in @party-1.request2.h5 -o @out.h5 --threads 1",
-                ("out.h5",), "before"),
-        Command("party step --data @data.parts/party-1.h5 --state @before --in @party-1.request2.h5 -o @out.h5 --threads 1 "
-                "--approval @approval.toml", ("out.h5",), "before"),
-        Command("party step --data @data.parts/party-1.h5 --state @before --in @party-1.request0.h5 -o @out.h5 --threads 1",
-                ("out.h5",), "before"),
-        Command("party approve @party-1.request0.h5 --data @data.parts/party-1.h5 -o @out.toml", ("out.toml",)),
-        Command("coordinator step @run @party-1.message2.h5 @party-2.message2.h5", (), "run"),
-        Command("coordinator step @run", (), "run"),
-        Command("coordinator repair @run", (), "run"),
-    ), 6),
+    "exchange": Subject(seed_exchange, _EXCHANGE_FILES, _EXCHANGE_COMMANDS, 5),
+    "classes": Subject(seed_classes, _EXCHANGE_FILES, _EXCHANGE_COMMANDS, 2),
     "private": SUBJECTS["private"],
     "partition": SUBJECTS["partition"],
 }  # fmt: skip

@@ -6,6 +6,7 @@ import shutil
 from pathlib import Path
 
 import h5py
+import numpy as np
 from fastadmm.data_tools.synthetic import make_vertical_classification, make_vertical_regression
 from fastadmm.rounds.coordinator_step import coordinator_start, coordinator_step
 from fastadmm.rounds.party_step import party_approve, party_step
@@ -20,7 +21,13 @@ def data_of(folder: Path, kind: str = "classification", **labels: object) -> Pat
         blocks, y, _ = make_vertical_regression(90, (3, 4))
         return write_blocks(folder / "d.parts", blocks, y, task=kind)
     blocks, y, _ = make_vertical_classification(90, (3, 4))
+    if kind == "classes":
+        return write_blocks(folder / "d.parts", blocks, three_classes(y), classes=("a", "b", "c"))
     return write_blocks(folder / "d.parts", blocks, y, **labels)
+
+
+def three_classes(y: np.ndarray) -> np.ndarray:
+    return np.where(np.arange(len(y)) % 5 == 0, 2.0, y)
 
 
 def separate(data: Path, folder: Path, others: Path | None = None) -> None:

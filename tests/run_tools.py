@@ -97,7 +97,7 @@ def write_blocks(
         for block in blocks:
             kind = "csr" if sparse.issparse(block) else "dense"
             writer.party(n_features=block.shape[1], kind=kind).append(block)
-        classes = ("no", "yes") if task == "classification" else None
+        classes = labels.pop("classes", ("no", "yes") if task == "classification" else None)
         writer.labels(classes=classes).append(y, **labels)
     return path
 

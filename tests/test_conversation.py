@@ -18,6 +18,8 @@ from fastadmm.problem.problem import TestSet, make_problem
 from fastadmm.solver.early_stopping import EarlyStopping
 from fastadmm.solver.solver import Solver, SolverOptions
 
+from rounds_tools import three_classes
+
 N = 60
 
 
@@ -56,10 +58,6 @@ class Couriers:
         check_answer((call.name, asked), answer, N, "message")
         self.memory[call.party] = {key: np.copy(value) for key, value in party.export().items()}
         return answer
-
-
-def three_classes(y: np.ndarray) -> np.ndarray:
-    return np.where(np.arange(len(y)) % 5 == 0, 2.0, y)
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from fastadmm.rounds.coordinator_step import coordinator_step
 from fastadmm.runs.config import make_config
 from fastadmm.runs.train import start_run
 
-from rounds_tools import NAMES, answer, begin, data_of, part_of, separate, train
+from rounds_tools import NAMES, answer, begin, data_of, part_of, separate, three_classes, train
 from run_tools import logged, model_digests, result_of, run, write_blocks
 
 
@@ -122,13 +122,27 @@ CASES = [
         "classification",
         id="without convexity",
     ),
+    pytest.param({"loss": "sigmoid", "lambda": 1e-2, "rounds": 4}, "classification", id="descent"),
+    pytest.param(
+        {"loss": "welsch", "history": 2, "lambda": 1e-4, "rounds": 6},
+        "regression",
+        id="descent past the convex start",
+    ),
+    pytest.param({"lambda": 1e-3, "history": 2, "rounds": 4}, "classes", id="classes"),
+    pytest.param({"scheme": "sharing", "lambda": 1e-2, "rounds": 3}, "classes", id="classes by sharing"),
+    pytest.param(
+        {"regularizer": "l1", "constraint": "box:-1,1", "lambda": 1e-2, "rounds": 3},
+        "classes",
+        id="classes, l1 in a box",
+    ),
 ]
 
 
-def in_process(data: Path, values: dict) -> object:
+def in_process(data: Path, values: dict, kind: str = "classification") -> object:
     """The configuration that does in one process what ``values`` do by files."""
     smooth = values.get("scheme", "subspace") == "subspace" and values.get("loss") != "hinge"
-    smooth = smooth and "regularizer" not in values
+    smooth = smooth and "regularizer" not in values and values.get("loss") not in ("sigmoid", "welsch")
+    smooth = smooth and kind != "classes"
     pairs = smooth and values.get("gap", 1e-6) >= 1e-9
     return make_config({"data": str(data), **({"directions": "both"} if pairs else {}), **values})
 
@@ -136,31 +150,43 @@ def in_process(data: Path, values: dict) -> object:
 @pytest.mark.parametrize(("values", "kind"), CASES)
 def test_equal_to_the_bit(tmp_path: Path, values: dict, kind: str) -> None:
     data = data_of(tmp_path, kind)
-    start_run(in_process(data, values), tmp_path / "reference")
+    start_run(in_process(data, values, kind), tmp_path / "reference")
     separate(data, tmp_path / "world")
     begin(tmp_path / "world", **values)
     directory, _ = train(tmp_path / "world")
     assert_like_in_process(tmp_path / "world", directory, tmp_path / "reference")
 
 
+OTHER_ROWS = {"test": True, "validation": True, "patience": 1}
+
+
 @pytest.mark.parametrize(
-    "values",
+    ("values", "kind"),
     [
+        pytest.param({"lambda": 1e-6, "gap": 1e-8, **OTHER_ROWS}, "classification", id="other rows"),
         pytest.param(
-            {"lambda": 1e-6, "gap": 1e-8, "test": True, "validation": True, "patience": 1}, id="other rows"
+            {"scheme": "sharing", "lambda": 1e-6, "gap": 1e-8, "validation": 0.4, "patience": 1},
+            "classification",
+            id="share",
         ),
+        pytest.param({"lambda": 1e-6, "gap": 1e-8, **OTHER_ROWS}, "classes", id="other rows of classes"),
         pytest.param(
-            {"scheme": "sharing", "lambda": 1e-6, "gap": 1e-8, "validation": 0.4, "patience": 1}, id="share"
+            {"scheme": "sharing", "lambda": 1e-6, "validation": 0.4, "patience": 1},
+            "classes",
+            id="share of classes",
         ),
     ],
 )
-def test_rows_that_are_not_trained_on(tmp_path: Path, values: dict) -> None:
+def test_rows_that_are_not_trained_on(tmp_path: Path, values: dict, kind: str) -> None:
     """Test metrics of every round, and a run that held-out rows end, with the weights of its best round."""
-    data = data_of(tmp_path)
+    data = data_of(tmp_path, kind)
     blocks, y, _ = make_vertical_classification(40, (3, 4), seed=5)
-    others = write_blocks(tmp_path / "others.parts", blocks, y)
+    if kind == "classes":
+        others = write_blocks(tmp_path / "others.parts", blocks, three_classes(y), classes=("a", "b", "c"))
+    else:
+        others = write_blocks(tmp_path / "others.parts", blocks, y)
     own = [key for key, value in values.items() if value is True]
-    start_run(in_process(data, {**values, **dict.fromkeys(own, str(others))}), tmp_path / "reference")
+    start_run(in_process(data, {**values, **dict.fromkeys(own, str(others))}, kind), tmp_path / "reference")
     assert result_of(tmp_path / "reference")["status"] == "early_stopped"
     world = tmp_path / "world"
     separate(data, world, others)
@@ -296,8 +322,10 @@ def test_mistakes_are_one_line(tmp_path: Path, capsys: pytest.CaptureFixture) ->
     refused(4, "fastadmm-message", *coordinator, first)
     refused(6, "coordinator start", "coordinator", "step", tmp_path / "nothing")
     refused(5, "named twice", *start, "--party", "a", "--party", "A")
-    refused(5, "sharing", *start, "--party", "a", "--loss", "sigmoid")
-    refused(5, "loss", *start, "--party", "a", "--loss", "multinomial")
+    (tmp_path / "both.toml").write_text('directions = "both"\nloss = "sigmoid"\n')
+    refused(
+        5, "'both' needs a smooth convex loss", *start, "--party", "a", "--config", tmp_path / "both.toml"
+    )
 
     assert coordinator_step(directory, messages[:1]).notes[-1].startswith("waiting for party-2")
     result = coordinator_step(directory, messages)

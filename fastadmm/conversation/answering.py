@@ -122,7 +122,7 @@ class Answering(ABC):
 
     def keep_best(self, **needed: Any) -> None:
         """Keep the present weights: ``finish`` may ask for them."""
-        self.kept = np.array(self.final_weights(**needed))
+        self.kept = np.array(self.final_weights(**needed), order="C")
 
     @property
     def weights_shape(self) -> tuple[int, ...]:

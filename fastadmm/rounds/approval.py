@@ -52,11 +52,16 @@ _DAYS = 90
 #: Rounds after which an honest run may change its penalty, in order.
 _PENALTY_CHANGES = sorted([*PENALTY_ROUNDS, *CURVATURE_ROUNDS])
 
-#: Vectors of N numbers that an answer may hold.
-_VECTORS = {
-    **dict.fromkeys(("respond", "restate", "step", "scores", "fuse", "noisy", "feasible_start"), 1),
-    **{"respond_pair": 2, "best_response": 1},
-}
+_ONE_VECTOR = (
+    *("respond", "restate", "step", "scores", "fuse", "noisy", "feasible_start", "best_response"),
+    *("respond_classes", "step_classes"),
+)
+
+#: Vectors of N numbers that an answer may hold; in a multinomial run so many for each class.
+_VECTORS = {**dict.fromkeys(_ONE_VECTOR, 1), "respond_pair": 2}
+
+#: Families whose parties answer to targets.
+_ADMM = ("admm", "multinomial_admm")
 
 
 @dataclass(frozen=True)
@@ -72,8 +77,9 @@ class Approval:
     party : str
     data : str
         Content digest of the party's features.
-    family : {"subspace", "admm", "proximal"}
-        What is asked: answers to gradients, to targets, or best responses to gradients and their faces.
+    family : {"subspace", "admm", "proximal", "multinomial_subspace", "multinomial_admm"}
+        What is asked: answers to gradients, to targets, or best responses to gradients and their faces; of
+        one model or of one for each class.
     loss : str or None
         None: any, as requests of older releases do not say it.
     regularizer : str
@@ -89,6 +95,8 @@ class Approval:
         None: no end.
     protection : Protection or None
         In a private run: table ``privacy`` of the file.
+    n_classes : int or None
+        In a multinomial run.
     """
 
     path: Path
@@ -105,6 +113,7 @@ class Approval:
     directions: int
     last_day: datetime.date | None
     protection: Protection | None = None
+    n_classes: int | None = None
 
 
 @dataclass(frozen=True)
@@ -142,7 +151,7 @@ def sees_columns(settings: Mapping[str, Any]) -> bool:
     settings : dict
         Arguments of the call ``start``.
     """
-    if settings["family"] in ("subspace", *PRIVATE):
+    if settings["family"] in ("subspace", "multinomial_subspace", *PRIVATE):
         return False  # squared l2, whatever the request calls it; or noise
     if settings["family"] == "proximal":
         return True  # every column is measured by its size, and kinks are told one by one
@@ -217,9 +226,10 @@ def draft_approval(
         constraint=settings["constraint"],
         # A private run is opened, has its rounds, and ends.
         exchanges=_EXCHANGES if asked is None else rounds + 2,
-        directions=_DIRECTIONS if asked is None else rounds,
+        directions=_DIRECTIONS * settings.get("n_classes", 1) if asked is None else rounds,
         last_day=last_day,
         protection=None if asked is None else Protection.draft(asked),
+        n_classes=settings.get("n_classes"),
     )
 
 
@@ -332,6 +342,8 @@ def check_request(
         pairs.append(("run", request.run, approval.run))
     if approval.loss is not None:
         pairs.append(("loss", settings.get("loss", "not stated"), approval.loss))
+    if approval.n_classes is not None or "n_classes" in settings:
+        pairs.append(("n_classes", settings.get("n_classes"), approval.n_classes))
     if approval.l1_ratio is not None or settings["l1_ratio"] >= 0:
         pairs.append(("l1_ratio", float(settings["l1_ratio"]), approval.l1_ratio))
     for key, asked, allowed in pairs:
@@ -377,14 +389,15 @@ def _count(calls: list[Asked], settings: Mapping[str, Any], before: Answered, pl
     """What will have been answered; refuses a penalty that moves as no honest run's does."""
     answered = replace(before, exchanges=before.exchanges + 1)
     for name, arguments in calls:
-        answered = replace(answered, directions=answered.directions + _VECTORS.get(name, 0))
+        vectors = _VECTORS.get(name, 0) * int(settings.get("n_classes", 1))
+        answered = replace(answered, directions=answered.directions + vectors)
         if name in ("finish", "keep"):
             answered = replace(answered, finished=True)
-        if settings["family"] != "admm":
+        if settings["family"] not in _ADMM:
             continue  # a metric there only chooses directions, which are unit vectors
         if name == "set_metric":
             answered = _changed(answered, settings, place)
-        elif name == "step":
+        elif name in ("step", "step_classes"):
             penalty = float(arguments["scaled_penalty"])
             # A metric brings a penalty of its own: one change, not two.
             if answered.steps and penalty != answered.penalty and calls[0][0] != "set_metric":
@@ -482,6 +495,7 @@ _KINDS: dict[str, tuple[type, ...]] = {
 _OPTIONAL: dict[str, tuple[type, ...]] = {
     "loss": (str,),
     "l1_ratio": (float, int),
+    "n_classes": (int,),
     "last_day": (datetime.date,),
 }
 
@@ -588,10 +602,11 @@ def in_plain_words(approval: Approval, data: PartyData) -> list[str]:
         Lines.
     """
     a = approval
+    classes = "" if a.n_classes is None else f" with {a.n_classes} classes"
     penalty = a.regularizer if a.l1_ratio is None else f"{a.regularizer} (l1_ratio {a.l1_ratio:g})"
     lines = [
         f"run {a.run} asks {a.party} to take part with {data.n_samples} rows and {data.n_features} columns",
-        f"model: loss {a.loss or 'not stated'}, regularizer {penalty}, lambda {a.least_lambda:g}, "
+        f"model: loss {a.loss or 'not stated'}{classes}, regularizer {penalty}, lambda {a.least_lambda:g}, "
         f"constraint {a.constraint}",
         f"limits: {a.exchanges} exchanges, {a.directions} vectors of {data.n_samples} numbers, "
         f"until {a.last_day or 'no last day'}",
@@ -602,10 +617,11 @@ def in_plain_words(approval: Approval, data: PartyData) -> list[str]:
     if sees_columns({"family": a.family, "regularizer": a.regularizer, "constraint": a.constraint}):
         proximal = a.family == "proximal"
         each, number = ("an exchange", 1) if proximal else ("two exchanges", 2)
-        columns = min(data.n_features, a.exchanges // number)
+        at_once = a.n_classes or 1  # a target for each class
+        columns = min(data.n_features, a.exchanges // number * at_once)
         lines.append(
             f"with {a.regularizer} and constraint {a.constraint} a coordinator that deviates from the "
-            f"protocol reads single columns, one in {each} or more: up to {columns} of "
+            f"protocol reads single columns, {a.n_classes or 'one'} in {each} or more: up to {columns} of "
             f"{data.n_features} within these limits, and more where columns hold few different values. "
             "Approve only a coordinator that you trust to be honest"
         )

@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ import numpy as np
 from fastadmm.blocks.block import FeatureBlock
 from fastadmm.conversation.exchange import converse
 from fastadmm.coordinator.registry import choose_scheme
+from fastadmm.coordinator.scheme import Scheme
 from fastadmm.engine.engine import Engine
 from fastadmm.errors import ConfigError, FormatError, InputError, StorageError
 from fastadmm.files.atomic import atomic_directory, atomic_file, remove_leftovers, shown, storage_errors
@@ -144,7 +145,7 @@ def coordinator_start(
     holder = open_own(config, own, names, open_labels(Path(config.data)))
     problem, data = _problem(config, names, None, holder)
     if config.privacy.mode == "none":
-        _family(problem, config)
+        _answers(problem, config)
         _early(config, problem, data)
     elif _others(config):
         raise ConfigError(
@@ -238,8 +239,6 @@ def _problem(
     """The problem over blocks that are elsewhere; one column each while their widths are unknown."""
     labels = open_labels(Path(config.data))
     loss = choose_loss(config, labels.task, labels)
-    if loss.vector:
-        raise ConfigError(f"key 'loss': a round by files trains one score per row, not {loss.name}")
     widths = widths or [1] * len(names)
     blocks = _blocks(labels, widths)
     if own is not None:
@@ -257,6 +256,7 @@ def _problem(
         offset=labels.offset,
         names=names,
         test=test,
+        n_classes=len(labels.classes) if loss.vector and labels.classes is not None else None,
     )
     return problem, labels
 
@@ -286,20 +286,19 @@ def _early(config: RunConfig, problem: Problem, labels: LabelData) -> EarlyStopp
     else:
         rows = _other_rows(config.validation, labels, [block.shape[1] for block in problem.blocks])
     # A metric that the loss does not have is refused before the run has a directory.
-    measure(config.validation_metric, rows, rows.offset.copy(), problem.loss, Engine(1))
+    z = np.zeros((len(rows.y), problem.n_outputs)) if problem.loss.vector else rows.offset.copy()
+    measure(config.validation_metric, rows, z, problem.loss, Engine(1))
     return EarlyStopping(rows, config.validation_metric, config.patience)
 
 
-def _family(problem: Problem, config: RunConfig) -> str:
-    """Family of the parties of the method that the options choose, which must be one that runs by files."""
-    scheme, _ = choose_scheme(solver_options(config), problem.traits)
-    method = scheme.method(problem.traits)
-    if not method.family:
-        raise ConfigError(
-            f"key 'scheme': this loss and regularizer would run {scheme.name!r}, which does not go by files; "
-            "choose scheme 'sharing'"
-        )
-    return method.family
+def _scheme(problem: Problem, config: RunConfig) -> Scheme:
+    """The scheme that the options choose; refuses options that do not go together, or not with the problem."""
+    return choose_scheme(solver_options(config), problem.traits)[0]
+
+
+def _answers(problem: Problem, config: RunConfig) -> list[str]:
+    """What a round's answers hold, where there is a choice; refuses as :func:`_scheme`."""
+    return _scheme(problem, config).notes(problem.traits, solver_options(config), elsewhere=True)
 
 
 class Coordinator:
@@ -328,17 +327,17 @@ class Coordinator:
         new: dict[str, Path] = {}
         taken: dict[str, str] = {}
         notes = []
-        n_samples = open_labels(Path(self.config.data)).n_samples if paths else 0
+        n_samples, n_classes = self.sizes if paths else (0, 1)
 
         def asked(path: Path, message: Message) -> Asked | None:
             """The call that a message answers; None where it was taken before."""
             self._check(path, message, number, digests)
             if message.number < number or self.answer_path(number, message.party).exists():
                 return None
-            return self.request(number, message.party, digests[message.party], n_samples).calls[-1]
+            return self.request(number, message.party, digests[message.party]).calls[-1]
 
         for path in paths:
-            message = open_message(path, n_samples, partial(asked, path))
+            message = open_message(path, n_samples, partial(asked, path), n_classes)
             kept = self.answer_path(message.number, message.party)
             if message.number < number or kept.exists():
                 if kept.exists() and file_digest(kept) != message.digest:
@@ -406,7 +405,13 @@ class Coordinator:
         """Folders of kept messages, oldest exchange first."""
         return sorted(folder for folder in (self.path / "answers").glob("[0-9]*") if folder.name.isdecimal())
 
-    def request(self, number: int, name: str, digest: str, n_samples: int) -> Request:
+    @cached_property
+    def sizes(self) -> tuple[int, int]:
+        """N and C of the labels; 1 of a regression."""
+        labels = open_labels(Path(self.config.data))
+        return labels.n_samples, len(labels.classes or [""])
+
+    def request(self, number: int, name: str, digest: str) -> Request:
         """Our own request, as it was written.
 
         Parameters
@@ -417,8 +422,6 @@ class Coordinator:
             The party.
         digest : str
             Of the file.
-        n_samples : int
-            N.
 
         Raises
         ------
@@ -427,7 +430,7 @@ class Coordinator:
         """
         path = self.request_path(number, name)
         try:
-            request = open_request(path, n_samples)
+            request = open_request(path, *self.sizes)
             if request.digest != digest:
                 raise FormatError(f"{shown(path)}: changed since it was written")
         except (FormatError, StorageError) as error:
@@ -486,7 +489,7 @@ class Coordinator:
             solver = private_solver(self.config, problem, labels, self.folder, self.run, driver)
             private = {"privacy": privacy_text(privacy), **solver.terms()}
             solver.close()
-        family = privacy.mode if private else _family(problem, self.config)
+        family = privacy.mode if private else _scheme(problem, self.config).method(problem.traits).family
         requests = {}
         for m, name in enumerate(self.names):
             if name not in self.elsewhere:
@@ -504,16 +507,14 @@ class Coordinator:
                 "loss": problem.loss.name,
                 "penalty": 0.0 if self.config.penalty is None else float(self.config.penalty),
                 **private,
+                **({"n_classes": problem.n_outputs} if problem.loss.vector else {}),
                 **{key: open_labels(Path(path)).row_digest for key, path in _others(self.config).items()},
             }
             requests[name] = Request(self.run, name, 0, -1, [("start", start)])
         opened = self._wait(0, requests, 0)
         if private:
             return opened
-        options = solver_options(self.config)
-        scheme, _ = choose_scheme(options, problem.traits)
-        notes = scheme.notes(problem.traits, options, elsewhere=True)
-        return replace(opened, notes=[*notes, *opened.notes])
+        return replace(opened, notes=[*_answers(problem, self.config), *opened.notes])
 
     def _check_labels(self, labels: LabelData) -> None:
         others = {key: open_labels(Path(path)) for key, path in _others(self.config).items()}
@@ -593,6 +594,7 @@ class Coordinator:
                 )
                 for name in self.names
             ],
+            problem.n_outputs,
         )
 
     def _solver(
@@ -716,8 +718,11 @@ class Coordinator:
             means = converse(talk, letters.carry)
             if means is None:
                 return self._ask(letters, solver.n_rounds)
+            found = np.array(means, dtype=np.float64)
+            if found.shape != (len(self.names), *np.shape(result.intercept)):
+                raise FormatError("the means of the parties' contributions are not those of this model")
             with atomic_directory(self.folder.model, force=True, marker=MANIFEST) as directory:
-                write_shared_part(directory, replace(shared, means=np.array(means)))
+                write_shared_part(directory, replace(shared, means=found))
         document = {**result_document(solver, result), "privacy": statement.to_json()}
         self.folder.write_json("result.json", document)
         return StepResult([], solver.n_rounds, [], document)

@@ -115,8 +115,8 @@ def file_digest(path: str | os.PathLike[str]) -> str:
         return "sha256:" + hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _check_size(path: Path, n_samples: int) -> None:
-    size, most = require_regular(path), _SMALL + _VECTORS * 8 * n_samples
+def _check_size(path: Path, n_samples: int, n_classes: int) -> None:
+    size, most = require_regular(path), _SMALL + _VECTORS * 8 * n_samples * n_classes
     if size > most:
         raise FormatError(f"{shown(path)}: {size} bytes, but about {n_samples} rows it has at most {most}")
 
@@ -144,7 +144,7 @@ def _read_fields(group: Any, fields: Mapping[str, Field]) -> dict[str, Any]:
         refuse_packed(item)
         dtype = np.dtype(fields[name].dtype)
         if item.dtype != dtype or any(n not in (-1, m) for n, m in zip(shape, item.shape, strict=True)):
-            wanted = "" if -1 in shape else f"{shape[0]} "
+            wanted = "" if shape[-1] == -1 else f"{shape[-1]} "
             raise FormatError(
                 f"{shown(group.file.filename)}: key {key_of(group, name)!r}: {item.shape} of {item.dtype} "
                 f"instead of {wanted}numbers of {dtype.itemsize} bytes"
@@ -172,7 +172,7 @@ def write_request(path: Path, request: Request) -> None:
             write_tree(group.create_group("arguments"), arguments)
 
 
-def open_request(path: Path, n_samples: int) -> Request:
+def open_request(path: Path, n_samples: int, n_classes: int = 1) -> Request:
     """Read a request.
 
     Parameters
@@ -180,6 +180,8 @@ def open_request(path: Path, n_samples: int) -> Request:
     path : Path
     n_samples : int
         N, of which its vectors are.
+    n_classes : int
+        C, where the run has one of each for every class: a file may be that much larger.
 
     Returns
     -------
@@ -190,7 +192,7 @@ def open_request(path: Path, n_samples: int) -> Request:
     FormatError
         If it is no request, or damaged, or asks what nobody answers.
     """
-    _check_size(path, n_samples)
+    _check_size(path, n_samples, n_classes)
     with read_h5(path, _REQUEST) as file:
         calls: list[Asked] = []
         group = require_group(file, "calls")
@@ -237,7 +239,9 @@ def write_message(path: Path, message: Message) -> None:
         write_tree(file.create_group("answer"), message.answer)
 
 
-def open_message(path: Path, n_samples: int, asked: Callable[[Message], Asked | None]) -> Message:
+def open_message(
+    path: Path, n_samples: int, asked: Callable[[Message], Asked | None], n_classes: int = 1
+) -> Message:
     """Read a message, and refuse what does not answer the call.
 
     Parameters
@@ -247,6 +251,8 @@ def open_message(path: Path, n_samples: int, asked: Callable[[Message], Asked | 
         N, of which its vectors are.
     asked : callable
         Given the message without its answer, the call that it answers; or None, and the answer is not read.
+    n_classes : int
+        As in :func:`open_request`.
 
     Returns
     -------
@@ -257,7 +263,7 @@ def open_message(path: Path, n_samples: int, asked: Callable[[Message], Asked | 
     FormatError
         If it is no message, or damaged, or not what such a call is answered with.
     """
-    _check_size(path, n_samples)
+    _check_size(path, n_samples, n_classes)
     with read_h5(path, _MESSAGE) as file:
         message = Message(
             read_attribute(file, "run", str),

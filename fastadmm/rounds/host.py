@@ -18,6 +18,7 @@ from fastadmm.privacy.books import Books
 from fastadmm.privacy.fusion_sender import FusionParty
 from fastadmm.privacy.message_sender import MessageSender
 from fastadmm.privacy.statement import PrivacyStatement, no_privacy
+from fastadmm.problem.targets import MAX_CLASSES
 from fastadmm.rounds.approval import Approval, check_rows
 from fastadmm.rounds.exchange import Request
 from fastadmm.rounds.private_terms import PRIVATE, books_of, refuse_ledger
@@ -90,7 +91,7 @@ class Host:
         try:
             self.party.restore(saved)
             if "kept" in saved:
-                self.party.kept = checked(saved, "kept", (self.data.n_features,))
+                self.party.kept = checked(saved, "kept", self.party.weights_shape)
         except ValueError as error:
             raise FormatError(
                 f"{shown(self.state)}: key 'party/{error}': not what a step left; begin the run again"
@@ -156,6 +157,10 @@ class Host:
         family = terms["family"]
         if family not in _FAMILIES:
             raise FormatError(f"{self.place}: argument 'family': {family!r} is unknown")
+        if family.startswith("multinomial") and not 2 <= terms.get("n_classes", 0) <= MAX_CLASSES:
+            raise FormatError(
+                f"{self.place}: argument 'n_classes': {family!r} needs a number from 2 to {MAX_CLASSES}"
+            )
         block, self.terms, given = load_block(self.data), terms, dict(terms)
         if family in PRIVATE:
             given["books"] = self._books(terms)
@@ -182,11 +187,13 @@ class Host:
         weights = self.party.kept if kept else self.party.final_weights(**needed)
         if weights is None:
             raise Unanswerable("call 'finish': no weights were kept")
+        weights = np.ascontiguousarray(weights)
         # What holds for its weights the party says itself: no request has a word in it.
         line = no_privacy([self.data.name]).weights_line()
         said = f"{line}; trained by files for a coordinator taken to be honest"
         self._write_model(PartyModel(**self._described(), weights=weights, privacy=said), model_id)
-        return {"mean": float(mean_contribution(self.party.block, weights, self.engine))}
+        mean = mean_contribution(self.party.block, weights, self.engine)
+        return {"class_means": mean} if mean.ndim else {"mean": float(mean)}
 
     def _keep(self, model_id: str) -> dict[str, Any]:
         """The end of a private run: nothing about the features is answered."""

@@ -75,12 +75,14 @@ class Letters:
         N.
     parties : sequence of Correspondent
         In the problem's order.
+    n_classes : int
+        C of a multinomial run.
     """
 
     local = False
 
-    def __init__(self, n_samples: int, parties: Sequence[Correspondent]) -> None:
-        self.n_samples, self.parties = n_samples, parties
+    def __init__(self, n_samples: int, parties: Sequence[Correspondent], n_classes: int = 1) -> None:
+        self.n_samples, self.n_classes, self.parties = n_samples, n_classes, parties
 
     def carry(self, exchange: Exchange) -> Answers | None:
         """The answers, if all are there; else what is missing is asked for, of every party at once."""
@@ -96,7 +98,7 @@ class Letters:
         if CALLS[call.name].answer and party.answers:
             party.queue.clear()
             party.last, path = party.answers.pop(0)
-            return open_message(path, self.n_samples, lambda _: asked).answer
+            return open_message(path, self.n_samples, lambda _: asked, self.n_classes).answer
         party.queue.append(asked)
         party.asking = bool(CALLS[call.name].answer)
         return None if party.asking else {}

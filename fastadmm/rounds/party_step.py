@@ -113,7 +113,7 @@ def party_step(
         than before.
     """
     party = open_party(data)
-    asked = open_request(request, party.n_samples)
+    asked = open_request(request, party.n_samples, _n_classes(state))
     if asked.party != party.name:
         raise InputError(f"{shown(request)}: for {asked.party}, but {shown(data)} is of {party.name}")
     with storage_errors(out):
@@ -189,6 +189,16 @@ def _step(
     _give(raw, out, force)
     said = "" if statement is None else statement.one_line()
     return StepDone(asked.number, False, _model_path(state, party.name), said)
+
+
+def _n_classes(state: Path) -> int:
+    """C of the multinomial run that a state is of; 1 of any other, and before the first step."""
+    path = state / "state.h5"
+    with storage_errors(path, "read"):
+        if not path.exists():
+            return 1
+    with read_h5(path, _STATE) as file:
+        return int(read_tree(require_group(file, "settings")).get("n_classes", 1))
 
 
 def _model_path(state: Path, name: str) -> Path | None:
@@ -286,7 +296,8 @@ def _old_answer(known: _State, asked: Request, party: PartyData, state: Path, re
                 f"{place}: request {asked.number}, but request {known.number} was answered already, and the "
                 "older message is not kept"
             )
-        if open_message(kept, party.n_samples, lambda _: None).request != asked.digest:
+        classes = int(known.settings.get("n_classes", 1))
+        if open_message(kept, party.n_samples, lambda _: None, classes).request != asked.digest:
             raise InputError(f"{place}: another request {asked.number} than the one answered before")
         return read_bytes(kept)
     if asked.previous != known.number:

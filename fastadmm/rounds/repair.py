@@ -18,7 +18,6 @@ from fastadmm.files.atomic import atomic_file, shown, storage_errors
 from fastadmm.files.reading import read_bytes
 from fastadmm.rounds.coordinator_step import UNUSABLE, Coordinator, StepResult, one_coordinator
 from fastadmm.rounds.exchange import Message, open_message, open_request
-from fastadmm.store.label_file import open_labels
 
 __all__ = ["coordinator_repair"]
 
@@ -49,7 +48,7 @@ def coordinator_repair(run: Path, again: int | None = None) -> StepResult:
 class _Repair:
     def __init__(self, coordinator: Coordinator) -> None:
         self.run, self.path = coordinator, coordinator.path
-        self.n_samples = open_labels(Path(coordinator.config.data)).n_samples
+        self.n_samples, self.n_classes = coordinator.sizes
         self.notes: list[str] = []
 
     def do(self, again: int | None) -> StepResult:
@@ -128,7 +127,7 @@ class _Repair:
             return call
 
         try:
-            open_message(path, self.n_samples, asked)
+            open_message(path, self.n_samples, asked, self.n_classes)
         except (FormatError, StorageError):
             return False
         return True
@@ -140,7 +139,7 @@ class _Repair:
         for path in (self.run.request_path(number, name), self.path / "sent" / f"{name}-{number:06d}.h5"):
             if path.exists():
                 try:
-                    return open_request(path, self.n_samples).calls[-1]
+                    return open_request(path, self.n_samples, self.n_classes).calls[-1]
                 except FormatError:
                     continue
         return None
@@ -150,7 +149,7 @@ class _Repair:
         try:
             number, digests = self.run.awaited()
             for name, digest in digests.items():
-                self.run.request(number, name, digest, self.n_samples)
+                self.run.request(number, name, digest)
             if number >= 0:
                 return None
             reason = "is missing"
@@ -192,7 +191,7 @@ class _Repair:
             path.parent.mkdir(parents=True, exist_ok=True)
             with atomic_file(path) as temporary:
                 temporary.write_bytes(content)
-            if open_message(path, self.n_samples, lambda _: None).request != digests[name]:
+            if open_message(path, self.n_samples, lambda _: None, self.n_classes).request != digests[name]:
                 path.unlink()
 
     def _advance_from_checkpoint(self) -> StepResult:

@@ -321,7 +321,7 @@ class Solver(Run):
             and self.watch.take(self.last_record, self.method.intercept)
         ):
             if self.driver.local:
-                self.watch.weights = [np.array(w) for w in self.method.weights()]
+                self.watch.weights = [np.array(w, order="C") for w in self.method.weights()]
             else:
                 yield self._final("keep_best", Pace.SHORT)
         if self._checkable and not self.diverged and self.stop_reason(self.last_record) is not None:

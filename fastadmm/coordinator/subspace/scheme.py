@@ -68,9 +68,9 @@ class Subspace(Scheme):
         return SubspaceMethod(problem, engine, options.history, both)
 
     def notes(self, traits: Traits, options: Options, elsewhere: bool) -> list[str]:
+        both, why = choose_directions(traits, options, elsewhere)
         if not traits.convex:
             return []
-        both, why = choose_directions(traits, options, elsewhere)
         return [f"answers of a round: {'both directions' if both else 'one direction'} ({why})"]
 
     def history(self, shape: Shape, options: Options) -> tuple[int, int]:
