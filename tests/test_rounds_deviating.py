@@ -215,6 +215,7 @@ def test_what_an_approval_does_not_allow_is_refused(tmp_path: Path, monkeypatch:
         ({"constraint": "box:0,1"}, "'constraint' is 'all'"),
         ({"loss": "hinge"}, "'loss' is 'logistic'"),
         ({"family": "subspace"}, "'family' is 'admm'"),
+        ({"n_classes": 3}, "'n_classes' is None, but the request is about 3"),
     ],
 )
 def test_a_run_that_is_not_the_one_approved_does_not_begin(tmp_path: Path, changed: dict, text: str) -> None:
@@ -225,6 +226,55 @@ def test_a_run_that_is_not_the_one_approved_does_not_begin(tmp_path: Path, chang
     with pytest.raises(InputError, match=text):
         coordinator.ask(("start", coordinator.settings), approval=path)
     assert not coordinator.state.exists()
+
+
+def test_what_is_answered_for_several_classes_counts_once_for_each(tmp_path: Path) -> None:
+    coordinator = Coordinator(tmp_path, family="multinomial_admm", n_classes=3)
+    coordinator.begin(directions=6)
+
+    def step(classes: int, penalty: float = 1.0) -> tuple[str, dict[str, Any]]:
+        return "step_classes", {"w": np.ones((classes, N)), "scaled_penalty": penalty}
+
+    coordinator.refused("'w' is of 4 classes instead of 3", step(4), error=FormatError)
+    scalar = ("step", {"w": np.ones(N), "scaled_penalty": 1.0})
+    coordinator.refused("'step' is unknown here", scalar, error=FormatError)
+    assert coordinator.ask(step(3))["message"].shape == (3, N)
+    coordinator.refused("another penalty after round 1", step(3, 2.0))
+    coordinator.ask(step(3))
+    coordinator.refused("6 directions, and this would be number 9", step(3))
+    # A target for each class: as many columns at once, which is why `party approve` says so.
+    words = "\n".join(
+        approvals.in_plain_words(open_approval(tmp_path / "approval.toml"), open_party(coordinator.data))
+    )
+    assert "loss logistic with 3 classes" in words
+    assert "3 in two exchanges or more" in words
+
+
+@pytest.mark.parametrize("family", ["multinomial_subspace", "multinomial_admm"])
+@pytest.mark.parametrize("classes", [{}, {"n_classes": 1}, {"n_classes": 1001}])
+def test_a_number_of_classes_that_no_run_has(tmp_path: Path, family: str, classes: dict) -> None:
+    coordinator = Coordinator(tmp_path, family=family, regularizer="l2", **classes)
+    with pytest.raises(FormatError, match=r"'n_classes': .* needs a number from 2 to 1000"):
+        coordinator.ask(("start", coordinator.settings))
+
+
+def test_coefficients_of_several_classes_are_of_the_directions_that_were_sent(tmp_path: Path) -> None:
+    coordinator = Coordinator(tmp_path, family="multinomial_subspace", regularizer="l2", n_classes=3)
+    coordinator.ask(("start", coordinator.settings))
+    gradient = coordinator.rng.normal(size=(3, N))
+
+    def respond(directions: int) -> tuple[str, dict[str, Any]]:
+        coefficients = np.ones((3, directions))
+        return "respond_classes", {"gradient": gradient, "class_coefficients": coefficients, "newton": True}
+
+    coordinator.ask(respond(0))
+    coordinator.refused("2 coefficients for 1 directions", respond(2), error=FormatError)
+    merge = ("merge_oldest_classes", {"class_coefficients": np.ones((3, 2))})
+    coordinator.refused("not two directions", merge, respond(1), error=FormatError)
+    coordinator.refused(
+        "'finish': family 'multinomial_subspace' needs", ("finish", {"model_id": "m"}), error=FormatError
+    )
+    coordinator.ask(("finish", {"model_id": "m", "class_coefficients": np.ones((3, 1))}))
 
 
 def test_without_an_approval_nothing_shows_columns(tmp_path: Path) -> None:
