@@ -292,7 +292,7 @@ def _early(config: RunConfig, problem: Problem, labels: LabelData) -> EarlyStopp
 
 
 def _scheme(problem: Problem, config: RunConfig) -> Scheme:
-    """The scheme that the options choose; refuses options that do not go together, or not with the problem."""
+    """The scheme that the options choose; refuses what does not go together, or not with the problem."""
     return choose_scheme(solver_options(config), problem.traits)[0]
 
 
