@@ -19,7 +19,7 @@ from fastadmm.blocks.block import as_block
 from fastadmm.privacy.message import MessageSolver
 from fastadmm.privacy.rows import clip_rows
 from fastadmm.problem.problem import TestSet
-from fastadmm.solver.solver import run_rounds
+from fastadmm.solver.loop import run_rounds
 from sklearn.datasets import load_svmlight_file
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -16,8 +16,9 @@ if TYPE_CHECKING:
     from fastadmm.sklearn.estimators import ADMMSharingClassifier, ADMMSharingRegressor
     from fastadmm.sklearn.estimators_cv import ADMMSharingClassifierCV, ADMMSharingRegressorCV
     from fastadmm.solver.cross_validation import cross_validate, make_folds
+    from fastadmm.solver.options import SolverOptions
     from fastadmm.solver.regularization_path import lambda_grid, path
-    from fastadmm.solver.solver import SolverOptions, solve
+    from fastadmm.solver.solver import solve
     from fastadmm.solver.warm_start import StartingPoint
     from fastadmm.store import open_partition
 
@@ -44,7 +45,7 @@ _MODULE_OF = {
     "ADMMSharingClassifierCV": "sklearn.estimators_cv",
     "ADMMSharingRegressorCV": "sklearn.estimators_cv",
     "Privacy": "settings.privacy",
-    "SolverOptions": "solver.solver",
+    "SolverOptions": "solver.options",
     "StartingPoint": "solver.warm_start",
     "cross_validate": "solver.cross_validation",
     "lambda_grid": "solver.regularization_path",

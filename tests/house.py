@@ -41,7 +41,6 @@ LONG: dict[str, tuple[int, int]] = {
     "fastadmm.kernels.residual:residual_advance": (22, 16),
     "fastadmm.kernels.squared:squared_advance": (5, 13),
     "fastadmm.problem.problem:make_problem": (84, 15),
-    "fastadmm.runs.plan:make_plan": (118, 7),
     "fastadmm.sklearn.estimators:ADMMSharingClassifier.__init__": (47, 21),
     "fastadmm.sklearn.estimators:_SharingModel.__init__": (43, 20),
     "fastadmm.sklearn.estimators_cv:ADMMSharingClassifierCV.__init__": (39, 17),

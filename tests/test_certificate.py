@@ -13,7 +13,8 @@ from fastadmm.engine.engine import Engine
 from fastadmm.problem.losses import LOSSES, get_loss
 from fastadmm.problem.problem import make_problem
 from fastadmm.solver.history import Status
-from fastadmm.solver.solver import Solver, SolverOptions, run_rounds, solve
+from fastadmm.solver.loop import run_rounds
+from fastadmm.solver.solver import Solver, SolverOptions, solve
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import expit

@@ -22,7 +22,7 @@ from fastadmm.privacy.stored import Store
 from fastadmm.problem.problem import TestSet
 from fastadmm.runs.predict import predict_partition
 from fastadmm.solver.history import Status
-from fastadmm.solver.solver import run_rounds
+from fastadmm.solver.loop import run_rounds
 from fastadmm.store.model import open_model
 from scipy.special import expit
 

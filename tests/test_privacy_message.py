@@ -28,7 +28,7 @@ from fastadmm.privacy.sensitivity import message_sensitivity
 from fastadmm.runs.config import make_config
 from fastadmm.runs.train import resume_run, start_run
 from fastadmm.solver.history import Status
-from fastadmm.solver.solver import run_rounds
+from fastadmm.solver.loop import run_rounds
 from fastadmm.store.model import open_model
 from scipy.stats import kstest, norm
 

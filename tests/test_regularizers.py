@@ -33,7 +33,8 @@ from fastadmm.problem.regularizers import (
 from fastadmm.problem.traits import Traits
 from fastadmm.runs.config import make_config
 from fastadmm.solver.history import Status
-from fastadmm.solver.solver import Solver, SolveResult, SolverOptions, solve
+from fastadmm.solver.loop import SolveResult
+from fastadmm.solver.solver import Solver, SolverOptions, solve
 from fastadmm.store.model import open_model
 from hypothesis import given, settings
 from hypothesis import strategies as st

@@ -65,7 +65,7 @@ def test_reference_covers_every_package_and_command() -> None:
     assert "fastadmm.solver.solver" in reference.modules("fastadmm.solver")
     from fastadmm.solver import solver
 
-    assert "SolverOptions" in reference.public(solver)
+    assert "Solver" in reference.public(solver)
 
 
 def test_formulas_become_mathml() -> None:

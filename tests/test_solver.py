@@ -85,7 +85,7 @@ def test_an_error_in_the_monitor_passes_and_stops_the_threads():
 
 def test_the_result_does_not_change_when_the_run_goes_on():
     solver = Solver(small()[2], SolverOptions(gap=0.0, max_rounds=2))
-    from fastadmm.solver.solver import run_rounds
+    from fastadmm.solver.loop import run_rounds
 
     result = run_rounds(solver)
     before = [w.copy() for w in result.weights]

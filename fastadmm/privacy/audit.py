@@ -25,7 +25,7 @@ from fastadmm.settings.privacy import Privacy
 if TYPE_CHECKING:
     from fastadmm.blocks.block import FeatureBlock
     from fastadmm.problem.problem import Problem
-    from fastadmm.solver.solver import SolverOptions
+    from fastadmm.solver.options import SolverOptions
 
 __all__ = [
     "ALARM",

@@ -9,7 +9,8 @@ import numpy as np
 
 from fastadmm.engine.engine import Engine
 from fastadmm.problem.problem import Problem, TestSet, make_problem
-from fastadmm.solver.solver import SolverOptions, solve
+from fastadmm.solver.options import SolverOptions
+from fastadmm.solver.solver import solve
 
 __all__ = ["Comparison", "LateFusion", "compare_fusion", "compare_with_nothing", "late_fusion", "mean_loss"]
 

@@ -48,8 +48,9 @@ from fastadmm.privacy.stored import Store
 from fastadmm.problem.problem import Problem, TestSet, make_problem
 from fastadmm.settings.privacy import Privacy
 from fastadmm.solver.history import RoundRecord, Status
+from fastadmm.solver.options import SolverOptions
 from fastadmm.solver.run import Run
-from fastadmm.solver.solver import SolverOptions, solve
+from fastadmm.solver.solver import solve
 
 __all__ = ["FusionSolver", "check_fusion_mode", "who_sees_fusion"]
 

@@ -40,7 +40,7 @@ from fastadmm.privacy.public_labels import PublicLabels
 from fastadmm.privacy.transcript import Comparison, Recorder, Replay, Scripted, compare_transcripts
 from fastadmm.problem.problem import make_problem
 from fastadmm.settings.privacy import Privacy
-from fastadmm.solver.solver import SolverOptions
+from fastadmm.solver.options import SolverOptions
 
 __all__ = ["audit_fusion_code", "audit_labels", "recorded_cost"]
 

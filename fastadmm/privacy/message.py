@@ -51,8 +51,8 @@ from fastadmm.privacy.stored import Store
 from fastadmm.problem.problem import Problem
 from fastadmm.settings.privacy import Privacy
 from fastadmm.solver.history import RoundRecord, Status
+from fastadmm.solver.options import SolverOptions
 from fastadmm.solver.run import Run
-from fastadmm.solver.solver import SolverOptions
 
 __all__ = ["MessageSolver", "check_message_mode", "clipped_problem", "who_sees_messages"]
 

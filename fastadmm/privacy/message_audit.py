@@ -36,7 +36,7 @@ from fastadmm.privacy.sensitivity import message_sensitivity
 from fastadmm.privacy.transcript import Comparison, Recorder, Replay, compare_transcripts
 from fastadmm.problem.problem import make_problem
 from fastadmm.settings.privacy import Privacy
-from fastadmm.solver.solver import SolverOptions
+from fastadmm.solver.options import SolverOptions
 
 __all__ = ["audit_message_code", "cost_of_messages", "declared_cost"]
 

@@ -48,7 +48,8 @@ from fastadmm.runs.result import certificate_of, result_document
 from fastadmm.settings.run import RunConfig, differing
 from fastadmm.solver.early_stopping import EarlyStopping, measure
 from fastadmm.solver.history import RoundRecord, Status
-from fastadmm.solver.solver import Solver, SolveResult, ended
+from fastadmm.solver.loop import SolveResult, ended
+from fastadmm.solver.solver import Solver
 from fastadmm.store.elements import read_attribute, require_group
 from fastadmm.store.h5file import create_h5, read_h5
 from fastadmm.store.label_file import LabelData, open_labels

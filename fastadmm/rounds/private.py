@@ -27,8 +27,8 @@ from fastadmm.runs.private import label_account_of
 from fastadmm.runs.result import certificate_of
 from fastadmm.runs.round_log import RoundLog
 from fastadmm.settings.run import RunConfig
+from fastadmm.solver.loop import SolveResult
 from fastadmm.solver.run import Run
-from fastadmm.solver.solver import SolveResult
 from fastadmm.store.label_file import LabelData
 from fastadmm.store.model import PartyModel, SharedPart, write_party_model, write_shared_part
 from fastadmm.store.model_id import model_id_of

@@ -314,8 +314,8 @@ def penalty_arguments(config: RunConfig, names: Sequence[str] | None = None) -> 
 
 
 def solver_options(config: RunConfig) -> Any:
-    """Solver's part of a configuration, as :class:`fastadmm.solver.solver.SolverOptions`."""
-    from fastadmm.solver.solver import SolverOptions
+    """Solver's part of a configuration, as :class:`fastadmm.solver.options.SolverOptions`."""
+    from fastadmm.solver.options import SolverOptions
 
     return SolverOptions(**{s.solver: getattr(config, s.name) for s in SETTINGS.values() if s.solver})
 

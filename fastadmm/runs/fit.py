@@ -25,8 +25,8 @@ from fastadmm.runs.round_log import RoundLog
 from fastadmm.settings.keys import PATHS
 from fastadmm.settings.run import RunConfig
 from fastadmm.solver.history import RoundRecord, Status
+from fastadmm.solver.loop import SolveResult, run_rounds
 from fastadmm.solver.run import Run
-from fastadmm.solver.solver import SolveResult, run_rounds
 from fastadmm.store.model import write_model
 
 __all__ = ["Fit", "fill_folder", "write_settings"]

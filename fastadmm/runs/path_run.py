@@ -36,8 +36,9 @@ from fastadmm.runs.result import model_of, result_document
 from fastadmm.settings.run import RunConfig
 from fastadmm.solver.cross_validation import CrossValidation, FoldFit, cross_validate, make_folds
 from fastadmm.solver.history import RoundRecord, Status
+from fastadmm.solver.loop import SolveResult
 from fastadmm.solver.regularization_path import PathPoint, check_lambdas, fit_point, lambda_grid
-from fastadmm.solver.solver import Solver, SolveResult
+from fastadmm.solver.solver import Solver
 from fastadmm.solver.warm_start import StartingPoint
 from fastadmm.store.model import write_model
 

@@ -10,8 +10,8 @@ from fastadmm.blocks.block import FeatureBlock
 from fastadmm.engine.engine import Engine
 from fastadmm.privacy.published import certificate_of_model
 from fastadmm.runs.private import statement_of
+from fastadmm.solver.loop import SolveResult
 from fastadmm.solver.run import Run
-from fastadmm.solver.solver import SolveResult
 from fastadmm.store.model import Model, PartyModel
 from fastadmm.store.model_id import model_id_of
 from fastadmm.store.partition import Partition

@@ -93,7 +93,7 @@ class Setting:
     in_model : bool
         Whether a model records it: part of what the weights are penalised and constrained by.
     solver : str
-        Name in :class:`fastadmm.solver.solver.SolverOptions`, for what the solver takes.
+        Name in :class:`fastadmm.solver.options.SolverOptions`, for what the solver takes.
     estimator : str
         Name of the parameter of the estimators with the same meaning and default.
     none : str

@@ -37,7 +37,9 @@ from fastadmm.sklearn.callbacks import FRAMES, CallbackSupportMixin, FitCallback
 from fastadmm.sklearn.columns import block_names, consecutive, is_block_list, resolve_parties, take_columns
 from fastadmm.solver.early_stopping import EarlyStopping, held_out_rows
 from fastadmm.solver.history import RoundRecord, Status
-from fastadmm.solver.solver import Solver, SolveResult, SolverOptions, run_rounds
+from fastadmm.solver.loop import SolveResult, run_rounds
+from fastadmm.solver.options import SolverOptions
+from fastadmm.solver.solver import Solver
 from fastadmm.solver.warm_start import StartingPoint
 
 __all__ = ["ADMMSharingClassifier", "ADMMSharingRegressor"]

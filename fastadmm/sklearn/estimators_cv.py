@@ -22,8 +22,8 @@ from fastadmm.sklearn.estimators import (
 )
 from fastadmm.solver.cross_validation import CrossValidation, cross_validate
 from fastadmm.solver.history import Status
+from fastadmm.solver.loop import SolveResult
 from fastadmm.solver.regularization_path import PathPoint, check_lambdas, lambda_grid, path
-from fastadmm.solver.solver import SolveResult
 
 __all__ = ["ADMMSharingClassifierCV", "ADMMSharingRegressorCV"]
 

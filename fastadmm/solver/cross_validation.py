@@ -34,8 +34,8 @@ from fastadmm.engine.engine import Engine
 from fastadmm.errors import ConfigError, InputError
 from fastadmm.problem.problem import Problem, TestSet, reweighted
 from fastadmm.solver.early_stopping import mean_loss, predictor
+from fastadmm.solver.options import SolverOptions
 from fastadmm.solver.regularization_path import PathPoint, check_lambdas, fit_point, start_of_path
-from fastadmm.solver.solver import SolverOptions
 from fastadmm.solver.warm_start import StartingPoint
 
 __all__ = ["Choice", "CrossValidation", "FoldFit", "choose", "cross_validate", "make_folds"]

@@ -19,7 +19,9 @@ from fastadmm.engine.engine import Engine
 from fastadmm.errors import ConfigError
 from fastadmm.problem.problem import Problem
 from fastadmm.solver.history import RoundRecord, Status
-from fastadmm.solver.solver import Solver, SolverOptions, run_rounds
+from fastadmm.solver.loop import run_rounds
+from fastadmm.solver.options import SolverOptions
+from fastadmm.solver.solver import Solver
 from fastadmm.solver.warm_start import StartingPoint
 
 __all__ = [

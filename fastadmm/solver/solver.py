@@ -6,7 +6,7 @@ import json
 import math
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,17 +16,18 @@ from fastadmm.conversation.threads import Threads
 from fastadmm.coordinator.certificate import LowerBound
 from fastadmm.coordinator.divergence import DivergenceDetector
 from fastadmm.coordinator.registry import choose_scheme
-from fastadmm.coordinator.subspace.scheme import DIRECTIONS
 from fastadmm.engine.engine import Engine
-from fastadmm.errors import ConfigError, InputError
-from fastadmm.problem.constraints import LARGEST_FACTOR
+from fastadmm.errors import InputError
 from fastadmm.problem.problem import Problem, TestSet
 from fastadmm.solver.early_stopping import EarlyStopping, ValidationWatch, mean_loss, predictor, predictor_of
+from fastadmm.solver.ending import describe_end
 from fastadmm.solver.history import RoundRecord, Status
+from fastadmm.solver.loop import SolveResult, run_rounds
+from fastadmm.solver.options import SolverOptions
 from fastadmm.solver.run import Run
 from fastadmm.solver.warm_start import StartingPoint, begin_at, check_start
 
-__all__ = ["SolveResult", "Solver", "SolverOptions", "solve"]
+__all__ = ["Solver", "SolverOptions", "solve"]
 
 #: An absolute gap this small against the objective at zero weights is rounding.
 _ROUNDING = 1e-13
@@ -37,140 +38,6 @@ _ROUNDING_OF_SUM = 1e-13
 #: A saved objective and one computed from the saved weights differ by less than this share of the start's:
 #: messages in single precision bound it from above.
 _RESTORED = 1e-4
-
-
-@dataclass(frozen=True)
-class SolverOptions:
-    r"""How to solve; never what to solve.
-
-    Parameters
-    ----------
-    scheme : str
-        "auto", or a name of :data:`fastadmm.coordinator.registry.SCHEMES`.
-    gap : float
-        Stop at this relative duality gap; 0 never stops by gap. A non-convex
-        problem has none: there ``stationarity`` counts.
-    max_rounds : int
-        Stop after this many rounds.
-    max_seconds : float or None
-        Stop after this much wall time.
-    penalty : float or None
-        r, in the summed scaling: the unit is the curvature of one sample's
-        loss. For the mean objective the paper's rho is r / N. None takes 0.05
-        times the loss's ``penalty_unit``, and adapts it where the regulariser
-        or the constraint is another than squared l2 and all space.
-    acceleration : {"auto", "anderson", "none"}
-        "auto" accelerates ``sharing`` and leaves the paper's schemes as printed.
-    x_update : {"auto", "gram", "kernel", "cg"}
-        How parties solve their x-update.
-    n_threads : int or None
-        Threads of the local engine; the result does not depend on it.
-    stationarity : float
-        Stop a non-convex problem when the prox-gradient of the paper's V^t has
-        fallen to this share of its size at zero weights
-        (:class:`fastadmm.solver.history.RoundRecord`); 0 never stops by it.
-    history : int or None
-        How much of the past the coordinator keeps: directions per party in
-        ``subspace`` (at least 2), differences of the acceleration otherwise.
-        Fewer take less memory and more rounds. None takes what the scheme likes.
-    gap_absolute : float
-        Stop also at this absolute duality gap, per mean loss; 0 never stops by it.
-    directions : {"auto", "one", "both"}
-        What a party of ``subspace`` answers with in a round: ``one`` direction in double
-        precision, or ``both`` that it has in single precision, the same bytes.
-        See :func:`fastadmm.coordinator.subspace.scheme.choose_directions`.
-    """
-
-    scheme: str = "auto"
-    gap: float = 1e-6
-    max_rounds: int = 10000
-    max_seconds: float | None = None
-    penalty: float | None = None
-    acceleration: str = "auto"
-    x_update: str = "auto"
-    n_threads: int | None = None
-    stationarity: float = 1e-5
-    history: int | None = None
-    gap_absolute: float = 0.0
-    directions: str = "auto"
-
-    def __post_init__(self) -> None:
-        if not (math.isfinite(self.gap) and self.gap >= 0):
-            raise ConfigError(f"gap: {self.gap!r} must be a finite number, not negative")
-        if not (math.isfinite(self.stationarity) and self.stationarity >= 0):
-            raise ConfigError(f"stationarity: {self.stationarity!r} must be a finite number, not negative")
-        if not (math.isfinite(self.gap_absolute) and self.gap_absolute >= 0):
-            raise ConfigError(f"gap_absolute: {self.gap_absolute!r} must be a finite number, not negative")
-        if self.max_rounds < 1:
-            raise ConfigError(f"max_rounds: {self.max_rounds!r} must be at least 1")
-        if self.max_seconds is not None and not self.max_seconds > 0:
-            raise ConfigError(f"max_seconds: {self.max_seconds!r} must be positive")
-        if self.penalty is not None and not (math.isfinite(self.penalty) and self.penalty > 0):
-            raise ConfigError(f"penalty: {self.penalty!r} must be a positive finite number")
-        if self.penalty is not None and self.penalty > LARGEST_FACTOR:
-            raise ConfigError(f"penalty: {self.penalty!r} is above {LARGEST_FACTOR:g}")
-        if self.acceleration not in ("auto", "anderson", "none"):
-            raise ConfigError(
-                f"acceleration: unknown choice {self.acceleration!r}; choose auto, anderson, none"
-            )
-        if self.n_threads is not None and self.n_threads < 1:
-            raise ConfigError(f"n_threads: {self.n_threads!r} must be at least 1")
-        if self.history is not None and self.history < 0:
-            raise ConfigError(f"history: {self.history!r} must not be negative")
-        if self.directions not in DIRECTIONS:
-            raise ConfigError(
-                f"directions: unknown choice {self.directions!r}; choose {', '.join(DIRECTIONS)}"
-            )
-        choose_scheme(self)
-
-
-@dataclass
-class SolveResult:
-    """The trained model and how it came about.
-
-    Attributes
-    ----------
-    weights : list of ndarray
-        x_m of shape (d_m,) per party; of a multinomial model of shape (d_m, C).
-    intercept : float or ndarray
-        b, the exact minimiser for these weights; 0 where none is fitted. Of a
-        multinomial model of shape (C,), with sum zero.
-    status : Status
-        Why the solver stopped.
-    message : str
-        The same in a sentence, with advice where it helps.
-    history : list of RoundRecord
-        Rounds of this call (a resumed run's earlier rounds are not repeated).
-    kept : RoundRecord or None
-        The round that the returned model is of, where that is not the last one: early stopping.
-    """
-
-    weights: list[np.ndarray]
-    intercept: Any
-    status: Status
-    message: str
-    history: list[RoundRecord] = field(default_factory=list)
-    kept: RoundRecord | None = None
-
-    @property
-    def record(self) -> RoundRecord:
-        """The round that the returned model is of."""
-        return self.history[-1] if self.kept is None else self.kept
-
-    @property
-    def objective(self) -> float:
-        """F at the returned model, per mean loss."""
-        return self.record.objective
-
-    @property
-    def gap(self) -> float:
-        """Certified relative gap at the returned model; infinite for a non-convex problem."""
-        return self.record.gap
-
-    @property
-    def stationarity(self) -> float | None:
-        """Relative stationarity of a non-convex problem at the returned model; None for a convex one."""
-        return self.record.stationarity
 
 
 class Solver(Run):
@@ -431,64 +298,8 @@ class Solver(Run):
         return record.gap_absolute <= _ROUNDING * self.divergence.start
 
     def describe(self, status: Status, record: RoundRecord) -> str:
-        """One sentence on why the run stopped, with advice."""
-        if status is Status.EARLY_STOPPED and self.watch is not None and self.watch.record is not None:
-            best, rule = self.watch.record, self.watch.rule
-            return (
-                f"stopped early after {_rounds(record.round)}: validation {rule.metric} was best "
-                f"({self.watch.best:.6g}) in round {best.round}, whose model is kept"
-                + (f" at {_proved(best)}" if self.problem.convex else "")
-            )
-        if not self.problem.convex and status is not Status.DIVERGED:
-            return self._describe_stationarity(status, record)
-        gap = _proved(record)
-        if status is Status.CONVERGED and record.gap_absolute <= self.options.gap_absolute:
-            return f"certified after {_rounds(record.round)}: absolute duality gap {record.gap_absolute:.2e}"
-        if status is Status.CONVERGED and record.gap > self.options.gap:
-            return (
-                f"certified after {_rounds(record.round)} to the limit of double precision: absolute duality "
-                f"gap {record.gap_absolute:.2e}, objective {record.objective:.2e}, at zero weights "
-                f"{self.divergence.start:.3g}"
-            )
-        if status is Status.CONVERGED:
-            return f"certified after {_rounds(record.round)}: {gap}"
-        if status is Status.DIVERGED:
-            advice = (
-                "leave penalty out, so that it is large enough for a non-convex problem"
-                if not self.problem.convex and self.method.name == "sharing"
-                else "use scheme 'sharing', which converges for every convex problem, or the default"
-                if not self.method.convergent
-                else "check the data for extreme values"
-            )
-            return (
-                f"scheme '{self.method.name}' diverges with {self.problem.n_parties} parties: "
-                f"after {_rounds(record.round)} the objective is {record.objective:.3g} "
-                f"(start: {self.divergence.start:.3g}) and the primal residual "
-                f"{record.primal_residual:.3g}; {advice}"
-            )
-        if status is Status.INTERRUPTED:
-            return f"interrupted after {_rounds(record.round)} at {gap}"
-        limit = "round limit" if status is Status.MAX_ROUNDS else "time limit"
-        if self.options.gap == 0:
-            return f"stopped at the {limit} after {_rounds(record.round)}: {gap}"
-        wanted = f"wanted {self.options.gap:.2e}"
-        return f"stopped at the {limit} after {_rounds(record.round)}, not certified: {gap}, {wanted}"
-
-    def _describe_stationarity(self, status: Status, record: RoundRecord) -> str:
-        """The same for a non-convex problem, which ends at a stationary point at best."""
-        reached = math.inf if record.stationarity is None else record.stationarity
-        found = f"relative stationarity {reached:.2e}"
-        wanted = f"wanted {self.options.stationarity:.2e}"
-        claim = "the problem is not convex, and no global optimum is claimed"
-        if status is Status.STATIONARY:
-            return f"stationary after {_rounds(record.round)}, a local solution: {found}, {wanted}; {claim}"
-        if status is Status.INTERRUPTED:
-            return f"interrupted after {_rounds(record.round)} at {found}"
-        limit = "round limit" if status is Status.MAX_ROUNDS else "time limit"
-        if self.options.stationarity == 0:
-            return f"stopped at the {limit} after {_rounds(record.round)}: {found}; {claim}"
-        stopped = f"stopped at the {limit} after {_rounds(record.round)}"
-        return f"{stopped}, not stationary: {found}, {wanted}; {claim}"
+        start = self.divergence.start
+        return describe_end(status, record, self.problem, self.options, self.method, start, self.watch)
 
     def export(self) -> dict[str, Any]:
         """State of the coordinator, and scalars; the parties' own arrays come from :meth:`export_parties`."""
@@ -573,19 +384,6 @@ class Solver(Run):
         self.engine.close()
 
 
-def _rounds(number: int) -> str:
-    return f"{number} round{'s' * (number != 1)}"
-
-
-def _proved(record: RoundRecord) -> str:
-    """The gap of a convex problem in words; a relative one needs a positive lower bound."""
-    if math.isfinite(record.gap):
-        return f"relative duality gap {record.gap:.2e}"
-    if math.isfinite(record.gap_absolute):
-        return f"absolute duality gap {record.gap_absolute:.2e}, no relative one"
-    return "no proved duality gap"
-
-
 def solve(
     problem: Problem,
     options: SolverOptions | None = None,
@@ -621,49 +419,3 @@ def solve(
         return run_rounds(solver, monitor, should_stop)
     finally:
         solver.close()
-
-
-def run_rounds(
-    solver: Run,
-    monitor: Callable[[RoundRecord], None] | None = None,
-    should_stop: Callable[[], bool] | None = None,
-) -> SolveResult:
-    """Run rounds of a prepared or restored solver until it stops; arguments as in :func:`solve`."""
-    history: list[RoundRecord] = []
-    # A run that was stopped between its last round and its result has only the result left to make.
-    record = solver.last_record
-    status = solver.stop_reason(record) if record is not None else None
-    if record is not None and status is not None:
-        history.append(record)
-    while status is None:
-        record = solver.round()
-        history.append(record)
-        if monitor is not None:
-            monitor(record)
-        status = solver.stop_reason(record)
-        if status is None and should_stop is not None and should_stop():
-            status = Status.INTERRUPTED
-    return ended(solver, status, history)
-
-
-def ended(solver: Run, status: Status, history: list[RoundRecord]) -> SolveResult:
-    """The result of a run that has stopped.
-
-    Parameters
-    ----------
-    solver : Run
-    status : Status
-    history : list of RoundRecord
-
-    Returns
-    -------
-    SolveResult
-        Without weights where the parties are elsewhere.
-    """
-    kept = solver.kept_model() if status is not Status.DIVERGED else None
-    if kept is not None:
-        if status in (Status.CONVERGED, Status.STATIONARY) and kept[2].round != history[-1].round:
-            status = Status.EARLY_STOPPED  # what is proved of the last round is not proved of the kept one
-        return SolveResult(*kept[:2], status, solver.describe(status, history[-1]), history, kept[2])
-    weights = [w.copy() for w in solver.party_weights()]
-    return SolveResult(weights, solver.intercept, status, solver.describe(status, history[-1]), history)

@@ -23,7 +23,8 @@ from fastadmm.problem.problem import Problem, TestSet
 from fastadmm.solver.early_stopping import predictor
 from fastadmm.solver.history import Status
 from fastadmm.solver.metrics import evaluation_metrics
-from fastadmm.solver.solver import SolverOptions, solve
+from fastadmm.solver.options import SolverOptions
+from fastadmm.solver.solver import solve
 from fastadmm.solver.warm_start import StartingPoint
 from fastadmm.worth.shapley import shapley_values
 

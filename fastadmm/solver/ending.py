@@ -1,0 +1,114 @@
+"""Why a run stopped, in one sentence."""
+
+from __future__ import annotations
+
+import math
+
+from fastadmm.coordinator.method import Method
+from fastadmm.problem.problem import Problem
+from fastadmm.solver.early_stopping import ValidationWatch
+from fastadmm.solver.history import RoundRecord, Status
+from fastadmm.solver.options import SolverOptions
+
+__all__ = ["describe_end"]
+
+
+def describe_end(
+    status: Status,
+    record: RoundRecord,
+    problem: Problem,
+    options: SolverOptions,
+    method: Method,
+    start: float,
+    watch: ValidationWatch | None,
+) -> str:
+    """One sentence on why a run stopped, with advice.
+
+    Parameters
+    ----------
+    status : Status
+    record : RoundRecord
+        Of the last round.
+    problem : Problem
+    options : SolverOptions
+    method : Method
+    start : float
+        Objective at zero weights.
+    watch : ValidationWatch or None
+        Of held-out rows, where they may end the run.
+
+    Returns
+    -------
+    str
+    """
+    if status is Status.EARLY_STOPPED and watch is not None and watch.record is not None:
+        best, rule = watch.record, watch.rule
+        return (
+            f"stopped early after {_rounds(record.round)}: validation {rule.metric} was best "
+            f"({watch.best:.6g}) in round {best.round}, whose model is kept"
+            + (f" at {_proved(best)}" if problem.convex else "")
+        )
+    if not problem.convex and status is not Status.DIVERGED:
+        return _describe_stationarity(status, record, options)
+    gap = _proved(record)
+    if status is Status.CONVERGED and record.gap_absolute <= options.gap_absolute:
+        return f"certified after {_rounds(record.round)}: absolute duality gap {record.gap_absolute:.2e}"
+    if status is Status.CONVERGED and record.gap > options.gap:
+        return (
+            f"certified after {_rounds(record.round)} to the limit of double precision: absolute duality "
+            f"gap {record.gap_absolute:.2e}, objective {record.objective:.2e}, at zero weights "
+            f"{start:.3g}"
+        )
+    if status is Status.CONVERGED:
+        return f"certified after {_rounds(record.round)}: {gap}"
+    if status is Status.DIVERGED:
+        advice = (
+            "leave penalty out, so that it is large enough for a non-convex problem"
+            if not problem.convex and method.name == "sharing"
+            else "use scheme 'sharing', which converges for every convex problem, or the default"
+            if not method.convergent
+            else "check the data for extreme values"
+        )
+        return (
+            f"scheme '{method.name}' diverges with {problem.n_parties} parties: "
+            f"after {_rounds(record.round)} the objective is {record.objective:.3g} "
+            f"(start: {start:.3g}) and the primal residual "
+            f"{record.primal_residual:.3g}; {advice}"
+        )
+    if status is Status.INTERRUPTED:
+        return f"interrupted after {_rounds(record.round)} at {gap}"
+    limit = "round limit" if status is Status.MAX_ROUNDS else "time limit"
+    if options.gap == 0:
+        return f"stopped at the {limit} after {_rounds(record.round)}: {gap}"
+    wanted = f"wanted {options.gap:.2e}"
+    return f"stopped at the {limit} after {_rounds(record.round)}, not certified: {gap}, {wanted}"
+
+
+def _describe_stationarity(status: Status, record: RoundRecord, options: SolverOptions) -> str:
+    """The same for a non-convex problem, which ends at a stationary point at best."""
+    reached = math.inf if record.stationarity is None else record.stationarity
+    found = f"relative stationarity {reached:.2e}"
+    wanted = f"wanted {options.stationarity:.2e}"
+    claim = "the problem is not convex, and no global optimum is claimed"
+    if status is Status.STATIONARY:
+        return f"stationary after {_rounds(record.round)}, a local solution: {found}, {wanted}; {claim}"
+    if status is Status.INTERRUPTED:
+        return f"interrupted after {_rounds(record.round)} at {found}"
+    limit = "round limit" if status is Status.MAX_ROUNDS else "time limit"
+    if options.stationarity == 0:
+        return f"stopped at the {limit} after {_rounds(record.round)}: {found}; {claim}"
+    stopped = f"stopped at the {limit} after {_rounds(record.round)}"
+    return f"{stopped}, not stationary: {found}, {wanted}; {claim}"
+
+
+def _rounds(number: int) -> str:
+    return f"{number} round{'s' * (number != 1)}"
+
+
+def _proved(record: RoundRecord) -> str:
+    """The gap of a convex problem in words; a relative one needs a positive lower bound."""
+    if math.isfinite(record.gap):
+        return f"relative duality gap {record.gap:.2e}"
+    if math.isfinite(record.gap_absolute):
+        return f"absolute duality gap {record.gap_absolute:.2e}, no relative one"
+    return "no proved duality gap"

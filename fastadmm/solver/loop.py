@@ -1,0 +1,112 @@
+"""Rounds until a run stops, and what it leaves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from fastadmm.solver.history import RoundRecord, Status
+from fastadmm.solver.run import Run
+
+__all__ = ["SolveResult", "ended", "run_rounds"]
+
+
+@dataclass
+class SolveResult:
+    """The trained model and how it came about.
+
+    Attributes
+    ----------
+    weights : list of ndarray
+        x_m of shape (d_m,) per party; of a multinomial model of shape (d_m, C).
+    intercept : float or ndarray
+        b, the exact minimiser for these weights; 0 where none is fitted. Of a
+        multinomial model of shape (C,), with sum zero.
+    status : Status
+        Why the solver stopped.
+    message : str
+        The same in a sentence, with advice where it helps.
+    history : list of RoundRecord
+        Rounds of this call (a resumed run's earlier rounds are not repeated).
+    kept : RoundRecord or None
+        The round that the returned model is of, where that is not the last one: early stopping.
+    """
+
+    weights: list[np.ndarray]
+    intercept: Any
+    status: Status
+    message: str
+    history: list[RoundRecord] = field(default_factory=list)
+    kept: RoundRecord | None = None
+
+    @property
+    def record(self) -> RoundRecord:
+        """The round that the returned model is of."""
+        return self.history[-1] if self.kept is None else self.kept
+
+    @property
+    def objective(self) -> float:
+        """F at the returned model, per mean loss."""
+        return self.record.objective
+
+    @property
+    def gap(self) -> float:
+        """Certified relative gap at the returned model; infinite for a non-convex problem."""
+        return self.record.gap
+
+    @property
+    def stationarity(self) -> float | None:
+        """Relative stationarity of a non-convex problem at the returned model; None for a convex one."""
+        return self.record.stationarity
+
+
+def run_rounds(
+    solver: Run,
+    monitor: Callable[[RoundRecord], None] | None = None,
+    should_stop: Callable[[], bool] | None = None,
+) -> SolveResult:
+    """Run rounds of a prepared or restored solver until it stops.
+
+    ``monitor`` and ``should_stop`` as in :func:`fastadmm.solver.solver.solve`.
+    """
+    history: list[RoundRecord] = []
+    # A run that was stopped between its last round and its result has only the result left to make.
+    record = solver.last_record
+    status = solver.stop_reason(record) if record is not None else None
+    if record is not None and status is not None:
+        history.append(record)
+    while status is None:
+        record = solver.round()
+        history.append(record)
+        if monitor is not None:
+            monitor(record)
+        status = solver.stop_reason(record)
+        if status is None and should_stop is not None and should_stop():
+            status = Status.INTERRUPTED
+    return ended(solver, status, history)
+
+
+def ended(solver: Run, status: Status, history: list[RoundRecord]) -> SolveResult:
+    """The result of a run that has stopped.
+
+    Parameters
+    ----------
+    solver : Run
+    status : Status
+    history : list of RoundRecord
+
+    Returns
+    -------
+    SolveResult
+        Without weights where the parties are elsewhere.
+    """
+    kept = solver.kept_model() if status is not Status.DIVERGED else None
+    if kept is not None:
+        if status in (Status.CONVERGED, Status.STATIONARY) and kept[2].round != history[-1].round:
+            status = Status.EARLY_STOPPED  # what is proved of the last round is not proved of the kept one
+        return SolveResult(*kept[:2], status, solver.describe(status, history[-1]), history, kept[2])
+    weights = [w.copy() for w in solver.party_weights()]
+    return SolveResult(weights, solver.intercept, status, solver.describe(status, history[-1]), history)
