@@ -8,9 +8,23 @@ from typing import Annotated, Any
 import typer
 
 from fastadmm.cli.app import app
+from fastadmm.cli.options import with_options
+
+#: Settings of a training that decide what it may reach.
+_KEYS = ("epsilon", "delta", "mechanism", "bound", "target_bound", "theta_max", "rounds", "loss", "lambda",
+         "intercept", "method", "step", "weights")  # fmt: skip
+
+
+def _settings() -> Any:
+    from fastadmm.settings.owners import OwnerSettings
+    from fastadmm.settings.setting import settings_of
+
+    declared = settings_of(OwnerSettings)
+    return [declared[key] for key in _KEYS], ()
 
 
 @app.command()
+@with_options(_settings)
 def forecast(
     data: Annotated[
         Path | None,
@@ -18,9 +32,6 @@ def forecast(
     ] = None,
     owners: Annotated[
         str | None, typer.Option(metavar="NAME:N:EPS,...", help="Owners, such as north:20000:1,south:500:0.1")
-    ] = None,
-    epsilon: Annotated[
-        str | None, typer.Option(help="Budgets of the owners in the directory: 1,1,0.5 or one for all.")
     ] = None,
     pilot: Annotated[
         Path | None,
@@ -38,20 +49,8 @@ def forecast(
     ] = None,
     parameters: Annotated[int, typer.Option(help="With --curvature: number of parameters.")] = 10,
     distance: Annotated[float, typer.Option(help="With --curvature: norm of the best parameters.")] = 1.0,
-    mechanism: Annotated[str, typer.Option(help="laplace or gaussian.")] = "laplace",
-    delta: Annotated[float | None, typer.Option(help="Delta of each owner, for gaussian answers.")] = None,
-    bound: Annotated[str | None, typer.Option(help="clip:XI, features:R or assumed:XI.")] = None,
-    target_bound: Annotated[float | None, typer.Option(help="Bound on the absolute target.")] = None,
-    theta_max: Annotated[float, typer.Option(help="Bound on the absolute parameters.")] = 10.0,
-    rounds: Annotated[int, typer.Option(help="T, the number of queries.")] = 40,
-    loss: Annotated[str, typer.Option(help="auto, squared or logistic; hinge with --curvature.")] = "auto",
-    lambda_: Annotated[float, typer.Option("--lambda", help="Regularisation per mean loss.")] = 0.0,
-    intercept: Annotated[bool, typer.Option("--intercept/--no-intercept", help="Fit an intercept.")] = True,
-    method: Annotated[str, typer.Option(help="Same as in 'fastadmm owners train'.")] = "auto",
-    step: Annotated[float | None, typer.Option(help="Step size: eta, rho or c1 of the method.")] = None,
-    weights: Annotated[
-        str, typer.Option(help="Weights of owners: by size, or by budget (inverse noise).")
-    ] = "size",
+    *,
+    options: dict[str, Any],
     max_rounds: Annotated[int, typer.Option(help="Largest T to try when looking for the best.")] = 1000,
     ledger: Annotated[
         Path | None, typer.Option(readable=False, help="Privacy ledger to which a private pilot is charged.")
@@ -65,25 +64,10 @@ def forecast(
     """Forecast a model's quality from owners' sizes and budgets: who should join, how long to train."""
     from fastadmm.owners.forecast_setup import make_forecast
 
-    settings: dict[str, Any] = {
-        "mechanism": mechanism,
-        "delta": delta,
-        "bound": bound,
-        "target_bound": target_bound,
-        "theta_max": theta_max,
-        "rounds": rounds,
-        "loss": loss,
-        "lambda": lambda_,
-        "intercept": intercept,
-        "method": method,
-        "step": step,
-        "weights": weights,
-    }
     found = make_forecast(
-        settings,
+        options,
         data=data,
         owners=owners,
-        epsilon=epsilon,
         pilot=pilot,
         private=private_pilot,
         curvature=curvature,

@@ -8,9 +8,17 @@ from typing import Annotated, Any
 import typer
 
 from fastadmm.cli.app import app
+from fastadmm.cli.options import with_options
+
+
+def _settings() -> Any:
+    from fastadmm.settings.keys import SETTINGS
+
+    return [SETTINGS["threads"]], ()
 
 
 @app.command()
+@with_options(_settings)
 def worth(
     run: Annotated[
         Path, typer.Argument(metavar="RUN", readable=False, help="Run directory, trained without privacy.")
@@ -53,7 +61,8 @@ def worth(
             help="Figure to write: .svg, .png or .pdf; may be repeated.",
         ),
     ] = None,
-    threads: Annotated[int | None, typer.Option(help="Threads; the result does not depend on it.")] = None,
+    *,
+    options: dict[str, Any],
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show only errors and the result.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> int:
@@ -76,7 +85,7 @@ def worth(
             label_party=label_party,
             exact=False if leave_one_out else None,
             pooled=pooled,
-            threads=threads,
+            threads=options.get("threads"),
             display=display,
         )
     if found is None:

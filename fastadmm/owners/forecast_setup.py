@@ -61,7 +61,6 @@ def make_forecast(
     *,
     data: Path | None = None,
     owners: str | None = None,
-    epsilon: str | None = None,
     pilot: Path | None = None,
     private: str | None = None,
     curvature: str | None = None,
@@ -74,13 +73,12 @@ def make_forecast(
     Parameters
     ----------
     settings : mapping
-        Keys of :class:`fastadmm.settings.owners.OwnerSettings`, without ``data``.
+        Keys of :class:`fastadmm.settings.owners.OwnerSettings`, without ``data``; ``epsilon`` is of the
+        directory's owners.
     data : Path, optional
         Directory of the owners, of which names and sizes are read, and rows only for a private pilot.
     owners : str, optional
         Instead: ``name:records:epsilon,...``.
-    epsilon : str, optional
-        Budgets of the directory's owners.
     pilot : Path, optional
         Directory with public rows.
     private : str, optional
@@ -106,17 +104,18 @@ def make_forecast(
             "forecast: where is the curvature from? pass one of --pilot DIR (public rows), --private-pilot "
             "NAME:EPS (released with noise) or --curvature L,BETA (assumed)"
         )
+    epsilon = settings.get("epsilon")
     opened: Owners | None = open_owners(data) if data is not None else None
     kappa = 1
     if opened is not None:
-        budgets = parse_epsilons(epsilon or "", opened.names)
+        budgets = parse_epsilons(str(epsilon or ""), opened.names)
         members = tuple(Member(o.name, o.n_samples, e) for o, e in zip(opened.owners, budgets, strict=True))
         kappa = opened.kappa
     else:
         if epsilon is not None:
             raise ConfigError("epsilon: --owners already says it; leave --epsilon out")
         members = parse_members(owners or "")
-    chosen = make_settings({"data": str(data or ""), "epsilon": "1", **settings})
+    chosen = make_settings({"data": str(data or ""), **settings})
     public = open_owners(pilot) if pilot is not None else opened if private is not None else None
     if private is not None and opened is None:
         raise ConfigError("private-pilot: needs the owners' directory, whose rows are released")
