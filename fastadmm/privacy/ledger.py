@@ -253,9 +253,13 @@ class Ledger:
         """All charges, oldest first."""
         return list(self._book.charges)
 
+    def planned(self, charge: Charge) -> Sequence[Charge]:
+        """The charges of a release, one for each of its draws, oldest first."""
+        return self._book.plans.get(charge.plan, ())
+
     def holds(self, charge: Charge) -> bool:
         """Whether this very release was charged already, at this cost."""
-        return any(charge.same(other) for other in self._book.plans.get(charge.plan, ()))
+        return any(charge.same(other) for other in self.planned(charge))
 
     def spent(self, data: Account | str, run: str | None = None) -> Spent:
         """What has been charged to one account.

@@ -79,6 +79,20 @@ class _State:
     places: tuple[int, int] | None = None  # where the two heads are; None: no header of this version yet
     digests: list[str] = field(default_factory=list)  # from that header on
     newest: int = 1  # which of the two heads is the newer
+    stamp: tuple[int, ...] = ()  # of the file when that was known of it
+
+    def stands_in(self, file: IO[bytes]) -> bool:
+        """Whether a file is still this one, by its stamp, the newer head and the end of its last line.
+
+        What else changes in a file changes its times. Where these are too coarse to show it, it is found
+        when the ledger is opened again.
+        """
+        if self.places is None or not self.stamp or _stamp(file) != self.stamp:
+            return False
+        head = _read_at(file, self.places[self.newest], _HEAD_BYTES)
+        end = self.whole[-_END_BYTES - 1 :]
+        known = len(self.digests) - 1, self.digests[-1]
+        return _read_head(head) == known and _read_at(file, len(self.whole) - len(end), len(end)) == end
 
     def begins(self, whole: bytes) -> bool:
         """Whether a later reading begins with these very bytes, but for the heads."""
@@ -89,6 +103,17 @@ class _State:
         between = slice(first + _HEAD_BYTES, second)
         after = slice(second + _HEAD_BYTES, len(self.whole))
         return all(old[part] == new[part] for part in (slice(0, first), between, after))
+
+
+def _stamp(file: IO[bytes]) -> tuple[int, ...]:
+    """Which file it is, its size and when it was changed last."""
+    found = os.fstat(file.fileno())
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+
+
+def _read_at(file: IO[bytes], begin: int, size: int) -> bytes:
+    file.seek(begin)
+    return file.read(size)
 
 
 def _head(count: int, digest: str) -> bytes:
@@ -125,7 +150,7 @@ def _line_bytes(values: dict[str, Any], previous: str) -> tuple[bytes, str]:
 
 
 class LedgerFile:
-    """A ledger's file, read whole and appended to.
+    """A ledger's file, read whole, and again only where somebody else has changed it, and appended to.
 
     Parameters
     ----------
@@ -231,16 +256,21 @@ class LedgerFile:
         os.fsync(descriptor)
         state.lines += [Line(values) for values in lines]
         number = state.number + raw.count(b"\n")
-        self._state = _State(state.whole + raw, number, state.lines, places, digests, older)
+        stamp = _stamp(file)
+        self._state = _State(state.whole + raw, number, state.lines, places, digests, older, stamp)
 
     def _read(self, file: IO[bytes]) -> _State:
-        file.seek(0)
-        raw = file.read(len(_BEGIN))
+        known, self._state = self._state, None
+        if known is not None and known.stands_in(file):
+            return known
+        stamp = _stamp(file)
+        raw = _read_at(file, 0, len(_BEGIN))
         if raw == _BEGIN:
             raw += file.read()
-        known, self._state = self._state, None
         try:
-            return _parse(raw, known)
+            state = _parse(raw, known)
+            state.stamp = stamp
+            return state
         except _Refused as error:
             raise FormatError(
                 f"{shown(self.path)}: line {error.number}: not a privacy ledger: {error}; "

@@ -147,7 +147,7 @@ def draws_of(ledger: Ledger, charge: Charge) -> list[str]:
     charge : Charge
         Of any draw, or of none.
     """
-    return [c.draw for c in ledger.charges if c.plan == charge.plan]
+    return [c.draw for c in ledger.planned(charge)]
 
 
 class Releases:
