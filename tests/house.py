@@ -25,7 +25,6 @@ LINES, PARAMETERS = 80, 12
 LONG: dict[str, tuple[int, int]] = {
     "fastadmm.cli.audit:audit": (84, 14),
     "fastadmm.cli.convert:convert": (293, 35),
-    "fastadmm.cli.forecast:forecast": (90, 24),
     "fastadmm.cli.owners:convert": (116, 24),
     "fastadmm.cli.predict:predict": (108, 12),
     "fastadmm.cli.privacy:privacy": (71, 13),

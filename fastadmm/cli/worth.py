@@ -25,11 +25,7 @@ def worth(
     ],
     test: Annotated[
         Path | None,
-        typer.Option(
-            "--test",
-            readable=False,
-            help="Labelled partition to measure on (default: the run's).",
-        ),
+        typer.Option("--test", readable=False, help="Labelled partition to measure on (default: the run's)."),
     ] = None,
     metric: Annotated[
         str | None,
@@ -46,10 +42,7 @@ def worth(
     ] = False,
     pooled: Annotated[
         bool,
-        typer.Option(
-            "--pooled/--no-pooled",
-            help="Also fit scikit-learn on all columns, for comparison.",
-        ),
+        typer.Option("--pooled/--no-pooled", help="Also fit scikit-learn on all columns, for comparison."),
     ] = True,
     out: Annotated[
         list[Path] | None,
