@@ -20,7 +20,7 @@ help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 test: lint types docs ## everything that must pass before a commit (minutes)
-	$(MATH_THREADS) $(BIN)/pytest -n $(JOBS) -m "not slow"
+	$(MATH_THREADS) $(BIN)/pytest -n $(JOBS) --dist worksteal -m "not slow"
 
 test-slow: venv ## the tests marked slow: large data, many parties
 	$(MATH_THREADS) $(BIN)/pytest -n $(JOBS) -m slow

@@ -2,8 +2,9 @@
 
 Examples of the documentation start dozens of commands. Each import and each loading of compiled
 kernels costs a second; a fork has both. It is a process of its own nevertheless, with its own
-directory, environment, standard streams, limit on the size of files, and exit code. Tests that send signals,
-that look at the start itself, and the slow run of the README's examples use the installed command.
+directory, environment, standard streams, limit on the size of files, and exit code; it waits for no disk.
+Tests that send signals, that look at the start itself, and the slow run of the README's examples use the
+installed command.
 """
 
 from __future__ import annotations
@@ -21,6 +22,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
+
+#: Name of the environment's variable that holds a program for the fork to run before the command.
+PRELUDE = "FASTADMM_TEST_PRELUDE"
 
 _CLIENT = """#!{python} -IS
 import json, os, resource, socket, sys
@@ -70,6 +74,7 @@ def _load() -> None:
     from fastadmm.problem.problem import make_problem
     from fastadmm.solver.solver import SolverOptions, solve
 
+    os.fsync = os.fstat  # type: ignore[assignment]
     fastadmm.cli.app._command()
     rng = np.random.default_rng(0)
     blocks = [rng.normal(size=(40, 3)), rng.normal(size=(40, 2))]
@@ -116,7 +121,7 @@ def _command(connection: socket.socket) -> None:
     os.environ.clear()
     os.environ.update(environment)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    code = _exit_code(arguments)
+    code = _exit_code(arguments, environment.get(PRELUDE, ""))
     try:
         sys.stdout.flush()
         sys.stderr.flush()
@@ -125,12 +130,13 @@ def _command(connection: socket.socket) -> None:
         os._exit(code)
 
 
-def _exit_code(arguments: list[str]) -> int:
+def _exit_code(arguments: list[str], prelude: str) -> int:
     import traceback
 
     from fastadmm.cli.app import main
 
     try:
+        exec(prelude, {})
         main(arguments)
     except SystemExit as stop:
         code: Any = stop.code

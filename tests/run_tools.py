@@ -28,7 +28,7 @@ from fastadmm.solver.history import RoundRecord
 from fastadmm.store import create_partition
 from scipy import sparse
 
-from command_server import command_server
+from command_server import PRELUDE, command_server
 
 _PROGRAM = "from fastadmm.cli.app import main; main()"
 
@@ -59,7 +59,10 @@ def in_file(**keys: object) -> list[str]:
 
 def start(*arguments: object, **options: Any) -> subprocess.Popen[str]:
     """One command in a process of its own."""
-    command = [sys.executable, "-P", "-c", _PROGRAM, *map(str, arguments)]
+    return _popen([sys.executable, "-P", "-c", _PROGRAM, *map(str, arguments)], **options)
+
+
+def _popen(command: list[str], **options: Any) -> subprocess.Popen[str]:
     return subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, encoding="utf-8", **options
     )
@@ -73,18 +76,21 @@ def forking_commands() -> Path:
     return stack.enter_context(command_server())
 
 
+def start_fork(*arguments: object, prelude: str = "", **options: Any) -> subprocess.Popen[str]:
+    """One command in a fork of a process that has imported everything, which runs a prelude first.
+
+    Signals do not reach it, only the process that waits for it.
+    """
+    command = [str(forking_commands() / "fastadmm"), *map(str, arguments)]
+    return _popen(command, env={**os.environ, PRELUDE: prelude}, **options)
+
+
 def run_process(*arguments: object, **options: Any) -> tuple[int, str, str]:
     """Exit code, standard output and standard error of one command in a process of its own.
 
     A fork of one that has imported everything, but where the environment is given: that may change the start.
     """
-    if "env" in options:
-        process = start(*arguments, **options)
-    else:
-        command = [str(forking_commands() / "fastadmm"), *map(str, arguments)]
-        process = subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, encoding="utf-8", **options
-        )
+    process = (start if "env" in options else start_fork)(*arguments, **options)
     out, err = process.communicate(timeout=120)
     return process.returncode, out, err
 

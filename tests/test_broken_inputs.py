@@ -9,8 +9,6 @@ import json
 import lzma
 import os
 import re
-import subprocess
-import sys
 import tempfile
 import zipfile
 from collections.abc import Callable
@@ -21,6 +19,8 @@ import numpy as np
 import pytest
 from fastadmm.cli.app import main
 from fastadmm.errors import ExitCode
+
+from run_tools import run_process
 
 INPUT, CONFIG, STORAGE, USAGE, FORMAT = (
     ExitCode.INPUT,
@@ -357,28 +357,20 @@ def test_broken_path(
 # --- in a process of its own -----------------------------------------------------------------------------
 
 
-def spawn(tmp_path: Path, prelude: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    code = f"{prelude}\nfrom fastadmm.cli.app import main\nmain({['convert', *arguments]!r})"
-    return subprocess.run(
-        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False
-    )
-
-
 @pytest.mark.parametrize("limit", [500, 20_000, 150_000])
 def test_disk_full(tmp_path: Path, limit: int) -> None:
     rng = np.random.default_rng(0)
     np.savez(tmp_path / "a.npz", X=rng.random((3000, 20)), y=np.arange(3000) % 2)
     prelude = f"import resource; resource.setrlimit(resource.RLIMIT_FSIZE, ({limit}, {limit}))"
-    done = spawn(tmp_path, prelude, "a.npz", "-o", "out.parts", *TWO)
-    check(done.returncode, done.stderr, STORAGE, r"out\.parts.*limit is exhausted|out\.parts.*too large")
+    code, _, err = run_process("convert", "a.npz", "-o", "out.parts", *TWO, cwd=tmp_path, prelude=prelude)
+    check(code, err, STORAGE, r"out\.parts.*limit is exhausted|out\.parts.*too large")
     assert os.listdir(tmp_path) == ["a.npz"]
 
 
 def test_permissions() -> None:
     # As root, give up the rights of root after the imports; pytest's own directory would be closed to others.
     prelude = (
-        "import os, numpy, scipy.sparse, h5py, sklearn.datasets, fastadmm.store.partition\n"
-        "import fastadmm.data_tools.convert, fastadmm.cli.app\n"
+        "import os, sklearn.datasets, fastadmm.data_tools.convert, fastadmm.cli.app\n"
         "fastadmm.cli.app._register()\n"
         "os.geteuid() == 0 and os.seteuid(65534)"
     )
@@ -393,19 +385,19 @@ def test_permissions() -> None:
             ("secret.svm", "out", "secret.svm"),
             ("a.svm", "locked/out", "locked/out"),
         ):
-            done = spawn(root, prelude, source, "-o", out, *TWO)
-            check(done.returncode, done.stderr, STORAGE, f"{culprit}: cannot .*Permission denied")
+            code, _, err = run_process("convert", source, "-o", out, *TWO, cwd=root, prelude=prelude)
+            check(code, err, STORAGE, f"{culprit}: cannot .*Permission denied")
         assert sorted(os.listdir(root)) == ["a.svm", "locked", "secret.svm"]
 
 
 def test_too_many_open_files(tmp_path: Path) -> None:
     np.savez(tmp_path / "a.npz", X=np.random.default_rng(0).random((50, 60)), y=np.arange(50) % 2)
     prelude = (
-        "import resource, numpy, scipy.sparse, h5py, fastadmm.store.partition, fastadmm.data_tools.convert\n"
-        "resource.setrlimit(resource.RLIMIT_NOFILE, (40, 40))"
+        "import resource, fastadmm.data_tools.convert\nresource.setrlimit(resource.RLIMIT_NOFILE, (40, 40))"
     )
-    done = spawn(tmp_path, prelude, "a.npz", "-o", "out.parts", "--parties", "60")
-    check(done.returncode, done.stderr, STORAGE, r"out\.parts")
+    command = ("convert", "a.npz", "-o", "out.parts", "--parties", "60")
+    code, _, err = run_process(*command, cwd=tmp_path, prelude=prelude)
+    check(code, err, STORAGE, r"out\.parts")
     assert os.listdir(tmp_path) == ["a.npz"]
 
 
@@ -415,26 +407,26 @@ def test_interrupt_exits_130(tmp_path: Path) -> None:
         "import fastadmm.data_tools.convert as c, os, signal\n"
         "old = c._scan\n"
         "def scan(*a): os.kill(os.getpid(), signal.SIGINT); return old(*a)\n"
-        "c._scan = scan"
+        "c._scan = scan\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)"
     )
-    done = spawn(tmp_path, prelude, "a.svm", "-o", "out.parts", *TWO)
-    assert done.returncode == ExitCode.INTERRUPTED
-    assert done.stderr in {"", "fastadmm: interrupted\n"}
+    code, _, err = run_process("convert", "a.svm", "-o", "out.parts", *TWO, cwd=tmp_path, prelude=prelude)
+    assert code == ExitCode.INTERRUPTED
+    assert err in {"", "fastadmm: interrupted\n"}
     assert os.listdir(tmp_path) == ["a.svm"]
 
 
 def test_unprintable_names_stay_on_one_line(tmp_path: Path) -> None:
     name = "a\n\x1b[31m.svm"
     (tmp_path / name).write_bytes(SVM + b"1 1:x\n")
-    done = spawn(tmp_path, "", name, "-o", "out.parts", *TWO)
-    check(done.returncode, done.stderr, INPUT, "line 41")
-    assert "\x1b" not in done.stderr
+    code, _, err = run_process("convert", name, "-o", "out.parts", *TWO, cwd=tmp_path)
+    check(code, err, INPUT, "line 41")
+    assert "\x1b" not in err
 
 
 def test_good_source_through_a_process(tmp_path: Path) -> None:
     (tmp_path / "a.svm").write_bytes(SVM)
-    done = spawn(tmp_path, "", "a.svm", "-o", "out.parts", *TWO, "--json")
-    assert done.returncode == 0
-    assert done.stderr == ""
-    assert json.loads(done.stdout)["n_samples"] == 40
+    code, out, err = run_process("convert", "a.svm", "-o", "out.parts", *TWO, "--json", cwd=tmp_path)
+    assert (code, err) == (0, "")
+    assert json.loads(out)["n_samples"] == 40
     assert sorted(os.listdir(tmp_path)) == ["a.svm", "out.parts"]

@@ -19,12 +19,6 @@ from rounds_tools import NAMES, answer, begin, data_of, part_of, separate, three
 from run_tools import logged, model_digests, result_of, run, write_blocks
 
 
-@pytest.fixture(autouse=True)
-def _no_fsync(monkeypatch: pytest.MonkeyPatch) -> None:
-    # Hundreds of small files: what survives a power failure is tested elsewhere.
-    monkeypatch.setattr("fastadmm.files.atomic.synchronise", lambda path: None)
-
-
 def party_part(path: Path) -> dict[str, object]:
     with h5py.File(path) as file:
         assert "reference" in path.parts or "honest" in file.attrs["privacy"]

@@ -22,11 +22,6 @@ from run_tools import run, write_blocks
 N, D = 40, 3
 
 
-@pytest.fixture(autouse=True)
-def _no_fsync(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fastadmm.files.atomic.synchronise", lambda path: None)
-
-
 class Coordinator:
     """One that writes whatever requests it likes."""
 

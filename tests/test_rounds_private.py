@@ -32,11 +32,6 @@ MODES = [
 ]
 
 
-@pytest.fixture(autouse=True)
-def _no_fsync(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fastadmm.files.atomic.synchronise", lambda path: None)
-
-
 def open_run(world: Path, values: dict[str, Any]) -> Path:
     own = world / NAMES[0] / f"{NAMES[0]}.h5" if values["privacy"]["mode"] == "fusion" else None
     coordinator_start(world / "labels" / "labels.h5", NAMES, world / "labels" / "run", values, own=own)

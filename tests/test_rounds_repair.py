@@ -29,11 +29,6 @@ from run_tools import run
 VALUES = {"lambda": 1e-2, "rounds": 3}
 
 
-@pytest.fixture(autouse=True)
-def _no_fsync(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fastadmm.files.atomic.synchronise", lambda path: None)
-
-
 @pytest.fixture(scope="module")
 def worlds(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[Path], dict[str, bytes]]:
     """A run by files after every exchange, and what it ends with."""

@@ -110,6 +110,8 @@ def test_an_edit_of_an_inlined_function_recompiles_its_users_alone(installation:
     place, compiled, value = one_kernel(installation)
     assert Path(place) == kernels / "__pycache__" / "numba"
     assert (compiled, value) == (BOTH, 1.0)
+    for source in kernels.glob("*.py"):  # as an installer does that puts the same files there again
+        os.utime(source, (1, 1))
     assert one_kernel(installation)[1:] == ([], 1.0)
     (kernels / "factor.py").write_text(factor.format(0.25))
     assert one_kernel(installation)[1:] == (BOTH[:1], 0.5)
