@@ -22,7 +22,7 @@ def data_of(folder: Path, kind: str = "classification", **labels: object) -> Pat
         return write_blocks(folder / "d.parts", blocks, y, task=kind)
     blocks, y, _ = make_vertical_classification(90, (3, 4))
     if kind == "classes":
-        return write_blocks(folder / "d.parts", blocks, three_classes(y), classes=("a", "b", "c"))
+        return write_blocks(folder / "d.parts", blocks, three_classes(y), classes=("a", "b", "c"), **labels)
     return write_blocks(folder / "d.parts", blocks, y, **labels)
 
 

@@ -13,6 +13,7 @@ from fastadmm.conversation.exchange import Answers, Call, Exchange, Pace, Talk, 
 from fastadmm.conversation.threads import Threads
 from fastadmm.data_tools.synthetic import make_vertical_classification
 from fastadmm.engine.engine import Engine
+from fastadmm.errors import FormatError
 from fastadmm.parties.families import FAMILIES
 from fastadmm.problem.problem import TestSet, make_problem
 from fastadmm.solver.early_stopping import EarlyStopping
@@ -89,6 +90,21 @@ def test_any_driver_gives_the_same_bits(loss: str, penalty: dict, options: dict)
             assert {**one, "seconds": 0} == {**two, "seconds": 0}
     assert couriers.calls <= set(CALLS)
     assert {FAMILIES[here.method.family]} == {type(party) for party in here.parties}
+
+
+def test_answers_of_several_classes_are_of_those_that_were_asked() -> None:
+    asked = ("respond_classes", {"gradient": np.ones((3, N)), "class_coefficients": np.ones((3, 1))})
+    check_answer(asked, {"squared_residual": 1.0, "message": np.ones((3, N))}, N, "m")
+    for message, text in (
+        (np.ones((2, N)), "'message' is of 2 classes instead of 3"),
+        (np.ones((3, N - 1)), f"is not {N} numbers of 8 bytes for each class"),
+        (np.ones(3 * N), f"is not {N} numbers of 8 bytes for each class"),
+    ):
+        with pytest.raises(FormatError, match=text):
+            check_answer(asked, {"squared_residual": 1.0, "message": message}, N, "m")
+    for means in ({}, {"mean": 1.0, "class_means": np.ones(3)}):
+        with pytest.raises(FormatError, match="one of 'mean' and 'class_means' is needed"):
+            check_answer(("finish", {}), means, N, "m")
 
 
 class Counter(Answering):

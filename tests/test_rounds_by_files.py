@@ -218,11 +218,20 @@ def test_a_proximal_round_takes_three_exchanges_at_most(tmp_path: Path) -> None:
     assert 2 * 5 <= exchanges - 2 <= 3 * 5  # beside what begins and what ends the run
 
 
-@pytest.mark.parametrize("scheme", ["subspace", "sharing", "proximal"])
-def test_repeated_steps_give_the_same_files(tmp_path: Path, scheme: str) -> None:
+@pytest.mark.parametrize(
+    ("scheme", "kind"),
+    [
+        ("subspace", "classification"),
+        ("sharing", "classification"),
+        ("proximal", "classification"),
+        ("subspace", "classes"),
+    ],
+)
+def test_repeated_steps_give_the_same_files(tmp_path: Path, scheme: str, kind: str) -> None:
     values = {"scheme": scheme, "lambda": 1e-2, "rounds": 2}
-    data = data_of(tmp_path, sample_weight=np.linspace(0.5, 2.0, 90), offset=np.linspace(-1, 1, 90))
-    start_run(in_process(data, values), tmp_path / "reference")
+    offset = {} if kind == "classes" else {"offset": np.linspace(-1, 1, 90)}  # one per row and class there
+    data = data_of(tmp_path, kind, sample_weight=np.linspace(0.5, 2.0, 90), **offset)
+    start_run(in_process(data, values, kind), tmp_path / "reference")
     separate(data, tmp_path / "world")
     begin(tmp_path / "world", **values)
     directory, _ = train(tmp_path / "world", twice=True)

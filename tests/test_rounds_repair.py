@@ -22,6 +22,7 @@ from fastadmm.files import atomic
 from fastadmm.rounds.coordinator_step import coordinator_step, one_coordinator
 from fastadmm.rounds.party_step import party_step
 from fastadmm.rounds.repair import coordinator_repair
+from fastadmm.store.elements import write_array
 
 from rounds_tools import NAMES, answer, begin, data_of, separate, train
 from run_tools import run
@@ -139,6 +140,23 @@ def test_a_bad_message_is_refused_by_name_and_never_kept(world: Path, poison: st
     assert "bad.h5" in str(caught.value)
     assert {path: path.read_bytes() for path in directory.rglob("*") if path.is_file()} == before
     coordinator_step(directory, honest)  # nothing is lost
+
+
+def test_means_that_are_of_another_model_are_refused(worlds: Any, tmp_path: Path) -> None:
+    world = tmp_path / "w"
+    shutil.copytree(worlds[0][-1], world)
+    messages = [answer(world, request) for request in coordinator_step(world / "labels" / "run").requests]
+    good = [message.read_bytes() for message in messages]
+    for message in messages:
+        with h5py.File(message, "r+") as file:
+            del file["answer"].attrs["mean"]
+            write_array(file["answer"], "class_means", np.ones(1))
+    with pytest.raises(FormatError, match="contributions are not those of this model"):
+        coordinator_step(world / "labels" / "run", messages)
+    for message, content in zip(messages, good):
+        message.write_bytes(content)
+    coordinator_step(world / "labels" / "run", messages)
+    the_same_end(world, worlds)
 
 
 def test_a_message_that_breaks_the_round_is_not_kept_either(world: Path, tmp_path: Path) -> None:

@@ -432,9 +432,8 @@ def _array_fault(value: Any, rule: Field) -> str:
     good = isinstance(value, np.ndarray) and value.dtype == np.dtype(rule.dtype) and value.ndim == len(shape)
     if not good or any(n not in (-1, m) for n, m in zip(shape, value.shape, strict=True)):
         what = {(-1,): "numbers", (-1, -1): "a table of numbers"}.get(shape) or f"{shape[-1]} numbers"
-        if len(shape) == 2 and shape[1] >= 0:
-            what += " for each class"
-        return f"is not {what} of {np.dtype(rule.dtype).itemsize} bytes"
+        each = " for each class" if len(shape) == 2 and shape[1] >= 0 else ""
+        return f"is not {what} of {np.dtype(rule.dtype).itemsize} bytes{each}"
     largest = float(np.abs(value).max(initial=0.0))
     if not largest <= _LARGEST:
         return "holds NaN, infinity or a number that is too large"
