@@ -89,7 +89,7 @@ def test_nan_too_many_rows_and_another_size_are_refused() -> None:
     for key, value, match in bad:
         with pytest.raises(ProtocolError, match=match) as caught:
             decode(encode_request(request_with([("respond", {**good, key: value})])), None)
-        assert caught.value.code == "values"
+        assert caught.value.refusal == "values"
     with pytest.raises(ProtocolError, match="'extra' is not"):
         decode(encode_request(request_with([("respond", {**good, "extra": 1.0})])), None)
 
@@ -98,7 +98,7 @@ def test_another_version_too_long_and_another_spelling_are_refused() -> None:
     raw = messages(RNG)[0][0]
     with pytest.raises(ProtocolError, match="version 2") as caught:
         decode(raw[:8] + b"\2" + raw[9:], None)
-    assert caught.value.code == "version"
+    assert caught.value.refusal == "version"
     with pytest.raises(ProtocolError, match="at most 10"):
         open_envelope(raw, 10, "test")
     spaced = raw[24:].split(b"}")[0].replace(b":", b": ", 1) + b"}"

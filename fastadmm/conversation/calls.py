@@ -117,6 +117,8 @@ CALLS: dict[str, CallRule] = {
             "test": "text?",  # row digests of what it will be asked scores of
             "validation": "text?",
             "n_classes": "positive count?",  # of multinomial families
+            "release": "text?",  # version of the coordinator's program
+            "table": "text?",  # digest of this table, as the coordinator has it
         },
         {"n_features": "positive count", "kind": "text", "reason": "text"},
     ),

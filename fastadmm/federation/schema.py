@@ -72,7 +72,7 @@ class ProtocolError(FormatError):
 
     def __init__(self, text: str, code: str = "damaged") -> None:
         super().__init__(text)
-        self.code = code
+        self.refusal = code
 
 
 @dataclass(frozen=True)

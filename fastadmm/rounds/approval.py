@@ -20,6 +20,7 @@ from fastadmm.files.atomic import atomic_file, shown
 from fastadmm.files.reading import read_toml
 from fastadmm.rounds.exchange import Request
 from fastadmm.rounds.private_terms import PRIVATE, Protection, asked_privacy
+from fastadmm.rounds.refused import refused
 from fastadmm.settings.privacy import ADJACENCIES
 from fastadmm.store.party_file import PartyData, check_party_name
 
@@ -97,6 +98,12 @@ class Approval:
         In a private run: table ``privacy`` of the file.
     n_classes : int or None
         In a multinomial run.
+    callers : list of str or None
+        Who may ask, where a request comes with a caller; None: anybody.
+    protocol : int or None
+        Version of the messages, where they are no files.
+    fastadmm : str or None
+        Version of the coordinator's program; None: any.
     """
 
     path: Path
@@ -114,6 +121,9 @@ class Approval:
     last_day: datetime.date | None
     protection: Protection | None = None
     n_classes: int | None = None
+    callers: list[str] | None = None
+    protocol: int | None = None
+    fastadmm: str | None = None
 
 
 @dataclass(frozen=True)
@@ -188,7 +198,8 @@ def first_terms(request: Request, data: PartyData, place: str) -> dict[str, Any]
 
 def _terms(request: Request, place: str) -> dict[str, Any]:
     if request.number != 0 or [name for name, _ in request.calls] != ["start"]:
-        raise InputError(f"{place}: not the first request of a run, which says what the run is about")
+        text = f"{place}: not the first request of a run, which says what the run is about"
+        raise refused("order", InputError(text))
     return request.calls[0][1]
 
 
@@ -276,11 +287,12 @@ def check_rows(settings: Mapping[str, Any], data: PartyData, place: str) -> None
         Another number of rows, or another row digest.
     """
     if (settings["n_samples"], settings["row_digest"]) != (data.n_samples, data.row_digest):
-        raise InputError(
+        text = (
             f"{shown(data.path)}: {data.n_samples} rows, but {place} is about "
             f"{settings['n_samples']} rows, or they are others or in another order (row digests); "
             "align the rows first"
         )
+        raise refused("rows", InputError(text))
 
 
 def _lambda(settings: Mapping[str, Any]) -> float:
@@ -328,7 +340,8 @@ def check_request(
         Naming what was asked and what is allowed.
     """
     if before.finished:
-        raise InputError(f"{place}: asks more after the run's end; nothing was computed")
+        text = f"{place}: asks more after the run's end; nothing was computed"
+        raise refused("ended", InputError(text))
     _check_family(request, known, place)
     settings = known or _terms(request, place)
     pairs: list[tuple[str, Any, Any]] = [
@@ -340,6 +353,11 @@ def check_request(
     ]
     if approval.run != "first":
         pairs.append(("run", request.run, approval.run))
+    if approval.fastadmm is not None:
+        said = settings.get("release", "not stated")
+        if said != approval.fastadmm:
+            what = f"key 'fastadmm' is {approval.fastadmm!r}, but the request is about {said!r}"
+            raise _beyond(place, approval, what, "version")
     if approval.loss is not None:
         pairs.append(("loss", settings.get("loss", "not stated"), approval.loss))
     if approval.n_classes is not None or "n_classes" in settings:
@@ -348,41 +366,42 @@ def check_request(
         pairs.append(("l1_ratio", float(settings["l1_ratio"]), approval.l1_ratio))
     for key, asked, allowed in pairs:
         if asked != allowed:
-            raise _beyond(place, approval, f"key {key!r} is {allowed!r}, but the request is about {asked!r}")
+            what = f"key {key!r} is {allowed!r}, but the request is about {asked!r}"
+            raise _beyond(place, approval, what, "run" if key == "run" else "terms")
     if not _lambda(settings) >= approval.least_lambda * (1.0 - 1e-9):
-        raise _beyond(
-            place, approval, f"lambda is at least {approval.least_lambda:g}, not {_lambda(settings):g}"
-        )
+        what = f"lambda is at least {approval.least_lambda:g}, not {_lambda(settings):g}"
+        raise _beyond(place, approval, what, "lambda")
     asked_for = asked_privacy(settings, place)
     if asked_for is not None:
         if approval.protection is None:
-            raise _beyond(place, approval, "it has no table 'privacy'")
+            raise _beyond(place, approval, "it has no table 'privacy'", "privacy")
         if what := approval.protection.excess(asked_for):
-            raise _beyond(place, approval, what)
+            raise _beyond(place, approval, what, "privacy")
     if approval.last_day is not None and _today() > approval.last_day:
-        raise _beyond(place, approval, f"the last day was {approval.last_day}")
+        raise _beyond(place, approval, f"the last day was {approval.last_day}", "expired")
     after = _count(request.calls, settings, before, place)
     for key in ("exchanges", "directions"):
         if getattr(after, key) > getattr(approval, key):
             most, number = getattr(approval, key), getattr(after, key)
-            raise _beyond(place, approval, f"{most} {key}, and this would be number {number}")
+            raise _beyond(place, approval, f"{most} {key}, and this would be number {number}", key)
     return after
 
 
-def _beyond(place: str, approval: Approval, what: str) -> InputError:
-    return InputError(
+def _beyond(place: str, approval: Approval, what: str, code: str) -> InputError:
+    text = (
         f"{place}: beyond {shown(approval.path)}: {what}; nothing was computed; whoever owns the data may "
         "edit the approval"
     )
+    return refused(code, InputError(text))
 
 
 def _check_family(request: Request, known: Mapping[str, Any], place: str) -> None:
     family = known.get("family", "")
     for name, _ in request.calls:
         if family not in CALLS[name].families:
-            raise FormatError(f"{place}: key 'calls': {name!r} is unknown here")
+            raise refused("call", FormatError(f"{place}: key 'calls': {name!r} is unknown here"))
     if request.calls and not CALLS[request.calls[-1][0]].answer:
-        raise FormatError(f"{place}: key 'calls': the last call has no answer")
+        raise refused("call", FormatError(f"{place}: key 'calls': the last call has no answer"))
 
 
 def _count(calls: list[Asked], settings: Mapping[str, Any], before: Answered, place: str) -> Answered:
@@ -417,10 +436,11 @@ def _changed(answered: Answered, settings: Mapping[str, Any], place: str) -> Ans
             if k < len(_PENALTY_CHANGES)
             else f"{len(_PENALTY_CHANGES)} times"
         )
-        raise InputError(
+        text = (
             f"{place}: asks with another penalty after round {answered.steps}, but an honest run changes it "
             f"{when}; nothing was computed"
         )
+        raise refused("penalty", InputError(text))
     return replace(answered, changes=k + 1)
 
 
@@ -446,6 +466,9 @@ def write_approval(approval: Approval, *, force: bool = False) -> None:
         "exchanges": "requests that are answered, at most",
         "directions": "vectors with one number per row that leave, at most",
         "last_day": "nothing new is answered after it",
+        "callers": "who may ask",
+        "protocol": "version of the messages",
+        "fastadmm": "version of the coordinator's program",
         "epsilon": "of this run, at most",
         "total_epsilon": "of all runs that charge the same ledger",
         "public_scaling": "true: you say that no centre, scale, fill or category comes from private rows",
@@ -497,6 +520,9 @@ _OPTIONAL: dict[str, tuple[type, ...]] = {
     "l1_ratio": (float, int),
     "n_classes": (int,),
     "last_day": (datetime.date,),
+    "callers": (list,),
+    "protocol": (int,),
+    "fastadmm": (str,),
 }
 
 
@@ -573,6 +599,8 @@ def open_approval(path: Path) -> Approval:
     if not 0 < values["least_lambda"] < 1e300:
         raise ConfigError(f"{place}: key 'least_lambda' is not a positive number")
     check_party_name(values["party"], f"{place}: key 'party'", ConfigError)
+    if not all(isinstance(name, str) for name in values.get("callers", ())):
+        raise ConfigError(f"{place}: key 'callers' is not {_name((list,))}")
     optional = {key: values.get(key) for key in _OPTIONAL}
     return Approval(path=path, protection=protection, **{key: values[key] for key in _KINDS}, **optional)  # type: ignore[arg-type]
 
@@ -583,6 +611,7 @@ def _name(kinds: tuple[type, ...]) -> str:
         float: "a number",
         int: "a whole number",
         bool: "true or false",
+        list: "a list of names",
         datetime.date: "a day, as 2030-12-31",
     }
     return names[kinds[0]]

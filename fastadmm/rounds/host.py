@@ -1,4 +1,4 @@
-"""A party for one request of a run by files: opened or restored, asked, and its part of the model written."""
+"""A party whose coordinator is elsewhere: opened or restored, asked, its part of the model written."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ from fastadmm.problem.targets import MAX_CLASSES
 from fastadmm.rounds.approval import Approval, check_rows
 from fastadmm.rounds.exchange import Request
 from fastadmm.rounds.private_terms import PRIVATE, books_of, refuse_ledger
+from fastadmm.rounds.refused import refused
 from fastadmm.runs.result import mean_contribution
 from fastadmm.store.model import PartyModel, check_same_columns, write_party_model
 from fastadmm.store.party_file import PartyData, open_party
@@ -36,22 +37,23 @@ _FAMILIES: dict[str, type[Answering]] = {**FAMILIES, "fusion": FusionParty, "mes
 
 
 class Host:
-    """One party, for one request.
+    """One party of one run.
 
     Parameters
     ----------
     data : PartyData
     state : Path
-        The party's directory.
+        The party's directory for this run.
     engine : Engine
-    asked : Request
-    place : str
-        What messages call the request.
+    run : str
+        Identifier of the run.
     approval : Approval
     ledger : Path or None
         The party's own.
     others : mapping
         The party's features of ``test`` and ``validation`` rows, if the owner gives them.
+    trained : str
+        How the run goes, as the party's part of the model says it.
 
     Attributes
     ----------
@@ -65,19 +67,19 @@ class Host:
         data: PartyData,
         state: Path,
         engine: Engine,
-        asked: Request,
-        place: str,
+        run: str,
         approval: Approval,
         ledger: Path | None,
         others: Mapping[str, Path | None],
+        trained: str = "by files",
     ) -> None:
-        self.others = others
-        self.data, self.state, self.engine, self.place = data, state, engine, place
-        self.asked, self.approval, self.ledger = asked, approval, ledger
+        self.data, self.state, self.engine, self.others = data, state, engine, others
+        self.run, self.approval, self.ledger, self.trained = run, approval, ledger, trained
+        self.place = shown(state)
         self.terms: dict[str, Any] = {}
         self.party: Any = None
 
-    def resume(self, terms: dict[str, Any], saved: Mapping[str, Any]) -> None:
+    def resume(self, terms: dict[str, Any], saved: Mapping[str, Any], place: str) -> None:
         """The party as the last request left it.
 
         Parameters
@@ -86,7 +88,10 @@ class Host:
             Arguments of the call ``start``.
         saved : mapping
             What the party exported.
+        place : str
+            What messages call the request that follows.
         """
+        self.place = place
         self._open(terms)
         try:
             self.party.restore(saved)
@@ -97,19 +102,36 @@ class Host:
                 f"{shown(self.state)}: key 'party/{error}': not what a step left; begin the run again"
             ) from None
 
-    def run(self) -> dict[str, Any]:
-        """All calls of the request; the answer of the last."""
+    def answer(self, asked: Request, place: str) -> dict[str, Any]:
+        """All calls of a request; the answer of the last.
+
+        Parameters
+        ----------
+        asked : Request
+        place : str
+            What messages call it.
+
+        Returns
+        -------
+        dict
+
+        Raises
+        ------
+        FastadmmError
+            Then this party is in no state to go on: open it again.
+        """
+        self.place = place
         answer: dict[str, Any] = {}
-        for name, arguments in self.asked.calls:
+        for name, arguments in asked.calls:
             if name == "scores":
                 self._load_rows(arguments["rows"])
             own: Any = {"start": self._start, "finish": self._finish, "keep": self._keep}.get(name)
             try:
                 answer = self.party.answer(name, arguments) if own is None else own(**arguments)
             except Unanswerable as error:
-                raise FormatError(f"{self.place}: {error}") from None
+                raise refused("call", FormatError(f"{self.place}: {error}")) from None
         if not answer:
-            raise FormatError(f"{self.place}: key 'calls': the last call has no answer")
+            raise refused("call", FormatError(f"{self.place}: key 'calls': the last call has no answer"))
         return answer
 
     def export(self) -> dict[str, Any]:
@@ -119,14 +141,15 @@ class Host:
 
     def _load_rows(self, rows: str) -> None:
         """Features of rows that are scored, if the owner has given them."""
-        if rows == "train":
+        if rows == "train" or rows in self.party.other_rows:
             return
         path = self.others.get(rows)
         if path is None:
-            raise InputError(
+            text = (
                 f"{self.place}: asks for scores of {rows[:80]!r} rows; if you agree, give your features of "
                 "them with --test or --validation"
             )
+            raise refused("scores", InputError(text))
         other = open_party(path)
         check_same_columns([other], [self.data], shown(path))
         if other.row_digest != self.terms.get(rows):
@@ -144,7 +167,7 @@ class Host:
     def write_statement(self) -> None:
         """Keep what the run guarantees, and what it has charged so far, beside the party's state."""
         if (statement := self.statement) is not None:
-            document = {"run": self.asked.run, "one_line": statement.one_line()}
+            document = {"run": self.run, "one_line": statement.one_line()}
             write_json(self.state / _STATEMENT, {**document, "statement": statement.to_json()})
 
     def _start(self, **terms: Any) -> dict[str, Any]:
@@ -156,11 +179,10 @@ class Host:
     def _open(self, terms: dict[str, Any]) -> None:
         family = terms["family"]
         if family not in _FAMILIES:
-            raise FormatError(f"{self.place}: argument 'family': {family!r} is unknown")
+            raise refused("terms", FormatError(f"{self.place}: argument 'family': {family!r} is unknown"))
         if family.startswith("multinomial") and not 2 <= terms.get("n_classes", 0) <= MAX_CLASSES:
-            raise FormatError(
-                f"{self.place}: argument 'n_classes': {family!r} needs a number from 2 to {MAX_CLASSES}"
-            )
+            text = f"argument 'n_classes': {family!r} needs a number from 2 to {MAX_CLASSES}"
+            raise refused("terms", FormatError(f"{self.place}: {text}"))
         block, self.terms, given = load_block(self.data), terms, dict(terms)
         if family in PRIVATE:
             given["books"] = self._books(terms)
@@ -171,14 +193,17 @@ class Host:
         except PrivacyBudgetError:
             raise
         except FastadmmError as error:
-            raise FormatError(f"{self.place}: {error}") from None
+            raise refused("terms", FormatError(f"{self.place}: {error}")) from None
 
     def _books(self, terms: Mapping[str, Any]) -> Books:
         protection = self.approval.protection
         if protection is None:
-            raise InputError(f"{shown(self.approval.path)}: no table 'privacy', but the run is private")
+            raise refused(
+                "privacy",
+                InputError(f"{shown(self.approval.path)}: no table 'privacy', but the run is private"),
+            )
         releases = self.state / _RELEASES
-        return books_of(self.data, terms, self.asked.run, protection, self.ledger, releases, self.place)
+        return books_of(self.data, terms, self.run, protection, self.ledger, releases, self.place)
 
     def _finish(self, model_id: str, kept: bool = False, **needed: np.ndarray) -> dict[str, Any]:
         if set(needed) != set(self.party.needs):
@@ -190,7 +215,7 @@ class Host:
         weights = np.ascontiguousarray(weights)
         # What holds for its weights the party says itself: no request has a word in it.
         line = no_privacy([self.data.name]).weights_line()
-        said = f"{line}; trained by files for a coordinator taken to be honest"
+        said = f"{line}; trained {self.trained} for a coordinator taken to be honest"
         self._write_model(PartyModel(**self._described(), weights=weights, privacy=said), model_id)
         mean = mean_contribution(self.party.block, weights, self.engine)
         return {"class_means": mean} if mean.ndim else {"mean": float(mean)}

@@ -5,14 +5,11 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
-
-import numpy as np
 
 from fastadmm.engine.engine import Engine
-from fastadmm.errors import FastadmmError, FormatError, InputError, StorageError
+from fastadmm.errors import FastadmmError, InputError, StorageError
 from fastadmm.files.atomic import atomic_file, remove_leftovers, shown, storage_errors
 from fastadmm.files.reading import read_bytes
 from fastadmm.rounds.approval import (
@@ -30,16 +27,13 @@ from fastadmm.rounds.approval import (
 )
 from fastadmm.rounds.exchange import Message, Request, open_message, open_request, write_message
 from fastadmm.rounds.host import Host
+from fastadmm.rounds.party_state import STATE, PartyState
 from fastadmm.rounds.past import prune
-from fastadmm.runs.checkpoint import read_tree, write_tree
 from fastadmm.runs.lock import run_lock
-from fastadmm.store.elements import read_array, read_attribute, require_group, write_array
-from fastadmm.store.h5file import create_h5, read_h5
 from fastadmm.store.party_file import PartyData, open_party
 
 __all__ = ["StepDone", "party_approve", "party_step"]
 
-_STATE = "fastadmm-party-state"
 _ANSWER, _ANSWERS = "answer.h5", "answers"
 
 
@@ -150,7 +144,7 @@ def _step(
     threads: int | None,
     others: Mapping[str, Path | None],
 ) -> StepDone:
-    known = _State.read(state / "state.h5") if (state / "state.h5").exists() else None
+    known = PartyState.read(state / STATE) if (state / STATE).exists() else None
     if known is not None:
         old = _old_answer(known, asked, party, state, request)
         if old is not None:
@@ -162,10 +156,10 @@ def _step(
     before = Answered() if known is None else known.answered or Answered(exchanges=known.number + 1)
     after = check_request(agreed, asked, known.settings if known else {}, before, party, shown(request))
     with Engine(threads) as engine, engine.limited():
-        host = Host(party, state, engine, asked, shown(request), agreed, ledger, others)
+        host = Host(party, state, engine, asked.run, agreed, ledger, others)
         if known is not None:
-            host.resume(known.settings, known.tree)
-        answer = host.run()
+            host.resume(known.settings, known.tree, shown(request))
+        answer = host.answer(asked, shown(request))
         message = Message(asked.run, asked.party, asked.number, asked.digest, answer)
         raw = _encoded(message, state)
         _refuse_other(raw, out, force)
@@ -173,7 +167,7 @@ def _step(
             write_approval(replace(agreed, path=state / APPROVAL), force=True)
         if known is not None:
             _keep(known, state)
-        _State(
+        PartyState(
             asked.run,
             asked.number,
             asked.digest,
@@ -182,7 +176,7 @@ def _step(
             host.export(),
             raw,
             after,
-        ).write(state / "state.h5")
+        ).write(state / STATE)
         host.write_statement()
         statement = host.statement
     # After the state: whoever has the message can rely on the party to remember it.
@@ -207,7 +201,7 @@ def _model_path(state: Path, name: str) -> Path | None:
 
 
 def _approval(
-    known: _State | None,
+    known: PartyState | None,
     asked: Request,
     party: PartyData,
     state: Path,
@@ -272,7 +266,9 @@ def party_approve(request: Path, data: Path, out: Path, force: bool = False) -> 
     return in_plain_words(approval, party)
 
 
-def _old_answer(known: _State, asked: Request, party: PartyData, state: Path, request: Path) -> bytes | None:
+def _old_answer(
+    known: PartyState, asked: Request, party: PartyData, state: Path, request: Path
+) -> bytes | None:
     """The message that was given to this very request, byte for byte; None where it is the next one.
 
     What is neither is refused.
@@ -317,7 +313,7 @@ def _kept_path(state: Path, number: int) -> Path:
     return state / _ANSWERS / f"{number:06d}.h5"
 
 
-def _keep(known: _State, state: Path) -> None:
+def _keep(known: PartyState, state: Path) -> None:
     """Put the last message to the older ones, so that it can be given again."""
     path = _kept_path(state, known.number)
     with storage_errors(path):
@@ -357,47 +353,3 @@ def _give(raw: bytes, out: Path, force: bool) -> None:
     if not _refuse_other(raw, out, force):
         with atomic_file(out) as temporary:
             temporary.write_bytes(raw)
-
-
-@dataclass(frozen=True)
-class _State:
-    """What a party remembers between steps; ``answered`` is None in states of older releases."""
-
-    run: str
-    number: int
-    request: str
-    content: str
-    settings: dict[str, Any]
-    tree: dict[str, Any]
-    message: bytes
-    answered: Answered | None
-
-    def write(self, path: Path) -> None:
-        with create_h5(path, _STATE) as file:
-            file.attrs["run"], file.attrs["number"] = self.run, self.number
-            file.attrs["request"], file.attrs["content-digest"] = self.request, self.content
-            write_tree(file.create_group("settings"), self.settings)
-            write_tree(file.create_group("answered"), asdict(self.answered or Answered()))
-            write_tree(file.create_group("party"), self.tree)
-            write_array(file, "message", np.frombuffer(self.message, dtype=np.uint8))
-
-    @classmethod
-    def read(cls, path: Path) -> _State:
-        with read_h5(path, _STATE) as file:
-            return cls(
-                read_attribute(file, "run", str),
-                read_attribute(file, "number", int),
-                read_attribute(file, "request", str),
-                read_attribute(file, "content-digest", str),
-                read_tree(require_group(file, "settings")),
-                read_tree(require_group(file, "party")),
-                read_array(file, "message", ndim=1, kind="u").tobytes(),
-                _answered(path, require_group(file, "answered")) if "answered" in file else None,
-            )
-
-
-def _answered(path: Path, group: Any) -> Answered:
-    try:
-        return Answered(**read_tree(group))
-    except TypeError:
-        raise FormatError(f"{shown(path)}: key 'answered': not what a step left; restore a backup") from None

@@ -15,6 +15,7 @@ from fastadmm.privacy.books import Books
 from fastadmm.privacy.ledger import Ledger
 from fastadmm.privacy.noise import NoiseSource
 from fastadmm.privacy.origins import why_unproved
+from fastadmm.rounds.refused import refused
 from fastadmm.settings.privacy import Privacy
 from fastadmm.store.party_file import PartyData
 
@@ -58,16 +59,18 @@ def asked_privacy(terms: Mapping[str, Any], place: str) -> Privacy | None:
         The text is not what a coordinator writes, or of another mode than the family.
     """
     if (terms["family"] in PRIVATE) != ("privacy" in terms):
-        raise FormatError(f"{place}: argument 'privacy' goes with families {' and '.join(PRIVATE)} alone")
+        text = f"{place}: argument 'privacy' goes with families {' and '.join(PRIVATE)} alone"
+        raise refused("privacy", FormatError(text))
     if "privacy" not in terms:
         return None
     try:
         settings = Privacy.from_dict(json.loads(terms["privacy"]))
         settings.check_samples(int(terms["n_samples"]))
     except (ValueError, TypeError, AttributeError, RecursionError, ConfigError) as error:
-        raise FormatError(f"{place}: argument 'privacy': {error}") from None
+        raise refused("privacy", FormatError(f"{place}: argument 'privacy': {error}")) from None
     if settings.mode != terms["family"]:
-        raise FormatError(f"{place}: argument 'privacy': mode {settings.mode!r} in a run {terms['family']!r}")
+        text = f"{place}: argument 'privacy': mode {settings.mode!r} in a run {terms['family']!r}"
+        raise refused("privacy", FormatError(text))
     return settings
 
 
@@ -181,10 +184,11 @@ def books_of(
     """
     asked = asked_privacy(terms, place)
     if asked is None or ledger is None:
-        raise InputError(
+        text = (
             f"{place}: a private run (mode {terms['family']!r}): what leaves is charged to your own ledger "
             "first; name its file with --ledger"
         )
+        raise refused("privacy", InputError(text))
     settings = protection.agreed(asked)
     why = "" if settings.public_scaling else why_unproved(data.steps)
     settings.refuse_unproved({data.name: why} if why else {})
@@ -211,7 +215,8 @@ def refuse_ledger(ledger: Path | None, place: str) -> None:
         What messages call the request.
     """
     if ledger is not None:
-        raise InputError(
+        text = (
             f"{place}: a run without privacy: answers are exact and nothing is charged to "
             f"{shown(ledger)}; leave --ledger out if that is meant"
         )
+        raise refused("privacy", InputError(text))

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from fastadmm.errors import InputError
+from typing import TypeVar
 
-__all__ = ["CODES", "Refused"]
+from fastadmm.errors import FastadmmError, PrivacyBudgetError
+
+__all__ = ["CODES", "code_of", "refused"]
+
+_E = TypeVar("_E", bound=FastadmmError)
 
 #: Every reason that may leave a party, and what it means to who asked.
 CODES = {
@@ -33,16 +37,36 @@ CODES = {
 }
 
 
-class Refused(InputError):
-    """A request that this party does not answer; the text is for its owner, the code for who asked.
+def refused(code: str, error: _E) -> _E:
+    """The error that tells a party's owner why a request is not answered, with the code for who asked.
 
     Parameters
     ----------
     code : str
         A key of :data:`CODES`.
-    text : str
-    """
+    error : FastadmmError
 
-    def __init__(self, code: str, text: str) -> None:
-        super().__init__(text)
-        self.code = code
+    Returns
+    -------
+    FastadmmError
+        The same.
+    """
+    error.refusal = code
+    return error
+
+
+def code_of(error: BaseException) -> str:
+    """The code that may leave a party for an error.
+
+    Parameters
+    ----------
+    error : BaseException
+
+    Returns
+    -------
+    str
+        A key of :data:`CODES`.
+    """
+    if isinstance(error, PrivacyBudgetError):
+        return "budget"
+    return error.refusal if isinstance(error, FastadmmError) and error.refusal else "failed"

@@ -1,0 +1,178 @@
+"""A party's own process: it decides what it answers, and remembers what it has."""
+
+from __future__ import annotations
+
+import datetime
+import threading
+import time
+import traceback
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from fastadmm.engine.engine import Engine
+from fastadmm.errors import FastadmmError, InputError, StorageError
+from fastadmm.federation.audit import AuditLog
+from fastadmm.federation.schema import (
+    Envelope,
+    Refusal,
+    digest_of,
+    encode_refusal,
+    most_bytes,
+    open_envelope,
+    request_of,
+    run_identifier,
+)
+from fastadmm.federation.session import Session
+from fastadmm.files.atomic import shown, storage_errors
+from fastadmm.rounds.refused import code_of, refused
+from fastadmm.runs.lock import run_lock
+from fastadmm.store.party_file import open_party
+
+__all__ = ["AUDIT", "Agent"]
+
+#: The audit log, in the agent's directory.
+AUDIT = "audit.jsonl"
+
+#: Seconds after its last request for which a run that has not ended keeps other runs away.
+_HELD = 600.0
+
+
+class Agent:
+    """Answers requests of approved runs; :meth:`handle` is what a socket is served with.
+
+    Parameters
+    ----------
+    data : Path
+        The party's features.
+    state : Path
+        Directory with a directory per approved run, and the audit log; made if absent.
+    ledger : Path or None
+        The party's own, which private runs charge before anything leaves.
+    threads : int or None
+        Answers do not depend on it.
+    test, validation : Path or None
+        The party's features of rows that are scored and not trained on.
+    say : callable
+        Given lines for the party's own eyes.
+
+    Raises
+    ------
+    FastadmmError
+        Another process works in the directory, or something in it is damaged.
+    """
+
+    def __init__(
+        self,
+        data: Path,
+        state: Path,
+        *,
+        ledger: Path | None = None,
+        threads: int | None = None,
+        test: Path | None = None,
+        validation: Path | None = None,
+        say: Callable[[str], None] = print,
+    ) -> None:
+        self.data, self.state, self.ledger, self.say = open_party(data), state, ledger, say
+        self._others = {"test": test, "validation": validation}
+        self._lock = threading.Lock()
+        self._session: Session | None = None
+        self._used = 0.0
+        with storage_errors(state), ExitStack() as stack:
+            if not state.absolute().parent.is_dir():
+                raise StorageError(f"{shown(state)}: its directory does not exist; create it first")
+            state.mkdir(mode=0o700, exist_ok=True)
+            stack.enter_context(run_lock(state))
+            self._audit = AuditLog(state / AUDIT)
+            stack.callback(self._audit.close)
+            self._engine = stack.enter_context(Engine(threads))
+            self._open = stack.pop_all()
+
+    def handle(self, caller: str, party: str, raw: bytes) -> bytes:
+        """Answer a request, or refuse it; both are in the audit log before this returns.
+
+        Parameters
+        ----------
+        caller : str
+            Who asks, as whoever carried the request says.
+        party : str
+            Whom it is for.
+        raw : bytes
+
+        Returns
+        -------
+        bytes
+            A message, or a refusal with a code.
+
+        Raises
+        ------
+        StorageError
+            The audit log cannot be written: then nothing is answered.
+        """
+        with self._lock:
+            digest = digest_of(raw)
+            entry: dict[str, Any] = {
+                "time": datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds"),
+                "caller": caller[:200],
+                "run": "",
+                "number": -1,
+                "calls": [],
+                "request": digest,
+            }
+            try:
+                message = self._answer(caller, party, raw, entry)
+            except Exception as error:
+                entry["code"] = code_of(error)
+                self.say(str(error) if isinstance(error, FastadmmError) else traceback.format_exc())
+                message = encode_refusal(Refusal(self.data.name, entry["number"], digest, entry["code"]))
+            self._audit.add(entry)
+            return message
+
+    def close(self) -> None:
+        """Let go of everything; whoever asks meanwhile is answered first."""
+        with self._lock:
+            if self._session is not None:
+                self._session.close()
+            self._open.close()
+
+    def _answer(self, caller: str, party: str, raw: bytes, entry: dict[str, Any]) -> bytes:
+        place, n = "request", self.data.n_samples
+        envelope = open_envelope(raw, most_bytes(n), place)
+        place = _name(envelope, entry)
+        asked = request_of(envelope, n, place)
+        entry["calls"] = [name for name, _ in asked.calls]
+        if self.data.name not in (asked.party, party) or asked.party != party:
+            text = f"{place}: for {asked.party}, but {shown(self.data.path)} is of {self.data.name}"
+            raise refused("party", InputError(text))
+        session = self._of_run(asked.run, place)
+        message, entry["repeated"] = session.answer(asked, raw, caller, place)
+        self._used = time.monotonic()
+        entry["answer"] = digest_of(message)
+        if (spent := session.spent()) is not None:
+            entry["spent"] = spent
+        return message
+
+    def _of_run(self, run: str, place: str) -> Session:
+        """The session of an approved run; one run at a time."""
+        current = self._session
+        if current is not None and current.run == run:
+            return current
+        session = Session(self.data, self.state / run, run, self._engine, self.ledger, self._others)
+        if current is not None:
+            if not current.finished and time.monotonic() - self._used < _HELD:
+                session.close()
+                text = f"{place}: run {current.run} has not ended; another is answered {_HELD:g} s after it"
+                raise refused("busy", InputError(text))
+            current.close()
+        self._session = session
+        return session
+
+
+def _name(envelope: Envelope, entry: dict[str, Any]) -> str:
+    """Put to the audit which request it is, as far as that can be read; what messages call it."""
+    head = envelope.head
+    if type(head.get("number")) is int and abs(head["number"]) < 10**9:
+        entry["number"] = head["number"]
+    entry["run"] = run_identifier(head.get("run"), "request")
+    return f"request {entry['number']} of run {entry['run']}"

@@ -1,0 +1,141 @@
+"""The party's record of all that was asked of it: one line for every answer and every refusal.
+
+Each line ends with a digest of its own bytes and of the line before, from the first line on: what was
+changed, moved, added or removed among the lines does not verify. Whole lines cut off at the end are seen by
+whoever has written down the last digest, which ``fastadmm agent status`` shows.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+from fastadmm.errors import FormatError
+from fastadmm.files.atomic import shown, storage_errors, synchronise
+from fastadmm.files.reading import read_bytes
+
+__all__ = ["AuditLog", "read_audit"]
+
+_BEGIN = b'{"format": "fastadmm-audit", "version": "1.0"'
+_END = re.compile(rb', "digest": "([0-9a-f]{32})"\}$')
+
+#: Longest file that is read as a whole.
+_MOST = 1 << 34
+
+
+class AuditLog:
+    """A log that is appended to.
+
+    Parameters
+    ----------
+    path : Path
+        Made if absent.
+
+    Raises
+    ------
+    FormatError
+        A line does not verify.
+
+    Attributes
+    ----------
+    digest : str
+        Of the last line.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        is_new = not path.exists()
+        raw = b"" if is_new else read_bytes(path, _MOST)
+        whole = raw[: raw.rfind(b"\n") + 1]
+        with storage_errors(path):
+            self._file = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_BINARY", 0), 0o600)
+            # What has no end was cut by a kill.
+            os.ftruncate(self._file, len(whole))
+            os.lseek(self._file, 0, os.SEEK_END)
+        if whole:
+            _, self.digest = _verified(whole, path)
+        else:
+            self.digest = ""
+            self._append(_BEGIN)
+            with storage_errors(path):
+                synchronise(path.parent)
+
+    def add(self, entry: dict[str, Any]) -> None:
+        """Append a line, and put it on disk.
+
+        Parameters
+        ----------
+        entry : dict
+            Plain values.
+
+        Raises
+        ------
+        StorageError
+            It could not be written; then nothing may be answered.
+        """
+        self._append(json.dumps(entry, allow_nan=False).encode()[:-1])
+
+    def close(self) -> None:
+        """Close the file."""
+        os.close(self._file)
+
+    def _append(self, body: bytes) -> None:
+        digest = _next(self.digest, body)
+        raw = body + b', "digest": "' + digest.encode() + b'"}\n'
+        with storage_errors(self.path):
+            end = os.lseek(self._file, 0, os.SEEK_END)
+            try:
+                view = memoryview(raw)
+                while view:
+                    view = view[os.write(self._file, view) :]
+                os.fsync(self._file)
+            except OSError:
+                os.ftruncate(self._file, end)
+                raise
+        self.digest = digest
+
+
+def read_audit(path: Path) -> tuple[list[dict[str, Any]], str]:
+    """All lines of a log, verified.
+
+    Parameters
+    ----------
+    path : Path
+
+    Returns
+    -------
+    list of dict
+    str
+        Digest of the last line.
+
+    Raises
+    ------
+    FormatError
+        Naming the line that does not verify.
+    """
+    raw = read_bytes(path, _MOST)
+    return _verified(raw[: raw.rfind(b"\n") + 1], path)
+
+
+def _verified(whole: bytes, path: Path) -> tuple[list[dict[str, Any]], str]:
+    digest, entries = "", []
+    for number, line in enumerate(whole.split(b"\n")[:-1], start=1):
+        end = _END.search(line)
+        body = line[: end.start()] if end else b""
+        digest = _next(digest, body)
+        if end is None or end[1].decode() != digest or (number == 1 and body != _BEGIN):
+            raise FormatError(
+                f"{shown(path)}: line {number}: changed since it was written, or a line before it was; keep "
+                "the file as evidence, and move it away to begin another"
+            )
+        if number > 1:
+            entries.append(json.loads(body + b"}"))
+    return entries, digest
+
+
+def _next(previous: str, body: bytes) -> str:
+    return hashlib.sha256(previous.encode() + body).hexdigest()[:32]

@@ -1,0 +1,269 @@
+"""One run at a party's own process: what it has answered, and the party as its last answer left it.
+
+Every request and its answer are on disk before the answer leaves. From time to time a snapshot takes their
+place; after a kill the party is opened from it and asked again what came later, to the same bits. What was
+drawn at random is not drawn again: a private party has stored it before it answered.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from fastadmm.conversation.calls import check_answer
+from fastadmm.engine.engine import Engine
+from fastadmm.errors import FormatError, InputError
+from fastadmm.federation.journal import Journal
+from fastadmm.federation.schema import (
+    VERSION,
+    digest_of,
+    encode_message,
+    most_bytes,
+    open_envelope,
+    request_of,
+    table_digest,
+)
+from fastadmm.files.atomic import shown, storage_errors
+from fastadmm.rounds.approval import APPROVAL, Answered, Approval, check_request, first_terms, open_approval
+from fastadmm.rounds.exchange import Message, Request
+from fastadmm.rounds.host import Host
+from fastadmm.rounds.party_state import STATE, PartyState
+from fastadmm.rounds.refused import refused
+from fastadmm.store.party_file import PartyData
+
+__all__ = ["JOURNAL", "Session"]
+
+#: Requests and answers since the snapshot, in the party's directory of the run.
+JOURNAL = "requests.journal"
+
+#: A snapshot is made after so many exchanges, or bytes of them: it takes as long as some exchanges do.
+_EXCHANGES, _BYTES = 50, 512 << 20
+
+
+@dataclass(frozen=True)
+class _Last:
+    """The last exchange."""
+
+    number: int
+    request: str
+    message: bytes
+    answered: Answered
+
+
+class Session:
+    """One run.
+
+    Parameters
+    ----------
+    data : PartyData
+    directory : Path
+        The party's directory for this run, with its approval.
+    run : str
+        Identifier of the run.
+    engine : Engine
+    ledger : Path or None
+        The party's own.
+    others : mapping
+        The party's features of ``test`` and ``validation`` rows, if the owner gives them.
+
+    Raises
+    ------
+    InputError
+        There is no approval of this run.
+    FormatError
+        What was kept is damaged.
+    """
+
+    def __init__(
+        self,
+        data: PartyData,
+        directory: Path,
+        run: str,
+        engine: Engine,
+        ledger: Path | None,
+        others: Mapping[str, Path | None],
+    ) -> None:
+        self.data, self.directory, self.run = data, directory, run
+        self.engine, self.ledger, self.others = engine, ledger, others
+        self._agreed: tuple[tuple[int, int, int], Approval] | None = None
+        self.approval()
+        self.host: Host | None = None
+        self.journal = Journal(directory / JOURNAL)
+        self._snapshot = PartyState.read(directory / STATE) if (directory / STATE).exists() else None
+        self.terms: dict[str, Any] = {}
+        self._last: _Last | None = None
+        if (known := self._snapshot) is not None:
+            self.terms = known.settings
+            self._last = _Last(known.number, known.request, known.message, known.answered or Answered())
+        for meta, raw, message in self._later():
+            asked = self._request(raw)
+            self.terms = self.terms or asked.calls[0][1]
+            self._last = _Last(asked.number, asked.digest, message, Answered(**json.loads(meta)))
+
+    @property
+    def finished(self) -> bool:
+        """Whether the run has ended for this party."""
+        return self._last is not None and self._last.answered.finished
+
+    def approval(self) -> Approval:
+        """What the owner agreed to, as the file says now."""
+        path = self.directory / APPROVAL
+        if not path.exists():
+            text = f"run {self.run}: no approval {shown(path)}; see 'fastadmm agent approve'"
+            raise refused("run", InputError(text))
+        with storage_errors(path, "read"):
+            status = path.stat()
+        seen = (status.st_mtime_ns, status.st_ino, status.st_size)
+        if self._agreed is None or self._agreed[0] != seen:
+            self._agreed = seen, open_approval(path)
+        return self._agreed[1]
+
+    def answer(self, asked: Request, raw: bytes, caller: str, place: str) -> tuple[bytes, bool]:
+        """Answer a request.
+
+        Parameters
+        ----------
+        asked : Request
+        raw : bytes
+            Its bytes.
+        caller : str
+            Who asks.
+        place : str
+            What messages call it.
+
+        Returns
+        -------
+        bytes
+            The message.
+        bool
+            Whether it was given before.
+
+        Raises
+        ------
+        FastadmmError
+            With the code of a refusal; then nothing was answered.
+        """
+        approval, last = self.approval(), self._last
+        if approval.callers is not None and caller not in approval.callers:
+            text = f"{place}: asked by {caller[:80]!r}, but {shown(approval.path)} has callers"
+            raise refused("caller", InputError(f"{text} {', '.join(approval.callers)}"))
+        if last is not None and (asked.number, asked.digest) == (last.number, last.request):
+            return last.message, True
+        self._check_order(asked, place)
+        if last is None:
+            self._check_versions(first_terms(asked, self.data, place), approval, place)
+        before = Answered() if last is None else last.answered
+        after = check_request(approval, asked, self.terms, before, self.data, place)
+        try:
+            with self.engine.limited():
+                host = self._awake(approval, place)
+                message = self._message(host, asked, place)
+            self.journal.append([json.dumps(asdict(after)).encode(), raw, message])
+        except BaseException:
+            self.host = None  # it may have heard half of the request
+            raise
+        self._last, self.terms = _Last(asked.number, asked.digest, message, after), host.terms
+        host.write_statement()
+        if len(self.journal) >= _EXCHANGES or self.journal.n_bytes >= _BYTES:
+            self._keep(host)
+        return message, False
+
+    def spent(self) -> dict[str, float] | None:
+        """What a private run has charged to the party's ledger so far; None without privacy."""
+        books = getattr(self.host.party, "books", None) if self.host is not None else None
+        if books is None:
+            return None
+        found = books.ledger.spent(books.account, self.run)
+        return {"gdp": found.gdp, "pure": sum(found.pure), "rho": found.rho}
+
+    def close(self) -> None:
+        """Let go of the files."""
+        self.journal.close()
+
+    def _check_order(self, asked: Request, place: str) -> None:
+        last = self._last
+        if last is not None and asked.number == last.number:
+            text = f"{place}: another request {asked.number} than the one answered before"
+            raise refused("changed", InputError(text))
+        number = -1 if last is None else last.number
+        if asked.previous != number or asked.number <= number or (last is None and asked.number != 0):
+            text = (
+                f"{place}: request {asked.number} follows request {asked.previous}, but the last one "
+                f"answered is {number}"
+            )
+            raise refused("order", InputError(text))
+        if last is not None and asked.answered != digest_of(last.message):
+            text = f"{place}: the coordinator took another answer to request {number} than the one given"
+            raise refused("changed", InputError(text))
+
+    def _check_versions(self, terms: Mapping[str, Any], approval: Approval, place: str) -> None:
+        if approval.protocol not in (None, VERSION):
+            text = (
+                f"{shown(approval.path)}: key 'protocol' is {approval.protocol}, but messages are {VERSION}"
+            )
+            raise refused("version", InputError(text))
+        if terms.get("table") != table_digest():
+            text = (
+                f"{place}: the coordinator's table of calls is another: install the same version of fastadmm"
+            )
+            raise refused("version", InputError(text))
+
+    def _awake(self, approval: Approval, place: str) -> Host:
+        """The party as its last answer left it."""
+        if self.host is not None:
+            self.host.approval = approval
+            return self.host
+        host = Host(
+            self.data,
+            self.directory,
+            self.engine,
+            self.run,
+            approval,
+            self.ledger,
+            self.others,
+            "over a network",
+        )
+        if self._snapshot is not None:
+            host.resume(self._snapshot.settings, self._snapshot.tree, place)
+        for _, raw, message in self._later():
+            if self._message(host, self._request(raw), place) != message:
+                raise FormatError(
+                    f"{shown(self.journal.path)}: asked again, the party answers otherwise: continue with "
+                    "the version of fastadmm and on the kind of machine that the run began with"
+                )
+        self.host = host
+        return host
+
+    def _message(self, host: Host, asked: Request, place: str) -> bytes:
+        answer = host.answer(asked, place)
+        check_answer(asked.calls[-1], answer, self.data.n_samples, place)
+        return encode_message(Message(asked.run, asked.party, asked.number, asked.digest, answer))
+
+    def _later(self) -> list[list[bytes]]:
+        """Records after the snapshot."""
+        number = -1 if self._snapshot is None else self._snapshot.number
+        return [parts for parts in self.journal.records() if self._request(parts[1]).number > number]
+
+    def _request(self, raw: bytes) -> Request:
+        place, n = shown(self.journal.path), self.data.n_samples
+        return request_of(open_envelope(raw, most_bytes(n), place), n, place)
+
+    def _keep(self, host: Host) -> None:
+        """A snapshot in place of the journal."""
+        last = self._last
+        assert last is not None  # something was answered
+        self._snapshot = PartyState(
+            self.run,
+            last.number,
+            last.request,
+            self.data.content_digest,
+            host.terms,
+            host.export(),
+            last.message,
+            last.answered,
+        )
+        self._snapshot.write(self.directory / STATE)
+        self.journal.restart()

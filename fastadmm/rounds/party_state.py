@@ -1,0 +1,104 @@
+"""What a party remembers of a run between requests: one file."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fastadmm.errors import FormatError
+from fastadmm.files.atomic import shown
+from fastadmm.rounds.approval import Answered
+from fastadmm.runs.checkpoint import read_tree, write_tree
+from fastadmm.store.elements import read_array, read_attribute, require_group, write_array
+from fastadmm.store.h5file import create_h5, read_h5
+
+__all__ = ["STATE", "PartyState"]
+
+#: Name of the file in the party's directory of a run.
+STATE = "state.h5"
+
+_STATE = "fastadmm-party-state"
+
+
+@dataclass(frozen=True)
+class PartyState:
+    """A party after its last answer.
+
+    Attributes
+    ----------
+    run : str
+        Identifier of the run.
+    number : int
+        Of the exchange.
+    request : str
+        Digest of the request.
+    content : str
+        Content digest of the party's features.
+    settings : dict
+        Arguments of the call ``start``.
+    tree : dict
+        What the party exported.
+    message : bytes
+        The answer as it was given.
+    answered : Answered or None
+        None in states of older releases.
+    """
+
+    run: str
+    number: int
+    request: str
+    content: str
+    settings: dict[str, Any]
+    tree: dict[str, Any]
+    message: bytes
+    answered: Answered | None
+
+    def write(self, path: Path) -> None:
+        """Write it, whole or not at all.
+
+        Parameters
+        ----------
+        path : Path
+        """
+        with create_h5(path, _STATE) as file:
+            file.attrs["run"], file.attrs["number"] = self.run, self.number
+            file.attrs["request"], file.attrs["content-digest"] = self.request, self.content
+            write_tree(file.create_group("settings"), self.settings)
+            write_tree(file.create_group("answered"), asdict(self.answered or Answered()))
+            write_tree(file.create_group("party"), self.tree)
+            write_array(file, "message", np.frombuffer(self.message, dtype=np.uint8))
+
+    @classmethod
+    def read(cls, path: Path) -> PartyState:
+        """Inverse of :meth:`write`.
+
+        Parameters
+        ----------
+        path : Path
+
+        Raises
+        ------
+        FormatError
+            If it is damaged.
+        """
+        with read_h5(path, _STATE) as file:
+            return cls(
+                read_attribute(file, "run", str),
+                read_attribute(file, "number", int),
+                read_attribute(file, "request", str),
+                read_attribute(file, "content-digest", str),
+                read_tree(require_group(file, "settings")),
+                read_tree(require_group(file, "party")),
+                read_array(file, "message", ndim=1, kind="u").tobytes(),
+                _answered(path, require_group(file, "answered")) if "answered" in file else None,
+            )
+
+
+def _answered(path: Path, group: Any) -> Answered:
+    try:
+        return Answered(**read_tree(group))
+    except TypeError:
+        raise FormatError(f"{shown(path)}: key 'answered': not what a step left; restore a backup") from None
