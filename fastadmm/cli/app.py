@@ -123,7 +123,7 @@ COMMANDS: tuple[str, ...] = (
 )
 
 #: Groups of commands; they follow the commands in ``--help``.
-GROUPS: tuple[str, ...] = ("align", "owners", "party", "coordinator", "federate")
+GROUPS: tuple[str, ...] = ("align", "owners", "party", "coordinator", "agent", "federate")
 
 
 def main(argv: list[str] | None = None) -> None:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from fastadmm.cli.app import app
+
+if TYPE_CHECKING:
+    from fastadmm.solver.history import RoundRecord
 
 group = typer.Typer(
     help="Train between organisations, over NVFlare with mutual TLS.",
@@ -82,3 +85,36 @@ def status(kit: _Kit) -> None:
         typer.echo(f"site {client['client_name']}: connected, last heard of {seen:%F %T}")
     for job in jobs:
         typer.echo(f"job {job['job_id']}: {job['status']}, submitted {job['submit_time'][:19]}")
+
+
+@group.command()
+def train(
+    config: Annotated[
+        Path,
+        typer.Argument(
+            metavar="CONFIG.toml",
+            readable=False,
+            help="Settings of 'fastadmm train', and an address per party.",
+        ),
+    ],
+    out: Annotated[
+        Path,
+        typer.Option("--out", "-o", readable=False, help="Directory of the run; an existing one goes on."),
+    ],
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Do not print rounds.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+) -> int:
+    """Begin a run, or go on with it, until the model is certified."""
+    import sys
+
+    from fastadmm.cli.train import report_result
+    from fastadmm.federation.train import federate as go
+
+    def say(line: str) -> None:
+        print(line, file=sys.stderr, flush=True)
+
+    def rounds(record: RoundRecord) -> None:
+        if not quiet:
+            say(f"round {record.round}: objective {record.objective:.6g}, gap {record.gap:.2e}")
+
+    return report_result(go(config, out, say, rounds), out, as_json)

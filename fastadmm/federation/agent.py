@@ -54,6 +54,8 @@ class Agent:
         Answers do not depend on it.
     test, validation : Path or None
         The party's features of rows that are scored and not trained on.
+    streamed : bool
+        Whether features stay on disk, read anew in every pass.
     say : callable
         Given lines for the party's own eyes.
 
@@ -72,10 +74,12 @@ class Agent:
         threads: int | None = None,
         test: Path | None = None,
         validation: Path | None = None,
+        streamed: bool = False,
         say: Callable[[str], None] = print,
     ) -> None:
         self.data, self.state, self.ledger, self.say = open_party(data), state, ledger, say
         self._others = {"test": test, "validation": validation}
+        self._streamed = streamed
         self._lock = threading.Lock()
         self._session: Session | None = None
         self._used = 0.0
@@ -158,7 +162,9 @@ class Agent:
         current = self._session
         if current is not None and current.run == run:
             return current
-        session = Session(self.data, self.state / run, run, self._engine, self.ledger, self._others)
+        session = Session(
+            self.data, self.state / run, run, self._engine, self.ledger, self._others, self._streamed
+        )
         if current is not None:
             if not current.finished and time.monotonic() - self._used < _HELD:
                 session.close()

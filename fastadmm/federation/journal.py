@@ -13,8 +13,8 @@ from fastadmm.files.atomic import shown, storage_errors, synchronise
 
 __all__ = ["Journal"]
 
-#: Mark, checksum of what follows the prefix, size of it, number of parts.
-_PREFIX = struct.Struct("<4sIQI")
+#: Mark, checksum of what follows the prefix, size of it: number of parts, their sizes, and they themselves.
+_PREFIX = struct.Struct("<4sIQ")
 _MARK = b"rec1"
 _SIZE = struct.Struct("<Q")
 
@@ -72,8 +72,9 @@ class Journal:
         ----------
         parts : sequence of bytes
         """
-        content = b"".join([_SIZE.pack(len(part)) for part in parts] + list(parts))
-        raw = _PREFIX.pack(_MARK, zlib.crc32(content), len(content), len(parts)) + content
+        sizes = [len(parts), *(len(part) for part in parts)]
+        content = b"".join([*(_SIZE.pack(size) for size in sizes), *parts])
+        raw = _PREFIX.pack(_MARK, zlib.crc32(content), len(content)) + content
         with storage_errors(self.path):
             try:
                 _write(self._file, raw, self._places[-1])
@@ -120,21 +121,22 @@ def _records(file: int, path: Path) -> Iterator[tuple[list[bytes], int]]:
         begin = at + _PREFIX.size
         if len(prefix) < _PREFIX.size or not any(prefix):
             return  # cut, or a length without its content
-        mark, checksum, n_bytes, n_parts = _PREFIX.unpack(prefix)
+        mark, checksum, n_bytes = _PREFIX.unpack(prefix)
         if mark != _MARK:
             raise FormatError(f"{shown(path)}: record {number} is damaged; restore the file")
         content = _read(file, n_bytes, begin) if begin + n_bytes <= size else b""
-        if len(content) < n_bytes or zlib.crc32(content) != checksum or n_parts * _SIZE.size > n_bytes:
+        if len(content) < n_bytes or zlib.crc32(content) != checksum:
             if begin + n_bytes >= size:
                 return
             raise FormatError(f"{shown(path)}: record {number} is damaged; restore the file")
         at = begin + n_bytes
-        yield _parts(content, n_parts), at
+        yield _parts(content), at
 
 
-def _parts(content: bytes, n_parts: int) -> list[bytes]:
-    at, parts = n_parts * _SIZE.size, []
-    for k in range(n_parts):
+def _parts(content: bytes) -> list[bytes]:
+    n_parts = _SIZE.unpack_from(content)[0]
+    at, parts = (1 + n_parts) * _SIZE.size, []
+    for k in range(1, 1 + n_parts):
         n_bytes = _SIZE.unpack_from(content, k * _SIZE.size)[0]
         parts.append(content[at : at + n_bytes])
         at += n_bytes

@@ -68,6 +68,8 @@ class Session:
         The party's own.
     others : mapping
         The party's features of ``test`` and ``validation`` rows, if the owner gives them.
+    streamed : bool
+        Whether features stay on disk.
 
     Raises
     ------
@@ -85,9 +87,10 @@ class Session:
         engine: Engine,
         ledger: Path | None,
         others: Mapping[str, Path | None],
+        streamed: bool,
     ) -> None:
         self.data, self.directory, self.run = data, directory, run
-        self.engine, self.ledger, self.others = engine, ledger, others
+        self.engine, self.ledger, self.others, self.streamed = engine, ledger, others, streamed
         self._agreed: tuple[tuple[int, int, int], Approval] | None = None
         self.approval()
         self.host: Host | None = None
@@ -225,6 +228,7 @@ class Session:
             self.ledger,
             self.others,
             "over a network",
+            self.streamed,
         )
         if self._snapshot is not None:
             host.resume(self._snapshot.settings, self._snapshot.tree, place)

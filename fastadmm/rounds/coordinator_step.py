@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -64,7 +64,9 @@ __all__ = [
     "StepResult",
     "coordinator_start",
     "coordinator_step",
+    "new_run",
     "one_coordinator",
+    "problem_of",
 ]
 
 _CHECKPOINT, _CHECKPOINT_TYPE = "checkpoint.h5", "fastadmm-rounds-checkpoint"
@@ -134,6 +136,25 @@ def coordinator_start(
     FastadmmError
         If something does not fit; nothing is left behind.
     """
+    folder, fill = new_run(labels, parties, out, values, place, options=options, own=own)
+    with folder.begin(fill, force=False):
+        return Coordinator(folder).advance()
+
+
+def new_run(
+    labels: Path,
+    parties: Sequence[str],
+    out: Path,
+    values: dict[str, Any],
+    place: str,
+    *,
+    options: dict[str, Any] | None = None,
+    own: Path | None = None,
+) -> tuple[RunFolder, Callable[[RunFolder], None]]:
+    """A run that does not exist yet, and what writes its first files, for :meth:`RunFolder.begin`.
+
+    Parameters and errors as in :func:`coordinator_start`.
+    """
     if not parties:
         raise ConfigError("coordinator start: name the parties with --party")
     names = [check_party_name(name, "--party") for name in parties]
@@ -144,7 +165,7 @@ def coordinator_start(
     refuse("exchange", differing(config))
     run, folder = new_run_id(), RunFolder(out, EXCHANGE)
     holder = open_own(config, own, names, open_labels(Path(config.data)))
-    problem, data = _problem(config, names, None, holder)
+    problem, data = problem_of(config, names, None, holder)
     if config.privacy.mode == "none":
         _answers(problem, config)
         _early(config, problem, data)
@@ -167,8 +188,7 @@ def coordinator_start(
         paths = {"data": config.data, "ledger": config.ledger, **_others(config)}
         new.write_configuration(config.to_toml(), paths, {"rounds_by_files": about}, final=out)
 
-    with folder.begin(fill, force=False):
-        return Coordinator(folder).advance()
+    return folder, fill
 
 
 def coordinator_step(run: Path, messages: Sequence[Path] = ()) -> StepResult:
@@ -234,7 +254,7 @@ def _others(config: RunConfig) -> dict[str, str]:
     return {key: path for key, path in found.items() if isinstance(path, str)}
 
 
-def _problem(
+def problem_of(
     config: RunConfig, names: list[str], widths: list[int] | None, own: PartyData | None = None
 ) -> tuple[Problem, LabelData]:
     """The problem over blocks that are elsewhere; one column each while their widths are unknown."""
@@ -481,7 +501,17 @@ class Coordinator:
 
     def _open(self) -> StepResult:
         """Exchange 0: what the run is about."""
-        problem, labels = _problem(self.config, self.names, None)
+        terms = self.first_terms()
+        requests = {name: Request(self.run, name, 0, -1, [("start", own)]) for name, own in terms.items()}
+        opened = self._wait(0, requests, 0)
+        if self.config.privacy.mode != "none":
+            return opened
+        problem, _ = problem_of(self.config, self.names, None)
+        return replace(opened, notes=[*_answers(problem, self.config), *opened.notes])
+
+    def first_terms(self) -> dict[str, dict[str, Any]]:
+        """Arguments of the call ``start``, for every party that is asked."""
+        problem, labels = problem_of(self.config, self.names, None)
         self._check_labels(labels)
         privacy = self.config.privacy
         private: dict[str, Any] = {}
@@ -491,11 +521,8 @@ class Coordinator:
             private = {"privacy": privacy_text(privacy), **solver.terms()}
             solver.close()
         family = privacy.mode if private else _scheme(problem, self.config).method(problem.traits).family
-        requests = {}
-        for m, name in enumerate(self.names):
-            if name not in self.elsewhere:
-                continue
-            start = {
+        return {
+            name: {
                 "family": family,
                 "regularization": float(problem.regularization),
                 "x_update": self.config.x_update,
@@ -511,11 +538,9 @@ class Coordinator:
                 **({"n_classes": problem.n_outputs} if problem.loss.vector else {}),
                 **{key: open_labels(Path(path)).row_digest for key, path in _others(self.config).items()},
             }
-            requests[name] = Request(self.run, name, 0, -1, [("start", start)])
-        opened = self._wait(0, requests, 0)
-        if private:
-            return opened
-        return replace(opened, notes=[*_answers(problem, self.config), *opened.notes])
+            for m, name in enumerate(self.names)
+            if name in self.elsewhere
+        }
 
     def _check_labels(self, labels: LabelData) -> None:
         others = {key: open_labels(Path(path)) for key, path in _others(self.config).items()}
@@ -527,7 +552,7 @@ class Coordinator:
 
     def _rounds(self, hello: dict[str, dict[str, Any]]) -> StepResult:
         widths = [int(hello[name]["n_features"]) for name in self.names]
-        problem, labels = _problem(self.config, self.names, widths)
+        problem, labels = problem_of(self.config, self.names, widths)
         self._check_labels(labels)
         while True:
             state = self.checkpoint()
@@ -558,7 +583,7 @@ class Coordinator:
                 f"{shown(own.path)}: not the features that {shown(self.path)} began with (digests differ)"
             )
         widths = [int(hello[name]["n_features"]) if name in hello else 1 for name in self.names]
-        problem, _ = _problem(self.config, self.names, widths, own)
+        problem, _ = problem_of(self.config, self.names, widths, own)
         letters = self._letters(problem, hello, None)
         solver = private_solver(self.config, problem, labels, self.folder, self.run, letters)
         asked = [m for m, name in enumerate(self.names) if name in hello]
@@ -625,6 +650,8 @@ class Coordinator:
             for party in letters.parties:
                 group = queues.create_group(party.name)
                 group.attrs["previous"] = party.last
+                if party.answered:
+                    group.attrs["answered"] = party.answered
                 for k, (name, arguments) in enumerate(party.queue):
                     call = group.create_group(f"{k:04d}")
                     call.attrs["call"] = name
@@ -645,9 +672,12 @@ class Coordinator:
         with read_h5(path, _CHECKPOINT_TYPE) as file:
             queues: dict[str, list[Asked]] = {}
             previous: dict[str, int] = {}
+            answered: dict[str, str] = {}
             for name in self.names:
                 group = require_group(require_group(file, "queues"), name)
                 previous[name] = read_attribute(group, "previous", int)
+                if "answered" in group.attrs:
+                    answered[name] = read_attribute(group, "answered", str)
                 calls = [require_group(group, key) for key in sorted(group)]
                 queues[name] = [
                     (read_attribute(call, "call", str), read_tree(require_group(call, "arguments")))
@@ -658,6 +688,7 @@ class Coordinator:
                 "solver": read_tree(require_group(file, "solver")),
                 "queues": queues,
                 "previous": previous,
+                "answered": answered,
             }
 
     # --- requests out -------------------------------------------------------------------------------------

@@ -54,6 +54,8 @@ class Host:
         The party's features of ``test`` and ``validation`` rows, if the owner gives them.
     trained : str
         How the run goes, as the party's part of the model says it.
+    streamed : bool
+        Whether features stay on disk.
 
     Attributes
     ----------
@@ -72,9 +74,11 @@ class Host:
         ledger: Path | None,
         others: Mapping[str, Path | None],
         trained: str = "by files",
+        streamed: bool = False,
     ) -> None:
         self.data, self.state, self.engine, self.others = data, state, engine, others
         self.run, self.approval, self.ledger, self.trained = run, approval, ledger, trained
+        self.streamed = streamed
         self.place = shown(state)
         self.terms: dict[str, Any] = {}
         self.party: Any = None
@@ -157,7 +161,7 @@ class Host:
                 f"{shown(path)}: other rows than those of {self.place}, or in another order (row digests); "
                 "align the rows first"
             )
-        self.party.other_rows = {**self.party.other_rows, rows: load_block(other)}
+        self.party.other_rows = {**self.party.other_rows, rows: load_block(other, self.streamed)}
 
     @property
     def statement(self) -> PrivacyStatement | None:
@@ -183,7 +187,7 @@ class Host:
         if family.startswith("multinomial") and not 2 <= terms.get("n_classes", 0) <= MAX_CLASSES:
             text = f"argument 'n_classes': {family!r} needs a number from 2 to {MAX_CLASSES}"
             raise refused("terms", FormatError(f"{self.place}: {text}"))
-        block, self.terms, given = load_block(self.data), terms, dict(terms)
+        block, self.terms, given = load_block(self.data, self.streamed), terms, dict(terms)
         if family in PRIVATE:
             given["books"] = self._books(terms)
         else:

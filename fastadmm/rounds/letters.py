@@ -55,6 +55,8 @@ class Correspondent:
         Number of the last exchange whose answer was used.
     asking : bool
         Whether a call waits for its answer.
+    answered : str
+        Digest of its last answer, where that is no file.
     """
 
     name: str
@@ -64,6 +66,7 @@ class Correspondent:
     queue: list[Asked] = field(default_factory=list)
     last: int = 0
     asking: bool = False
+    answered: str = ""
 
 
 class Letters:

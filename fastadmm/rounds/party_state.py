@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 
 from fastadmm.errors import FormatError
-from fastadmm.files.atomic import shown
+from fastadmm.files.atomic import shown, storage_errors
 from fastadmm.rounds.approval import Answered
 from fastadmm.runs.checkpoint import read_tree, write_tree
 from fastadmm.store.elements import read_array, read_attribute, require_group, write_array
 from fastadmm.store.h5file import create_h5, read_h5
 
-__all__ = ["STATE", "PartyState"]
+__all__ = ["STATE", "PartyState", "classes_of"]
 
 #: Name of the file in the party's directory of a run.
 STATE = "state.h5"
@@ -102,3 +102,17 @@ def _answered(path: Path, group: Any) -> Answered:
         return Answered(**read_tree(group))
     except TypeError:
         raise FormatError(f"{shown(path)}: key 'answered': not what a step left; restore a backup") from None
+
+
+def classes_of(path: Path) -> int:
+    """C of the multinomial run that a state is of; 1 of any other, and before the first step.
+
+    Parameters
+    ----------
+    path : Path
+    """
+    with storage_errors(path, "read"):
+        if not path.exists():
+            return 1
+    with read_h5(path, _STATE) as file:
+        return int(read_tree(require_group(file, "settings")).get("n_classes", 1))

@@ -27,7 +27,7 @@ from fastadmm.rounds.approval import (
 )
 from fastadmm.rounds.exchange import Message, Request, open_message, open_request, write_message
 from fastadmm.rounds.host import Host
-from fastadmm.rounds.party_state import STATE, PartyState
+from fastadmm.rounds.party_state import STATE, PartyState, classes_of
 from fastadmm.rounds.past import prune
 from fastadmm.runs.lock import run_lock
 from fastadmm.store.party_file import PartyData, open_party
@@ -107,7 +107,7 @@ def party_step(
         than before.
     """
     party = open_party(data)
-    asked = open_request(request, party.n_samples, _n_classes(state))
+    asked = open_request(request, party.n_samples, classes_of(state / STATE))
     if asked.party != party.name:
         raise InputError(f"{shown(request)}: for {asked.party}, but {shown(data)} is of {party.name}")
     with storage_errors(out):
@@ -183,16 +183,6 @@ def _step(
     _give(raw, out, force)
     said = "" if statement is None else statement.one_line()
     return StepDone(asked.number, False, _model_path(state, party.name), said)
-
-
-def _n_classes(state: Path) -> int:
-    """C of the multinomial run that a state is of; 1 of any other, and before the first step."""
-    path = state / "state.h5"
-    with storage_errors(path, "read"):
-        if not path.exists():
-            return 1
-    with read_h5(path, _STATE) as file:
-        return int(read_tree(require_group(file, "settings")).get("n_classes", 1))
 
 
 def _model_path(state: Path, name: str) -> Path | None:

@@ -1,0 +1,72 @@
+"""A run in words for the owner of the data, and the approval that is written of it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from fastadmm.conversation.calls import argument_fields, check_values
+from fastadmm.errors import FormatError, InputError
+from fastadmm.federation.schema import VERSION, run_identifier
+from fastadmm.files.atomic import shown, storage_errors
+from fastadmm.files.reading import read_json
+from fastadmm.rounds.approval import APPROVAL, approve, in_plain_words, write_approval
+from fastadmm.rounds.exchange import Request
+from fastadmm.store.party_file import open_party
+
+__all__ = ["agent_approve"]
+
+
+def agent_approve(run: Path, data: Path, state: Path, force: bool = False) -> tuple[list[str], Path]:
+    """Write the approval of a run, for the owner of the data to edit.
+
+    Parameters
+    ----------
+    run : Path
+        ``run.json`` of the coordinator.
+    data : Path
+        The party's features.
+    state : Path
+        The agent's directory.
+    force : bool
+        Whether an approval of this run may be replaced.
+
+    Returns
+    -------
+    list of str
+        What is asked, in plain words.
+    Path
+        The approval.
+
+    Raises
+    ------
+    FastadmmError
+        The file is none of a run, of other parties, or about other rows.
+    """
+    party, place = open_party(data), shown(run)
+    document = read_json(run)
+    if not isinstance(document, dict) or document.get("format") != "fastadmm-run":
+        raise FormatError(f"{place}: not a run that 'fastadmm federate train' began")
+    if document.get("version") != "1.0":
+        raise FormatError(f"{place}: version {document.get('version')!r} of this file; known: '1.0'")
+    parties, caller = document.get("parties"), document.get("coordinator")
+    if not isinstance(parties, dict) or not isinstance(caller, str):
+        raise FormatError(f"{place}: keys 'parties' and 'coordinator' are missing or damaged")
+    terms: Any = parties.get(party.name)
+    if not isinstance(terms, dict):
+        raise InputError(f"{place}: of {', '.join(parties)}, but {shown(data)} is of {party.name}")
+    check_values(terms, argument_fields("start", party.n_samples, place), f"{place}: {party.name}")
+    identifier = run_identifier(document.get("run"), place)
+    directory = state / identifier
+    with storage_errors(directory):
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    request = Request(identifier, party.name, 0, -1, [("start", terms)])
+    approval = replace(
+        approve(request, party, place, directory / APPROVAL),
+        callers=[caller],
+        protocol=VERSION,
+        fastadmm=terms.get("release"),
+    )
+    write_approval(approval, force=force)
+    return [*in_plain_words(approval, party), f"it is asked by {caller}"], approval.path

@@ -1,0 +1,82 @@
+"""Where an agent's runs stand, as its own files say."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from fastadmm.errors import StorageError
+from fastadmm.federation.agent import AUDIT
+from fastadmm.federation.audit import read_audit
+from fastadmm.files.atomic import shown, storage_errors
+from fastadmm.files.reading import read_json
+from fastadmm.rounds.approval import APPROVAL, open_approval
+from fastadmm.rounds.refused import CODES
+
+__all__ = ["agent_status"]
+
+
+def agent_status(state: Path) -> list[str]:
+    """Approved runs, what was answered and refused, and what was spent.
+
+    Parameters
+    ----------
+    state : Path
+        The agent's directory, also while the agent runs.
+
+    Returns
+    -------
+    list of str
+        Lines.
+
+    Raises
+    ------
+    StorageError
+        There is no such directory.
+    FormatError
+        The audit log does not verify.
+    """
+    with storage_errors(state, "read"):
+        if not state.is_dir():
+            raise StorageError(f"{shown(state)}: no directory of an agent")
+        runs = sorted(path.parent for path in state.glob(f"*/{APPROVAL}"))
+    entries, digest = read_audit(state / AUDIT) if (state / AUDIT).exists() else ([], "")
+    lines = []
+    for directory in runs:
+        of_run = [entry for entry in entries if entry["run"] == directory.name]
+        lines += _of_run(directory, of_run)
+    known = {directory.name for directory in runs}
+    strange = [entry for entry in entries if entry["run"] not in known]
+    if strange:
+        lines.append(f"{len(strange)} request(s) of no approved run; last: {_said(strange[-1])}")
+    if not lines:
+        lines.append("nothing approved, nothing asked")
+    if digest:
+        lines.append(f"audit log: {len(entries)} lines, the last with digest {digest}")
+    return lines
+
+
+def _of_run(directory: Path, entries: list[dict[str, Any]]) -> list[str]:
+    approval = open_approval(directory / APPROVAL)
+    answered = [entry for entry in entries if "answer" in entry and not entry["repeated"]]
+    refused = [entry for entry in entries if "code" in entry]
+    ended = any({"finish", "keep"} & set(entry["calls"]) for entry in answered)
+    lines = [
+        f"run {directory.name}: {len(answered)} of at most {approval.exchanges} exchanges answered"
+        + (", ended" if ended else f", approved until {approval.last_day or 'no last day'}")
+    ]
+    if (directory / "privacy.json").exists():
+        lines.append(f"    {read_json(directory / 'privacy.json')['one_line']}")
+    elif answered:
+        lines.append("    without noise: answers are exact (epsilon is infinite)")
+    if entries:
+        lines.append(f"    last asked by {entries[-1]['caller']!r} at {entries[-1]['time']}")
+    if refused:
+        lines.append(f"    {len(refused)} refused; last: {_said(refused[-1])}")
+    return lines
+
+
+def _said(entry: dict[str, Any]) -> str:
+    code = entry.get("code", "answered")
+    meaning = f" ({CODES[code]})" if code in CODES else ""
+    return f"exchange {entry['number']} of {entry['caller']!r} at {entry['time']}: {code}{meaning}"

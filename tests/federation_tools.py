@@ -1,0 +1,89 @@
+"""What the tests of parties elsewhere share: agents in this process, and what carries bytes to them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from fastadmm.federation.agent import Agent
+from fastadmm.federation.approve import agent_approve
+from fastadmm.federation.coordinator import RUN, FederatedRun
+from fastadmm.rounds.coordinator_step import new_run
+from fastadmm.runs.folder import EXCHANGE, RunFolder
+
+from rounds_tools import NAMES
+
+CALLER = "coordinator"
+
+
+class Parties:
+    """Agents by name, which can be killed: another one then begins with what is on disk."""
+
+    def __init__(self, folder: Path, names: tuple[str, ...] = NAMES, **options: Any) -> None:
+        self.folder, self.names, self.options = folder, names, options
+        self.said: list[str] = []
+        self.agents: dict[str, Agent] = {}
+
+    def home(self, name: str) -> Path:
+        return self.folder / name
+
+    def agent(self, name: str) -> Agent:
+        if name not in self.agents:
+            home = self.home(name)
+            others = home / "others" / f"{name}.h5"
+            rows = {"test": others, "validation": others} if others.exists() else {}
+            more = {**rows, **self.options.get(name, {})}
+            self.agents[name] = Agent(
+                home / f"{name}.h5", home / "agent", threads=1, say=self.said.append, **more
+            )
+        return self.agents[name]
+
+    def approve(self, run: Path) -> None:
+        for name in self.names:
+            agent_approve(run / RUN, self.home(name) / f"{name}.h5", self.home(name) / "agent")
+
+    def kill(self, name: str) -> None:
+        """As SIGKILL does: nothing is written any more, and the system closes what was open."""
+        agent = self.agents.pop(name)
+        agent.close()
+
+    def ask(self, name: str, raw: bytes, seconds: float) -> bytes:
+        return self.agent(name).handle(CALLER, name, raw)
+
+    def close(self) -> None:
+        for name in list(self.agents):
+            self.kill(name)
+
+
+def begin_run(folder: Path, names: tuple[str, ...] = NAMES, **values: object) -> RunFolder:
+    """A run directory with its description."""
+    out = folder / "labels" / "run"
+    own = values.pop("own", None)
+    labels = folder / "labels" / "labels.h5"
+    new, fill = new_run(labels, names, out, dict(values), "test", own=own)  # type: ignore[arg-type]
+    with new.begin(fill, force=False):
+        run = FederatedRun(new, lambda *_: b"", lambda _: None)
+        run.write_description(CALLER)
+        run.close()
+    return new
+
+
+@contextmanager
+def federated(folder: RunFolder, ask: Callable[[str, bytes, float], bytes]) -> Any:
+    with folder.held():
+        run = FederatedRun(RunFolder(folder.path, EXCHANGE), ask, lambda _: None)
+        try:
+            yield run
+        finally:
+            run.close()
+
+
+def train_with(parties: Parties, **values: object) -> Path:
+    """A whole run with these agents."""
+    folder = begin_run(parties.folder, **values)  # type: ignore[arg-type]
+    parties.approve(folder.path)
+    with federated(folder, parties.ask) as run:
+        run.train()
+    return folder.path

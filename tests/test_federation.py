@@ -1,0 +1,201 @@
+"""Parties elsewhere train what one process trains, to the last bit, through kills on both sides."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fastadmm.errors import InputError
+from fastadmm.federation.audit import read_audit
+from fastadmm.federation.socket import Lost
+from fastadmm.runs.config import make_config
+from fastadmm.runs.folder import EXCHANGE, RunFolder
+from fastadmm.runs.train import start_run
+
+from federation_tools import Parties, begin_run, federated, train_with
+from rounds_tools import NAMES, data_of, part_of, separate
+from run_tools import logged, model_digests, result_of, run
+
+
+@pytest.fixture(autouse=True)
+def _no_fsync(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Hundreds of small files: what survives a power failure is tested elsewhere.
+    monkeypatch.setattr("fastadmm.files.atomic.synchronise", lambda path: None)
+    monkeypatch.setattr("os.fsync", lambda file: None)
+
+
+@pytest.fixture
+def parties(tmp_path: Path) -> Any:
+    separate(data_of(tmp_path), tmp_path)
+    made = Parties(tmp_path)
+    yield made
+    made.close()
+
+
+def reference(folder: Path, data: Path, **values: Any) -> Path:
+    values = {"directions": "both", **values} if values.get("scheme") is None else values
+    start_run(make_config({"data": str(data), **values}), folder / "reference")
+    return folder / "reference"
+
+
+def assert_like_in_process(parties: Parties, directory: Path, other: Path) -> None:
+    run_id = json.loads((directory / "run.json").read_text())["run"]
+    for name in NAMES:
+        own = parties.home(name) / "agent" / run_id / f"{name}.h5"
+        assert part_of(own) == part_of(other / "model" / f"{name}.h5")
+        assert run("import", own, directory) == 0
+    one, reference = model_digests(directory), model_digests(other)
+    assert {k: v for k, v in one.items() if k[:-3] not in NAMES} == {
+        k: v for k, v in reference.items() if k[:-3] not in NAMES
+    }
+    assert logged(directory) == logged(other)
+    assert {**result_of(directory), "seconds": 0} == {**result_of(other), "seconds": 0}
+
+
+CASES = [
+    pytest.param({"lambda": 1e-3, "rounds": 3}, id="subspace"),
+    pytest.param({"lambda": 1e-3, "rounds": 3, "directions": "one"}, id="one direction"),
+    pytest.param({"lambda": 1e-5, "history": 2, "rounds": 4}, id="directions are merged"),
+    pytest.param({"scheme": "sharing", "lambda": 1e-2, "rounds": 3}, id="sharing"),
+    pytest.param({"scheme": "gauss-seidel", "lambda": 1e-1, "rounds": 2}, id="one after the other"),
+    pytest.param({"regularizer": "l1", "lambda": 1e-2, "rounds": 4, "scheme": "proximal"}, id="l1"),
+]
+
+
+@pytest.mark.parametrize("values", CASES)
+def test_the_same_bits_as_one_process(parties: Parties, tmp_path: Path, values: dict[str, Any]) -> None:
+    directory = train_with(parties, **values)
+    assert_like_in_process(parties, directory, reference(tmp_path, tmp_path / "d.parts", **values))
+
+
+class Killing:
+    """Carries bytes; before or after some exchange it kills a party, or the coordinator."""
+
+    def __init__(self, parties: Parties, at: int, who: str) -> None:
+        self.parties, self.at, self.who, self.asked = parties, at, who, 0
+
+    def __call__(self, name: str, raw: bytes, seconds: float) -> bytes:
+        self.asked += 1
+        if self.asked == self.at:
+            if self.who == "party before":
+                self.parties.agent(name)
+                self.parties.kill(name)
+                raise Lost("nobody there")
+            self.parties.ask(name, raw, seconds)
+            if self.who == "party after":
+                self.parties.kill(name)
+            raise Lost("the answer was lost")
+        return self.parties.ask(name, raw, seconds)
+
+
+@pytest.mark.parametrize("who", ["party before", "party after", "coordinator"])
+@pytest.mark.parametrize("at", [1, 4, 9])
+def test_a_kill_costs_nothing(
+    parties: Parties, tmp_path: Path, who: str, at: int, whole: tuple[Path, Path]
+) -> None:
+    folder = begin_run(tmp_path, **KILLED)
+    parties.approve(folder.path)
+    ask = Killing(parties, at, who)
+    with federated(folder, ask) as run, pytest.raises(Lost):
+        run.train()
+    with federated(folder, ask) as run:
+        run.train()
+    assert_like_in_process(parties, folder.path, whole[0])
+
+
+KILLED = {"lambda": 1e-4, "rounds": 5}
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    folder = tmp_path_factory.mktemp("whole")
+    data = data_of(folder)
+    return reference(folder, data, **KILLED), data
+
+
+@pytest.mark.parametrize("side", ["coordinator", "parties"])
+def test_a_snapshot_takes_the_journals_place(
+    parties: Parties, tmp_path: Path, whole: tuple[Path, Path], side: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if side == "parties":
+        monkeypatch.setattr("fastadmm.federation.session._EXCHANGES", 2)
+    else:
+        monkeypatch.setattr("fastadmm.federation.coordinator._BYTES", 1)
+    folder = begin_run(tmp_path, **KILLED)
+    parties.approve(folder.path)
+    for at in (3, 5, 6):  # each attempt begins anew
+        with federated(folder, Killing(parties, at, "party after")) as run, pytest.raises(Lost):
+            run.train()
+    with federated(folder, parties.ask) as run:
+        run.train()
+    assert_like_in_process(parties, folder.path, whole[0])
+
+
+def test_a_kill_between_checkpoint_and_journal_costs_nothing(
+    parties: Parties, tmp_path: Path, whole: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fastadmm.federation.coordinator._BYTES", 1)
+    monkeypatch.setattr("fastadmm.federation.journal.Journal.restart", lambda self: None)
+    folder = begin_run(tmp_path, **KILLED)
+    parties.approve(folder.path)
+    with federated(folder, Killing(parties, 9, "coordinator")) as run, pytest.raises(Lost):
+        run.train()
+    with federated(folder, parties.ask) as run:
+        run.train()
+    assert_like_in_process(parties, folder.path, whole[0])
+
+
+def test_test_rows_and_early_stopping(tmp_path: Path) -> None:
+    (tmp_path / "others").mkdir()
+    data, others = data_of(tmp_path), data_of(tmp_path / "others")
+    separate(data, tmp_path, others)
+    parties = Parties(tmp_path)
+    values = {"lambda": 1e-3, "rounds": 4}
+    rows = {"test": str(others / "labels.h5"), "validation": str(others / "labels.h5")}
+    directory = train_with(parties, **values, **rows)
+    whole = {"test": str(others), "validation": str(others)}
+    assert_like_in_process(parties, directory, reference(tmp_path, data, **values, **whole))
+    parties.close()
+
+
+def test_an_unapproved_run_is_refused_and_goes_on_once_it_is(parties: Parties, tmp_path: Path) -> None:
+    folder = begin_run(tmp_path, **{"lambda": 1e-3, "rounds": 1})
+    with (
+        federated(folder, parties.ask) as run,
+        pytest.raises(InputError, match=r"party party-1: exchange 0: refused \(run\): it has not approved"),
+    ):
+        run.train()
+    entries, _ = read_audit(parties.home("party-1") / "agent" / "audit.jsonl")
+    assert [entry["code"] for entry in entries] == ["run"]
+    parties.approve(folder.path)
+    with federated(folder, parties.ask) as run:
+        assert run.train()["rounds"] == 1
+    with federated(RunFolder(folder.path, EXCHANGE), parties.ask) as run:
+        assert run.train()["rounds"] == 1  # it is over
+
+
+def test_features_that_stay_on_disk(parties: Parties, tmp_path: Path) -> None:
+    parties.options = {"party-1": {"streamed": True}}
+    values = {"lambda": 1e-3, "rounds": 2}
+    other = reference(tmp_path, tmp_path / "d.parts", **values)
+    assert_like_in_process(parties, train_with(parties, **values), other)
+
+
+def test_the_directory_can_be_moved(parties: Parties, tmp_path: Path, whole: tuple[Path, Path]) -> None:
+    folder = begin_run(tmp_path, **KILLED)
+    parties.approve(folder.path)
+    with federated(folder, Killing(parties, 5, "coordinator")) as run, pytest.raises(Lost):
+        run.train()
+    parties.close()
+    other = tmp_path / "elsewhere"
+    other.mkdir()
+    for name in (*NAMES, "labels"):
+        shutil.move(tmp_path / name, other / name)
+    moved = Parties(other)
+    with federated(RunFolder(other / "labels" / "run", EXCHANGE), moved.ask) as run:
+        run.train()
+    assert_like_in_process(moved, other / "labels" / "run", whole[0])
+    moved.close()

@@ -1,0 +1,350 @@
+"""What a party does not answer: refused by a code, in its audit log, and the run goes on unchanged."""
+
+from __future__ import annotations
+
+import datetime
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from fastadmm.errors import FormatError, InputError, StorageError
+from fastadmm.federation.agent import Agent
+from fastadmm.federation.audit import AuditLog, read_audit
+from fastadmm.federation.journal import Journal
+from fastadmm.federation.schema import (
+    Refusal,
+    answer_of,
+    encode_request,
+    most_bytes,
+    open_envelope,
+    request_of,
+)
+from fastadmm.federation.socket import Lost
+from fastadmm.federation.status import agent_status
+from fastadmm.rounds.exchange import Request
+from fastadmm.runs.folder import RunFolder
+
+from federation_tools import CALLER, Parties, begin_run, federated
+from rounds_tools import data_of, separate
+from run_tools import model_digests
+
+N = 90
+VALUES = {"lambda": 1e-3, "rounds": 3}
+
+
+@pytest.fixture(autouse=True)
+def _no_fsync(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fastadmm.files.atomic.synchronise", lambda path: None)
+    monkeypatch.setattr("os.fsync", lambda file: None)
+
+
+@pytest.fixture
+def parties(tmp_path: Path) -> Any:
+    separate(data_of(tmp_path), tmp_path)
+    made = Parties(tmp_path)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def folder(parties: Parties) -> RunFolder:
+    made = begin_run(parties.folder, **VALUES)
+    parties.approve(made.path)
+    return made
+
+
+def opened(raw: bytes) -> Request:
+    return request_of(open_envelope(raw, most_bytes(N), "test"), N, "test")
+
+
+def refusal(agent: Agent, raw: bytes, caller: str = CALLER, party: str = "party-1") -> str:
+    """Code of the refusal, which is in the log as well."""
+    answer = agent.handle(caller, party, raw)
+    found = answer_of(open_envelope(answer, most_bytes(N), "test"), ("start", {}), N, "test")
+    assert isinstance(found, Refusal)
+    entries, _ = read_audit(agent.state / "audit.jsonl")
+    assert entries[-1]["code"] == found.code
+    assert entries[-1]["caller"] == caller
+    assert entries[-1]["request"] == found.request
+    assert "answer" not in entries[-1]
+    return found.code
+
+
+def edited(agent: Agent, directory: str, /, **changes: object) -> None:
+    """The owner edits the approval."""
+    from fastadmm.rounds.approval import open_approval, write_approval
+
+    path = agent.state / directory / "approval.toml"
+    write_approval(replace(open_approval(path), **changes), force=True)  # type: ignore[arg-type]
+
+
+def respond(asked: Request) -> dict[str, Any]:
+    name, arguments = asked.calls[-1]
+    assert name == "respond_pair"
+    return arguments
+
+
+Attack = Callable[[Agent, Request, bytes, list[bytes]], "tuple[str, str]"]
+
+
+def attacks() -> dict[str, Attack]:
+    """Given the agent, its next request and all before: the code that was given, and the one wanted."""
+
+    def sent(agent: Agent, asked: Request, **changes: Any) -> str:
+        return refusal(agent, encode_request(replace(asked, **changes)))
+
+    def with_values(asked: Request, **changes: Any) -> list[tuple[str, dict[str, Any]]]:
+        return [("respond_pair", {**respond(asked), **changes})]
+
+    nan = np.full(N, np.nan)
+    ones = np.ones(N)
+    step = ("step", {"w": ones, "scaled_penalty": 1.0})
+    return {
+        "replayed": lambda a, r, raw, old: (refusal(a, old[0]), "order"),
+        "reordered": lambda a, r, raw, old: (sent(a, r, number=r.number + 2, previous=r.number + 1), "order"),
+        "another request of a number": lambda a, r, raw, old: (
+            sent(a, opened(old[-1]), calls=with_values(r)),
+            "changed",
+        ),
+        "another answer was taken": lambda a, r, raw, old: (
+            sent(a, r, answered=f"sha256:{'0' * 64}"),
+            "changed",
+        ),
+        "truncated": lambda a, r, raw, old: (refusal(a, raw[:-8]), "damaged"),
+        "oversized": lambda a, r, raw, old: (refusal(a, raw + bytes(most_bytes(N))), "damaged"),
+        "noise": lambda a, r, raw, old: (refusal(a, b"\0" * 500), "damaged"),
+        "NaN": lambda a, r, raw, old: (sent(a, r, calls=with_values(r, gradient=nan)), "values"),
+        "too long": lambda a, r, raw, old: (
+            sent(a, r, calls=with_values(r, gradient=np.ones(N + 1))),
+            "values",
+        ),
+        "more coefficients than directions": lambda a, r, raw, old: (
+            sent(a, r, calls=with_values(r, coefficients=np.ones(500))),
+            "call",
+        ),
+        "a call of another family": lambda a, r, raw, old: (sent(a, r, calls=[step]), "call"),
+        "begun again": lambda a, r, raw, old: (sent(a, r, calls=opened(old[0]).calls), "call"),
+        "for another party": lambda a, r, raw, old: (sent(a, r, party="party-2"), "party"),
+        "carried to another party": lambda a, r, raw, old: (refusal(a, raw, party="party-2"), "party"),
+        "of another run": lambda a, r, raw, old: (sent(a, r, run="0" * 16), "run"),
+        "another caller": lambda a, r, raw, old: (refusal(a, raw, caller="mallory"), "caller"),
+    }
+
+
+@pytest.mark.parametrize("name", attacks())
+def test_what_is_refused_changes_nothing(
+    parties: Parties, folder: RunFolder, name: str, honest: dict[str, str]
+) -> None:
+    old: list[bytes] = []
+    codes: list[tuple[str, str]] = []
+
+    def ask(party: str, raw: bytes, seconds: float) -> bytes:
+        if party == "party-1" and len(old) == 2:
+            codes.append(attacks()[name](parties.agent(party), opened(raw), raw, old))
+        if party == "party-1":
+            old.append(raw)
+        return parties.ask(party, raw, seconds)
+
+    with federated(folder, ask) as run:
+        run.train()
+    assert codes[0][0] == codes[0][1]
+    assert model_digests(folder.path) == honest
+    secret = str(parties.folder)
+    assert not any(secret.encode() in raw for raw in old)
+
+
+@pytest.fixture(scope="module")
+def honest(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    home = tmp_path_factory.mktemp("honest")
+    separate(data_of(home), home)
+    made = Parties(home)
+    folder = begin_run(home, **VALUES)
+    made.approve(folder.path)
+    with federated(folder, made.ask) as run:
+        run.train()
+    made.close()
+    return model_digests(folder.path)
+
+
+YESTERDAY = datetime.date.today() - datetime.timedelta(days=1)
+
+
+@pytest.mark.parametrize(
+    ("changes", "code"),
+    [
+        ({"least_lambda": 1e-2}, "lambda"),
+        ({"last_day": YESTERDAY}, "expired"),
+        ({"exchanges": 2}, "exchanges"),
+        ({"directions": 3}, "directions"),
+        ({"loss": "squared"}, "terms"),
+        ({"regularizer": "l1"}, "terms"),
+        ({"family": "admm"}, "terms"),
+        ({"data": f"sha256:{'0' * 64}"}, "terms"),
+        ({"fastadmm": "0.0.1"}, "version"),
+        ({"protocol": 2}, "version"),
+        ({"callers": ["another"]}, "caller"),
+        ({"run": "0" * 16}, "run"),
+    ],
+    ids=str,
+)
+def test_limits_of_the_approval(
+    parties: Parties, folder: RunFolder, changes: dict[str, Any], code: str
+) -> None:
+    run_id = json.loads((folder.path / "run.json").read_text())["run"]
+    agent = parties.agent("party-1")
+    edited(agent, run_id, **changes)
+    with (
+        federated(folder, parties.ask) as run,
+        pytest.raises(InputError, match=rf"party party-1: exchange \d+: refused \({code}\)"),
+    ):
+        run.train()
+    assert read_audit(agent.state / "audit.jsonl")[0][-1]["code"] == code
+    # What it answered before can be given again, and the run goes on when its owner allows more.
+    original = {"callers": [CALLER], "protocol": 1, "run": run_id, "family": "subspace", "regularizer": "l2"}
+    wider = {"least_lambda": 1e-4, "last_day": None, "exchanges": 99, "directions": 99, "loss": None}
+    edited(agent, run_id, **original, **wider, data=agent.data.content_digest, fastadmm=None)
+    with federated(folder, parties.ask) as run:
+        assert run.train()["rounds"] == 3
+    assert "ended" in agent_status(agent.state)[0]
+    assert any(f"{code} (" in line for line in agent_status(agent.state))
+
+
+def test_one_run_at_a_time(parties: Parties, folder: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = 0
+
+    def ask(name: str, raw: bytes, seconds: float) -> bytes:
+        nonlocal asked
+        asked += 1
+        if asked > 4:
+            raise Lost("gone")
+        return parties.ask(name, raw, seconds)
+
+    with federated(folder, ask) as run, pytest.raises(Lost):
+        run.train()
+    folder.path.rename(folder.path.with_name("first"))
+    other = begin_run(parties.folder, **VALUES)
+    parties.approve(other.path)
+    with federated(other, parties.ask) as run, pytest.raises(InputError, match=r"refused \(busy\)"):
+        run.train()
+    monkeypatch.setattr("fastadmm.federation.agent._HELD", 0.0)
+    with federated(other, parties.ask) as run:
+        assert run.train()["rounds"] == 3
+    with federated(RunFolder(folder.path.with_name("first"), folder.kind), parties.ask) as run:
+        assert run.train()["rounds"] == 3
+
+
+def test_an_answer_that_is_none_is_not_kept(parties: Parties, folder: RunFolder) -> None:
+    def ask(name: str, raw: bytes, seconds: float) -> bytes:
+        answer = parties.ask(name, raw, seconds)
+        return answer[:-1] if opened(raw).number == 2 else answer
+
+    with federated(folder, ask) as run, pytest.raises(FormatError, match="party party-1: exchange 2: cut"):
+        run.train()
+
+    def another(name: str, raw: bytes, seconds: float) -> bytes:
+        return parties.ask("party-1", encode_request(replace(opened(raw), party="party-1")), seconds)
+
+    with federated(folder, another) as run, pytest.raises((FormatError, InputError), match="party party-2"):
+        run.train()
+    with federated(folder, parties.ask) as run:
+        assert run.train()["rounds"] == 3
+
+
+def test_answers_that_no_round_can_be_made_with_are_not_kept(
+    parties: Parties, folder: RunFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*arguments: object) -> None:
+        raise ArithmeticError("no such span")
+
+    with monkeypatch.context() as patch, federated(folder, parties.ask) as run:
+        patch.setattr("fastadmm.coordinator.subspace.subspace.minimise_over_span", fails)
+        with pytest.raises(FormatError, match="no round can be made: no such span"):
+            run.train()
+    assert len(Journal(folder.path / "answers.journal")) == 0
+    with federated(folder, parties.ask) as run:
+        assert run.train()["rounds"] == 3
+
+
+# --- files ------------------------------------------------------------------------------------------------
+
+
+def test_a_journal_drops_what_a_kill_cut_and_names_what_is_damaged(tmp_path: Path) -> None:
+    path = tmp_path / "j"
+    journal = Journal(path)
+    records = [[b"one", b""], [b"two" * 100, b"x"], [b""]]
+    sizes = [0]
+    for parts in records:
+        journal.append(parts)
+        sizes.append(journal.n_bytes)
+    journal.close()
+    whole = path.read_bytes()
+    for size in range(len(whole) + 1):
+        path.write_bytes(whole[:size])
+        journal = Journal(path)
+        n = sum(end <= size for end in sizes) - 1
+        assert list(journal.records()) == records[:n]
+        assert path.stat().st_size == sizes[n]
+        journal.append([b"next"])
+        assert list(journal.records()) == [*records[:n], [b"next"]]
+        journal.drop_last()
+        journal.close()
+    path.write_bytes(whole[: sizes[1]] + bytes(4096))  # a length without its content
+    assert len(Journal(path)) == 1
+    for at in range(sizes[2]):
+        changed = bytearray(whole)
+        changed[at] ^= 1
+        path.write_bytes(changed)
+        try:
+            found = list(Journal(path).records())
+        except FormatError:
+            continue
+        else:  # a size that goes beyond the end
+            assert found == records[: len(found)]
+
+
+def test_an_audit_log_names_the_line_that_was_changed(tmp_path: Path) -> None:
+    path = tmp_path / "audit.jsonl"
+    log = AuditLog(path)
+    for k in range(3):
+        log.add({"k": k})
+    log.close()
+    entries, digest = read_audit(path)
+    assert entries == [{"k": 0}, {"k": 1}, {"k": 2}]
+    lines = path.read_bytes().splitlines(keepends=True)
+    for changed in (
+        [*lines[:2], lines[2].replace(b"1", b"7", 1), lines[3]],
+        [lines[0], lines[2], lines[1], lines[3]],
+        [lines[0], lines[2], lines[3]],
+        lines[1:],
+    ):
+        path.write_bytes(b"".join(changed))
+        for use in (AuditLog, read_audit):
+            with pytest.raises(FormatError, match=r"audit.jsonl: line \d: changed"):
+                use(path)
+    path.write_bytes(b"".join(lines) + b'{"k": 3, "dig')  # a kill
+    log = AuditLog(path)
+    assert log.digest == digest
+    log.add({"k": 3})
+    log.close()
+    assert len(read_audit(path)[0]) == 4
+
+
+def test_nothing_is_answered_that_cannot_be_audited(
+    parties: Parties, folder: RunFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(self: AuditLog, entry: dict[str, Any]) -> None:
+        raise StorageError("disk full")
+
+    monkeypatch.setattr("fastadmm.federation.audit.AuditLog.add", full)
+    with federated(folder, parties.ask) as run, pytest.raises(StorageError, match="disk full"):
+        run.train()
+
+
+def test_one_agent_works_in_a_directory(parties: Parties) -> None:
+    agent = parties.agent("party-1")
+    with pytest.raises(StorageError, match="another process"):
+        Agent(agent.data.path, agent.state)
