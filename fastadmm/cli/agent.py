@@ -72,8 +72,17 @@ def run(
     def say(line: str) -> None:
         print(line.rstrip(), file=sys.stderr, flush=True)
 
-    more = {"ledger": ledger, "threads": threads, "test": test, "validation": validation}
-    with closing(Agent(data, state, streamed=streamed, say=say, **more)) as agent:
+    agent = Agent(
+        data,
+        state,
+        ledger=ledger,
+        threads=threads,
+        test=test,
+        validation=validation,
+        streamed=streamed,
+        say=say,
+    )
+    with closing(agent):
         server = serve(socket, agent.handle)
         print(f"{agent.data.name} listens on {socket}; Ctrl-C ends it", flush=True)
         try:

@@ -153,7 +153,8 @@ def new_run(
 ) -> tuple[RunFolder, Callable[[RunFolder], None]]:
     """A run that does not exist yet, and what writes its first files, for :meth:`RunFolder.begin`.
 
-    Parameters and errors as in :func:`coordinator_start`.
+    ``labels``, ``parties``, ``out``, ``values``, ``place``, ``options`` and ``own``, and errors: as in
+    :func:`coordinator_start`.
     """
     if not parties:
         raise ConfigError("coordinator start: name the parties with --party")
