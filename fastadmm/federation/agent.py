@@ -16,10 +16,10 @@ from fastadmm.errors import FastadmmError, InputError, StorageError
 from fastadmm.federation.audit import AuditLog
 from fastadmm.federation.schema import (
     Envelope,
+    ProtocolError,
     Refusal,
     digest_of,
     encode_refusal,
-    most_bytes,
     open_envelope,
     request_of,
     run_identifier,
@@ -141,15 +141,16 @@ class Agent:
             self._open.close()
 
     def _answer(self, caller: str, party: str, raw: bytes, entry: dict[str, Any]) -> bytes:
-        place, n = "request", self.data.n_samples
-        envelope = open_envelope(raw, most_bytes(n), place)
+        envelope = open_envelope(raw, len(raw), "request")
         place = _name(envelope, entry)
-        asked = request_of(envelope, n, place)
-        entry["calls"] = [name for name, _ in asked.calls]
-        if self.data.name not in (asked.party, party) or asked.party != party:
-            text = f"{place}: for {asked.party}, but {shown(self.data.path)} is of {self.data.name}"
+        if envelope.head.get("party") != party or party != self.data.name:
+            text = f"{place}: not for {self.data.name}, of whom {shown(self.data.path)} is"
             raise refused("party", InputError(text))
-        session = self._of_run(asked.run, place)
+        session = self._of_run(entry["run"], place)
+        if len(raw) > session.most_bytes:
+            raise ProtocolError(f"{place}: {len(raw)} bytes, but it has at most {session.most_bytes}")
+        asked = request_of(envelope, self.data.n_samples, place)
+        entry["calls"] = [name for name, _ in asked.calls]
         message, entry["repeated"] = session.answer(asked, raw, caller, place)
         self._used = time.monotonic()
         entry["answer"] = digest_of(message)

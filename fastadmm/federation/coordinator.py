@@ -149,7 +149,7 @@ class FederatedRun(Coordinator):
                 known.queue, known.last = state["queues"][name], state["previous"][name]
                 known.answered = state["answered"].get(name, known.answered)
             parties.append(known)
-        self._hub = Hub(self.run, problem.n_samples, parties, self.ask, self._journal)
+        self._hub = Hub(self.run, problem.n_samples, parties, self.ask, self._journal, problem.n_outputs)
         return self._hub
 
     def _rounds(self, hello: dict[str, dict[str, Any]]) -> StepResult:

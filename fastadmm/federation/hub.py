@@ -53,12 +53,20 @@ class Hub(Letters):
     ask : callable
     journal : Journal
         Answers so far, since the state that ``parties`` are in.
+    n_classes : int
+        C of a multinomial run; 1 of any other.
     """
 
     def __init__(
-        self, run: str, n_samples: int, parties: Sequence[Correspondent], ask: Ask, journal: Journal
+        self,
+        run: str,
+        n_samples: int,
+        parties: Sequence[Correspondent],
+        ask: Ask,
+        journal: Journal,
+        n_classes: int = 1,
     ) -> None:
-        super().__init__(n_samples, parties)
+        super().__init__(n_samples, parties, n_classes)
         self.run, self.ask, self.journal = run, ask, journal
         # A kill may have come between the state and the journal's new beginning.
         first = 1 + max(party.last for party in parties)
@@ -163,10 +171,9 @@ class Hub(Letters):
         """What a party answered, if it is an answer to this very request."""
         place = f"party {name}: exchange {number}"
         digest = digest_of(request)
+        n, most = self.n_samples, most_bytes(self.n_samples, self.n_classes)
         try:
-            found = answer_of(
-                open_envelope(raw, most_bytes(self.n_samples), place), call, self.n_samples, place
-            )
+            found = answer_of(open_envelope(raw, most, place), call, n, place)
         except ProtocolError as error:
             raise FormatError(f"{error}; nothing of it is kept") from None
         if found.request != digest:

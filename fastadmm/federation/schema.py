@@ -160,19 +160,21 @@ def run_identifier(run: object, place: str) -> str:
     return run
 
 
-def most_bytes(n_samples: int) -> int:
+def most_bytes(n_samples: int, n_classes: int = 1) -> int:
     """The longest message of a run.
 
     Parameters
     ----------
     n_samples : int
         N.
+    n_classes : int
+        C of a multinomial run; 1 of any other.
 
     Returns
     -------
     int
     """
-    return _SMALL + _VECTORS * 8 * n_samples
+    return _SMALL + _VECTORS * 8 * n_samples * n_classes
 
 
 # --- out --------------------------------------------------------------------------------------------------

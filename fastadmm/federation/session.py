@@ -107,6 +107,11 @@ class Session:
             self._last = _Last(asked.number, asked.digest, message, Answered(**json.loads(meta)))
 
     @property
+    def most_bytes(self) -> int:
+        """The longest message of this run."""
+        return most_bytes(self.data.n_samples, self.approval().n_classes or 1)
+
+    @property
     def finished(self) -> bool:
         """Whether the run has ended for this party."""
         return self._last is not None and self._last.answered.finished
@@ -252,8 +257,8 @@ class Session:
         return [parts for parts in self.journal.records() if self._request(parts[1]).number > number]
 
     def _request(self, raw: bytes) -> Request:
-        place, n = shown(self.journal.path), self.data.n_samples
-        return request_of(open_envelope(raw, most_bytes(n), place), n, place)
+        place = shown(self.journal.path)
+        return request_of(open_envelope(raw, len(raw), place), self.data.n_samples, place)
 
     def _keep(self, host: Host) -> None:
         """A snapshot in place of the journal."""
