@@ -47,6 +47,14 @@ LONG: dict[str, tuple[int, int]] = {
     "fastadmm.store.model:open_shared_part": (82, 1),
 }
 
+#: What adding one more takes, and the test that adds a toy one: what, pieces, the module and the test.
+ADDITIONS = (
+    ("a setting", ("declaration",), "test_settings", "test_a_setting_more_is_one_declaration"),
+    ("a loss", ("class", "entry"), "test_recipes", "test_a_loss_is_a_class_and_an_entry"),
+    ("a regularizer", ("class", "entry"), "test_recipes", "test_a_regularizer_is_a_class_and_an_entry"),
+    ("a driver", ("class",), "test_conversation", "test_any_driver_gives_the_same_bits"),
+)
+
 #: Classes of what drives rounds: what only some of them do is a method of all, never a question of type.
 ROUND_MAKERS = {"Method", "Run"}
 
@@ -229,6 +237,28 @@ def plan(text: str | None = None) -> list[str]:
     )
 
 
+def pieces(text: str, test: str) -> list[str]:
+    """What a test adds: classes and declarations of its module that it uses, and entries in tables."""
+    tree = ast.parse(text)
+    own = {node.name for node in tree.body if isinstance(node, ast.ClassDef)}
+    toys = [
+        node for node in tree.body if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "TOY"
+    ]
+    found = []
+    for node in ast.walk(next(n for n in tree.body if isinstance(n, ast.FunctionDef) and n.name == test)):
+        if isinstance(node, ast.Name) and node.id in own:
+            found.append("class")
+        elif isinstance(node, ast.Name) and node.id == "TOY":
+            found += ["declaration"] * str(ast.literal_eval(toys[0].value)).count("Setting(")
+        elif (
+            isinstance(node, ast.Attribute)
+            and node.attr.startswith("set")
+            and "monkeypatch" in ast.unparse(node)
+        ):
+            found.append("entry")
+    return sorted(found)
+
+
 def main() -> int:
     """Print the counts; exit code 1 where one that must be none is not."""
     house = House()
@@ -248,6 +278,9 @@ def main() -> int:
         print(f"    {name}: {n} lines, {p} parameters")
     if done := sorted(LONG.keys() - long.keys()):
         print("no longer too long, take them off the list:", *done, sep="\n    ")
+    for what, _, module, test in ADDITIONS:
+        found = pieces((ROOT / "tests" / f"{module}.py").read_text(encoding="utf-8"), test)
+        print(f"{what} more is {len(found)}: {', '.join(found)} (tests/{module}.py::{test})")
     print(f"modules that name RunConfig: {len(house.naming('RunConfig'))}")
     largest = sorted(lines, key=lambda name: -lines[name])[:5]
     print("largest modules:", ", ".join(f"{name} {lines[name]}" for name in largest))

@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from house import LINES, LONG, PARAMETERS, PLAN, House, plan, strong_components
+from house import ADDITIONS, LINES, LONG, PARAMETERS, PLAN, ROOT, House, pieces, plan, strong_components
 
 
 @pytest.fixture(scope="module")
@@ -54,6 +54,12 @@ def test_nobody_asks_for_the_type_of_a_solver_or_method(house: House) -> None:
     assert not house.questions_of_type()
 
 
+@pytest.mark.parametrize(("what", "expected", "module", "test"), ADDITIONS)
+def test_one_more_takes_few_pieces(what: str, expected: tuple[str, ...], module: str, test: str) -> None:
+    text = (ROOT / "tests" / f"{module}.py").read_text(encoding="utf-8")
+    assert pieces(text, test) == sorted(expected), f"{what} takes more than it did"
+
+
 def test_the_counting_itself(tmp_path, house: House) -> None:
     # A test of absences must be able to fail.
     (tmp_path / "kernels").mkdir()
@@ -76,3 +82,5 @@ def test_the_counting_itself(tmp_path, house: House) -> None:
     assert small.questions_of_type() == ["fastadmm.high.b:5 isinstance of One"]
     assert sorted(map(sorted, strong_components({"a": {"b"}, "b": {"a"}, "c": {"a"}}))) == [["a", "b"], ["c"]]
     assert plan("## The rooms\n| room | |\n| `a` | x |\n| `b` | y |\n\n## Next\n| `c` | |\n") == ["a", "b"]
+    toys = "class A: ...\nTOY = 'a: Setting()'\ndef test_a(monkeypatch): monkeypatch.setitem({}, A(), TOY)"
+    assert pieces(toys, "test_a") == ["class", "declaration", "entry"]
