@@ -61,10 +61,13 @@ class Answering(ABC):
         Which calls of :data:`fastadmm.conversation.calls.CALLS` it answers.
     needs : tuple of str
         Arguments of the call ``finish`` without which it does not know its weights.
+    exchanges_per_column : int
+        After how many exchanges a coordinator that deviates can know a column more, where answers show any.
     """
 
     family: ClassVar[str]
     needs: ClassVar[tuple[str, ...]] = ()
+    exchanges_per_column: ClassVar[int] = 1
     name: str
     block: FeatureBlock
     engine: Engine
@@ -73,6 +76,11 @@ class Answering(ABC):
     other_rows: Mapping[str, FeatureBlock] = MappingProxyType({})
     #: Weights of the best round so far, where held-out rows choose it.
     kept: np.ndarray | None = None
+
+    @staticmethod
+    def shows_columns(regularizer: str, constraint: str) -> bool:
+        """Whether answers without noise can show single columns: not where a rotation of all changes none."""
+        return True
 
     def answer(self, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
         """Answer one call.

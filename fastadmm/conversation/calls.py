@@ -56,6 +56,11 @@ class CallRule:
     arguments: dict[str, str]
     answer: dict[str, str] = field(default_factory=dict)
 
+    @property
+    def vectors(self) -> int:
+        """Arrays of N numbers that an answer may hold; of several classes so many for each."""
+        return sum("rows" in kind for kind in self.answer.values())
+
 
 @dataclass(frozen=True)
 class Field:

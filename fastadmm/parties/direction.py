@@ -118,6 +118,10 @@ class DirectionParty(Answering):
     family = "subspace"
     needs = ("coefficients",)
 
+    @staticmethod
+    def shows_columns(regularizer: str, constraint: str) -> bool:
+        return False  # squared l2, whatever a request calls it: answers are functions of D D' alone
+
     def __init__(self, name: str, block: FeatureBlock, regularization: float, engine: Engine) -> None:
         self.name, self.block, self.regularization, self.engine = name, block, regularization, engine
         self.directions = np.zeros((0, block.shape[1]))

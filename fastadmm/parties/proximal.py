@@ -77,6 +77,14 @@ class Party(Answering):
     """
 
     family = "admm"
+    exchanges_per_column = 2
+
+    @staticmethod
+    def shows_columns(regularizer: str, constraint: str) -> bool:
+        # Squared l2, one group of all columns, all space and a ball leave functions of D D' alone.
+        if regularizer not in ("l2", "none", "group_lasso"):
+            return True
+        return constraint.partition(":")[0] not in ("all", "ball")
 
     def __init__(
         self,

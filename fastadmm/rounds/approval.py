@@ -12,12 +12,14 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from fastadmm.conversation.answering import Answering
 from fastadmm.conversation.calls import CALLS, Asked
 from fastadmm.coordinator.admm.curvature_rule import CHANGE_ROUNDS as CURVATURE_ROUNDS
 from fastadmm.coordinator.admm.penalty_rule import CHANGE_ROUNDS as PENALTY_ROUNDS
 from fastadmm.errors import ConfigError, FormatError, InputError
 from fastadmm.files.atomic import atomic_file, shown
 from fastadmm.files.reading import read_toml
+from fastadmm.parties.families import FAMILIES
 from fastadmm.rounds.exchange import Request
 from fastadmm.rounds.private_terms import PRIVATE, Protection, asked_privacy
 from fastadmm.rounds.refused import refused
@@ -53,16 +55,8 @@ _DAYS = 90
 #: Rounds after which an honest run may change its penalty, in order.
 _PENALTY_CHANGES = sorted([*PENALTY_ROUNDS, *CURVATURE_ROUNDS])
 
-_ONE_VECTOR = (
-    *("respond", "restate", "step", "scores", "fuse", "noisy", "feasible_start", "best_response"),
-    *("respond_classes", "step_classes"),
-)
-
-#: Vectors of N numbers that an answer may hold; in a multinomial run so many for each class.
-_VECTORS = {**dict.fromkeys(_ONE_VECTOR, 1), "respond_pair": 2}
-
 #: Families whose parties answer to targets.
-_ADMM = ("admm", "multinomial_admm")
+_ADMM = (*CALLS["step"].families, *CALLS["step_classes"].families)
 
 
 @dataclass(frozen=True)
@@ -78,7 +72,7 @@ class Approval:
     party : str
     data : str
         Content digest of the party's features.
-    family : {"subspace", "admm", "proximal", "multinomial_subspace", "multinomial_admm"}
+    family : str
         What is asked: answers to gradients, to targets, or best responses to gradients and their faces; of
         one model or of one for each class.
     loss : str or None
@@ -153,20 +147,19 @@ class Answered:
 def sees_columns(settings: Mapping[str, Any]) -> bool:
     """Whether answers in such a run can show single columns.
 
-    With squared l2, one group of all columns, and all space or a ball, a rotation
-    of the columns changes no answer: answers are functions of D D' alone.
-
     Parameters
     ----------
     settings : dict
         Arguments of the call ``start``.
     """
-    if settings["family"] in ("subspace", "multinomial_subspace", *PRIVATE):
-        return False  # squared l2, whatever the request calls it; or noise
-    if settings["family"] == "proximal":
-        return True  # every column is measured by its size, and kinks are told one by one
-    kind = settings["constraint"].partition(":")[0]
-    return settings["regularizer"] not in ("l2", "none", "group_lasso") or kind not in ("all", "ball")
+    if settings["family"] in PRIVATE:
+        return False  # noise
+    return _kind_of_party(settings["family"]).shows_columns(settings["regularizer"], settings["constraint"])
+
+
+def _kind_of_party(family: str) -> type[Answering]:
+    """Of an unknown family the worst is assumed; it is refused elsewhere."""
+    return FAMILIES.get(family, Answering)
 
 
 def first_terms(request: Request, data: PartyData, place: str) -> dict[str, Any]:
@@ -408,7 +401,8 @@ def _count(calls: list[Asked], settings: Mapping[str, Any], before: Answered, pl
     """What will have been answered; refuses a penalty that moves as no honest run's does."""
     answered = replace(before, exchanges=before.exchanges + 1)
     for name, arguments in calls:
-        vectors = _VECTORS.get(name, 0) * int(settings.get("n_classes", 1))
+        # Scores have a number for each of other rows.
+        vectors = (CALLS[name].vectors + (name == "scores")) * int(settings.get("n_classes", 1))
         answered = replace(answered, directions=answered.directions + vectors)
         if name in ("finish", "keep"):
             answered = replace(answered, finished=True)
@@ -644,8 +638,8 @@ def in_plain_words(approval: Approval, data: PartyData) -> list[str]:
         return [*lines, *_protection_in_words(a.family, a.protection)]
     lines.append("there is no noise: answers are exact functions of the features (epsilon is infinite)")
     if sees_columns({"family": a.family, "regularizer": a.regularizer, "constraint": a.constraint}):
-        proximal = a.family == "proximal"
-        each, number = ("an exchange", 1) if proximal else ("two exchanges", 2)
+        number = _kind_of_party(a.family).exchanges_per_column
+        each = "an exchange" if number == 1 else "two exchanges"
         at_once = a.n_classes or 1  # a target for each class
         columns = min(data.n_features, a.exchanges // number * at_once)
         lines.append(

@@ -576,11 +576,10 @@ class ADMMSharingClassifier(ClassifierMixin, _SharingModel):
         stationarity of ``docs/nonconvex.md``.
     max_rounds : int, default=10000
         Stop after this many rounds.
-    scheme : {"auto", "subspace", "proximal", "sharing", "jacobi", "gauss-seidel"}, default="auto"
-        How parties and coordinator work together. "auto" chooses the scheme with the fewest rounds:
-        "subspace" or, with constraints and regularisers other than "l2", "proximal"; if ``penalty`` is
-        given, "sharing". All three always converge.
-        See :func:`fastadmm.coordinator.registry.choose_scheme`.
+    scheme : str, default="auto"
+        How parties and coordinator work together; ``docs/training.md`` has a table of all schemes.
+        "auto" chooses the one with the fewest rounds: "subspace" or, with constraints and regularisers
+        other than "l2", "proximal"; if ``penalty`` is given, "sharing". All three always converge.
     penalty : float or None, default=None
         Penalty r of the augmented Lagrangian in the summed scaling (rho N for
         the mean objective's rho). It changes the speed, not the model.
