@@ -52,6 +52,7 @@ ADDITIONS = (
     ("a setting", ("declaration",), "test_settings", "test_a_setting_more_is_one_declaration"),
     ("a loss", ("class", "entry"), "test_recipes", "test_a_loss_is_a_class_and_an_entry"),
     ("a regularizer", ("class", "entry"), "test_recipes", "test_a_regularizer_is_a_class_and_an_entry"),
+    ("a scheme", ("class", "entry"), "test_recipes", "test_a_scheme_is_a_module_and_a_line_of_the_registry"),
     ("a driver", ("class",), "test_conversation", "test_any_driver_gives_the_same_bits"),
 )
 
