@@ -124,7 +124,7 @@ class DirectionParty(Answering):
 
     def __init__(self, name: str, block: FeatureBlock, regularization: float, engine: Engine) -> None:
         self.name, self.block, self.regularization, self.engine = name, block, regularization, engine
-        self.directions = np.zeros((0, block.shape[1]))
+        self.directions: np.ndarray = np.zeros((0, block.shape[1]))
         self.kind, self.reason = choose_metric_solver(block.shape, block.density)
         self.metric: np.ndarray | None = None
         self._stale = False

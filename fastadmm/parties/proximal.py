@@ -106,7 +106,7 @@ class Party(Answering):
             block, self.penalty.regularizer, self.penalty.constraint, x_update
         )
         self.metric: np.ndarray | None = None
-        self.dual = np.zeros(block.shape[1])
+        self.dual: np.ndarray = np.zeros(block.shape[1])
         self.weights = np.zeros(block.shape[1])
         self._factorised = False
         self._target_image: np.ndarray | None = None

@@ -82,7 +82,7 @@ def infer_run(
         found = estimate(problem, scaled, float(np.ravel(model.intercept)[0]), engine, covariance, features)
     factors = [1.0] * len(weights) if own is None else own.factors
     mapping = np.diag([f for f, x in zip(factors, weights) for _ in x] + [1.0] * problem.fit_intercept)
-    notes = []
+    notes: list[str] = []
     if not standardized:
         units, notes = _raw_units(model, problem.fit_intercept)
         mapping = units @ mapping
