@@ -129,8 +129,9 @@ class FusionParty(Answering):
         return cls(name, block, terms["books"], engine)
 
     def prepare(self) -> None:
-        """Refuse a run that the ledger has no room for."""
-        self.payment().check()
+        """Refuse a run that the ledger has no room for; what was drawn before a kill has its room."""
+        if not self._store.has_message(self.name):
+            self.payment().check()
 
     def payment(self) -> Payment:
         """What the message costs."""

@@ -125,9 +125,8 @@ class MessageSender(Answering):
         return cls(MessageParty(name, index, clipped_block(block, name), settings, mu, level, engine), books)
 
     def prepare(self) -> None:
-        """Refuse a run that the ledger has no room for."""
-        rounds = range(1, self.books.settings.rounds + 1)
-        self.books.payment([self.charge(t) for t in rounds]).check()
+        """Refuse a run that the ledger has no room for; what was drawn before a kill has its room."""
+        self.books.payment(self.missing()).check()
 
     def charge(self, number: int) -> Charge:
         """What the message of a round costs."""

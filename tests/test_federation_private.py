@@ -1,0 +1,162 @@
+"""Private runs with parties elsewhere: the same bits as in one process; a party's noise is drawn once."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from fastadmm.data_tools.synthetic import make_vertical_classification
+from fastadmm.errors import InputError, StorageError
+from fastadmm.federation.audit import read_audit
+from fastadmm.federation.journal import Journal
+from fastadmm.federation.socket import Lost
+from fastadmm.federation.status import agent_status
+from fastadmm.privacy.ledger import Ledger
+from fastadmm.runs.config import make_config
+from fastadmm.runs.train import start_run
+from fastadmm.store.partition import create_partition
+
+from federation_tools import Parties, begin_run, federated
+from rounds_tools import NAMES, data_of, part_of, separate
+from run_tools import logged, model_digests, result_of, run
+
+TEST = {"sampler": "insecure_test", "seed": 7, "delta": 1e-3}
+FUSION = {"lambda": 1e-2, "privacy": {"mode": "fusion", "epsilon": 4.0, **TEST}}
+MESSAGE = {"lambda": 1e-2, "privacy": {"mode": "message", "epsilon": 4.0, "rounds": 2, **TEST}}
+REAL = {"lambda": 1e-2, "privacy": {"mode": "message", "epsilon": 2.0, "delta": 1e-3, "rounds": 2}}
+
+
+@pytest.fixture
+def parties(tmp_path: Path) -> Any:
+    separate(data_of(tmp_path), tmp_path)
+    options = {name: {"ledger": tmp_path / name / "ledger.jsonl"} for name in NAMES}
+    made = Parties(tmp_path, **options)
+    yield made
+    made.close()
+
+
+@pytest.mark.parametrize("values", [FUSION, MESSAGE], ids=["fusion", "message"])
+def test_the_same_bits_as_one_process(parties: Parties, tmp_path: Path, values: dict[str, Any]) -> None:
+    start_run(make_config({"data": str(tmp_path / "d.parts"), **values}), tmp_path / "reference")
+    own = tmp_path / NAMES[0] / f"{NAMES[0]}.h5" if values is FUSION else None
+    parties.names = NAMES[1:] if values is FUSION else NAMES
+    folder = begin_run(tmp_path, own=own, **values)
+    parties.approve(folder.path)
+    asked = 0
+
+    def ask(name: str, raw: bytes, seconds: float) -> bytes:
+        nonlocal asked
+        asked += 1
+        mine = asked
+        answer = parties.ask(name, raw, seconds)
+        if mine == 3:  # both sides begin anew
+            parties.kill(name)
+            raise Lost("the answer was lost")
+        return answer
+
+    with federated(folder, ask) as training, pytest.raises(Lost):
+        training.train()
+    with federated(folder, ask) as training:
+        training.train()
+    directory, reference = folder.path, tmp_path / "reference"
+    for name in parties.names:
+        part = parties.home(name) / "agent" / training.run / f"{name}.h5"
+        assert run("import", part, directory) == 0
+        assert part_of(directory / "model" / f"{name}.h5") == part_of(reference / "model" / f"{name}.h5")
+    one, other = model_digests(directory), model_digests(reference)
+    assert {k: v for k, v in one.items() if k[:-3] not in NAMES} == {
+        k: v for k, v in other.items() if k[:-3] not in NAMES
+    }
+    one, other = result_of(directory), result_of(reference)
+    assert {**one, "seconds": 0, "privacy": 0} == {**other, "seconds": 0, "privacy": 0}
+
+
+def test_noise_is_drawn_and_charged_once(
+    parties: Parties, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = begin_run(tmp_path, **REAL)
+    parties.approve(folder.path)
+    ledger = tmp_path / NAMES[0] / "ledger.jsonl"
+    sent: list[bytes] = []
+    append, fails = Journal.append, [3]
+
+    def failing(self: Journal, parts: list[bytes]) -> None:
+        """A disk that is full just after the release was stored and charged."""
+        if NAMES[0] in str(self.path):
+            fails[0] -= 1
+            if fails[0] == 0:
+                raise StorageError("disk full")
+        append(self, parts)
+
+    monkeypatch.setattr("fastadmm.federation.journal.Journal.append", failing)
+
+    def ask(name: str, raw: bytes, seconds: float) -> bytes:
+        answer = parties.ask(name, raw, seconds)
+        if name == NAMES[0]:
+            sent.append(answer)
+            if len(sent) == 5:
+                parties.kill(name)
+                raise Lost("the answer was lost")
+        return answer
+
+    with federated(folder, ask) as training, pytest.raises(InputError, match=r"refused \(failed\)"):
+        training.train()  # the message of round 2 is stored and charged, but not given
+    assert len(Ledger(ledger).charges) == 2
+    with federated(folder, ask) as training, pytest.raises(Lost):
+        training.train()
+    with federated(folder, ask) as training:
+        training.train()
+    assert len(Ledger(ledger).charges) == 2
+    assert sent[4] == sent[5]  # the end of the run, once more
+    state = tmp_path / NAMES[0] / "agent"
+    entries, _ = read_audit(state / "audit.jsonl")
+    spent = [entry["spent"]["gdp"] for entry in entries if "spent" in entry]
+    assert spent == sorted(spent)
+    assert spent[0] == 0.0 < spent[-1]
+    assert any("epsilon" in line for line in agent_status(state))
+    statement = json.loads((state / training.run / "privacy.json").read_text())
+    assert statement["run"] == training.run
+    assert str(tmp_path) not in json.dumps(statement)
+
+
+def test_a_private_run_needs_a_ledger_and_room_in_it(parties: Parties, tmp_path: Path) -> None:
+    folder = begin_run(tmp_path, **REAL)
+    parties.approve(folder.path)
+    parties.options = {NAMES[0]: {}, NAMES[1]: {"ledger": tmp_path / "ledger.jsonl"}}
+    with federated(folder, parties.ask) as training, pytest.raises(InputError, match=r"refused \(privacy\)"):
+        training.train()
+    parties.close()
+    path = tmp_path / NAMES[0] / "agent" / training.run / "approval.toml"
+    text = path.read_text()
+    assert "epsilon = 2.0" in text
+    path.write_text(text.replace("epsilon = 2.0", "epsilon = 1.0"))
+    parties.options = {name: {"ledger": tmp_path / name / "ledger.jsonl"} for name in NAMES}
+    with federated(folder, parties.ask) as training, pytest.raises(InputError, match=r"refused \(privacy\)"):
+        training.train()
+    assert not Ledger(tmp_path / NAMES[0] / "ledger.jsonl").charges
+
+
+def test_a_multinomial_run(tmp_path: Path) -> None:
+    blocks, y, _ = make_vertical_classification(90, (3, 4))
+    classes = y.astype(int) + (np.arange(90) % 3 == 0)
+    path = tmp_path / "d.parts"
+    with create_partition(path, task="classification") as writer:
+        for block in blocks:
+            writer.party(n_features=block.shape[1], kind="dense").append(block)
+        writer.labels(classes=("a", "b", "c")).append(classes.astype(float))
+    separate(path, tmp_path)
+    parties = Parties(tmp_path)
+    values = {"loss": "multinomial", "lambda": 1e-2, "rounds": 3}
+    start_run(make_config({"data": str(path), **values}), tmp_path / "reference")
+    folder = begin_run(tmp_path, **values)
+    parties.approve(folder.path)
+    with federated(folder, parties.ask) as training:
+        training.train()
+    assert logged(folder.path) == logged(tmp_path / "reference")
+    for name in NAMES:
+        own = parties.home(name) / "agent" / training.run / f"{name}.h5"
+        assert part_of(own) == part_of(tmp_path / "reference" / "model" / f"{name}.h5")
+    parties.close()
