@@ -1,0 +1,153 @@
+"""Agents and a coordinator as processes, over sockets; each is killed on the way."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from fastadmm.cli.app import main
+from fastadmm.federation import train as training
+from fastadmm.runs.config import make_config
+from fastadmm.runs.train import start_run
+from fastadmm.solver.history import RoundRecord
+
+from rounds_tools import NAMES, data_of, part_of, separate
+from run_tools import logged, run, start
+
+pytest.importorskip("grpc", reason='needs grpcio: pip install "fastadmm[nvflare]"')
+
+
+@pytest.fixture
+def home() -> Iterator[Path]:
+    """A directory with a short name: that of a socket has 107 bytes."""
+    with tempfile.TemporaryDirectory(prefix="f", dir="/tmp") as folder:
+        separate(data_of(Path(folder)), Path(folder))
+        yield Path(folder)
+
+
+def configuration(home: Path) -> Path:
+    parties = "\n".join(f'{name} = "unix:{name}.sock"' for name in NAMES)
+    path = home / "federation.toml"
+    path.write_text(
+        f'data = "labels/labels.h5"\nlambda = 1e-5\nrounds = 5\n[federation.parties]\n{parties}\n'
+    )
+    return path
+
+
+def agent(home: Path, name: str) -> subprocess.Popen[str]:
+    place = home / name
+    process = start(
+        *("agent", "run", "--data", place / f"{name}.h5", "--state", place / "agent", "--threads", 1),
+        *("--socket", home / f"{name}.sock"),
+    )
+    assert process.stdout is not None
+    assert "listens" in process.stdout.readline()
+    return process
+
+
+def refused(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
+    with pytest.raises(SystemExit):
+        main([str(a) for a in arguments])
+    error = capsys.readouterr().err
+    assert "Traceback" not in error
+    return error
+
+
+def test_processes_that_are_killed(
+    home: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config, out = configuration(home), home / "run"
+    values = {"lambda": 1e-5, "rounds": 5, "directions": "both"}
+    start_run(make_config({"data": str(home / "d.parts"), **values}), home / "reference")
+
+    monkeypatch.setattr(training, "_PAUSES", ())
+    assert "party-1.sock" in (error := refused(capsys, "federate", "train", config, "-o", out))
+    assert "goes on where this run is" in error
+    for name in NAMES:
+        place = home / name
+        approve = ("agent", "approve", out / "run.json", "--data", place / f"{name}.h5", "--state")
+        assert run(*approve, place / "agent") == 0
+        assert "exact functions" in capsys.readouterr().out
+        assert "exists already" in refused(capsys, *approve, place / "agent")
+    agents = {name: agent(home, name) for name in NAMES}
+    try:
+        assert "somebody serves" in refused(
+            capsys, "agent", "run", "--data", home / "party-1" / "party-1.h5", "--state", home / "other",
+            "--socket", home / "party-1.sock",
+        )  # fmt: skip
+        coordinator = start("federate", "train", config, "-o", out)
+        deadline = time.monotonic() + 120
+        while not (out / "rounds.jsonl").exists() or not (out / "rounds.jsonl").stat().st_size:
+            assert coordinator.poll() is None
+            assert time.monotonic() < deadline
+            time.sleep(0.002)
+        coordinator.send_signal(signal.SIGKILL)
+        coordinator.communicate()
+        killed = []
+
+        def rounds(record: RoundRecord) -> None:
+            if record.round == 3 and not killed:
+                killed.append(agents["party-2"])
+                agents["party-2"].send_signal(signal.SIGKILL)
+                agents["party-2"].communicate()
+                agents["party-2"] = agent(home, "party-2")
+
+        monkeypatch.setattr(training, "_PAUSES", (0.2,) * 100)
+        result = training.federate(config, out, lambda _: None, rounds)
+        assert killed or (out / "rounds.jsonl").read_text().count("\n") < 3
+        assert logged(out) == logged(home / "reference")
+        run_id = next(p.parent.name for p in (home / "party-1" / "agent").glob("*/approval.toml"))
+        for name in NAMES:
+            part = home / name / "agent" / run_id / f"{name}.h5"
+            assert part_of(part) == part_of(home / "reference" / "model" / f"{name}.h5")
+        assert training.federate(config, out)["message"] == result["message"]
+        assert run("agent", "status", home / "party-1" / "agent") == 0
+        assert "exchanges answered, ended" in (status := capsys.readouterr().out)
+        assert "last asked by 'coordinator'" in status
+    finally:
+        ends = []
+        for process in agents.values():
+            process.send_signal(signal.SIGINT)
+            ends.append((*process.communicate(timeout=60), process.returncode))
+    for _, error, code in ends:
+        assert code == 130
+        assert "Traceback" not in error
+    assert not list(home.glob("*.sock"))
+
+
+def test_mistakes_are_one_line(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = configuration(home)
+    text = config.read_text()
+    for old, new, said in [
+        ("unix:party-1.sock", "party-1.sock", "is no address"),
+        ("[federation.parties]", "[other]", "'federation.parties' is missing"),
+        ("[federation.parties]", "[federation]\nport = 1\n[federation.parties]", "'port' is unknown"),
+        ("lambda = 1e-5", "lamda = 1e-5", "did you mean 'lambda'"),
+        ('data = "labels/labels.h5"\n', "", "name the label file"),
+    ]:
+        config.write_text(text.replace(old, new))
+        assert said in refused(capsys, "federate", "train", config, "-o", home / "run")
+        assert not (home / "run").exists()
+    assert "no directory of an agent" in refused(capsys, "agent", "status", home / "none")
+    data, state = home / "party-1" / "party-1.h5", home / "agent"
+    other = home / "x.json"
+    other.write_text("{}")
+    approve = ("agent", "approve", other, "--data", data, "--state", state)
+    assert "not a run that" in refused(capsys, *approve)
+    for document in (
+        '{"format": "fastadmm-run", "version": "2"}',
+        '{"format": "fastadmm-run", "version": "1.0"}',
+    ):
+        other.write_text(document)
+        assert "x.json" in refused(capsys, *approve)
+    assert not state.exists()
+    shutil.rmtree(home / "party-1")
+    assert "party-1.h5" in refused(
+        capsys, "agent", "run", "--data", data, "--state", state, "--socket", home / "s.sock"
+    )
