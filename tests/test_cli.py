@@ -17,6 +17,7 @@ import pytest
 from fastadmm.cli import app as cli
 from fastadmm.cli.app import COMMANDS, GROUPS
 from fastadmm.cli.display import ProgressDisplay, seconds_left
+from fastadmm.coordinator.registry import SCHEMES
 from fastadmm.errors import ExitCode
 from fastadmm.solver.history import RoundRecord
 from sklearn.datasets import load_breast_cancer
@@ -302,6 +303,15 @@ def test_help_of_what_is_asked_for_is_that_of_the_whole_program(capsys, monkeypa
     assert cli._program(["--install-completion"]) is whole
     monkeypatch.setenv("_FASTADMM_COMPLETE", "complete_bash")
     assert cli._program([]) is whole
+
+
+def test_a_shell_completes_schemes(monkeypatch, capsys) -> None:
+    monkeypatch.setattr(sys, "argv", ["fastadmm"])
+    for name, value in (("_FASTADMM_COMPLETE", "complete_bash"), ("COMP_CWORD", "3")):
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("COMP_WORDS", "fastadmm train --scheme s")
+    assert run() == 0
+    assert capsys.readouterr().out.split() == [name for name in SCHEMES if name.startswith("s")]
 
 
 def test_help_is_fast() -> None:
