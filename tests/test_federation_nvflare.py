@@ -8,6 +8,8 @@ import shutil
 import signal
 import socket
 import ssl
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -16,14 +18,21 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
-from fastadmm.errors import ConfigError, InputError
+from fastadmm.errors import ConfigError, ExitCode, InputError
 from fastadmm.federation.admin import session
+from fastadmm.federation.approve import agent_approve
 from fastadmm.federation.carrier import Carrier
 from fastadmm.federation.check import check
 from fastadmm.federation.job import write_job
 from fastadmm.federation.kit import Kit, harden, open_kit
 from fastadmm.federation.socket import Lost, Server, serve
 from fastadmm.federation.stage import ADMIN, SERVER, Stage
+from fastadmm.files.writing import write_toml
+from fastadmm.runs.config import make_config
+from fastadmm.runs.train import start_run
+from fastadmm.store.model import open_model, open_party_model
+
+from run_tools import write_problem
 
 pytest.importorskip("nvflare", reason='needs NVFlare: pip install "fastadmm[nvflare]"')
 
@@ -212,10 +221,9 @@ def agents(stage: Stage) -> Iterator[Echo]:
 
 @pytest.fixture(scope="module")
 def carrier(stage: Stage, agents: Echo) -> Iterator[Carrier]:
-    carrier = Carrier(stage.kits[ADMIN], stage.sockets[SERVER], {name.title(): name for name in SITES})
-    asked(carrier, "Bank", b"")
-    yield carrier
-    carrier.close()
+    with Carrier(stage.kits[ADMIN], stage.sockets[SERVER], {name.title(): name for name in SITES}) as carrier:
+        asked(carrier, "Bank", b"")
+        yield carrier
 
 
 def asked(carrier: Carrier, party: str, raw: bytes, seconds: float = 90) -> bytes:
@@ -237,7 +245,7 @@ def test_every_byte_arrives_and_the_caller_is_known(carrier: Carrier) -> None:
     raw = bytes(range(256)) * 20_000
     with ThreadPoolExecutor(3) as pool:
         answers = list(pool.map(lambda name: carrier.ask(name.title(), raw, 60), SITES))
-    assert answers == [f"server asks {name}: ".encode() + raw for name in SITES]
+    assert answers == [f"server asks {name.title()}: ".encode() + raw for name in SITES]
 
 
 @slow
@@ -254,45 +262,114 @@ def test_an_agent_that_is_away_costs_no_job(stage: Stage, agents: Echo, carrier:
     job = carrier.job
     agents.stop("shop")
     begin = time.monotonic()
-    with pytest.raises(Lost, match=r"localhost\.sock: party 'shop' is lost"):
+    with pytest.raises(Lost, match=r"localhost\.sock: party 'shop/Shop' is lost"):
         carrier.ask("Shop", b"x", 20)
     assert time.monotonic() - begin < 22
     agents.start("shop")
-    assert asked(carrier, "Shop", b"y") == b"server asks shop: y"
+    assert asked(carrier, "Shop", b"y") == b"server asks Shop: y"
     assert carrier.job == job
 
 
 @slow
 def test_a_coordinator_that_comes_back_finds_its_job(stage: Stage, carrier: Carrier) -> None:
     again = Carrier(stage.kits[ADMIN], stage.sockets[SERVER], {"b": "bank"})
-    assert again.ask("b", b"x", 20) == b"server asks bank: x"
+    assert again.ask("b", b"x", 20) == b"server asks b: x"
     assert again.job == ""
 
 
 @slow
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP], ids=["SIGKILL", "SIGSTOP"])
-def test_a_site_whose_job_is_lost_gets_another(stage: Stage, carrier: Carrier, number: int) -> None:
+def test_a_site_that_hangs_gets_another_job(stage: Stage, carrier: Carrier) -> None:
     asked(carrier, "Bank", b"")
     before, (job,) = carrier.job, stage.jobs("bank")
-    os.kill(job, number)
+    os.kill(job, signal.SIGSTOP)
     begin = time.monotonic()
-    with pytest.raises(Lost, match="party 'bank' is lost"):
+    with pytest.raises(Lost, match="party 'bank/Bank' is lost"):
         carrier.ask("Bank", b"x", 4)
     assert time.monotonic() - begin < 6
-    assert asked(carrier, "Bank", b"y") == b"server asks bank: y"
+    assert asked(carrier, "Bank", b"y") == b"server asks Bank: y"
     assert carrier.job != before
 
 
+PROGRAM = [sys.executable, "-P", "-c", "from fastadmm.cli.start import main; main()"]
+
+
+class Run:
+    """Agents and a coordinator as processes of their own, each with its files."""
+
+    def __init__(self, stage: Stage, home: Path) -> None:
+        self.stage, self.home = stage, home
+        self.names = {"party-1": "bank", "party-2": "shop", "party-3": "phone"}
+        write_problem(home / "d.parts", 60, (2, 3, 2))
+        addresses = {name: f"nvflare:{site}" for name, site in self.names.items()}
+        kit, relay = str(stage.kits[ADMIN].path), str(stage.sockets[SERVER])
+        self.settings = {"lambda": 1e-3, "scheme": "sharing", "gap": 1e-5}
+        table = {"kit": kit, "relay": relay, "parties": addresses}
+        labels = {"data": str(home / "d.parts" / "labels.h5")}
+        write_toml(home / "c.toml", self.settings | labels | {"federation": table})
+
+    def agent(self, name: str) -> None:
+        socket = self.stage.sockets[self.names[name]]
+        socket.unlink(missing_ok=True)
+        files = ["--data", str(self.home / "d.parts" / f"{name}.h5"), "--state", str(self.home / name)]
+        command = [*PROGRAM, "agent", "run", *files, "--socket", str(socket), "--threads", "1"]
+        self.stage.spawn(f"agent-{name}", command)
+
+    def coordinator(self) -> subprocess.Popen[bytes]:
+        command = [*PROGRAM, "federate", "train", str(self.home / "c.toml"), "-o", str(self.home / "run")]
+        return self.stage.spawn("coordinator", command)
+
+    def answers(self, name: str) -> int:
+        return (self.home / name / "audit.jsonl").read_text().count('"answer"')
+
+    def wait_for(self, answers: int, name: str = "party-1") -> None:
+        until = time.monotonic() + 100
+        while self.answers(name) < answers:
+            assert time.monotonic() < until
+            assert self.stage.lives("coordinator"), self.stage.log("coordinator").read_text()
+            time.sleep(0.002)
+
+
 @slow
-def test_a_server_that_was_killed_comes_back(stage: Stage, carrier: Carrier) -> None:
-    jobs = stage.jobs(SERVER)
-    stage.kill(f"nvflare-{SERVER}")
-    for job in jobs:
+def test_a_run_survives_every_kill_to_the_same_bits(
+    stage: Stage, agents: Echo, carrier: Carrier, tmp_path: Path
+) -> None:
+    asked(carrier, "Bank", b"")
+    for name in SITES:
+        agents.stop(name)
+    run = Run(stage, tmp_path)
+    for name in run.names:
+        run.agent(name)
+    first = run.coordinator()
+    for name in run.names:
+        while not (tmp_path / name / "audit.jsonl").exists():
+            time.sleep(0.05)
+    assert first.wait(100) == ExitCode.INPUT
+    assert "refused (run): it has not approved this run" in stage.log("coordinator").read_text()
+    for name in run.names:
+        agent_approve(tmp_path / "run" / "run.json", tmp_path / "d.parts" / f"{name}.h5", tmp_path / name)
+    run.coordinator()
+    run.wait_for(5)
+    os.kill(stage.jobs("bank")[0], signal.SIGKILL)
+    run.wait_for(10)
+    stage.kill("agent-party-2")
+    run.agent("party-2")
+    run.wait_for(15)
+    stage.kill("coordinator")
+    last = run.coordinator()
+    run.wait_for(20)
+    for job in stage.jobs(SERVER):
         os.kill(job, signal.SIGKILL)
-    with pytest.raises(Lost):
-        carrier.ask("Phone", b"x", 5)
+    stage.kill(f"nvflare-{SERVER}")
     stage.start(SERVER)
-    assert asked(carrier, "Phone", b"y") == b"server asks phone: y"
+    assert last.wait(150) == 0, stage.log("coordinator").read_text()
+    for name in run.names:
+        stage.kill(f"agent-{name}")
+        agents.start(run.names[name])
+    start_run(make_config({"data": str(tmp_path / "d.parts"), **run.settings}), tmp_path / "one")
+    for one in open_model(tmp_path / "one").parties:
+        (part,) = (tmp_path / one.name).glob(f"*/{one.name}.h5")
+        assert open_party_model(part)[0].weights.tobytes() == one.weights.tobytes()
+    assert asked(carrier, "Bank", b"x") == b"server asks Bank: x"
 
 
 def spoiled(directory: Path, change: Callable[[dict], object]) -> Path:
@@ -326,7 +403,7 @@ def test_hostile_jobs_are_refused(stage: Stage, carrier: Carrier, tmp_path: Path
     assert "is not in allow_list" in logs[0]
     assert "unexpected keyword argument 'socket'" in logs[1]
     assert not trace.exists()
-    assert asked(carrier, "Bank", b"x") == b"server asks bank: x"
+    assert asked(carrier, "Bank", b"x") == b"server asks Bank: x"
 
 
 @slow

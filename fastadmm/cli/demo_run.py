@@ -20,11 +20,12 @@ from fastadmm.files.atomic import atomic_directory, shown
 from fastadmm.runs.config import make_config
 from fastadmm.runs.evaluate import evaluate_partition
 from fastadmm.runs.train import start_run
+from fastadmm.store.partition import Partition
 
-__all__ = ["run_demo"]
+__all__ = ["LAMBDA", "PARTIES", "convert_tables", "run_demo"]
 
-_PARTIES = ("lab-mean", "lab-error", "lab-worst")
-_LAMBDA = 1e-2
+PARTIES = ("lab-mean", "lab-error", "lab-worst")
+LAMBDA = 1e-2
 
 
 def run_demo(out: Path, *, force: bool = False, say: Callable[[str], None] = print) -> dict[str, Any]:
@@ -51,33 +52,20 @@ def run_demo(out: Path, *, force: bool = False, say: Callable[[str], None] = pri
     StorageError
         If ``out`` exists and ``force`` is false, or cannot be written.
     """
-    from fastadmm.data_tools.convert import convert
     from fastadmm.reports.html import write_report
 
     begin = time.perf_counter()
     if out.exists() and not force and (not out.is_dir() or any(out.iterdir())):
         raise StorageError(f"{shown(out)}: exists already; choose another name with --out or pass --force")
     with atomic_directory(out, force=force, marker="train.csv") as directory:
-        columns = _write_tables(directory)
-        split = ";".join(",".join(names) for names in columns)
-        say(f"fastadmm convert train.csv --columns {split[:40]}… --label diagnosis --standardize")
-        train = convert(
-            directory / "train.csv",
-            directory / "train.parts",
-            columns=split,
-            label="diagnosis",
-            names=",".join(_PARTIES),
-            standardize=True,
-        )
-        say("fastadmm convert test.csv --like train.parts")
-        test = convert(directory / "test.csv", directory / "test.parts", label="diagnosis", like=train.path)
-        config = make_config({"data": str(train.path), "test": str(test.path), "lambda": _LAMBDA})
-        say(f"fastadmm train train.parts --test test.parts --lambda {_LAMBDA:g}")
+        train, test = convert_tables(directory, say)
+        config = make_config({"data": str(train.path), "test": str(test.path), "lambda": LAMBDA})
+        say(f"fastadmm train train.parts --test test.parts --lambda {LAMBDA:g}")
         result = start_run(config, directory / "run")
         say(f"  {result['message']}")
         say("fastadmm evaluate run test.parts")
         joint = evaluate_partition(directory / "run", test.path)["metrics"]
-        rows = [_row(f"{name} alone", 10, _alone(train, test, m)) for m, name in enumerate(_PARTIES)]
+        rows = [_row(f"{name} alone", 10, _alone(train, test, m)) for m, name in enumerate(PARTIES)]
         pooled, difference = _pooled(train, test, directory / "run")
         rows.append(_row("pooled (scikit-learn)", 30, pooled))
         rows.append(_row("joint (fastadmm, 3 parties)", 30, joint, joint=True))
@@ -100,6 +88,39 @@ def run_demo(out: Path, *, force: bool = False, say: Callable[[str], None] = pri
         "no_report": missing,
         "seconds": time.perf_counter() - begin,
     }
+
+
+def convert_tables(directory: Path, say: Callable[[str], None]) -> tuple[Partition, Partition]:
+    """Patients to learn from, and patients to test with; three laboratories, ten columns each.
+
+    Parameters
+    ----------
+    directory : Path
+        Gets the tables and the partitions ``train.parts`` and ``test.parts``.
+    say : callable
+        Shows one line per step.
+
+    Returns
+    -------
+    tuple of Partition
+    """
+    from fastadmm.data_tools.convert import convert
+
+    columns = _write_tables(directory)
+    split = ";".join(",".join(names) for names in columns)
+    say(f"fastadmm convert train.csv --columns {split[:40]}… --label diagnosis --standardize")
+    train = convert(
+        directory / "train.csv",
+        directory / "train.parts",
+        columns=split,
+        label="diagnosis",
+        names=",".join(PARTIES),
+        standardize=True,
+    )
+    say("fastadmm convert test.csv --like train.parts")
+    return train, convert(
+        directory / "test.csv", directory / "test.parts", label="diagnosis", like=train.path
+    )
 
 
 def _write_tables(directory: Path) -> list[list[str]]:
@@ -134,7 +155,7 @@ def _alone(train: Any, test: Any, m: int) -> dict[str, Any]:
     from fastadmm.solver.metrics import classification_metrics
     from fastadmm.solver.solver import solve
 
-    result = solve(make_problem([train.parties[m].load()], train.labels.y, lam=_LAMBDA))
+    result = solve(make_problem([train.parties[m].load()], train.labels.y, lam=LAMBDA))
     z = test.parties[m].load() @ result.weights[0] + result.intercept
     return classification_metrics(test.labels.y, 1.0 / (1.0 + np.exp(-z)))
 
@@ -147,7 +168,7 @@ def _pooled(train: Any, test: Any, run: Path) -> tuple[dict[str, Any], float]:
     from fastadmm.store.model import open_model
 
     X = np.hstack([party.load() for party in train.parties])
-    reference = LogisticRegression(C=1.0 / (train.n_samples * _LAMBDA), solver="newton-cholesky", tol=1e-10)
+    reference = LogisticRegression(C=1.0 / (train.n_samples * LAMBDA), solver="newton-cholesky", tol=1e-10)
     reference.fit(X, train.labels.y)
     X_test = np.hstack([party.load() for party in test.parties])
     metrics = classification_metrics(test.labels.y, reference.predict_proba(X_test)[:, 1])

@@ -118,3 +118,37 @@ def train(
             say(f"round {record.round}: objective {record.objective:.6g}, gap {record.gap:.2e}")
 
     return report_result(go(config, out, say, rounds), out, as_json)
+
+
+@group.command()
+def demo(
+    keep: Annotated[
+        Path | None,
+        typer.Option(readable=False, metavar="DIR", help="Directory to create and keep, with every file."),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+) -> None:
+    """Play it on this machine: a server, three sites, a party killed on the way."""
+    import json
+    from contextlib import nullcontext
+    from tempfile import TemporaryDirectory
+
+    from fastadmm.cli.federate_demo import made, run_federate_demo
+
+    with TemporaryDirectory(prefix="fastadmm-") if keep is None else nullcontext(made(keep)) as directory:
+        result = run_federate_demo(Path(directory), (lambda text: None) if as_json else typer.echo)
+    if as_json:
+        typer.echo(json.dumps(result, indent=2))
+        return
+    typer.echo("")
+    for name, path, sees in result["processes"]:
+        typer.echo(f"{name:20} holds and sees: {sees}\n{'':20} files: {path}")
+    metrics = result["metrics"]
+    typer.echo(
+        f"\n{result['message']}, over {result['jobs']} NVFlare jobs in {result['seconds']:.0f} s; weights "
+        f"{'equal' if result['same'] else 'DIFFER FROM'} those of one process to the last bit\n"
+        f"test patients: log loss {metrics['log_loss']:.4f}, accuracy {metrics['accuracy']:.4f}\n"
+        "Here all processes run as you; between organisations each has a user of its own, "
+        "which 'fastadmm federate check' verifies."
+    )
+    typer.echo("all processes have ended" + (f"; files: {keep}" if keep else "; all files are removed"))

@@ -28,7 +28,7 @@ _HELLO_SECONDS, _BEGIN = 5.0, 180.0
 
 
 class Carrier:
-    """Asks parties through NVFlare; a job is submitted when there is none.
+    """Asks parties through NVFlare; a job is submitted when there is none, and ends with the block.
 
     Parameters
     ----------
@@ -77,15 +77,19 @@ class Carrier:
                 self._submit()
             self._running = True
         try:
-            return self._relay.ask(self._sites[party], raw, seconds, caller=self._kit.name)
+            return self._relay.ask(f"{self._sites[party]}/{party}", raw, seconds)
         except Lost:
             self._running = False
             raise
 
-    def close(self) -> None:
-        """End the job that is running."""
-        with suppress(Lost):
-            self._relay.ask("", END, _HELLO_SECONDS)
+    def __enter__(self) -> Carrier:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        """End the job, but after an error: whoever comes again finds it."""
+        if kind is None:
+            with suppress(Lost):
+                self._relay.ask("", END, _HELLO_SECONDS)
         self._relay.close()
 
     def _greeted(self) -> bool:

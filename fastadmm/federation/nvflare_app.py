@@ -16,7 +16,10 @@ from fastadmm.federation.site import read_socket
 from fastadmm.federation.socket import Lost, Socket, seconds_left, serve
 from fastadmm.version import __version__
 
-__all__ = ["END", "HELLO", "CoordinatorRelay", "PartyRelay"]
+__all__ = ["END", "HELLO", "SERVER_NAME", "CoordinatorRelay", "PartyRelay"]
+
+#: Who asks, as a site has authenticated it.
+SERVER_NAME = "server"
 
 #: Questions for the relay at the server itself, which name no party: which sites
 #: are there, with their versions; and that the job shall end.
@@ -47,10 +50,10 @@ class PartyRelay:
     def _open(self) -> None:
         self._socket = Socket(read_socket(self._collab.workspace.get_site_config_dir()))
 
-    def _exchange(self, raw: bytes, seconds: float) -> bytes | None:
+    def _exchange(self, party: str, raw: bytes, seconds: float) -> bytes | None:
         assert self._socket is not None
         try:
-            return self._socket.ask(self._collab.site_name, raw, seconds, caller=self._collab.caller)
+            return self._socket.ask(party, raw, seconds, caller=self._collab.caller)
         except Lost as lost:
             # What is raised here would reach the server with all its text.
             logging.getLogger(__name__).warning("%s", lost)
@@ -62,7 +65,10 @@ class PartyRelay:
 
 
 class CoordinatorRelay:
-    """Server component: serves a socket for the coordinator, and hands its questions to the sites."""
+    """Server component: serves a socket for the coordinator, and hands its questions to the sites.
+
+    A question is for ``SITE/PARTY``.
+    """
 
     def __init__(self) -> None:
         from nvflare.collab import collab
@@ -97,14 +103,15 @@ class CoordinatorRelay:
             if raw == END:
                 self._over.set()
             return json.dumps(self._versions).encode()
+        site, _, name = party.partition("/")
         seconds = seconds_left() or _SECONDS
         try:
-            answer = self._sites[party](timeout=seconds).exchange(raw, seconds * (1 - _WAY))
+            answer = self._sites[site](timeout=seconds).exchange(name, raw, seconds * (1 - _WAY))
         except Exception as error:
             # The site's job does not answer. Job processes do not start again: another job is needed.
-            self._lost = party
+            self._lost = site
             self._over.set()
-            raise Lost(f"site {party} is lost: {error}") from None
+            raise Lost(f"site {site} is lost: {error}") from None
         if answer is None:
-            raise Lost(f"site {party}: its agent does not answer")
+            raise Lost(f"site {site}: its agent does not answer")
         return bytes(answer)

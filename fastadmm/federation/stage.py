@@ -97,7 +97,7 @@ class Stage:
             free.bind(("127.0.0.1", 0))
             port = free.getsockname()[1]
         project = self.directory / "project.yml"
-        clients = "\n".join(f"  - {{name: {name}, type: client, org: {name}}}" for name in self.sites)
+        clients = "\n".join(f"  - {{name: {name}, type: client, org: {_org(name)}}}" for name in self.sites)
         project.write_text(_PROJECT.format(server=SERVER, admin=ADMIN, port=port, sites=clients))
         kits = self.directory / "kits"
         command = [sys.executable, "-P", "-c", _PROVISION, "-p", str(project), "-w", str(kits), "--force"]
@@ -119,7 +119,7 @@ class Stage:
         """
         kit = self.kits[name]
         module = f"nvflare.private.fed.app.{kit.kind}.{kit.kind}_train"
-        who = ["org=coordinator"] if name == SERVER else [f"uid={name}", f"org={name}"]
+        who = ["org=coordinator"] if name == SERVER else [f"uid={name}", f"org={_org(name)}"]
         more = ["--set", "secure_train=true", *who, "config_folder=config"]
         command = [
             sys.executable,
@@ -152,7 +152,7 @@ class Stage:
         subprocess.Popen
         """
         more = {_MARK: self._mark, "PYTHONSAFEPATH": "1", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
-        with open(self.directory / "logs" / f"{name}.txt", "ab") as log:
+        with open(self.log(name), "ab") as log:
             process = subprocess.Popen(
                 command,
                 cwd=cwd,
@@ -178,6 +178,14 @@ class Stage:
         process.send_signal(number)
         if number == signal.SIGKILL:
             process.wait()
+
+    def lives(self, name: str) -> bool:
+        """Whether a process that was spawned has not ended."""
+        return self._processes[name].poll() is None
+
+    def log(self, name: str) -> Path:
+        """What a process that was spawned has printed."""
+        return self.directory / "logs" / f"{name}.txt"
 
     def jobs(self, name: str) -> list[int]:
         """Processes of the job that runs at the server or a site.
@@ -220,6 +228,11 @@ class Stage:
             time.sleep(0.1)
         for process in self._processes.values():
             process.wait()
+
+
+def _org(name: str) -> str:
+    """An organisation's name, in which NVFlare allows no hyphen."""
+    return name.replace("-", "_")
 
 
 def _command_line(pid: int) -> list[str]:

@@ -11,7 +11,7 @@ from typing import Any
 from fastadmm.errors import ConfigError
 from fastadmm.federation.coordinator import FederatedRun
 from fastadmm.federation.socket import Lost
-from fastadmm.federation.ways import check_addresses, reached
+from fastadmm.federation.ways import KEYS, Ways, read_ways
 from fastadmm.files.atomic import shown
 from fastadmm.rounds.coordinator_step import Coordinator, new_run
 from fastadmm.runs.config import make_config, read_config
@@ -33,9 +33,8 @@ class _Setup:
 
     values: dict[str, Any]
     place: str
-    caller: str
     names: list[str]
-    addresses: dict[str, str]
+    ways: Ways
     own: Path | None
 
 
@@ -70,7 +69,7 @@ def federate(
     """
     setup = _setup(config)
     folder = RunFolder(out, EXCHANGE)
-    with reached(setup.addresses, setup.caller, config.absolute().parent) as ask:
+    with setup.ways.opened(say) as ask:
         if folder.configuration.exists():
             _check_same(setup, folder)
         else:
@@ -79,7 +78,7 @@ def federate(
             folder, fill = new_run(labels, setup.names, out, values, setup.place, own=setup.own)
             with folder.begin(fill, force=False):
                 run = FederatedRun(folder, ask, rounds)
-                run.write_description(setup.caller)
+                run.write_description(setup.ways.caller)
                 run.close()
                 say(f"run {run.run}: {shown(out / 'run.json')} is for the parties to approve")
         with folder.held():
@@ -121,10 +120,12 @@ def _setup(config: Path) -> _Setup:
             'NAME = "unix:PATH"'
         )
     for key in table:
-        if key not in ("parties", "name"):
-            raise ConfigError(f"{place}: table 'federation': key {key!r} is unknown; known: name, parties")
-    caller = table.get("name", "coordinator")
-    if not isinstance(caller, str) or not all(isinstance(value, str) for value in table["parties"].values()):
+        if key not in KEYS:
+            raise ConfigError(
+                f"{place}: table 'federation': key {key!r} is unknown; known: {', '.join(KEYS)}"
+            )
+    texts = [*table["parties"].values(), *(value for key, value in table.items() if key != "parties")]
+    if not all(isinstance(text, str) for text in texts):
         raise ConfigError(f"{place}: table 'federation': names and addresses are texts")
     if "data" not in values:
         raise ConfigError(f"{place}: key 'data' is missing: name the label file")
@@ -132,9 +133,9 @@ def _setup(config: Path) -> _Setup:
     if len(own) > 1:
         raise ConfigError(f"{place}: {', '.join(own)}: one party alone may be the label holder's own file")
     addresses = {name: at for name, at in table["parties"].items() if name not in own}
-    check_addresses(addresses, f"{place}: table 'federation.parties'")
-    own_file = config.absolute().parent / next(iter(own.values())).removeprefix(_FILE) if own else None
-    return _Setup(values, place, caller, list(table["parties"]), addresses, own_file)
+    home = config.absolute().parent
+    own_file = home / next(iter(own.values())).removeprefix(_FILE) if own else None
+    return _Setup(values, place, list(table["parties"]), read_ways(table, addresses, home, place), own_file)
 
 
 def _check_same(setup: _Setup, folder: RunFolder) -> None:

@@ -2,60 +2,118 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 from fastadmm.errors import ConfigError
+from fastadmm.federation.carrier import Carrier
 from fastadmm.federation.hub import Ask
+from fastadmm.federation.kit import open_kit
+from fastadmm.federation.nvflare_app import SERVER_NAME
 from fastadmm.federation.socket import Socket
 
-__all__ = ["check_addresses", "reached"]
+__all__ = ["KEYS", "Ways", "read_ways"]
 
-_UNIX = "unix:"
+_UNIX, _NVFLARE = "unix:", "nvflare:"
+
+#: Keys of the table ``federation``.
+KEYS = ("kit", "name", "parties", "relay")
 
 
-def check_addresses(addresses: Mapping[str, str], place: str) -> None:
-    """Refuse an address that names no way.
+@dataclass(frozen=True)
+class Ways:
+    """Addresses of parties, and what asks there.
+
+    Attributes
+    ----------
+    sockets : dict of str to Path
+        Agents on this machine, by name of the party.
+    sites : dict of str to str
+        NVFlare's names of sites, by name of the party.
+    caller : str
+        Who asks, as approvals name it.
+    kit, relay : Path or None
+        The administrator's kit and the server's socket, where there are sites.
+    """
+
+    sockets: dict[str, Path]
+    sites: dict[str, str]
+    caller: str
+    kit: Path | None
+    relay: Path | None
+
+    @contextmanager
+    def opened(self, say: Callable[[str], None]) -> Iterator[Ask]:
+        """What asks the parties, until the block ends.
+
+        Parameters
+        ----------
+        say : callable
+            Given lines on jobs.
+
+        Yields
+        ------
+        callable
+        """
+        with ExitStack() as stack:
+            asks: dict[str, Ask] = {}
+            for name, path in self.sockets.items():
+                socket = Socket(path)
+                stack.callback(socket.close)
+                asks[name] = partial(socket.ask, caller=self.caller)
+            if self.kit is not None and self.relay is not None:
+                carrier = stack.enter_context(Carrier(open_kit(self.kit), self.relay, self.sites, say))
+                asks |= dict.fromkeys(self.sites, carrier.ask)
+            yield lambda name, raw, seconds: asks[name](name, raw, seconds)
+
+
+def read_ways(table: Mapping[str, Any], addresses: Mapping[str, str], folder: Path, place: str) -> Ways:
+    """Addresses of a configuration.
 
     Parameters
     ----------
+    table : mapping
+        The table ``federation``.
     addresses : mapping of str to str
         By name of the party.
+    folder : Path
+        What relative paths count from.
     place : str
         What messages begin with.
+
+    Returns
+    -------
+    Ways
 
     Raises
     ------
     ConfigError
+        If an address names no way, or a key is missing or not of use.
     """
     for name, address in addresses.items():
-        if not address.startswith(_UNIX) or len(address) == len(_UNIX):
+        way, _, rest = address.partition(":")
+        if f"{way}:" not in (_UNIX, _NVFLARE) or not rest:
             raise ConfigError(
-                f'{place}: {name}: {address!r} is no address; write "unix:PATH", an agent\'s socket'
+                f"{place}: table 'federation.parties': {name}: {address!r} is no address; "
+                'write "unix:PATH", an agent\'s socket, or "nvflare:SITE"'
             )
-
-
-@contextmanager
-def reached(addresses: Mapping[str, str], caller: str, folder: Path) -> Iterator[Ask]:
-    """What asks the parties, until the block ends.
-
-    Parameters
-    ----------
-    addresses : mapping of str to str
-        By name of the party.
-    caller : str
-        Who asks.
-    folder : Path
-        What relative paths of sockets count from.
-
-    Yields
-    ------
-    callable
-    """
-    with ExitStack() as stack:
-        sockets = {}
-        for name, address in addresses.items():
-            sockets[name] = Socket(folder / address.removeprefix(_UNIX))
-            stack.callback(sockets[name].close)
-        yield lambda name, raw, seconds: sockets[name].ask(name, raw, seconds, caller)
+    parts = {name: address.partition(":")[2] for name, address in addresses.items()}
+    sites = {name: parts[name] for name, address in addresses.items() if address.startswith(_NVFLARE)}
+    for key in ("kit", "relay"):
+        if bool(sites) != (key in table):
+            words = 'is needed for an address "nvflare:SITE"' if sites else "is of no use without a site"
+            raise ConfigError(f"{place}: table 'federation': key {key!r} {words}")
+    usual = SERVER_NAME if sites else "coordinator"
+    if sites and table.get("name", usual) != usual:
+        raise ConfigError(f"{place}: table 'federation': key 'name': over NVFlare the caller is {usual!r}")
+    return Ways(
+        {name: folder / path for name, path in parts.items() if name not in sites},
+        sites,
+        table.get("name", usual),
+        folder / table["kit"] if sites else None,
+        folder / table["relay"] if sites else None,
+    )
