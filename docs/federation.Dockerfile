@@ -1,20 +1,20 @@
 # A site of a federation: NVFlare's client and the party's agent, as two users. Untested.
 #   docker build -t fastadmm-site -f federation.Dockerfile .
-#   docker run -d -e SITE=bank -v /srv/bank/kit:/home/nvflare/kit -v /srv/bank/agent:/home/agent fastadmm-site
+#   docker run -d -e SITE=bank -v /srv/bank/kit:/srv/nvflare/kit -v /srv/bank/agent:/srv/agent fastadmm-site
 # /srv/bank/kit belongs to uid 1001 and was hardened with --socket /run/fastadmm/agent.sock;
 # /srv/bank/agent belongs to uid 1002 and holds party.h5. No port is published: a site only dials out.
 FROM python:3.12-slim
 SHELL ["/bin/bash", "-c"]
 RUN pip install --no-cache-dir "fastadmm[nvflare]" \
  && groupadd --gid 1000 fastadmm \
- && useradd --uid 1001 --create-home --groups fastadmm nvflare \
- && useradd --uid 1002 --create-home --groups fastadmm agent \
- && chmod 700 /home/nvflare /home/agent \
+ && useradd --uid 1001 --home-dir /srv/nvflare --create-home --groups fastadmm nvflare \
+ && useradd --uid 1002 --home-dir /srv/agent --create-home --groups fastadmm agent \
+ && chmod 700 /srv/nvflare /srv/agent \
  && install -d -o agent -g fastadmm -m 2770 /run/fastadmm
 # The container ends when either process does; its restart policy starts both again.
 CMD setpriv --reuid agent --regid agent --init-groups \
-        fastadmm agent run --data /home/agent/party.h5 --state /home/agent/state --socket /run/fastadmm/agent.sock & \
-    cd /home/nvflare/kit && setpriv --reuid nvflare --regid nvflare --init-groups env PYTHONSAFEPATH=1 \
-        python -u -m nvflare.private.fed.app.client.client_train -m /home/nvflare/kit -s fed_client.json \
+        fastadmm agent run --data /srv/agent/party.h5 --state /srv/agent/state --socket /run/fastadmm/agent.sock & \
+    cd /srv/nvflare/kit && setpriv --reuid nvflare --regid nvflare --init-groups env PYTHONSAFEPATH=1 \
+        python -u -m nvflare.private.fed.app.client.client_train -m /srv/nvflare/kit -s fed_client.json \
         --set secure_train=true uid="$SITE" org="$SITE" config_folder=config & \
     wait -n
