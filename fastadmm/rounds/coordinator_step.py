@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
-import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -18,22 +15,17 @@ from fastadmm.conversation.exchange import converse
 from fastadmm.coordinator.registry import choose_scheme
 from fastadmm.coordinator.scheme import Scheme
 from fastadmm.engine.engine import Engine
-from fastadmm.errors import ConfigError, FormatError, InputError, StorageError
-from fastadmm.files.atomic import atomic_directory, atomic_file, remove_leftovers, shown, storage_errors
-from fastadmm.files.reading import read_bytes, read_json
-from fastadmm.files.seal import seal_of
+from fastadmm.errors import ConfigError, FormatError, InputError
+from fastadmm.files.atomic import atomic_directory, remove_leftovers, shown
 from fastadmm.privacy.statement import no_privacy
 from fastadmm.problem.problem import Problem, TestSet, make_problem
 from fastadmm.rounds.exchange import (
     Asked,
-    Message,
     Request,
-    file_digest,
     open_message,
-    open_request,
-    write_request,
 )
 from fastadmm.rounds.letters import Correspondent, Letters, RemoteBlock
+from fastadmm.rounds.mailbox import Mailbox
 from fastadmm.rounds.past import prune
 from fastadmm.rounds.private import open_own, private_run, private_solver, write_private_model
 from fastadmm.rounds.private_terms import privacy_text
@@ -70,7 +62,6 @@ __all__ = [
 ]
 
 _CHECKPOINT, _CHECKPOINT_TYPE = "checkpoint.h5", "fastadmm-rounds-checkpoint"
-_WAITING = "waiting.json"
 
 #: What numbers that nobody's features give may end in, far inside a solver.
 UNUSABLE = (FormatError, InputError, ArithmeticError, ValueError, AssertionError, np.linalg.LinAlgError)
@@ -213,7 +204,7 @@ def coordinator_step(run: Path, messages: Sequence[Path] = ()) -> StepResult:
     """
     with one_coordinator(run) as coordinator:
         coordinator.advance()
-        taken, kept = coordinator.take(messages)
+        taken, kept = coordinator.mail.take(messages)
         try:
             result = coordinator.advance()
         except UNUSABLE as error:
@@ -244,7 +235,8 @@ def one_coordinator(run: Path) -> Iterator[Coordinator]:
     folder.require()
     with folder.held():
         coordinator = Coordinator(folder)
-        for place in (run, run / "requests", run / "sent", *coordinator.answer_folders()):
+        mail = coordinator.mail
+        for place in (run, mail.requests, mail.sent, *mail.answer_folders()):
             remove_leftovers(place)
         yield coordinator
 
@@ -334,133 +326,13 @@ class Coordinator:
             raise FormatError(f"{place}: table 'rounds_by_files' is missing or damaged")
         self.run, self.names = str(own["run"]), [str(name) for name in own["parties"]]
         self.config = make_config(values, place)
+        self.mail = Mailbox(folder, self.run, self.names, Path(self.config.data))
         self.digests = own
         self.own = None if "own" not in own else self.path / str(own["own"])
         self.own_digest = own.get("own_digest")
         #: Names of the parties that are asked.
         self.elsewhere = [name for name in self.names if self.own is None or name != self._holder]
         self.notes: list[str] = []
-
-    # --- messages in --------------------------------------------------------------------------------------
-
-    def take(self, paths: Sequence[Path]) -> tuple[list[str], list[Path]]:
-        """Check all messages, then keep copies of the new ones: notes, and the copies."""
-        number, digests = self.awaited()
-        new: dict[str, Path] = {}
-        taken: dict[str, str] = {}
-        notes = []
-        n_samples, n_classes = self.sizes if paths else (0, 1)
-
-        def asked(path: Path, message: Message) -> Asked | None:
-            """The call that a message answers; None where it was taken before."""
-            self._check(path, message, number, digests)
-            if message.number < number or self.answer_path(number, message.party).exists():
-                return None
-            return self.request(number, message.party, digests[message.party]).calls[-1]
-
-        for path in paths:
-            message = open_message(path, n_samples, partial(asked, path), n_classes)
-            kept = self.answer_path(message.number, message.party)
-            if message.number < number or kept.exists():
-                if kept.exists() and file_digest(kept) != message.digest:
-                    raise InputError(
-                        f"{shown(path)}: another message of {message.party} than the one taken before"
-                    )
-                notes.append(f"{shown(path)}: taken already")
-                continue
-            if message.party in new and file_digest(new[message.party]) != message.digest:
-                raise InputError(f"{shown(path)}: a second message of {message.party}, and another one")
-            new[message.party], taken[message.party] = path, message.digest
-        for name, path in new.items():
-            kept = self.answer_path(number, name)
-            with storage_errors(kept):
-                kept.parent.mkdir(parents=True, exist_ok=True)
-                content = read_bytes(path)
-            if "sha256:" + hashlib.sha256(content).hexdigest() != taken[name]:
-                raise InputError(f"{shown(path)}: changed while it was read; give it again")
-            with atomic_file(kept) as temporary:
-                temporary.write_bytes(content)
-        return notes, [self.answer_path(number, name) for name in new]
-
-    def _check(self, path: Path, message: Message, number: int, digests: dict[str, str]) -> None:
-        place = shown(path)
-        if message.run != self.run:
-            raise InputError(f"{place}: a message of another run than {shown(self.path)}")
-        if message.party not in self.names:
-            raise InputError(f"{place}: of {message.party}, but the parties are {', '.join(self.names)}")
-        if message.number > number:
-            raise InputError(f"{place}: answers request {message.number}, but the last one was {number}")
-        if message.number == number and message.party not in digests:
-            raise InputError(f"{place}: nothing was asked of {message.party} in exchange {number}")
-        if message.number == number and message.request != digests[message.party]:
-            raise InputError(f"{place}: answers another request {number} than ours; the request was changed")
-
-    def awaited(self) -> tuple[int, dict[str, str]]:
-        """Number of the current exchange, and the digest of each party's request in it."""
-        path = self.path / _WAITING
-        with storage_errors(path, "read"):
-            if not path.exists():
-                return -1, {}
-        try:
-            document = read_json(path)
-            digest = document.pop("digest", None)  # older releases wrote none
-            number, digests = document["exchange"], document["requests"]
-            good = type(number) is int and 0 <= number < 10**9 and isinstance(digests, dict)
-            good = good and digest in (None, seal_of(document))
-            if not good or not all(name in self.names for name in digests):
-                raise ValueError("not what a step left")
-            return number, {name: str(digest) for name, digest in digests.items()}
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            reason = str(error) if isinstance(error, FormatError) else f"{shown(path)}: not our record"
-            raise FormatError(f"{reason}; {self._repair()}") from None
-
-    def answer_path(self, number: int, name: str) -> Path:
-        """Where the message of party `name` to exchange `number` is kept."""
-        return self.path / "answers" / f"{number:06d}" / f"{name}.h5"
-
-    def _answers(self, name: str, first: int) -> list[tuple[int, Path]]:
-        """This party's kept messages of exchange ``first`` and later, in order."""
-        found = [(int(folder.name), folder / f"{name}.h5") for folder in self.answer_folders()]
-        return [(number, path) for number, path in found if number >= first and path.exists()]
-
-    def answer_folders(self) -> list[Path]:
-        """Folders of kept messages, oldest exchange first."""
-        return sorted(folder for folder in (self.path / "answers").glob("[0-9]*") if folder.name.isdecimal())
-
-    @cached_property
-    def sizes(self) -> tuple[int, int]:
-        """N and C of the labels; 1 of a regression."""
-        labels = open_labels(Path(self.config.data))
-        return labels.n_samples, len(labels.classes or [""])
-
-    def request(self, number: int, name: str, digest: str) -> Request:
-        """Our own request, as it was written.
-
-        Parameters
-        ----------
-        number : int
-            Of the exchange.
-        name : str
-            The party.
-        digest : str
-            Of the file.
-
-        Raises
-        ------
-        FormatError, StorageError
-            It was changed, or is gone.
-        """
-        path = self.request_path(number, name)
-        try:
-            request = open_request(path, *self.sizes)
-            if request.digest != digest:
-                raise FormatError(f"{shown(path)}: changed since it was written")
-        except (FormatError, StorageError) as error:
-            raise type(error)(f"{error}; {self._repair()}") from None
-        return request
-
-    def _repair(self) -> str:
-        return f"'fastadmm coordinator repair {shown(self.path)}' makes it again"
 
     # --- going on -----------------------------------------------------------------------------------------
 
@@ -469,17 +341,19 @@ class Coordinator:
         finished = self.folder.finished()
         if finished is not None:
             return StepResult([], int(finished["rounds"]), self.notes, finished)
-        number, digests = self.awaited()
-        missing = [name for name in digests if not self.answer_path(number, name).exists()]
+        number, digests = self.mail.awaited()
+        missing = [name for name in digests if not self.mail.answer_path(number, name).exists()]
         if missing:
-            self._file_away(
-                {self.request_path(number, name) for name in digests}
+            self.mail.file_away(
+                {self.mail.request_path(number, name) for name in digests}
             )  # a kill may have come first
             rounds = self._n_rounds()
             self.notes = [f"waiting for {', '.join(missing)} (exchange {number})"]
-            return StepResult([self.request_path(number, name) for name in missing], rounds, self.notes, None)
+            return StepResult(
+                [self.mail.request_path(number, name) for name in missing], rounds, self.notes, None
+            )
         self.notes = []
-        if not all(self.answer_path(0, name).exists() for name in self.elsewhere):
+        if not all(self.mail.answer_path(0, name).exists() for name in self.elsewhere):
             return self._open()
         hello = {name: self._hello(name) for name in self.elsewhere}
         return self._rounds(hello) if self.config.privacy.mode == "none" else self._private(hello)
@@ -498,7 +372,7 @@ class Coordinator:
 
     def _hello(self, name: str) -> dict[str, Any]:
         """What a party said of itself when the run was opened."""
-        return open_message(self.answer_path(0, name), 0, lambda _: ("start", {})).answer
+        return open_message(self.mail.answer_path(0, name), 0, lambda _: ("start", {})).answer
 
     def _open(self) -> StepResult:
         """Exchange 0: what the run is about."""
@@ -615,7 +489,7 @@ class Coordinator:
                     name,
                     str(hello.get(name, {}).get("kind", "")),
                     str(hello.get(name, {}).get("reason", "")),
-                    self._answers(name, first),
+                    self.mail.answers(name, first),
                     [] if state is None else state["queues"][name],
                     0 if state is None else state["previous"][name],
                 )
@@ -658,12 +532,12 @@ class Coordinator:
                     call.attrs["call"] = name
                     write_tree(call.create_group("arguments"), arguments)
         # Messages of this round and the last are needed, and those that opened the run.
-        done = [folder for folder in self.answer_folders() if 0 < int(folder.name) < first - 1]
+        done = [folder for folder in self.mail.answer_folders() if 0 < int(folder.name) < first - 1]
         prune([path for folder in done for path in sorted(folder.glob("*.h5"))])
         for folder in done:
             with suppress(OSError):
                 folder.rmdir()  # only where it is empty
-        prune(sorted((self.path / "sent").glob("*.h5"), key=lambda path: path.stem.rsplit("-", 1)[-1]))
+        prune(sorted(self.mail.sent.glob("*.h5"), key=lambda path: path.stem.rsplit("-", 1)[-1]))
 
     def checkpoint(self) -> dict[str, Any] | None:
         """The state after the last whole round; None before the first."""
@@ -694,49 +568,19 @@ class Coordinator:
 
     # --- requests out -------------------------------------------------------------------------------------
 
-    def request_path(self, number: int, name: str) -> Path:
-        """Where the request of exchange `number` to party `name` is, while it is the current one."""
-        return self.path / "requests" / f"{name}-{number:06d}.h5"
-
     def _ask(self, letters: Letters, n_rounds: int) -> StepResult:
         number = 1 + max(party.last for party in letters.parties)
-        requests = {
-            party.name: Request(
-                self.run, party.name, number, party.last, party.queue, self._answered(party.last, party.name)
-            )
-            for party in letters.parties
-            if party.asking
-        }
+        requests = {}
+        for party in letters.parties:
+            if party.asking:
+                taken = self.mail.answered(party.last, party.name)
+                requests[party.name] = Request(self.run, party.name, number, party.last, party.queue, taken)
         return self._wait(number, requests, n_rounds)
 
-    def _answered(self, number: int, name: str) -> str:
-        """Digest of a party's last message, so that it can tell whether we mean the same one."""
-        path = self.answer_path(number, name)
-        return file_digest(path) if path.exists() else ""
-
     def _wait(self, number: int, requests: dict[str, Request], n_rounds: int) -> StepResult:
-        """Write the requests, then the record that they are out."""
-        directory = self.path / "requests"
-        with storage_errors(directory):
-            directory.mkdir(exist_ok=True)
-        paths = {name: self.request_path(number, name) for name in requests}
-        for name, request in requests.items():
-            write_request(paths[name], request)
-        digests = {name: file_digest(path) for name, path in paths.items()}
-        record = {"exchange": number, "requests": digests}
-        self.folder.write_json(_WAITING, {**record, "digest": seal_of(record)})
-        self._file_away(set(paths.values()))
-        note = f"exchange {number}: requests for {', '.join(requests)} in {directory}"
-        return StepResult(list(paths.values()), n_rounds, [note], None)
-
-    def _file_away(self, current: set[Path]) -> None:
-        """Keep requests that were answered for a party that was restored from a backup."""
-        sent = self.path / "sent"
-        with storage_errors(sent):
-            sent.mkdir(exist_ok=True)
-            for old in (self.path / "requests").glob("*.h5"):
-                if old not in current:
-                    os.replace(old, sent / old.name)
+        paths = self.mail.send(number, requests)
+        note = f"exchange {number}: requests for {', '.join(requests)} in {self.mail.requests}"
+        return StepResult(paths, n_rounds, [note], None)
 
     # --- the end ------------------------------------------------------------------------------------------
 

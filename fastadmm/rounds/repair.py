@@ -47,8 +47,8 @@ def coordinator_repair(run: Path, again: int | None = None) -> StepResult:
 
 class _Repair:
     def __init__(self, coordinator: Coordinator) -> None:
-        self.run, self.path = coordinator, coordinator.path
-        self.n_samples, self.n_classes = coordinator.sizes
+        self.run, self.mail, self.path = coordinator, coordinator.mail, coordinator.path
+        self.n_samples, self.n_classes = self.mail.sizes
         self.notes: list[str] = []
 
     def do(self, again: int | None) -> StepResult:
@@ -100,7 +100,7 @@ class _Repair:
         return 1 if state is None else int(state["first"])
 
     def _forget_rounds(self, why: str) -> None:
-        numbers = [int(folder.name) for folder in self.run.answer_folders()]
+        numbers = [int(folder.name) for folder in self.mail.answer_folders()]
         missing = set(range(1, max(numbers, default=0) + 1)) - set(numbers)
         if missing:
             raise FormatError(
@@ -111,7 +111,7 @@ class _Repair:
         self.notes.append("all rounds are made again from the kept messages")
 
     def _kept(self, first: int) -> Iterator[tuple[int, Path]]:
-        for folder in self.run.answer_folders():
+        for folder in self.mail.answer_folders():
             if int(folder.name) == 0 or int(folder.name) >= first:
                 for name in self.run.names:
                     if (folder / f"{name}.h5").exists():
@@ -136,7 +136,7 @@ class _Repair:
         """What was asked there; None where the request is not kept."""
         if number == 0:
             return ("start", {})
-        for path in (self.run.request_path(number, name), self.path / "sent" / f"{name}-{number:06d}.h5"):
+        for path in (self.mail.request_path(number, name), self.mail.sent / f"{name}-{number:06d}.h5"):
             if path.exists():
                 try:
                     return open_request(path, self.n_samples, self.n_classes).calls[-1]
@@ -147,16 +147,16 @@ class _Repair:
     def _pending(self) -> int | None:
         """The exchange that was under way, where its record or one of its requests is damaged."""
         try:
-            number, digests = self.run.awaited()
+            number, digests = self.mail.awaited()
             for name, digest in digests.items():
-                self.run.request(number, name, digest)
+                self.mail.request(number, name, digest)
             if number >= 0:
                 return None
             reason = "is missing"
         except (FormatError, StorageError):
             reason = "or a request is damaged"
         self._drop(self.path / "waiting.json", reason)
-        found = [int(path.stem.rsplit("-", 1)[-1]) for path in (self.path / "requests").glob("*-[0-9]*.h5")]
+        found = [int(path.stem.rsplit("-", 1)[-1]) for path in self.mail.requests.glob("*-[0-9]*.h5")]
         found += [number for number, _ in self._kept(0)]
         return max(found, default=0) or None
 
@@ -175,7 +175,7 @@ class _Repair:
         if number < first:
             self._forget_rounds(f"is past exchange {number}")
         good: dict[str, bytes] = {}
-        for folder in self.run.answer_folders():
+        for folder in self.mail.answer_folders():
             if int(folder.name) == number and keep_good:
                 good = {path.stem: read_bytes(path) for path in folder.glob("*.h5")}
             if int(folder.name) >= number:
@@ -183,9 +183,9 @@ class _Repair:
         (self.path / "waiting.json").unlink(missing_ok=True)
         (self.path / "result.json").unlink(missing_ok=True)
         self._advance_from_checkpoint()
-        awaited, digests = self.run.awaited()
+        awaited, digests = self.mail.awaited()
         for name, content in good.items():
-            path = self.run.answer_path(awaited, name)
+            path = self.mail.answer_path(awaited, name)
             if awaited != number or name not in digests:
                 continue
             path.parent.mkdir(parents=True, exist_ok=True)
