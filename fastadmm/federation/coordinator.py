@@ -14,8 +14,9 @@ from fastadmm.federation.socket import Lost
 from fastadmm.files.atomic import remove_leftovers, shown
 from fastadmm.files.reading import read_json
 from fastadmm.problem.problem import Problem
-from fastadmm.rounds.coordinator_step import UNUSABLE, Coordinator, StepResult, problem_of
+from fastadmm.rounds.coordinator_step import UNUSABLE, Coordinator, StepResult
 from fastadmm.rounds.letters import Correspondent
+from fastadmm.rounds.run_problem import problem_of
 from fastadmm.runs.folder import RunFolder
 from fastadmm.solver.history import RoundRecord
 from fastadmm.version import __version__

@@ -3,52 +3,38 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from fastadmm.blocks.block import FeatureBlock
 from fastadmm.conversation.exchange import converse
-from fastadmm.coordinator.registry import choose_scheme
-from fastadmm.coordinator.scheme import Scheme
-from fastadmm.engine.engine import Engine
 from fastadmm.errors import ConfigError, FormatError, InputError
 from fastadmm.files.atomic import atomic_directory, remove_leftovers, shown
 from fastadmm.privacy.statement import no_privacy
-from fastadmm.problem.problem import Problem, TestSet, make_problem
-from fastadmm.rounds.exchange import (
-    Asked,
-    Request,
-    open_message,
-)
-from fastadmm.rounds.letters import Correspondent, Letters, RemoteBlock
+from fastadmm.problem.problem import Problem
+from fastadmm.rounds.exchange import Request, open_message
+from fastadmm.rounds.letters import Correspondent, Letters
 from fastadmm.rounds.mailbox import Mailbox
-from fastadmm.rounds.past import prune
 from fastadmm.rounds.private import open_own, private_run, private_solver, write_private_model
 from fastadmm.rounds.private_terms import privacy_text
-from fastadmm.runs.check import choose_loss
-from fastadmm.runs.checkpoint import read_tree, write_tree
-from fastadmm.runs.config import make_config, penalty_arguments, read_config, refuse, solver_options
+from fastadmm.rounds.round_state import read_state, rounds_done, write_state
+from fastadmm.rounds.run_problem import answers_of, early_stopping_of, other_labels, problem_of, scheme_of
+from fastadmm.runs.config import make_config, read_config, refuse, solver_options
 from fastadmm.runs.folder import EXCHANGE, RunFolder
-from fastadmm.runs.load import held_out_share, part_rows, weight_and_offset
 from fastadmm.runs.private import new_run_id, write_statement
 from fastadmm.runs.provenance import labels_digest
 from fastadmm.runs.result import certificate_of, result_document
-from fastadmm.settings.run import RunConfig, differing
-from fastadmm.solver.early_stopping import EarlyStopping, measure
+from fastadmm.settings.run import differing
 from fastadmm.solver.history import RoundRecord, Status
 from fastadmm.solver.loop import SolveResult, ended
 from fastadmm.solver.solver import Solver
-from fastadmm.store.elements import read_attribute, require_group
-from fastadmm.store.h5file import create_h5, read_h5
 from fastadmm.store.label_file import LabelData, open_labels
 from fastadmm.store.model import MANIFEST, SharedPart, write_shared_part
 from fastadmm.store.model_id import model_id_of
-from fastadmm.store.party_file import PartyData, check_party_name
-from fastadmm.store.streamed import load_block
+from fastadmm.store.party_file import check_party_name
 
 __all__ = [
     "UNUSABLE",
@@ -58,10 +44,7 @@ __all__ = [
     "coordinator_step",
     "new_run",
     "one_coordinator",
-    "problem_of",
 ]
-
-_CHECKPOINT, _CHECKPOINT_TYPE = "checkpoint.h5", "fastadmm-rounds-checkpoint"
 
 #: What numbers that nobody's features give may end in, far inside a solver.
 UNUSABLE = (FormatError, InputError, ArithmeticError, ValueError, AssertionError, np.linalg.LinAlgError)
@@ -159,11 +142,11 @@ def new_run(
     holder = open_own(config, own, names, open_labels(Path(config.data)))
     problem, data = problem_of(config, names, None, holder)
     if config.privacy.mode == "none":
-        _answers(problem, config)
-        _early(config, problem, data)
-    elif _others(config):
+        answers_of(problem, config)
+        early_stopping_of(config, problem, data)
+    elif other_labels(config):
         raise ConfigError(
-            f"key {next(iter(_others(config)))!r}: a private round by files has none; leave it out"
+            f"key {next(iter(other_labels(config)))!r}: a private round by files has none; leave it out"
         )
     else:  # what theorems do not cover is refused now
         private_solver(config, problem, data, folder, run, Letters(data.n_samples, [])).close()
@@ -171,13 +154,13 @@ def new_run(
         "run": run,
         "parties": names,
         "labels": labels_digest(data),
-        **{key: labels_digest(open_labels(Path(path))) for key, path in _others(config).items()},
+        **{key: labels_digest(open_labels(Path(path))) for key, path in other_labels(config).items()},
     }
     if holder is not None:
         about |= {"own": folder.relative(holder.path), "own_digest": holder.content_digest}
 
     def fill(new: RunFolder) -> None:
-        paths = {"data": config.data, "ledger": config.ledger, **_others(config)}
+        paths = {"data": config.data, "ledger": config.ledger, **other_labels(config)}
         new.write_configuration(config.to_toml(), paths, {"rounds_by_files": about}, final=out)
 
     return folder, fill
@@ -241,80 +224,6 @@ def one_coordinator(run: Path) -> Iterator[Coordinator]:
         yield coordinator
 
 
-def _others(config: RunConfig) -> dict[str, str]:
-    """Label files of rows that are not trained on, by their keys."""
-    found = {"test": config.test, "validation": config.validation}
-    return {key: path for key, path in found.items() if isinstance(path, str)}
-
-
-def problem_of(
-    config: RunConfig, names: list[str], widths: list[int] | None, own: PartyData | None = None
-) -> tuple[Problem, LabelData]:
-    """The problem over blocks that are elsewhere; one column each while their widths are unknown."""
-    labels = open_labels(Path(config.data))
-    loss = choose_loss(config, labels.task, labels)
-    widths = widths or [1] * len(names)
-    blocks = _blocks(labels, widths)
-    if own is not None:
-        blocks[names.index(own.name)] = load_block(own)
-    test = None if config.test is None else _other_rows(config.test, labels, widths)
-    problem = make_problem(
-        blocks,
-        labels.y,
-        loss=loss.name,
-        loss_parameters=loss.parameters,
-        lam=config.lambda_,
-        **penalty_arguments(config, names),
-        fit_intercept=config.intercept,
-        sample_weight=part_rows(config, labels)[0],
-        offset=labels.offset,
-        names=names,
-        test=test,
-        n_classes=len(labels.classes) if loss.vector and labels.classes is not None else None,
-    )
-    return problem, labels
-
-
-def _blocks(labels: LabelData, widths: list[int]) -> list[FeatureBlock]:
-    return [RemoteBlock((labels.n_samples, d)) for d in widths]
-
-
-def _other_rows(path: str, labels: LabelData, widths: list[int]) -> TestSet:
-    """Rows that are not trained on, from a label file; the parties have the features."""
-    other = open_labels(Path(path))
-    if (other.task, other.classes) != (labels.task, labels.classes):
-        raise InputError(
-            f"{shown(path)}: classes differ from training; convert with --like the training partition"
-        )
-    return TestSet(_blocks(other, widths), other.y, *weight_and_offset(other))
-
-
-def _early(config: RunConfig, problem: Problem, labels: LabelData) -> EarlyStopping | None:
-    """The rule that held-out rows end the run by."""
-    if config.validation is None:
-        return None
-    if isinstance(config.validation, float):
-        held = part_rows(config, labels)[1]
-        assert held is not None  # a share
-        rows = held_out_share(problem, labels, held)
-    else:
-        rows = _other_rows(config.validation, labels, [block.shape[1] for block in problem.blocks])
-    # A metric that the loss does not have is refused before the run has a directory.
-    z = np.zeros((len(rows.y), problem.n_outputs)) if problem.loss.vector else rows.offset.copy()
-    measure(config.validation_metric, rows, z, problem.loss, Engine(1))
-    return EarlyStopping(rows, config.validation_metric, config.patience)
-
-
-def _scheme(problem: Problem, config: RunConfig) -> Scheme:
-    """The scheme that the options choose; refuses what does not go together, or not with the problem."""
-    return choose_scheme(solver_options(config), problem.traits)[0]
-
-
-def _answers(problem: Problem, config: RunConfig) -> list[str]:
-    """What a round's answers hold, where there is a choice; refuses as :func:`_scheme`."""
-    return _scheme(problem, config).notes(problem.traits, solver_options(config), elsewhere=True)
-
-
 class Coordinator:
     """One run directory."""
 
@@ -327,6 +236,7 @@ class Coordinator:
         self.run, self.names = str(own["run"]), [str(name) for name in own["parties"]]
         self.config = make_config(values, place)
         self.mail = Mailbox(folder, self.run, self.names, Path(self.config.data))
+        self._checkpoint = self.path / "checkpoint.h5"
         self.digests = own
         self.own = None if "own" not in own else self.path / str(own["own"])
         self.own_digest = own.get("own_digest")
@@ -364,11 +274,7 @@ class Coordinator:
         return self.config.privacy.label_party or self.names[0]
 
     def _n_rounds(self) -> int:
-        path = self.path / _CHECKPOINT
-        if not path.exists():
-            return 0
-        with read_h5(path, _CHECKPOINT_TYPE) as file:
-            return read_attribute(file, "n_rounds", int)
+        return rounds_done(self._checkpoint) if self._checkpoint.exists() else 0
 
     def _hello(self, name: str) -> dict[str, Any]:
         """What a party said of itself when the run was opened."""
@@ -382,7 +288,7 @@ class Coordinator:
         if self.config.privacy.mode != "none":
             return opened
         problem, _ = problem_of(self.config, self.names, None)
-        return replace(opened, notes=[*_answers(problem, self.config), *opened.notes])
+        return replace(opened, notes=[*answers_of(problem, self.config), *opened.notes])
 
     def first_terms(self) -> dict[str, dict[str, Any]]:
         """Arguments of the call ``start``, for every party that is asked."""
@@ -395,7 +301,8 @@ class Coordinator:
             solver = private_solver(self.config, problem, labels, self.folder, self.run, driver)
             private = {"privacy": privacy_text(privacy), **solver.terms()}
             solver.close()
-        family = privacy.mode if private else _scheme(problem, self.config).method(problem.traits).family
+        others = {key: open_labels(Path(path)) for key, path in other_labels(self.config).items()}
+        family = privacy.mode if private else scheme_of(problem, self.config).method(problem.traits).family
         return {
             name: {
                 "family": family,
@@ -411,14 +318,14 @@ class Coordinator:
                 "penalty": 0.0 if self.config.penalty is None else float(self.config.penalty),
                 **private,
                 **({"n_classes": problem.n_outputs} if problem.loss.vector else {}),
-                **{key: open_labels(Path(path)).row_digest for key, path in _others(self.config).items()},
+                **{key: rows.row_digest for key, rows in others.items()},
             }
             for m, name in enumerate(self.names)
             if name in self.elsewhere
         }
 
     def _check_labels(self, labels: LabelData) -> None:
-        others = {key: open_labels(Path(path)) for key, path in _others(self.config).items()}
+        others = {key: open_labels(Path(path)) for key, path in other_labels(self.config).items()}
         for key, found in {"labels": labels, **others}.items():
             if labels_digest(found) != self.digests.get(key):
                 raise InputError(
@@ -501,7 +408,7 @@ class Coordinator:
     def _solver(
         self, problem: Problem, labels: LabelData, letters: Letters, state: dict[str, Any] | None
     ) -> Solver:
-        early = _early(self.config, problem, labels)
+        early = early_stopping_of(self.config, problem, labels)
         solver = Solver(problem, solver_options(self.config), early=early, driver=letters)
         if state is not None:
             try:
@@ -509,7 +416,7 @@ class Coordinator:
             except (KeyError, ValueError, TypeError, AttributeError, IndexError) as error:
                 solver.close()
                 raise FormatError(
-                    f"{shown(self.path / _CHECKPOINT)}: {error}: missing, or not of this problem's shape"
+                    f"{shown(self._checkpoint)}: {error}: missing, or not of this problem's shape"
                 ) from None
         return solver
 
@@ -518,53 +425,12 @@ class Coordinator:
     def _save(self, solver: Solver, letters: Letters) -> None:
         """The state after a round; its answers are then done with."""
         first = 1 + max(party.last for party in letters.parties)
-        with create_h5(self.path / _CHECKPOINT, _CHECKPOINT_TYPE) as file:
-            file.attrs["n_rounds"], file.attrs["first"] = solver.n_rounds, first
-            write_tree(file.create_group("solver"), solver.export())
-            queues = file.create_group("queues")
-            for party in letters.parties:
-                group = queues.create_group(party.name)
-                group.attrs["previous"] = party.last
-                if party.answered:
-                    group.attrs["answered"] = party.answered
-                for k, (name, arguments) in enumerate(party.queue):
-                    call = group.create_group(f"{k:04d}")
-                    call.attrs["call"] = name
-                    write_tree(call.create_group("arguments"), arguments)
-        # Messages of this round and the last are needed, and those that opened the run.
-        done = [folder for folder in self.mail.answer_folders() if 0 < int(folder.name) < first - 1]
-        prune([path for folder in done for path in sorted(folder.glob("*.h5"))])
-        for folder in done:
-            with suppress(OSError):
-                folder.rmdir()  # only where it is empty
-        prune(sorted(self.mail.sent.glob("*.h5"), key=lambda path: path.stem.rsplit("-", 1)[-1]))
+        write_state(self._checkpoint, solver, letters.parties, first)
+        self.mail.forget(first)
 
     def checkpoint(self) -> dict[str, Any] | None:
         """The state after the last whole round; None before the first."""
-        path = self.path / _CHECKPOINT
-        if not path.exists():
-            return None
-        with read_h5(path, _CHECKPOINT_TYPE) as file:
-            queues: dict[str, list[Asked]] = {}
-            previous: dict[str, int] = {}
-            answered: dict[str, str] = {}
-            for name in self.names:
-                group = require_group(require_group(file, "queues"), name)
-                previous[name] = read_attribute(group, "previous", int)
-                if "answered" in group.attrs:
-                    answered[name] = read_attribute(group, "answered", str)
-                calls = [require_group(group, key) for key in sorted(group)]
-                queues[name] = [
-                    (read_attribute(call, "call", str), read_tree(require_group(call, "arguments")))
-                    for call in calls
-                ]
-            return {
-                "first": read_attribute(file, "first", int),
-                "solver": read_tree(require_group(file, "solver")),
-                "queues": queues,
-                "previous": previous,
-                "answered": answered,
-            }
+        return read_state(self._checkpoint, self.names) if self._checkpoint.exists() else None
 
     # --- requests out -------------------------------------------------------------------------------------
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import cached_property, partial
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from fastadmm.rounds.exchange import (
     open_request,
     write_request,
 )
+from fastadmm.rounds.past import prune
 from fastadmm.runs.folder import RunFolder
 from fastadmm.store.label_file import open_labels
 
@@ -243,3 +245,19 @@ class Mailbox:
             for old in self.requests.glob("*.h5"):
                 if old not in current:
                     os.replace(old, self.sent / old.name)
+
+    def forget(self, first: int) -> None:
+        """Drop the oldest files that nobody needs any more, where there are too many.
+
+        Parameters
+        ----------
+        first : int
+            Number of the exchange that the next round begins with.
+        """
+        # Messages of this round and the last are needed, and those that opened the run.
+        done = [folder for folder in self.answer_folders() if 0 < int(folder.name) < first - 1]
+        prune([path for folder in done for path in sorted(folder.glob("*.h5"))])
+        for folder in done:
+            with suppress(OSError):
+                folder.rmdir()  # only where it is empty
+        prune(sorted(self.sent.glob("*.h5"), key=lambda path: path.stem.rsplit("-", 1)[-1]))
