@@ -3,30 +3,64 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from fastadmm.cli.app import app
+from fastadmm.cli.options import with_options
+
+if TYPE_CHECKING:
+    from fastadmm.settings.privacy import Privacy
+
+
+@dataclass(frozen=True)
+class _Claim:
+    """The claim to audit, without a run."""
+
+    epsilon: Annotated[float | None, typer.Option(help="Without a run: epsilon to audit.")] = None
+    privacy: Annotated[str, typer.Option(help="Without a run: mode to audit, message or fusion.")] = "message"
+    delta: Annotated[float, typer.Option(help="Failure probability of the claim.")] = 1e-5
+    rounds: Annotated[int, typer.Option(help="Number of messages of each party.")] = 1
+    mu: Annotated[float, typer.Option(help="lambda N / (tau r) of the x-update.")] = 100.0
+    ball: Annotated[float, typer.Option(help="Bound on each party's weights.")] = 8.0
+    target_clip: Annotated[float | None, typer.Option(help="Bound on targets. (default: the ball)")] = None
+    message_clip: Annotated[float, typer.Option(help="Bound on message entries.")] = 2.0
+    adjacency: Annotated[str, typer.Option(help="replace_one or zero_out.")] = "replace_one"
+
+    def settings(self) -> Privacy:
+        """The claim as settings of a private run."""
+        from fastadmm.errors import ConfigError
+        from fastadmm.settings.privacy import Privacy
+
+        if self.epsilon is None:
+            raise ConfigError("audit: give a run, or --epsilon and the settings to audit")
+        if self.privacy == "fusion":
+            return Privacy(mode="fusion", epsilon=self.epsilon, delta=self.delta)
+        if self.privacy == "message":
+            return Privacy(
+                mode="message",
+                epsilon=self.epsilon,
+                delta=self.delta,
+                rounds=self.rounds,
+                ball=self.ball,
+                target_clip=self.target_clip,
+                message_clip=self.message_clip,
+                adjacency=self.adjacency,
+            )
+        raise ConfigError(f"--privacy: {self.privacy!r} is not 'message' or 'fusion'")
 
 
 @app.command()
+@with_options()
 def audit(
     run: Annotated[
         Path | None, typer.Argument(readable=False, help="Private run whose settings and noise to audit.")
     ] = None,
-    epsilon: Annotated[float | None, typer.Option(help="Without a run: epsilon to audit.")] = None,
-    privacy: Annotated[
-        str, typer.Option(help="Without a run: mode to audit, message or fusion.")
-    ] = "message",
-    delta: Annotated[float, typer.Option(help="Failure probability of the claim.")] = 1e-5,
-    rounds: Annotated[int, typer.Option(help="Number of messages of each party.")] = 1,
-    mu: Annotated[float, typer.Option(help="lambda N / (tau r) of the x-update.")] = 100.0,
-    ball: Annotated[float, typer.Option(help="Bound on each party's weights.")] = 8.0,
-    target_clip: Annotated[float | None, typer.Option(help="Bound on targets. (default: the ball)")] = None,
-    message_clip: Annotated[float, typer.Option(help="Bound on message entries.")] = 2.0,
-    adjacency: Annotated[str, typer.Option(help="replace_one or zero_out.")] = "replace_one",
+    *,
+    claim: _Claim,
     trials: Annotated[
         int | None,
         typer.Option(min=1000, help="How many numbers of noise to test. (default: 200000)"),
@@ -59,33 +93,17 @@ def audit(
             print(f"audit: {text}", file=sys.stderr, flush=True)
 
     if paper is not None:
-        rows = audits.audit_paper(paper, 1.0 if epsilon is None else epsilon, delta, trials)
+        rows = audits.audit_paper(paper, 1.0 if claim.epsilon is None else claim.epsilon, claim.delta, trials)
     elif run is not None:
         rows = audits.audit_run(run, trials, canaries, note)
-    elif epsilon is None:
-        raise ConfigError("audit: give a run, or --epsilon and the settings to audit")
     else:
-        if canaries:
+        if canaries and claim.epsilon is not None:
             raise ConfigError("audit: --canaries needs a run, whose data it trains on")
-        from fastadmm.settings.privacy import Privacy
-
-        if privacy == "fusion":
-            claim = Privacy(mode="fusion", epsilon=epsilon, delta=delta)
-            rows = audits.audit_fusion(claim, None, trials, note)
-        elif privacy == "message":
-            claim = Privacy(
-                mode="message",
-                epsilon=epsilon,
-                delta=delta,
-                rounds=rounds,
-                ball=ball,
-                target_clip=target_clip,
-                message_clip=message_clip,
-                adjacency=adjacency,
-            )
-            rows = audits.audit_settings(claim, mu, trials, None, note)
+        claimed = claim.settings()
+        if claimed.mode == "fusion":
+            rows = audits.audit_fusion(claimed, None, trials, note)
         else:
-            raise ConfigError(f"--privacy: {privacy!r} is not 'message' or 'fusion'")
+            rows = audits.audit_settings(claimed, claim.mu, trials, None, note)
     flagged = any(row.flagged for row in rows)
     if as_json:
         document: dict[str, Any] = {"flagged": flagged, "checks": [row.to_json() for row in rows]}

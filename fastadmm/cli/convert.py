@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fastadmm.cli.app import app
+from fastadmm.cli.options import given_options, plain_values, with_options
 
 if TYPE_CHECKING:
     from fastadmm.data_tools.convert import Progress
@@ -101,7 +103,230 @@ _TABLES, _PUBLIC, _SPLIT, _VALUES, _LIBSVM, _CSV, _NPZ = (
 )
 
 
+@dataclass(frozen=True)
+class _Tables:
+    """Options for one table per party."""
+
+    guest: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            readable=False,
+            help="CSV or Parquet table of the label holder.",
+            rich_help_panel=_TABLES,
+        ),
+    ] = None
+    host: Annotated[
+        list[Path] | None,
+        typer.Option(
+            metavar="FILE",
+            readable=False,
+            help="Table of another party; may be repeated.",
+            rich_help_panel=_TABLES,
+        ),
+    ] = None
+    id: Annotated[
+        str | None, typer.Option("--id", metavar="NAME", help="Id column.", rich_help_panel=_TABLES)
+    ] = None
+    align: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            readable=False,
+            help="Alignment from 'fastadmm align' (default: join by id).",
+            rich_help_panel=_TABLES,
+        ),
+    ] = None
+    missing: Annotated[
+        Missing | None,
+        typer.Option(help="How to fill missing values (default: refuse).", rich_help_panel=_TABLES),
+    ] = None
+    categorical: Annotated[
+        str,
+        typer.Option(
+            metavar="A,B", help="Columns of numbers that are category codes.", rich_help_panel=_TABLES
+        ),
+    ] = ""
+    unseen: Annotated[
+        Unseen,
+        typer.Option(
+            help="Categories that training did not have: all zeros, or an error.", rich_help_panel=_TABLES
+        ),
+    ] = Unseen.zeros
+    duplicates: Annotated[
+        Duplicates,
+        typer.Option(
+            help="Repeated ids in a table: refuse, keep the first row, or drop all their rows.",
+            rich_help_panel=_TABLES,
+        ),
+    ] = Duplicates.refuse
+    prefix: Annotated[
+        bool,
+        typer.Option(
+            "--prefix", help="Put the party's name before each feature name.", rich_help_panel=_TABLES
+        ),
+    ] = False
+    dry_run: Annotated[
+        bool,
+        typer.Option(
+            "--dry-run", help="Show column types and joined rows; write nothing.", rich_help_panel=_TABLES
+        ),
+    ] = False
+
+
+@dataclass(frozen=True)
+class _Public:
+    """Options for a public description of columns."""
+
+    public_columns: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE.toml",
+            readable=False,
+            help="Bounds, categories and fill values; none is computed from the rows.",
+            rich_help_panel=_PUBLIC,
+        ),
+    ] = None
+    describe: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE.toml",
+            readable=False,
+            help="Write a template of such a file from column names and types, and no partition.",
+            rich_help_panel=_PUBLIC,
+        ),
+    ] = None
+
+
+@dataclass(frozen=True)
+class _Split:
+    """Options for who gets which columns."""
+
+    columns: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SPEC",
+            help="Widths (66,57), or CSV column names: 'age,bmi;glucose' (semicolons between parties).",
+            rich_help_panel=_SPLIT,
+        ),
+    ] = None
+    parties: Annotated[
+        int | None,
+        typer.Option(metavar="K", help="K equal consecutive blocks of columns.", rich_help_panel=_SPLIT),
+    ] = None
+    like: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="OTHER.parts",
+            readable=False,
+            help="Use columns, scaling, dtype and classes of this partition (for tables, also a run).",
+            rich_help_panel=_SPLIT,
+        ),
+    ] = None
+    names: Annotated[
+        str | None,
+        typer.Option(
+            metavar="A,B", help="Names of the parties (default: party-1, ...).", rich_help_panel=_SPLIT
+        ),
+    ] = None
+
+
+@dataclass(frozen=True)
+class _Values:
+    """Options for what is stored of values and labels."""
+
+    task: Annotated[
+        Task | None,
+        typer.Option(
+            help="auto: two distinct labels, or words, are classes (default: auto).",
+            rich_help_panel=_VALUES,
+        ),
+    ] = None
+    standardize: Annotated[
+        bool,
+        typer.Option(
+            "--standardize",
+            help="Divide columns by their standard deviation; centre dense columns.",
+            rich_help_panel=_VALUES,
+        ),
+    ] = False
+    normalize: Annotated[
+        Normalize | None,
+        typer.Option(
+            help="l2: scale each row of each party to norm 1 (default: none).", rich_help_panel=_VALUES
+        ),
+    ] = None
+    dtype: Annotated[
+        Dtype | None,
+        typer.Option(help="Type of stored features (default: float64).", rich_help_panel=_VALUES),
+    ] = None
+    storage: Annotated[
+        Storage | None,
+        typer.Option(
+            help="auto: CSR for sparse sources, unless more than half full (default: auto).",
+            rich_help_panel=_VALUES,
+        ),
+    ] = None
+    compression: Annotated[
+        Compression,
+        typer.Option(
+            help="Smaller files that are slower to read; zstd and blosc2 need the package hdf5plugin.",
+            rich_help_panel=_VALUES,
+        ),
+    ] = Compression.none
+
+
+@dataclass(frozen=True)
+class _Source:
+    """Options for how a source is read."""
+
+    features: Annotated[
+        int | None,
+        typer.Option(
+            metavar="D", help="Number of features, if the last ones never occur.", rich_help_panel=_LIBSVM
+        ),
+    ] = None
+    zero_based: Annotated[
+        bool, typer.Option("--zero-based", help="Indices count from 0.", rich_help_panel=_LIBSVM)
+    ] = False
+    label: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME", help="Label column (with --guest: of the guest's table).", rich_help_panel=_CSV
+        ),
+    ] = None
+    drop: Annotated[str, typer.Option(metavar="A,B", help="Columns to leave out.", rich_help_panel=_CSV)] = ""
+    no_header: Annotated[
+        bool,
+        typer.Option(
+            "--no-header", help="The first line is data: columns are called c1, c2, ...", rich_help_panel=_CSV
+        ),
+    ] = False
+    separator: Annotated[
+        str, typer.Option(metavar="CHAR", help="Separator between cells.", rich_help_panel=_CSV)
+    ] = ","
+    x_key: Annotated[
+        str | None,
+        typer.Option(metavar="KEY", help="Feature array (default: X, or CSR arrays).", rich_help_panel=_NPZ),
+    ] = None
+    y_key: Annotated[
+        str | None, typer.Option(metavar="KEY", help="Label array (default: y).", rich_help_panel=_NPZ)
+    ] = None
+    format: Annotated[Format, typer.Option(help="Format of the source.")] = Format.auto
+
+    @property
+    def dropped(self) -> list[str]:
+        """Names of the columns to leave out."""
+        return _list(self.drop)
+
+    @property
+    def cut(self) -> str:
+        """The separator itself."""
+        return "\t" if self.separator == "\\t" else self.separator
+
+
 @app.command()
+@with_options()
 def convert(
     source: Annotated[
         Path | None,
@@ -123,277 +348,63 @@ def convert(
             help="Partition directory to create.",
         ),
     ] = None,
-    guest: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            readable=False,
-            help="CSV or Parquet table of the label holder.",
-            rich_help_panel=_TABLES,
-        ),
-    ] = None,
-    host: Annotated[
-        list[Path] | None,
-        typer.Option(
-            metavar="FILE",
-            readable=False,
-            help="Table of another party; may be repeated.",
-            rich_help_panel=_TABLES,
-        ),
-    ] = None,
-    id: Annotated[
-        str | None, typer.Option("--id", metavar="NAME", help="Id column.", rich_help_panel=_TABLES)
-    ] = None,
-    align: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            readable=False,
-            help="Alignment from 'fastadmm align' (default: join by id).",
-            rich_help_panel=_TABLES,
-        ),
-    ] = None,
-    missing: Annotated[
-        Missing | None,
-        typer.Option(help="How to fill missing values (default: refuse).", rich_help_panel=_TABLES),
-    ] = None,
-    categorical: Annotated[
-        str,
-        typer.Option(
-            metavar="A,B", help="Columns of numbers that are category codes.", rich_help_panel=_TABLES
-        ),
-    ] = "",
-    unseen: Annotated[
-        Unseen,
-        typer.Option(
-            help="Categories that training did not have: all zeros, or an error.", rich_help_panel=_TABLES
-        ),
-    ] = Unseen.zeros,
-    duplicates: Annotated[
-        Duplicates,
-        typer.Option(
-            help="Repeated ids in a table: refuse, keep the first row, or drop all their rows.",
-            rich_help_panel=_TABLES,
-        ),
-    ] = Duplicates.refuse,
-    prefix: Annotated[
-        bool,
-        typer.Option(
-            "--prefix", help="Put the party's name before each feature name.", rich_help_panel=_TABLES
-        ),
-    ] = False,
-    dry_run: Annotated[
-        bool,
-        typer.Option(
-            "--dry-run", help="Show column types and joined rows; write nothing.", rich_help_panel=_TABLES
-        ),
-    ] = False,
-    public_columns: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE.toml",
-            readable=False,
-            help="Bounds, categories and fill values; none is computed from the rows.",
-            rich_help_panel=_PUBLIC,
-        ),
-    ] = None,
-    describe: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE.toml",
-            readable=False,
-            help="Write a template of such a file from column names and types, and no partition.",
-            rich_help_panel=_PUBLIC,
-        ),
-    ] = None,
-    columns: Annotated[
-        str | None,
-        typer.Option(
-            metavar="SPEC",
-            help="Widths (66,57), or CSV column names: 'age,bmi;glucose' (semicolons between parties).",
-            rich_help_panel=_SPLIT,
-        ),
-    ] = None,
-    parties: Annotated[
-        int | None,
-        typer.Option(metavar="K", help="K equal consecutive blocks of columns.", rich_help_panel=_SPLIT),
-    ] = None,
-    like: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="OTHER.parts",
-            readable=False,
-            help="Use columns, scaling, dtype and classes of this partition (for tables, also a run).",
-            rich_help_panel=_SPLIT,
-        ),
-    ] = None,
-    names: Annotated[
-        str | None,
-        typer.Option(
-            metavar="A,B", help="Names of the parties (default: party-1, ...).", rich_help_panel=_SPLIT
-        ),
-    ] = None,
-    task: Annotated[
-        Task | None,
-        typer.Option(
-            help="auto: two distinct labels, or words, are classes (default: auto).",
-            rich_help_panel=_VALUES,
-        ),
-    ] = None,
-    standardize: Annotated[
-        bool,
-        typer.Option(
-            "--standardize",
-            help="Divide columns by their standard deviation; centre dense columns.",
-            rich_help_panel=_VALUES,
-        ),
-    ] = False,
-    normalize: Annotated[
-        Normalize | None,
-        typer.Option(
-            help="l2: scale each row of each party to norm 1 (default: none).", rich_help_panel=_VALUES
-        ),
-    ] = None,
-    dtype: Annotated[
-        Dtype | None,
-        typer.Option(help="Type of stored features (default: float64).", rich_help_panel=_VALUES),
-    ] = None,
-    storage: Annotated[
-        Storage | None,
-        typer.Option(
-            help="auto: CSR for sparse sources, unless more than half full (default: auto).",
-            rich_help_panel=_VALUES,
-        ),
-    ] = None,
-    compression: Annotated[
-        Compression,
-        typer.Option(
-            help="Smaller files that are slower to read; zstd and blosc2 need the package hdf5plugin.",
-            rich_help_panel=_VALUES,
-        ),
-    ] = Compression.none,
-    features: Annotated[
-        int | None,
-        typer.Option(
-            metavar="D", help="Number of features, if the last ones never occur.", rich_help_panel=_LIBSVM
-        ),
-    ] = None,
-    zero_based: Annotated[
-        bool, typer.Option("--zero-based", help="Indices count from 0.", rich_help_panel=_LIBSVM)
-    ] = False,
-    label: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME", help="Label column (with --guest: of the guest's table).", rich_help_panel=_CSV
-        ),
-    ] = None,
-    drop: Annotated[
-        str, typer.Option(metavar="A,B", help="Columns to leave out.", rich_help_panel=_CSV)
-    ] = "",
-    no_header: Annotated[
-        bool,
-        typer.Option(
-            "--no-header", help="The first line is data: columns are called c1, c2, ...", rich_help_panel=_CSV
-        ),
-    ] = False,
-    separator: Annotated[
-        str, typer.Option(metavar="CHAR", help="Separator between cells.", rich_help_panel=_CSV)
-    ] = ",",
-    x_key: Annotated[
-        str | None,
-        typer.Option(metavar="KEY", help="Feature array (default: X, or CSR arrays).", rich_help_panel=_NPZ),
-    ] = None,
-    y_key: Annotated[
-        str | None, typer.Option(metavar="KEY", help="Label array (default: y).", rich_help_panel=_NPZ)
-    ] = None,
-    format: Annotated[Format, typer.Option(help="Format of the source.")] = Format.auto,
+    *,
+    tables: _Tables,
+    public: _Public,
+    split: _Split,
+    values: _Values,
+    reading: _Source,
     force: Annotated[bool, typer.Option("--force", help="Replace an existing partition.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")] = False,
 ) -> None:
     """Convert a data file, or one table per party, to a partition: one file per party, one for labels."""
     from fastadmm.errors import ConfigError
 
-    names_of = {
-        "--guest": guest, "--host": host, "--id": id, "--align": align, "--missing": missing,
-        "--categorical": categorical or None, "--unseen": None if unseen is Unseen.zeros else unseen,
-        "--duplicates": None if duplicates is Duplicates.refuse else duplicates, "--prefix": prefix or None,
-        "--dry-run": dry_run or None,
-    }  # fmt: skip
-    separator = "\t" if separator == "\\t" else separator
-    dropped = _list(drop)
-    if guest is not None or host:
-        foreign = {
-            "SOURCE": source, "--columns": columns, "--parties": parties, "--features": features,
-            "--zero-based": zero_based or None, "--no-header": no_header or None, "--x-key": x_key,
-            "--y-key": y_key, "--format": None if format is Format.auto else format,
-        }  # fmt: skip
-        if given := [option for option, value in foreign.items() if value is not None]:
-            raise ConfigError(f"{given[0]} does not go with --guest and --host, one table per party")
-        if id is None:
+    if tables.guest is not None or tables.host:
+        foreign = ["SOURCE"] if source is not None else []
+        foreign += given_options(split, "like", "names")
+        foreign += given_options(reading, "label", "drop", "separator")
+        if foreign:
+            raise ConfigError(f"{foreign[0]} does not go with --guest and --host, one table per party")
+        if tables.id is None:
             raise ConfigError("--id: which column holds the ids, in every table?")
-        if describe is not None:
+        if public.describe is not None:
             _describe(
-                guest, host or [], describe, force,
-                id=id, label=label, names=names, prefix=prefix, drop=dropped,
-                categorical=_list(categorical), separator=separator,
+                tables.guest, tables.host or [], public.describe, force,
+                id=tables.id, label=reading.label, names=split.names, prefix=tables.prefix,
+                drop=reading.dropped, categorical=_list(tables.categorical), separator=reading.cut,
             )  # fmt: skip
-            return
-        _convert_tables(
-            guest, host or [], out, dry_run, force, as_json,
-            id=id, label=label, alignment=align, like=like, names=names, drop=dropped,
-            public_columns=public_columns, categorical=_list(categorical),
-            missing=_text(missing), unseen=unseen.value,
-            duplicates=duplicates.value, prefix=prefix, standardize=standardize, normalize=_text(normalize),
-            dtype=_text(dtype), task=_text(task), storage=_text(storage), separator=separator,
-            compression=compression.value,
-        )  # fmt: skip
+        else:
+            _convert_tables(tables, public, split, values, reading, out, force, as_json)
         return
-    if given := [option for option, value in names_of.items() if value is not None]:
+    if given := given_options(tables):
         raise ConfigError(f"{given[0]} is for tables with ids: give them with --guest and --host")
     if source is None:
         raise typer.BadParameter("give a data file, or tables with --guest and --host", param_hint="SOURCE")
-    if describe is not None:
+    if public.describe is not None:
         _describe(
-            source, [], describe, force, id="", label=label, drop=dropped, separator=separator,
-            header=not no_header,
+            source, [], public.describe, force, id="", label=reading.label, drop=reading.dropped,
+            separator=reading.cut, header=not reading.no_header,
         )  # fmt: skip
         return
     if out is None:
         raise typer.BadParameter("give the partition to make", param_hint="--out")
     from fastadmm.data_tools.convert import convert as run
 
+    how = plain_values(split) | plain_values(values) | plain_values(reading)
+    how |= {"drop": reading.dropped, "separator": reading.cut, "header": not how.pop("no_header")}
     with progress_bar() as progress:
         partition = run(
             source,
             out,
-            columns=columns,
-            parties=parties,
-            names=names,
-            label=label,
-            like=like,
-            public_columns=public_columns,
-            normalize=_text(normalize),
-            standardize=standardize,
-            dtype=_text(dtype),
-            task=_text(task),
-            storage=_text(storage),
-            features=features,
-            zero_based=zero_based,
-            header=not no_header,
-            separator=separator,
-            drop=dropped,
-            x_key=x_key,
-            y_key=y_key,
-            format=format.value,
-            compression=compression.value,
+            **how,
+            public_columns=public.public_columns,
             force=force,
             progress=progress,
         )
     summary = _summary(partition)
     if as_json:
-        import json
-
-        typer.echo(json.dumps(summary))
+        _show_json(summary)
     else:
         _show(summary)
 
@@ -410,40 +421,54 @@ def _describe(guest: Path | None, hosts: list[Path], out: Path, force: bool, **o
 
 
 def _convert_tables(
-    guest: Path | None,
-    hosts: list[Path],
+    tables: _Tables,
+    public: _Public,
+    split: _Split,
+    values: _Values,
+    reading: _Source,
     out: Path | None,
-    dry_run: bool,
     force: bool,
     as_json: bool,
-    **options: Any,
 ) -> None:
     from fastadmm.data_tools.convert_tables import TableOptions, plan_tables, write_plan
     from fastadmm.data_tools.destination import check_out
 
-    if not dry_run:
+    if not tables.dry_run:
         if out is None:
             raise typer.BadParameter("give the partition to make, or --dry-run", param_hint="--out")
         check_out(out, force)
-    plan = plan_tables(guest, hosts, TableOptions(**options))
+    own = plain_values(tables)
+    how = {key: own[key] for key in ("id", "missing", "unseen", "duplicates", "prefix")} | plain_values(
+        values
+    )
+    options = TableOptions(
+        **how,
+        alignment=tables.align,
+        categorical=_list(tables.categorical),
+        like=split.like,
+        names=split.names,
+        public_columns=public.public_columns,
+        label=reading.label,
+        drop=reading.dropped,
+        separator=reading.cut,
+    )
+    plan = plan_tables(tables.guest, tables.host or [], options)
     described: dict[str, Any] = {
         "row_digest": plan.alignment.digest,
         "report": plan.report,
         "columns": plan.columns,
     }
-    if not dry_run:
+    if not tables.dry_run:
         assert out is not None
-        partition = write_plan(plan, out, force=force, compression=options["compression"])
+        partition = write_plan(plan, out, force=force, compression=options.compression)
         described = _summary(partition) | described
     else:
         described |= {"n_samples": len(plan.alignment.ids), "task": plan.task}
     if as_json:
-        import json
-
-        typer.echo(json.dumps(described))
+        _show_json(described)
         return
     typer.echo("\n".join(plan.report))
-    if not dry_run:
+    if not tables.dry_run:
         _show(described)
         return
     for name, columns in plan.columns.items():
@@ -465,10 +490,6 @@ def _column_line(record: dict[str, Any]) -> str:
         if "filled_with" in record:
             line += f", filled with {record['filled_with']}"
     return line
-
-
-def _text(choice: StrEnum | None) -> str | None:
-    return None if choice is None else choice.value
 
 
 @contextmanager
@@ -521,6 +542,12 @@ def _summary(partition: Partition) -> dict[str, Any]:
             for party in partition.parties
         ],
     }
+
+
+def _show_json(summary: dict[str, Any]) -> None:
+    import json
+
+    typer.echo(json.dumps(summary))
 
 
 def _show(summary: dict[str, Any]) -> None:

@@ -1,27 +1,30 @@
-"""Options of commands, made from the declarations of settings."""
+"""Options of commands, made from the declarations of settings and from the fields of dataclasses."""
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable
+from dataclasses import fields, is_dataclass
+from enum import Enum
 from functools import cached_property, update_wrapper
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
 if TYPE_CHECKING:
     from fastadmm.settings.setting import Setting
 
-__all__ = ["in_a_file", "with_options"]
+__all__ = ["given_options", "in_a_file", "plain_values", "with_options"]
 
 
 def with_options(
-    settings: Callable[[], tuple[Iterable[Setting], Iterable[Setting]]],
+    settings: Callable[[], tuple[Iterable[Setting], Iterable[Setting]]] = lambda: ((), ()),
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Give a command an option for each setting that has a help text, in place of its parameter ``options``.
 
-    The command receives what was given on the command line as a dictionary by key.
+    The command receives what was given on the command line as a dictionary by key. A parameter that is a
+    dataclass becomes an option for each of its fields, which are annotated as parameters are.
 
     Parameters
     ----------
@@ -57,26 +60,78 @@ class _Command:
         signature = inspect.signature(self._command, eval_str=True)
         parameters: list[inspect.Parameter] = []
         for parameter in signature.parameters.values():
-            if parameter.name != "options":
+            if parameter.name == "options":
+                parameters += [_parameter(name, s) for name, (_, s) in self._tables.items() if s.help]
+            elif is_dataclass(parameter.annotation):
+                hints = get_type_hints(parameter.annotation, include_extras=True)
+                parameters += [
+                    inspect.Parameter(
+                        f.name, parameter.KEYWORD_ONLY, default=f.default, annotation=hints[f.name]
+                    )
+                    for f in fields(parameter.annotation)
+                ]
+            else:
                 parameters.append(parameter)
-                continue
-            parameters += [_parameter(name, s) for name, (_, s) in self._tables.items() if s.help]
         return signature.replace(parameters=parameters)
 
     def __call__(self, **values: Any) -> Any:
         given: dict[str, Any] = {}
+        own = inspect.signature(self._command, eval_str=True).parameters
+        for group in (parameter for parameter in own.values() if is_dataclass(parameter.annotation)):
+            names = [f.name for f in fields(group.annotation)]
+            values[group.name] = group.annotation(**{name: values.pop(name) for name in names})
         for name, (table, setting) in self._tables.items():
             value = values.pop(name) if setting.help else None
             if value is not None:
                 target = given.setdefault(table, {}) if table else given
                 target[setting.key] = _read(setting, value)
-        return self._command(options=given, **values)
+        if "options" in own:
+            values["options"] = given
+        return self._command(**values)
 
     @property
     def files_only(self) -> dict[str, tuple[str, Setting]]:
         """Settings that are no options, by the name that the option would have."""
         # Of two with one name that of the run itself is meant.
         return {s.flag: (table, s) for table, s in reversed(self._tables.values()) if not s.help}
+
+
+def given_options(group: Any, *but: str) -> list[str]:
+    """Options of a dataclass that do not have their defaults.
+
+    Parameters
+    ----------
+    group : dataclass
+        Whose fields are options.
+    *but : str
+        Fields that do not count.
+
+    Returns
+    -------
+    list of str
+        As they are written.
+    """
+    return [
+        f"--{f.name.rstrip('_').replace('_', '-')}"
+        for f in fields(group)
+        if f.name not in but and getattr(group, f.name) not in (f.default, [])
+    ]
+
+
+def plain_values(group: Any) -> dict[str, Any]:
+    """Values of a dataclass whose fields are options, choices as text.
+
+    Parameters
+    ----------
+    group : dataclass
+
+    Returns
+    -------
+    dict
+        By field.
+    """
+    values = {f.name: getattr(group, f.name) for f in fields(group)}
+    return {name: value.value if isinstance(value, Enum) else value for name, value in values.items()}
 
 
 def in_a_file(error: Any, argv: list[str]) -> str | None:

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import time as clock
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from fastadmm.cli.app import app
-from fastadmm.cli.options import with_options
+from fastadmm.cli.options import plain_values, with_options
+
+if TYPE_CHECKING:
+    from fastadmm.store.collection import Owners
 
 group = typer.Typer(
     help="Train with owners of rows, who answer differentially private gradient queries.",
@@ -19,7 +23,73 @@ group = typer.Typer(
 app.add_typer(group, name="owners")
 
 
+@dataclass(frozen=True)
+class _Division:
+    """Options for which rows are whose."""
+
+    sizes: Annotated[
+        str | None, typer.Option(metavar="N,N,...", help="Number of consecutive rows of each owner.")
+    ] = None
+    by: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Column (CSV) or array (NPZ) that names the owner.")
+    ] = None
+    drop_rest: Annotated[
+        bool,
+        typer.Option("--drop-rest", help="With --sizes: leave out the rows after those of the last owner."),
+    ] = False
+    names: Annotated[str | None, typer.Option(metavar="A,B", help="Names of the owners.")] = None
+    overlap: Annotated[
+        str,
+        typer.Option(
+            help="Records that several owners hold: refuse, or count (and divide every epsilon by the count)."
+        ),
+    ] = "refuse"
+
+
+@dataclass(frozen=True)
+class _Public:
+    """Options for what is taken from public rows."""
+
+    public: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", readable=False, help="File of public rows for scaling and components."),
+    ] = None
+    standardize: Annotated[
+        bool, typer.Option("--standardize", help="Subtract the public mean, divide by the public deviation.")
+    ] = False
+    components: Annotated[
+        int | None, typer.Option(metavar="K", help="Keep K principal components of the public rows.")
+    ] = None
+
+
+@dataclass(frozen=True)
+class _Source:
+    """Options for how files are read."""
+
+    task: Annotated[str, typer.Option(help="auto, classification or regression.")] = "auto"
+    label: Annotated[str | None, typer.Option(metavar="NAME", help="CSV: label column.")] = None
+    drop: Annotated[str, typer.Option(metavar="A,B", help="CSV: columns to leave out.")] = ""
+    no_header: Annotated[
+        bool, typer.Option("--no-header", help="CSV: the first line is data; columns are called c1, c2, ...")
+    ] = False
+    separator: Annotated[str, typer.Option(metavar="CHAR", help="CSV: separator between cells.")] = ","
+    features: Annotated[int | None, typer.Option(metavar="D", help="LIBSVM: number of features.")] = None
+    zero_based: Annotated[bool, typer.Option("--zero-based", help="LIBSVM: indices count from 0.")] = False
+    x_key: Annotated[str | None, typer.Option(metavar="KEY", help="NPZ: feature array.")] = None
+    y_key: Annotated[str | None, typer.Option(metavar="KEY", help="NPZ: label array.")] = None
+    format: Annotated[str, typer.Option(help="auto, libsvm, csv or npz.")] = "auto"
+
+
+@dataclass(frozen=True)
+class _Stored:
+    """Options for what is stored."""
+
+    storage: Annotated[str, typer.Option(help="auto, dense or csr.")] = "auto"
+    dtype: Annotated[str, typer.Option(help="float64 or float32.")] = "float64"
+
+
 @group.command()
+@with_options()
 def convert(
     sources: Annotated[
         list[Path],
@@ -32,47 +102,11 @@ def convert(
     out: Annotated[
         Path, typer.Option("-o", "--out", metavar="OUT.owners", readable=False, help="Directory to create.")
     ],
-    sizes: Annotated[
-        str | None, typer.Option(metavar="N,N,...", help="Number of consecutive rows of each owner.")
-    ] = None,
-    by: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Column (CSV) or array (NPZ) that names the owner.")
-    ] = None,
-    drop_rest: Annotated[
-        bool,
-        typer.Option("--drop-rest", help="With --sizes: leave out the rows after those of the last owner."),
-    ] = False,
-    names: Annotated[str | None, typer.Option(metavar="A,B", help="Names of the owners.")] = None,
-    overlap: Annotated[
-        str,
-        typer.Option(
-            help="Records that several owners hold: refuse, or count (and divide every epsilon by the count)."
-        ),
-    ] = "refuse",
-    public: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", readable=False, help="File of public rows for scaling and components."),
-    ] = None,
-    standardize: Annotated[
-        bool, typer.Option("--standardize", help="Subtract the public mean, divide by the public deviation.")
-    ] = False,
-    components: Annotated[
-        int | None, typer.Option(metavar="K", help="Keep K principal components of the public rows.")
-    ] = None,
-    task: Annotated[str, typer.Option(help="auto, classification or regression.")] = "auto",
-    label: Annotated[str | None, typer.Option(metavar="NAME", help="CSV: label column.")] = None,
-    drop: Annotated[str, typer.Option(metavar="A,B", help="CSV: columns to leave out.")] = "",
-    no_header: Annotated[
-        bool, typer.Option("--no-header", help="CSV: the first line is data; columns are called c1, c2, ...")
-    ] = False,
-    separator: Annotated[str, typer.Option(metavar="CHAR", help="CSV: separator between cells.")] = ",",
-    features: Annotated[int | None, typer.Option(metavar="D", help="LIBSVM: number of features.")] = None,
-    zero_based: Annotated[bool, typer.Option("--zero-based", help="LIBSVM: indices count from 0.")] = False,
-    x_key: Annotated[str | None, typer.Option(metavar="KEY", help="NPZ: feature array.")] = None,
-    y_key: Annotated[str | None, typer.Option(metavar="KEY", help="NPZ: label array.")] = None,
-    format: Annotated[str, typer.Option(help="auto, libsvm, csv or npz.")] = "auto",
-    storage: Annotated[str, typer.Option(help="auto, dense or csr.")] = "auto",
-    dtype: Annotated[str, typer.Option(help="float64 or float32.")] = "float64",
+    *,
+    division: _Division,
+    public: _Public,
+    reading: _Source,
+    stored: _Stored,
     force: Annotated[bool, typer.Option("--force", help="Replace an existing directory.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")] = False,
 ) -> None:
@@ -81,42 +115,35 @@ def convert(
     from fastadmm.data_tools.owners import Reading, convert_owners
     from fastadmm.errors import ConfigError
 
-    if format not in ("auto", "libsvm", "csv", "npz"):
-        raise ConfigError(f"--format {format!r}: choose one of auto, libsvm, csv, npz")
+    if reading.format not in ("auto", "libsvm", "csv", "npz"):
+        raise ConfigError(f"--format {reading.format!r}: choose one of auto, libsvm, csv, npz")
+    who = plain_values(division)
     try:
-        rows = [int(part) for part in sizes.split(",")] if sizes is not None else None
+        who["sizes"] = [int(part) for part in who["sizes"].split(",")] if who["sizes"] is not None else None
     except ValueError:
-        raise ConfigError(f"--sizes {sizes!r}: give whole numbers such as 250000,250000") from None
-    reading = Reading(
-        format=format,
-        label=label,
-        drop=[name.strip() for name in drop.split(",") if name.strip()],
-        header=not no_header,
-        separator="\t" if separator == "\\t" else separator,
-        features=features,
-        zero_based=zero_based,
-        x_key=x_key,
-        y_key=y_key,
-    )
+        raise ConfigError(f"--sizes {division.sizes!r}: give whole numbers such as 250000,250000") from None
+    if division.names is not None:
+        who["names"] = [name.strip() for name in division.names.split(",")]
+    how = plain_values(reading)
+    task, header = how.pop("task"), not how.pop("no_header")
+    how["drop"] = [name.strip() for name in reading.drop.split(",") if name.strip()]
+    how["separator"] = "\t" if reading.separator == "\\t" else reading.separator
     with progress_bar() as progress:
         data = convert_owners(
             sources,
             out,
-            sizes=rows,
-            drop_rest=drop_rest,
-            by=by,
-            names=[name.strip() for name in names.split(",")] if names is not None else None,
-            reading=reading,
+            **who,
+            **plain_values(public),
+            **plain_values(stored),
+            reading=Reading(header=header, **how),
             task=task,
-            overlap=overlap,
-            public=public,
-            standardize=standardize,
-            components=components,
-            storage=storage,
-            dtype=dtype,
             force=force,
             progress=progress,
         )
+    _show(data, as_json)
+
+
+def _show(data: Owners, as_json: bool) -> None:
     summary = {
         "owners": str(data.path),
         "n_samples": data.n_samples,

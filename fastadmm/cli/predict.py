@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from fastadmm.cli.app import app
+from fastadmm.cli.options import given_options, with_options
 
 if TYPE_CHECKING:
     from fastadmm.runs.predict import Predictions
@@ -17,7 +19,57 @@ if TYPE_CHECKING:
 TABLES = "Tables (docs/predicting.md)"
 
 
+@dataclass(frozen=True)
+class _Rows:
+    """Options for tables."""
+
+    id_: Annotated[
+        str | None,
+        typer.Option(
+            "--id",
+            help="Id column of the tables (default: rows of a single table are numbered from 0).",
+            rich_help_panel=TABLES,
+        ),
+    ] = None
+    alignment: Annotated[
+        Path | None,
+        typer.Option(
+            readable=False,
+            help="Alignment from 'fastadmm align': the rows to predict, in order.",
+            rich_help_panel=TABLES,
+        ),
+    ] = None
+    unseen: Annotated[
+        str | None,
+        typer.Option(
+            help="zeros or refuse: categories that training did not have. (default: zeros)",
+            rich_help_panel=TABLES,
+        ),
+    ] = None
+    offset: Annotated[
+        str | None,
+        typer.Option(help="Column of the first table that is added to the score.", rich_help_panel=TABLES),
+    ] = None
+    separator: Annotated[
+        str | None, typer.Option(help="Between CSV cells. (default: ,)", rich_help_panel=TABLES)
+    ] = None
+    duplicates: Annotated[
+        str | None,
+        typer.Option(
+            help="refuse, first or drop: ids that occur more than once. (default: refuse)",
+            rich_help_panel=TABLES,
+        ),
+    ] = None
+    party: Annotated[
+        str | None,
+        typer.Option(
+            help="With --partial and a table: the party that the table belongs to.", rich_help_panel=TABLES
+        ),
+    ] = None
+
+
 @app.command()
+@with_options()
 def predict(
     model: Annotated[Path, typer.Argument(readable=False, help="Run directory or model directory.")],
     data: Annotated[
@@ -38,49 +90,8 @@ def predict(
             "--partial", help="Write one party's contribution, for 'fastadmm combine'; MODEL may be its file."
         ),
     ] = False,
-    id_: Annotated[
-        str | None,
-        typer.Option(
-            "--id",
-            help="Id column of the tables (default: rows of a single table are numbered from 0).",
-            rich_help_panel=TABLES,
-        ),
-    ] = None,
-    alignment: Annotated[
-        Path | None,
-        typer.Option(
-            readable=False,
-            help="Alignment from 'fastadmm align': the rows to predict, in order.",
-            rich_help_panel=TABLES,
-        ),
-    ] = None,
-    unseen: Annotated[
-        str | None,
-        typer.Option(
-            help="zeros or refuse: categories that training did not have. (default: zeros)",
-            rich_help_panel=TABLES,
-        ),
-    ] = None,
-    offset: Annotated[
-        str | None,
-        typer.Option(help="Column of the first table that is added to the score.", rich_help_panel=TABLES),
-    ] = None,
-    separator: Annotated[
-        str | None, typer.Option(help="Between CSV cells. (default: ,)", rich_help_panel=TABLES)
-    ] = None,
-    duplicates: Annotated[
-        str | None,
-        typer.Option(
-            help="refuse, first or drop: ids that occur more than once. (default: refuse)",
-            rich_help_panel=TABLES,
-        ),
-    ] = None,
-    party: Annotated[
-        str | None,
-        typer.Option(
-            help="With --partial and a table: the party that the table belongs to.", rich_help_panel=TABLES
-        ),
-    ] = None,
+    *,
+    rows: _Rows,
     force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
 ) -> None:
     """Predict the rows of a partition or of tables: score, probability and label, or value."""
@@ -94,10 +105,8 @@ def predict(
         raise ConfigError("--partial: name the contribution file with -o FILE.h5")
     if partial and len(data) > 1:
         raise ConfigError("--partial: one party's file or table at a time")
-    given = {"--id": id_, "--alignment": alignment, "--unseen": unseen, "--offset": offset,
-             "--separator": separator, "--duplicates": duplicates, "--party": party}  # fmt: skip
     if not are_tables(data):
-        if wrong := [option for option, value in given.items() if value is not None]:
+        if wrong := given_options(rows):
             raise ConfigError(f"{wrong[0]}: is for tables, but {data[0]} is none")
         if len(data) > 1:
             raise ConfigError(f"predict: one partition at a time, not {len(data)}")
@@ -110,18 +119,18 @@ def predict(
     from fastadmm.data_tools.predict_tables import TableRows
 
     options = TableRows(
-        id_,
-        alignment,
-        unseen or "zeros",
-        offset,
-        "," if separator is None else separator,
-        duplicates or "refuse",
+        rows.id_,
+        rows.alignment,
+        rows.unseen or "zeros",
+        rows.offset,
+        "," if rows.separator is None else rows.separator,
+        rows.duplicates or "refuse",
     )
     if partial and out is not None:
-        name, n_samples, notes = partial_predict_table(model, party, data[0], out, options, force=force)
+        name, n_samples, notes = partial_predict_table(model, rows.party, data[0], out, options, force=force)
         print(f"contribution of {name} to {n_samples} rows in {out}")
     else:
-        if party is not None:
+        if rows.party is not None:
             raise ConfigError("--party: belongs to --partial")
         predictions, notes = predict_tables(model, data, options)
         write_csv(predictions, out, force)

@@ -2,35 +2,75 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from fastadmm.cli.app import app
+from fastadmm.cli.options import with_options
+
+
+@dataclass(frozen=True)
+class _Budget:
+    """Options for what a budget buys."""
+
+    epsilon: Annotated[float | None, typer.Option(help="Budget of one party.")] = None
+    delta: Annotated[float, typer.Option(help="Failure probability of the guarantee.")] = 1e-5
+    rounds: Annotated[int | None, typer.Option(help="Number of messages of each party.")] = None
+    noise: Annotated[
+        float | None, typer.Option(help="Noise per round: standard deviation divided by sensitivity.")
+    ] = None
+    parties: Annotated[int, typer.Option(min=1, help="Number of parties that hold the same persons.")] = 1
+
+
+@dataclass(frozen=True)
+class _Message:
+    """Options for the sensitivity of mode message."""
+
+    mu: Annotated[
+        float | None,
+        typer.Option(help="lambda N / (tau r) of the x-update; shows sensitivity and sigma of mode message."),
+    ] = None
+    ball: Annotated[float, typer.Option(help="Bound on each party's weights, with --mu.")] = 8.0
+    target_clip: Annotated[float | None, typer.Option(help="Bound on targets. (default: the ball)")] = None
+    message_clip: Annotated[float | None, typer.Option(help="Bound on message entries. (default: 2)")] = None
+    adjacency: Annotated[str, typer.Option(help="replace_one or zero_out, with --mu.")] = "replace_one"
+
+    def sensitivity(self, epsilon: float, delta: float) -> tuple[float | None, str]:
+        """Of a party's message, and the theorem that says so; None without --mu."""
+        if self.mu is None:
+            return None, ""
+        from fastadmm.errors import ConfigError
+        from fastadmm.privacy.sensitivity import message_sensitivity
+        from fastadmm.settings.privacy import Privacy
+
+        if self.adjacency == "column":
+            raise ConfigError("adjacency: choose replace_one or zero_out here")
+        settings = Privacy(
+            mode="message",
+            epsilon=max(epsilon, 1e-300),
+            delta=delta,
+            ball=self.ball,
+            target_clip=self.target_clip,
+            message_clip=2.0 if self.message_clip is None else self.message_clip,
+            adjacency=self.adjacency,
+        )
+        bound = message_sensitivity(settings, self.mu, 1)
+        return bound.value, bound.theorem
 
 
 @app.command()
+@with_options()
 def privacy(
     run: Annotated[
         Path | None,
         typer.Argument(readable=False, help="Run directory, model directory or ledger to show."),
     ] = None,
-    epsilon: Annotated[float | None, typer.Option(help="Budget of one party.")] = None,
-    delta: Annotated[float, typer.Option(help="Failure probability of the guarantee.")] = 1e-5,
-    rounds: Annotated[int | None, typer.Option(help="Number of messages of each party.")] = None,
-    noise: Annotated[
-        float | None, typer.Option(help="Noise per round: standard deviation divided by sensitivity.")
-    ] = None,
-    parties: Annotated[int, typer.Option(min=1, help="Number of parties that hold the same persons.")] = 1,
-    mu: Annotated[
-        float | None,
-        typer.Option(help="lambda N / (tau r) of the x-update; shows sensitivity and sigma of mode message."),
-    ] = None,
-    ball: Annotated[float, typer.Option(help="Bound on each party's weights, with --mu.")] = 8.0,
-    target_clip: Annotated[float | None, typer.Option(help="Bound on targets. (default: the ball)")] = None,
-    message_clip: Annotated[float | None, typer.Option(help="Bound on message entries. (default: 2)")] = None,
-    adjacency: Annotated[str, typer.Option(help="replace_one or zero_out, with --mu.")] = "replace_one",
+    *,
+    budget: _Budget,
+    message: _Message,
     plot: Annotated[
         Path | None,
         typer.Option(readable=False, help="Draw epsilon against rounds (.svg, .png or .pdf)."),
@@ -43,35 +83,24 @@ def privacy(
     from fastadmm.errors import ConfigError
 
     if run is not None:
-        if any(value is not None for value in (epsilon, rounds, noise)):
+        if any(value is not None for value in (budget.epsilon, budget.rounds, budget.noise)):
             raise ConfigError("privacy: give either a run, or two of --epsilon, --rounds and --noise")
-        _show(run, delta, as_json)
+        _show(run, budget.delta, as_json)
         return
     from fastadmm.privacy.plan import plan_budget, plan_table
 
-    plan = plan_budget(delta, epsilon=epsilon, rounds=rounds, multiplier=noise, n_parties=parties)
-    sensitivity, theorem = None, ""
-    if mu is not None:
-        from fastadmm.privacy.sensitivity import message_sensitivity
-        from fastadmm.settings.privacy import Privacy
-
-        if adjacency == "column":
-            raise ConfigError("adjacency: choose replace_one or zero_out here")
-        settings = Privacy(
-            mode="message",
-            epsilon=max(plan.epsilon, 1e-300),
-            delta=delta,
-            ball=ball,
-            target_clip=target_clip,
-            message_clip=2.0 if message_clip is None else message_clip,
-            adjacency=adjacency,
-        )
-        bound = message_sensitivity(settings, mu, 1)
-        sensitivity, theorem = bound.value, bound.theorem
+    plan = plan_budget(
+        budget.delta,
+        epsilon=budget.epsilon,
+        rounds=budget.rounds,
+        multiplier=budget.noise,
+        n_parties=budget.parties,
+    )
+    sensitivity, theorem = message.sensitivity(plan.epsilon, budget.delta)
     if plot is not None:
         from fastadmm.reports.privacy_plot import write_privacy_plot
 
-        write_privacy_plot(plot, plan, parties)
+        write_privacy_plot(plot, plan, budget.parties)
     if as_json:
         extra: dict[str, Any] = (
             {} if sensitivity is None else {"sensitivity": sensitivity, "theorem": theorem}
@@ -79,9 +108,9 @@ def privacy(
         print(json.dumps({**plan.to_json(), **extra}, indent=2, allow_nan=False))
         return
     _print(
-        f"epsilon = {plan.epsilon:.6g} at delta = {delta:g} for {plan.rounds} round(s) with noise "
+        f"epsilon = {plan.epsilon:.6g} at delta = {budget.delta:g} for {plan.rounds} round(s) with noise "
         f"{plan.multiplier:.6g} times the sensitivity",
-        plan_table(plan, parties, sensitivity, theorem),
+        plan_table(plan, budget.parties, sensitivity, theorem),
     )
 
 

@@ -239,26 +239,12 @@ def make_problem(
     allowed, own_sets = _constraints(constraint, len(blocks))
     for one in own_sets or [allowed]:
         check_compatible(penalty, one, model_loss)
-    try:
-        lam = float(lam)
-    except (TypeError, ValueError):
-        raise ConfigError(f"lambda: {lam!r} is not a number") from None
-    if not (np.isfinite(lam) and lam > 0):
-        raise ConfigError(
-            f"lambda: {lam!r} must be a positive finite number (per-sample scaling: lambda = 1 / (N C))"
-        )
-    if lam > LARGEST_FACTOR:
-        raise ConfigError(f"lambda: {lam!r} is above {LARGEST_FACTOR:g}")
-    if len(blocks) == 0:
-        raise InputError("parties: at least one feature block is needed")
-    labels = list(names) if names is not None else [f"party-{m + 1}" for m in range(len(blocks))]
-    if len(labels) != len(blocks):
-        raise InputError(f"parties: {len(blocks)} feature blocks but {len(labels)} names")
+    lam = _checked_lambda(lam)
+    checked, labels = _named_blocks(blocks, names)
     if isinstance(penalty, GroupLasso) and penalty.groups is not None and len(penalty.groups) != len(blocks):
         raise ConfigError(
             f"groups: {len(penalty.groups)} entries, but {len(blocks)} parties; one entry per party"
         )
-    checked = [as_block(block, name) for block, name in zip(blocks, labels)]
     target = _vector(y, "y", checked[0].shape[0], labels[0])
     for block, name in zip(checked, labels):
         if block.shape[0] != len(target):
@@ -268,11 +254,8 @@ def make_problem(
     if (weight < 0).any():
         i = int(np.flatnonzero(weight < 0)[0])
         raise InputError(f"sample_weight: negative value {weight[i]} in row {i}")
-    if not weight.max() > 0:
-        raise InputError("sample_weight: all weights are zero")
     if sample_weight is not None:
-        weight /= weight.max()  # first, so that the sum cannot overflow
-        weight /= weight.mean()
+        weight = _of_mean_one(weight)
     if model_loss.vector:
         model_loss.check_targets(target, weight, bool(fit_intercept))
         n_outputs = _count_classes(model_loss, target, n_classes, bool(fit_intercept))
@@ -300,6 +283,37 @@ def make_problem(
         own_sets,
         n_outputs,
     )
+
+
+def _checked_lambda(lam: Any) -> float:
+    try:
+        lam = float(lam)
+    except (TypeError, ValueError):
+        raise ConfigError(f"lambda: {lam!r} is not a number") from None
+    if not (np.isfinite(lam) and lam > 0):
+        raise ConfigError(
+            f"lambda: {lam!r} must be a positive finite number (per-sample scaling: lambda = 1 / (N C))"
+        )
+    if lam > LARGEST_FACTOR:
+        raise ConfigError(f"lambda: {lam!r} is above {LARGEST_FACTOR:g}")
+    return lam
+
+
+def _named_blocks(blocks: Sequence[Any], names: Sequence[str] | None) -> tuple[list[FeatureBlock], list[str]]:
+    if len(blocks) == 0:
+        raise InputError("parties: at least one feature block is needed")
+    labels = list(names) if names is not None else [f"party-{m + 1}" for m in range(len(blocks))]
+    if len(labels) != len(blocks):
+        raise InputError(f"parties: {len(blocks)} feature blocks but {len(labels)} names")
+    return [as_block(block, name) for block, name in zip(blocks, labels)], labels
+
+
+def _of_mean_one(weight: Array) -> Array:
+    if not weight.max() > 0.0:
+        raise InputError("sample_weight: all weights are zero")
+    scaled = weight / weight.max()  # first, so that the sum cannot overflow
+    scaled /= scaled.mean()
+    return scaled
 
 
 def _constraints(
@@ -330,10 +344,7 @@ def reweighted(problem: Problem, weight: Array) -> Problem:
     InputError
         If all weights are zero, or the rows with a weight cannot be trained on: a class is missing.
     """
-    if not weight.max() > 0.0:
-        raise InputError("sample_weight: all weights are zero")
-    scaled = weight / weight.max()
-    scaled /= scaled.mean()
+    scaled = _of_mean_one(weight)
     problem.loss.check_targets(problem.y, scaled, problem.fit_intercept)
     return replace(problem, weight=scaled, total_weight=float(scaled.sum()))
 

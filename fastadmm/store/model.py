@@ -490,43 +490,17 @@ def open_shared_part(path: str | os.PathLike[str]) -> tuple[SharedPart, Path]:
         raise FormatError(f"{shown(manifest)}: key 'loss': unknown loss {loss!r}; upgrade fastadmm")
     if task != LOSSES[loss].task:
         raise FormatError(f"{shown(manifest)}: key 'task': {task!r} does not go with loss {loss!r}")
-    vector = LOSSES[loss].vector
     certificate = values.get("certificate", {})
     if not isinstance(certificate, dict):
         raise FormatError(f"{shown(manifest)}: key 'certificate' must be a table")
-    place = shown(directory / COORDINATOR)
-    intercept: Any
-    with read_h5(directory / COORDINATOR, "fastadmm-coordinator-model", VERSIONS) as file:
-        if vector:
-            intercept = np.asarray(read_array(file, "intercepts", ndim=1, kind="f"), dtype=np.float64)
-        else:
-            intercept = float(read_attribute(file, "intercept", float))
-        classes = read_strings(file, "classes") if "classes" in file else None
-        scales = read_array(file, "scales", ndim=1, kind="f") if "scales" in file else np.ones(len(names))
-        means = read_array(file, "means", kind="f") if "means" in file else None
-        digest = None if values["version"] in _OLD_VERSIONS else read_attribute(file, "digest", str)
-    if len(scales) != len(names) or not np.isfinite(scales).all():
-        raise FormatError(f"{place}: key 'scales' must hold {len(names)} finite numbers")
-    if means is not None and (
-        means.shape != (len(names), *np.shape(intercept)) or not np.isfinite(means).all()
-    ):
-        raise FormatError(f"{place}: key 'means' must hold finite numbers for {len(names)} parties")
-    if not np.isfinite(intercept).all():
-        raise FormatError(f"{place}: attribute 'intercept' is {intercept}")
-    if vector:
-        _check_class_count(directory, len(intercept), classes, [])
-    elif classes is not None and len(classes) != 2:
-        raise FormatError(f"{place}: key 'classes' holds {len(classes)} names, expected 2")
-    if classes is None and task == "classification":
-        raise FormatError(f"{place}: key 'classes' is missing")
+    intercept, classes, scales, means, digest = _read_coordinator(directory, values, len(names))
     lam = float(_get(manifest, values, "lambda", float))
     penalty = _penalty(manifest, values, names)
-    counts = [float(scale) for scale in scales]
     if digest is None:
-        model_id = content_id(values, intercept, classes, counts, certificate)
+        model_id = content_id(values, intercept, classes, scales, certificate)
     else:
         model_id = _get(manifest, values, "id", str)
-        if digest != shared_digest(values, intercept, classes, counts, means):
+        if digest != shared_digest(values, intercept, classes, scales, means):
             raise FormatError(
                 f"{shown(manifest)}: does not agree with the digest in {COORDINATOR}; damaged or edited"
             )
@@ -538,7 +512,7 @@ def open_shared_part(path: str | os.PathLike[str]) -> tuple[SharedPart, Path]:
         classes=tuple(classes) if classes is not None else None,
         names=names,
         n_features=n_features,
-        scales=counts,
+        scales=scales,
         certificate=certificate,
         penalty=penalty,
         privacy=(
@@ -549,6 +523,39 @@ def open_shared_part(path: str | os.PathLike[str]) -> tuple[SharedPart, Path]:
         means=means,
         model_id=model_id,
     ), directory
+
+
+def _read_coordinator(
+    directory: Path, values: dict[str, Any], n_parties: int
+) -> tuple[Any, list[str] | None, list[float], np.ndarray | None, str | None]:
+    """Intercept, classes, scales, means and digest of ``coordinator.h5``, checked against the manifest."""
+    vector, task = LOSSES[values["loss"]].vector, values["task"]
+    place = shown(directory / COORDINATOR)
+    intercept: Any
+    with read_h5(directory / COORDINATOR, "fastadmm-coordinator-model", VERSIONS) as file:
+        if vector:
+            intercept = np.asarray(read_array(file, "intercepts", ndim=1, kind="f"), dtype=np.float64)
+        else:
+            intercept = float(read_attribute(file, "intercept", float))
+        classes = read_strings(file, "classes") if "classes" in file else None
+        scales = read_array(file, "scales", ndim=1, kind="f") if "scales" in file else np.ones(n_parties)
+        means = read_array(file, "means", kind="f") if "means" in file else None
+        digest = None if values["version"] in _OLD_VERSIONS else read_attribute(file, "digest", str)
+    if len(scales) != n_parties or not np.isfinite(scales).all():
+        raise FormatError(f"{place}: key 'scales' must hold {n_parties} finite numbers")
+    if means is not None and (
+        means.shape != (n_parties, *np.shape(intercept)) or not np.isfinite(means).all()
+    ):
+        raise FormatError(f"{place}: key 'means' must hold finite numbers for {n_parties} parties")
+    if not np.isfinite(intercept).all():
+        raise FormatError(f"{place}: attribute 'intercept' is {intercept}")
+    if vector:
+        _check_class_count(directory, len(intercept), classes, [])
+    elif classes is not None and len(classes) != 2:
+        raise FormatError(f"{place}: key 'classes' holds {len(classes)} names, expected 2")
+    if classes is None and task == "classification":
+        raise FormatError(f"{place}: key 'classes' is missing")
+    return intercept, classes, [float(scale) for scale in scales], means, digest
 
 
 def _penalty(manifest: Path, values: dict[str, Any], names: list[str]) -> dict[str, Any]:
