@@ -74,8 +74,13 @@ def test_every_key_reaches_the_configuration_and_back() -> None:
     }
     path = {"path": True, "path_length": 7, "path_ratio": 0.1, "folds": 3, "rule": "1se", "gap_share": 0.1}
     # Keys in the order of the documentation; some do not go together.
-    assert {*values, "stationarity", *learning, *path, "path_values", "groups"} == set(KEYS)
-    for others in (learning, {"class_weight": "balanced", "seed": 1, **path}, {"directions": "both"}):
+    assert {*values, "secrecy", "stationarity", *learning, *path, "path_values", "groups"} == set(KEYS)
+    for others in (
+        learning,
+        {"class_weight": "balanced", "seed": 1, **path},
+        {"directions": "both"},
+        {"secrecy": "sums"},
+    ):
         open_run = {key: values[key] for key in ("data", "gap")} | others
         assert make_config(make_config(open_run).to_toml()) == make_config(open_run)
         assert others.items() <= make_config(open_run).to_toml().items()

@@ -66,6 +66,8 @@ class Couriers:
     [
         ("logistic", {}, {"directions": "both"}),
         ("logistic", {}, {"directions": "one", "history": 2}),
+        ("logistic", {}, {"secrecy": "sums", "history": 3}),
+        ("hinge", {}, {"secrecy": "sums"}),
         ("hinge", {}, {"scheme": "subspace"}),
         ("logistic", {}, {"scheme": "sharing"}),
         ("logistic", {"regularizer": "l1"}, {"scheme": "sharing"}),

@@ -88,6 +88,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     home = tmp_path_factory.mktemp("extras")
     write_problem(home / "d.parts", 30, (2, 3))
     assert run("train", home / "d.parts", "-q", "-o", home / "run") == 0
+    (home / "sums.toml").write_text("secrecy = 'sums'\n")
     (home / "discrete.toml").write_text("privacy.sampler = 'discrete'\n")
     (home / "kit" / "startup").mkdir(parents=True)
     names = {"client_cert": "c.crt", "client_key": "c.key", "ca_cert": "ca.pem", "username": "a@b.org"}
@@ -119,6 +120,7 @@ ABSENT = [
     ("export", "onnx", "export @run -o @out.onnx"),
     ("privacy", "opendp", f"train @d.parts {_MESSAGE} --config @discrete.toml -q -o @out"),
     ("privacy", "dp_accounting", f"owners train @d.owners {_GAUSSIAN} --batch 0.5 -q -o @out"),
+    ("secrecy", "cryptography", "train @d.parts -q --config @sums.toml -o @out"),
     ("tensorboard", "tensorboardX", "train @d.parts -q --log-to tensorboard -o @out"),
     ("nvflare", "cryptography", "federate check @kit"),
     ("nvflare", "nvflare", "federate status @kit"),

@@ -114,5 +114,9 @@ def step(
     print(f"request {done.number} answered{' before: the same message' if done.repeated else ''} in {out}")
     if done.statement:
         print(done.statement)
+    if done.keys:
+        print("the coordinator sees only sums if these are the parties' keys: compare them by telephone")
+        for line in done.keys:
+            print(line)
     if done.model is not None:
         print(f"the run is over; own part of the model in {done.model}")

@@ -68,6 +68,8 @@ class Answering(ABC):
     family: ClassVar[str]
     needs: ClassVar[tuple[str, ...]] = ()
     exchanges_per_column: ClassVar[int] = 1
+    #: Whether the coordinator of a run by files is told the mean of its scores, for rows without its data.
+    tells_mean: ClassVar[bool] = True
     name: str
     block: FeatureBlock
     engine: Engine
@@ -127,6 +129,10 @@ class Answering(ABC):
         if weights.ndim == 1:
             return {"scores": block.product(weights, self.engine)}
         return {"scores": block.matrix_product(np.ascontiguousarray(weights.T), self.engine).ravel()}
+
+    def fingerprints(self) -> list[str]:
+        """Of all parties' keys, in the order of the run, for people to compare; empty without keys."""
+        return []
 
     def keep_best(self, **needed: Any) -> None:
         """Keep the present weights: ``finish`` may ask for them."""

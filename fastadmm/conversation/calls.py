@@ -7,7 +7,7 @@ coordinator every message before it keeps it.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,6 +17,7 @@ from fastadmm.errors import FormatError
 
 __all__ = [
     "CALLS",
+    "SUMS",
     "Asked",
     "CallRule",
     "Field",
@@ -59,7 +60,7 @@ class CallRule:
     @property
     def vectors(self) -> int:
         """Arrays of N numbers that an answer may hold; of several classes so many for each."""
-        return sum("rows" in kind for kind in self.answer.values())
+        return sum(("rows" in kind) + ("paired" in kind) for kind in self.answer.values())
 
 
 @dataclass(frozen=True)
@@ -85,6 +86,9 @@ class Field:
 #: Of runs without privacy: see :data:`fastadmm.parties.families.FAMILIES`.
 _FAMILIES = ("subspace", "admm", "proximal", "multinomial_subspace", "multinomial_admm")
 
+#: Of runs of whose answers the coordinator sees sums only: see :mod:`fastadmm.secrecy`.
+SUMS = ("subspace_sums",)
+
 #: Of the face of a party's weights: see :class:`fastadmm.parties.active_set.Face`.
 _FACE = {
     "basis": "matrix",
@@ -102,7 +106,8 @@ _COEFFICIENTS = {"coefficients": "vector?", "class_coefficients": "matrix?"}
 
 #: "rows": N numbers; "short rows": N numbers of 4 bytes; "byte rows": N symbols of one byte; "class rows": N
 #: numbers for each class; "vector": any number of numbers; "matrix": a table of them; "products": a number
-#: for each of the party's directions, those of this answer included.
+#: for each of the party's directions, those of this answer included; "words": any number of words of 8 bytes,
+#: which only a sum over all parties gives a meaning; "paired word rows": 2 N of them.
 CALLS: dict[str, CallRule] = {
     "start": CallRule(
         ("",),
@@ -128,9 +133,9 @@ CALLS: dict[str, CallRule] = {
         {"n_features": "positive count", "kind": "text", "reason": "text"},
     ),
     "set_metric": CallRule(
-        ("subspace", "admm", "proximal", "multinomial_subspace"), {"curvature": "positive rows"}
+        ("subspace", "admm", "proximal", "multinomial_subspace", *SUMS), {"curvature": "positive rows"}
     ),
-    "merge_oldest": CallRule(("subspace",), {"coefficients": "vector"}),
+    "merge_oldest": CallRule(("subspace", *SUMS), {"coefficients": "vector"}),
     "respond": CallRule(
         ("subspace",),
         {"gradient": "rows", "coefficients": "vector", "newton": "flag"},
@@ -249,13 +254,33 @@ CALLS: dict[str, CallRule] = {
             "meets_sphere": "flag?",
         },
     ),
+    "show_key": CallRule(SUMS, {}, {"key": "words"}),
+    "introduce": CallRule(SUMS, {"keys": "words"}),
+    "sum_squares": CallRule(SUMS, {"exchange": "positive count"}, {"numbers": "words"}),
+    "respond_masked": CallRule(
+        ("subspace_sums",),
+        {
+            "exchange": "positive count",
+            "gradient": "rows",
+            "coefficients": "vector",
+            "units": "vector",
+            "step": "positive",
+        },
+        {"rows": "paired word rows", "numbers": "words"},
+    ),
+    "orthonormalise": CallRule(("subspace_sums",), {"factors": "matrix"}),
+    "masked_scores": CallRule(
+        SUMS,
+        {"exchange": "positive count", "rows": "text", "coefficients": "vector?", "step": "positive"},
+        {"rows": "words"},
+    ),
     # Of rows that are not trained on, or of training where these are held out; class by class.
     "scores": CallRule(_FAMILIES, {"rows": "text", **_COEFFICIENTS}, {"scores": "vector"}),
-    "keep_best": CallRule(_FAMILIES, _COEFFICIENTS),
+    "keep_best": CallRule((*_FAMILIES, *SUMS), _COEFFICIENTS),
     "finish": CallRule(
-        _FAMILIES,
+        (*_FAMILIES, *SUMS),
         {**_COEFFICIENTS, "model_id": "text", "kept": "flag?"},
-        {"mean": "number?", "class_means": "vector?"},
+        {"mean": "number?", "class_means": "vector?", "done": "flag?"},  # with sums only means stay at home
     ),
 }
 
@@ -265,6 +290,14 @@ _TYPES = {"short": "<f4", "byte": "|u1"}
 
 #: Calls answered with a message of the same classes as one of their arguments.
 _BY_CLASS = {"respond_classes": "gradient", "step_classes": "w"}
+#: Words of one masked scalar.
+_WORDS_EACH = 8
+
+#: How many scalars masked answers have, of K directions.
+_MASKED: dict[str, Callable[[int], int]] = {
+    "sum_squares": lambda k: 1,
+    "respond_masked": lambda k: 1 + min(k, 2) * k + 2 * (k + 2),
+}
 
 #: Answers in coefficients of directions.
 _OF_DIRECTIONS = ("feasible_start", "best_response", "describe_model", "hold_crossed")
@@ -276,11 +309,13 @@ def _fields(kinds: Mapping[str, str], n_samples: int) -> dict[str, Field]:
         name = kind.removesuffix("?")
         if name == "class rows":
             fields[key] = Field(name, name == kind, (-1, n_samples), "<f8")
+        elif name == "paired word rows":
+            fields[key] = Field(name, name == kind, (2 * n_samples,), "<i8")
         elif name.endswith("rows"):
             dtype = _TYPES.get(name.split()[0], "<f8")
             fields[key] = Field(name, name == kind, (n_samples,), dtype)
-        elif name in ("vector", "products"):
-            fields[key] = Field(name, name == kind, (-1,), "<f8")
+        elif name in ("vector", "products", "words"):
+            fields[key] = Field(name, name == kind, (-1,), "<i8" if name == "words" else "<f8")
         elif name == "matrix":
             fields[key] = Field(name, name == kind, (-1, -1), "<f8")
         else:
@@ -375,6 +410,10 @@ def check_answer(call: Asked, answer: Mapping[str, Any], n_samples: int, place: 
             raise FormatError(
                 f"{place}: 'message' is of {len(answer['message'])} classes instead of {classes}"
             )
+    if call[0] in _MASKED:
+        words = _WORDS_EACH * _MASKED[call[0]](len(call[1].get("coefficients", ())))
+        if len(answer["numbers"]) != words:
+            raise FormatError(f"{place}: 'numbers' has {len(answer['numbers'])} words instead of {words}")
     if call[0] in _OF_DIRECTIONS:
         _check_shapes(call, answer, place)
     elif "products" in answer:

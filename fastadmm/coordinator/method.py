@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from fastadmm.conversation.exchange import Talk
+from fastadmm.conversation.exchange import Call, Exchange, Talk
 from fastadmm.problem.problem import Problem
 
 __all__ = ["Measured", "Method"]
@@ -116,6 +116,14 @@ class Method(ABC):
     def weights(self) -> list[np.ndarray]:
         """x_m of shape (d_m,) per party of this process; of a multinomial model of shape (d_m, C)."""
         return [party.final_weights(**self.final_arguments(m)) for m, party in enumerate(self.parties)]
+
+    def scores(self, rows: str) -> Talk[list[np.ndarray]]:
+        """The parties' shares of the predictor of some rows, as :meth:`Answering.scores` names them."""
+        parties = range(self.problem.n_parties)
+        answers = yield Exchange(
+            [Call(m, "scores", {**self.final_arguments(m), "rows": rows}) for m in parties]
+        )
+        return [answer["scores"] for answer in answers]
 
     def settle(self) -> Talk[None]:
         """Go on from the weights as they are returned, where the state's own sum differs from theirs."""

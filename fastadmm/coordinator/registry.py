@@ -6,6 +6,7 @@ from fastadmm.coordinator.admm.scheme import ADMM_SCHEMES
 from fastadmm.coordinator.proximal.scheme import Proximal
 from fastadmm.coordinator.scheme import Options, Scheme
 from fastadmm.coordinator.subspace.scheme import Subspace
+from fastadmm.coordinator.subspace.summed_scheme import SummedSubspace
 from fastadmm.errors import ConfigError
 from fastadmm.problem.traits import Traits
 
@@ -13,6 +14,9 @@ __all__ = ["SCHEMES", "choose_scheme"]
 
 #: By name. ``auto`` takes the first that a problem suits and that has what was asked for.
 SCHEMES: dict[str, Scheme] = {scheme.name: scheme for scheme in (Subspace(), Proximal(), *ADMM_SCHEMES)}
+
+#: Those that train from sums of the parties' messages alone.
+SUMMED: dict[str, Scheme] = {scheme.name: scheme for scheme in (SummedSubspace(),)}
 
 #: What every scheme is for.
 ANY = Traits()
@@ -46,6 +50,8 @@ def choose_scheme(options: Options, traits: Traits = ANY) -> tuple[Scheme, str]:
         raise ConfigError(f"scheme: unknown scheme {name!r}; choose auto, {', '.join(SCHEMES)}")
     _check_options(options, traits)
     given = [option for option, usual in _OPTIONS.items() if getattr(options, option) != usual]
+    if options.secrecy == "sums":
+        return _choose_summed(name, traits, given)
     suited = [scheme for scheme in SCHEMES.values() if scheme.needs.met_by(traits)]
     if name == "auto":
         able = [scheme for scheme in suited if {*given[:1]} <= {*scheme.options}]
@@ -63,6 +69,20 @@ def choose_scheme(options: Options, traits: Traits = ANY) -> tuple[Scheme, str]:
             advice = f"choose {other!r}" if option == "directions" else f"choose scheme {other!r}"
             raise ConfigError(f"{option}: scheme {chosen.name!r} has none; leave it out, or {advice}")
     return chosen, reason
+
+
+def _choose_summed(name: str, traits: Traits, given: list[str]) -> tuple[Scheme, str]:
+    """The same among those that work with sums alone."""
+    for scheme in SUMMED.values():
+        if name not in ("auto", scheme.name):
+            continue
+        if not scheme.needs.met_by(traits):
+            raise ConfigError(f"secrecy: 'sums' needs {scheme.needs}; leave it out")
+        for option in given:
+            if option not in scheme.options:
+                raise ConfigError(f"{option}: there is no choice with secrecy 'sums'; leave it out")
+        return scheme, "asked for" if name == scheme.name else scheme.why(traits, given)
+    raise ConfigError(f"secrecy: 'sums' goes with scheme {', '.join(map(repr, SUMMED))}, not with {name!r}")
 
 
 def _check_options(options: Options, traits: Traits) -> None:

@@ -17,7 +17,10 @@ if TYPE_CHECKING:
     from fastadmm.engine.engine import Engine
     from fastadmm.problem.problem import Problem
 
-__all__ = ["CG_STEPS", "Needs", "Options", "Scheme", "Shape"]
+__all__ = ["CG_STEPS", "SECRECY", "Needs", "Options", "Scheme", "Shape"]
+
+#: What the coordinator may see of messages: each, or only their sums.
+SECRECY: tuple[str, ...] = ("none", "sums")
 
 #: Conjugate gradient steps of a round, as far as a plan can know.
 CG_STEPS = 10
@@ -53,6 +56,10 @@ class Options(Protocol):
     @property
     def directions(self) -> str:
         """auto, one or both."""
+
+    @property
+    def secrecy(self) -> str:
+        """none, or sums."""
 
 
 @dataclass(frozen=True)

@@ -175,6 +175,8 @@ class Session:
             raise
         self._last, self.terms = _Last(asked.number, asked.digest, message, after), host.terms
         host.write_statement()
+        if any(name == "introduce" for name, _ in asked.calls):
+            host.write_keys()
         if len(self.journal) >= _EXCHANGES or self.journal.n_bytes >= _BYTES:
             self._keep(host)
         return message, False

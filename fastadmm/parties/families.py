@@ -6,10 +6,12 @@ from fastadmm.conversation.answering import Answering
 from fastadmm.parties.classes import ClassDirectionParty, ClassParty
 from fastadmm.parties.direction import DirectionParty
 from fastadmm.parties.face import FaceParty
+from fastadmm.parties.masked_direction import MaskedDirectionParty
 from fastadmm.parties.proximal import Party
 
 __all__ = ["FAMILIES"]
 
 FAMILIES: dict[str, type[Answering]] = {
-    kind.family: kind for kind in (DirectionParty, FaceParty, Party, ClassDirectionParty, ClassParty)
+    kind.family: kind
+    for kind in (DirectionParty, FaceParty, Party, ClassDirectionParty, ClassParty, MaskedDirectionParty)
 }

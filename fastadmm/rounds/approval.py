@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from fastadmm.conversation.answering import Answering
-from fastadmm.conversation.calls import CALLS, Asked
+from fastadmm.conversation.calls import CALLS, SUMS, Asked
 from fastadmm.coordinator.admm.curvature_rule import CHANGE_ROUNDS as CURVATURE_ROUNDS
 from fastadmm.coordinator.admm.penalty_rule import CHANGE_ROUNDS as PENALTY_ROUNDS
 from fastadmm.errors import ConfigError, FormatError, InputError
@@ -74,7 +74,7 @@ class Approval:
         Content digest of the party's features.
     family : str
         What is asked: answers to gradients, to targets, or best responses to gradients and their faces; of
-        one model or of one for each class.
+        one model or of one for each class; or answers of which the coordinator sees the sum over all parties.
     loss : str or None
         None: any, as requests of older releases do not say it.
     regularizer : str
@@ -402,7 +402,8 @@ def _count(calls: list[Asked], settings: Mapping[str, Any], before: Answered, pl
     answered = replace(before, exchanges=before.exchanges + 1)
     for name, arguments in calls:
         # Scores have a number for each of other rows.
-        vectors = (CALLS[name].vectors + (name == "scores")) * int(settings.get("n_classes", 1))
+        held = CALLS[name].vectors + (name in ("scores", "masked_scores"))
+        vectors = held * int(settings.get("n_classes", 1))
         answered = replace(answered, directions=answered.directions + vectors)
         if name in ("finish", "keep"):
             answered = replace(answered, finished=True)
@@ -637,6 +638,11 @@ def in_plain_words(approval: Approval, data: PartyData) -> list[str]:
     if a.protection is not None:
         return [*lines, *_protection_in_words(a.family, a.protection)]
     lines.append("there is no noise: answers are exact functions of the features (epsilon is infinite)")
+    if a.family in SUMS:
+        lines.append(
+            "answers are masked: the coordinator sees sums over all parties, as long as it does not work "
+            "together with all others, and the keys are the parties': compare the fingerprints by telephone"
+        )
     if sees_columns({"family": a.family, "regularizer": a.regularizer, "constraint": a.constraint}):
         number = _kind_of_party(a.family).exchanges_per_column
         each = "an exchange" if number == 1 else "two exchanges"

@@ -461,8 +461,8 @@ class Coordinator:
             means = converse(talk, letters.carry)
             if means is None:
                 return self._ask(letters, solver.n_rounds)
-            found = np.array(means, dtype=np.float64)
-            if found.shape != (len(self.names), *np.shape(result.intercept)):
+            found = np.array(means, dtype=np.float64) if means else None
+            if found is not None and found.shape != (len(self.names), *np.shape(result.intercept)):
                 raise FormatError("the means of the parties' contributions are not those of this model")
             with atomic_directory(self.folder.model, force=True, marker=MANIFEST) as directory:
                 write_shared_part(directory, replace(shared, means=found))

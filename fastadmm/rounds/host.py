@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 
 from fastadmm.conversation.answering import Answering, Unanswerable, checked
+from fastadmm.conversation.calls import SUMS
 from fastadmm.engine.engine import Engine
 from fastadmm.errors import FastadmmError, FormatError, InputError, PrivacyBudgetError
-from fastadmm.files.atomic import shown
+from fastadmm.files.atomic import atomic_file, shown
 from fastadmm.files.writing import write_json
 from fastadmm.parties.families import FAMILIES
 from fastadmm.privacy.books import Books
@@ -24,6 +25,7 @@ from fastadmm.rounds.exchange import Request
 from fastadmm.rounds.private_terms import PRIVATE, books_of, refuse_ledger
 from fastadmm.rounds.refused import refused
 from fastadmm.runs.result import mean_contribution
+from fastadmm.secrecy.keys import kept_private_key
 from fastadmm.store.model import PartyModel, check_same_columns, write_party_model
 from fastadmm.store.party_file import PartyData, open_party
 from fastadmm.store.streamed import load_block
@@ -32,6 +34,12 @@ __all__ = ["Host"]
 
 #: What a private party's state directory keeps beside the approval.
 _RELEASES, _STATEMENT = "messages", "privacy.json"
+
+#: Fingerprints of all parties' keys, with sums only.
+_KEYS = "keys.txt"
+
+#: The party's own key for this run.
+_PRIVATE_KEY = "private.key"
 
 _FAMILIES: dict[str, type[Answering]] = {**FAMILIES, "fusion": FusionParty, "message": MessageSender}
 
@@ -174,6 +182,18 @@ class Host:
             document = {"run": self.run, "one_line": statement.one_line()}
             write_json(self.state / _STATEMENT, {**document, "statement": statement.to_json()})
 
+    def write_keys(self) -> list[str]:
+        """Keep the fingerprints of all parties' keys beside the party's state; the same as lines to show."""
+        found = self.party.fingerprints()
+        lines = [
+            f"key of party {m + 1}{' (this party)' if m == self.terms['position'] else ''}: {fingerprint}"
+            for m, fingerprint in enumerate(found)
+        ]
+        if lines:
+            with atomic_file(self.state / _KEYS, force=True) as temporary:
+                temporary.write_text("\n".join(lines) + "\n", encoding="utf-8")
+        return lines
+
     def _start(self, **terms: Any) -> dict[str, Any]:
         check_rows(terms, self.data, self.place)
         self._open(terms)
@@ -188,6 +208,8 @@ class Host:
             text = f"argument 'n_classes': {family!r} needs a number from 2 to {MAX_CLASSES}"
             raise refused("terms", FormatError(f"{self.place}: {text}"))
         block, self.terms, given = load_block(self.data, self.streamed), terms, dict(terms)
+        if family in SUMS:
+            given["private_key"] = kept_private_key(self.state / _PRIVATE_KEY)
         if family in PRIVATE:
             given["books"] = self._books(terms)
         else:
@@ -221,6 +243,8 @@ class Host:
         line = no_privacy([self.data.name]).weights_line()
         said = f"{line}; trained {self.trained} for a coordinator taken to be honest"
         self._write_model(PartyModel(**self._described(), weights=weights, privacy=said), model_id)
+        if not self.party.tells_mean:
+            return {"done": True}
         mean = mean_contribution(self.party.block, weights, self.engine)
         return {"class_means": mean} if mean.ndim else {"mean": float(mean)}
 

@@ -51,12 +51,15 @@ class StepDone:
         The party's part of the model, where the run is over.
     statement : str
         What a private run guarantees the party; empty without privacy, and where the answer was repeated.
+    keys : tuple of str
+        With sums only: fingerprints of all parties' keys, in the step that is told them.
     """
 
     number: int
     repeated: bool
     model: Path | None
     statement: str = ""
+    keys: tuple[str, ...] = ()
 
 
 def party_step(
@@ -116,7 +119,7 @@ def party_step(
     with storage_errors(state):
         is_new = not state.exists() and asked.number == 0
         if is_new:
-            state.mkdir(exist_ok=True)
+            state.mkdir(mode=0o700, exist_ok=True)
         elif not state.is_dir():
             raise StorageError(f"{shown(state)}: no state of a run; begin with the run's first request")
     try:
@@ -178,11 +181,12 @@ def _step(
             after,
         ).write(state / STATE)
         host.write_statement()
+        keys = host.write_keys() if any(name == "introduce" for name, _ in asked.calls) else []
         statement = host.statement
     # After the state: whoever has the message can rely on the party to remember it.
     _give(raw, out, force)
     said = "" if statement is None else statement.one_line()
-    return StepDone(asked.number, False, _model_path(state, party.name), said)
+    return StepDone(asked.number, False, _model_path(state, party.name), said, tuple(keys))
 
 
 def _model_path(state: Path, name: str) -> Path | None:

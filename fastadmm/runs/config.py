@@ -105,7 +105,7 @@ def refuse(kind: Kind, given: Mapping[str, Any]) -> None:
         With the reason that the setting declares.
     """
     for key, setting in SETTINGS.items():
-        if kind in setting.refused and given.get(setting.name) not in (None, False, "auto"):
+        if kind in setting.refused and given.get(setting.name) not in (None, False, "auto", "none"):
             raise _WrongKey(key, setting.refused[kind])
 
 

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any
 
 from fastadmm.coordinator.registry import SCHEMES
+from fastadmm.coordinator.scheme import SECRECY
 from fastadmm.coordinator.subspace.scheme import DIRECTIONS
 from fastadmm.settings import checks
 from fastadmm.settings.privacy import PANEL, Privacy
@@ -326,6 +327,22 @@ class RunConfig:
             solver="directions",
         ),
     ] = "auto"
+    secrecy: Annotated[
+        str,
+        Setting(
+            "method",
+            "`sums`: the coordinator sees only sums over all parties of what they send, in `subspace`; "
+            "needs the extra `secrecy`: [sums.md](sums.md)",
+            choices=SECRECY,
+            noun="choice",
+            refused={
+                "path": "a path is trained where all features are; leave one of the two out",
+                "private": "masks do not make noise smaller, and theorems are about messages that are seen",
+                "worth": "coalitions are trained where all features are",
+            },
+            solver="secrecy",
+        ),
+    ] = "none"
     class_weight: Annotated[
         str | dict[str, float] | None,
         Setting(
@@ -489,6 +506,8 @@ class RunConfig:
         without = {"stationarity" if is_convex(self) else "gap", "privacy"}
         if self.path_values is not None:
             without |= {"path_length", "path_ratio"}
+        if self.secrecy == "none":
+            without |= {"secrecy"}
         values = {}
         for key, setting in settings_of(RunConfig).items():
             heads = setting.only_with or ((setting.group.head,) if setting.group else ())

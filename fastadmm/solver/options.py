@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 
 from fastadmm.coordinator.registry import choose_scheme
+from fastadmm.coordinator.scheme import SECRECY
 from fastadmm.coordinator.subspace.scheme import DIRECTIONS
 from fastadmm.errors import ConfigError
 from fastadmm.problem.constraints import LARGEST_FACTOR
@@ -53,6 +54,8 @@ class SolverOptions:
         What a party of ``subspace`` answers with in a round: ``one`` direction in double
         precision, or ``both`` that it has in single precision, the same bytes.
         See :func:`fastadmm.coordinator.subspace.scheme.choose_directions`.
+    secrecy : {"none", "sums"}
+        Whether the coordinator sees only sums of the parties' messages: see :mod:`fastadmm.secrecy`.
     """
 
     scheme: str = "auto"
@@ -67,6 +70,7 @@ class SolverOptions:
     history: int | None = None
     gap_absolute: float = 0.0
     directions: str = "auto"
+    secrecy: str = "none"
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.gap) and self.gap >= 0):
@@ -95,4 +99,6 @@ class SolverOptions:
             raise ConfigError(
                 f"directions: unknown choice {self.directions!r}; choose {', '.join(DIRECTIONS)}"
             )
+        if self.secrecy not in SECRECY:
+            raise ConfigError(f"secrecy: unknown choice {self.secrecy!r}; choose {', '.join(SECRECY)}")
         choose_scheme(self)

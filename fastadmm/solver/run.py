@@ -30,6 +30,8 @@ class Run(Protocol):
         again, and there are no checkpoints.
     clips_rows : bool
         Whether weights are for rows clipped to norm 1.
+    sums_only : bool
+        Whether the coordinator knows of messages only their sum.
     """
 
     problem: Problem
@@ -38,6 +40,7 @@ class Run(Protocol):
     last_record: RoundRecord | None
     private: bool = False
     clips_rows: bool = False
+    sums_only: bool = False
 
     @property
     def name(self) -> str:

@@ -77,6 +77,7 @@ class Solver(Run):
         self.watch = None if early is None else ValidationWatch(early, problem)
         self.start = None if start is None else check_start(start, problem)
         self.options = options or SolverOptions()
+        self.sums_only = self.options.secrecy == "sums"
         self.engine = engine or Engine(self.options.n_threads)
         elsewhere = driver is not None and not driver.local
         self.scheme, _ = choose_scheme(self.options, problem.traits)
@@ -236,8 +237,7 @@ class Solver(Run):
 
     def _predictor(self, name: str, rows: TestSet) -> Talk[np.ndarray]:
         """Linear predictor of rows, as in :func:`fastadmm.solver.early_stopping.predictor`."""
-        answers = yield self._final("scores", rows="train" if rows.blocks is self.problem.blocks else name)
-        scores = [answer["scores"] for answer in answers]
+        scores = yield from self.method.scores("train" if rows.blocks is self.problem.blocks else name)
         return predictor_of(rows, scores, self.intercept, self.problem.loss)
 
     def finishing(self, model_id: str, kept: bool) -> Talk[list[Any]]:
@@ -245,11 +245,12 @@ class Solver(Run):
 
         A number, or of a multinomial model an array of shape (C,).
 
-        ``kept``: of the round that held-out rows chose.
+        ``kept``: of the round that held-out rows chose. With sums only no party tells its mean.
         """
         more = {"kept": True} if kept else {}
         answers = yield self._final("finish", Pace.TOGETHER, model_id=model_id, **more)
-        return [answer["class_means"] if "class_means" in answer else answer["mean"] for answer in answers]
+        keys = [key for key in ("class_means", "mean") if key in answers[0]]
+        return [answer[key] for answer in answers for key in keys]
 
     def _test_metrics(self, z: np.ndarray) -> dict[str, float | None]:
         test = self.problem.test

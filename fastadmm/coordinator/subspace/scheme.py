@@ -36,7 +36,7 @@ class Subspace(Scheme):
         "Kinks in the loss are smoothed, less and less from round to round"
     )
     needs = Needs(ridge=True)
-    options = ("directions",)
+    options: tuple[str, ...] = ("directions",)
 
     def why(self, traits: Traits, given: Sequence[str]) -> str:
         """By the loss."""

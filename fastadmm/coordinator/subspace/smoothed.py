@@ -83,12 +83,16 @@ class SmoothedSubspaceMethod(SubspaceMethod):
         self.bound = max(self.bound, measured.lower_bound)
         primal = primal_value(problem, coordinator.point.total, self._intercept, self.engine)
         self._intercept = primal.intercept
-        objective = primal.loss + coordinator.regulariser()
+        objective = primal.loss + coordinator.regulariser() + self._rounding()
         width = _WIDTH_OF_GAP * (objective - self.bound) / problem.total_weight
         if 0.0 < width < self.width:
             self._set_width(width)
             coordinator.start(coordinator.point.intercept)
         return replace(measured, objective=objective, lower_bound=self.bound, augmented_lagrangian=objective)
+
+    def _rounding(self) -> float:
+        """By how much rounding can have lowered the objective that is computed."""
+        return 0.0
 
     def _lower_bound(self, start: PrimalValue, total: np.ndarray, regulariser: float, gaps: float) -> float:
         # The gradient of the smoothed loss, as a dual point of the problem itself.

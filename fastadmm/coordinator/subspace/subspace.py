@@ -368,17 +368,21 @@ class SubspaceCoordinator:
             if size == 0.0:
                 pair, size = np.array([1.0, 0.0]), 1.0  # neither is in use: forget the younger
             yield Exchange([Call(m, "merge_oldest", {"coefficients": pair})], Pace.SHORT)
-            self.hessian.merge(first, second, pair / size)
             if self.rounded is not None:
                 self.rounded.merge(m, self._store[[first, second]], pair / size)
-            k = len(self.owner)
-            self._store[first] = (pair @ self._store[[first, second]]) / size
-            for row in range(second, k - 1):  # one by one: NumPy would copy all of them first
-                self._store[row] = self._store[row + 1]
-            used = float(np.linalg.norm(self.point.coefficients[[first, second]]))
-            self.point.coefficients[first] = used
-            self.point.coefficients = np.delete(self.point.coefficients, second)
-            self.owner = np.delete(self.owner, second)
+            self._merge(first, second, pair, size)
+
+    def _merge(self, first: int, second: int, pair: np.ndarray, size: float) -> None:
+        """Replace two messages by a combination, in the place of the first; ``size``: of its factors."""
+        self.hessian.merge(first, second, pair / size)
+        k = len(self.owner)
+        self._store[first] = (pair @ self._store[[first, second]]) / size
+        for row in range(second, k - 1):  # one by one: NumPy would copy all of them first
+            self._store[row] = self._store[row + 1]
+        used = float(np.linalg.norm(self.point.coefficients[[first, second]]))
+        self.point.coefficients[first] = used
+        self.point.coefficients = np.delete(self.point.coefficients, second)
+        self.owner = np.delete(self.owner, second)
 
 
 class SubspaceMethod(Method):

@@ -1,0 +1,315 @@
+r"""Subspace Newton sharing of which the coordinator sees sums over all parties only.
+
+A round is that of :mod:`fastadmm.coordinator.subspace.subspace` with one party whose block is
+:math:`D = (D_1, \dots, D_M)`: all parties' directions are one direction, with one coefficient. What the
+coordinator would have to know of each, it learns as a sum: the message :math:`v = \sum_m D_m d_m` on a grid
+of fixed points, the gap :math:`\sum_m \|\rho_m\|^2` and the inner products of directions, exactly. With
+these it makes directions orthonormal, and tells the parties how.
+
+The certificate stays a proof. A message is off by half a step of the grid for each party, a combination of
+messages by the same combination of their bounds; with :math:`\delta` the bound at the model and g the loss
+gradient there,
+
+.. math:: \ell(D x) \le \ell(S) + \delta \|g\|_1 + \ell(S + \delta) + \ell(S - \delta) - 2 \ell(S),
+
+and the lower bound that a gradient g proves moves by :math:`\delta \|g\|_1` at most. Squared norms of the
+weights are :math:`c^\top G c` with the directions' inner products G as the parties measured them. See
+``docs/theory.md``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from fastadmm.conversation.exchange import Pace, Talk, ask_all
+from fastadmm.coordinator.subspace.rounded_messages import Correction, RoundedMessages
+from fastadmm.coordinator.subspace.smoothed import SmoothedSubspaceMethod
+from fastadmm.coordinator.subspace.span import SpanPoint
+from fastadmm.coordinator.subspace.subspace import SubspaceCoordinator, SubspaceMethod
+from fastadmm.coordinator.sums import Sums
+from fastadmm.engine.engine import Engine
+from fastadmm.parties.masked_direction import MaskedDirectionParty
+from fastadmm.problem.problem import Problem
+from fastadmm.secrecy.grid import grid_step
+from fastadmm.secrecy.keys import new_private_key
+
+__all__ = ["SummedCoordinator", "SummedSmoothedMethod", "SummedSubspaceMethod"]
+
+#: A new direction is scaled to this length, as the last of its kind was: beyond 1 parties shorten it.
+_LENGTH = 2.0**-8
+
+#: What is left of a direction beside the earlier ones, at least: else it is forgotten.
+_LEAST_NEW = 1e-3
+
+#: Rounding of an inner product that a party computes, as a share of the lengths.
+_ROUNDING = 2.0**-50
+
+#: Scores of held-out rows may be so many times what training rows allow.
+_OTHER_ROWS = 2.0**16
+
+
+class SummedCoordinator(SubspaceCoordinator):
+    """Summed messages, and the minimiser over their span.
+
+    Parameters
+    ----------
+    problem : Problem
+    engine : Engine
+    directions : int, optional
+        Most directions that are kept.
+
+    Attributes
+    ----------
+    sums : Sums
+    reach : float
+        Norm of all features: bounds a message of directions no longer than 1.
+    spread : ndarray of shape (K,)
+        Bound on the error of each message, the same for all rows.
+    gram : ndarray of shape (K, K)
+        Inner products of the directions; of the last two as they ought to be, until they are measured.
+    skew : ndarray of shape (2,) or shorter
+        Bound on what each of the last rows of ``gram`` is off by until then.
+    lengths : ndarray of shape (2,)
+        Of the last gradient and the last Newton direction as parties found them; zero before.
+    """
+
+    def __init__(self, problem: Problem, engine: Engine, directions: int | None = None) -> None:
+        super().__init__(problem, engine, directions)
+        self.sums = Sums(problem.n_parties)
+        self.reach = 0.0
+        self.spread = np.empty(0)
+        self.gram = np.empty((0, 0))
+        self.skew = np.empty(0)
+        self.lengths = np.zeros(2)
+        self._products, self._fresh = np.empty((2, 2)), np.empty((2, 0))
+
+    def coefficients(self, m: int) -> np.ndarray:
+        return self.point.coefficients
+
+    def _most_per_party(self, parties: int) -> int:
+        return super()._most_per_party(1)
+
+    def round(self) -> Talk[list[float]]:
+        primal = self.primal if self.primal is not None else self.start()
+        before = primal.loss + self.regulariser()
+        if not self.watch.may_wait(before) and self._metric_is_stale(before):
+            yield self._exchange("set_metric", [{"curvature": self.metric}] * self.problem.n_parties)
+        squared = yield from self._extend(primal.gradient)
+        bound = self._downwards(primal.gradient)
+        yield from self._orthonormalise()
+        self._descend(squared, before)
+        for _ in range(2):
+            yield from self._compress()
+        self.start(self.point.intercept)
+        self.correction = Correction(bound, self.upwards(self.problem, self.point))
+        return [squared]
+
+    def _extend(self, gradient: np.ndarray) -> Talk[float]:
+        """Two new directions of all parties together; the sum of their squared residuals."""
+        k, step = len(self.owner), self._step()
+        units = self._units(gradient)
+        rows, numbers = yield from self.sums.ask(
+            "respond_masked",
+            step,
+            gradient=gradient,
+            coefficients=self.point.coefficients,
+            units=units,
+        )
+        last = min(k, 2)
+        measured = np.array(numbers[1 : 1 + last * k]).reshape(last, k)
+        self.gram[k - last :], self.gram[:, k - last :] = measured, measured.T
+        self._products = np.array(numbers[1 + last * k :]).reshape(2, k + 2)
+        self._fresh = rows.reshape(2, -1)
+        self.lengths = np.sqrt(np.maximum(0.0, np.diag(self._products[:, k:]))) / units
+        return max(0.0, numbers[0])
+
+    def _orthonormalise(self) -> Talk[None]:
+        """Make the new directions orthonormal, here and at the parties; forget one of which little is new."""
+        k, products = len(self.owner), self._products
+        whole = np.zeros((k + 2, k + 2))  # inner products of all, the new ones as they came
+        whole[:k, :k], whole[k:], whole[:, k:] = self.gram, products, products.T
+        basis = np.eye(k + 2)[:k]
+        self.skew = np.empty(0)
+        for new in (k, k + 1):
+            given = np.eye(k + 2)[new]
+            shares = np.linalg.solve(basis @ whole @ basis.T, basis @ whole[new])
+            square = float(whole[new, new])
+            left = math.sqrt(max(0.0, square - float(shares @ (basis @ whole[new]))))
+            if not left > _LEAST_NEW * math.sqrt(max(0.0, square)):
+                continue
+            basis = np.vstack([basis, (given - shares @ basis) / left])
+            self.skew = np.append(self.skew, _ROUNDING * square / left**2)
+        factors = basis[k:]
+        yield from ask_all(self.problem.n_parties, "orthonormalise", Pace.SHORT, factors=factors)
+        own = 0.5 * self.problem.n_parties * self._step()
+        spread = np.append(self.spread, [own, own])
+        self.spread = np.append(self.spread, np.abs(factors) @ spread)
+        grown = np.eye(k + len(factors))
+        grown[:k, :k] = self.gram
+        self.gram = grown
+        before = self.messages
+        combined = [row[:k] @ before + row[k:] @ self._fresh for row in factors]
+        for message in combined:
+            self._append(0, message)
+
+    def _step(self) -> float:
+        return grid_step(self.reach, self.problem.n_parties)
+
+    def _units(self, gradient: np.ndarray) -> np.ndarray:
+        """Factors of the next directions, powers of two: lengths will be about what is wanted."""
+        c, metric = self.point.coefficients, self.metric
+        assert metric is not None
+        falls = float(gradient @ (gradient / metric)) / self.problem.regularization
+        # Before any is known: a gradient's length is bounded, and so is a quadratic model's fall.
+        most = np.array([self.reach * np.linalg.norm(gradient), math.sqrt(falls + float(c @ c))])
+        known = np.where(self.lengths > 0.0, self.lengths / _LENGTH, most)
+        return np.array([2.0 ** -math.ceil(math.log2(size)) if size > 0.0 else 1.0 for size in known])
+
+    # --- what rounding can have done --------------------------------------------------------------------
+
+    def _off(self) -> float:
+        """Bound on what any row of the sum of messages is off by."""
+        return float(np.abs(self.point.coefficients) @ self.spread)
+
+    def _twist(self) -> float:
+        """What the regulariser is more than its coefficients say."""
+        c = self.point.coefficients
+        return 0.5 * self.problem.regularization * float(c @ self.gram @ c - c @ c)
+
+    def _downwards(self, gradient: np.ndarray) -> float:
+        """By how much the bound that a gradient proves has to move."""
+        return self._twist() - self._off() * float(np.abs(gradient).sum())
+
+    def upwards(self, problem: Problem, point: SpanPoint) -> float:
+        """By how much the model's objective may be more than what is computed at the current point.
+
+        Parameters
+        ----------
+        problem : Problem
+            Perhaps with another loss than that of the rounds.
+        point : SpanPoint
+            The current one, perhaps with another intercept.
+        """
+        c = point.coefficients
+        none, nothing = np.zeros(problem.n_samples), np.zeros(len(c))
+        rounded = RoundedMessages().correction(
+            problem, nothing, none, nothing, point, none + self._off(), self.engine
+        )
+        newest = float(self.skew @ np.abs(c[len(c) - len(self.skew) :])) * float(np.abs(c).sum())
+        return rounded.objective + self._twist() + problem.regularization * newest
+
+    def _compress(self) -> Talk[None]:
+        """Merge the two oldest directions where there are too many."""
+        if len(self.owner) <= self._most_per_party(1):
+            return
+        pair = self.point.coefficients[:2].copy()
+        size = float(np.linalg.norm(pair))
+        if size == 0.0:
+            pair, size = np.array([1.0, 0.0]), 1.0  # neither is in use: forget the younger
+        yield from ask_all(self.problem.n_parties, "merge_oldest", Pace.SHORT, coefficients=pair)
+        merging = np.eye(len(self.owner))[1:]
+        merging[0, :2] = pair / size
+        self.gram = merging @ self.gram @ merging.T
+        self.spread = np.abs(merging) @ self.spread
+        self._merge(0, 1, pair, size)
+
+    def scores(self, rows: str) -> Talk[np.ndarray]:
+        """Sum of all parties' shares of the predictor of some rows."""
+        c = self.point.coefficients
+        reach = _OTHER_ROWS * self.reach * max(1.0, float(np.linalg.norm(c)))
+        step = grid_step(reach, self.problem.n_parties)
+        scores, _ = yield from self.sums.ask("masked_scores", step, rows=rows, coefficients=c)
+        return scores
+
+
+class SummedSubspaceMethod(SubspaceMethod):
+    """Subspace Newton sharing, sums only.
+
+    Parameters
+    ----------
+    problem : Problem
+        Smooth and convex, with squared l2.
+    engine : Engine
+    directions : int, optional
+        As in :class:`fastadmm.coordinator.subspace.subspace.SubspaceMethod`.
+    """
+
+    family = "subspace_sums"
+
+    def __init__(self, problem: Problem, engine: Engine, directions: int | None = None) -> None:
+        super().__init__(problem, engine, directions)
+        self._private = [b""] * problem.n_parties
+        self.coordinator: SummedCoordinator = SummedCoordinator(problem, engine, directions)
+
+    def make_parties(self) -> Sequence[MaskedDirectionParty]:
+        problem = self.problem
+        if not all(self._private):  # of parties of this process
+            self._private = [new_private_key() for _ in problem.names]
+        parties = []
+        for m, (name, block) in enumerate(zip(problem.names, problem.blocks)):
+            party = MaskedDirectionParty(name, block, problem.regularization, self.engine)
+            party.position, party.private = m, self._private[m]
+            parties.append(party)
+        return parties
+
+    def prepare(self) -> Talk[float]:
+        sums = self.coordinator.sums
+        yield from sums.introduce()
+        _, (squares,) = yield from sums.ask("sum_squares")
+        self.coordinator.reach = (1.0 + _ROUNDING) * math.sqrt(max(0.0, squares))
+        return self.reopen()
+
+    def weight_norms(self) -> list[float]:
+        # Not known: the coordinator knows that of all weights together.
+        return [math.inf] * self.problem.n_parties
+
+    def scores(self, rows: str) -> Talk[list[np.ndarray]]:
+        return [(yield from self.coordinator.scores(rows))]
+
+    def export(self) -> dict[str, Any]:
+        coordinator = self.coordinator
+        own = {
+            "exchange": coordinator.sums.number,
+            "reach": coordinator.reach,
+            "spread": coordinator.spread,
+            "gram": coordinator.gram,
+            "lengths": coordinator.lengths,
+        }
+        return {**super().export(), **own}
+
+    def restore(self, saved: dict[str, Any]) -> None:
+        coordinator = self.coordinator
+        coordinator.sums.number, coordinator.reach = int(saved["exchange"]), float(saved["reach"])
+        k = len(saved["owner"])
+        coordinator.spread = np.array(saved["spread"], dtype=np.float64)
+        coordinator.gram = np.array(saved["gram"], dtype=np.float64).reshape(k, k)
+        coordinator.lengths = np.array(saved["lengths"], dtype=np.float64)
+        if coordinator.spread.shape != (k,) or coordinator.lengths.shape != (2,):
+            raise ValueError("spread")
+        super().restore(saved)
+
+    def restore_parties(self, parties: list[dict[str, np.ndarray]]) -> None:
+        """New keys for the parties of this process: no sum depends on them."""
+        k, metric, number = len(self.coordinator.owner), self.coordinator.metric, self.coordinator.sums.number
+        keys = np.concatenate([party.show_key()["key"] for party in self.parties])
+        for party, state in zip(self.parties, parties, strict=True):
+            directions = np.array(state["directions"], dtype=np.float64)
+            if directions.shape != (k, party.block.shape[1]):
+                raise ValueError("directions")
+            party.directions, party.answered = directions, number
+            party.introduce(keys)
+        if metric is not None:
+            self.engine.map(lambda party: party.set_metric(metric), self.parties)
+
+
+class SummedSmoothedMethod(SummedSubspaceMethod, SmoothedSubspaceMethod):
+    """The same for a loss with kinks, smoothed ever less; parameters as of the two."""
+
+    def _rounding(self) -> float:
+        point = replace(self.coordinator.point, intercept=self.intercept)
+        return self.coordinator.upwards(self.problem, point)

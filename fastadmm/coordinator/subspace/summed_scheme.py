@@ -1,0 +1,60 @@
+"""The declaration of the scheme ``subspace`` where the coordinator sees sums only."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fastadmm.coordinator.scheme import Needs, Options, Shape
+from fastadmm.coordinator.subspace.scheme import Subspace
+from fastadmm.errors import ConfigError
+from fastadmm.problem.traits import Traits
+
+if TYPE_CHECKING:
+    from fastadmm.coordinator.method import Method
+    from fastadmm.engine.engine import Engine
+    from fastadmm.problem.problem import Problem
+
+__all__ = ["SummedSubspace"]
+
+
+class SummedSubspace(Subspace):
+    """See :mod:`fastadmm.coordinator.subspace.summed`."""
+
+    needs = Needs(ridge=True, convex=True, one_predictor=True)
+    options: tuple[str, ...] = ()
+
+    def method(self, traits: Traits) -> type[Method]:
+        """One for smooth losses, one for kinks; refused for a single party."""
+        from fastadmm.coordinator.subspace.summed import SummedSmoothedMethod, SummedSubspaceMethod
+
+        if traits.n_parties < 2:
+            raise ConfigError(
+                "secrecy: 'sums' needs at least two parties: the sum of one message is that message; "
+                "leave it out"
+            )
+        return SummedSubspaceMethod if traits.smooth else SummedSmoothedMethod
+
+    def make(self, problem: Problem, options: Options, engine: Engine, elsewhere: bool) -> Method:
+        kind: type = self.method(problem.traits)
+        return kind(problem, engine, options.history)
+
+    def notes(self, traits: Traits, options: Options, elsewhere: bool) -> list[str]:
+        return ["answers of a round: both directions, of which the coordinator sees the sum over all parties"]
+
+    def history(self, shape: Shape, options: Options) -> tuple[int, int]:
+        """Directions of all parties together."""
+        from fastadmm.coordinator.metric_limits import directions_per_party
+
+        return directions_per_party(1), super().history(shape, options)[1]
+
+    def state_bytes(self, shape: Shape, history: int) -> tuple[int, int]:
+        """All summed messages, and the masked ones of a round."""
+        from fastadmm.engine.engine import MAX_PIECES
+
+        columns, n = history + 2, shape.message_size
+        pieces = 8 * columns * -(-n // MAX_PIECES) * shape.n_threads
+        return 8 * (columns + 2 * shape.n_parties) * n + pieces, 0
+
+    def span_work(self, shape: Shape, history: int) -> float:
+        """The Hessian over all summed messages."""
+        return 2.0 * shape.n_samples * float(history) ** 2

@@ -1,0 +1,141 @@
+"""What every party of a run with sums only has in common: its key, its transcript, and masked answers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from fastadmm.conversation.answering import Answering, Unanswerable
+from fastadmm.errors import InputError
+from fastadmm.secrecy.grid import to_grid, to_whole
+from fastadmm.secrecy.keys import KEY_BYTES, fingerprint, public_key
+from fastadmm.secrecy.masks import Masked, PairwiseMasks, Transcript
+
+__all__ = ["MaskedParty"]
+
+_WORDS = KEY_BYTES // 8
+
+
+class MaskedParty(Answering):
+    """A party whose answers are masked.
+
+    A request with an argument ``exchange`` is answered once, in order: the next number and no other. Its
+    mask depends on all that came before, so no two answers have the same.
+
+    Attributes
+    ----------
+    position : int
+        Its place in the run.
+    private : bytes
+        Its private key, which is in no state: whoever makes the party has it.
+    keys : list of bytes
+        Public keys of all parties, once it was told them.
+    answered : int
+        Number of the last masked answer.
+    """
+
+    tells_mean = False
+    position = 0
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.private = b""
+        self.keys: list[bytes] = []
+        self.answered = 0
+        self.transcript = Transcript()
+        self._masks: PairwiseMasks | None = None
+
+    def answer(self, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
+        if "exchange" in arguments and arguments["exchange"] != self.answered + 1:
+            raise Unanswerable(
+                f"call {name!r} has number {arguments['exchange']}, but {self.answered} masked answers were "
+                "given: a number is answered once"
+            )
+        if name != "show_key":
+            self.transcript.add(name, arguments)
+        return super().answer(name, arguments)
+
+    def show_key(self) -> dict[str, Any]:
+        """The public part of its key for this run."""
+        if self.keys or not self.private:
+            raise Unanswerable("call 'show_key': the run has its keys already, or this party has none")
+        return {"key": np.frombuffer(public_key(self.private), dtype="<i8")}
+
+    def introduce(self, keys: np.ndarray) -> None:
+        """Take in the public keys of all parties.
+
+        Parameters
+        ----------
+        keys : ndarray of int64, shape (4 M,)
+            32 bytes of each, in the order of the run.
+        """
+        if self.keys or not self.private:
+            raise Unanswerable("call 'introduce': the run has its keys already, or this party has none")
+        raw = keys.astype("<i8").tobytes()
+        told = [raw[k : k + KEY_BYTES] for k in range(0, len(raw), KEY_BYTES)]
+        if len(keys) % _WORDS or len(told) < 2 or len(set(told)) < len(told):
+            raise Unanswerable("call 'introduce': not one key for each of at least two parties")
+        if self.position >= len(told) or told[self.position] != public_key(self.private):
+            raise Unanswerable("call 'introduce': another key than this party's in its place")
+        self._know(told)
+
+    def fingerprints(self) -> list[str]:
+        return [fingerprint(key) for key in self.keys]
+
+    def _know(self, keys: list[bytes]) -> None:
+        try:
+            self._masks = PairwiseMasks(self.private, keys, self.position)
+        except InputError as error:
+            raise Unanswerable(f"call 'introduce': {error}") from None
+        self.keys = keys
+
+    def sealed(self, rows: np.ndarray, step: float, numbers: Sequence[float]) -> dict[str, Any]:
+        """A masked answer.
+
+        Parameters
+        ----------
+        rows : ndarray of shape (n,)
+        step : float
+            Of the grid.
+        numbers : sequence of float
+
+        Returns
+        -------
+        dict
+            ``rows`` and ``numbers``.
+        """
+        if self._masks is None:
+            raise Unanswerable("a masked answer before the parties' keys are known")
+        m = len(self.keys)
+        if not np.log2(step).is_integer():
+            raise Unanswerable(f"step {step!r} of the grid is no power of two")
+        meant = Masked(to_grid(rows, step, m, f"{self.name}: message"), to_whole(numbers, self.name))
+        self.answered += 1
+        return self._masks.hide(meant, self.transcript.digest).packed()
+
+    def export_secrecy(self) -> dict[str, np.ndarray]:
+        """Public keys, transcript and number of answers, for the party's own state."""
+        return {
+            "public_keys": np.frombuffer(b"".join(self.keys), dtype=np.uint8),
+            "transcript": np.frombuffer(self.transcript.digest, dtype=np.uint8),
+            "answered": np.array([float(self.answered)]),
+        }
+
+    def restore_secrecy(self, saved: Mapping[str, Any]) -> None:
+        """Inverse of :meth:`export_secrecy`; raises ValueError with the key that is wrong."""
+        raw, digest, answered = (saved.get(key) for key in ("public_keys", "transcript", "answered"))
+        for key, found in (("public_keys", raw), ("transcript", digest)):
+            if not isinstance(found, np.ndarray) or found.dtype != np.uint8 or len(found) % KEY_BYTES:
+                raise ValueError(key)
+        if not isinstance(answered, np.ndarray) or answered.shape != (1,):
+            raise ValueError("answered")
+        assert isinstance(raw, np.ndarray)
+        assert isinstance(digest, np.ndarray)
+        keys = [raw[k : k + KEY_BYTES].tobytes() for k in range(0, len(raw), KEY_BYTES)]
+        self.transcript, self.answered = Transcript(digest.tobytes()), int(answered[0])
+        if keys and (self.position >= len(keys) or keys[self.position] != public_key(self.private)):
+            raise ValueError("public_keys")
+        if keys:
+            self._know(keys)

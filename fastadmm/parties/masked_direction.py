@@ -1,0 +1,124 @@
+r"""A party in a subspace run of which the coordinator sees sums only.
+
+All parties' directions of a round are one direction :math:`d = (d_1, \dots, d_M)` with one coefficient, so
+requests are the same for every party. Directions become orthonormal jointly: the coordinator learns their
+inner products, as sums, and tells all parties how to combine them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Self
+
+import numpy as np
+
+from fastadmm.blocks.block import FeatureBlock
+from fastadmm.conversation.answering import Unanswerable
+from fastadmm.engine.engine import Engine
+from fastadmm.parties.direction import DirectionParty
+from fastadmm.parties.masked import MaskedParty
+
+__all__ = ["MaskedDirectionParty"]
+
+
+class MaskedDirectionParty(MaskedParty, DirectionParty):
+    """Holder of a feature block and of its parts of the summed directions.
+
+    Attributes
+    ----------
+    directions : ndarray of shape (K, d)
+        This party's part of each; orthonormal together with all other parties'.
+    """
+
+    family = "subspace_sums"
+
+    @classmethod
+    def opened(cls, name: str, block: FeatureBlock, engine: Engine, terms: Mapping[str, Any]) -> Self:
+        party = cls(name, block, float(terms["regularization"]), engine)
+        party.position, party.private = int(terms["position"]), terms["private_key"]
+        return party
+
+    def sum_squares(self, exchange: int) -> dict[str, Any]:
+        """The sum of the squares of all features, masked: what bounds a message."""
+        squares = float(self.block.column_squares(self.engine).sum())
+        return self.sealed(np.empty(0), 1.0, [squares])
+
+    def respond_masked(
+        self, exchange: int, gradient: np.ndarray, coefficients: np.ndarray, units: np.ndarray, step: float
+    ) -> dict[str, Any]:
+        r"""Answer a loss gradient with the parts of two new directions: block gradient and block Newton.
+
+        Parameters
+        ----------
+        exchange : int
+            Number of the masked answer.
+        gradient : ndarray of shape (N,)
+            g, summed scaling.
+        coefficients : ndarray of shape (K,)
+            Of all directions, the same for every party.
+        units : ndarray of shape (2,)
+            Factors of the two.
+        step : float
+            Of the grid.
+
+        Returns
+        -------
+        dict
+            Masked ``rows``, :math:`D_m d_m` of both directions, where :math:`\|d_m\| \le 1`; and masked
+            ``numbers``: :math:`\|\rho_m\|^2`, and the inner products of the last two directions before
+            this answer, then of its own two, with all.
+        """
+        if len(units) != 2 or self.metric is None:
+            raise Unanswerable("call 'respond_masked': not two factors, or there is no metric yet")
+        residual = self.residual(gradient, coefficients)
+        known = len(self.directions)
+        for direction, unit in zip((-residual, self._newton_direction(residual)), units):
+            direction = unit * direction
+            size = float(np.linalg.norm(direction))
+            # Any direction is one, so a long one may be shortened: the range of its message is then known.
+            fresh = direction / size if size > 1.0 else direction
+            self.directions = np.vstack([self.directions, fresh])
+        measured = [
+            float(d @ e) for e in self.directions[max(0, known - 2) : known] for d in self.directions[:known]
+        ]
+        measured += [float(d @ e) for e in self.directions[known:] for d in self.directions]
+        rows = np.concatenate([self.block.product(d, self.engine) for d in self.directions[known:]])
+        return self.sealed(rows, step, [float(residual @ residual), *measured])
+
+    def _newton_direction(self, residual: np.ndarray) -> np.ndarray:
+        r"""Block Newton step; along the gradient alone, where the party cannot factorise."""
+        if self._can_newton():
+            return -self._newton(residual)
+        assert self.metric is not None
+        square = float(residual @ residual)
+        image = self.block.product(residual, self.engine)
+        bend = float(image @ (self.metric * image)) + self.regularization * square
+        return -residual * (square / bend if bend > 0.0 else 0.0)
+
+    def orthonormalise(self, factors: np.ndarray) -> None:
+        """Replace the last two directions by combinations of all.
+
+        Parameters
+        ----------
+        factors : ndarray of shape (n, K)
+            Two rows, or fewer where nothing is new.
+        """
+        if len(self.directions) < 2 or len(factors) > 2 or factors.shape[1] != len(self.directions):
+            raise Unanswerable(
+                f"call 'orthonormalise': factors {factors.shape} for {len(self.directions)} directions"
+            )
+        self.directions = np.vstack([self.directions[:-2], factors @ self.directions])
+
+    def masked_scores(
+        self, exchange: int, rows: str, coefficients: np.ndarray, step: float
+    ) -> dict[str, Any]:
+        """This party's share of the predictor of some rows, masked; arguments as in :meth:`scores`."""
+        scores = self.scores(rows, coefficients=coefficients)["scores"]
+        return self.sealed(scores, step, [])
+
+    def export(self) -> dict[str, np.ndarray]:
+        return {**super().export(), **self.export_secrecy()}
+
+    def restore(self, saved: Mapping[str, Any]) -> None:
+        super().restore(saved)
+        self.restore_secrecy(saved)

@@ -1,0 +1,138 @@
+r"""Numbers as whole numbers, so that masks can be added to them and cancel exactly.
+
+A message has one number per row. It lies on a grid of step :math:`2^e`, modulo :math:`2^{64}`: the step is
+the finest for which the sum of M numbers within the range cannot wrap, so that every party's rounding is at
+most half a step. A scalar is kept whole, modulo :math:`2^{512}`, as a multiple of :math:`2^{-256}`: sums of
+scalars are exact, whatever their sizes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from fastadmm.errors import InputError
+
+__all__ = [
+    "WHOLE_BYTES",
+    "from_grid",
+    "from_whole",
+    "grid_step",
+    "to_grid",
+    "to_whole",
+]
+
+#: A sum on the grid stays below 2^62 in size: far from where it would change its sign.
+_BITS = 62
+
+#: Bytes of one scalar, and the exponent of its unit.
+WHOLE_BYTES, _FINEST = 64, 256
+
+#: Modulus of scalars.
+_MODULUS = 1 << (8 * WHOLE_BYTES)
+
+#: Scalars reach so far on either side of zero.
+_LARGEST_WHOLE = 2.0**240
+
+
+def grid_step(reach: float, n_parties: int) -> float:
+    """Step of the grid for messages of M parties.
+
+    Parameters
+    ----------
+    reach : float
+        Largest size of a number in one party's message.
+    n_parties : int
+        M.
+
+    Returns
+    -------
+    float
+        A power of two, at least :math:`2^{-1000}`.
+    """
+    return math.ldexp(1.0, max(-1000, math.ceil(math.log2(max(reach * n_parties, 2.0**-900))) - _BITS))
+
+
+def to_grid(values: np.ndarray, step: float, n_parties: int, what: str) -> np.ndarray:
+    """Numbers as multiples of the step, modulo 2^64.
+
+    Parameters
+    ----------
+    values : ndarray of shape (n,)
+    step : float
+        As of :func:`grid_step`.
+    n_parties : int
+        M.
+    what : str
+        What an error calls the numbers.
+
+    Returns
+    -------
+    ndarray of uint64, shape (n,)
+        Each rounded by half a step at most.
+
+    Raises
+    ------
+    InputError
+        A number is not finite, or so large that a sum of M like it could wrap.
+    """
+    with np.errstate(over="ignore"):
+        scaled = np.rint(values / step)
+    largest = float(np.abs(scaled).max(initial=0.0))
+    if not largest <= 2.0**_BITS / n_parties:
+        raise InputError(
+            f"{what}: {largest * step:.6g} is beyond the range of the grid that masks are added on, "
+            f"{2.0**_BITS / n_parties * step:.6g}; rescale the columns (for example convert --standardize)"
+        )
+    return scaled.astype(np.int64).view(np.uint64)
+
+
+def from_grid(words: np.ndarray, step: float) -> np.ndarray:
+    """The numbers of a sum on the grid, of shape (n,); rounded as doubles are, nothing else."""
+    return step * words.view(np.int64).astype(np.float64)
+
+
+def to_whole(values: Sequence[float], what: str) -> list[int]:
+    """Scalars as whole numbers modulo 2^512.
+
+    Parameters
+    ----------
+    values : sequence of float
+    what : str
+        What an error calls them.
+
+    Returns
+    -------
+    list of int
+        Exact for every double of at least :math:`2^{-200}`; below, to within :math:`2^{-256}`.
+
+    Raises
+    ------
+    InputError
+        A value is not finite, or beyond :math:`2^{240}`.
+    """
+    found = []
+    for value in values:
+        if not abs(value) <= _LARGEST_WHOLE:
+            raise InputError(f"{what}: {value:.6g} is beyond the range of sums, {_LARGEST_WHOLE:.3g}")
+        numerator, denominator = float(value).as_integer_ratio()
+        found.append(((numerator << _FINEST) // denominator) % _MODULUS)
+    return found
+
+
+def from_whole(sums: Sequence[int]) -> list[float]:
+    """Sums of scalars as doubles, each rounded once.
+
+    Parameters
+    ----------
+    sums : sequence of int
+        Modulo 2^512.
+
+    Returns
+    -------
+    list of float
+    """
+    signed = [(value + _MODULUS // 2) % _MODULUS - _MODULUS // 2 for value in sums]
+    return [value / (1 << _FINEST) for value in signed]

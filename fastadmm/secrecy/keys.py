@@ -1,0 +1,141 @@
+"""Keys of one party for one run, and the fingerprints by which people compare them.
+
+X25519 (RFC 7748) and HKDF with SHA-256 (RFC 5869), both of the package `cryptography`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+from pathlib import Path
+from typing import Any
+
+from fastadmm.errors import ConfigError, FormatError, InputError
+from fastadmm.files.atomic import atomic_file, shown
+from fastadmm.files.reading import read_bytes
+
+__all__ = [
+    "KEY_BYTES",
+    "derived",
+    "fingerprint",
+    "kept_private_key",
+    "new_private_key",
+    "primitive",
+    "public_key",
+    "shared_secret",
+]
+
+#: Of a key of either kind.
+KEY_BYTES = 32
+
+_PRIMITIVES = "cryptography.hazmat.primitives"
+
+
+def primitive(name: str) -> Any:
+    """A module of `cryptography`; it is loaded on first use.
+
+    Parameters
+    ----------
+    name : str
+        Below ``hazmat.primitives``.
+
+    Returns
+    -------
+    module
+
+    Raises
+    ------
+    ConfigError
+        If the package is not there, with what to install.
+    """
+    try:
+        return importlib.import_module(f"{_PRIMITIVES}.{name}")
+    except ImportError:
+        raise ConfigError(
+            "secrecy: 'sums' needs the package cryptography: pip install 'fastadmm[secrecy]'"
+        ) from None
+
+
+def new_private_key() -> bytes:
+    """A private key from the system's random numbers."""
+    return bytes(primitive("asymmetric.x25519").X25519PrivateKey.generate().private_bytes_raw())
+
+
+def kept_private_key(path: Path) -> bytes:
+    """The private key of a run that a file keeps, which only its owner can read; made where there is none.
+
+    Parameters
+    ----------
+    path : Path
+
+    Returns
+    -------
+    bytes
+
+    Raises
+    ------
+    FormatError
+        The file is no key.
+    """
+    if not path.exists():
+        with atomic_file(path) as temporary:
+            temporary.touch(mode=0o600)
+            temporary.write_bytes(new_private_key())
+    key = read_bytes(path)
+    if len(key) != KEY_BYTES:
+        raise FormatError(f"{shown(path)}: not a key of a run; begin the run again")
+    return key
+
+
+def public_key(private: bytes) -> bytes:
+    """The public key of a private one."""
+    x25519 = primitive("asymmetric.x25519")
+    return bytes(x25519.X25519PrivateKey.from_private_bytes(private).public_key().public_bytes_raw())
+
+
+def shared_secret(private: bytes, other: bytes) -> bytes:
+    """What two parties know by their own private and the other's public key.
+
+    Parameters
+    ----------
+    private, other : bytes
+
+    Returns
+    -------
+    bytes
+
+    Raises
+    ------
+    InputError
+        The other's key is no point that gives a secret.
+    """
+    x25519 = primitive("asymmetric.x25519")
+    key = x25519.X25519PrivateKey.from_private_bytes(private)
+    try:
+        return bytes(key.exchange(x25519.X25519PublicKey.from_public_bytes(other)))
+    except ValueError:
+        raise InputError(
+            f"key {fingerprint(other)} of another party gives no secret; begin the run again"
+        ) from None
+
+
+def derived(secret: bytes, salt: bytes, info: bytes) -> bytes:
+    """A key for one use, by HKDF.
+
+    Parameters
+    ----------
+    secret, salt, info : bytes
+
+    Returns
+    -------
+    bytes
+        32 of them.
+    """
+    hashes, hkdf = primitive("hashes"), primitive("kdf.hkdf")
+    return bytes(hkdf.HKDF(hashes.SHA256(), KEY_BYTES, salt, info).derive(secret))
+
+
+def fingerprint(key: bytes) -> str:
+    """A public key to read out on the telephone: 32 hexadecimal digits in eight groups."""
+    digits = hashlib.sha256(b"fastadmm key\0" + key).hexdigest()[:32]
+    return " ".join(digits[k : k + 4] for k in range(0, 32, 4))

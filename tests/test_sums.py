@@ -1,0 +1,504 @@
+"""Sums only: masks cancel exactly, one message alone says nothing, and certificates stay proofs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from fastadmm.conversation.answering import Unanswerable
+from fastadmm.conversation.calls import CALLS, SUMS
+from fastadmm.conversation.exchange import Answers, Exchange
+from fastadmm.engine.engine import Engine
+from fastadmm.errors import ConfigError, FormatError, InputError
+from fastadmm.problem.problem import make_problem
+from fastadmm.rounds.coordinator_step import coordinator_start, coordinator_step
+from fastadmm.secrecy.grid import from_grid, from_whole, grid_step, to_grid, to_whole
+from fastadmm.secrecy.keys import fingerprint, public_key
+from fastadmm.secrecy.masks import Masked, PairwiseMasks, Transcript, add_up
+from fastadmm.solver.history import Status
+from fastadmm.solver.solver import Solver, SolverOptions, solve
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rounds_tools import NAMES, answer, begin, data_of, separate, train
+from run_tools import run, write_problem
+
+N = 60
+WORD = st.integers(0, 2**64 - 1)
+NUMBER = st.floats(-1e60, 1e60, allow_subnormal=False)
+
+
+def private_keys(count: int) -> list[bytes]:
+    return [bytes([m + 1]) * 32 for m in range(count)]
+
+
+def all_masks(count: int) -> list[PairwiseMasks]:
+    private = private_keys(count)
+    keys = [public_key(key) for key in private]
+    return [PairwiseMasks(key, keys, m) for m, key in enumerate(private)]
+
+
+def build(
+    seed: int = 0, loss: str = "logistic", widths: tuple[int, ...] = (5, 8, 3), **arguments: Any
+) -> Any:
+    rng = np.random.default_rng(seed)
+    shared = rng.normal(size=(N, 2))
+    scale = arguments.pop("scale", 1.0)
+    blocks = [
+        scale * (rng.normal(size=(N, d)) + shared @ rng.normal(size=(2, d))) * 10.0 ** rng.uniform(-1, 1, d)
+        for d in widths
+    ]
+    z = sum(block @ rng.normal(size=block.shape[1]) for block in blocks) / scale / 5
+    noise = rng.normal(size=N)
+    classes = loss in ("logistic", "squared_hinge", "hinge")
+    y = (z + 2 * noise > 0).astype(float) if classes else z + noise
+    options = {"loss": loss, "lam": 1e-3, "sample_weight": rng.uniform(0.2, 3.0, N), **arguments}
+    return blocks, make_problem(blocks, y, **options)
+
+
+def sums(**more: Any) -> SolverOptions:
+    return SolverOptions(**{"secrecy": "sums", "gap": 1e-9, "max_rounds": 200, **more})
+
+
+# --- masks ------------------------------------------------------------------------------------------------
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.integers(2, 5), st.binary(min_size=32, max_size=32), st.data())
+def test_masks_cancel_exactly(count: int, transcript: bytes, data: st.DataObject) -> None:
+    size = data.draw(st.integers(0, 5))
+    meant = [
+        Masked(
+            np.array(data.draw(st.lists(WORD, min_size=size, max_size=size)), dtype=np.uint64),
+            [data.draw(st.integers(0, 2**512 - 1))],
+        )
+        for _ in range(count)
+    ]
+    sent = [masks.hide(own, transcript).packed() for masks, own in zip(all_masks(count), meant)]
+    total = add_up(sent)
+    rows = [sum(int(own.rows[i]) for own in meant) % 2**64 for i in range(size)]
+    assert total.rows.tolist() == rows
+    assert total.numbers == [sum(own.numbers[0] for own in meant) % 2**512]
+
+
+def test_one_message_alone_is_uniform() -> None:
+    """Of a message that is all zeros: every bit of a word, and bytes, as often as chance would have it."""
+    n = 20_000
+    nothing = Masked(np.zeros(n, dtype=np.uint64), [0] * 500)
+    for masks in all_masks(3):
+        sent = masks.hide(nothing, bytes(32)).packed()
+        words = sent["rows"].view(np.uint64)
+        ones = np.array([int(((words >> np.uint64(bit)) & np.uint64(1)).sum()) for bit in range(64)])
+        assert (np.abs(ones - n / 2) < 5 * np.sqrt(n) / 2).all()
+        for raw in (sent["rows"].tobytes(), sent["numbers"].tobytes()):
+            counts = np.bincount(np.frombuffer(raw, dtype=np.uint8), minlength=256)
+            expected = len(raw) / 256
+            assert abs(((counts - expected) ** 2 / expected).sum() - 255) < 5 * np.sqrt(510)
+        assert abs(np.corrcoef(words[1:].astype(float), words[:-1].astype(float))[0, 1]) < 5 / np.sqrt(n)
+
+
+def test_another_request_or_order_has_another_mask() -> None:
+    nothing = Masked(np.zeros(50, dtype=np.uint64), [])
+    masks = all_masks(2)[0]
+    told = [
+        [("a", {"x": 1.0})],
+        [("a", {"x": 1.0000000000000002})],
+        [("a", {"x": 1})],
+        [("a", {"x": True})],
+        [("a", {"x": np.ones(1)})],
+        [("a", {"x": np.ones((1, 1))})],
+        [("a", {"y": 1.0})],
+        [("ax", {"": 1.0})],
+        [("a", {"x": 1.0}), ("b", {})],
+        [("b", {}), ("a", {"x": 1.0})],
+        [],
+    ]
+    found = []
+    for calls in told:
+        transcript = Transcript()
+        for name, arguments in calls:
+            transcript.add(name, arguments)
+        found.append(masks.hide(nothing, transcript.digest).rows.tolist())
+    pairs = [(j, k) for j in range(len(found)) for k in range(j)]
+    assert all(not set(found[j]) & set(found[k]) for j, k in pairs)
+
+
+def test_a_key_that_gives_no_secret_is_refused() -> None:
+    with pytest.raises(InputError, match="gives no secret; begin the run again"):
+        PairwiseMasks(private_keys(1)[0], [public_key(private_keys(1)[0]), bytes(32)], 0)
+    assert len(fingerprint(bytes(32)).split()) == 8
+
+
+# --- the grid ---------------------------------------------------------------------------------------------
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.floats(-1.0, 1.0), min_size=2, max_size=10), st.integers(-300, 300))
+def test_rounding_on_the_grid_is_within_its_bound(values: list[float], exponent: int) -> None:
+    m, reach = len(values), 2.0**exponent
+    step = grid_step(reach, m)
+    words = [to_grid(np.array([reach * v]), step, m, "x") for v in values]
+    total = sum(words[1:], words[0])
+    exact = sum(Fraction(reach * v) for v in values)
+    found = Fraction(float(from_grid(total, step)[0]))
+    assert abs(found - exact) <= Fraction(m * step / 2) + abs(exact + m * step) * Fraction(2.0**-53)
+    assert step <= 4 * m * reach * 2.0**-62
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, 1.01, -1e300])
+def test_beyond_the_grid_is_refused_by_name(value: float) -> None:
+    with pytest.raises(InputError, match=r"^bank: message: .* is beyond the range of the grid"):
+        to_grid(np.array([0.0, value]), grid_step(1.0, 4), 4, "bank: message")
+    most = np.full(4, 1.0)
+    step = grid_step(1.0, 4)
+    total = sum(to_grid(most, step, 4, "x") for _ in range(4))
+    assert from_grid(total, step).tolist() == [4.0] * 4
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(NUMBER, min_size=1, max_size=6))
+def test_sums_of_scalars_are_exact(values: list[float]) -> None:
+    total = [sum(to_whole([v], "x")[0] for v in values) % 2**512]
+    exact = sum(Fraction(v) for v in values)
+    assert abs(Fraction(from_whole(total)[0]) - exact) <= abs(exact) * Fraction(2.0**-53) + Fraction(
+        2.0**-250
+    )
+
+
+@pytest.mark.parametrize("value", [np.nan, -np.inf, 1e80])
+def test_scalars_beyond_the_range_are_refused(value: float) -> None:
+    with pytest.raises(InputError, match=r"^bank: .* is beyond the range of sums"):
+        to_whole([value], "bank")
+
+
+# --- rounds -----------------------------------------------------------------------------------------------
+
+
+def test_masks_change_no_bit_of_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    _, problem = build(1)
+    masked = solve(problem, sums(history=4))
+    monkeypatch.setattr(PairwiseMasks, "hide", lambda self, meant, transcript: meant)
+    plain = solve(problem, sums(history=4))
+    assert len(masked.history) > 4
+    for one, other in zip(masked.history, plain.history, strict=True):
+        assert {**one.to_json(), "seconds": 0} == {**other.to_json(), "seconds": 0}
+    assert all((a == b).all() for a, b in zip(masked.weights, plain.weights))
+
+
+def test_the_same_model_as_with_every_message_seen() -> None:
+    _, problem = build(3, widths=(12, 15, 4), lam=1e-4)
+    one, other = solve(problem, sums()), solve(problem, SolverOptions(gap=1e-11))
+    assert one.status is Status.CONVERGED
+    assert abs(one.objective - other.objective) <= 1e-9 * other.objective
+
+
+def true_objective(blocks: list[np.ndarray], problem: Any, solver: Solver) -> float:
+    weights = solver.party_weights()
+    z = solver.intercept + sum(block @ x for block, x in zip(blocks, weights))
+    with Engine(1) as engine:
+        loss = problem.loss.evaluate(z, problem.y, problem.weight, np.empty(N), engine)
+    square = sum(float(x @ x) for x in weights)
+    return float((loss + 0.5 * problem.regularization * square) / problem.total_weight)
+
+
+def check_certificates(blocks: list[np.ndarray], problem: Any, rounds: int) -> None:
+    best = solve(problem, SolverOptions(gap=1e-13, max_rounds=300))
+    lower, upper = best.objective - best.record.gap_absolute, best.objective
+    slack = 1e-13 * max(1.0, abs(upper))
+    solver = Solver(problem, sums(gap=1e-10))
+    for _ in range(rounds):
+        record = solver.round()
+        exact = true_objective(blocks, problem, solver)
+        assert exact <= record.objective + slack, "the objective is that of other weights"
+        assert record.objective - record.gap_absolute <= upper + slack, "the bound lies above the optimum"
+        assert exact - lower <= record.gap_absolute + (upper - lower) + slack
+        if record.gap <= 1e-10:
+            break
+    solver.close()
+
+
+@settings(max_examples=8, deadline=None)
+@given(
+    st.integers(0, 10**6),
+    st.sampled_from(["logistic", "squared", "huber", "squared_hinge", "hinge", "quantile"]),
+    st.booleans(),
+    st.sampled_from([1e-1, 1e-3, 1e-6]),
+    st.sampled_from([1e-3, 1.0, 1e3]),
+)
+def test_objective_and_bound_hold_for_the_model_itself(
+    seed: int, loss: str, intercept: bool, lam: float, scale: float
+) -> None:
+    blocks, problem = build(seed, loss, lam=lam, fit_intercept=intercept, scale=scale)
+    check_certificates(blocks, problem, 12)
+
+
+@pytest.mark.parametrize("loss", ["logistic", "hinge"])
+def test_certificates_hold_on_a_coarse_grid(monkeypatch: pytest.MonkeyPatch, loss: str) -> None:
+    """With 36 bits in place of 62 rounding is what keeps the gap open: the certificate says so."""
+    monkeypatch.setattr("fastadmm.secrecy.grid._BITS", 36)
+    blocks, problem = build(2, loss)
+    check_certificates(blocks, problem, 10)
+    solver = Solver(problem, sums())
+    gaps = [solver.round().gap for _ in range(15)]
+    assert 1e-9 < min(gaps) < 1e-1
+    solver.close()
+
+
+def test_messages_are_off_by_no_more_than_their_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fastadmm.secrecy.grid._BITS", 30)
+    blocks, problem = build(4)
+    solver = Solver(problem, sums(history=5, gap=0.0))
+    for _ in range(7):
+        solver.round()
+    c = solver.coordinator
+    assert len(c.owner) == 5
+    exact = sum(party.directions @ block.T for party, block in zip(solver.parties, blocks))
+    errors = np.abs(c.messages - exact).max(axis=1)
+    assert (errors <= c.spread + 1e-13 * np.abs(exact).max()).all()
+    assert (errors > 1e-3 * c.spread).all()
+    gram = sum(party.directions @ party.directions.T for party in solver.parties)
+    off = np.zeros(len(gram))
+    off[len(gram) - len(c.skew) :] = c.skew
+    assert (np.abs(gram - c.gram) <= np.maximum.outer(off, off) + 1e-14).all()
+    solver.close()
+
+
+@pytest.mark.parametrize("loss", ["logistic", "hinge"])
+def test_resumed_to_the_bit(loss: str) -> None:
+    _, problem = build(4, loss)
+    straight = Solver(problem, sums(history=4, gap=0.0))
+    for _ in range(9):
+        last = straight.round()
+    begun = Solver(problem, sums(history=4, gap=0.0))
+    for _ in range(5):
+        begun.round()
+    resumed = Solver(problem, sums(history=4, gap=0.0))
+    resumed.restore(begun.export(), begun.export_parties())
+    assert resumed.parties[0].keys != begun.parties[0].keys
+    for _ in range(4):
+        record = resumed.round()
+    assert record.objective == last.objective
+    assert all((a == b).all() for a, b in zip(resumed.party_weights(), straight.party_weights()))
+    for solver in (straight, begun, resumed):
+        solver.close()
+
+
+def test_a_party_without_newton_directions_takes_part() -> None:
+    _, problem = build(5)
+    solver = Solver(problem, sums())
+    solver.parties[1].kind = "gradient"
+    for _ in range(40):
+        record = solver.round()
+        if record.gap <= 1e-9:
+            break
+    assert record.gap <= 1e-9
+    solver.close()
+
+
+# --- what leaves a party ----------------------------------------------------------------------------------
+
+
+def test_answers_are_words_that_only_a_sum_gives_a_meaning() -> None:
+    """But for public keys, and that the end was reached."""
+    bare = {"start", "show_key", "finish"}
+    for name, rule in CALLS.items():
+        if set(rule.families) & set(SUMS) and name not in bare:
+            assert set(rule.answer.values()) <= {"words", "paired word rows"}, name
+
+
+class Spy:
+    """Carries exchanges, and keeps them."""
+
+    local = True
+
+    def __init__(self, solver: Solver) -> None:
+        self.driver = solver.driver
+        self.exchanges: list[tuple[Exchange, Answers]] = []
+
+    def carry(self, exchange: Exchange) -> Answers | None:
+        answers = self.driver.carry(exchange)
+        assert answers is not None
+        self.exchanges.append((exchange, answers))
+        return answers
+
+    def notes(self) -> list[tuple[str, str, str]]:
+        return self.driver.notes()
+
+
+def test_every_party_is_asked_the_same_and_answers_nothing_bare() -> None:
+    _, problem = build(6)
+    solver = Solver(problem, sums())
+    solver.driver = spy = Spy(solver)
+    for _ in range(4):
+        solver.round()
+    assert len(spy.exchanges) > 8
+    for exchange, answers in spy.exchanges:
+        first = exchange.calls[0]
+        for call in exchange.calls[1:]:
+            assert call.name == first.name
+            assert Transcript().digest != _digest(call) == _digest(first)
+        if first.name == "show_key":
+            continue
+        for found in answers:
+            assert all(value.dtype == np.int64 for value in found.values())
+            # A number of the grid that is not masked begins with zeros or ones.
+            for value in found.values():
+                assert 0 < np.mean(np.abs(value.astype(float)) < 2.0**62) < 0.8 or len(value) < 30
+    solver.close()
+
+
+def _digest(call: Any) -> bytes:
+    transcript = Transcript()
+    transcript.add(call.name, call.made())
+    return transcript.digest
+
+
+@pytest.fixture
+def party() -> Iterator[Any]:
+    _, problem = build(7)
+    solver = Solver(problem, sums())
+    solver.round()
+    yield solver.parties[0]
+    solver.close()
+
+
+def test_a_number_is_answered_once(party: Any) -> None:
+    number, k = party.answered, len(party.directions)
+    asked = {"gradient": np.ones(N), "coefficients": np.ones(k), "units": np.ones(2), "step": 2.0**-50}
+    transcript = party.transcript.digest
+    for exchange in (1, number, number + 2):
+        with pytest.raises(Unanswerable, match="a number is answered once"):
+            party.answer("respond_masked", {**asked, "exchange": exchange})
+    assert (party.transcript.digest, party.answered) == (transcript, number)
+    party.answer("respond_masked", {**asked, "exchange": number + 1})
+    with pytest.raises(Unanswerable, match="a number is answered once"):
+        party.answer("respond_masked", {**asked, "exchange": number + 1})
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "what"),
+    [
+        ("show_key", {}, "has its keys already"),
+        ("introduce", {"keys": np.arange(8)}, "has its keys already"),
+        ("orthonormalise", {"factors": np.ones((3, 2))}, "factors"),
+        ("orthonormalise", {"factors": np.ones((1, 1))}, "factors"),
+        ("masked_scores", {"rows": "train", "coefficients": np.ones(2), "step": 0.3}, "no power of two"),
+        ("respond", {"gradient": np.ones(N), "coefficients": np.ones(2), "newton": True}, "unknown here"),
+        ("scores", {"rows": "train", "coefficients": np.ones(2)}, "unknown here"),
+    ],
+)
+def test_what_a_party_does_not_answer(party: Any, name: str, arguments: dict[str, Any], what: str) -> None:
+    given = {**arguments, **({"exchange": party.answered + 1} if name == "masked_scores" else {})}
+    with pytest.raises(Unanswerable, match=what):
+        party.answer(name, given)
+
+
+def test_keys_that_are_not_those_of_a_run_are_refused() -> None:
+    _, problem = build(8)
+    solver = Solver(problem, sums())
+    party = solver.parties[1]
+    party.private, kept = b"", party.private
+    for name, keys in (("show_key", {}), ("introduce", {"keys": np.arange(8)})):
+        with pytest.raises(Unanswerable, match="this party has none"):
+            party.answer(name, keys)
+    party.private = kept
+    own = party.show_key()["key"]
+    other = np.frombuffer(public_key(private_keys(1)[0]), dtype=np.int64)
+    for keys in (own, np.concatenate([own, other]), np.concatenate([own, own]), np.append(other, own[:3])):
+        with pytest.raises(Unanswerable, match="'introduce'"):
+            party.introduce(keys)
+    party.introduce(np.concatenate([other, own]))
+    assert party.fingerprints()[0] == fingerprint(other.tobytes())
+    with pytest.raises(Unanswerable, match="before the parties' keys"):
+        solver.parties[0].answer("sum_squares", {"exchange": 1})
+    solver.close()
+
+
+# --- settings ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "loss", "widths", "what"),
+    [
+        ({}, "logistic", (4,), "at least two parties"),
+        ({"scheme": "jacobi"}, "logistic", (4, 3), "not with 'jacobi'"),
+        ({"directions": "both"}, "logistic", (4, 3), "directions: there is no choice"),
+        ({}, "welsch", (4, 3), "a convex problem"),
+    ],
+)
+def test_refused_where_it_makes_no_sense(options: dict, loss: str, widths: tuple, what: str) -> None:
+    rng = np.random.default_rng(0)
+    blocks = [rng.normal(size=(N, d)) for d in widths]
+    problem = make_problem(blocks, (rng.normal(size=N) > 0).astype(float), loss=loss)
+    with pytest.raises(ConfigError, match=what):
+        Solver(problem, SolverOptions(secrecy="sums", **options))
+
+
+@pytest.mark.parametrize(
+    ("words", "what"),
+    [
+        (("--privacy", "message", "--epsilon", "1", "--delta", "1e-3"), "masks do not make noise smaller"),
+        (("--path",), "a path is trained where all features are"),
+        (("--regularizer", "l1"), "regularizer l2 without a constraint"),
+        (("--loss", "multinomial"), "one predictor per sample"),
+    ],
+)
+def test_refused_in_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], words: tuple[str, ...], what: str
+) -> None:
+    write_problem(tmp_path / "d.parts", 30, (2, 3))
+    (tmp_path / "sums.toml").write_text("secrecy = 'sums'\n")
+    given = ("--config", tmp_path / "sums.toml", *words, "-o", tmp_path / "run")
+    assert run("train", tmp_path / "d.parts", *given) == 5
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1
+    assert "key 'secrecy'" in error
+    assert what in error
+
+
+# --- by files ---------------------------------------------------------------------------------------------
+
+
+def test_parties_show_the_same_fingerprints(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    world = tmp_path / "world"
+    separate(data_of(tmp_path), world)
+    begin(world, secrecy="sums", rounds=1, **{"lambda": 1e-2})
+    exchanges = train(world)[1]
+    assert exchanges == 5  # opened, keys, sum of squares, one round, the end
+    shown = [(world / name / "state" / "keys.txt").read_text().replace(" (this party)", "") for name in NAMES]
+    assert shown[0] == shown[1]
+    assert shown[0].count("key of party") == 2
+    for path in (world / "party-1" / "state", world / "party-1" / "state" / "private.key"):
+        assert path.stat().st_mode & 0o077 == 0
+
+
+def test_a_message_that_is_no_part_of_the_sum_is_refused(tmp_path: Path) -> None:
+    """Of another length than the call has: it would be added to nothing."""
+    import h5py
+
+    world = tmp_path / "world"
+    separate(data_of(tmp_path), world)
+    directory = begin(world, secrecy="sums", rounds=1, **{"lambda": 1e-2})
+    for _ in range(2):
+        result = coordinator_step(directory)
+        coordinator_step(directory, [answer(world, request) for request in result.requests])
+    message = answer(world, coordinator_step(directory).requests[0])
+    with h5py.File(message, "a") as file:
+        old = file["answer/numbers"]
+        words, attributes = old[:4], dict(old.attrs)
+        del file["answer/numbers"]
+        file["answer"].create_dataset("numbers", data=words).attrs.update(attributes)
+    with pytest.raises(FormatError, match="'numbers' has 4 words instead of 8"):
+        coordinator_step(directory, [message])
+
+
+def test_one_party_is_refused_by_files(tmp_path: Path) -> None:
+    separate(data_of(tmp_path), tmp_path / "world")
+    with pytest.raises(ConfigError, match="at least two parties"):
+        coordinator_start(
+            tmp_path / "world" / "labels" / "labels.h5", NAMES[:1], tmp_path / "run", {"secrecy": "sums"}
+        )
