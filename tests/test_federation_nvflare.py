@@ -290,88 +290,6 @@ def test_a_site_that_hangs_gets_another_job(stage: Stage, carrier: Carrier) -> N
     assert carrier.job != before
 
 
-PROGRAM = [sys.executable, "-P", "-c", "from fastadmm.cli.start import main; main()"]
-
-
-class Run:
-    """Agents and a coordinator as processes of their own, each with its files."""
-
-    def __init__(self, stage: Stage, home: Path) -> None:
-        self.stage, self.home = stage, home
-        self.names = {"party-1": "bank", "party-2": "shop", "party-3": "phone"}
-        write_problem(home / "d.parts", 60, (2, 3, 2))
-        addresses = {name: f"nvflare:{site}" for name, site in self.names.items()}
-        kit, relay = str(stage.kits[ADMIN].path), str(stage.sockets[SERVER])
-        self.settings = {"lambda": 1e-3, "scheme": "sharing", "gap": 1e-5}
-        table = {"kit": kit, "relay": relay, "parties": addresses}
-        labels = {"data": str(home / "d.parts" / "labels.h5")}
-        write_toml(home / "c.toml", self.settings | labels | {"federation": table})
-
-    def agent(self, name: str) -> None:
-        socket = self.stage.sockets[self.names[name]]
-        socket.unlink(missing_ok=True)
-        files = ["--data", str(self.home / "d.parts" / f"{name}.h5"), "--state", str(self.home / name)]
-        command = [*PROGRAM, "agent", "run", *files, "--socket", str(socket), "--threads", "1"]
-        self.stage.spawn(f"agent-{name}", command)
-
-    def coordinator(self) -> subprocess.Popen[bytes]:
-        command = [*PROGRAM, "federate", "train", str(self.home / "c.toml"), "-o", str(self.home / "run")]
-        return self.stage.spawn("coordinator", command)
-
-    def answers(self, name: str) -> int:
-        return (self.home / name / "audit.jsonl").read_text().count('"answer"')
-
-    def wait_for(self, answers: int, name: str = "party-1") -> None:
-        until = time.monotonic() + 100
-        while self.answers(name) < answers:
-            assert time.monotonic() < until
-            assert self.stage.lives("coordinator"), self.stage.log("coordinator").read_text()
-            time.sleep(0.002)
-
-
-@slow
-def test_a_run_survives_every_kill_to_the_same_bits(
-    stage: Stage, agents: Echo, carrier: Carrier, tmp_path: Path
-) -> None:
-    asked(carrier, "Bank", b"")
-    for name in SITES:
-        agents.stop(name)
-    run = Run(stage, tmp_path)
-    for name in run.names:
-        run.agent(name)
-    first = run.coordinator()
-    for name in run.names:
-        while not (tmp_path / name / "audit.jsonl").exists():
-            time.sleep(0.05)
-    assert first.wait(100) == ExitCode.INPUT
-    assert "refused (run): it has not approved this run" in stage.log("coordinator").read_text()
-    for name in run.names:
-        agent_approve(tmp_path / "run" / "run.json", tmp_path / "d.parts" / f"{name}.h5", tmp_path / name)
-    run.coordinator()
-    run.wait_for(5)
-    os.kill(stage.jobs("bank")[0], signal.SIGKILL)
-    run.wait_for(10)
-    stage.kill("agent-party-2")
-    run.agent("party-2")
-    run.wait_for(15)
-    stage.kill("coordinator")
-    last = run.coordinator()
-    run.wait_for(20)
-    for job in stage.jobs(SERVER):
-        os.kill(job, signal.SIGKILL)
-    stage.kill(f"nvflare-{SERVER}")
-    stage.start(SERVER)
-    assert last.wait(150) == 0, stage.log("coordinator").read_text()
-    for name in run.names:
-        stage.kill(f"agent-{name}")
-        agents.start(run.names[name])
-    start_run(make_config({"data": str(tmp_path / "d.parts"), **run.settings}), tmp_path / "one")
-    for one in open_model(tmp_path / "one").parties:
-        (part,) = (tmp_path / one.name).glob(f"*/{one.name}.h5")
-        assert open_party_model(part)[0].weights.tobytes() == one.weights.tobytes()
-    assert asked(carrier, "Bank", b"x") == b"server asks Bank: x"
-
-
 def spoiled(directory: Path, change: Callable[[dict], object]) -> Path:
     job = write_job(directory, SITES)
     edit(job / "app" / "config" / "config_fed_client.json", change)
@@ -450,3 +368,79 @@ def test_no_process_outlives_the_stage(tmp_path: Path) -> None:
             assert time.monotonic() < until
             time.sleep(0.05)
     assert small.processes() == []
+
+
+PROGRAM = [sys.executable, "-P", "-c", "from fastadmm.cli.start import main; main()"]
+
+
+class Run:
+    """Agents and a coordinator as processes of their own, each with its files."""
+
+    def __init__(self, stage: Stage, home: Path) -> None:
+        self.stage, self.home = stage, home
+        self.names = {"party-1": "bank", "party-2": "shop", "party-3": "phone"}
+        write_problem(home / "d.parts", 60, (2, 3, 2))
+        addresses = {name: f"nvflare:{site}" for name, site in self.names.items()}
+        kit, relay = str(stage.kits[ADMIN].path), str(stage.sockets[SERVER])
+        self.settings = {"lambda": 1e-3, "scheme": "sharing", "gap": 1e-5}
+        table = {"kit": kit, "relay": relay, "parties": addresses}
+        labels = {"data": str(home / "d.parts" / "labels.h5")}
+        write_toml(home / "c.toml", self.settings | labels | {"federation": table})
+
+    def agent(self, name: str) -> None:
+        socket = self.stage.sockets[self.names[name]]
+        socket.unlink(missing_ok=True)
+        files = ["--data", str(self.home / "d.parts" / f"{name}.h5"), "--state", str(self.home / name)]
+        command = [*PROGRAM, "agent", "run", *files, "--socket", str(socket), "--threads", "1"]
+        self.stage.spawn(f"agent-{name}", command)
+
+    def coordinator(self) -> subprocess.Popen[bytes]:
+        command = [*PROGRAM, "federate", "train", str(self.home / "c.toml"), "-o", str(self.home / "run")]
+        return self.stage.spawn("coordinator", command)
+
+    def answers(self, name: str) -> int:
+        return (self.home / name / "audit.jsonl").read_text().count('"answer"')
+
+    def wait_for(self, answers: int, name: str = "party-1") -> None:
+        until = time.monotonic() + 100
+        while self.answers(name) < answers:
+            assert time.monotonic() < until
+            assert self.stage.lives("coordinator"), self.stage.log("coordinator").read_text()
+            time.sleep(0.002)
+
+
+@slow
+def test_a_run_survives_every_kill_to_the_same_bits(
+    stage: Stage, agents: Echo, carrier: Carrier, tmp_path: Path
+) -> None:
+    asked(carrier, "Bank", b"")
+    for name in SITES:
+        agents.stop(name)
+    run = Run(stage, tmp_path)
+    for name in run.names:
+        run.agent(name)
+    first = run.coordinator()
+    for name in run.names:
+        while not (tmp_path / name / "audit.jsonl").exists():
+            time.sleep(0.05)
+    assert first.wait(100) == ExitCode.INPUT
+    assert "refused (run): it has not approved this run" in stage.log("coordinator").read_text()
+    for name in run.names:
+        agent_approve(tmp_path / "run" / "run.json", tmp_path / "d.parts" / f"{name}.h5", tmp_path / name)
+    run.coordinator()
+    run.wait_for(5)
+    stage.kill("agent-party-2")
+    run.agent("party-2")
+    run.wait_for(10)
+    stage.kill("coordinator")
+    last = run.coordinator()
+    run.wait_for(15)
+    for job in (*stage.jobs("bank"), *stage.jobs(SERVER)):
+        os.kill(job, signal.SIGKILL)
+    stage.kill(f"nvflare-{SERVER}")
+    stage.start(SERVER)
+    assert last.wait(150) == 0, stage.log("coordinator").read_text()
+    start_run(make_config({"data": str(tmp_path / "d.parts"), **run.settings}), tmp_path / "one")
+    for one in open_model(tmp_path / "one").parties:
+        (part,) = (tmp_path / one.name).glob(f"*/{one.name}.h5")
+        assert open_party_model(part)[0].weights.tobytes() == one.weights.tobytes()

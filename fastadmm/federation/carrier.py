@@ -6,7 +6,7 @@ import json
 import threading
 import time
 from collections.abc import Callable, Mapping
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -23,8 +23,8 @@ __all__ = ["Carrier"]
 #: Seconds between two looks at a job that begins.
 _LOOK = 0.25
 
-#: Seconds for a question to the server's relay, and for a job to begin.
-_HELLO_SECONDS, _BEGIN = 5.0, 180.0
+#: Seconds for a question to the server's relay, for server and sites to come back, and for a job to begin.
+_HELLO_SECONDS, _RETURN, _BEGIN = 5.0, 30.0, 180.0
 
 
 class Carrier:
@@ -107,16 +107,15 @@ class Carrier:
         return True
 
     def _submit(self) -> None:
-        until = time.monotonic() + _BEGIN
-        with session(self._kit) as server, TemporaryDirectory() as directory:
+        with TemporaryDirectory() as directory, ExitStack() as stack:
+            server = self._connected(stack)
             if self.job:
                 with suppress(Lost):
                     server("abort_job", self.job)
-            self._complete(server)
-            self.job = server(
-                "submit_job", str(write_job(Path(directory), sorted(set(self._sites.values()))))
-            )
+            folder = write_job(Path(directory), sorted(set(self._sites.values())))
+            self.job = server("submit_job", str(folder))
             self._say(f"job {self.job} is submitted")
+            until = time.monotonic() + _BEGIN
             while not self._greeted():
                 meta = server("get_job_meta", self.job)
                 if meta["status"].startswith("FINISHED"):
@@ -127,10 +126,26 @@ class Carrier:
                 time.sleep(_LOOK)
             self._say(f"job {self.job} is running")
 
-    def _complete(self, server: Command) -> None:
+    def _connected(self, stack: ExitStack) -> Command:
+        """A session, once all sites are connected to the server: any of them may just be coming back."""
+        until = time.monotonic() + _RETURN
+        while True:
+            try:
+                server = stack.enter_context(session(self._kit))
+                break
+            except Lost:
+                if time.monotonic() > until:
+                    raise
+                time.sleep(1.0)
+        while absent := self._absent(server):
+            if time.monotonic() > until:
+                raise Lost(f"{absent} is not connected to {self._kit.host}:{self._kit.port}")
+            time.sleep(_LOOK)
+        return server
+
+    def _absent(self, server: Command) -> str:
         there = {client["client_name"] for client in server("check_status", "server").get("clients", [])}
-        for party, site in self._sites.items():
-            if site not in there:
-                raise Lost(
-                    f"site {site!r} of party {party!r} is not connected to {self._kit.host}:{self._kit.port}"
-                )
+        absent = [
+            f"site {site!r} of party {party!r}" for party, site in self._sites.items() if site not in there
+        ]
+        return absent[0] if absent else ""
