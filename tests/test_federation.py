@@ -60,6 +60,7 @@ CASES = [
     pytest.param({"lambda": 1e-3, "rounds": 3, "directions": "one"}, id="one direction"),
     pytest.param({"lambda": 1e-5, "history": 2, "rounds": 4}, id="directions are merged"),
     pytest.param({"scheme": "sharing", "lambda": 1e-2, "rounds": 3}, id="sharing"),
+    pytest.param({"scheme": "subspace", "secrecy": "sums", "lambda": 1e-3, "rounds": 3}, id="sums"),
     pytest.param({"scheme": "gauss-seidel", "lambda": 1e-1, "rounds": 2}, id="one after the other"),
     pytest.param({"regularizer": "l1", "lambda": 1e-2, "rounds": 4, "scheme": "proximal"}, id="l1"),
 ]
@@ -104,6 +105,23 @@ def test_a_kill_costs_nothing(
     with federated(folder, ask) as run:
         run.train()
     assert_like_in_process(parties, folder.path, whole[0])
+
+
+@pytest.mark.parametrize("at", [3, 6, 8])
+def test_a_party_that_was_killed_keeps_its_key(parties: Parties, tmp_path: Path, at: int) -> None:
+    """With sums only masks cancel to the bit, whatever one side had to begin again."""
+    values = {"scheme": "subspace", "secrecy": "sums", "lambda": 1e-3, "rounds": 2}
+    folder = begin_run(tmp_path, **values)
+    parties.approve(folder.path)
+    ask = Killing(parties, at, "party after")
+    with federated(folder, ask) as run, pytest.raises(Lost):
+        run.train()
+    with federated(folder, ask) as run:
+        run.train()
+    assert_like_in_process(parties, folder.path, reference(tmp_path, tmp_path / "d.parts", **values))
+    run_id = json.loads((folder.path / "run.json").read_text())["run"]
+    shown = [(parties.home(name) / "agent" / run_id / "keys.txt").read_text() for name in NAMES]
+    assert len({text.replace(" (this party)", "") for text in shown}) == 1
 
 
 KILLED = {"lambda": 1e-4, "rounds": 5}
