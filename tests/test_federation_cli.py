@@ -124,10 +124,16 @@ def test_processes_that_are_killed(
 def test_mistakes_are_one_line(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     config = configuration(home)
     text = config.read_text()
+    one = '[federation.parties]\nparty-1 = "unix:party-1.sock"'
+    nvflare = "[federation]\nkit = 'k'\nrelay = 'r'\n[federation.parties]\nparty-1 = 'nvflare:bank'"
     for old, new, said in [
         ("unix:party-1.sock", "party-1.sock", "is no address"),
         ("[federation.parties]", "[other]", "'federation.parties' is missing"),
         ("[federation.parties]", "[federation]\nport = 1\n[federation.parties]", "'port' is unknown"),
+        ("unix:party-1.sock", "nvflare:bank", "key 'kit' is needed"),
+        ("[federation.parties]", "[federation]\nrelay = 'x'\n[federation.parties]", "'relay' is of no use"),
+        (one, nvflare, "k: no NVFlare kit"),
+        (one, nvflare.replace("kit", "name = 'me'\nkit"), "the caller is 'server'"),
         ("lambda = 1e-5", "lamda = 1e-5", "did you mean 'lambda'"),
         ('data = "labels/labels.h5"\n', "", "name the label file"),
     ]:
