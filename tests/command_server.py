@@ -65,6 +65,7 @@ def command_server() -> Iterator[Path]:
 
 def _load() -> None:
     """Import what commands import and load the kernels that nearly every run uses: by some commands."""
+    import matplotlib.figure  # noqa: F401
     import numpy as np
     import sklearn.linear_model
     import sklearn.metrics  # noqa: F401

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import shutil
 import sys
 from pathlib import Path
 
@@ -93,9 +94,11 @@ def test_an_older_demo_is_kept(
     assert run("demo", "--out", tmp_path / "absent" / "demo") == 6
 
 
-def test_shown(tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_shown(
+    demo: tuple[Path, dict], tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
-    assert run("demo", "--out", "d") == 0
+    shutil.copytree(demo[0], "d")
     assert run("demo", "--out", "d", "--force") == 0
     out, err = capsys.readouterr()
     assert err in ("", "fastadmm: compiling kernels, once (a few seconds)\n")

@@ -33,8 +33,6 @@ VALUES = {"lambda": 1e-2, "rounds": 3}
 @pytest.fixture(scope="module")
 def worlds(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[Path], dict[str, bytes]]:
     """A run by files after every exchange, and what it ends with."""
-    patch = pytest.MonkeyPatch()
-    patch.setattr("fastadmm.files.atomic.synchronise", lambda path: None)
     folder = tmp_path_factory.mktemp("worlds")
     separate(data_of(folder), folder / "now")
     directory = begin(folder / "now", **VALUES)
@@ -43,7 +41,6 @@ def worlds(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[Path], dict[s
         stages.append(folder / f"after-{len(stages)}")
         shutil.copytree(folder / "now", stages[-1])
         coordinator_step(directory, [answer(folder / "now", request) for request in result.requests])
-    patch.undo()
     return stages, ending(folder / "now")
 
 

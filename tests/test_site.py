@@ -83,7 +83,7 @@ def test_formulas_become_mathml() -> None:
 @pytest.mark.slow  # that the site as it is builds, `make test` shows
 def test_a_broken_link_fails(tmp_path: Path) -> None:
     pytest.importorskip("sphinx")
-    for name in ("docs", "website", "bench", "kernels", "tests/faults"):
+    for name in ("docs", "website", "bench", "fastadmm", "kernels", "tests/faults"):
         shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("html", "__pycache__"))
     for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md"):
         shutil.copy(ROOT / name, tmp_path)

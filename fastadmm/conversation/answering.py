@@ -31,10 +31,6 @@ def checked(saved: Mapping[str, Any], key: str, shape: tuple[int, ...]) -> np.nd
     shape : tuple of int
         -1 for any length.
 
-    Returns
-    -------
-    ndarray
-
     Raises
     ------
     ValueError

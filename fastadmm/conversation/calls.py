@@ -334,10 +334,6 @@ def argument_fields(name: str, n_samples: int, place: str) -> dict[str, Field]:
     place : str
         What messages begin with.
 
-    Returns
-    -------
-    dict of str to Field
-
     Raises
     ------
     FormatError
@@ -356,10 +352,6 @@ def answer_fields(call: Asked, n_samples: int) -> dict[str, Field]:
     call : Asked
     n_samples : int
         N of the run.
-
-    Returns
-    -------
-    dict of str to Field
     """
     return _fields(CALLS[call[0]].answer, n_samples)
 

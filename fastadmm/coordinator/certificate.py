@@ -86,10 +86,6 @@ def primal_value(
     engine : Engine
     known : tuple of float and ndarray of shape (N,), optional
         Loss and gradient at the warm start, where the caller has them; may be changed.
-
-    Returns
-    -------
-    PrimalValue
     """
     loss, y, weight = problem.loss, problem.y, problem.weight
     base = problem.offset + total

@@ -27,10 +27,6 @@ def best_length(
     linear, square : float
         p and q, of the regulariser.
     engine : Engine
-
-    Returns
-    -------
-    float
     """
     gradient, curvature = np.empty_like(base), np.empty_like(base)
 

@@ -34,10 +34,6 @@ def drift_share(curvature: np.ndarray, mean: float, metric: np.ndarray | None, e
     metric : ndarray of shape (N,) or None
         Infinitely far where there is none yet.
     engine : Engine
-
-    Returns
-    -------
-    float
     """
     from fastadmm.kernels.metric_drift import metric_drift
 

@@ -187,10 +187,6 @@ class Scheme(ABC):
         elsewhere : bool
             Whether the parties are on other machines.
 
-        Returns
-        -------
-        Method
-
         Raises
         ------
         ConfigError
@@ -207,10 +203,6 @@ class Scheme(ABC):
         traits : Traits
         options : Options
         elsewhere : bool
-
-        Returns
-        -------
-        list of str
         """
         return []
 

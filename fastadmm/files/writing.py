@@ -27,26 +27,16 @@ def write_json(path: Path, document: Mapping[str, Any], *, force: bool = True) -
     StorageError
         If it cannot be written, or exists and may not be replaced.
     """
-    with atomic_file(path, force=force) as temporary:
-        temporary.write_text(json.dumps(document, indent=2, allow_nan=False) + "\n", encoding="utf-8")
+    _write(path, json.dumps(document, indent=2, allow_nan=False) + "\n", force)
 
 
 def write_toml(path: Path, document: Mapping[str, Any], *, force: bool = True) -> None:
-    """Write a TOML document.
-
-    Parameters
-    ----------
-    path : Path
-    document : mapping
-    force : bool
-        Whether an existing file may be replaced.
-
-    Raises
-    ------
-    StorageError
-        If it cannot be written, or exists and may not be replaced.
-    """
+    """Write a TOML document; arguments and errors as of :func:`write_json`."""
     import tomli_w
 
+    _write(path, tomli_w.dumps(document), force)
+
+
+def _write(path: Path, text: str, force: bool) -> None:
     with atomic_file(path, force=force) as temporary:
-        temporary.write_text(tomli_w.dumps(document), encoding="utf-8")
+        temporary.write_text(text, encoding="utf-8")

@@ -33,10 +33,6 @@ def penalty_of(name: str, block: FeatureBlock, terms: Mapping[str, Any]) -> tupl
     block : FeatureBlock
     terms : mapping
         Arguments of the call ``start``.
-
-    Returns
-    -------
-    tuple of Regularizer and Constraint
     """
     share = terms["l1_ratio"]
     regularizer = get_regularizer(terms["regularizer"], {"l1_ratio": share} if share >= 0 else None)

@@ -101,10 +101,6 @@ def coordinator_start(
     own : Path, optional
         Features of the label holder itself, in a run of privacy mode "fusion"; they stay here.
 
-    Returns
-    -------
-    StepResult
-
     Raises
     ------
     FastadmmError
@@ -176,10 +172,6 @@ def coordinator_step(run: Path, messages: Sequence[Path] = ()) -> StepResult:
     messages : sequence of Path
         Message files, in any order and number; one that was taken before changes nothing.
 
-    Returns
-    -------
-    StepResult
-
     Raises
     ------
     FastadmmError
@@ -204,16 +196,7 @@ def coordinator_step(run: Path, messages: Sequence[Path] = ()) -> StepResult:
 
 @contextmanager
 def one_coordinator(run: Path) -> Iterator[Coordinator]:
-    """The coordinator of a run directory, which nobody else works on; leftovers of killed processes go.
-
-    Parameters
-    ----------
-    run : Path
-
-    Yields
-    ------
-    Coordinator
-    """
+    """The coordinator of a run directory, which nobody else works on; leftovers of killed processes go."""
     folder = RunFolder(run, EXCHANGE)
     folder.require()
     with folder.held():

@@ -154,13 +154,7 @@ def _read_fields(group: Any, fields: Mapping[str, Field]) -> dict[str, Any]:
 
 
 def write_request(path: Path, request: Request) -> None:
-    """Write a request; equal requests are equal bytes.
-
-    Parameters
-    ----------
-    path : Path
-    request : Request
-    """
+    """Write a request; equal requests are equal bytes."""
     with create_h5(path, _REQUEST) as file:
         file.attrs["run"], file.attrs["party"] = request.run, request.party
         file.attrs["number"], file.attrs["previous"] = request.number, request.previous
@@ -182,10 +176,6 @@ def open_request(path: Path, n_samples: int, n_classes: int = 1) -> Request:
         N, of which its vectors are.
     n_classes : int
         C, where the run has one of each for every class: a file may be that much larger.
-
-    Returns
-    -------
-    Request
 
     Raises
     ------
@@ -226,13 +216,7 @@ def _party_name(path: Path, file: Any) -> str:
 
 
 def write_message(path: Path, message: Message) -> None:
-    """Write a message; equal messages are equal bytes.
-
-    Parameters
-    ----------
-    path : Path
-    message : Message
-    """
+    """Write a message; equal messages are equal bytes."""
     with create_h5(path, _MESSAGE) as file:
         file.attrs["run"], file.attrs["party"] = message.run, message.party
         file.attrs["number"], file.attrs["request"] = message.number, message.request
@@ -253,10 +237,6 @@ def open_message(
         Given the message without its answer, the call that it answers; or None, and the answer is not read.
     n_classes : int
         As in :func:`open_request`.
-
-    Returns
-    -------
-    Message
 
     Raises
     ------

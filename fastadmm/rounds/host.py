@@ -123,10 +123,6 @@ class Host:
         place : str
             What messages call it.
 
-        Returns
-        -------
-        dict
-
         Raises
         ------
         FastadmmError

@@ -57,12 +57,7 @@ class PartyState:
     answered: Answered | None
 
     def write(self, path: Path) -> None:
-        """Write it, whole or not at all.
-
-        Parameters
-        ----------
-        path : Path
-        """
+        """Write it, whole or not at all."""
         with create_h5(path, _STATE) as file:
             file.attrs["run"], file.attrs["number"] = self.run, self.number
             file.attrs["request"], file.attrs["content-digest"] = self.request, self.content
@@ -105,12 +100,7 @@ def _answered(path: Path, group: Any) -> Answered:
 
 
 def classes_of(path: Path) -> int:
-    """C of the multinomial run that a state is of; 1 of any other, and before the first step.
-
-    Parameters
-    ----------
-    path : Path
-    """
+    """C of the multinomial run that a state is of; 1 of any other, and before the first step."""
     with storage_errors(path, "read"):
         if not path.exists():
             return 1

@@ -136,10 +136,6 @@ def private_run(solver: Run, elsewhere: list[int], run: str, log: RoundLog) -> T
         Identifier of the run.
     log : RoundLog
         Empty.
-
-    Returns
-    -------
-    Ended
     """
     history, status = [], None
     while status is None:
@@ -158,16 +154,7 @@ def private_run(solver: Run, elsewhere: list[int], run: str, log: RoundLog) -> T
 def write_private_model(
     directory: Path, solver: Run, ended: Ended, labels: LabelData, own: PartyData | None
 ) -> None:
-    """The shared part of the model, and the label holder's own.
-
-    Parameters
-    ----------
-    directory : Path
-    solver : Run
-    ended : Ended
-    labels : LabelData
-    own : PartyData or None
-    """
+    """The shared part of the model, and the label holder's own."""
     problem, result, statement = solver.problem, ended.result, solver.statement()
     weights, scales = solver.held_weights(result.weights)
     shared = SharedPart(

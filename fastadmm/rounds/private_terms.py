@@ -26,16 +26,7 @@ PRIVATE = ("fusion", "message")
 
 
 def privacy_text(settings: Privacy) -> str:
-    """Settings as the call ``start`` says them.
-
-    Parameters
-    ----------
-    settings : Privacy
-
-    Returns
-    -------
-    str
-    """
+    """Settings as the call ``start`` says them."""
     return json.dumps(settings.to_dict(), sort_keys=True)
 
 
@@ -48,10 +39,6 @@ def asked_privacy(terms: Mapping[str, Any], place: str) -> Privacy | None:
         Arguments of the call ``start``.
     place : str
         What messages begin with.
-
-    Returns
-    -------
-    Privacy or None
 
     Raises
     ------
@@ -104,22 +91,12 @@ class Protection:
 
     @classmethod
     def draft(cls, settings: Privacy) -> Protection:
-        """What a request asks for; what only the owner can say is not said yet.
-
-        Parameters
-        ----------
-        settings : Privacy
-        """
+        """What a request asks for; what only the owner can say is not said yet."""
         s = settings
         return cls(float(s.epsilon), float(s.delta), float(s.budget), s.adjacency, s.sampler)
 
     def excess(self, settings: Privacy) -> str:
-        """What of a request is beyond this; empty for nothing.
-
-        Parameters
-        ----------
-        settings : Privacy
-        """
+        """What of a request is beyond this; empty for nothing."""
         s = settings
         for key, asked in (("epsilon", s.epsilon), ("delta", s.delta), ("total_epsilon", s.epsilon)):
             if not asked <= (most := getattr(self, key)):
@@ -170,10 +147,6 @@ def books_of(
         Where the party keeps what it released.
     place : str
         What messages call the request.
-
-    Returns
-    -------
-    Books
 
     Raises
     ------

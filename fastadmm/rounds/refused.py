@@ -58,10 +58,6 @@ def refused(code: str, error: _E) -> _E:
 def code_of(error: BaseException) -> str:
     """The code that may leave a party for an error.
 
-    Parameters
-    ----------
-    error : BaseException
-
     Returns
     -------
     str

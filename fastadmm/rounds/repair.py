@@ -32,10 +32,6 @@ def coordinator_repair(run: Path, again: int | None = None) -> StepResult:
     again : int or None
         Ask for this exchange once more, and for all after it: where a message that looked right was wrong.
 
-    Returns
-    -------
-    StepResult
-
     Raises
     ------
     FastadmmError

@@ -41,10 +41,6 @@ def make_config(
     options : mapping, optional
         Values from the command line, which win.
 
-    Returns
-    -------
-    RunConfig
-
     Raises
     ------
     ConfigError
@@ -110,17 +106,7 @@ def refuse(kind: Kind, given: Mapping[str, Any]) -> None:
 
 
 def without(kind: Kind, config: RunConfig) -> RunConfig:
-    """A configuration whose settings that a kind of run does not have are put aside.
-
-    Parameters
-    ----------
-    kind : Kind
-    config : RunConfig
-
-    Returns
-    -------
-    RunConfig
-    """
+    """A configuration whose settings that a kind of run does not have are put aside."""
     return replace(config, **{s.name: s.default for s in SETTINGS.values() if kind in s.refused})
 
 
@@ -233,10 +219,6 @@ def own_lambdas(config: RunConfig, names: Sequence[str]) -> PartyLambda | None:
     names : sequence of str
         The parties, in order.
 
-    Returns
-    -------
-    PartyLambda or None
-
     Raises
     ------
     ConfigError
@@ -273,10 +255,6 @@ def party_constraints(config: RunConfig, names: Sequence[str]) -> str | list[str
     names : sequence of str
         The parties, in order.
 
-    Returns
-    -------
-    str or list of str
-
     Raises
     ------
     ConfigError
@@ -297,10 +275,6 @@ def penalty_arguments(config: RunConfig, names: Sequence[str] | None = None) -> 
     config : RunConfig
     names : sequence of str, optional
         The parties, in order; without them the constraint is that of parties without their own.
-
-    Returns
-    -------
-    dict
     """
     from fastadmm.problem.regularizers import get_regularizer
 
@@ -321,16 +295,7 @@ def solver_options(config: RunConfig) -> Any:
 
 
 def sealed_part(document: Mapping[str, Any]) -> dict[str, Any]:
-    """What the digest of a ``run.toml`` covers: all but paths, whose content ``provenance`` tells.
-
-    Parameters
-    ----------
-    document : mapping
-
-    Returns
-    -------
-    dict
-    """
+    """What the digest of a ``run.toml`` covers: all but paths, whose content ``provenance`` tells."""
     return {key: value for key, value in document.items() if key not in PATHS}
 
 
@@ -346,10 +311,6 @@ def read_config(path: str | os.PathLike[str], *, sealed: bool = False) -> dict[s
     sealed : bool
         Whether it is the record of a run, to be refused where it is not what the run wrote;
         a run of version 0.1 has no digest of it.
-
-    Returns
-    -------
-    dict
 
     Raises
     ------

@@ -194,10 +194,6 @@ class Plan:
         rates : Calibration
         n_samples : int
         n_threads : int
-
-        Returns
-        -------
-        Plan
         """
         streamed = sum(p.passes * p.pass_bytes for p in self.parties if p.streamed)
         work = prepare = first = 0.0

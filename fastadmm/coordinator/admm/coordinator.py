@@ -41,10 +41,6 @@ def acceleration_memory(n_parties: int, n_samples: int, wanted: int = 10) -> int
         M and N.
     wanted : int
         Upper limit.
-
-    Returns
-    -------
-    int
     """
     each = 16 * (n_parties + 2) * n_samples
     memory = min(wanted, _HISTORY_BUDGET // each)

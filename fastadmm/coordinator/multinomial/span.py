@@ -70,10 +70,6 @@ def minimise_over_class_span(
     tolerance : float
         Stop when half the squared Newton decrement is at most this. Summed scaling.
     engine : Engine
-
-    Returns
-    -------
-    ClassSpanPoint
     """
     loss, y, weight, scale = multinomial_of(problem), problem.y, problem.weight, problem.regularization
     gradient = np.empty_like(point.total)

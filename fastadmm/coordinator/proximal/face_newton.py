@@ -103,10 +103,6 @@ def minimise_on_face(
     reach : float
         Longest step, for a loss with flat pieces does not bound it.
     engine : Engine
-
-    Returns
-    -------
-    FacePoint
     """
     loss, y, weight = problem.loss, problem.y, problem.weight
     k, extra = len(model.linear), int(problem.fit_intercept)

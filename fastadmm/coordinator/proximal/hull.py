@@ -102,10 +102,6 @@ def minimise_over_hull(
     tolerance : float
         Stop when a step promises less than this. Summed scaling.
     engine : Engine
-
-    Returns
-    -------
-    HullPoint
     """
     loss, y, weight = problem.loss, problem.y, problem.weight
     k = len(model.owner)

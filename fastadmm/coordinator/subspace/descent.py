@@ -63,10 +63,6 @@ def descend_over_span(
     tolerance : float
         Stop when a full step promises at most twice this. Summed scaling.
     engine : Engine
-
-    Returns
-    -------
-    SpanPoint
     """
     loss, y, weight, scale = problem.loss, problem.y, problem.weight, problem.regularization
     gradient, curvature = np.empty(len(y)), np.empty(len(y))

@@ -119,10 +119,6 @@ class RoundedMessages:
         spread : ndarray of shape (N,)
             As in :meth:`spread`, there.
         engine : Engine
-
-        Returns
-        -------
-        Correction
         """
         z, there = problem.offset + point.total + point.intercept, np.empty_like(gradient)
         scratch = np.empty_like(gradient)
@@ -152,10 +148,6 @@ class RoundedMessages:
         ----------
         saved : dict
         n_samples : int
-
-        Returns
-        -------
-        RoundedMessages or None
 
         Raises
         ------

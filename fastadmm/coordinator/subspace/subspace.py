@@ -275,10 +275,6 @@ class SubspaceCoordinator:
             Summed scaling.
         name : str
             Of a call that takes it and the party's coefficients.
-
-        Returns
-        -------
-        Exchange
         """
         return self._exchange(
             name,
