@@ -76,7 +76,7 @@ def refusal(agent: Agent, raw: bytes, caller: str = CALLER, party: str = "party-
 
 def edited(agent: Agent, directory: str, /, **changes: object) -> None:
     """The owner edits the approval."""
-    from fastadmm.rounds.approval import open_approval, write_approval
+    from fastadmm.rounds.approval_file import open_approval, write_approval
 
     path = agent.state / directory / "approval.toml"
     write_approval(replace(open_approval(path), **changes), force=True)  # type: ignore[arg-type]

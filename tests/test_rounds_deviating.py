@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 from fastadmm.errors import ConfigError, FormatError, InputError
 from fastadmm.rounds import approval as approvals
-from fastadmm.rounds.approval import open_approval, write_approval
+from fastadmm.rounds.approval_file import open_approval, write_approval
+from fastadmm.rounds.approval_words import in_plain_words
 from fastadmm.rounds.exchange import Request, file_digest, write_request
 from fastadmm.rounds.party_step import party_approve, party_step
 from fastadmm.store.party_file import open_party
@@ -238,9 +239,7 @@ def test_what_is_answered_for_several_classes_counts_once_for_each(tmp_path: Pat
     coordinator.ask(step(3))
     coordinator.refused("6 directions, and this would be number 9", step(3))
     # A target for each class: as many columns at once, which is why `party approve` says so.
-    words = "\n".join(
-        approvals.in_plain_words(open_approval(tmp_path / "approval.toml"), open_party(coordinator.data))
-    )
+    words = "\n".join(in_plain_words(open_approval(tmp_path / "approval.toml"), open_party(coordinator.data)))
     assert "loss logistic with 3 classes" in words
     assert "3 in two exchanges or more" in words
 

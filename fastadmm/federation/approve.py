@@ -11,7 +11,9 @@ from fastadmm.errors import FormatError, InputError
 from fastadmm.federation.schema import VERSION, run_identifier
 from fastadmm.files.atomic import shown, storage_errors
 from fastadmm.files.reading import read_json
-from fastadmm.rounds.approval import APPROVAL, approve, in_plain_words, write_approval
+from fastadmm.rounds.approval import APPROVAL, approve
+from fastadmm.rounds.approval_file import write_approval
+from fastadmm.rounds.approval_words import in_plain_words
 from fastadmm.rounds.exchange import Request
 from fastadmm.store.party_file import open_party
 

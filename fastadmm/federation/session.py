@@ -27,7 +27,8 @@ from fastadmm.federation.schema import (
     table_digest,
 )
 from fastadmm.files.atomic import shown, storage_errors
-from fastadmm.rounds.approval import APPROVAL, Answered, Approval, check_request, first_terms, open_approval
+from fastadmm.rounds.approval import APPROVAL, Answered, Approval, check_request, first_terms
+from fastadmm.rounds.approval_file import open_approval
 from fastadmm.rounds.exchange import Message, Request
 from fastadmm.rounds.host import Host
 from fastadmm.rounds.party_state import STATE, PartyState

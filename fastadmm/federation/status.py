@@ -10,7 +10,8 @@ from fastadmm.federation.agent import AUDIT
 from fastadmm.federation.audit import read_audit
 from fastadmm.files.atomic import shown, storage_errors
 from fastadmm.files.reading import read_json
-from fastadmm.rounds.approval import APPROVAL, open_approval
+from fastadmm.rounds.approval import APPROVAL
+from fastadmm.rounds.approval_file import open_approval
 from fastadmm.rounds.refused import CODES
 
 __all__ = ["agent_status"]

@@ -8,23 +8,21 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from fastadmm.conversation.answering import Answering
-from fastadmm.conversation.calls import CALLS, SUMS, Asked
+from fastadmm.conversation.calls import CALLS, Asked
 from fastadmm.coordinator.admm.curvature_rule import CHANGE_ROUNDS as CURVATURE_ROUNDS
 from fastadmm.coordinator.admm.penalty_rule import CHANGE_ROUNDS as PENALTY_ROUNDS
-from fastadmm.errors import ConfigError, FormatError, InputError
-from fastadmm.files.atomic import atomic_file, shown
-from fastadmm.files.reading import read_toml
+from fastadmm.errors import FormatError, InputError
+from fastadmm.files.atomic import shown
 from fastadmm.parties.families import FAMILIES
 from fastadmm.rounds.exchange import Request
 from fastadmm.rounds.private_terms import PRIVATE, Protection, asked_privacy
 from fastadmm.rounds.refused import refused
-from fastadmm.settings.privacy import ADJACENCIES
-from fastadmm.store.party_file import PartyData, check_party_name
+from fastadmm.store.party_file import PartyData
 
 __all__ = [
     "APPROVAL",
@@ -35,16 +33,11 @@ __all__ = [
     "check_rows",
     "draft_approval",
     "first_terms",
-    "in_plain_words",
-    "open_approval",
     "sees_columns",
-    "write_approval",
 ]
 
 #: Name of the approval that a state directory keeps.
 APPROVAL = "approval.toml"
-
-_FORMAT, _VERSION = "fastadmm-approval", "1.0"
 
 #: What an owner who says nothing agrees to: more than runs need, see docs/convergence.md.
 _EXCHANGES, _DIRECTIONS = 1000, 2000
@@ -154,12 +147,9 @@ def sees_columns(settings: Mapping[str, Any]) -> bool:
     """
     if settings["family"] in PRIVATE:
         return False  # noise
-    return _kind_of_party(settings["family"]).shows_columns(settings["regularizer"], settings["constraint"])
-
-
-def _kind_of_party(family: str) -> type[Answering]:
-    """Of an unknown family the worst is assumed; it is refused elsewhere."""
-    return FAMILIES.get(family, Answering)
+    # Of an unknown family the worst is assumed; it is refused elsewhere.
+    kind = FAMILIES.get(settings["family"], Answering)
+    return kind.shows_columns(settings["regularizer"], settings["constraint"])
 
 
 def first_terms(request: Request, data: PartyData, place: str) -> dict[str, Any]:
@@ -437,242 +427,3 @@ def _changed(answered: Answered, settings: Mapping[str, Any], place: str) -> Ans
         )
         raise refused("penalty", InputError(text))
     return replace(answered, changes=k + 1)
-
-
-# --- the file ---------------------------------------------------------------------------------------------
-
-
-def write_approval(approval: Approval, *, force: bool = False) -> None:
-    """Write an approval, with comments for whoever edits it.
-
-    Parameters
-    ----------
-    approval : Approval
-    force : bool
-        Whether an existing file may be replaced.
-    """
-    import tomli_w
-
-    notes = {
-        "run": 'this run; "first": whichever run begins with it',
-        "data": "content digest of the features",
-        "loss": "as the coordinator says; the party cannot check it",
-        "least_lambda": "of a mean loss; a smaller one is refused",
-        "exchanges": "requests that are answered, at most",
-        "directions": "vectors with one number per row that leave, at most",
-        "last_day": "nothing new is answered after it",
-        "callers": "who may ask",
-        "protocol": "version of the messages",
-        "fastadmm": "version of the coordinator's program",
-        "epsilon": "of this run, at most",
-        "total_epsilon": "of all runs that charge the same ledger",
-        "public_scaling": "true: you say that no centre, scale, fill or category comes from private rows",
-        "allow_infinite_epsilon": "true: go on where nothing is proved",
-    }
-    lines = [
-        f"# What {approval.party} answers to a coordinator. Edit the limits: nothing beyond them is computed."
-    ]
-    document = _document(approval)
-    table = document.pop("privacy", {})
-
-    def add(values: Mapping[str, Any]) -> None:
-        for key, value in values.items():
-            text = tomli_w.dumps({key: value}).rstrip("\n")
-            lines.append(f"{text}  # {notes[key]}" if key in notes else text)
-
-    add(document)
-    if table:
-        lines += ["", "[privacy]"]
-        add(table)
-    with atomic_file(approval.path, force=force) as temporary:
-        temporary.write_text("\n".join(lines) + "\n", encoding="utf-8")
-
-
-def _document(approval: Approval) -> dict[str, Any]:
-    keys = [key for key in Approval.__dataclass_fields__ if key not in ("path", "protection")]
-    values = {key: getattr(approval, key) for key in keys}
-    return {
-        "format": _FORMAT,
-        "version": _VERSION,
-        **{key: value for key, value in values.items() if value is not None},
-        **({} if approval.protection is None else {"privacy": asdict(approval.protection)}),
-    }
-
-
-_KINDS: dict[str, tuple[type, ...]] = {
-    "run": (str,),
-    "party": (str,),
-    "data": (str,),
-    "family": (str,),
-    "regularizer": (str,),
-    "least_lambda": (float, int),
-    "constraint": (str,),
-    "exchanges": (int,),
-    "directions": (int,),
-}
-_OPTIONAL: dict[str, tuple[type, ...]] = {
-    "loss": (str,),
-    "l1_ratio": (float, int),
-    "n_classes": (int,),
-    "last_day": (datetime.date,),
-    "callers": (list,),
-    "protocol": (int,),
-    "fastadmm": (str,),
-}
-
-
-_PROTECTION: dict[str, tuple[type, ...]] = {
-    "epsilon": (float, int),
-    "delta": (float, int),
-    "total_epsilon": (float, int),
-    "adjacency": (str,),
-    "sampler": (str,),
-    "public_scaling": (bool,),
-    "allow_infinite_epsilon": (bool,),
-}
-
-
-def _check_kinds(
-    values: Mapping[str, Any],
-    needed: Mapping[str, tuple[type, ...]],
-    optional: Mapping[str, tuple[type, ...]],
-    place: str,
-) -> None:
-    """Refuse keys that are missing, unknown or of another type."""
-    for key in values:
-        if key not in needed and key not in optional:
-            raise ConfigError(f"{place}: key {key!r} is unknown")
-    for key, kinds in {**needed, **optional}.items():
-        value = values.get(key)
-        if value is None:
-            if key in needed:
-                raise ConfigError(f"{place}: key {key!r} is missing")
-        elif (
-            not isinstance(value, kinds)
-            or isinstance(value, datetime.datetime)
-            or (isinstance(value, bool) and kinds != (bool,))
-        ):
-            raise ConfigError(f"{place}: key {key!r} is not {_name(kinds)}")
-
-
-def open_approval(path: Path) -> Approval:
-    """Read an approval.
-
-    Parameters
-    ----------
-    path : Path
-
-    Returns
-    -------
-    Approval
-
-    Raises
-    ------
-    ConfigError
-        A key is missing, unknown, or of another type: limits that are not understood are no limits.
-    """
-    try:
-        values = read_toml(path)
-    except FormatError as error:
-        raise ConfigError(str(error)) from None
-    place = shown(path)
-    if values.pop("format", None) != _FORMAT:
-        raise ConfigError(f"{place}: key 'format' is not {_FORMAT!r}; make it with 'fastadmm party approve'")
-    if (version := values.pop("version", None)) != _VERSION:
-        raise ConfigError(f"{place}: key 'version' is {version!r}; known: {_VERSION}")
-    table = values.pop("privacy", None)
-    _check_kinds(values, _KINDS, _OPTIONAL, place)
-    protection = None
-    if table is not None:
-        if not isinstance(table, dict):
-            raise ConfigError(f"{place}: key 'privacy' is not a table")
-        _check_kinds(table, _PROTECTION, {}, f"{place}: privacy")
-        protection = Protection(**table)
-    for key in ("exchanges", "directions"):
-        if values[key] < 1:
-            raise ConfigError(f"{place}: key {key!r} is below 1")
-    if not 0 < values["least_lambda"] < 1e300:
-        raise ConfigError(f"{place}: key 'least_lambda' is not a positive number")
-    check_party_name(values["party"], f"{place}: key 'party'", ConfigError)
-    if not all(isinstance(name, str) for name in values.get("callers", ())):
-        raise ConfigError(f"{place}: key 'callers' is not {_name((list,))}")
-    optional = {key: values.get(key) for key in _OPTIONAL}
-    return Approval(path=path, protection=protection, **{key: values[key] for key in _KINDS}, **optional)  # type: ignore[arg-type]
-
-
-def _name(kinds: tuple[type, ...]) -> str:
-    names: dict[type, str] = {
-        str: "a text",
-        float: "a number",
-        int: "a whole number",
-        bool: "true or false",
-        list: "a list of names",
-        datetime.date: "a day, as 2030-12-31",
-    }
-    return names[kinds[0]]
-
-
-def in_plain_words(approval: Approval, data: PartyData) -> list[str]:
-    """What is asked and what it means, for whoever owns the data.
-
-    Parameters
-    ----------
-    approval : Approval
-    data : PartyData
-
-    Returns
-    -------
-    list of str
-        Lines.
-    """
-    a = approval
-    classes = "" if a.n_classes is None else f" with {a.n_classes} classes"
-    penalty = a.regularizer if a.l1_ratio is None else f"{a.regularizer} (l1_ratio {a.l1_ratio:g})"
-    lines = [
-        f"run {a.run} asks {a.party} to take part with {data.n_samples} rows and {data.n_features} columns",
-        f"model: loss {a.loss or 'not stated'}{classes}, regularizer {penalty}, lambda {a.least_lambda:g}, "
-        f"constraint {a.constraint}",
-        f"limits: {a.exchanges} exchanges, {a.directions} vectors of {data.n_samples} numbers, "
-        f"until {a.last_day or 'no last day'}",
-    ]
-    if a.protection is not None:
-        return [*lines, *_protection_in_words(a.family, a.protection)]
-    lines.append("there is no noise: answers are exact functions of the features (epsilon is infinite)")
-    if a.family in SUMS:
-        lines.append(
-            "answers are masked: the coordinator sees sums over all parties, as long as it does not work "
-            "together with all others, and the keys are the parties': compare the fingerprints by telephone"
-        )
-    if sees_columns({"family": a.family, "regularizer": a.regularizer, "constraint": a.constraint}):
-        number = _kind_of_party(a.family).exchanges_per_column
-        each = "an exchange" if number == 1 else "two exchanges"
-        at_once = a.n_classes or 1  # a target for each class
-        columns = min(data.n_features, a.exchanges // number * at_once)
-        lines.append(
-            f"with {a.regularizer} and constraint {a.constraint} a coordinator that deviates from the "
-            f"protocol reads single columns, {a.n_classes or 'one'} in {each} or more: up to {columns} of "
-            f"{data.n_features} within these limits, and more where columns hold few different values. "
-            "Approve only a coordinator that you trust to be honest"
-        )
-    else:
-        lines.append(
-            "answers depend on the features only through the inner products of rows with each other: after "
-            f"{data.n_features} vectors a coordinator knows all of these, and with some rows that it knows "
-            "already, or columns of few values, it can work out more. No answer shows a single column by "
-            "itself. Approve only a coordinator that you trust to be honest"
-        )
-    return lines
-
-
-def _protection_in_words(family: str, protection: Protection) -> list[str]:
-    p = protection
-    if p.sampler == "insecure_test":
-        return [
-            f"mode {family}, but its noise is seeded, for tests: nothing is protected. Approve no real data"
-        ]
-    return [
-        f"mode {family}: everything that leaves carries noise, drawn here: epsilon {p.epsilon:g} at delta "
-        f"{p.delta:g}, where {ADJACENCIES.get(p.adjacency, p.adjacency)}",
-        f"each release is charged to your own ledger before it leaves, up to epsilon {p.total_epsilon:g} "
-        "over all runs; a repeated request gets the same bytes and costs nothing",
-    ]

@@ -20,11 +20,10 @@ from fastadmm.rounds.approval import (
     check_request,
     draft_approval,
     first_terms,
-    in_plain_words,
-    open_approval,
     sees_columns,
-    write_approval,
 )
+from fastadmm.rounds.approval_file import open_approval, write_approval
+from fastadmm.rounds.approval_words import in_plain_words
 from fastadmm.rounds.exchange import Message, Request, open_message, open_request, write_message
 from fastadmm.rounds.host import Host
 from fastadmm.rounds.party_state import STATE, PartyState, classes_of
