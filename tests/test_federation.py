@@ -25,6 +25,7 @@ def _no_fsync(monkeypatch: pytest.MonkeyPatch) -> None:
     # Hundreds of small files: what survives a power failure is tested elsewhere.
     monkeypatch.setattr("fastadmm.files.atomic.synchronise", lambda path: None)
     monkeypatch.setattr("os.fsync", lambda file: None)
+    monkeypatch.setattr("os.fdatasync", lambda file: None)
 
 
 @pytest.fixture

@@ -40,6 +40,7 @@ VALUES = {"lambda": 1e-3, "rounds": 3}
 def _no_fsync(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fastadmm.files.atomic.synchronise", lambda path: None)
     monkeypatch.setattr("os.fsync", lambda file: None)
+    monkeypatch.setattr("os.fdatasync", lambda file: None)
 
 
 @pytest.fixture
@@ -310,10 +311,10 @@ def test_an_audit_log_names_the_line_that_was_changed(tmp_path: Path) -> None:
     path = tmp_path / "audit.jsonl"
     log = AuditLog(path)
     for k in range(3):
-        log.add({"k": k})
+        log.add({"k": k, "request": str(k)})
     log.close()
     entries, digest = read_audit(path)
-    assert entries == [{"k": 0}, {"k": 1}, {"k": 2}]
+    assert [entry["k"] for entry in entries] == [0, 1, 2]
     lines = path.read_bytes().splitlines(keepends=True)
     for changed in (
         [*lines[:2], lines[2].replace(b"1", b"7", 1), lines[3]],
@@ -328,7 +329,7 @@ def test_an_audit_log_names_the_line_that_was_changed(tmp_path: Path) -> None:
     path.write_bytes(b"".join(lines) + b'{"k": 3, "dig')  # a kill
     log = AuditLog(path)
     assert log.digest == digest
-    log.add({"k": 3})
+    log.add({"k": 3, "request": "3"})
     log.close()
     assert len(read_audit(path)[0]) == 4
 
@@ -342,6 +343,37 @@ def test_nothing_is_answered_that_cannot_be_audited(
     monkeypatch.setattr("fastadmm.federation.audit.AuditLog.add", full)
     with federated(folder, parties.ask) as run, pytest.raises(StorageError, match="disk full"):
         run.train()
+
+
+def test_a_line_that_a_kill_kept_from_the_audit_log_is_made_up_for(
+    parties: Parties, folder: RunFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The answer is in the journal by then, and may have left."""
+    add, left = AuditLog.add, [3]
+
+    def killed(self: AuditLog, entry: dict[str, Any]) -> None:
+        mine = self.path.parent.parent.name == "party-1"
+        left[0] -= mine
+        if mine and left[0] == 0:
+            raise KeyboardInterrupt
+        add(self, entry)
+
+    def ask(name: str, raw: bytes, seconds: float) -> bytes:
+        try:
+            return parties.ask(name, raw, seconds)
+        except KeyboardInterrupt:
+            parties.kill(name)
+            raise Lost("killed") from None
+
+    monkeypatch.setattr("fastadmm.federation.audit.AuditLog.add", killed)
+    with federated(folder, ask) as run, pytest.raises(Lost):
+        run.train()
+    with federated(folder, ask) as run:
+        assert run.train()["rounds"] == 3
+    entries, _ = read_audit(parties.home("party-1") / "agent" / "audit.jsonl")
+    assert [(entry["number"], entry["repeated"]) for entry in entries] == [
+        *((0, False), (1, False), (2, False), (2, True), (3, False), (4, False))
+    ]
 
 
 def test_one_agent_works_in_a_directory(parties: Parties) -> None:

@@ -115,23 +115,22 @@ class Agent:
             The audit log cannot be written: then nothing is answered.
         """
         with self._lock:
-            digest = digest_of(raw)
             entry: dict[str, Any] = {
                 "time": datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds"),
                 "caller": caller[:200],
                 "run": "",
                 "number": -1,
                 "calls": [],
-                "request": digest,
             }
             try:
-                message = self._answer(caller, party, raw, entry)
+                return self._answer(party, raw, entry)
             except Exception as error:
-                entry["code"] = code_of(error)
                 self.say(str(error) if isinstance(error, FastadmmError) else traceback.format_exc())
-                message = encode_refusal(Refusal(self.data.name, entry["number"], digest, entry["code"]))
-            self._audit.add(entry)
-            return message
+                entry |= {"request": digest_of(raw), "code": code_of(error)}
+                self._audit.add(entry)
+                self._audit.sync()
+                refusal = Refusal(self.data.name, entry["number"], entry["request"], entry["code"])
+                return encode_refusal(refusal)
 
     def close(self) -> None:
         """Let go of everything; whoever asks meanwhile is answered first."""
@@ -140,7 +139,7 @@ class Agent:
                 self._session.close()
             self._open.close()
 
-    def _answer(self, caller: str, party: str, raw: bytes, entry: dict[str, Any]) -> bytes:
+    def _answer(self, party: str, raw: bytes, entry: dict[str, Any]) -> bytes:
         envelope = open_envelope(raw, len(raw), "request")
         place = _name(envelope, entry)
         if envelope.head.get("party") != party or party != self.data.name:
@@ -150,12 +149,9 @@ class Agent:
         if len(raw) > session.most_bytes:
             raise ProtocolError(f"{place}: {len(raw)} bytes, but it has at most {session.most_bytes}")
         asked = request_of(envelope, self.data.n_samples, place)
-        entry["calls"] = [name for name, _ in asked.calls]
-        message, entry["repeated"] = session.answer(asked, raw, caller, place)
+        entry |= {"calls": [name for name, _ in asked.calls], "request": asked.digest}
+        message = session.answer(asked, raw, entry, place)
         self._used = time.monotonic()
-        entry["answer"] = digest_of(message)
-        if (spent := session.spent()) is not None:
-            entry["spent"] = spent
         return message
 
     def _of_run(self, run: str, place: str) -> Session:
@@ -164,7 +160,14 @@ class Agent:
         if current is not None and current.run == run:
             return current
         session = Session(
-            self.data, self.state / run, run, self._engine, self.ledger, self._others, self._streamed
+            self.data,
+            self.state / run,
+            run,
+            self._engine,
+            self._audit,
+            self.ledger,
+            self._others,
+            self._streamed,
         )
         if current is not None:
             if not current.finished and time.monotonic() - self._used < _HELD:

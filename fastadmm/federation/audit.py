@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from fastadmm.errors import FormatError
+from fastadmm.federation.journal import synchronise_data
 from fastadmm.files.atomic import shown, storage_errors, synchronise
 from fastadmm.files.reading import read_bytes
 
@@ -44,6 +45,8 @@ class AuditLog:
     ----------
     digest : str
         Of the last line.
+    answered : set of str
+        Digests of the requests that were answered.
     """
 
     def __init__(self, path: Path) -> None:
@@ -56,21 +59,23 @@ class AuditLog:
             # What has no end was cut by a kill.
             os.ftruncate(self._file, len(whole))
             os.lseek(self._file, 0, os.SEEK_END)
+        self.digest, self.answered = "", set[str]()
         if whole:
-            _, self.digest = _verified(whole, path)
+            entries, self.digest = _verified(whole, path)
+            self.answered = {entry["request"] for entry in entries if "answer" in entry}
         else:
-            self.digest = ""
             self._append(_BEGIN)
+            self.sync()
             with storage_errors(path):
                 synchronise(path.parent)
 
     def add(self, entry: dict[str, Any]) -> None:
-        """Append a line, and put it on disk.
+        """Append a line.
 
         Parameters
         ----------
         entry : dict
-            Plain values.
+            Plain values: ``request``, and ``answer`` where it was answered.
 
         Raises
         ------
@@ -78,6 +83,13 @@ class AuditLog:
             It could not be written; then nothing may be answered.
         """
         self._append(json.dumps(entry, allow_nan=False).encode()[:-1])
+        if "answer" in entry:
+            self.answered.add(entry["request"])
+
+    def sync(self) -> None:
+        """Put all lines on disk."""
+        with storage_errors(self.path):
+            synchronise_data(self._file)
 
     def close(self) -> None:
         """Close the file."""
@@ -92,7 +104,6 @@ class AuditLog:
                 view = memoryview(raw)
                 while view:
                     view = view[os.write(self._file, view) :]
-                os.fsync(self._file)
             except OSError:
                 os.ftruncate(self._file, end)
                 raise

@@ -1,13 +1,14 @@
 """The coordinator's driver: it numbers exchanges, asks all parties at once, and keeps what they answered.
 
-The talk stays alive in this process. Answers are on disk before they are used; a process that begins after a
-kill takes the same course with them, up to the first exchange that is missing.
+The talk stays alive in this process. Answers are kept before they are used, and are on disk before anybody is
+asked again; a process that begins after a kill takes the same course with them, up to the first exchange that
+is missing. To a request that is made again, parties give the same answer.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from itertools import islice
 
 from fastadmm.conversation.calls import CALLS, Asked
@@ -76,6 +77,7 @@ class Hub(Letters):
         self._threads = ThreadPoolExecutor(len(parties))
         self._known: set[tuple[str, str]] = set()
         self._in_use = False
+        self._synced: Future[None] | None = None
 
     @property
     def replaying(self) -> bool:
@@ -83,7 +85,7 @@ class Hub(Letters):
         return self._left > 0
 
     def carry(self, exchange: Exchange) -> Answers:
-        """The answers; they are on disk.
+        """The answers; they are kept.
 
         Parameters
         ----------
@@ -117,16 +119,18 @@ class Hub(Letters):
         if not asked:
             return answers
         made = self._replayed(asked, number) if self.replaying else self._asked(asked, number)
-        for (k, party, (name, _), _), (raw, message) in zip(asked, made, strict=True):
+        for (k, party, (name, _), _), (_, message) in zip(asked, made, strict=True):
             answers[k] = message.answer
             party.queue.clear()
-            party.last, party.answered = number, digest_of(raw)
+            party.last, party.answered = number, message.digest
             self._known.add((party.name, name))
         self._in_use = not self.replaying
         return answers
 
     def close(self) -> None:
         """Let the threads end, when nobody is asked any more."""
+        if self._synced is not None:
+            wait([self._synced])
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     def drop_unusable(self) -> None:
@@ -161,10 +165,13 @@ class Hub(Letters):
                 raise Lost(f"exchange {number}: {error}") from None
             return raw, self._message(raw, request, party.name, number, call)
 
+        if self._synced is not None:
+            self._synced.result()  # a party answers its last request once more, but none before it
         works = [self._threads.submit(one, item) for item in asked]
         wait(works)  # also where one has failed: nobody is asked twice at once
         made = [work.result() for work in works]
-        self.journal.append([number.to_bytes(8), *(raw for raw, _ in made)])
+        self.journal.append([number.to_bytes(8), *(raw for raw, _ in made)], sync=False)
+        self._synced = self._threads.submit(self.journal.sync)  # while the round goes on here
         return made
 
     def _message(self, raw: bytes, request: bytes, name: str, number: int, call: Asked) -> Message:

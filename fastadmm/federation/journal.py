@@ -1,4 +1,4 @@
-"""A file of records that only grows: each is on disk before anybody acts upon it."""
+"""A file of records that only grows, and is put on disk before anybody relies on it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 from fastadmm.errors import FormatError
 from fastadmm.files.atomic import shown, storage_errors, synchronise
 
-__all__ = ["Journal"]
+__all__ = ["Journal", "synchronise_data"]
 
 #: Mark, checksum of what follows the prefix, size of it: number of parts, their sizes, and they themselves.
 _PREFIX = struct.Struct("<4sIQ")
@@ -65,24 +65,37 @@ class Journal:
             for parts, _ in _records(self._file, self.path):
                 yield parts
 
-    def append(self, parts: Sequence[bytes]) -> None:
-        """Add a record, and put it on disk.
+    def append(self, parts: Sequence[bytes], sync: bool = True) -> None:
+        """Add a record.
 
         Parameters
         ----------
         parts : sequence of bytes
+        sync : bool
+            Whether it is on disk when this returns; else after :meth:`sync`.
         """
         sizes = [len(parts), *(len(part) for part in parts)]
-        content = b"".join([*(_SIZE.pack(size) for size in sizes), *parts])
-        raw = _PREFIX.pack(_MARK, zlib.crc32(content), len(content)) + content
+        content = [b"".join(_SIZE.pack(size) for size in sizes), *parts]
+        checksum, n_bytes = 0, sum(len(part) for part in content)
+        for part in content:
+            checksum = zlib.crc32(part, checksum)
+        at = self._places[-1]
         with storage_errors(self.path):
             try:
-                _write(self._file, raw, self._places[-1])
-                os.fsync(self._file)
+                for part in (_PREFIX.pack(_MARK, checksum, n_bytes), *content):
+                    _write(self._file, part, at)
+                    at += len(part)
+                if sync:
+                    synchronise_data(self._file)
             except OSError:
                 self._cut(self._places[-1])
                 raise
-        self._places.append(self._places[-1] + len(raw))
+        self._places.append(at)
+
+    def sync(self) -> None:
+        """Put all records on disk."""
+        with storage_errors(self.path):
+            synchronise_data(self._file)
 
     def drop_last(self) -> None:
         """Take the last record back."""
@@ -103,6 +116,17 @@ class Journal:
     def _cut(self, size: int) -> None:
         os.ftruncate(self._file, size)
         os.fsync(self._file)
+
+
+def synchronise_data(file: int) -> None:
+    """Put an open file's content on disk, and of its description what reading it needs.
+
+    Parameters
+    ----------
+    file : int
+        Descriptor.
+    """
+    getattr(os, "fdatasync", os.fsync)(file)
 
 
 def _write(file: int, raw: bytes, at: int) -> None:

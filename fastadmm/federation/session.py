@@ -1,8 +1,8 @@
 """One run at a party's own process: what it has answered, and the party as its last answer left it.
 
-Every request and its answer are on disk before the answer leaves. From time to time a snapshot takes their
-place; after a kill the party is opened from it and asked again what came later, to the same bits. What was
-drawn at random is not drawn again: a private party has stored it before it answered.
+Every request, its answer and its line of the audit log are on disk before the answer leaves. From time to
+time a snapshot takes their place; after a kill the party is opened from it and asked again what came later,
+to the same bits. What was drawn at random is not drawn again: a private party stored it before it answered.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import Any
 from fastadmm.conversation.calls import check_answer
 from fastadmm.engine.engine import Engine
 from fastadmm.errors import FormatError, InputError
+from fastadmm.federation.audit import AuditLog
 from fastadmm.federation.journal import Journal
 from fastadmm.federation.schema import (
     VERSION,
@@ -46,11 +47,12 @@ _EXCHANGES, _BYTES = 50, 512 << 20
 
 @dataclass(frozen=True)
 class _Last:
-    """The last exchange."""
+    """The last exchange: digest of the request, the message and its digest, and what was answered by then."""
 
     number: int
     request: str
     message: bytes
+    digest: str
     answered: Answered
 
 
@@ -65,6 +67,8 @@ class Session:
     run : str
         Identifier of the run.
     engine : Engine
+    audit : AuditLog
+        What a kill kept from it is made up for.
     ledger : Path or None
         The party's own.
     others : mapping
@@ -86,11 +90,13 @@ class Session:
         directory: Path,
         run: str,
         engine: Engine,
+        audit: AuditLog,
         ledger: Path | None,
         others: Mapping[str, Path | None],
         streamed: bool,
     ) -> None:
         self.data, self.directory, self.run = data, directory, run
+        self.audit = audit
         self.engine, self.ledger, self.others, self.streamed = engine, ledger, others, streamed
         self._agreed: tuple[tuple[int, int, int], Approval] | None = None
         self.approval()
@@ -101,11 +107,15 @@ class Session:
         self._last: _Last | None = None
         if (known := self._snapshot) is not None:
             self.terms = known.settings
-            self._last = _Last(known.number, known.request, known.message, known.answered or Answered())
+            answered, digest = known.answered or Answered(), digest_of(known.message)
+            self._last = _Last(known.number, known.request, known.message, digest, answered)
         for meta, raw, message in self._later():
-            asked = self._request(raw)
+            asked, said = self._request(raw), json.loads(meta)
             self.terms = self.terms or asked.calls[0][1]
-            self._last = _Last(asked.number, asked.digest, message, Answered(**json.loads(meta)))
+            answered = Answered(**said["answered"])
+            self._last = _Last(asked.number, asked.digest, message, said["entry"]["answer"], answered)
+            if asked.digest not in audit.answered:
+                audit.add(said["entry"])
 
     @property
     def most_bytes(self) -> int:
@@ -130,7 +140,7 @@ class Session:
             self._agreed = seen, open_approval(path)
         return self._agreed[1]
 
-    def answer(self, asked: Request, raw: bytes, caller: str, place: str) -> tuple[bytes, bool]:
+    def answer(self, asked: Request, raw: bytes, entry: dict[str, Any], place: str) -> bytes:
         """Answer a request.
 
         Parameters
@@ -138,8 +148,8 @@ class Session:
         asked : Request
         raw : bytes
             Its bytes.
-        caller : str
-            Who asks.
+        entry : dict
+            Line for the audit log, with the ``caller``; what was answered is put into it, and it is added.
         place : str
             What messages call it.
 
@@ -147,20 +157,20 @@ class Session:
         -------
         bytes
             The message.
-        bool
-            Whether it was given before.
 
         Raises
         ------
         FastadmmError
             With the code of a refusal; then nothing was answered.
         """
-        approval, last = self.approval(), self._last
+        approval, last, caller = self.approval(), self._last, entry["caller"]
         if approval.callers is not None and caller not in approval.callers:
             text = f"{place}: asked by {caller[:80]!r}, but {shown(approval.path)} has callers"
             raise refused("caller", InputError(f"{text} {', '.join(approval.callers)}"))
         if last is not None and (asked.number, asked.digest) == (last.number, last.request):
-            return last.message, True
+            entry |= {"answer": last.digest, "repeated": True}
+            self.audit.add(entry)
+            return last.message
         self._check_order(asked, place)
         if last is None:
             self._check_versions(first_terms(asked, self.data, place), approval, place)
@@ -170,25 +180,30 @@ class Session:
             with self.engine.limited():
                 host = self._awake(approval, place)
                 message = self._message(host, asked, place)
-            self.journal.append([json.dumps(asdict(after)).encode(), raw, message])
+            digest = digest_of(message)
+            entry |= {"answer": digest, "repeated": False, **self._spent(host)}
+            meta = {"answered": asdict(after), "entry": entry}
+            self.journal.append([json.dumps(meta).encode(), raw, message])
         except BaseException:
             self.host = None  # it may have heard half of the request
+            entry.pop("answer", None)
             raise
-        self._last, self.terms = _Last(asked.number, asked.digest, message, after), host.terms
+        self._last, self.terms = _Last(asked.number, asked.digest, message, digest, after), host.terms
+        self.audit.add(entry)
         host.write_statement()
         if any(name == "introduce" for name, _ in asked.calls):
             host.write_keys()
         if len(self.journal) >= _EXCHANGES or self.journal.n_bytes >= _BYTES:
             self._keep(host)
-        return message, False
+        return message
 
-    def spent(self) -> dict[str, float] | None:
-        """What a private run has charged to the party's ledger so far; None without privacy."""
-        books = getattr(self.host.party, "books", None) if self.host is not None else None
+    def _spent(self, host: Host) -> dict[str, dict[str, float]]:
+        """What a private run has charged to the party's ledger so far; nothing without privacy."""
+        books = getattr(host.party, "books", None)
         if books is None:
-            return None
+            return {}
         found = books.ledger.spent(books.account, self.run)
-        return {"gdp": found.gdp, "pure": sum(found.pure), "rho": found.rho}
+        return {"spent": {"gdp": found.gdp, "pure": sum(found.pure), "rho": found.rho}}
 
     def close(self) -> None:
         """Let go of the files."""
@@ -206,7 +221,7 @@ class Session:
                 f"answered is {number}"
             )
             raise refused("order", InputError(text))
-        if last is not None and asked.answered != digest_of(last.message):
+        if last is not None and asked.answered != last.digest:
             text = f"{place}: the coordinator took another answer to request {number} than the one given"
             raise refused("changed", InputError(text))
 
@@ -278,4 +293,5 @@ class Session:
             last.answered,
         )
         self._snapshot.write(self.directory / STATE)
+        self.audit.sync()
         self.journal.restart()
