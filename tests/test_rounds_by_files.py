@@ -164,6 +164,9 @@ OTHER_ROWS = {"test": True, "validation": True, "patience": 1}
             "classification",
             id="share",
         ),
+        pytest.param(
+            {"secrecy": "sums", "lambda": 1e-6, "gap": 1e-8, **OTHER_ROWS}, "classification", id="sums"
+        ),
         pytest.param({"lambda": 1e-6, "gap": 1e-8, **OTHER_ROWS}, "classes", id="other rows of classes"),
         pytest.param(
             {"scheme": "sharing", "lambda": 1e-6, "validation": 0.4, "patience": 1},

@@ -21,6 +21,7 @@ from fastadmm.secrecy.keys import fingerprint, public_key
 from fastadmm.secrecy.masks import Masked, PairwiseMasks, Transcript, add_up
 from fastadmm.solver.history import Status
 from fastadmm.solver.solver import Solver, SolverOptions, solve
+from fastadmm.solver.warm_start import StartingPoint
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -285,6 +286,23 @@ def test_resumed_to_the_bit(loss: str) -> None:
     assert all((a == b).all() for a, b in zip(resumed.party_weights(), straight.party_weights()))
     for solver in (straight, begun, resumed):
         solver.close()
+
+
+@pytest.mark.parametrize("loss", ["logistic", "hinge"])
+def test_begun_at_given_weights(loss: str) -> None:
+    blocks, problem = build(9, loss)
+    options = sums(gap=1e-6)
+    cold = solve(problem, options)
+    warm = solve(problem, options, start=StartingPoint(cold.weights, cold.intercept))
+    assert warm.status is Status.CONVERGED
+    assert len(warm.history) < len(cold.history)
+    solver = Solver(problem, options, start=StartingPoint(cold.weights, cold.intercept))
+    for _ in range(4):
+        record = solver.round()
+        assert true_objective(blocks, problem, solver) <= record.objective * (1 + 1e-13)
+    solver.close()
+    zero = StartingPoint([np.zeros_like(x) for x in cold.weights], 0.0)
+    assert solve(problem, options, start=zero).objective == pytest.approx(cold.objective, rel=1e-5)
 
 
 def test_a_party_without_newton_directions_takes_part() -> None:

@@ -131,7 +131,7 @@ class Host:
         self.place = place
         answer: dict[str, Any] = {}
         for name, arguments in asked.calls:
-            if name == "scores":
+            if name in ("scores", "masked_scores"):
                 self._load_rows(arguments["rows"])
             own: Any = {"start": self._start, "finish": self._finish, "keep": self._keep}.get(name)
             try:

@@ -264,6 +264,21 @@ class SummedSubspaceMethod(SubspaceMethod):
         self.coordinator.reach = (1.0 + _ROUNDING) * math.sqrt(max(0.0, squares))
         return self.reopen()
 
+    def begin_at(self, weights: Sequence[np.ndarray], intercept: Any) -> None:
+        # The weights of all parties become the first direction, their norm its coefficient.
+        coordinator = self.coordinator
+        norm = math.sqrt(sum(float(x @ x) for x in weights))
+        images = [party.block.product(x, self.engine) for party, x in zip(self.parties, weights, strict=True)]
+        if norm > 0.0:
+            for party, x in zip(self.parties, weights):
+                party.directions = (x / norm)[np.newaxis]
+            coordinator.adopt((sum(images) / norm)[np.newaxis], np.zeros(1, dtype=np.int64))
+            coordinator.spread, coordinator.gram = np.zeros(1), np.eye(1)
+            total = norm * coordinator.messages[0]
+            coordinator.point = SpanPoint(np.array([norm]), intercept, total)
+        self._at_start(coordinator.point)
+        coordinator.start(coordinator.point.intercept)
+
     def weight_norms(self) -> list[float]:
         # Not known: the coordinator knows that of all weights together.
         return [math.inf] * self.problem.n_parties
