@@ -166,3 +166,22 @@ def test_more_than_sixty_four_parties_share() -> None:
         blocks = list(rng.normal(size=(parties, 50, 1)))
         problem = make_problem(blocks, rng.normal(size=50), loss="squared", lam=0.1, regularizer="l1")
         assert Solver(problem, SolverOptions(n_threads=1)).method.name == name
+
+
+@pytest.mark.parametrize("regularizer", ["l1", "group_lasso"])
+@pytest.mark.parametrize("seed", [2, 6, 11, 16, 18])
+def test_a_weight_just_beside_its_kink_holds_nothing_up(regularizer: str, seed: int) -> None:
+    # The parabolas that keep steps short grow as weights shrink: added for ever, they made steps of nothing.
+    rng = np.random.default_rng(seed)
+    X = np.linalg.qr(rng.standard_normal((13, 2)))[0] * np.sqrt(13)
+    y, lam = X @ rng.standard_normal(2) + 0.3 * rng.standard_normal(13), 0.05
+    options = SolverOptions(gap=1e-10, max_rounds=60, n_threads=1)
+    first = solve(make_problem([X[:, :1]], y, loss="huber", lam=lam, regularizer="l1"), options)
+    residual = X[:, :1] @ first.weights[0] + first.intercept - y
+    # The second column is scaled so that its weight has left zero by a millionth of lambda.
+    X[:, 1] *= lam * (1.0 + 1e-6) / abs(float(X[:, 1] @ np.clip(residual, -1.0, 1.0)) / 13)
+    problem = make_problem([X[:, :1], X[:, 1:]], y, loss="huber", lam=lam, regularizer=regularizer)
+    result = solve(problem, options)
+    assert result.status is Status.CONVERGED
+    assert 0.0 < abs(result.weights[1][0]) < 1e-3
+    assert len(result.history) <= 10
