@@ -1,0 +1,484 @@
+"""The coordinator of proximal Newton sharing: directions, model and proposal, and the rounds between them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import scipy.linalg
+
+from fastadmm.conversation.exchange import Answers, Call, Exchange, Pace, Talk, ask_all
+from fastadmm.coordinator.certificate import PrimalValue, make_feasible, primal_value
+from fastadmm.coordinator.metric_limits import directions_per_party, drift_share
+from fastadmm.coordinator.proximal.best_response import BestResponse
+from fastadmm.coordinator.proximal.candidates import Candidates
+from fastadmm.coordinator.proximal.face_search import FaceSearch, Found
+from fastadmm.coordinator.proximal.hull import HullModel, HullPoint, minimise_over_hull
+from fastadmm.coordinator.proximal.segment_search import SegmentPenalty, best_position
+from fastadmm.coordinator.proximal.shared_directions import SharedDirections
+from fastadmm.engine.engine import Engine
+from fastadmm.parties.active_set import Face
+from fastadmm.parties.face import FaceParty
+from fastadmm.problem.problem import Problem
+
+__all__ = ["ProximalCoordinator"]
+
+Array = np.ndarray
+
+#: The small problems are solved to this share of the gap, and at least of this share of the objective.
+_ACCURACY = 1e-3
+_LARGEST_GAP = 1e-3
+
+#: A proposal that brought less than this share of what it promised is followed by a round from the model.
+_KEPT_PROMISE = 0.1
+
+#: Proposals for a smoothed loss are solved to this share: a slope that counts in the gap lowers a stiff loss
+#: by next to nothing.
+_SHARP_ACCURACY = 1e-12
+
+_ROUNDING = 1e-12
+
+#: What a sum over all samples loses, as a share of it.
+_ROUNDING_OF_VALUE = 1e-15
+
+#: Curvatures are not averaged over less than this share of the largest predictor: rounding.
+_SHORT_REACH = 1e-8
+
+#: Share of the parabolas' stiffness in a proposal: at least, where a proposal was too long, and at most.
+_LEAST_STIFFNESS, _SOME_STIFFNESS, _MOST_STIFFNESS = 1e-4, 1e-2, 1.0
+
+#: A proposal that was good up to here only is stiffened; from there on that is relaxed.
+_SHORT, _FULL = 0.5, 0.9
+
+#: With the most directions, so many of the oldest make room at a time.
+_LEAVING = 4
+
+#: Where the answers' faces promise less than this share of the gap, the model's face is tried too.
+_ENOUGH = 0.3
+
+#: Fewer directions than this a party cannot do with: those of model, proposal and answer, and one to spare.
+_LEAST_DIRECTIONS = 4
+
+
+class ProximalCoordinator:
+    r"""Directions, model and proposal, and the rounds between them.
+
+    Parameters
+    ----------
+    problem : Problem
+        With a smooth loss; may be replaced by one with another loss between rounds.
+    engine : Engine
+    directions : int, optional
+        Most directions a party keeps; :func:`directions_per_party` by default.
+
+    Attributes
+    ----------
+    shared : SharedDirections
+    model : HullPoint
+        The current model: coefficients of directions.
+    proposal : HullPoint
+        Where the next round's gradient is taken; the model itself in a plain round.
+    primal : PrimalValue
+        Loss and gradient at the proposal, intercept minimised out.
+    gap : float
+        Certified gap, summed scaling, as far as known.
+    reach : float
+        How far the last round moved predictors, root mean square.
+    penalties, lengths : ndarray of shape (M,)
+        :math:`\lambda W R_m` and the Euclidean norm of each party's part of the model.
+    """
+
+    def __init__(self, problem: Problem, engine: Engine, directions: int | None = None) -> None:
+        self.problem, self.engine = problem, engine
+        self.limit = directions_per_party(problem.n_parties)
+        self.accuracy = _ACCURACY if problem.loss.smooth else _SHARP_ACCURACY
+        if directions is not None:
+            self.limit = min(self.limit, max(_LEAST_DIRECTIONS, directions))
+        self.shared = SharedDirections(problem.n_samples)
+        self.model = self.proposal = HullPoint(np.empty(0), 0.0, np.zeros(problem.n_samples))
+        self.candidates = Candidates(problem.n_parties)
+        self.metric: Array | None = None
+        self.primal: PrimalValue | None = None
+        self.gap = math.inf
+        self.promised, self.stiffness, self.reach = 0.0, _LEAST_STIFFNESS, 0.0
+        self.n_rounds = self.n_factorisations = 0
+        strength = problem.regularization
+        self.shares = strength * np.array([r.shares for r in problem.party_regularizers])
+        self._norms = self.penalties = self.lengths = np.zeros(problem.n_parties)
+        self._faces: list[Face] = []
+        self._model_faces: list[Face] = []
+        self._ahead: FaceSearch | None = None
+        self._held: Answers = []
+        self.n_bad = 0
+
+    def start(self) -> Talk[None]:
+        """Begin at the feasible point nearest to zero; only parties whose set leaves zero out are asked."""
+        away = [
+            m for m, c in enumerate(self.problem.party_constraints) if float(c.project(np.zeros(1))[0]) != 0.0
+        ]
+        c = np.empty(0)
+        if away:
+            answers = yield Exchange([Call(m, "feasible_start") for m in away])
+            for m, answer in zip(away, answers):
+                if "message" in answer:
+                    self.shared.add(m, answer["message"], answer["products"])
+                    c = np.append(c, answer["coefficients"])
+        self.model = self.proposal = HullPoint(c, 0.0, c @ self.shared.messages)
+
+    def add_start(self, parties: Sequence[FaceParty], weights: Sequence[Array]) -> None:
+        """Make given weights of every party of this process, each of shape (d,), the model."""
+        c = self.model.coefficients
+        for m, (party, x) in enumerate(zip(parties, weights, strict=True)):
+            answer = party.describe(x)
+            if "message" in answer:
+                self.shared.add(m, answer["message"], answer["products"])
+                c = np.append(c, 0.0)
+            c[self.shared.of(m)] = answer["coefficients"]
+        self.model = self.proposal = HullPoint(c, self.model.intercept, c @ self.shared.messages)
+        self.evaluate()
+
+    def restart(self) -> None:
+        """Evaluate the proposal at the intercept it has, to the bit as when it was saved."""
+        problem, point = self.problem, self.proposal
+        gradient = np.empty(problem.n_samples)
+        z = problem.offset + point.total + point.intercept
+        value = problem.loss.evaluate(z, problem.y, problem.weight, gradient, self.engine)
+        feasible = make_feasible(problem, z, gradient, self.engine)
+        self.primal = PrimalValue(value, gradient, point.intercept, feasible)
+
+    def evaluate(self) -> PrimalValue:
+        """Loss and gradient at the proposal, with the best intercept."""
+        point = self.proposal
+        self.primal = primal_value(self.problem, point.total, point.intercept, self.engine)
+        point.intercept = self.primal.intercept
+        return self.primal
+
+    def coefficients(self, m: int) -> Array:
+        """Coefficients of party m's directions in the model."""
+        return self.model.coefficients[self.shared.owner == m]
+
+    def _square(self, c: Array, m: int, other: Array | None = None) -> float:
+        """Inner product of party m's weights at coefficients of shape (K,)."""
+        mine = self.shared.of(m)
+        end = c if other is None else other
+        return float(c[mine] @ self.shared.products[np.ix_(mine, mine)] @ end[mine])
+
+    def _value(self, point: HullPoint) -> float:
+        """The objective at the model, whose norms are known."""
+        first, second = self.shares.T
+        squares = [self._square(point.coefficients, m) for m in range(self.problem.n_parties)]
+        return self._loss(point) + float(first @ self._norms) + 0.5 * float(second @ squares)
+
+    def _loss(self, point: HullPoint) -> float:
+        problem = self.problem
+        z = problem.offset + point.intercept + point.total
+        return problem.loss.evaluate(z, problem.y, problem.weight, np.empty_like(z), self.engine)
+
+    def round(self) -> Talk[list[BestResponse]]:
+        """Exchange vectors with every party, and choose the new model.
+
+        Returns
+        -------
+        list of BestResponse
+            What the parties said of the gradient that the round *started* with.
+        """
+        primal = self.primal if self.primal is not None else self.evaluate()
+        if self._metric_is_stale():
+            yield from ask_all(self.problem.n_parties, "set_metric", curvature=self.metric)
+        self.n_rounds += 1
+        plain = self.proposal is self.model
+        answers = [BestResponse.read(answer) for answer in (yield self._gradient(primal.gradient, plain))]
+        for m, answer in enumerate(answers):
+            if answer.message is not None:
+                self.shared.add(m, answer.message, answer.products)
+        self.model.coefficients = self._padded(self.model.coefficients)
+        self.proposal.coefficients = self._padded(self.proposal.coefficients)
+        self._norms = np.array([answer.norms[0] for answer in answers])
+        self._faces = [answer.face for answer in answers]
+        before = self._value(self.model)
+        tolerance = _ACCURACY * min(self.gap, _LARGEST_GAP * abs(before))
+        best = math.nan if plain else self._best_on_segment(answers, tolerance)
+        old, unresolved = self.model, not plain and self.promised == 0.0
+        self.model, bound = self._best_of_hull(answers, best, tolerance)
+        if unresolved and all(answer.inside for answer in answers):
+            self._less_steep(answers, before, bound)
+        self._ahead = self._search(self._faces, bound)
+        if not self._ahead.advance(self.model.coefficients):
+            self._ahead = None
+        yield from self._describe_model()
+        moved = self.model.total - old.total + (self.model.intercept - old.intercept)
+        self.reach = math.sqrt(float(moved @ moved) / len(moved))
+        gained = before - self._value(self.model)
+        # Promises lost in the value's rounding are kept as far as anyone can tell.
+        counts = self.promised > _ROUNDING * abs(before)
+        bad = counts and gained < _KEPT_PROMISE * self.promised
+        self.n_bad = self.n_bad + 1 if bad else 0
+        return answers
+
+    def _gradient(self, gradient: Array, plain: bool) -> Exchange:
+        calls = []
+        for m in range(self.problem.n_parties):
+            mine = self.shared.of(m)
+            arguments = {"gradient": gradient, "model": self.model.coefficients[mine]}
+            if not plain:
+                arguments["proposal"] = self.proposal.coefficients[mine]
+            calls.append(Call(m, "best_response", arguments))
+        return Exchange(calls)
+
+    def _describe_model(self) -> Talk[None]:
+        """Ask for norms and faces of the model, and for what a search from the answers' faces crosses."""
+        own = [self.coefficients(m) for m in range(self.problem.n_parties)]
+        asked = [{"model": c} for c in own]
+        if self._ahead is not None:
+            for m, arguments in enumerate(asked):
+                arguments["answer_end"] = self._ahead.end_of(m)
+        answers = yield Exchange([Call(m, "describe_model", each) for m, each in enumerate(asked)])
+        self._norms, self.penalties, self.lengths = (
+            np.array([float(answer[key]) for answer in answers]) for key in ("norm", "penalty", "length")
+        )
+        self._model_faces = [Face.read(c, answer) for c, answer in zip(own, answers)]
+        self._held = answers
+
+    def _less_steep(self, answers: Sequence[BestResponse], before: float, bound: float) -> None:
+        """Make a proposal in the set the model whose lower slope the objective cannot resolve.
+
+        Not where the hull's model, at most ``bound``, is lower by more than rounding, or the proposal higher.
+        """
+        rounding = _ROUNDING_OF_VALUE * abs(before)
+        if bound < before - rounding:
+            return
+        self._norms = np.array([a.to_proposal.norms[-1] for a in answers if a.to_proposal is not None])
+        if self._value(self.proposal) <= before + rounding:
+            self.model = self.proposal
+
+    def _padded(self, coefficients: Array) -> Array:
+        return np.append(coefficients, np.zeros(len(self.shared) - len(coefficients)))
+
+    def _best_on_segment(self, answers: Sequence[BestResponse], tolerance: float) -> float:
+        """Line search towards the proposal; how far was right says how stiff the next one is to be."""
+        x, y = self.model.coefficients, self.proposal.coefficients
+        step = y - x
+        penalties = []
+        for m, answer in enumerate(answers):
+            if answer.to_proposal is None:
+                raise RuntimeError("a party has not said how its regulariser goes to the proposal")
+            square = (self._square(x, m), 2.0 * self._square(x, m, step), self._square(step, m))
+            penalties.append(
+                SegmentPenalty(
+                    answer.to_proposal.positions, answer.to_proposal.norms, square, *self.shares[m]
+                )
+            )
+        best = best_position(self.problem, self.model, self.proposal, penalties, self.engine)
+        if best < _SHORT and self.promised > tolerance:
+            self.stiffness = min(max(_SOME_STIFFNESS, 10.0 * self.stiffness), _MOST_STIFFNESS)
+        elif best > _FULL or best < _SHORT:
+            self.stiffness = max(0.1 * self.stiffness, _LEAST_STIFFNESS)
+        return best
+
+    def _best_of_hull(
+        self, answers: Sequence[BestResponse], best: float, tolerance: float
+    ) -> tuple[HullPoint, float]:
+        """The best model between the old one, the answers, and points whose norms are known; its bound."""
+        shared, x, y = self.shared, self.model.coefficients, self.proposal.coefficients
+        found: list[tuple[int, Array, float]] = []
+        for m, answer in enumerate(answers):
+            mine = shared.of(m)
+            points = self.candidates.of(m, x[mine], float(self._norms[m]), y[mine], best, answer)
+            found += [(m, c, norm) for c, norm in points]
+        owner = np.array([m for m, _, _ in found])
+        messages = np.empty((len(found), self.problem.n_samples))
+        square = np.zeros((len(found), len(found)))
+        rows = np.zeros((len(found), len(shared)))
+        for m in range(len(answers)):
+            mine, these = shared.of(m), np.flatnonzero(owner == m)
+            own = np.array([found[i][1] for i in these])
+            rows[np.ix_(these, mine)] = own
+            messages[these] = own @ shared.messages[mine]
+            products = own @ shared.products[np.ix_(mine, mine)] @ own.T
+            square[np.ix_(these, these)] = self.shares[m, 1] * products
+        linear = self.shares[owner, 0] * np.array([norm for _, _, norm in found])
+        hull = HullModel(messages, linear, square, np.zeros(len(found)), owner)
+        # Start where the line search ended.
+        first = np.append(True, owner[1:] != owner[:-1]) * 1.0
+        intercept = self.model.intercept
+        if best > 0.0:
+            first = np.append(False, first[:-1])
+            intercept += best * (self.proposal.intercept - intercept)
+        start = HullPoint(first, intercept, first @ messages)
+        point = minimise_over_hull(self.problem, hull, start, tolerance, self.engine)
+        c = point.coefficients @ rows
+        return (
+            HullPoint(c, point.intercept, c @ shared.messages),
+            self._loss(point) + hull.penalty(point.coefficients),
+        )
+
+    def propose(self) -> Talk[None]:
+        """Choose where the next gradient is taken, and evaluate there.
+
+        From the answers' faces; from the model's, where that promises more or the last proposal was bad;
+        from the model itself where both promise nothing or were bad in turn. Parties hold weights at kinks
+        and bounds that a search meets.
+        """
+        self.proposal, self.promised = self.model, 0.0
+        found = (yield from self._searched()) if self.n_bad < 2 else None
+        if found is not None:
+            self.proposal, self.promised = found.point, found.promised
+        else:
+            if self.n_bad == 0:  # stiff parabolas may be all that is left between answers and model
+                self.stiffness = 0.0
+            self.n_bad = 0
+        self.evaluate()
+        yield from self._compress()
+
+    def _searched(self) -> Talk[Found | None]:
+        """The better of the searches from the answers' faces and from the model's, in one exchange."""
+        ahead = self._ahead if self.n_bad == 0 else None
+        first = None if ahead is None else ahead.reached
+        value = self._value(self.model)
+        if ahead is not None:
+            ahead.know(self.problem, value, self._tolerance(value))
+        goes_on = ahead is not None and ahead.hold(self._held, "answer")
+        found = None if ahead is None or goes_on else ahead.found()
+        enough = found is not None and found.exact and found.promised >= _ENOUGH * self.gap
+        on_model = None if enough else self._search(self._model_faces, value)
+        if on_model is not None and not on_model.advance():
+            on_model = None
+        if not goes_on and on_model is None:
+            return found
+        calls = []
+        for m in range(self.problem.n_parties):
+            arguments = {}
+            if ahead is not None and first is not None and goes_on:
+                arguments["answer_ends"] = np.array([first[self.shared.of(m)], ahead.end_of(m)])
+            if on_model is not None:
+                arguments.update(model=self.coefficients(m), model_end=on_model.end_of(m))
+            calls.append(Call(m, "hold_crossed", arguments))
+        answers: Answers = yield Exchange(calls)
+        if ahead is not None and goes_on:
+            ahead.hold(answers, "answer")
+            found = ahead.found()
+        if on_model is not None and (found is None or not found.exact or found.promised < _ENOUGH * self.gap):
+            other = on_model.end_on_model(answers, [face.multiplier for face in self._faces])
+            if other is not None and (found is None or not found.exact or other.promised > found.promised):
+                return other
+        return found
+
+    def _tolerance(self, value: float) -> float:
+        return self.accuracy * min(self.gap, _LARGEST_GAP * abs(value))
+
+    def _search(self, faces: Sequence[Face], value: float) -> FaceSearch:
+        return FaceSearch(
+            self.problem,
+            self.shared,
+            faces,
+            self.shares,
+            self.model,
+            value,
+            self.stiffness,
+            self._tolerance(value),
+            self.engine,
+        )
+
+    def _compress(self) -> Talk[None]:
+        """Of every party with too many, turn the oldest into what model and proposal use of them."""
+        for m in range(self.problem.n_parties):
+            mine = self.shared.of(m)
+            if len(mine) <= self.limit:
+                continue
+            oldest = mine[: min(_LEAVING, self.limit - 2) + 2]
+            plain = self.proposal is self.model
+            used = np.array([self.model.coefficients[oldest], self.proposal.coefficients[oldest]])
+            _, sizes, right = scipy.linalg.svd(used, full_matrices=False)
+            rank = int((sizes > 1e-15 * max(float(sizes[0]), 1e-300)).sum())
+            rotation = right[: max(rank, 1)]
+            yield Exchange([Call(m, "recombine", {"rotation": rotation})], Pace.SHORT)
+            self._recombine(m, rotation, oldest, rotation @ used.T, plain)
+
+    def _recombine(self, m: int, rotation: Array, oldest: Array, used: Array, plain: bool) -> None:
+        self.shared.recombine(m, rotation)
+        self.candidates.forget(m)
+        points = [self.model] if plain else [self.model, self.proposal]
+        for point, new in zip(points, used.T):
+            c = point.coefficients.copy()
+            c[oldest[: len(rotation)]] = new
+            point.coefficients = np.delete(c, oldest[len(rotation) :])
+
+    def _metric_is_stale(self) -> bool:
+        """Move the metric to the current curvature if it has drifted; True if it was moved."""
+        problem = self.problem
+        h = self._curvature(problem.offset + self.proposal.intercept + self.proposal.total)
+        mean = float(h.mean())
+        if not (0.0 < mean < math.inf):  # every sample on a flat piece of its loss
+            mean = problem.loss.penalty_unit(problem.y, problem.weight, problem.offset, problem.lam)
+            h = np.full_like(h, mean)
+        if drift_share(h, mean, self.metric, self.engine) <= 1.0:
+            return False
+        self.metric = h
+        self.n_factorisations += 1
+        return True
+
+    def _curvature(self, z: Array) -> Array:
+        """Curvature of the loss at z, averaged over how far predictors have moved lately.
+
+        A loss with flat pieces has none at most samples, and an answer that does not know what
+        curvature it is about to meet goes too far.
+        """
+        loss, y, weight, reach = self.problem.loss, self.problem.y, self.problem.weight, self.reach
+        h = np.empty(len(z))
+        if not reach > _SHORT_REACH * float(np.abs(z).max()):
+            return loss.curvature(z, y, weight, h, self.engine)
+        behind = np.empty(len(z))
+        loss.evaluate(z + reach, y, weight, h, self.engine)
+        loss.evaluate(z - reach, y, weight, behind, self.engine)
+        return (h - behind) / (2.0 * reach)
+
+    def export(self) -> dict[str, Any]:
+        """Everything a resumed run needs to go on bit for bit."""
+        saved: dict[str, Any] = {
+            "directions": self.shared.export(),
+            "plain": int(self.proposal is self.model),
+            "gap": self.gap,
+            "promised": self.promised,
+            "n_bad": self.n_bad,
+            "stiffness": self.stiffness,
+            "reach": self.reach,
+            "n_rounds": self.n_rounds,
+            "n_factorisations": self.n_factorisations,
+            "older": self.candidates.export(
+                [len(self.coefficients(m)) for m in range(self.problem.n_parties)]
+            ),
+        }
+        for name, point in (("model", self.model), ("proposal", self.proposal)):
+            saved[name] = {
+                "coefficients": point.coefficients,
+                "intercept": point.intercept,
+                "total": point.total,
+            }
+        if self.metric is not None:
+            saved["metric"] = self.metric
+        return saved
+
+    def restore(self, saved: dict[str, Any]) -> None:
+        """Inverse of :meth:`export`."""
+        self.shared.restore(saved["directions"])
+
+        def point(name: str) -> HullPoint:
+            part = saved[name]
+            if part["total"].shape != (self.problem.n_samples,):
+                raise ValueError(name)
+            return HullPoint(
+                np.array(part["coefficients"]), float(part["intercept"]), np.array(part["total"])
+            )
+
+        self.model = point("model")
+        self.proposal = self.model if int(saved["plain"]) else point("proposal")
+        self.gap, self.promised = float(saved["gap"]), float(saved["promised"])
+        self.stiffness, self.n_bad = float(saved["stiffness"]), int(saved["n_bad"])
+        self.reach = float(saved["reach"])
+        self.n_rounds, self.n_factorisations = int(saved["n_rounds"]), int(saved["n_factorisations"])
+        self.candidates.restore(saved["older"])
+        if "metric" in saved:
+            self.metric = np.array(saved["metric"])
+        self.restart()
