@@ -93,8 +93,10 @@ class Killing:
         return self.parties.ask(name, raw, seconds)
 
 
-@pytest.mark.parametrize("who", ["party before", "party after", "coordinator"])
-@pytest.mark.parametrize("at", [1, 4, 9])
+@pytest.mark.parametrize(
+    ("who", "at"),
+    [("party before", 4), ("party after", 1), ("party after", 9), ("coordinator", 3), ("coordinator", 10)],
+)
 def test_a_kill_costs_nothing(
     parties: Parties, tmp_path: Path, who: str, at: int, whole: tuple[Path, Path]
 ) -> None:
