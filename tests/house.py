@@ -36,7 +36,7 @@ LONG: dict[str, tuple[int, int]] = {
     "fastadmm.kernels.squared:squared_advance": (5, 13),
     "fastadmm.problem.problem:make_problem": (84, 15),
     "fastadmm.sklearn.estimators:ADMMSharingClassifier.__init__": (47, 21),
-    "fastadmm.sklearn.estimators:_SharingModel.__init__": (43, 20),
+    "fastadmm.sklearn.sharing_model:_SharingModel.__init__": (43, 20),
     "fastadmm.sklearn.estimators_cv:ADMMSharingClassifierCV.__init__": (39, 17),
     "fastadmm.sklearn.estimators_cv:_PathModel.__init__": (35, 16),
     "fastadmm.store.model:open_shared_part": (82, 1),

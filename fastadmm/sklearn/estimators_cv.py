@@ -14,12 +14,8 @@ from fastadmm.errors import ConfigError, DivergenceError, InputError
 from fastadmm.privacy.statement import no_privacy
 from fastadmm.sklearn.callbacks import with_callbacks
 from fastadmm.sklearn.columns import is_block_list
-from fastadmm.sklearn.estimators import (
-    ADMMSharingClassifier,
-    ADMMSharingRegressor,
-    _check_number,
-    _SharingModel,
-)
+from fastadmm.sklearn.estimators import ADMMSharingClassifier, ADMMSharingRegressor
+from fastadmm.sklearn.sharing_model import _check_number, _SharingModel
 from fastadmm.solver.cross_validation import CrossValidation, cross_validate
 from fastadmm.solver.history import Status
 from fastadmm.solver.loop import SolveResult

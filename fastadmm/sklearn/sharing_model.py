@@ -1,0 +1,571 @@
+"""What the scikit-learn estimators share: parameters, input, training, and the attributes of a fit."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from inspect import signature
+from numbers import Integral, Real
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from sklearn.base import BaseEstimator
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils import Tags, check_array, check_random_state, check_X_y
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+
+from fastadmm.errors import ConfigError, DivergenceError, InputError, PrivacyWarning
+from fastadmm.problem.constraints import get_constraint
+from fastadmm.problem.loss import Loss
+from fastadmm.problem.losses import parse_loss
+from fastadmm.problem.party_lambda import party_lambda, scales_with_lambda
+from fastadmm.problem.problem import Problem, TestSet, make_problem, reweighted
+from fastadmm.problem.regularizers import get_regularizer
+from fastadmm.settings.keys import SETTINGS
+from fastadmm.sklearn.callbacks import FRAMES, CallbackSupportMixin, FitCallbacks, with_callbacks
+from fastadmm.sklearn.columns import block_names, consecutive, is_block_list, resolve_parties, take_columns
+from fastadmm.solver.early_stopping import EarlyStopping, held_out_rows
+from fastadmm.solver.history import RoundRecord, Status
+from fastadmm.solver.loop import SolveResult, run_rounds
+from fastadmm.solver.options import SolverOptions
+from fastadmm.solver.solver import Solver
+from fastadmm.solver.warm_start import StartingPoint
+
+__all__: list[str] = []
+
+Array = np.ndarray
+
+#: Ways to end before ``tol`` that the user has asked for.
+_BY_CHOICE = (Status.COMPLETED, Status.EARLY_STOPPED, Status.INTERRUPTED)
+
+Callback = Callable[[RoundRecord], Any]
+
+
+class _SharingModel(CallbackSupportMixin, BaseEstimator):
+    """What the two estimators share; the loss and the meaning of y are theirs."""
+
+    _task: ClassVar[str]
+    _default_loss: ClassVar[str]
+    coef_: Array
+    intercept_: Any
+    _factors: list[float] | None = None
+
+    def __init__(
+        self,
+        parties: Any = None,
+        alpha: Any = 1e-4,
+        fit_intercept: bool = True,
+        tol: float = 1e-6,
+        max_rounds: int = 10000,
+        scheme: str = "auto",
+        penalty: float | None = None,
+        random_state: Any = None,
+        n_threads: int | None = None,
+        callbacks: Callback | Sequence[Callback] | None = None,
+        regularizer: Any = "l2",
+        l1_ratio: float = 0.5,
+        constraint: Any = None,
+        loss: str = "auto",
+        privacy: Any = None,
+        warm_start: bool = False,
+        early_stopping: bool = False,
+        validation_fraction: float = 0.1,
+        n_iter_no_change: int = 5,
+        ledger: Any = None,
+    ) -> None:
+        self.parties = parties
+        self.alpha = alpha
+        self.fit_intercept = fit_intercept
+        self.tol = tol
+        self.max_rounds = max_rounds
+        self.scheme = scheme
+        self.penalty = penalty
+        self.random_state = random_state
+        self.n_threads = n_threads
+        self.callbacks = callbacks
+        self.regularizer = regularizer
+        self.l1_ratio = l1_ratio
+        self.constraint = constraint
+        self.loss = loss
+        self.privacy = privacy
+        self.warm_start = warm_start
+        self.early_stopping = early_stopping
+        self.validation_fraction = validation_fraction
+        self.n_iter_no_change = n_iter_no_change
+        self.ledger = ledger
+
+    @with_callbacks
+    def fit(
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: Any = None,
+        offset: Any = None,
+        coef_init: Any = None,
+        intercept_init: Any = None,
+    ) -> Self:
+        """Train the joint model.
+
+        Parameters
+        ----------
+        X : matrix of shape (n_samples, n_features), or list of matrices
+            ndarray, SciPy sparse or DataFrame; a list holds one matrix of
+            shape (n_samples, d_m) per party, rows in the same order.
+        y : array-like of shape (n_samples,)
+            Targets; for the classifier labels of any two or more values.
+        sample_weight : array-like of shape (n_samples,), optional
+            Non-negative; a weight of 2 counts as the same sample twice.
+        offset : array-like of shape (n_samples,), optional
+            Added to the linear predictor, for example the logarithm of an exposure; with
+            the multinomial loss of shape (n_samples, C).
+        coef_init : array-like, optional
+            Weights to start at, of the shape of ``coef_``: they change the number of rounds,
+            not the model, up to ``tol``.
+        intercept_init : array-like, optional
+            The intercept to go with them, of the shape of ``intercept_``.
+
+        Returns
+        -------
+        self : object
+            The fitted estimator.
+
+        Raises
+        ------
+        ValueError
+            If a parameter or the data are wrong (:class:`fastadmm.errors.ConfigError`
+            and :class:`fastadmm.errors.InputError` are ValueErrors).
+        DivergenceError
+            If a scheme without a guarantee diverges.
+
+        Warns
+        -----
+        ConvergenceWarning
+            If ``tol`` was not reached within ``max_rounds``.
+        """
+        options = self._options()
+        own = _monitor(self.callbacks)
+        before = self._model_so_far() if self.warm_start and coef_init is None else None
+        problem, columns, own_weight = self._problem(X, y, sample_weight, offset)
+        early = None
+        if self.early_stopping:
+            problem, early = self._hold_out(problem, own_weight)
+        if intercept_init is not None and coef_init is None:
+            raise ConfigError("intercept_init: needs coef_init beside it")
+        if coef_init is not None:
+            before = self._initial(coef_init, intercept_init, problem, columns)
+        if before is not None and self._factors is not None and len(before.weights) == len(self._factors):
+            scaled = [own / factor for own, factor in zip(before.weights, self._factors)]
+            before = StartingPoint(scaled, before.intercept)
+        given = {"sample_weight": None if sample_weight is None else own_weight, "offset": offset}
+        metadata = {name: value for name, value in given.items() if value is not None} or None
+        callbacks = FitCallbacks(self, options.max_rounds, X, y, metadata, columns)
+        told = None if own is None else lambda record: own(self._own_norms(record))
+        result = self._solve(problem, options, [told, callbacks], before, early)
+        callbacks.close()
+        if result.status is Status.DIVERGED:
+            raise DivergenceError(result.message)
+        for name, value in self._fitted(columns, result.weights, result.intercept).items():
+            setattr(self, name, value)
+        self._record(result)
+        if early is not None:
+            self.validation_loss_ = result.record.validation
+            self.best_round_ = result.record.round
+        return self
+
+    def inference(
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: Any = None,
+        offset: Any = None,
+        covariance: str = "model",
+        level: float = 0.95,
+    ) -> Any:
+        """Standard errors, tests, confidence intervals and fit statistics of the fitted model.
+
+        Parameters
+        ----------
+        X, y, sample_weight, offset
+            As given to :meth:`fit`. Weights count relative to their mean: standard errors are for the
+            number of rows with a positive weight.
+        covariance : {"model", "HC0", "HC1"}
+            "HC0" and "HC1" are robust (sandwich) and do not need the model's variances.
+        level : float
+            Of the confidence intervals, in (0, 1).
+
+        Returns
+        -------
+        fastadmm.inference.table.Inference
+            With ``to_frame()``, ``to_dict()``, ``fit``, ``tests``, ``covariance`` and ``notes``; see
+            ``docs/inference.md``.
+
+        Raises
+        ------
+        ValueError
+            If the data are not those of ``fit``; if the loss is not logistic, squared or poisson, or the
+            regulariser not l2 or none without a constraint; if columns depend on each other.
+        """
+        from fastadmm.sklearn.inference import infer_estimator
+
+        check_is_fitted(self, "coef_")
+        return infer_estimator(self, X, y, sample_weight, offset, covariance, level)
+
+    def _problem(self, X: Any, y: Any, sample_weight: Any, offset: Any) -> tuple[Problem, list[Array], Array]:
+        """The problem, each party's columns, and the sample weights without class weights."""
+        loss = self._checked_loss()
+        blocks, target, columns = self._training_input(X, y)
+        encoded = self._encode(target)
+        loss = self._loss_of_targets(loss)
+        lam, self._factors = self._regularisation(len(blocks))
+        if self._factors is not None:
+            blocks = [block * factor for block, factor in zip(blocks, self._factors)]
+        if sample_weight is not None:
+            sample_weight = _check_sample_weight(
+                sample_weight, blocks[0], dtype=np.float64, ensure_non_negative=True
+            )
+        problem = make_problem(
+            blocks,
+            encoded,
+            loss=loss.name,
+            loss_parameters=loss.parameters,
+            lam=lam,
+            fit_intercept=bool(self.fit_intercept),
+            sample_weight=self._class_weighted(encoded, sample_weight),
+            offset=offset,
+            regularizer=self.regularizer,
+            regularizer_parameters={"l1_ratio": self.l1_ratio} if self.regularizer == "elastic_net" else None,
+            constraint=self.constraint,
+        )
+        return problem, columns, np.ones(len(encoded)) if sample_weight is None else sample_weight
+
+    def _regularisation(self, n_parties: int) -> tuple[float, list[float] | None]:
+        """Lambda, and where every party has its own the factors of their columns."""
+        if isinstance(self.alpha, Real):
+            return float(self.alpha), None
+        values = self._party_alphas()
+        if len(values) != n_parties:
+            raise ConfigError(f"alpha: {len(values)} values, but there are {n_parties} parties")
+        regularizer = get_regularizer(self.regularizer)
+        each = self.constraint if isinstance(self.constraint, list | tuple) else [self.constraint]
+        if not all(scales_with_lambda(regularizer, get_constraint(one)) for one in each):
+            raise ConfigError(
+                "alpha: one for each party goes with regularizer l2, l1 or group_lasso, and no constraint "
+                "but nonnegative"
+            )
+        if self.privacy is not None:
+            raise ConfigError("alpha: one for each party does not go with privacy")
+        own = party_lambda(values, regularizer)
+        return own.lam, own.factors
+
+    def _party_alphas(self) -> list[float]:
+        """``alpha`` where it is one for each party."""
+        if isinstance(self.alpha, str) or not isinstance(self.alpha, Sequence | np.ndarray):
+            raise ConfigError(f"alpha: {self.alpha!r} is not a number, and not one for each party")
+        for value in self.alpha:
+            _check_number("alpha", value, Real, above=0)
+        return [float(value) for value in self.alpha]
+
+    def _own_norms(self, record: RoundRecord) -> RoundRecord:
+        """The record with norms of the parties' weights, where it has those of scaled ones."""
+        if self._factors is None:
+            return record
+        norms = [factor * norm for factor, norm in zip(self._factors, record.weight_norms)]
+        return replace(record, weight_norms=norms)
+
+    def _stratify(self, y: Array) -> bool:
+        """Whether targets are classes, whose shares held-out rows keep."""
+        return self._task == "classification" and not np.any(y % 1)
+
+    def _hold_out(self, problem: Problem, own_weight: Array) -> tuple[Problem, EarlyStopping]:
+        """The problem without the rows that early stopping holds out, and the rule."""
+        y = problem.y
+        held = held_out_rows(y, self.validation_fraction, self.random_state, self._stratify(y))
+        counted = np.where(held, own_weight, 0.0)
+        if not counted.any():
+            raise InputError("early_stopping: all held-out rows have weight 0")
+        rows = TestSet(problem.blocks, y, counted, problem.offset)
+        rule = EarlyStopping(rows, patience=int(self.n_iter_no_change))
+        return reweighted(problem, np.where(held, 0.0, problem.weight)), rule
+
+    def _record(self, result: SolveResult) -> None:
+        """Set the attributes that tell how training ended; warn where it was not as asked."""
+        self.history_ = [self._own_norms(record) for record in result.history]
+        self.n_rounds_ = self.n_iter_ = len(result.history)
+        self.duality_gap_ = result.gap
+        self.stationarity_ = result.stationarity
+        self.status_ = result.status
+        self.certified_ = result.status is Status.CONVERGED
+        self.converged_ = self.certified_ or result.status is Status.STATIONARY
+        if result.status not in _BY_CHOICE and not self.converged_:
+            warnings.warn(
+                f"{result.message}; raise max_rounds or tol, or bring the features to one scale",
+                ConvergenceWarning,
+                stacklevel=3 + FRAMES,
+            )
+
+    def _fitted(self, columns: list[Array], weights: list[Array], intercept: Any) -> dict[str, Any]:
+        """What makes the estimator predict with a model, by attribute name."""
+        if self._factors is not None:
+            weights = [factor * own for factor, own in zip(self._factors, weights)]
+        coef = np.empty((self.n_features_in_, *weights[0].shape[1:]))
+        for held, own in zip(columns, weights):
+            coef[held] = own
+        return {**self._model(coef, intercept), "party_coefs_": weights, "party_columns_": columns}
+
+    def _class_weighted(self, encoded: Array, sample_weight: Array | None) -> Array | None:
+        """Sample weights times class weights, where there are any."""
+        return sample_weight
+
+    def _model_so_far(self) -> StartingPoint | None:
+        """The model of the last fit, for ``warm_start``."""
+        if not hasattr(self, "party_coefs_"):
+            return None
+        by_class = self.party_coefs_[0].ndim == 2
+        intercept = self.intercept_ if by_class else float(np.ravel(self.intercept_)[0])
+        return StartingPoint(list(self.party_coefs_), intercept if self.fit_intercept else 0.0 * intercept)
+
+    def _initial(self, coef: Any, intercept: Any, problem: Problem, columns: list[Array]) -> StartingPoint:
+        """``coef_init`` and ``intercept_init`` as the parties' weights."""
+        classes = problem.n_outputs if problem.loss.vector else 0
+        d = self.n_features_in_
+        whole = np.asarray(coef, dtype=np.float64)
+        if whole.shape != ((classes, d) if classes else (d,)) and not (not classes and whole.shape == (1, d)):
+            wanted = (classes, d) if classes else (d,)
+            raise InputError(f"coef_init: shape {whole.shape}, expected {wanted}")
+        whole = whole.T if classes else np.ravel(whole)
+        size = max(classes, 1)
+        b = np.zeros(size) if intercept is None else np.ravel(np.asarray(intercept, dtype=np.float64))
+        if b.shape != (size,):
+            raise InputError(f"intercept_init: {b.size} values, expected {size}")
+        return StartingPoint([whole[held] for held in columns], b if classes else float(b[0]))
+
+    def _solve(
+        self,
+        problem: Problem,
+        options: SolverOptions,
+        monitors: list[Any],
+        start: StartingPoint | None,
+        early: EarlyStopping | None,
+    ) -> SolveResult:
+        """Train with the privacy that is asked for, and record what it guarantees."""
+        from fastadmm.privacy.statement import no_privacy
+        from fastadmm.settings.privacy import Privacy
+
+        settings = Privacy() if self.privacy is None else self.privacy
+        if not isinstance(settings, Privacy):
+            raise ConfigError(f"privacy: {settings!r} is not a fastadmm.Privacy")
+        self.clips_rows_ = settings.mode == "message"
+        own, callbacks = monitors
+        if settings.mode == "none" and self.ledger is not None:
+            raise ConfigError("ledger: a fit without privacy charges nothing; leave it out")
+        if settings.mode == "none":
+            self.privacy_ = no_privacy(problem.names)
+            open_solver = Solver(problem, options, start=start, early=early)
+            callbacks.solver = open_solver
+            try:
+                return run_rounds(open_solver, _each(own, callbacks), callbacks.should_stop)
+            finally:
+                open_solver.close()
+        for parameter, key, given in (
+            ("early_stopping", "validation", early),
+            ("warm_start", "warm_start", start),
+            ("class_weight", "class_weight", getattr(self, "class_weight", None)),
+        ):
+            if given is not None:
+                raise ConfigError(f"{parameter}: not in a private run: {SETTINGS[key].refused['private']}")
+        from fastadmm.privacy.fits import UNCOUNTED, charge_fit, other_fits, resolve_ledger
+        from fastadmm.privacy.fusion import FusionSolver
+        from fastadmm.privacy.message import MessageSolver
+
+        ledger = resolve_ledger(self.ledger)
+        kind: Any = FusionSolver if settings.mode == "fusion" else MessageSolver
+        solver: Any = kind(problem, options, settings)
+        if solver.advice():
+            warnings.warn(solver.advice(), UserWarning, stacklevel=3 + FRAMES)
+        try:
+            if ledger is None:
+                warnings.warn(f"private fit: {UNCOUNTED}", PrivacyWarning, stacklevel=3 + FRAMES)
+            else:
+                charge_fit(ledger, solver)
+            result = run_rounds(solver, _each(own, callbacks))
+            others = UNCOUNTED if ledger is None else other_fits(ledger, solver)
+            self.privacy_ = replace(solver.statement(), tuning=others)
+        finally:
+            solver.close()
+        return result
+
+    def _seen_by_model(self, block: Any) -> Any:
+        """A party's rows as its weights take them: private training clips each row to norm 1."""
+        if not getattr(self, "clips_rows_", False):
+            return block
+        from fastadmm.privacy.rows import clip_rows
+
+        return clip_rows(block)
+
+    def _loss_of_targets(self, loss: Loss) -> Loss:
+        """The loss, after a look at the encoded targets."""
+        return loss
+
+    def _encode(self, y: Array) -> Array:
+        """Targets as the loss takes them, of shape (N,)."""
+        raise NotImplementedError
+
+    def _model(self, coef: Array, intercept: Any) -> dict[str, Any]:
+        """``coef_`` and ``intercept_`` from weights of shape (d,) or (d, C) in the order of X."""
+        raise NotImplementedError
+
+    def _checked_loss(self) -> Loss:
+        """The loss that ``loss`` names, for this kind of target."""
+        if not isinstance(self.loss, str):
+            raise ConfigError(f"loss: {self.loss!r} is not the name of a loss")
+        loss = parse_loss(self._default_loss if self.loss == "auto" else self.loss)
+        if loss.task != self._task:
+            raise ConfigError(f"loss: {loss.name} is for {loss.task}, but this is a model for {self._task}")
+        return loss
+
+    def _options(self) -> SolverOptions:
+        """Check the parameters under their names here; the solver has its own."""
+        if isinstance(self.alpha, Real):
+            _check_number("alpha", self.alpha, Real, above=0)
+        else:
+            self._party_alphas()
+        _check_number("l1_ratio", self.l1_ratio, Real, above=0)
+        _check_number("tol", self.tol, Real, at_least=0)
+        _check_number("max_rounds", self.max_rounds, Integral, at_least=1)
+        if self.penalty is not None:
+            _check_number("penalty", self.penalty, Real, above=0)
+        if self.n_threads is not None:
+            _check_number("n_threads", self.n_threads, Integral, at_least=1)
+        if self.early_stopping:
+            _check_number("validation_fraction", self.validation_fraction, Real, above=0)
+            _check_number("n_iter_no_change", self.n_iter_no_change, Integral, at_least=1)
+        if not isinstance(self.fit_intercept, (bool, np.bool_)):
+            raise ConfigError(f"fit_intercept: {self.fit_intercept!r} is neither True nor False")
+        if not isinstance(self.scheme, str):
+            raise ConfigError(f"scheme: {self.scheme!r} is not the name of a scheme")
+        check_random_state(self.random_state)
+        return SolverOptions(
+            scheme=self.scheme,
+            gap=float(self.tol),
+            stationarity=float(self.tol),
+            max_rounds=int(self.max_rounds),
+            penalty=None if self.penalty is None else float(self.penalty),
+            n_threads=None if self.n_threads is None else int(self.n_threads),
+        )
+
+    def _training_input(self, X: Any, y: Any) -> tuple[list[Any], Array, list[Array]]:
+        """Blocks, targets and each party's columns; records the features seen."""
+        numeric = self._task == "regression"
+        if is_block_list(X):
+            if self.parties is not None:
+                raise ConfigError("parties: must be None where X is a list of blocks, which says it already")
+            blocks = self._checked_blocks(X)
+            _, y = check_X_y(blocks[0], y, accept_sparse="csr", y_numeric=numeric, estimator=self)
+            columns = consecutive(block.shape[1] for block in blocks)
+            self._check_features(X, columns, reset=True)
+            return blocks, y, columns
+        X, y = validate_data(self, X, y, accept_sparse="csr", dtype=np.float64, y_numeric=numeric)
+        names = getattr(self, "feature_names_in_", None)
+        columns = resolve_parties(self.parties, self.n_features_in_, names)
+        return [take_columns(X, held) for held in columns], y, columns
+
+    def _predictor(self, X: Any, offset: Any = None) -> Array:
+        """Linear predictor of shape (N,), or (N, C), for a matrix or a list of blocks."""
+        z = self._products(X)
+        if offset is None:
+            return z
+        shift = check_array(offset, dtype=np.float64, ensure_2d=False, input_name="offset")
+        if shift.shape != z.shape:
+            raise InputError(f"offset: shape {shift.shape}, expected {z.shape}")
+        return z + shift
+
+    def _products(self, X: Any) -> Array:
+        check_is_fitted(self, "coef_")
+        if not is_block_list(X):
+            X = validate_data(self, X, accept_sparse="csr", dtype=np.float64, reset=False)
+            if not getattr(self, "clips_rows_", False):
+                by_class = self.party_coefs_[0].ndim == 2
+                return X @ (self.coef_.T if by_class else np.ravel(self.coef_)) + self.intercept_
+            blocks = [take_columns(X, held) for held in self.party_columns_]
+            return self._sum(blocks)
+        widths = [len(held) for held in self.party_columns_]
+        blocks = self._checked_blocks(X)
+        if [block.shape[1] for block in blocks] != widths:
+            found = [block.shape[1] for block in blocks]
+            raise InputError(
+                f"X: blocks of {found} columns, but {type(self).__name__} was fitted on {widths}"
+            )
+        if len({block.shape[0] for block in blocks}) > 1:
+            raise InputError(f"X: blocks of {[b.shape[0] for b in blocks]} rows; align the rows first")
+        self._check_features(X, self.party_columns_, reset=False)
+        return self._sum(blocks)
+
+    def _sum(self, blocks: Sequence[Any]) -> Array:
+        scores = (self._seen_by_model(block) @ x for block, x in zip(blocks, self.party_coefs_))
+        return sum(scores) + self.intercept_
+
+    def _checked_blocks(self, blocks: Sequence[Any]) -> list[Any]:
+        return [
+            check_array(block, accept_sparse="csr", dtype=np.float64, estimator=self, input_name=f"X[{m}]")
+            for m, block in enumerate(blocks)
+        ]
+
+    def _check_features(self, blocks: Sequence[Any], columns: list[Array], reset: bool) -> None:
+        """Let scikit-learn record (reset) or check number and names of the columns of a list of blocks."""
+        order = np.argsort(np.concatenate(columns))
+        names = block_names(blocks)
+        header: Any = np.empty((0, len(order)))
+        if names is not None:
+            import pandas as pd
+
+            header = pd.DataFrame(columns=np.array(names, dtype=object)[order])
+        validate_data(self, header, reset=reset, skip_check_array=True)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        # A pickle of version 0.1.0 has no parameters that came later; it was made as their defaults say.
+        given = signature(type(self)).parameters.values()
+        super().__setstate__({parameter.name: parameter.default for parameter in given} | state)
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
+
+
+def _check_number(
+    name: str, value: Any, kind: Any, above: float | None = None, at_least: float | None = None
+) -> None:
+    """Raise ConfigError unless value is a finite number of the kind and in range."""
+    if not isinstance(value, kind) or isinstance(value, (bool, np.bool_)):
+        what = "an integer" if kind is Integral else "a number"
+        raise ConfigError(f"{name}: {value!r} is not {what}")
+    value = value.item() if isinstance(value, np.generic) else value  # shown without its type
+    if not math.isfinite(value):
+        raise ConfigError(f"{name}: {value!r} is not finite")
+    if above is not None and not value > above:
+        raise ConfigError(f"{name}: {value!r} must be above {above}")
+    if at_least is not None and not value >= at_least:
+        raise ConfigError(f"{name}: {value!r} must be at least {at_least}")
+
+
+def _each(*monitors: Callable[[RoundRecord], Any] | None) -> Callable[[RoundRecord], None]:
+    """One function that calls all that there are."""
+
+    def monitor(record: RoundRecord) -> None:
+        for each in monitors:
+            if each is not None:
+                each(record)
+
+    return monitor
+
+
+def _monitor(callbacks: Any) -> Callable[[RoundRecord], None] | None:
+    """One function that calls every callback."""
+    if callbacks is None:
+        return None
+    each = [callbacks] if callable(callbacks) else callbacks
+    if not isinstance(each, (list, tuple)) or not all(callable(callback) for callback in each):
+        raise ConfigError(f"callbacks: {callbacks!r} is neither a callable nor a list of callables")
+    return _each(*each)
