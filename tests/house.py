@@ -34,12 +34,11 @@ LONG: dict[str, tuple[int, int]] = {
     "fastadmm.kernels.poisson:poisson_advance": (5, 13),
     "fastadmm.kernels.residual:residual_advance": (22, 16),
     "fastadmm.kernels.squared:squared_advance": (5, 13),
-    "fastadmm.problem.problem:make_problem": (84, 15),
+    "fastadmm.problem.problem:make_problem": (67, 15),
     "fastadmm.sklearn.estimators:ADMMSharingClassifier.__init__": (47, 21),
     "fastadmm.sklearn.sharing_model:_SharingModel.__init__": (43, 20),
     "fastadmm.sklearn.estimators_cv:ADMMSharingClassifierCV.__init__": (39, 17),
     "fastadmm.sklearn.estimators_cv:_PathModel.__init__": (35, 16),
-    "fastadmm.store.model:open_shared_part": (82, 1),
 }
 
 #: What adding one more takes, and the test that adds a toy one: what, pieces, the module and the test.
