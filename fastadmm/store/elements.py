@@ -652,8 +652,10 @@ def read_strings(group: h5py.Group, name: str) -> list[str]:
         raise _bad(group, name, f"has dtype {item.dtype} and {item.ndim} dimensions, not a list of strings")
     refuse_oversized(item)
     size = group.file.id.get_filesize()
-    # So many that even the longest text of the file, at every place, does not fill the memory.
-    step = max(1, _TEXT_AT_ONCE // max(1, check_heaps(group.file.filename, group.file)))
+    # So many that even the longest text of the file, at every place, does not fill the memory; what is being
+    # written holds texts of ours.
+    longest = check_heaps(group.file.filename, group.file) if group.file.mode == "r" else 1
+    step = max(1, _TEXT_AT_ONCE // max(1, longest))
     strings: list[str] = []
     length = 0
     for start in range(0, item.shape[0], step):
