@@ -190,7 +190,7 @@ def test_settings_name_the_file_that_they_come_from(
     err = refused(capsys, ExitCode.CONFIG, "train", data, "--config", config, "-o", tmp_path / "run")
     assert "c.toml: key 'lambda': 1e+298 is above 1e+100" in err
     # What only the data or the whole reveal names the file as well.
-    config.write_text('class_weight = { nobody = 2.0 }\n')
+    config.write_text("class_weight = { nobody = 2.0 }\n")
     err = refused(
         capsys, ExitCode.CONFIG, "coordinator", "start", data / "labels.h5", "--party", "a", "--config", config, "-o",
         tmp_path / "run",
