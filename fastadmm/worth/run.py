@@ -213,7 +213,10 @@ def _fingerprint(config: RunConfig, provenance: Any, run: Path) -> str:
             f"{shown(config.data)}: not the data that {shown(run)} began with (digests differ); train anew"
         )
     assert config.test is not None  # checked
-    decisive = {key: getattr(config, SETTINGS[key].name) for key in DECISIVE}
+    usual = RunConfig(config.data)
+    names = {key: SETTINGS[key].name for key in DECISIVE}
+    # Defaults are left out, so that a setting which a later version adds changes nothing.
+    decisive = {k: getattr(config, n) for k, n in names.items() if getattr(config, n) != getattr(usual, n)}
     document = {**decisive, "data": data, "test": provenance_of(open_partition(config.test))}
     text = json.dumps(document, sort_keys=True).encode()
     return f"sha256:{hashlib.sha256(text).hexdigest()}"
