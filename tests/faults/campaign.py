@@ -23,6 +23,7 @@ import errno
 import hashlib
 import json
 import os
+import random
 import shutil
 import signal
 import subprocess
@@ -395,6 +396,7 @@ def campaign(
     make_template(template)
     places, expected = plan(injector, template, scratch, n_faults)
     known = subjects()
+    random.Random(0).shuffle(places)  # a campaign that is interrupted has tried some of everything
     for number, (name, kind, at) in enumerate(places):
         if number % n_jobs == job:
             problems = one_fault(injector, template, scratch, known[name], FAULTS[kind], at, expected[name])
