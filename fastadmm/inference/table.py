@@ -9,13 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from fastadmm.engine.engine import Engine
 from fastadmm.errors import ConfigError
-from fastadmm.inference.estimate import Estimate, Fit, Test
+from fastadmm.inference.estimate import Estimate, Fit, Test, estimate
+from fastadmm.problem.problem import Problem
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["INTERCEPT", "Inference", "inference_table"]
+__all__ = ["INTERCEPT", "Inference", "infer"]
 
 Array = np.ndarray
 
@@ -111,29 +113,36 @@ def _finite(value: Any) -> Any:
     return None if isinstance(value, float) and not np.isfinite(value) else value
 
 
-def inference_table(
-    estimate: Estimate,
-    widths: Sequence[int],
-    parties: Sequence[str],
+def infer(
+    problem: Problem,
+    weights: Sequence[Array],
+    intercept: Any,
+    factors: Sequence[float] | None,
     features: Sequence[str],
-    level: float,
     covariance: str,
+    level: float,
+    threads: int | None,
+    units: Array | None = None,
 ) -> Inference:
-    """Put names to an estimate, test each party's weights, and say what the numbers mean.
+    """Estimate standard errors, test each party's weights, and say what the numbers mean.
 
     Parameters
     ----------
-    estimate : Estimate
-    widths : sequence of int
-        Columns of each party.
-    parties : sequence of str
-        Their names.
+    problem : Problem
+        What the model was trained on.
+    weights : sequence of ndarray of shape (d_m,)
+        The model's, for the parties' own columns.
+    intercept : float or ndarray of shape (1,)
+    factors : sequence of float or None
+        What the problem's columns are multiplied by, where every party has its own lambda.
     features : sequence of str
         Names of all columns, in the parties' order.
+    covariance : {"model", "HC0", "HC1"}
     level : float
         Of the confidence intervals, in (0, 1).
-    covariance : str
-        How it was computed.
+    threads : int or None
+    units : ndarray of shape (p, p), optional
+        Weights in the units of the table are ``units @ weights``.
 
     Returns
     -------
@@ -142,28 +151,35 @@ def inference_table(
     Raises
     ------
     ConfigError
-        If the level is not in (0, 1).
+        If the level is not in (0, 1), or as :func:`fastadmm.inference.estimate.estimate`.
+    InputError
+        As :func:`fastadmm.inference.estimate.estimate`.
     """
     if not 0.0 < level < 1.0:
         raise ConfigError(f"level: {level!r} is not between 0 and 1")
-    by_row = [name for name, d in zip(parties, widths, strict=True) for _ in range(d)]
-    extra = len(estimate.weights) - len(by_row)
-    tests = [] if estimate.overall is None else [estimate.overall]
-    start = 0
-    for name, d in zip(parties, widths):
-        tests.append(estimate.wald(f"Wald test of {name}", slice(start, start + d)))
-        start += d
+    own = [1.0] * len(weights) if factors is None else factors
+    with Engine(threads) as engine, engine.limited():
+        scaled = [x / factor for x, factor in zip(weights, own, strict=True)]
+        found = estimate(problem, scaled, float(np.ravel(intercept)[0]), engine, covariance, features)
+    mapping = np.diag([f for f, x in zip(own, weights) for _ in x] + [1.0] * problem.fit_intercept)
+    found = found.mapped(mapping if units is None else units @ mapping)
+    tests = [] if found.overall is None else [found.overall]
+    parties: list[str] = []
+    for name, x in zip(problem.names, weights, strict=True):
+        tests.append(found.wald(f"Wald test of {name}", slice(len(parties), len(parties) + len(x))))
+        parties += [name] * len(x)
     notes = []
-    if estimate.shrunk:
+    if found.shrunk:
         notes.append(
             "the penalty shrinks the weights: intervals are about their expectation under shrinkage, not "
             "about unshrunk weights; df counts effective parameters, and there is no likelihood ratio test"
         )
     if covariance != "model":
         notes.append(f"standard errors are {covariance} (sandwich): they do not need the model's variances")
-    if not estimate.distance <= _FAR:
+    if not found.distance <= _FAR:
         notes.append(
-            f"the weights are up to {estimate.distance:.2g} standard errors from the optimum: train with a "
+            f"the weights are up to {found.distance:.2g} standard errors from the optimum: train with a "
             "smaller gap"
         )
-    return Inference(estimate, by_row + [""] * extra, [*features, *[INTERCEPT] * extra], level, tests, notes)
+    extra = int(problem.fit_intercept)
+    return Inference(found, parties + [""] * extra, [*features, *[INTERCEPT] * extra], level, tests, notes)

@@ -8,11 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from fastadmm.engine.engine import Engine
 from fastadmm.errors import ConfigError
 from fastadmm.files.atomic import shown
-from fastadmm.inference.estimate import estimate
-from fastadmm.inference.table import Inference, inference_table
+from fastadmm.inference.table import Inference, infer
 from fastadmm.privacy.published import is_private
 from fastadmm.runs.check import check_run
 from fastadmm.runs.config import make_config, read_config
@@ -71,23 +69,13 @@ def infer_run(
     loaded = load_run(config, check_run(config, Silent()))
     problem, partition = loaded.problem, loaded.partition
     check_provenance(run, _training(began), _training(loaded.provenance), partition)
-    names = [party.name for party in partition.parties]
     features = [name for party in model.parties for name in party.feature_names]
     weights = [np.asarray(party.weights) for party in model.parties]
-    own = problem.own_lambda
-    if weights[0].ndim == 2:
-        raise ConfigError("inference: the loss 'multinomial' has no standard errors here; train two classes")
-    with Engine(config.threads) as engine, engine.limited():
-        scaled = weights if own is None else own.scaled(weights)
-        found = estimate(problem, scaled, float(np.ravel(model.intercept)[0]), engine, covariance, features)
-    factors = [1.0] * len(weights) if own is None else own.factors
-    mapping = np.diag([f for f, x in zip(factors, weights) for _ in x] + [1.0] * problem.fit_intercept)
-    notes: list[str] = []
-    if not standardized:
-        units, notes = _raw_units(model, problem.fit_intercept)
-        mapping = units @ mapping
-    widths = [len(x) for x in weights]
-    table = inference_table(found.mapped(mapping), widths, names, features, level, covariance)
+    factors = None if problem.own_lambda is None else problem.own_lambda.factors
+    units, notes = (None, []) if standardized else _raw_units(model, problem.fit_intercept)
+    table = infer(
+        problem, weights, model.intercept, factors, features, covariance, level, config.threads, units
+    )
     return replace(table, notes=[*table.notes, *notes])
 
 

@@ -7,10 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from fastadmm.engine.engine import Engine
 from fastadmm.errors import ConfigError, InputError
-from fastadmm.inference.estimate import estimate
-from fastadmm.inference.table import Inference, inference_table
+from fastadmm.inference.table import Inference, infer
 
 __all__ = ["infer_estimator"]
 
@@ -52,16 +50,7 @@ def infer_estimator(
         raise InputError(f"X: blocks of {found} columns, but {type(model).__name__} was fitted on {known}")
     if not np.array_equal(getattr(probe, "classes_", ()), getattr(model, "classes_", ())):
         raise InputError("y: other classes than those of fit; infer from the data it was fitted on")
-    if weights[0].ndim == 2:
-        raise ConfigError(
-            "inference: the loss 'multinomial' has no standard errors here; fit with two classes"
-        )
-    factors = [1.0] * len(weights) if probe._factors is None else probe._factors
     names = getattr(model, "feature_names_in_", [f"x{j}" for j in range(model.n_features_in_)])
     features = [str(names[j]) for held in columns for j in held]
-    with Engine(model.n_threads) as engine, engine.limited():
-        scaled = [x / factor for x, factor in zip(weights, factors)]
-        intercept = float(np.ravel(model.intercept_)[0])
-        errors = estimate(problem, scaled, intercept, engine, covariance, features)
-    mapping = np.diag([f for f, x in zip(factors, weights) for _ in x] + [1.0] * problem.fit_intercept)
-    return inference_table(errors.mapped(mapping), known, problem.names, features, level, covariance)
+    factors, threads = probe._factors, model.n_threads
+    return infer(problem, weights, model.intercept_, factors, features, covariance, level, threads)
