@@ -60,7 +60,7 @@ def run_federate_demo(directory: Path, say: Callable[[str], None]) -> dict[str, 
     -------
     dict
         ``same`` (whether the weights are those of one process, bit for bit), ``metrics``, ``rounds``,
-        ``jobs``, ``processes`` (name, reads, sees), ``seconds``.
+        ``jobs``, ``processes`` (name, path, sees), ``seconds``.
 
     Raises
     ------

@@ -9,9 +9,10 @@ from fastadmm.errors import StorageError
 from fastadmm.federation.agent import AUDIT
 from fastadmm.federation.audit import read_audit
 from fastadmm.files.atomic import shown, storage_errors
-from fastadmm.files.reading import read_json
+from fastadmm.files.reading import read_bytes, read_json
 from fastadmm.rounds.approval import APPROVAL
 from fastadmm.rounds.approval_file import open_approval
+from fastadmm.rounds.host import KEYS
 from fastadmm.rounds.refused import CODES
 
 __all__ = ["agent_status"]
@@ -74,6 +75,9 @@ def _of_run(directory: Path, entries: list[dict[str, Any]]) -> list[str]:
         lines.append(f"    last asked by {entries[-1]['caller']!r} at {entries[-1]['time']}")
     if refused:
         lines.append(f"    {len(refused)} refused; last: {_said(refused[-1])}")
+    if (directory / KEYS).exists():
+        keys = read_bytes(directory / KEYS).decode(errors="replace").splitlines()
+        lines += ["    fingerprints of keys, to be compared by telephone:", *(f"      {key}" for key in keys)]
     return lines
 
 

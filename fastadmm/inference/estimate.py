@@ -241,8 +241,8 @@ def estimate(
     if ones:
         penalty[-1] = 0.0
     estimates = np.concatenate([*weights, [intercept]] if ones else list(weights))
-    _refuse_separated(curvature / np.where(active, weight, 1.0), active, problem.loss.name, penalty)
-    solve = _Factor(hessian + np.diag(penalty), penalty, [*map(repr, names), "the intercept"])
+    _refuse_separated(curvature / np.where(active, weight, 1.0), active, problem.loss.name)
+    solve = _Factor(hessian + np.diag(penalty), [*map(repr, names), "the intercept"])
     df = float(np.trace(solve(hessian)))
     if n - df <= 0.0:
         raise InputError(f"inference: {p} weights from {n} rows: nothing is left to estimate errors from")
@@ -276,7 +276,7 @@ def _family(problem: Problem, covariance: str) -> Family:
     return FAMILIES[problem.loss.name]
 
 
-def _refuse_separated(curvature: Array, active: Array, loss: str, penalty: Array) -> None:
+def _refuse_separated(curvature: Array, active: Array, loss: str) -> None:
     if loss == "logistic" and not curvature[active].max() > _SEPARATED:
         raise InputError(
             "inference: every fitted probability is 0 or 1: some columns tell the classes apart completely, "
@@ -288,7 +288,7 @@ def _refuse_separated(curvature: Array, active: Array, loss: str, penalty: Array
 class _Factor:
     """Solves with a positive definite matrix whose columns may have very different sizes."""
 
-    def __init__(self, matrix: Array, penalty: Array, names: Sequence[str]) -> None:
+    def __init__(self, matrix: Array, names: Sequence[str]) -> None:
         diagonal = np.diag(matrix)
         self.scale = 1.0 / np.sqrt(np.where(diagonal > 0.0, diagonal, 1.0))
         scaled = matrix * self.scale * self.scale[:, np.newaxis]

@@ -30,13 +30,13 @@ from fastadmm.store.model import PartyModel, check_same_columns, write_party_mod
 from fastadmm.store.party_file import PartyData, open_party
 from fastadmm.store.streamed import load_block
 
-__all__ = ["Host"]
+__all__ = ["KEYS", "Host"]
 
 #: What a private party's state directory keeps beside the approval.
 _RELEASES, _STATEMENT = "messages", "privacy.json"
 
 #: Fingerprints of all parties' keys, with sums only.
-_KEYS = "keys.txt"
+KEYS = "keys.txt"
 
 #: The party's own key for this run.
 _PRIVATE_KEY = "private.key"
@@ -186,7 +186,7 @@ class Host:
             for m, fingerprint in enumerate(found)
         ]
         if lines:
-            with atomic_file(self.state / _KEYS, force=True) as temporary:
+            with atomic_file(self.state / KEYS, force=True) as temporary:
                 temporary.write_text("\n".join(lines) + "\n", encoding="utf-8")
         return lines
 
