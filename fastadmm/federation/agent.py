@@ -126,6 +126,8 @@ class Agent:
                 return self._answer(party, raw, entry)
             except Exception as error:
                 self.say(str(error) if isinstance(error, FastadmmError) else traceback.format_exc())
+                for key in ("answer", "repeated", "spent"):
+                    entry.pop(key, None)
                 entry |= {"request": digest_of(raw), "code": code_of(error)}
                 self._audit.add(entry)
                 self._audit.sync()

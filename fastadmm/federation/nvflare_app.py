@@ -109,6 +109,7 @@ class CoordinatorRelay:
             answer = self._sites[site](timeout=seconds).exchange(name, raw, seconds * (1 - _WAY))
         except Exception as error:
             # The site's job does not answer. Job processes do not start again: another job is needed.
+            logging.getLogger(__name__).warning("site %s is lost", site, exc_info=True)
             self._lost = site
             self._over.set()
             raise Lost(f"site {site} is lost: {error}") from None

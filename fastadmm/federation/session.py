@@ -183,6 +183,10 @@ class Session:
             digest = digest_of(message)
             entry |= {"answer": digest, "repeated": False, **self._spent(host)}
             meta = {"answered": asdict(after), "entry": entry}
+            # Before the answer counts as given: a kill later would leave neither.
+            host.write_statement()
+            if any(name == "introduce" for name, _ in asked.calls):
+                host.write_keys()
             self.journal.append([json.dumps(meta).encode(), raw, message])
         except BaseException:
             self.host = None  # it may have heard half of the request
@@ -190,9 +194,6 @@ class Session:
             raise
         self._last, self.terms = _Last(asked.number, asked.digest, message, digest, after), host.terms
         self.audit.add(entry)
-        host.write_statement()
-        if any(name == "introduce" for name, _ in asked.calls):
-            host.write_keys()
         if len(self.journal) >= _EXCHANGES or self.journal.n_bytes >= _BYTES:
             self._keep(host)
         return message
@@ -239,7 +240,8 @@ class Session:
 
     def _awake(self, approval: Approval, place: str) -> Host:
         """The party as its last answer left it."""
-        if self.host is not None:
+        # Another protection opens the party anew: its books are of the one that was agreed to.
+        if self.host is not None and self.host.approval.protection == approval.protection:
             self.host.approval = approval
             return self.host
         host = Host(
@@ -292,6 +294,6 @@ class Session:
             last.message,
             last.answered,
         )
+        self.audit.sync()  # first: what a snapshot covers is not made up for
         self._snapshot.write(self.directory / STATE)
-        self.audit.sync()
         self.journal.restart()

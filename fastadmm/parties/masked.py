@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -109,7 +110,7 @@ class MaskedParty(Answering):
         if self._masks is None:
             raise Unanswerable("a masked answer before the parties' keys are known")
         m = len(self.keys)
-        if not np.log2(step).is_integer():
+        if math.frexp(step)[0] != 0.5:
             raise Unanswerable(f"step {step!r} of the grid is no power of two")
         meant = Masked(to_grid(rows, step, m, f"{self.name}: message"), to_whole(numbers, self.name))
         self.answered += 1

@@ -36,6 +36,9 @@ class MaskedDirectionParty(MaskedParty, DirectionParty):
     def opened(cls, name: str, block: FeatureBlock, engine: Engine, terms: Mapping[str, Any]) -> Self:
         party = cls(name, block, float(terms["regularization"]), engine)
         party.position, party.private = int(terms["position"]), terms["private_key"]
+        # Told another lambda or other rows, parties make masks that do not cancel.
+        shared = {key: told for key, told in terms.items() if key not in ("position", "private_key")}
+        party.transcript.add("start", shared)
         return party
 
     def sum_squares(self, exchange: int) -> dict[str, Any]:

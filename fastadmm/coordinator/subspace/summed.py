@@ -146,14 +146,14 @@ class SummedCoordinator(SubspaceCoordinator):
             self.skew = np.append(self.skew, _ROUNDING * square / left**2)
         factors = basis[k:]
         yield from ask_all(self.problem.n_parties, "orthonormalise", Pace.SHORT, factors=factors)
-        own = 0.5 * self.problem.n_parties * self._step()
-        spread = np.append(self.spread, [own, own])
+        # Half a step of each party, and the sum's own rounding to a double.
+        own = 0.5 * self.problem.n_parties * self._step() + 2.0**-53 * np.abs(self._fresh).max(axis=1)
+        spread = np.append(self.spread, own)
         self.spread = np.append(self.spread, np.abs(factors) @ spread)
         grown = np.eye(k + len(factors))
         grown[:k, :k] = self.gram
         self.gram = grown
-        before = self.messages
-        combined = [row[:k] @ before + row[k:] @ self._fresh for row in factors]
+        combined = [row[:k] @ self.messages + row[k:] @ self._fresh for row in factors]
         for message in combined:
             self._append(0, message)
 
