@@ -14,6 +14,7 @@ from fastadmm.conversation.calls import CALLS, SUMS
 from fastadmm.conversation.exchange import Answers, Exchange
 from fastadmm.engine.engine import Engine
 from fastadmm.errors import ConfigError, FormatError, InputError
+from fastadmm.parties.masked_direction import MaskedDirectionParty
 from fastadmm.problem.problem import make_problem
 from fastadmm.rounds.coordinator_step import coordinator_start, coordinator_step
 from fastadmm.secrecy.grid import from_grid, from_whole, grid_step, to_grid, to_whole
@@ -520,3 +521,18 @@ def test_one_party_is_refused_by_files(tmp_path: Path) -> None:
         coordinator_start(
             tmp_path / "world" / "labels" / "labels.h5", NAMES[:1], tmp_path / "run", {"secrecy": "sums"}
         )
+
+
+def test_masks_depend_on_the_terms_of_the_run() -> None:
+    """Parties that are told another lambda, or other rows to score, mask with streams that do not cancel."""
+
+    def digest(**told: object) -> bytes:
+        terms = {"regularization": 1.0, "n_samples": N, "position": 0, "private_key": bytes(32), **told}
+        block = make_problem([np.ones((N, 2))], np.arange(N) % 2).blocks[0]
+        with Engine(1) as engine:
+            return MaskedDirectionParty.opened("a", block, engine, terms).transcript.digest
+
+    same = digest()
+    assert digest(position=1, private_key=bytes([1] * 32)) == same
+    assert digest(regularization=1e25) != same
+    assert digest(test="sha256:" + "0" * 64) != same
