@@ -111,7 +111,7 @@ PROBLEMS = {
     "one dimension": ({"blocks": [X[:, 0]]}, InputError, "party-1: expected a matrix"),
     "no columns": ({"blocks": [X[:, :0]]}, InputError, "party-1: empty matrix of shape 6 x 0"),
     "no rows": ({"blocks": [X[:0]], "y": Y[:0]}, InputError, "party-1: empty matrix of shape 0 x 2"),
-    "loss": ({"loss": "cauchy"}, ConfigError, "loss: unknown loss 'cauchy'; choose one of hinge, huber"),
+    "loss": ({"loss": "cauchy"}, ConfigError, "loss: unknown loss 'cauchy'; choose logistic, squared"),
     **{
         f"lambda {value!r}": ({"lam": value}, ConfigError, "lambda: .* must be a positive finite number")
         for value in (0, -1.0, np.inf, np.nan)

@@ -660,7 +660,7 @@ def test_smoothed_runs_resume_to_the_bit(name):
 @pytest.mark.parametrize(
     ("name", "parameters", "message"),
     [
-        ("cauchy", {}, "loss: unknown loss 'cauchy'; choose one of hinge, huber, logistic"),
+        ("cauchy", {}, "loss: unknown loss 'cauchy'; choose logistic, squared, huber"),
         ("huber", {"tau": 1}, "loss: huber has no parameter 'tau'; it has delta"),
         ("hinge", {"gamma": 1}, "loss: hinge has no parameter 'gamma'; it has none"),
         ("huber", {"delta": 0}, "loss: huber: delta 0 must be positive and finite"),

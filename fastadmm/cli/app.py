@@ -14,7 +14,7 @@ from contextlib import AbstractContextManager, nullcontext
 from copy import copy
 from functools import cache
 from inspect import getdoc
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 from typer.models import CommandInfo, TyperInfo
@@ -23,7 +23,7 @@ from fastadmm.errors import ExitCode, FastadmmError
 
 _SETTINGS: dict[str, Any] = {
     "name": "fastadmm",
-    "help": "Train one joint linear model over vertically split features, certified by a duality gap.",
+    "help": "Train one joint linear model for parties that hold different columns about the same rows.",
     "pretty_exceptions_enable": False,
     "context_settings": {"help_option_names": ["-h", "--help"]},
 }
@@ -83,9 +83,30 @@ def _nothing() -> None:
     pass
 
 
+def _version(wanted: bool) -> None:
+    if wanted:
+        from fastadmm.version import __version__
+
+        print(f"fastadmm {__version__}")
+        raise typer.Exit
+
+
+def _program_options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    pass
+
+
 def _built(commands: list[CommandInfo], groups: list[TyperInfo]) -> Callable[..., Any]:
     program = typer.Typer(**_SETTINGS)
-    program.callback()(_nothing)  # a group of commands, even of one
+    panels = {name: panel for panel, names in PANELS.items() for name in names}
+    for command in commands:
+        command.rich_help_panel = panels[_name(command)]
+    for group in groups:
+        group.rich_help_panel = panels[str(group.name)]
+    program.callback()(_program_options)  # a group of commands, even of one
     program.registered_commands, program.registered_groups = commands, groups
     return typer.main.get_command(program)
 
@@ -94,36 +115,36 @@ def _program(argv: list[str]) -> Callable[..., Any]:
     """What a command line needs of the program."""
     if any(key.endswith("_COMPLETE") for key in os.environ):  # a shell asks for names of options
         return _command()
-    if argv in ([], ["-h"], ["--help"]):
+    if argv in ([], ["-h"], ["--help"], ["--version"]):
         return _listing()
     return _command(argv[0]) if argv[0] in (*COMMANDS, *GROUPS) else _command()
 
 
-#: Order of the commands in ``--help``.
-COMMANDS: tuple[str, ...] = (
-    "demo",
-    "convert",
-    "inspect",
-    "train",
-    "resume",
-    "predict",
-    "combine",
-    "evaluate",
-    "infer",
-    "export",
-    "import",
-    "card",
-    "report",
-    "compare",
-    "worth",
-    "forecast",
-    "privacy",
-    "audit",
-    "warmup",
-)
+#: Groups of commands; they follow the commands of their panel in ``--help``.
+GROUPS: tuple[str, ...] = ("align", "party", "coordinator", "agent", "federate", "owners")
 
-#: Groups of commands; they follow the commands in ``--help``.
-GROUPS: tuple[str, ...] = ("align", "owners", "party", "coordinator", "agent", "federate")
+#: Panels of ``--help`` with their commands and groups, in their order.
+PANELS: dict[str, tuple[str, ...]] = {
+    "From data to a model": ("demo", "convert", "inspect", "train", "resume", "report"),
+    "Use and judge a model": (
+        "predict",
+        "evaluate",
+        "infer",
+        "compare",
+        "worth",
+        "export",
+        "import",
+        "combine",
+        "card",
+    ),
+    "Privacy": ("privacy", "audit"),
+    "Parties on machines of their own": GROUPS[:-1],
+    "Owners of different rows": ("forecast", *GROUPS[-1:]),
+    "This installation": ("warmup",),
+}
+
+#: Order of the commands in ``--help``.
+COMMANDS = tuple(name for names in PANELS.values() for name in names if name not in GROUPS)
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -159,10 +180,9 @@ def main(argv: list[str] | None = None) -> None:
         if type(error).__name__ == "NoArgsIsHelpError":  # a group without a command: its help is said
             print(error.format_message(), end="", file=sys.stderr)
             sys.exit(int(ExitCode.USAGE))
-        from fastadmm.cli.options import in_a_file
+        from fastadmm.cli.usage import usage_line
 
-        usual = f"{error.format_message().removesuffix('.')}; see 'fastadmm --help'"
-        print(f"fastadmm: error: {_one_line(in_a_file(error, argv) or usual)}", file=sys.stderr)
+        print(f"fastadmm: error: {_one_line(usage_line(error, argv))}", file=sys.stderr)
         sys.exit(int(ExitCode.USAGE))
     sys.exit(int(code) if isinstance(code, int) else 0)
 

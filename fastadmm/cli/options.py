@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
+from fastadmm.other_names import KEYS
+
 if TYPE_CHECKING:
     from fastadmm.settings.setting import Setting
 
-__all__ = ["given_options", "in_a_file", "plain_values", "with_options"]
+__all__ = ["given", "given_options", "in_a_file", "is_number", "plain_values", "with_options"]
 
 
 def with_options(
@@ -75,7 +77,7 @@ class _Command:
         return signature.replace(parameters=parameters)
 
     def __call__(self, **values: Any) -> Any:
-        given: dict[str, Any] = {}
+        found: dict[str, Any] = {}
         own = inspect.signature(self._command, eval_str=True).parameters
         for group in (parameter for parameter in own.values() if is_dataclass(parameter.annotation)):
             names = [f.name for f in fields(group.annotation)]
@@ -83,10 +85,10 @@ class _Command:
         for name, (table, setting) in self._tables.items():
             value = values.pop(name) if setting.help else None
             if value is not None:
-                target = given.setdefault(table, {}) if table else given
+                target = found.setdefault(table, {}) if table else found
                 target[setting.key] = _read(setting, value)
         if "options" in own:
-            values["options"] = given
+            values["options"] = found
         return self._command(**values)
 
     @property
@@ -134,34 +136,44 @@ def plain_values(group: Any) -> dict[str, Any]:
     return {name: value.value if isinstance(value, Enum) else value for name, value in values.items()}
 
 
-def in_a_file(error: Any, argv: list[str]) -> str | None:
+def in_a_file(context: Any, option: str, argv: list[str]) -> str:
     """What to write into a file, for an option that is a key which only files have.
 
     Parameters
     ----------
-    error : Exception
-        What the command line's library raised.
+    context : click context
+        Of the command.
+    option : str
+        As it was given; also what other programs call the key.
     argv : list of str
         The command line.
 
     Returns
     -------
-    str or None
-        One sentence; None for any other error.
+    str
+        One sentence; empty for any other option.
     """
-    option = getattr(error, "option_name", None)
-    context = getattr(error, "ctx", None)
-    command = getattr(getattr(getattr(context, "command", None), "callback", None), "__wrapped__", None)
-    found = command.files_only.get(str(option)) if isinstance(command, _Command) else None
+    command = getattr(getattr(context.command, "callback", None), "__wrapped__", None)
+    if not isinstance(command, _Command):
+        return ""
+    key, _ = KEYS.get(option.strip("-").lower().replace("-", "_"), ("", ""))
+    found = command.files_only.get(option) or command.files_only.get(f"--{key.replace('_', '-')}")
     if found is None:
-        return None
+        return ""
     table, setting = found
-    line = f"{table}{'.' if table else ''}{setting.key} = {_toml(setting, _given(str(option), argv))}"
+    line = f"{table}{'.' if table else ''}{setting.key} = {_toml(setting, given(option, argv))}"
     return f"{option}: not an option; write {line!r} into a TOML file, and give it with --config"
 
 
-def _given(option: str, argv: list[str]) -> str:
-    """The value beside an option, empty for none."""
+def given(option: str, argv: list[str]) -> str:
+    """The value beside an option, empty for none.
+
+    Parameters
+    ----------
+    option : str
+    argv : list of str
+        The command line.
+    """
     for k, word in enumerate(argv):
         name, _, value = word.partition("=")
         if name == option:
@@ -176,14 +188,20 @@ def _toml(setting: Setting, text: str) -> str:
         return "true"
     if kind is dict:
         name, _, value = text.rpartition("=")
-        quoted = value if _is_number(value) else f'"{value}"'
+        quoted = value if is_number(value) else f'"{value}"'
         return f"{{{name} = {quoted}}}" if name else "{NAME = VALUE}"
     if kind is list:
         return f"[{text.replace(',', ', ') or '...'}]"
     return f'"{text}"' if kind is str and text else text or "VALUE"
 
 
-def _is_number(text: str) -> bool:
+def is_number(text: str) -> bool:
+    """Whether a text is a number.
+
+    Parameters
+    ----------
+    text : str
+    """
     try:
         float(text)
     except ValueError:

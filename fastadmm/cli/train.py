@@ -9,6 +9,7 @@ import typer
 
 from fastadmm.cli.app import app
 from fastadmm.cli.options import with_options
+from fastadmm.settings.setting import MORE
 
 
 def _settings() -> Any:
@@ -29,7 +30,12 @@ def train(
     ] = None,
     config: Annotated[
         Path | None,
-        typer.Option("--config", readable=False, help="TOML file with settings; options override it."),
+        typer.Option(
+            "--config",
+            readable=False,
+            rich_help_panel=MORE,
+            help="TOML file with these and more settings (docs/training.md); options override it.",
+        ),
     ] = None,
     *,
     options: dict[str, Any],
@@ -38,6 +44,7 @@ def train(
         typer.Option(
             "--log-to",
             metavar="KIND[=PLACE]",
+            rich_help_panel=MORE,
             help="tensorboard or mlflow, with =DIR or =URI; may be repeated. See docs/tracking.md.",
         ),
     ] = None,
@@ -48,7 +55,7 @@ def train(
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show only errors and the result.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as one JSON document.")] = False,
 ) -> int:
-    """Train a joint model until its duality gap certifies it (non-convex problems: until stationary)."""
+    """Train a joint model until it is proved to be nearly the best one (non-convex: until stationary)."""
     from fastadmm.cli.display import make_display
     from fastadmm.cli.place import settings_of
     from fastadmm.errors import ConfigError

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fastadmm.errors import ConfigError
+from fastadmm.other_names import choose_instead
 
 __all__ = ["LOSSES", "OwnerLoss", "get_loss"]
 
@@ -99,7 +100,7 @@ def get_loss(name: str, task: str, place: str = "data") -> OwnerLoss:
     if name == "auto":
         name = "squared" if task == "regression" else "logistic"
     if name not in LOSSES:
-        raise ConfigError(f"loss: unknown loss {name!r}; choose auto, {', '.join(LOSSES)}")
+        raise ConfigError(f"loss: unknown loss {name!r}; {choose_instead('loss', name, ('auto', *LOSSES))}")
     loss = LOSSES[name]
     if loss.task == "classification" and task != "classification":
         raise ConfigError(

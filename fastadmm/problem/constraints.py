@@ -10,6 +10,7 @@ from typing import ClassVar
 import numpy as np
 
 from fastadmm.errors import ConfigError
+from fastadmm.other_names import choose_instead
 
 __all__ = ["CONSTRAINTS", "AllSpace", "Ball", "Box", "Constraint", "NonNegative", "get_constraint"]
 
@@ -170,7 +171,8 @@ def get_constraint(constraint: str | Constraint | None) -> Constraint:
             return Box(*numbers)
         if name == Ball.name and len(numbers) == 1:
             return Ball(*numbers)
-    raise ConfigError(f"constraint: unknown constraint {constraint!r}; choose {', '.join(CONSTRAINTS)}")
+    instead = choose_instead("constraint", constraint, CONSTRAINTS)
+    raise ConfigError(f"constraint: unknown constraint {constraint!r}; {instead}")
 
 
 def _numbers(text: str) -> list[float]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from fastadmm.errors import ConfigError
+from fastadmm.other_names import choose_instead
 from fastadmm.problem.bounded_losses import Sigmoid, Tukey, Welsch
 from fastadmm.problem.convex_losses import (
     Hinge,
@@ -58,7 +59,7 @@ def get_loss(name: str, **parameters: float) -> Loss:
     try:
         loss = LOSSES[name]
     except KeyError:
-        raise ConfigError(f"loss: unknown loss {name!r}; choose one of {', '.join(sorted(LOSSES))}") from None
+        raise ConfigError(f"loss: unknown loss {name!r}; {choose_instead('loss', name, LOSSES)}") from None
     if not parameters:
         return loss
     checked = {}

@@ -21,6 +21,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from fastadmm.errors import ConfigError
+from fastadmm.other_names import choose_instead
 
 __all__ = [
     "L1",
@@ -393,13 +394,18 @@ def get_regularizer(
         given.setdefault("width", width)
     if not isinstance(regularizer, str) or regularizer not in REGULARIZERS:
         raise ConfigError(
-            f"regularizer: unknown regularizer {regularizer!r}; choose one of {', '.join(REGULARIZERS)}"
+            f"regularizer: unknown regularizer {regularizer!r}; "
+            + choose_instead("regularizer", regularizer, REGULARIZERS)
         )
     known = _PARAMETERS.get(regularizer)
     for key in given:
         if key != known:
+            of = next((name for name, parameter in _PARAMETERS.items() if parameter == key), None)
             has = f"it has {known}" if known else "it has none"
-            raise ConfigError(f"regularizer: {regularizer} has no parameter {key!r}; {has}")
+            raise ConfigError(
+                f"regularizer: {regularizer} has no parameter {key!r}; "
+                + (f"choose regularizer {of}, or leave {key} out" if of else has)
+            )
     if "l1_ratio" in given:
         return ElasticNet(_ratio(given["l1_ratio"]))
     if "width" in given:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from fastadmm.errors import ConfigError
 from fastadmm.files.atomic import shown
 from fastadmm.files.seal import SEAL, check_seal
+from fastadmm.other_names import choose_instead
 from fastadmm.settings.keys import PATHS, SETTINGS
 from fastadmm.settings.privacy import Privacy
 from fastadmm.settings.run import RunConfig, is_convex
@@ -178,7 +179,9 @@ def _check_choices(config: RunConfig) -> None:
     from fastadmm.problem.traits import Traits
 
     if config.loss != "auto" and config.loss.partition(":")[0] not in LOSSES:
-        raise _WrongKey("loss", f"unknown loss {config.loss!r}; choose auto, {', '.join(LOSSES)}")
+        raise _WrongKey(
+            "loss", f"unknown loss {config.loss!r}; {choose_instead('loss', config.loss, ('auto', *LOSSES))}"
+        )
     try:
         options = solver_options(config)
         penalty = penalty_arguments(config)

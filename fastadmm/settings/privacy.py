@@ -9,6 +9,7 @@ from numbers import Integral, Real
 from typing import Annotated, Any, Self
 
 from fastadmm.errors import ConfigError, PrivacyBudgetError
+from fastadmm.other_names import choose_instead, near_key
 from fastadmm.settings.setting import Setting, settings_of
 
 __all__ = ["ADJACENCIES", "MODES", "PANEL", "SAMPLERS", "Privacy"]
@@ -347,7 +348,9 @@ class Privacy:
         known = settings_of(Privacy)
         for key in values:
             if key not in known:
-                raise ConfigError(f"{place}: unknown key {key!r}; choose among {', '.join(sorted(known))}")
+                near, _ = near_key(key, known)
+                hint = f"did you mean {near!r}?" if near else f"choose among {', '.join(sorted(known))}"
+                raise ConfigError(f"{place}: unknown key {key!r}; {hint}")
         given: dict[str, Any] = {
             key: None if value == (known[key].none or None) else value for key, value in values.items()
         }
@@ -369,7 +372,7 @@ class Privacy:
 
 def _choice(name: str, value: Any, allowed: tuple[str, ...]) -> None:
     if value not in allowed:
-        raise ConfigError(f"{name}: unknown choice {value!r}; choose {', '.join(allowed)}")
+        raise ConfigError(f"{name}: unknown choice {value!r}; {choose_instead(name, value, allowed)}")
 
 
 #: Beyond it squares overflow, or the accountant finds no root.

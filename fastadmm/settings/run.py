@@ -8,7 +8,7 @@ from fastadmm.coordinator.scheme import SECRECY
 from fastadmm.coordinator.subspace.scheme import DIRECTIONS
 from fastadmm.settings import checks
 from fastadmm.settings.privacy import PANEL, Privacy
-from fastadmm.settings.setting import Group, Setting, settings_of
+from fastadmm.settings.setting import MORE, Group, Setting, settings_of
 
 __all__ = ["RunConfig", "differing", "is_convex"]
 
@@ -36,7 +36,7 @@ class RunConfig:
             "data",
             "partition, converted with `--like` the training partition, whose metrics are logged in "
             "every round",
-            "Partition whose metrics are logged in every round.",
+            "Partition of other rows, whose metrics are logged in every round.",
             is_path=True,
         ),
     ] = None
@@ -48,9 +48,9 @@ class RunConfig:
             "(`huber:2.0`, `quantile:0.9`); auto is logistic for two classes, multinomial for more, "
             "and squared for regression. More than two classes need multinomial. `squared` on two "
             "classes is a regression on 0 and 1",
-            "auto, logistic, multinomial, squared, huber, quantile, hinge, smoothed_hinge, "
-            "squared_hinge, poisson, or the non-convex sigmoid, tukey, welsch. A parameter follows a "
-            "colon: huber:2.0.",
+            "What is minimised: auto (by the labels), logistic, multinomial, squared, huber, quantile, "
+            "hinge, smoothed_hinge, squared_hinge, poisson, or the non-convex sigmoid, tukey, welsch. A "
+            "parameter follows a colon: huber:2.0.",
             estimator="loss",
         ),
     ] = "auto"
@@ -59,7 +59,7 @@ class RunConfig:
         Setting(
             "objective",
             "regularisation λ on the mean loss; at most 1e100",
-            "Regularisation on the mean loss; 1 / (N C) in scikit-learn.",
+            "Strength of the regularisation, on the mean loss; 1 / (N C) in scikit-learn.",
             sign="positive",
             most=checks.LARGEST_FACTOR,
             refused={"path": "a path has many; give path_values"},
@@ -87,7 +87,7 @@ class RunConfig:
             "objective",
             "`l2`, `l1`, `elastic_net`, `group_lasso`, `none` or `log_sum:WIDTH`: "
             "[regularizers.md](regularizers.md)",
-            "l2, l1, elastic_net, group_lasso, none or log_sum:WIDTH.",
+            "l2 (ridge), l1 (lasso), elastic_net, group_lasso, none or log_sum:WIDTH.",
             in_model=True,
             estimator="regularizer",
         ),
@@ -98,6 +98,7 @@ class RunConfig:
             "objective",
             "share of l1 in `elastic_net`, at most 1; default 0.5",
             "Share of l1 in elastic_net, above 0 to 1. (default: 0.5)",
+            panel=MORE,
             sign="positive",
             in_model=True,
         ),
@@ -121,6 +122,7 @@ class RunConfig:
             "set that each party's weights must lie in: `all`, `nonnegative`, `box:LOW,HIGH` or "
             "`ball:RADIUS`",
             "Set of each party's weights: all, nonnegative, box:LOW,HIGH or ball:RADIUS.",
+            panel=MORE,
             in_model=True,
         ),
     ] = "all"
@@ -141,7 +143,8 @@ class RunConfig:
         Setting(
             "objective",
             "fit an intercept that is not penalised",
-            "Fit an unpenalised intercept.",
+            "Fit an intercept, which is not regularised.",
+            panel=MORE,
             estimator="fit_intercept",
         ),
     ] = True
@@ -150,7 +153,8 @@ class RunConfig:
         Setting(
             "method",
             "how parties and coordinator work together: see *Schemes*",
-            f"{', '.join(('auto', *list(SCHEMES)[:-1]))} or {list(SCHEMES)[-1]}.",
+            f"How parties work together: {', '.join(('auto', *list(SCHEMES)[:-1]))} or {list(SCHEMES)[-1]}.",
+            panel=MORE,
             choices=lambda: ("auto", *SCHEMES),
             noun="scheme",
             solver="scheme",
@@ -196,7 +200,7 @@ class RunConfig:
         Setting(
             "method",
             "stop when the relative duality gap is certified to be this small; 0: never",
-            "Relative duality gap to certify.",
+            "Stop when the objective is proved to be this close to the best possible, relatively.",
             sign="not negative",
             is_limit=True,
             resumed="New relative duality gap to certify.",
@@ -223,6 +227,7 @@ class RunConfig:
             "method",
             "stop after this many rounds, counted from the start of the run",
             "Limit on rounds.",
+            panel=MORE,
             sign="positive",
             is_limit=True,
             resumed="New round limit, counted from the start of the run.",
@@ -236,6 +241,7 @@ class RunConfig:
             "method",
             "stop after this many seconds of training, including earlier parts of a resumed run",
             "Time limit in seconds.",
+            panel=MORE,
             sign="positive",
             is_limit=True,
             resumed="New time limit in seconds, from the start of the run.",
@@ -250,6 +256,7 @@ class RunConfig:
             "number of threads; by default every core that affinity, cgroup, `OMP_NUM_THREADS` and "
             "`NUMBA_NUM_THREADS` allow. The result does not depend on it, to the last bit",
             "Threads; the result does not depend on it.",
+            panel=MORE,
             sign="positive",
             resumed="Threads; the result does not depend on it.",
             solver="n_threads",
@@ -297,6 +304,7 @@ class RunConfig:
             " result does not depend on it, except through `history`",
             "Limit on memory, for example 2GB or 512MiB; data that do not fit are streamed (default: "
             "80 % of what is free).",
+            panel=MORE,
             check=checks.amount_of_memory,
             resumed="Limit on memory; the result does not depend on it.",
             refused={"exchange": _NOT_BY_FILES},
@@ -351,6 +359,7 @@ class RunConfig:
             '`"balanced"`, or a factor for each class, `{yes = 2.0}`; on the command line '
             "`--class-weight yes:2`. The factors multiply the sample weights and count in W",
             "balanced, or a factor for each class: yes:2,no:1.",
+            panel=MORE,
             wanted="'balanced' or a table of numbers",
             check=checks.class_weights,
             from_text=checks.read_class_weights,
@@ -367,6 +376,7 @@ class RunConfig:
             "method",
             "model or run directory at whose weights training starts: see *Warm starts*",
             "Model or run directory at whose weights to start.",
+            panel=MORE,
             is_path=True,
             refused={
                 "private": "a private run starts at zero, so that nothing but its releases counts",

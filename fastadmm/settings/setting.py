@@ -17,7 +17,10 @@ from dataclasses import MISSING, dataclass, field, fields, replace
 from functools import cache
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
-__all__ = ["Group", "Kind", "Role", "Setting", "settings_of"]
+__all__ = ["MORE", "Group", "Kind", "Role", "Setting", "settings_of"]
+
+#: Heading in the help for options that a first run does not need.
+MORE = "More options"
 
 #: What a setting decides: the ``objective``, the ``data``, the ``method`` by which the objective is minimised
 #: and when that ends, the privacy ``budget``, the ``place`` where a run works, or the ``output`` it keeps.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import math
 import os
 from collections.abc import Mapping
@@ -11,6 +10,7 @@ from typing import Any
 
 from fastadmm.errors import ConfigError, FormatError
 from fastadmm.files.reading import read_toml
+from fastadmm.other_names import choose_instead, near_key
 from fastadmm.settings.setting import Setting, settings_of
 
 __all__ = ["check_values", "read_values"]
@@ -46,8 +46,8 @@ def check_values(family: type, values: Mapping[str, Any], place: str) -> dict[st
     checked: dict[str, Any] = {}
     for key, value in values.items():
         if key not in known:
-            near = difflib.get_close_matches(key, known, n=1)
-            hint = f"did you mean {near[0]!r}?" if near else f"known keys: {', '.join(known)}"
+            near, note = near_key(key, known)
+            hint = f"did you mean {near!r}? {note}".strip() if near else f"known keys: {', '.join(known)}"
             raise ConfigError(f"{place}: unknown key {key!r}; {hint}")
         if value is None:
             continue
@@ -96,7 +96,9 @@ def _checked(setting: Setting, value: Any) -> Any:
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         value = _checked_number(setting, value)
     if setting.choices and value not in setting.allowed:
-        raise ValueError(f"unknown {setting.noun} {value!r}; choose {', '.join(setting.allowed)}")
+        raise ValueError(
+            f"unknown {setting.noun} {value!r}; {choose_instead(setting.key, value, setting.allowed)}"
+        )
     return value if setting.check is None else setting.check(value)
 
 

@@ -1,0 +1,134 @@
+"""What to say about a command line that is wrong: one line, with what was probably meant."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from typing import Any
+
+from fastadmm.cli.options import given, in_a_file, is_number
+from fastadmm.other_names import KEYS, choose_instead, near_key
+
+__all__ = ["usage_line"]
+
+#: Our options for names elsewhere that are no keys of a configuration.
+_OPTIONS: dict[str, str] = {
+    **dict.fromkeys(("output", "output_dir", "outdir", "run", "save", "model"), "--out"),
+    **dict.fromkeys(("overwrite", "replace", "f", "y_", "yes"), "--force"),
+    **dict.fromkeys(("silent", "s"), "--quiet"),
+    **dict.fromkeys(("target", "y", "label_column", "labels", "outcome", "class"), "--label"),
+    **dict.fromkeys(("sep", "delimiter", "d"), "--separator"),
+    **dict.fromkeys(("scale", "scaler", "standardise", "zscore"), "--standardize"),
+    **dict.fromkeys(("key", "index", "on", "join", "by"), "--id"),
+    **dict.fromkeys(("n_parties", "num_parties", "clients", "m"), "--parties"),
+    **dict.fromkeys(("split", "features_split", "widths"), "--columns"),
+    **dict.fromkeys(("impute", "fillna", "na", "fill"), "--missing"),
+    **dict.fromkeys(("l1", "lasso"), "--regularizer l1"),
+    **dict.fromkeys(("l2", "ridge"), "--regularizer l2"),
+    **dict.fromkeys(("elastic_net", "elasticnet"), "--regularizer elastic_net"),
+    **dict.fromkeys(("no_bias", "no_fit_intercept"), "--no-intercept"),
+    **dict.fromkeys(("plan", "dry", "n"), "--dry-run"),
+    "checkpoint": "--warm-start",
+}
+
+#: Commands for what other programs call them.
+_COMMANDS: dict[str, str] = {
+    **dict.fromkeys(("fit", "run", "learn", "start"), "train"),
+    **dict.fromkeys(("continue", "restart", "resume-run"), "resume"),
+    **dict.fromkeys(("split", "import-data", "prepare", "load", "preprocess"), "convert"),
+    **dict.fromkeys(("show", "info", "describe", "ls", "cat", "view"), "inspect"),
+    **dict.fromkeys(("test", "score", "eval", "metrics", "validate"), "evaluate"),
+    **dict.fromkeys(("plot", "html"), "report"),
+    **dict.fromkeys(("diff",), "compare"),
+    **dict.fromkeys(("summary", "pvalues", "coef", "coefficients"), "infer"),
+    **dict.fromkeys(("example", "quickstart", "tutorial"), "demo"),
+    **dict.fromkeys(("psi", "join", "match"), "align"),
+    **dict.fromkeys(("shapley", "value"), "worth"),
+    **dict.fromkeys(("client", "site"), "party"),
+    **dict.fromkeys(("server",), "coordinator"),
+    **dict.fromkeys(("dp", "budget", "epsilon"), "privacy"),
+    **dict.fromkeys(("save", "dump", "onnx"), "export"),
+    **dict.fromkeys(("compile",), "warmup"),
+    "version": "--version",
+    "help": "--help",
+}
+
+
+def usage_line(error: Any, argv: list[str]) -> str:
+    """One sentence about an error of usage.
+
+    Parameters
+    ----------
+    error : Exception
+        What the command line's library raised.
+    argv : list of str
+        The command line.
+
+    Returns
+    -------
+    str
+    """
+    context = getattr(error, "ctx", None)
+    option = getattr(error, "option_name", None)
+    message = str(error.format_message()).removesuffix(".")
+    words = str(getattr(context, "command_path", "fastadmm")).split()
+    path = " ".join(["fastadmm", *words[1:]])
+    if type(error).__name__ == "NoSuchOption" and option and context is not None:
+        if line := _option(context, str(option), argv):
+            return line
+        message = f"No such option: {option}"  # without the library's guesses
+    elif message.startswith("No such command") and context is not None:
+        name = message.split("'")[1]
+        message = f"No such command '{name}'"  # without the library's guess
+        if near := _near(name, _COMMANDS, context.command.commands):
+            return f"{message}; did you mean '{path} {near}'?"
+    return f"{message}; see '{path} --help'"
+
+
+def _near(name: str, others: dict[str, str], known: Iterable[str]) -> str:
+    names = list(known)
+    ours = others.get(name.lower().replace("_", "-"), "")
+    if ours in names or ours.startswith("-"):
+        return ours
+    return next(iter(difflib.get_close_matches(name.lower(), names, n=1, cutoff=0.7)), "")
+
+
+def _option(context: Any, option: str, argv: list[str]) -> str:
+    """What was meant by an option that the command does not have; empty where nothing is near."""
+    value = given(option, argv)
+    names = {name for known in context.command.params for name in (*known.opts, *known.secondary_opts)}
+    plain = option.strip("-").lower().replace("-", "_")
+    if plain == "version":
+        return f"No such option: {option}; did you mean 'fastadmm --version'?"
+    if plain in ("v", "verbose", "debug", "progress") and "--quiet" in names:
+        return f"No such option: {option}; progress is shown unless --quiet is given"
+    if plain == "penalty" and value and "--regularizer" in names and not is_number(value):
+        from fastadmm.problem.regularizers import REGULARIZERS
+
+        said = choose_instead("regularizer", value, REGULARIZERS)
+        name = said.split("'")[1] if "'" in said else value
+        return f"No such option: {option}; did you mean --regularizer {name}?"
+    keys = {name.strip("-").replace("-", "_"): name for name in names if name.startswith("--")}
+    meant = _OPTIONS.get(plain, "")
+    if meant and meant.split()[0] in names:
+        if meant.startswith("--regularizer") and is_number(value):
+            meant += f" --lambda {value}"
+        return f"No such option: {option}; did you mean {meant}?"
+    if KEYS.get(plain, ("",))[0] not in keys and (line := in_a_file(context, option, argv)):
+        return line
+    key, note = near_key(plain, keys)
+    if key:
+        return f"No such option: {option}; did you mean {keys[key]}?{f' {note}' if note else ''}"
+    return _of_a_run(context, option)
+
+
+def _of_a_run(context: Any, option: str) -> str:
+    """That a resumed run keeps what it was started with."""
+    if context.command.name != "resume":
+        return ""
+    from fastadmm.settings.keys import PRIVACY, SETTINGS
+
+    flags = {setting.flag for setting in (*SETTINGS.values(), *PRIVACY.values())}
+    if option not in flags:
+        return ""
+    return f"{option}: a resumed run keeps what it was started with; begin another with 'fastadmm train'"
