@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import json
+import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -26,6 +27,7 @@ from fastadmm.federation.schema import (
 from fastadmm.federation.socket import Lost
 from fastadmm.federation.status import agent_status
 from fastadmm.rounds.exchange import Request
+from fastadmm.rounds.party_state import PartyState
 from fastadmm.runs.folder import RunFolder
 
 from federation_tools import CALLER, Parties, begin_run, federated
@@ -116,7 +118,11 @@ def attacks() -> dict[str, Attack]:
             "changed",
         ),
         "truncated": lambda a, r, raw, old: (refusal(a, raw[:-8]), "damaged"),
-        "oversized": lambda a, r, raw, old: (refusal(a, raw + bytes(most_bytes(N))), "damaged"),
+        "longer than it says": lambda a, r, raw, old: (refusal(a, raw + bytes(8)), "damaged"),
+        "oversized": lambda a, r, raw, old: (
+            sent(a, r, calls=with_values(r, gradient=np.ones(most_bytes(N) // 8))),
+            "damaged",
+        ),
         "noise": lambda a, r, raw, old: (refusal(a, b"\0" * 500), "damaged"),
         "NaN": lambda a, r, raw, old: (sent(a, r, calls=with_values(r, gradient=nan)), "values"),
         "too long": lambda a, r, raw, old: (
@@ -236,6 +242,62 @@ def test_one_run_at_a_time(parties: Parties, folder: RunFolder, monkeypatch: pyt
     with federated(other, parties.ask) as run:
         assert run.train()["rounds"] == 3
     with federated(RunFolder(folder.path.with_name("first"), folder.kind), parties.ask) as run:
+        assert run.train()["rounds"] == 3
+
+
+def test_a_refused_caller_holds_nobody_up(parties: Parties, folder: RunFolder) -> None:
+    """Another run has just ended, when somebody whom the party does not answer asks about a second one."""
+    with federated(folder, parties.ask) as run:
+        run.train()
+    folder.path.rename(folder.path.with_name("first"))
+    held = begin_run(parties.folder, **VALUES)
+    parties.approve(held.path)
+    begun: list[bytes] = []
+
+    def lost(name: str, raw: bytes, seconds: float) -> bytes:
+        begun.append(raw)
+        raise Lost("gone")
+
+    with federated(held, lost) as run, pytest.raises(Lost):
+        run.train()
+    first = next(raw for raw in begun if opened(raw).party == "party-1")
+    assert refusal(parties.agent("party-1"), first, caller="mallory") == "caller"
+    held.path.rename(held.path.with_name("second"))
+    free = begin_run(parties.folder, **VALUES)
+    parties.approve(free.path)
+    with federated(free, parties.ask) as run:
+        assert run.train()["rounds"] == 3
+
+
+@pytest.mark.parametrize("changes", [{"run": "0" * 16}, {"content": f"sha256:{'0' * 64}"}])
+def test_a_snapshot_of_something_else_is_refused(
+    parties: Parties, folder: RunFolder, changes: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fastadmm.federation.session._EXCHANGES", 2)
+    asked = 0
+
+    def ask(name: str, raw: bytes, seconds: float) -> bytes:
+        nonlocal asked
+        asked += 1
+        if asked > 8:
+            raise Lost("gone")
+        return parties.ask(name, raw, seconds)
+
+    with federated(folder, ask) as run, pytest.raises(Lost):
+        run.train()
+    parties.kill("party-1")
+    agent = parties.agent("party-1")
+    (path,) = agent.state.glob("*/state.h5")
+    own = PartyState.read(path)
+    replace(own, **changes).write(path)
+    files = len(os.listdir("/proc/self/fd"))
+    for _ in range(3):
+        with federated(folder, parties.ask) as run, pytest.raises(InputError, match=r"refused \(terms\)"):
+            run.train()
+    assert len(os.listdir("/proc/self/fd")) == files
+    assert next(iter(changes.values())) in parties.said[-1]
+    own.write(path)
+    with federated(folder, parties.ask) as run:
         assert run.train()["rounds"] == 3
 
 

@@ -172,7 +172,8 @@ class Agent:
             self._streamed,
         )
         if current is not None:
-            if not current.finished and time.monotonic() - self._used < _HELD:
+            # A run that was refused from the start holds nobody up.
+            if current.terms and not current.finished and time.monotonic() - self._used < _HELD:
                 session.close()
                 text = f"{place}: run {current.run} has not ended; another is answered {_HELD:g} s after it"
                 raise refused("busy", InputError(text))

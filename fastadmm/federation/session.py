@@ -79,7 +79,7 @@ class Session:
     Raises
     ------
     InputError
-        There is no approval of this run.
+        There is no approval of this run, or what was kept is of another run or of other features.
     FormatError
         What was kept is damaged.
     """
@@ -101,10 +101,33 @@ class Session:
         self._agreed: tuple[tuple[int, int, int], Approval] | None = None
         self.approval()
         self.host: Host | None = None
-        self.journal = Journal(directory / JOURNAL)
-        self._snapshot = PartyState.read(directory / STATE) if (directory / STATE).exists() else None
+        self._snapshot = self._known_state()
         self.terms: dict[str, Any] = {}
         self._last: _Last | None = None
+        self.journal = Journal(directory / JOURNAL)
+        try:
+            self._take_up()
+        except BaseException:
+            self.journal.close()
+            raise
+
+    def _known_state(self) -> PartyState | None:
+        """The snapshot, if there is one; of this run and of these features."""
+        path = self.directory / STATE
+        if not path.exists():
+            return None
+        known = PartyState.read(path)
+        for what, theirs, ours in (
+            ("run", known.run, self.run),
+            ("features with digest", known.content, self.data.content_digest),
+        ):
+            if theirs != ours:
+                text = f"{shown(path)}: of {what} {theirs}, not {ours}; give the agent back what it began with"
+                raise refused("terms", InputError(text))
+        return known
+
+    def _take_up(self) -> None:
+        """What was answered last, as snapshot and journal say; the audit log gets what a kill kept from it."""
         if (known := self._snapshot) is not None:
             self.terms = known.settings
             answered, digest = known.answered or Answered(), digest_of(known.message)
@@ -114,8 +137,8 @@ class Session:
             self.terms = self.terms or asked.calls[0][1]
             answered = Answered(**said["answered"])
             self._last = _Last(asked.number, asked.digest, message, said["entry"]["answer"], answered)
-            if asked.digest not in audit.answered:
-                audit.add(said["entry"])
+            if asked.digest not in self.audit.answered:
+                self.audit.add(said["entry"])
 
     @property
     def most_bytes(self) -> int:
