@@ -157,3 +157,22 @@ def test_mistakes_are_one_line(home: Path, capsys: pytest.CaptureFixture[str]) -
     assert "party-1.h5" in refused(
         capsys, "agent", "run", "--data", data, "--state", state, "--socket", home / "s.sock"
     )
+
+
+@pytest.mark.parametrize("more", [[], ["--json"]])
+def test_a_demonstration_that_differs_fails(
+    more: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    result = {
+        "same": False,
+        "metrics": {"log_loss": 1.0, "accuracy": 1.0},
+        "message": "done",
+        "jobs": 1,
+        "processes": [],
+        "seconds": 1.0,
+    }
+    monkeypatch.setattr("fastadmm.cli.federate_demo.run_federate_demo", lambda *_: result)
+    with pytest.raises(SystemExit) as ended:
+        main(["federate", "demo", *more])
+    assert ended.value.code == 1
+    assert "weights differ from those of one process" in capsys.readouterr().err

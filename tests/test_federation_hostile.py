@@ -397,6 +397,41 @@ def test_an_audit_log_names_the_line_that_was_changed(tmp_path: Path) -> None:
     assert len(read_audit(path)[0]) == 4
 
 
+def test_who_asks_without_end_fills_no_disk(
+    parties: Parties, folder: RunFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A minute has lines for some refusals and repetitions; others are counted."""
+    now = [1000.0]
+    monkeypatch.setattr("fastadmm.federation.audit.time.monotonic", lambda: now[0])
+    last: list[bytes] = []
+
+    def ask(name: str, raw: bytes, seconds: float) -> bytes:
+        if name == "party-1":
+            last.append(raw)
+        return parties.ask(name, raw, seconds)
+
+    with federated(folder, ask) as run:
+        run.train()
+    agent, path = parties.agent("party-1"), parties.home("party-1") / "agent" / "audit.jsonl"
+    begun, said = path.stat().st_size, len(parties.said)
+    for k in range(500):
+        agent.handle(f"mallory {k}", "party-1", last[-1][:100] + bytes([k % 256]) * 900)
+        assert agent.handle(CALLER, "party-1", last[-1])
+    assert path.stat().st_size - begun < 20 * 600
+    assert len(parties.said) - said <= 20
+    now[0] += 61.0
+    agent.handle(CALLER, "party-1", b"")
+    entries, _ = read_audit(path)
+    assert entries[-2]["more"] == {"damaged": 490, "repeated": 490}
+    assert entries[-1]["code"] == "damaged"
+    assert agent_status(agent.state)[-2].endswith("490 damaged, 490 repeated")
+    agent.handle("x" * 9999, "party-1", b"")
+    for _ in range(30):
+        agent.handle(CALLER, "party-1", b"")
+    parties.kill("party-1")
+    assert read_audit(path)[0][-1]["more"] == {"damaged": 12}
+
+
 def test_nothing_is_answered_that_cannot_be_audited(
     parties: Parties, folder: RunFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:

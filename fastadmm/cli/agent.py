@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from fastadmm.cli.app import app
+from fastadmm.cli.party_options import Data, Ledger, Test, Threads, Validation
 
 group = typer.Typer(
     help="A party's own process: answers what its owner has approved.",
@@ -16,9 +17,6 @@ group = typer.Typer(
 )
 app.add_typer(group, name="agent")
 
-_Data = Annotated[
-    Path, typer.Option(metavar="PARTY.h5", readable=False, help="The party's features; they stay here.")
-]
 _State = Annotated[
     Path,
     typer.Option(metavar="DIR", readable=False, help="The agent's directory: approvals, state, audit log."),
@@ -32,35 +30,16 @@ def agent() -> None:
 
 @group.command()
 def run(
-    data: _Data,
+    data: Data,
     state: _State,
     socket: Annotated[Path, typer.Option(metavar="PATH", readable=False, help="Unix socket to listen on.")],
-    ledger: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            readable=False,
-            help="Your privacy ledger; a private run is charged to it before anything leaves.",
-        ),
-    ] = None,
-    test: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="PARTY.h5",
-            readable=False,
-            help="Features of test rows; the party answers with their scores.",
-        ),
-    ] = None,
-    validation: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="PARTY.h5", readable=False, help="Features of the rows that early stopping watches."
-        ),
-    ] = None,
+    ledger: Ledger = None,
+    test: Test = None,
+    validation: Validation = None,
     streamed: Annotated[
         bool, typer.Option("--streamed", help="Leave features on disk, for files larger than memory.")
     ] = False,
-    threads: Annotated[int | None, typer.Option(min=1, help="Threads; answers do not depend on it.")] = None,
+    threads: Threads = None,
 ) -> None:
     """Answer requests until Ctrl-C."""
     import sys
@@ -96,7 +75,7 @@ def approve(
     run: Annotated[
         Path, typer.Argument(metavar="RUN.json", readable=False, help="The coordinator's file about the run.")
     ],
-    data: _Data,
+    data: Data,
     state: _State,
     force: Annotated[bool, typer.Option("--force", help="Replace an approval of this run.")] = False,
 ) -> None:

@@ -155,6 +155,9 @@ def main(argv: list[str] | None = None) -> None:
         with _announcing_compilation(argv):
             code = _program(argv)(args=argv or ["--help"], standalone_mode=False)
         sys.stdout.flush()
+        # What typer makes of Ctrl-C; a command that was interrupted itself returns our code.
+        if code == ExitCode.INTERRUPTED and not isinstance(code, ExitCode):
+            raise KeyboardInterrupt
     except FastadmmError as error:
         print(f"fastadmm: error: {_one_line(error)}", file=sys.stderr)
         sys.exit(int(error.exit_code))

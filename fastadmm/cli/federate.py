@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -139,6 +139,7 @@ def demo(
         result = run_federate_demo(Path(directory), (lambda text: None) if as_json else typer.echo)
     if as_json:
         typer.echo(json.dumps(result, indent=2))
+        _check_same(result)
         return
     typer.echo("")
     for name, path, sees in result["processes"]:
@@ -152,3 +153,11 @@ def demo(
         "which 'fastadmm federate check' verifies."
     )
     typer.echo("all processes have ended" + (f"; files: {keep}" if keep else "; all files are removed"))
+    _check_same(result)
+
+
+def _check_same(result: dict[str, Any]) -> None:
+    from fastadmm.errors import FastadmmError
+
+    if not result["same"]:
+        raise FastadmmError("federate demo: weights differ from those of one process; please report it")

@@ -252,7 +252,7 @@ def _report(result: dict[str, Any], run: Path, as_json: bool) -> int:
         print(json.dumps({**result, "run": str(run)}, indent=2))
     if result["status"] == "interrupted":
         print(f"fastadmm: {result['message']}; continue with: fastadmm owners resume {run}", file=sys.stderr)
-        return int(ExitCode.INTERRUPTED)
+        return ExitCode.INTERRUPTED
     if not as_json:
         print(f"{result['message']}; model in {run / 'model'}")
         print(result["statement"]["sentence"])

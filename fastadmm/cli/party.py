@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from fastadmm.cli.app import app
+from fastadmm.cli.party_options import Data, Ledger, Test, Threads, Validation
 
 group = typer.Typer(
     help="A party's side of training over exchanged files.",
@@ -27,7 +28,7 @@ def approve(
     request: Annotated[
         Path, typer.Argument(metavar="REQUEST.h5", readable=False, help="The first request of a run.")
     ],
-    data: Annotated[Path, typer.Option(metavar="PARTY.h5", readable=False, help="The party's features.")],
+    data: Data,
     out: Annotated[
         Path,
         typer.Option("--out", "-o", metavar="APPROVAL.toml", readable=False, help="File of limits to write."),
@@ -50,9 +51,7 @@ def step(
     out: Annotated[
         Path, typer.Option("--out", "-o", metavar="MESSAGE.h5", readable=False, help="Answer to write.")
     ],
-    data: Annotated[
-        Path, typer.Option(metavar="PARTY.h5", readable=False, help="The party's features; they stay here.")
-    ],
+    data: Data,
     state: Annotated[
         Path,
         typer.Option(
@@ -69,31 +68,10 @@ def step(
             help="Limits from 'party approve'; remembered in --state.",
         ),
     ] = None,
-    ledger: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            readable=False,
-            help="Your privacy ledger; a private run is charged to it before anything leaves.",
-        ),
-    ] = None,
-    test: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="PARTY.h5",
-            readable=False,
-            help="Features of test rows; the party answers with their scores.",
-        ),
-    ] = None,
-    validation: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="PARTY.h5", readable=False, help="Features of the rows that early stopping watches."
-        ),
-    ] = None,
-    threads: Annotated[
-        int | None, typer.Option(min=1, help="Threads; the message does not depend on it.")
-    ] = None,
+    ledger: Ledger = None,
+    test: Test = None,
+    validation: Validation = None,
+    threads: Threads = None,
     force: Annotated[bool, typer.Option("--force", help="Replace a different existing file.")] = False,
 ) -> None:
     """Answer one request. The same request always gives the same answer."""

@@ -124,7 +124,7 @@ def report_result(result: dict[str, Any], run: Path, as_json: bool) -> int:
                 print(PrivacyStatement.from_json(result["privacy"], place).one_line())
         for line in (result.get("comparison") or {}).get("warnings", []):
             print(f"fastadmm: warning: {line}", file=sys.stderr)
-        return int(ExitCode.OK)
+        return ExitCode.OK
     # "interrupted" begins the message itself
     kind = {Status.DIVERGED: "error: ", Status.INTERRUPTED: ""}.get(status, "warning: ")
     hint = {
@@ -133,8 +133,6 @@ def report_result(result: dict[str, Any], run: Path, as_json: bool) -> int:
         Status.TIME_LIMIT: f"; continue with: fastadmm resume {run} --time {2 * result['seconds']:.0f}",
     }.get(status, "")
     print(f"fastadmm: {kind}{result['message']}{hint}", file=sys.stderr)
-    return int(
-        {Status.DIVERGED: ExitCode.DIVERGED, Status.INTERRUPTED: ExitCode.INTERRUPTED}.get(
-            status, ExitCode.NOT_CONVERGED
-        )
+    return {Status.DIVERGED: ExitCode.DIVERGED, Status.INTERRUPTED: ExitCode.INTERRUPTED}.get(
+        status, ExitCode.NOT_CONVERGED
     )

@@ -86,7 +86,7 @@ def worth(
         print(
             f"fastadmm: interrupted after {done} coalitions; continue with the same command", file=sys.stderr
         )
-        return int(ExitCode.INTERRUPTED)
+        return ExitCode.INTERRUPTED
     for path in out or []:
         write_figure(path, lambda figure: draw_worth(figure, found), height=worth_height(found))
     if as_json:

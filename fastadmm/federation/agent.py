@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 import threading
 import time
 import traceback
@@ -13,7 +12,7 @@ from typing import Any
 
 from fastadmm.engine.engine import Engine
 from fastadmm.errors import FastadmmError, InputError, StorageError
-from fastadmm.federation.audit import AuditLog
+from fastadmm.federation.audit import AuditLog, moment
 from fastadmm.federation.schema import (
     Envelope,
     ProtocolError,
@@ -96,6 +95,8 @@ class Agent:
     def handle(self, caller: str, party: str, raw: bytes) -> bytes:
         """Answer a request, or refuse it; both are in the audit log before this returns.
 
+        Of more than some refusals in a minute only the number is kept.
+
         Parameters
         ----------
         caller : str
@@ -116,7 +117,7 @@ class Agent:
         """
         with self._lock:
             entry: dict[str, Any] = {
-                "time": datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds"),
+                "time": moment(),
                 "caller": caller[:200],
                 "run": "",
                 "number": -1,
@@ -125,12 +126,12 @@ class Agent:
             try:
                 return self._answer(party, raw, entry)
             except Exception as error:
-                self.say(str(error) if isinstance(error, FastadmmError) else traceback.format_exc())
                 for key in ("answer", "repeated", "spent"):
                     entry.pop(key, None)
                 entry |= {"request": digest_of(raw), "code": code_of(error)}
-                self._audit.add(entry)
-                self._audit.sync()
+                if self._audit.add_bounded(entry):
+                    self._audit.sync()
+                    self.say(str(error) if isinstance(error, FastadmmError) else traceback.format_exc())
                 refusal = Refusal(self.data.name, entry["number"], entry["request"], entry["code"])
                 return encode_refusal(refusal)
 

@@ -3,6 +3,9 @@
 Each line ends with a digest of its own bytes and of the line before, from the first line on: what was
 changed, moved, added or removed among the lines does not verify. Whole lines cut off at the end are seen by
 whoever has written down the last digest, which ``fastadmm agent status`` shows.
+
+Answers are limited by approvals; refusals and repetitions are as many as somebody asks for. So that nobody
+fills the disk with them, a minute has room for some of them, and one line says how many more there were.
 """
 
 from __future__ import annotations
@@ -11,6 +14,9 @@ import hashlib
 import json
 import os
 import re
+import time
+from collections import Counter
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +25,23 @@ from fastadmm.federation.journal import synchronise_data
 from fastadmm.files.atomic import shown, storage_errors, synchronise
 from fastadmm.files.reading import read_bytes
 
-__all__ = ["AuditLog", "read_audit"]
+__all__ = ["AuditLog", "moment", "read_audit"]
 
 _BEGIN = b'{"format": "fastadmm-audit", "version": "1.0"'
 _END = re.compile(rb', "digest": "([0-9a-f]{32})"\}$')
 
 #: Longest file that is read as a whole.
 _MOST = 1 << 34
+
+#: Lines of refusals and repetitions in a minute, and calls that such a line names.
+_LINES, _CALLS = 20, 8
+
+_MINUTE = 60.0
+
+
+def moment() -> str:
+    """The time, as lines have it."""
+    return datetime.now(UTC).isoformat(timespec="milliseconds")
 
 
 class AuditLog:
@@ -60,6 +76,7 @@ class AuditLog:
             os.ftruncate(self._file, len(whole))
             os.lseek(self._file, 0, os.SEEK_END)
         self.digest, self.answered = "", set[str]()
+        self._since, self._lines, self._more = -_MINUTE, 0, Counter[str]()
         if whole:
             entries, self.digest = _verified(whole, path)
             self.answered = {entry["request"] for entry in entries if "answer" in entry}
@@ -86,6 +103,35 @@ class AuditLog:
         if "answer" in entry:
             self.answered.add(entry["request"])
 
+    def add_bounded(self, entry: dict[str, Any]) -> bool:
+        """Append a line on what anybody may cause without end; count it where the minute has enough of them.
+
+        Parameters
+        ----------
+        entry : dict
+            As in :meth:`add`; of a refusal its ``code``.
+
+        Returns
+        -------
+        bool
+            Whether it is a line of its own.
+        """
+        if time.monotonic() - self._since >= _MINUTE:
+            self._tell()
+            self._since, self._lines = time.monotonic(), 0
+        if self._lines == _LINES:
+            self._more[entry.get("code", "repeated")] += 1
+            return False
+        self._lines += 1
+        self.add(entry | {"calls": entry["calls"][:_CALLS]})
+        return True
+
+    def _tell(self) -> None:
+        """The line on what was only counted."""
+        if self._more:
+            more, self._more = dict(sorted(self._more.items())), Counter()
+            self.add({"time": moment(), "run": "", "more": more})
+
     def sync(self) -> None:
         """Put all lines on disk."""
         with storage_errors(self.path):
@@ -93,6 +139,7 @@ class AuditLog:
 
     def close(self) -> None:
         """Close the file."""
+        self._tell()
         os.close(self._file)
 
     def _append(self, body: bytes) -> None:

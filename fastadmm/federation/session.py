@@ -122,12 +122,12 @@ class Session:
             ("features with digest", known.content, self.data.content_digest),
         ):
             if theirs != ours:
-                text = f"{shown(path)}: of {what} {theirs}, not {ours}; give the agent back what it began with"
+                text = f"{shown(path)}: of {what} {theirs}, not {ours}; give it back what it began with"
                 raise refused("terms", InputError(text))
         return known
 
     def _take_up(self) -> None:
-        """What was answered last, as snapshot and journal say; the audit log gets what a kill kept from it."""
+        """The last answer, as snapshot and journal say; and the audit log what a kill kept from it."""
         if (known := self._snapshot) is not None:
             self.terms = known.settings
             answered, digest = known.answered or Answered(), digest_of(known.message)
@@ -192,7 +192,7 @@ class Session:
             raise refused("caller", InputError(f"{text} {', '.join(approval.callers)}"))
         if last is not None and (asked.number, asked.digest) == (last.number, last.request):
             entry |= {"answer": last.digest, "repeated": True}
-            self.audit.add(entry)
+            self.audit.add_bounded(entry)
             return last.message
         self._check_order(asked, place)
         if last is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +44,8 @@ def agent_status(state: Path) -> list[str]:
             raise StorageError(f"{shown(state)}: no directory of an agent")
         runs = sorted(path.parent for path in state.glob(f"*/{APPROVAL}"))
     entries, digest = read_audit(state / AUDIT) if (state / AUDIT).exists() else ([], "")
+    more = sum((Counter(entry["more"]) for entry in entries if "more" in entry), Counter[str]())
+    entries = [entry for entry in entries if "more" not in entry]
     lines = []
     for directory in runs:
         of_run = [entry for entry in entries if entry["run"] == directory.name]
@@ -51,6 +54,9 @@ def agent_status(state: Path) -> list[str]:
     strange = [entry for entry in entries if entry["run"] not in known]
     if strange:
         lines.append(f"{len(strange)} request(s) of no approved run; last: {_said(strange[-1])}")
+    if more:
+        said = ", ".join(f"{count} {code}" for code, count in sorted(more.items()))
+        lines.append(f"more in a minute than have lines of their own: {said}")
     if not lines:
         lines.append("nothing approved, nothing asked")
     if digest:
