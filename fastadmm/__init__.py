@@ -11,6 +11,7 @@ from fastadmm.lazy import adopt, load_on_use, stand_in
 from fastadmm.version import __version__ as __version__
 
 if TYPE_CHECKING:
+    from fastadmm.figures.progress import Progress
     from fastadmm.problem.problem import make_problem
     from fastadmm.settings.privacy import Privacy
     from fastadmm.sklearn.estimators import ADMMSharingClassifier, ADMMSharingRegressor
@@ -28,6 +29,7 @@ __all__ = [
     "ADMMSharingRegressor",
     "ADMMSharingRegressorCV",
     "Privacy",
+    "Progress",
     "SolverOptions",
     "StartingPoint",
     "cross_validate",
@@ -45,6 +47,7 @@ _MODULE_OF = {
     "ADMMSharingClassifierCV": "sklearn.estimators_cv",
     "ADMMSharingRegressorCV": "sklearn.estimators_cv",
     "Privacy": "settings.privacy",
+    "Progress": "figures.progress",
     "SolverOptions": "solver.options",
     "StartingPoint": "solver.warm_start",
     "cross_validate": "solver.cross_validation",

@@ -10,15 +10,17 @@ import signal
 import subprocess
 import sys
 from collections import deque
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from fastadmm.cli import app as cli
 from fastadmm.cli.app import COMMANDS, GROUPS
-from fastadmm.cli.display import ProgressDisplay, seconds_left
+from fastadmm.cli.display import ProgressDisplay
 from fastadmm.coordinator.registry import SCHEMES
 from fastadmm.errors import ExitCode
+from fastadmm.figures.progress import Progress, progress_line, seconds_left
 from fastadmm.solver.history import RoundRecord
 from sklearn.datasets import load_breast_cancer
 from sklearn.linear_model import LogisticRegression
@@ -449,7 +451,7 @@ def test_live_display(small: Path, tmp_path: Path, capsys: pytest.CaptureFixture
         display.stop()
         err = capsys.readouterr().err
         assert "a [note] with brackets" in err
-        assert f"round {len(gaps)} · objective 0.500000000 · gap {gaps[-1]:.2e}" in err
+        assert f"round {len(gaps)} · gap {gaps[-1]:.1e} · objective 0.5" in err
 
 
 def test_lines_now_and_then(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture) -> None:
@@ -462,5 +464,26 @@ def test_lines_now_and_then(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capt
         display.round(record)
     display.stop()
     lines = capsys.readouterr().err.splitlines()
-    assert [int(line.split()[1]) for line in lines] == [5, 10, 13]
-    assert re.search(r"ETA \d+ s$", lines[-1])
+    assert [int(re.search(r"round (\d+)", line)[1]) for line in lines] == [5, 10, 13]
+    assert re.match(r"ETA \d+ s · round 13 · ", lines[-1])
+
+
+def test_a_line_of_progress_fits_the_terminal(capsys: pytest.CaptureFixture) -> None:
+    records = deque(
+        RoundRecord(9990 + k, 1e4 * k, -123456.789e7, 0.9**k, 0.9**k, 1.0, 1.0, 1.0, 1.0, 1.0)
+        for k in range(10)
+    )
+    records.append(replace(records.pop(), test={"log_loss": 0.123456789}))
+    line = progress_line(records, 1e-6)
+    assert re.match(
+        r"ETA \d+ s · round 9999 · gap 3.9e-01 · test log loss 0.1235 · objective -1.23457e\+09$", line
+    )
+    assert len(line) <= 80
+    assert progress_line(records, 1e-6, 40).endswith("round 9999 · gap 3.9e-01")
+    show = Progress()
+    for record in [*rounds([1.0, 1e-7]), *rounds([0.5])]:
+        show(record)
+    assert re.findall(r"round \d+ · gap [^ ]+", capsys.readouterr().err) == [
+        "round 1 · gap 1.0e+00",
+        "round 2 · gap 1.0e-07",
+    ]

@@ -602,6 +602,7 @@ def test_exports() -> None:
         "ADMMSharingRegressor",
         "ADMMSharingRegressorCV",
         "Privacy",
+        "Progress",
         "SolverOptions",
         "StartingPoint",
         "cross_validate",

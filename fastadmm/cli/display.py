@@ -7,45 +7,13 @@ import time
 from collections import deque
 from typing import Any
 
+from fastadmm.figures.progress import WINDOW, measure_of, progress_line
 from fastadmm.solver.history import RoundRecord
 
-__all__ = ["ProgressDisplay", "make_display", "seconds_left"]
+__all__ = ["ProgressDisplay", "make_display"]
 
 #: Seconds between lines where there is no terminal.
 _INTERVAL = 5.0
-
-#: Rounds over which the rate of convergence is estimated.
-_WINDOW = 30
-
-
-def _measure(record: RoundRecord) -> float:
-    """What the run stops by: the gap, or the stationarity of a problem without one."""
-    return record.gap if record.stationarity is None else record.stationarity
-
-
-def seconds_left(records: deque[RoundRecord], target: float) -> float | None:
-    """Estimate the time until gap or stationarity reaches the target, from the slope of its logarithm.
-
-    Parameters
-    ----------
-    records : deque of RoundRecord
-        Recent rounds.
-    target : float
-        Relative gap, or stationarity, wanted.
-
-    Returns
-    -------
-    float or None
-        Seconds; None while it is not falling or not finite.
-    """
-    if len(records) < 5 or target <= 0:
-        return None
-    first, last = records[0], records[-1]
-    before, now = _measure(first), _measure(last)
-    if not (math.isfinite(before) and 0 < now < before) or last.seconds <= first.seconds:
-        return None
-    rate = math.log(before / now) / (last.seconds - first.seconds)
-    return max(0.0, math.log(now / target) / rate)
 
 
 class ProgressDisplay:
@@ -64,7 +32,7 @@ class ProgressDisplay:
         self.live = live
         self._progress: Any = None
         self._task: Any = None
-        self._recent: deque[RoundRecord] = deque(maxlen=_WINDOW)
+        self._recent: deque[RoundRecord] = deque(maxlen=WINDOW)
         self._last_line = 0.0
         self._target = 0.0
         self._begin_gap: float | None = None
@@ -83,7 +51,7 @@ class ProgressDisplay:
             self._progress = Progress(
                 SpinnerColumn(),
                 TextColumn("{task.description}", markup=False),
-                BarColumn(bar_width=20),
+                BarColumn(bar_width=10),
                 TimeElapsedColumn(),
                 console=self.console,
                 transient=True,
@@ -95,10 +63,10 @@ class ProgressDisplay:
         """Show a round."""
         self._recent.append(record)
         if self._progress is not None:
-            self._progress.update(self._task, description=self._text(record), completed=self._done(record))
+            self._progress.update(self._task, description=self._text(56), completed=self._done(record))
         elif time.monotonic() - self._last_line >= _INTERVAL:
             self._last_line = time.monotonic()
-            self.console.print(self._text(record), markup=False)
+            self.console.print(self._text(80), markup=False)
 
     def stop(self) -> None:
         """End the rounds."""
@@ -106,33 +74,14 @@ class ProgressDisplay:
             self._progress.stop()
             self._progress = None
         if self._recent:
-            self.console.print(self._text(self._recent[-1]), markup=False)
+            self.console.print(self._text(80), markup=False)
 
-    def _text(self, record: RoundRecord) -> str:
-        left = seconds_left(self._recent, self._target)
-        measure = "gap" if record.stationarity is None else "stationarity"
-        # A private run has no gap, and the first rounds may have none yet.
-        parts = [f"round {record.round}", f"objective {record.objective:.9f}"] + [
-            f"{name} {value:{digits}}"
-            for name, value, digits in (
-                (measure, _measure(record), ".2e"),
-                ("primal", record.primal_residual, ".1e"),
-                ("dual", record.dual_residual, ".1e"),
-            )
-            if math.isfinite(value)
-        ]
-        if record.test:
-            name = next(iter(record.test))
-            value = record.test[name]
-            if value is not None:
-                parts.append(f"test {name.replace('_', ' ')} {value:.5f}")
-        if math.inf > _measure(record) > self._target > 0:
-            parts.append(f"ETA {left:.0f} s" if left is not None else "ETA –")
-        return " · ".join(parts)
+    def _text(self, width: int) -> str:
+        return progress_line(self._recent, self._target, min(width, self.console.width))
 
     def _done(self, record: RoundRecord) -> float:
         """Share of the way to the target, on a logarithmic scale."""
-        measure = _measure(record)
+        measure = measure_of(record)
         if not math.isfinite(measure) or self._target <= 0 or measure <= 0:
             return 0.0
         if self._begin_gap is None:

@@ -1,0 +1,127 @@
+"""The progress of a fit as one line of at most 80 columns, and a callback that shows it."""
+
+from __future__ import annotations
+
+import math
+import sys
+import time
+from collections import deque
+from contextlib import ExitStack
+
+from fastadmm.kernels.compilation import watching
+from fastadmm.solver.history import RoundRecord
+
+__all__ = ["WINDOW", "Progress", "measure_of", "progress_line", "seconds_left"]
+
+#: Rounds over which the rate of convergence is estimated.
+WINDOW = 30
+
+
+def measure_of(record: RoundRecord) -> float:
+    """What a fit stops by: the gap, or the stationarity of a problem without one.
+
+    Parameters
+    ----------
+    record : RoundRecord
+    """
+    return record.gap if record.stationarity is None else record.stationarity
+
+
+def seconds_left(records: deque[RoundRecord], target: float) -> float | None:
+    """Estimate the time until gap or stationarity reaches the target, from the slope of its logarithm.
+
+    Parameters
+    ----------
+    records : deque of RoundRecord
+        Recent rounds.
+    target : float
+        Relative gap, or stationarity, wanted.
+
+    Returns
+    -------
+    float or None
+        Seconds; None while it is not falling or not finite.
+    """
+    if len(records) < 5 or target <= 0:
+        return None
+    first, last = records[0], records[-1]
+    before, now = measure_of(first), measure_of(last)
+    if not (math.isfinite(before) and 0 < now < before) or last.seconds <= first.seconds:
+        return None
+    rate = math.log(before / now) / (last.seconds - first.seconds)
+    return max(0.0, math.log(now / target) / rate)
+
+
+def progress_line(records: deque[RoundRecord], target: float, width: int = 80) -> str:
+    """The state of a fit, most important first, cut at a part's end to the width.
+
+    Parameters
+    ----------
+    records : deque of RoundRecord
+        Recent rounds, the current one last.
+    target : float
+        Relative gap, or stationarity, wanted; 0 for none.
+    width : int
+        Columns.
+
+    Returns
+    -------
+    str
+    """
+    record = records[-1]
+    value = measure_of(record)
+    parts = [f"round {record.round}"]
+    if math.inf > value > target > 0:
+        left = seconds_left(records, target)
+        parts.insert(0, f"ETA {left:.0f} s" if left is not None else "ETA –")
+    # A private run has no gap, and the first rounds may have none yet.
+    if math.isfinite(value):
+        parts.append(f"{'gap' if record.stationarity is None else 'stationarity'} {value:.1e}")
+    for name, test in list((record.test or {}).items())[:1]:
+        parts += [] if test is None else [f"test {name.replace('_', ' ')} {test:.4f}"]
+    parts.append(f"objective {record.objective:.6g}")
+    line = parts[0]
+    for part in parts[1:]:
+        if len(line) + len(part) + 3 <= width:
+            line += f" · {part}"
+    return line
+
+
+class Progress:
+    """A callback that shows a fit on one line, in a terminal and in a notebook: ``callbacks=Progress()``.
+
+    If kernels have to be compiled first, which takes some seconds once after an installation, it says so.
+
+    Parameters
+    ----------
+    tol : float
+        The relative gap that the fit stops at, for the estimate of the time left.
+    """
+
+    def __init__(self, tol: float = 1e-6) -> None:
+        self.tol = tol
+        self._records: deque[RoundRecord] = deque(maxlen=WINDOW)
+        self._shown = -math.inf
+        self._compiling = ExitStack()
+        self._compiling.enter_context(watching(self._say))
+
+    def _say(self, kernel: str, seconds: float | None) -> None:
+        self._compiling.close()  # once
+        print("fastadmm: compiling kernels, once (a few seconds)", file=sys.stderr, flush=True)
+
+    def __call__(self, record: RoundRecord) -> None:
+        """Show a round.
+
+        Parameters
+        ----------
+        record : RoundRecord
+        """
+        self._compiling.close()
+        if self._records and record.round <= self._records[-1].round:  # another fit
+            self._records.clear()
+        self._records.append(record)
+        done = measure_of(record) <= self.tol
+        if done or time.monotonic() - self._shown >= 0.2:
+            self._shown = time.monotonic()
+            line = progress_line(self._records, self.tol, 79)
+            print(f"\r{line:<79}", end="\n" if done else "", file=sys.stderr, flush=True)
