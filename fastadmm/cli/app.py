@@ -129,6 +129,7 @@ PANELS: dict[str, tuple[str, ...]] = {
     "Use and judge a model": (
         "predict",
         "evaluate",
+        "coefficients",
         "infer",
         "compare",
         "worth",

@@ -17,6 +17,9 @@ def card(
         Path | None,
         typer.Option("--out", "-o", readable=False, help="File to write (default: standard output)."),
     ] = None,
+    coefficients: Annotated[
+        bool, typer.Option("--coefficients", help="Add the table of coefficients, from all parties' files.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Write JSON instead of Markdown.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
 ) -> None:
@@ -26,7 +29,7 @@ def card(
     from fastadmm.files.atomic import atomic_file
     from fastadmm.runs.card import card_text, model_card
 
-    found = model_card(model)
+    found = model_card(model, coefficients=coefficients)
     text = json.dumps(found, indent=2, ensure_ascii=False) + "\n" if as_json else card_text(found)
     if out is None:
         print(text, end="")

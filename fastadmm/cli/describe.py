@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,7 @@ from fastadmm.privacy.origins import private_constants
 from fastadmm.store.elements import key_of, read_attribute
 from fastadmm.store.h5file import h5_errors, read_h5
 from fastadmm.store.label_file import LABELS_TYPE, LabelData, open_labels
+from fastadmm.store.model import PARTY_MODEL
 from fastadmm.store.partition import MANIFEST, open_partition
 from fastadmm.store.party_file import PARTY_TYPE, PartyData, open_party
 
@@ -97,12 +99,19 @@ def _file(path: Path, check: bool) -> dict[str, Any]:
         attributes = {str(key): _plain(value) for key, value in file.attrs.items()}
         with h5_errors(path):
             elements = _elements(file)
+    table = {}
+    if kind == PARTY_MODEL:
+        from fastadmm.runs.coefficients import read_coefficients
+
+        with suppress(FormatError):  # what is incomplete is listed all the same
+            table = {"coefficients": read_coefficients(path).to_dict()}
     return {
         "kind": "hdf5",
         "encoding": kind,
         "version": version,
         "attributes": attributes,
         "elements": elements,
+        **table,
     }
 
 

@@ -42,6 +42,10 @@ def inspect(
         console.print(part)
 
 
+#: Coefficients of a party's model file that are shown.
+_LARGEST = 10
+
+
 def _strict(value: Any) -> Any:
     if isinstance(value, dict):
         return {str(key): _strict(item) for key, item in value.items()}
@@ -295,6 +299,13 @@ def _view_hdf5(found: dict[str, Any]) -> Iterable[RenderableType]:
         ["key", "encoding", "shape", "dtype"],
         [[item["key"], item["encoding"], item.get("shape"), item.get("dtype")] for item in found["elements"]],
     )
+    rows = found.get("coefficients", {}).get("coefficients", [])
+    if rows:
+        shown = sorted(rows, key=lambda row: -abs(row["scaled_weight"]))[:_LARGEST]
+        names = [name for name in rows[0] if name not in ("party", "ratio", "ratio_to_reference")]
+        yield _grid(names, [[row[name] for name in names] for row in shown])
+        if len(rows) > len(shown):
+            yield f"{len(rows) - len(shown)} more: fastadmm coefficients"
 
 
 def _view_model(found: dict[str, Any]) -> Iterable[RenderableType]:

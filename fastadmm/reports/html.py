@@ -17,6 +17,7 @@ from fastadmm.figures.figure import INSTALL_HINT
 from fastadmm.figures.numbers import NONE, format_duration, format_number, format_percent, round_up
 from fastadmm.files.atomic import atomic_file, shown
 from fastadmm.privacy.published import KEPT_BACK, is_private
+from fastadmm.reports.coefficients import coefficient_section
 from fastadmm.reports.plots import calibration_plot, history_plots, metric_label
 from fastadmm.reports.published import published
 from fastadmm.reports.records import RunRecords, read_records
@@ -37,7 +38,7 @@ def write_report(run_dir: str | Path, out: str | Path | None = None) -> Path:
     ----------
     run_dir : str or Path
         Directory written by ``fastadmm train``. Only its round log, result, configuration,
-        environment, evaluation, path and worth are read, and each of them may be missing.
+        environment, evaluation, path, worth and model are read, and each of them may be missing.
     out : str or Path, optional
         The page to write, ending in ``.html`` or ``.htm``; default ``report.html`` in the
         run directory. An existing file is replaced, never left half-written.
@@ -116,6 +117,7 @@ def _context(records: RunRecords) -> dict[str, Any]:
         "private": private,
         "plots": history_plots(records.history, facts.target, names),
         "parties": parties,
+        "coefficients": None if private else coefficient_section(records.path),
         "last_rounds": _last_rounds(records),
         "n_rounds_logged": len(records.history),
         "evaluation": evaluation,

@@ -8,23 +8,26 @@ from typing import Any
 
 import numpy as np
 
-from fastadmm.errors import FormatError
+from fastadmm.errors import ConfigError, FormatError
 from fastadmm.files.atomic import shown, storage_errors
 from fastadmm.files.reading import read_json, read_toml
 from fastadmm.privacy.published import KEPT_BACK, certificate_of_model, config_of, is_private
+from fastadmm.runs.coefficients import read_coefficients
 from fastadmm.runs.folder import RunFolder
 from fastadmm.store.model import open_shared_part
 
 __all__ = ["card_text", "model_card"]
 
 
-def model_card(model: Path) -> dict[str, Any]:
+def model_card(model: Path, *, coefficients: bool = False) -> dict[str, Any]:
     """Collect the card of a model; only its shared part is read.
 
     Parameters
     ----------
     model : Path
         Run directory, which also gives names and size of the data and metrics, or model directory.
+    coefficients : bool
+        Whether the parties' files are read too, for a table of coefficients; not of a private model.
 
     Returns
     -------
@@ -43,6 +46,11 @@ def model_card(model: Path) -> dict[str, Any]:
     run = run if run is not None and _same(run / "model", directory) else None
     config = None if run is None else read_toml(run / "run.toml")
     private = is_private(shared.privacy, config)
+    if coefficients and private:
+        raise ConfigError(
+            f"{shown(model)}: a private model's intercept is not to be handed on: leave --coefficients out"
+        )
+    table = {"coefficients": read_coefficients(directory).to_dict()} if coefficients else {}
     return {
         "model": {
             "id": shared.model_id,
@@ -64,6 +72,7 @@ def model_card(model: Path) -> dict[str, Any]:
         "kept_back": KEPT_BACK if private else None,
         "privacy": None if shared.privacy is None else shared.privacy.to_json(),
         "privacy_line": None if shared.privacy is None else shared.privacy.one_line(),
+        **table,
     }
 
 
@@ -124,6 +133,8 @@ def card_text(card: dict[str, Any]) -> str:
         lines.append(f"| {' | '.join(cells)} |")
     lines += ["", "## Certificate", ""]
     lines += _table(card["certificate"]) if card["certificate"] else ["Not recorded.", ""]
+    if "coefficients" in card:
+        lines += ["## Coefficients", "", *_coefficients(card["coefficients"])]
     lines += ["## Data", ""]
     lines += (
         _table(card["data"]) if card["data"] else ["Not recorded here; the run directory has their name.", ""]
@@ -148,6 +159,16 @@ def card_text(card: dict[str, Any]) -> str:
 
 def _table(values: dict[str, Any]) -> list[str]:
     return _rows(values.items())
+
+
+def _coefficients(found: dict[str, Any]) -> list[str]:
+    rows = found["coefficients"]
+    lines = [f"| {' | '.join(rows[0])} |", f"|{'---|' * len(rows[0])}"]
+    for row in rows:
+        cells = (f"{v:.6g}" if isinstance(v, float) else _cell("" if v is None else v) for v in row.values())
+        lines.append(f"| {' | '.join(cells)} |")
+    ratio = [f"ratio: {found['ratio']}"] if found["ratio"] else []
+    return [*lines, "", *(f"- {_cell(note)}" for note in [*ratio, *found["notes"]]), ""]
 
 
 def _rows(rows: Iterable[tuple[str, Any]]) -> list[str]:

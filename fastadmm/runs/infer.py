@@ -18,6 +18,7 @@ from fastadmm.runs.display import Silent
 from fastadmm.runs.folder import RunFolder
 from fastadmm.runs.load import load_run
 from fastadmm.runs.provenance import check_provenance
+from fastadmm.store.coefficients import units_of
 from fastadmm.store.model import Model, open_model
 
 __all__ = ["infer_run"]
@@ -91,22 +92,14 @@ def _training(provenance: Any) -> Any:
 
 def _raw_units(model: Model, intercept: bool) -> tuple[np.ndarray, list[str]]:
     """What turns weights for scaled columns into weights for raw ones, and what cannot be turned."""
-    diagonal: list[float] = []
-    shifts: list[float] = []
-    notes = []
-    for party in model.parties:
-        transform, d = party.transform, len(party.weights)
-        if transform.normalize != "none":
-            notes.append(f"rows of {party.name} are divided by their norms: its columns have no units")
-            transform = type(transform)(transform.normalize)
-        scale = np.ones(d) if transform.scale is None else transform.scale
-        center = np.zeros(d) if transform.center is None else transform.center
-        diagonal += list(1.0 / scale)
-        shifts += list(center / scale)
+    units = [units_of(party) for party in model.parties]
+    factor = np.concatenate([own.factor for own in units])
+    shift = np.concatenate([own.shift for own in units])
+    notes = [own.note for own in units if own.note]
     if not intercept:
-        if any(shifts):
+        if shift.any():
             notes.append("the columns' centres make up an intercept that the table does not show")
-        return np.diag(diagonal), notes
-    mapping = np.diag([*diagonal, 1.0])
-    mapping[-1, :-1] = [-shift for shift in shifts]
+        return np.diag(factor), notes
+    mapping = np.diag([*factor, 1.0])
+    mapping[-1, :-1] = shift
     return mapping, notes

@@ -1,4 +1,4 @@
-"""Inference from a fitted estimator and the data it was fitted on."""
+"""Coefficients of a fitted estimator, and inference from the data it was fitted on."""
 
 from __future__ import annotations
 
@@ -6,11 +6,17 @@ from copy import copy
 from typing import Any
 
 import numpy as np
+from scipy.sparse import issparse
+from sklearn.utils import check_array
 
 from fastadmm.errors import ConfigError, InputError
 from fastadmm.inference.table import Inference, infer
+from fastadmm.sklearn.columns import is_block_list, take_columns
+from fastadmm.store.coefficients import Coefficients, coefficients
+from fastadmm.store.model import Model, PartyModel
+from fastadmm.store.transform import Transform
 
-__all__ = ["infer_estimator"]
+__all__ = ["coefficients_of_estimator", "infer_estimator"]
 
 
 def infer_estimator(
@@ -50,7 +56,71 @@ def infer_estimator(
         raise InputError(f"X: blocks of {found} columns, but {type(model).__name__} was fitted on {known}")
     if not np.array_equal(getattr(probe, "classes_", ()), getattr(model, "classes_", ())):
         raise InputError("y: other classes than those of fit; infer from the data it was fitted on")
-    names = getattr(model, "feature_names_in_", [f"x{j}" for j in range(model.n_features_in_)])
-    features = [str(names[j]) for held in columns for j in held]
+    features = [name for held in columns for name in _names(model, held)]
     factors, threads = probe._factors, model.n_threads
     return infer(problem, weights, model.intercept_, factors, features, covariance, level, threads)
+
+
+def coefficients_of_estimator(model: Any, X: Any) -> Coefficients:
+    """The table of coefficients of a fitted estimator.
+
+    Parameters
+    ----------
+    model : estimator
+        Fitted.
+    X : matrix, list of matrices or None
+        Rows whose means and deviations scale the columns; without them a scaled weight is the weight.
+
+    Returns
+    -------
+    Coefficients
+    """
+    blocks = [None] * len(model.party_coefs_) if X is None else _blocks(model, X)
+    parties, intercept = [], np.array(model.intercept_, dtype=np.float64)
+    for m, (block, weights, held) in enumerate(zip(blocks, model.party_coefs_, model.party_columns_)):
+        transform = Transform() if block is None else _standardised(block)
+        if transform.scale is not None and transform.center is not None:
+            intercept = intercept + transform.center @ weights
+            weights = (transform.scale * weights.T).T
+        name = f"party-{m + 1}"
+        parties.append(
+            PartyModel(name, weights, _names(model, held), transform, getattr(model, "clips_rows_", False))
+        )
+    by_class = model.party_coefs_[0].ndim == 2
+    loss, classes = model._checked_loss(), getattr(model, "classes_", None)
+    names = None if classes is None else tuple(map(str, classes))
+    whole = Model(
+        "multinomial" if by_class else loss.name,
+        loss.task,
+        0.0,
+        intercept if by_class else float(np.ravel(intercept)[0]),
+        names,
+        parties,
+        {},
+    )
+    return coefficients(whole)
+
+
+def _names(model: Any, held: np.ndarray) -> list[str]:
+    """Names of some columns."""
+    names = getattr(model, "feature_names_in_", [f"x{j}" for j in range(model.n_features_in_)])
+    return [str(names[j]) for j in held]
+
+
+def _blocks(model: Any, X: Any) -> list[Any]:
+    """Each party's columns of a matrix or a list of blocks that the model can predict."""
+    model._products(X)  # refuses other columns
+    if is_block_list(X):
+        return model._checked_blocks(X)  # type: ignore[no-any-return]
+    whole = check_array(X, accept_sparse="csr", dtype=np.float64)
+    return [take_columns(whole, held) for held in model.party_columns_]
+
+
+def _standardised(block: Any) -> Transform:
+    """Means and standard deviations of columns; a constant column's deviation counts as 1."""
+    if issparse(block):
+        mean = np.asarray(block.mean(axis=0)).ravel()
+        deviation = np.sqrt(np.maximum(np.asarray(block.multiply(block).mean(axis=0)).ravel() - mean**2, 0.0))
+    else:
+        mean, deviation = block.mean(axis=0), block.std(axis=0)
+    return Transform(center=mean, scale=np.where(deviation > 0.0, deviation, 1.0))

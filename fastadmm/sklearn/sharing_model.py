@@ -212,6 +212,25 @@ class _SharingModel(CallbackSupportMixin, BaseEstimator):
         check_is_fitted(self, "coef_")
         return infer_estimator(self, X, y, sample_weight, offset, covariance, level)
 
+    def coefficients(self, X: Any = None) -> Any:
+        """The table of coefficients: party, feature, weight, and odds or rate ratios.
+
+        Parameters
+        ----------
+        X : matrix of shape (n_samples, n_features), or list of matrices, optional
+            Rows whose means and standard deviations make ``scaled_weight``: the weight for a column with
+            mean 0 and deviation 1. Without them it equals the weight.
+
+        Returns
+        -------
+        fastadmm.store.coefficients.Coefficients
+            With ``to_frame()``, ``to_dict()``, ``ratio`` and ``notes``; see ``docs/inference.md``.
+        """
+        from fastadmm.sklearn.inference import coefficients_of_estimator
+
+        check_is_fitted(self, "coef_")
+        return coefficients_of_estimator(self, X)
+
     def _problem(self, X: Any, y: Any, sample_weight: Any, offset: Any) -> tuple[Problem, list[Array], Array]:
         """The problem, each party's columns, and the sample weights without class weights."""
         loss = self._checked_loss()

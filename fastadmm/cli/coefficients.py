@@ -1,0 +1,108 @@
+"""``fastadmm coefficients``: the weights of a model by name, for raw and for scaled columns."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from fastadmm.cli.app import app
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from fastadmm.store.coefficients import Coefficients
+
+
+@app.command()
+def coefficients(
+    model: Annotated[
+        Path, typer.Argument(readable=False, help="Run or model directory, or one party's file of a model.")
+    ],
+    party: Annotated[
+        str | None, typer.Option(help="Only this party; the others' files are not read.", metavar="NAME")
+    ] = None,
+    reference: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="COLUMN=CATEGORY", help="Compare a column's categories with this; may be repeated."
+        ),
+    ] = None,
+    top: Annotated[int, typer.Option("--top", help="Print so many of each party; CSV has all.", min=1)] = 20,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", readable=False, help="CSV file for the whole table.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
+) -> None:
+    """Print a model's weights by party and feature: raw and scaled columns, odds ratios, categories."""
+    import json
+
+    from fastadmm.errors import ConfigError
+    from fastadmm.runs.coefficients import read_coefficients
+
+    references = {}
+    for pair in reference or ():
+        column, equals, category = pair.partition("=")
+        if not equals:
+            raise ConfigError(f"--reference {pair}: write COLUMN=CATEGORY")
+        references[column] = category
+    found = read_coefficients(model, party, references)
+    if out is not None:
+        from fastadmm.files.atomic import atomic_file
+
+        with atomic_file(out, force=force) as temporary:
+            found.to_frame().to_csv(temporary, index=False)
+    if as_json:
+        print(json.dumps(found.to_dict(), indent=2, ensure_ascii=False))
+        return
+    from rich.console import Console
+
+    console = Console(highlight=False)
+    shown = found.largest(top)
+    console.print(coefficient_table(shown), markup=False)
+    left = len(found.rows()) - len(shown.rows())
+    if left:
+        console.print(f"{left} more with smaller scaled weights: --top, or -o FILE.csv for all", markup=False)
+    for note in found.notes:
+        console.print(f"note: {note}", markup=False)
+
+
+def coefficient_table(found: Coefficients) -> Table:
+    """The table for a terminal; a category's ratio is that to its reference.
+
+    Parameters
+    ----------
+    found : Coefficients
+    """
+    from rich.box import SIMPLE
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(title="coefficients", box=SIMPLE, padding=(0, 1))
+    table.add_column("feature", overflow="ellipsis", no_wrap=True, min_width=12)
+    if "class" in found.columns:
+        table.add_column("class", overflow="ellipsis", no_wrap=True)
+    for name in ("weight", "scaled", *([found.ratio] if found.ratio else [])):
+        table.add_column(name, justify="right", no_wrap=True)
+    if "reference" in found.columns:
+        table.add_column("compared with", overflow="ellipsis", no_wrap=True)
+    last = ""
+    for row in found.rows():
+        if row["party"] != last:
+            table.add_row(Text(_printable(row["party"]), style="bold"))
+            last = row["party"]
+        cells = [Text(("  " if row["party"] else "") + _printable(row["feature"]))]
+        cells += [Text(_printable(row["class"]))] if "class" in row else []
+        cells += [Text(f"{row[key]:.4g}") for key in ("weight", "scaled_weight")]
+        reference = row.get("reference")
+        if found.ratio:
+            cells.append(Text(f"{row['ratio'] if reference is None else row['ratio_to_reference']:.4g}"))
+        cells += [Text(_printable(reference or ""))] if "reference" in row else []
+        table.add_row(*cells)
+    return table
+
+
+def _printable(name: str) -> str:
+    return name if name.isprintable() else ascii(name)

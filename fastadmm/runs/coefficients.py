@@ -1,0 +1,56 @@
+"""Coefficients from the files of a model: a run's, a model's, or one party's own file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from fastadmm.errors import ConfigError, FormatError, InputError
+from fastadmm.files.atomic import shown, storage_errors
+from fastadmm.store.coefficients import Coefficients, coefficients
+from fastadmm.store.model import open_model, open_party_model, open_shared_part
+
+__all__ = ["read_coefficients"]
+
+
+def read_coefficients(
+    path: Path, party: str | None = None, references: Mapping[str, str] | None = None
+) -> Coefficients:
+    """The table of a model's coefficients.
+
+    Parameters
+    ----------
+    path : Path
+        Run or model directory, or one party's file of a model, which needs nothing else beside it.
+    party : str, optional
+        Only this party's; no other party's file is read.
+    references : mapping of str to str, optional
+        The category that the others of a column are compared with, by the column's name; default the first.
+
+    Returns
+    -------
+    Coefficients
+
+    Raises
+    ------
+    FastadmmError
+        If there is no model, a file is damaged, or a name is not known.
+    """
+    with storage_errors(path, "read"):
+        is_directory = path.is_dir()
+    if not is_directory:
+        own, _ = open_party_model(path)
+        if party not in (None, own.name):
+            raise InputError(f"{shown(path)}: holds the weights of {own.name}, not of {party}")
+        return coefficients(own, references)
+    if party is None:
+        return coefficients(open_model(path), references)
+    shared, directory = open_shared_part(path)
+    if party not in shared.names:
+        raise ConfigError(f"--party {party}: the model has {', '.join(shared.names)}")
+    own, model_id = open_party_model(directory / f"{party}.h5")
+    if model_id not in (None, shared.model_id):
+        raise FormatError(f"{shown(directory / party)}.h5: attribute 'model-id': belongs to another model")
+    own = replace(own, scale=shared.scales[shared.names.index(party)])
+    return coefficients(own, references, shared.loss)

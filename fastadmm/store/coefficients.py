@@ -1,0 +1,238 @@
+"""Coefficients of a model: named, per party, for raw columns and for columns as they were scaled."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fastadmm.errors import InputError
+from fastadmm.inference.likelihood import FAMILIES
+from fastadmm.inference.table import INTERCEPT
+from fastadmm.store.model import Model, PartyModel
+from fastadmm.store.transform import Transform
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["Coefficients", "Units", "coefficients", "units_of"]
+
+Array = np.ndarray
+
+#: What exp(weight) is called where the loss is not known.
+_UNKNOWN_RATIO = "exp(weight)"
+
+
+@dataclass(frozen=True)
+class Units:
+    """How weights of one party's scaled columns become weights of its raw columns.
+
+    Attributes
+    ----------
+    factor : ndarray of shape (d_m,)
+        A raw column's weight is the scaled column's, times this.
+    shift : ndarray of shape (d_m,)
+        What a unit of the scaled column's weight adds to the intercept of the raw columns.
+    note : str
+        Why the raw columns have no units; empty where they have.
+    """
+
+    factor: Array
+    shift: Array
+    note: str = ""
+
+
+def units_of(party: PartyModel) -> Units:
+    """Units of a party's columns: its encoder's public bounds, then its centres and scales.
+
+    Parameters
+    ----------
+    party : PartyModel
+    """
+    d, transform, note = len(party.weights), party.transform, ""
+    if transform.normalize != "none" or party.clipped:
+        how = "clipped to norm 1" if party.clipped else "divided by their norms"
+        note = f"rows of {party.name} are {how}: its columns have no units"
+        transform = Transform(transform.normalize)
+    slope, start = np.ones(d), np.zeros(d)
+    if party.encoder is not None:
+        at = 0
+        for column in party.encoder.columns:
+            if column.levels is None and column.low != column.high:
+                slope[at] = 2.0 / (column.high - column.low)
+                start[at] = -(column.high + column.low) / (column.high - column.low)
+            at += len(column.feature_names)
+    scale = np.ones(d) if transform.scale is None else transform.scale
+    center = np.zeros(d) if transform.center is None else transform.center
+    return Units(slope / scale, (start - center) / scale, note)
+
+
+@dataclass(frozen=True)
+class Coefficients:
+    """Coefficients of a model, or of one party's part of it.
+
+    Attributes
+    ----------
+    columns : dict of str to list
+        ``party``, ``feature``, ``weight`` and ``scaled_weight``; of several classes also ``class``; where
+        exp(weight) means something also ``ratio``; where a party's table has categories also
+        ``reference``, and ``ratio_to_reference`` beside ``ratio``. The intercept is last; its party is empty.
+    ratio : str
+        What exp(weight) is called, as ``"odds ratio"``; empty where it is nothing of interest.
+    notes : list of str
+        What to know when reading the table.
+    """
+
+    columns: dict[str, list[Any]]
+    ratio: str
+    notes: list[str]
+
+    def to_frame(self) -> pd.DataFrame:
+        """The table as a DataFrame, with columns as in ``columns``."""
+        import pandas as pd
+
+        return pd.DataFrame(self.columns)
+
+    def rows(self) -> list[dict[str, Any]]:
+        """One dictionary per coefficient."""
+        names = list(self.columns)
+        return [dict(zip(names, row, strict=True)) for row in zip(*self.columns.values(), strict=True)]
+
+    def to_dict(self) -> dict[str, Any]:
+        """All of it as JSON: ``coefficients``, ``ratio`` and ``notes``."""
+        return {"coefficients": self.rows(), "ratio": self.ratio, "notes": self.notes}
+
+    def largest(self, count: int) -> Coefficients:
+        """The coefficients of the columns that move the score most, by ``scaled_weight``; order is kept.
+
+        Parameters
+        ----------
+        count : int
+            Of each party, and for each class; the intercept stays.
+        """
+        groups: dict[tuple[str, str], list[int]] = {}
+        for k, row in enumerate(self.rows()):
+            groups.setdefault((row["party"], row.get("class", "")), []).append(k)
+        size = np.abs(self.columns["scaled_weight"])
+        kept = sorted(k for own in groups.values() for k in sorted(own, key=lambda k: -size[k])[:count])
+        columns = {name: [values[k] for k in kept] for name, values in self.columns.items()}
+        return Coefficients(columns, self.ratio, self.notes)
+
+
+def coefficients(
+    model: Model | PartyModel, references: Mapping[str, str] | None = None, loss: str = ""
+) -> Coefficients:
+    """The table of a model's coefficients, or of one party's, which needs nothing of the others.
+
+    Parameters
+    ----------
+    model : Model or PartyModel
+        A party's part has no intercept, and does not say with which loss it was trained.
+    references : mapping of str to str, optional
+        The category that the others of a column are compared with, by the column's name; default the first.
+    loss : str
+        Of a party's part, where it is known.
+
+    Returns
+    -------
+    Coefficients
+
+    Raises
+    ------
+    InputError
+        If a reference names no column with categories, or no category of it.
+    """
+    whole = model if isinstance(model, Model) else None
+    parties = model.parties if isinstance(model, Model) else [model]
+    loss = loss if whole is None else whole.loss
+    ratio = FAMILIES[loss].ratio if loss in FAMILIES else ("" if loss else _UNKNOWN_RATIO)
+    classes = _classes(whole, parties[0])
+    if len(classes) > 1:  # no class is the one that the others are compared with
+        ratio = ""
+    compared = [_references(party, references or {}) for party in parties]
+    unknown = set(references or {}) - {c.name for p in parties if p.encoder for c in p.encoder.columns}
+    if unknown:
+        raise InputError(f"reference: no column {sorted(unknown)[0]!r} in the model's tables")
+    table: dict[str, list[Any]] = {}
+    intercept = np.zeros(len(classes)) if whole is None else np.atleast_1d(whole.intercept).astype(float)
+    shifted, notes = intercept.copy(), []
+    for party, reference in zip(parties, compared, strict=True):
+        units = units_of(party)
+        notes += [units.note] if units.note else []
+        scaled = party.scale * party.weights.reshape(len(party.weights), -1)
+        shifted += units.shift @ scaled
+        for c, name in enumerate(classes):
+            for j, feature in enumerate(party.feature_names):
+                to = reference[j]
+                _add(
+                    table,
+                    {"party": party.name, "feature": feature, "class": name},
+                    float(units.factor[j] * scaled[j, c]),
+                    float(scaled[j, c]),
+                    None if to < 0 else (party.feature_names[to], float(units.factor[to] * scaled[to, c])),
+                )
+    if whole is None:
+        said = ", ".join(f"{value:.6g}" for value in shifted)
+        notes.append(
+            f"in raw units {parties[0].name} adds {said} to the intercept, which the coordinator has"
+        )
+        if ratio == _UNKNOWN_RATIO:
+            notes.append(
+                "exp(weight) is an odds ratio of a logistic and a rate ratio of a poisson model; a party's "
+                "file does not say which it is"
+            )
+    for c, name in enumerate(classes if whole is not None else ()):
+        place = {"party": "", "feature": INTERCEPT, "class": name}
+        _add(table, place, float(shifted[c]), float(intercept[c]), None)
+    dropped = [] if len(classes) > 1 else ["class"]
+    if not ratio:
+        dropped += ["ratio", "ratio_to_reference"]
+    if not any(to >= 0 for reference in compared for to in reference):
+        dropped += ["reference", "ratio_to_reference"]
+    else:
+        notes.append("every category has a weight; compare categories with each other, not with none")
+    return Coefficients({k: v for k, v in table.items() if k not in dropped}, ratio, notes)
+
+
+def _classes(whole: Model | None, first: PartyModel) -> tuple[str, ...]:
+    """Names of the classes that have weights of their own; one empty name where there is one predictor."""
+    if first.weights.ndim == 1:
+        return ("",)
+    names = None if whole is None else whole.classes
+    return names or tuple(f"class {c + 1}" for c in range(first.weights.shape[1]))
+
+
+def _add(
+    table: dict[str, list[Any]],
+    place: dict[str, str],
+    weight: float,
+    scaled: float,
+    reference: tuple[str, float] | None,
+) -> None:
+    with np.errstate(over="ignore"):
+        row: dict[str, Any] = {**place, "weight": weight, "scaled_weight": scaled}
+        row["ratio"] = float(np.exp(weight))
+        row["reference"] = None if reference is None else reference[0]
+        row["ratio_to_reference"] = None if reference is None else float(np.exp(weight - reference[1]))
+    for name, value in row.items():
+        table.setdefault(name, []).append(value)
+
+
+def _references(party: PartyModel, references: Mapping[str, str]) -> list[int]:
+    """For each feature the number of the feature it is compared with; -1 for what is no category."""
+    if party.encoder is None:
+        return [-1] * len(party.feature_names)
+    found: list[int] = []
+    for column in party.encoder.columns:
+        levels, at = column.levels, len(found)
+        asked = references.get(column.name)
+        if asked is not None and asked not in (levels or ()):
+            raise InputError(
+                f"reference: column {column.name!r} of {party.name} has "
+                + (f"the categories {', '.join(levels)}, not {asked!r}" if levels else "no categories")
+            )
+        first = -1 if not levels else at + (0 if asked is None else levels.index(asked))
+        found += [first] * len(levels or (0,)) + [-1] * column.indicator
+    return found
