@@ -269,6 +269,23 @@ def test_messages_are_off_by_no_more_than_their_bounds(monkeypatch: pytest.Monke
     solver.close()
 
 
+def test_bounds_of_messages_count_the_rounding_of_combinations() -> None:
+    """The grid is finer than that. Messages beside exact products of the directions that parties hold."""
+    blocks, problem = build(4, widths=(3, 3), lam=0.1)
+    solver = Solver(problem, sums(gap=0.0))
+    solver.round()
+    c = solver.coordinator
+    for j, (message, bound) in enumerate(zip(c.messages, c.spread)):
+        parts = [(block, party.directions[j]) for block, party in zip(blocks, solver.parties)]
+        errors = [
+            sum(Fraction(float(x)) * Fraction(float(w)) for block, d in parts for x, w in zip(block[i], d))
+            - Fraction(float(message[i]))
+            for i in range(N)
+        ]
+        assert 0.01 * bound < max(abs(error) for error in errors) <= bound
+    solver.close()
+
+
 @pytest.mark.parametrize("loss", ["logistic", "hinge"])
 def test_resumed_to_the_bit(loss: str) -> None:
     _, problem = build(4, loss)

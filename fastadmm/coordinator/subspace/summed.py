@@ -149,13 +149,26 @@ class SummedCoordinator(SubspaceCoordinator):
         # Half a step of each party, and the sum's own rounding to a double.
         own = 0.5 * self.problem.n_parties * self._step() + 2.0**-53 * np.abs(self._fresh).max(axis=1)
         spread = np.append(self.spread, own)
-        self.spread = np.append(self.spread, np.abs(factors) @ spread)
+        self.spread = np.append(self.spread, np.abs(factors) @ spread + self._rounded(factors))
         grown = np.eye(k + len(factors))
         grown[:k, :k] = self.gram
         self.gram = grown
         combined = [row[:k] @ self.messages + row[k:] @ self._fresh for row in factors]
         for message in combined:
             self._append(0, message)
+
+    def _rounded(self, factors: np.ndarray) -> np.ndarray:
+        """Bound on what combining messages here, and directions at the parties, rounds off in any row.
+
+        Parameters
+        ----------
+        factors : ndarray of shape (n, K)
+            Of all messages, the new ones last: these are not in the store yet.
+        """
+        k = len(self.messages)
+        sizes = np.append(_largest(self.messages), _largest(self._fresh[: factors.shape[1] - k]))
+        lengths = np.append(np.ones(k), np.sqrt(np.diag(self._products[:, k:])))[: factors.shape[1]]
+        return (factors.shape[1] + 1) * 2.0**-53 * (np.abs(factors) @ (sizes + self.reach * lengths))
 
     def _step(self) -> float:
         return grid_step(self.reach, self.problem.n_parties)
@@ -225,6 +238,11 @@ class SummedCoordinator(SubspaceCoordinator):
         step = grid_step(reach, self.problem.n_parties)
         scores, _ = yield from self.sums.ask("masked_scores", step, rows=rows, coefficients=c)
         return scores
+
+
+def _largest(rows: np.ndarray) -> np.ndarray:
+    """Largest size in each row, without a copy of all rows."""
+    return np.maximum(rows.max(axis=1, initial=0.0), -rows.min(axis=1, initial=0.0))
 
 
 class SummedSubspaceMethod(SubspaceMethod):
