@@ -283,6 +283,22 @@ def test_help_is_light() -> None:
     assert done.stderr == "heavy: []\n"
 
 
+def test_an_interrupt_that_a_library_wraps_is_an_interrupt(capsys, monkeypatch) -> None:
+    """Cython: a signal in the end of a ``with`` of h5py."""
+
+    def program(**_: object) -> None:
+        try:
+            raise KeyboardInterrupt
+        except KeyboardInterrupt as stop:
+            raise SystemError("__exit__ returned a result with an exception set") from stop
+
+    monkeypatch.setattr(cli, "_program", lambda argv: program)
+    with pytest.raises(SystemExit) as stop:
+        cli.main(["inspect", "x"])
+    assert stop.value.code == ExitCode.INTERRUPTED
+    assert capsys.readouterr().err == "fastadmm: interrupted\n"
+
+
 def test_help_of_what_is_asked_for_is_that_of_the_whole_program(capsys, monkeypatch) -> None:
     """Only what a command line needs is built; nobody sees that."""
 

@@ -6,6 +6,7 @@ import os
 import secrets
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -259,6 +260,23 @@ def test_a_killed_process_keeps_no_reservation(tmp_path):
     assert os.listdir(tmp_path) == ["l"]
     with pytest.raises(PrivacyBudgetError, match="1 releases of 1 run"):
         Ledger(tmp_path / "l").reserve(planned("two", 4), 1.0, DELTA)  # what was drawn stays charged
+
+
+def test_a_reservation_goes_although_the_disk_fails_once(tmp_path, monkeypatch):
+    from fastadmm.privacy.reservations import Reservation
+
+    reservation, unlink, failed = Reservation(tmp_path / "ledger"), Path.unlink, []
+
+    def fails_once(path, **options):
+        if not failed:
+            failed.append(path)
+            raise OSError(5, "Input/output error")
+        unlink(path, **options)
+
+    monkeypatch.setattr(Path, "unlink", fails_once)
+    reservation.free()
+    assert failed
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_refused_run_reserves_nothing(tmp_path):

@@ -215,6 +215,20 @@ def test_no_kill_makes_a_ledger_unreadable_or_loses_a_charge(tmp_path, monkeypat
     assert count() == step - 1 >= 4
 
 
+@pytest.mark.parametrize("name", ["link", "unlink"])
+def test_a_killed_process_leaves_nothing_beside_its_ledger(tmp_path, monkeypatch, name):
+    path = tmp_path / "l"
+    child = os.fork()
+    if child == 0:
+        setattr(ledger_file.os, name, lambda *_: os._exit(0))
+        Ledger(path).charge(charges(1)[0], 100.0, 1e-5)
+        os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert len(list(tmp_path.glob(".*.tmp"))) == 1
+    written(path, 1)
+    assert [p.name for p in tmp_path.iterdir()] == ["l"]
+
+
 def test_the_directory_is_synchronised_when_a_ledger_is_made(tmp_path, monkeypatch):
     seen = []
     original = os.fsync

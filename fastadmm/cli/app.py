@@ -162,7 +162,10 @@ def main(argv: list[str] | None = None) -> None:
     except FastadmmError as error:
         print(f"fastadmm: error: {_one_line(error)}", file=sys.stderr)
         sys.exit(int(error.exit_code))
-    except (typer.Abort, KeyboardInterrupt):
+    except (typer.Abort, KeyboardInterrupt, SystemError) as stop:
+        # Where a signal meets compiled code of a library, Python may say that it came out of a wrong place.
+        if isinstance(stop, SystemError) and not isinstance(stop.__cause__, KeyboardInterrupt):
+            raise
         # A run that was interrupted between rounds has said so itself, and how to go on.
         print("fastadmm: interrupted", file=sys.stderr)
         code = ExitCode.INTERRUPTED

@@ -31,6 +31,7 @@ __all__ = [
     "storage_error",
     "storage_errors",
     "synchronise",
+    "temporary_beside",
 ]
 
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
@@ -103,7 +104,8 @@ def synchronise(path: Path) -> None:
         os.close(descriptor)
 
 
-def _temporary(target: Path) -> Path:
+def temporary_beside(target: Path) -> Path:
+    """Hidden name beside a file, which tells whose it is: see :func:`remove_leftovers`."""
     # Bytes, not characters, count towards the 255 of a file name: keep only a readable beginning.
     return target.with_name(f".{target.name[:40]}.{_host()}-{os.getpid()}-{secrets.token_hex(4)}.tmp")
 
@@ -187,7 +189,7 @@ def atomic_file(path: str | os.PathLike[str], *, force: bool = True) -> Iterator
             raise StorageError(f"{shown(path)}: cannot write: is a directory; give a file name")
         _refuse_existing(path, target, force)
         remove_leftovers(target.parent, target.name)
-        temporary = _temporary(target)
+        temporary = temporary_beside(target)
         try:
             yield temporary
             synchronise(temporary)
@@ -239,7 +241,7 @@ def atomic_directory(
     with storage_errors(path):
         _refuse_directory(path, target, force, marker, only)
         remove_leftovers(target.parent, target.name)
-        temporary = _temporary(target)
+        temporary = temporary_beside(target)
         temporary.mkdir()
         try:
             yield temporary
@@ -283,7 +285,7 @@ def _replace_directory(temporary: Path, target: Path) -> None:
     if exchange(temporary, target):
         _remove(temporary)
         return
-    aside = _temporary(target)
+    aside = temporary_beside(target)
     os.rename(target, aside)
     try:
         os.rename(temporary, target)

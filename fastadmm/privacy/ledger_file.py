@@ -23,7 +23,6 @@ import json
 import math
 import os
 import re
-import secrets
 import stat
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
@@ -32,7 +31,13 @@ from pathlib import Path
 from typing import IO, Any
 
 from fastadmm.errors import FormatError
-from fastadmm.files.atomic import shown, storage_errors, synchronise
+from fastadmm.files.atomic import (
+    remove_leftovers,
+    shown,
+    storage_errors,
+    synchronise,
+    temporary_beside,
+)
 from fastadmm.files.file_lock import lock_file
 
 __all__ = ["LedgerFile", "Line"]
@@ -170,9 +175,10 @@ class LedgerFile:
         """Make the file if there is none: whole, under its name at once, also on disk."""
         target = Path(os.path.realpath(self.path))
         with storage_errors(self.path):
+            remove_leftovers(target.parent, target.name)
             if os.path.lexists(target):
                 return
-            temporary = target.with_name(f".{target.name[:40]}.{secrets.token_hex(4)}.tmp")
+            temporary = temporary_beside(target)
             flags = os.O_RDWR | os.O_CREAT | os.O_EXCL
             try:
                 _write_whole(os.open(temporary, flags, 0o600), _header(b""))

@@ -67,8 +67,11 @@ class Reservation:
 def _free(descriptor: int, path: Path, process: int) -> None:
     os.close(descriptor)
     if os.getpid() == process:  # a forked child leaves its parent's
-        with suppress(OSError):
-            path.unlink()
+        for _ in range(
+            2
+        ):  # an error of the disk may pass; what stays is nobody's, and goes with the next run
+            with suppress(OSError):
+                path.unlink(missing_ok=True)
 
 
 def _is_free(descriptor: int) -> bool:

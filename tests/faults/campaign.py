@@ -366,7 +366,7 @@ def plan(
     injector: Injector, template: Path, scratch: Path, n_faults: int
 ) -> tuple[list[tuple[str, str, int]], dict[str, Any]]:
     """Which operation of which subject fails how, evenly spread; and the results without faults."""
-    places: list[tuple[str, str, int]] = []
+    n_operations: dict[tuple[str, str], int] = {}
     expected = {}
     for name, subject in subjects().items():
         for kind, fault in FAULTS.items():
@@ -375,13 +375,17 @@ def plan(
             shutil.copytree(template, home)
             code, text = injector.run(home, subject.command, Fault(_COUNT, 0, fault.classes), 0)
             assert code in _GOOD, f"{name}: exit code {code} without a fault: {text}"
-            n_operations = injector.count()
-            assert n_operations > 0, f"{name}: no operation was seen"
+            n_operations[name, kind] = injector.count()
+            assert n_operations[name, kind] > 0, f"{name}: no operation was seen"
             expected[name] = subject.result(home)
-            share = max(1, n_faults // (len(subjects()) * len(FAULTS)))
-            step = max(1.0, n_operations / share)
-            chosen = sorted({1 + int(k * step) for k in range(min(share, n_operations))})
-            places += [(name, kind, at) for at in chosen]
+    share = 1  # of each kind of fault of each subject; some have fewer operations
+    while share < max(n_operations.values()) and sum(min(share, n) for n in n_operations.values()) < n_faults:
+        share += 1
+    places = [
+        (name, kind, 1 + int(k * max(1.0, n / share)))
+        for (name, kind), n in n_operations.items()
+        for k in range(min(share, n))
+    ]
     return places, expected
 
 
