@@ -38,6 +38,7 @@ __all__ = [
     "TablePlan",
     "convert_tables",
     "describe_tables",
+    "labels_of",
     "plan_one_table",
     "plan_tables",
     "write_plan",
@@ -700,6 +701,35 @@ def _refuse_overlap(given: list[tuple[Table, list[str]]]) -> None:
 
 
 def _labels(table: Table, name: str, rows: np.ndarray, options: TableOptions, like: _Like | None) -> Labels:
+    task = like.task if like is not None else options.task or "auto"
+    return labels_of(table, name, rows, task, like.classes if like is not None else None)
+
+
+def labels_of(
+    table: Table, name: str, rows: np.ndarray, task: str, classes: tuple[str, ...] | None = None
+) -> Labels:
+    """Labels of some rows of a table.
+
+    Parameters
+    ----------
+    table : Table
+    name : str
+        The label column.
+    rows : ndarray
+        Numbers of rows, from 0.
+    task : {"auto", "classification", "regression"}
+    classes : tuple of str, optional
+        Original labels of class 0, class 1 and so on, where they are known.
+
+    Returns
+    -------
+    Labels
+
+    Raises
+    ------
+    InputError
+        A label is missing, or is none of these classes.
+    """
     column = table.columns[name]
     if (absent := column.missing[rows]).any():
         at = int(rows[np.flatnonzero(absent)[0]])
@@ -709,9 +739,7 @@ def _labels(table: Table, name: str, rows: np.ndarray, options: TableOptions, li
         )
     collector = LabelCollector(table.path)
     collector.append(_label_values(column)[rows])
-    return collector.finish(
-        like.task if like is not None else options.task or "auto", like.classes if like is not None else None
-    )
+    return collector.finish(task, classes)
 
 
 def _label_values(column: Column) -> np.ndarray:

@@ -66,7 +66,7 @@ def test_processes_that_are_killed(
     values = {"lambda": 1e-5, "rounds": 5, "directions": "both"}
     start_run(make_config({"data": str(home / "d.parts"), **values}), home / "reference")
 
-    monkeypatch.setattr(training, "_PAUSES", ())
+    monkeypatch.setattr(training, "PAUSES", ())
     assert "party-1.sock" in (error := refused(capsys, "federate", "train", config, "-o", out))
     assert "goes on where this run is" in error
     for name in NAMES:
@@ -98,7 +98,7 @@ def test_processes_that_are_killed(
                 agents["party-2"].communicate()
                 agents["party-2"] = agent(home, "party-2")
 
-        monkeypatch.setattr(training, "_PAUSES", (0.2,) * 100)
+        monkeypatch.setattr(training, "PAUSES", (0.2,) * 100)
         result = training.federate(config, out, lambda _: None, rounds)
         assert killed or (out / "rounds.jsonl").read_text().count("\n") < 3
         assert logged(out) == logged(home / "reference")

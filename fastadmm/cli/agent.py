@@ -8,7 +8,8 @@ from typing import Annotated
 import typer
 
 from fastadmm.cli.app import app
-from fastadmm.cli.party_options import Data, Ledger, Test, Threads, Validation
+from fastadmm.cli.convert import Duplicates
+from fastadmm.cli.party_options import Ledger, Test, Threads, Validation
 
 group = typer.Typer(
     help="A party's own process: answers what its owner has approved.",
@@ -17,6 +18,10 @@ group = typer.Typer(
 )
 app.add_typer(group, name="agent")
 
+_Data = Annotated[
+    Path | None,
+    typer.Option(metavar="PARTY.h5", readable=False, help="The party's features; they stay here."),
+]
 _State = Annotated[
     Path,
     typer.Option(metavar="DIR", readable=False, help="The agent's directory: approvals, state, audit log."),
@@ -30,9 +35,15 @@ def agent() -> None:
 
 @group.command()
 def run(
-    data: Data,
     state: _State,
     socket: Annotated[Path, typer.Option(metavar="PATH", readable=False, help="Unix socket to listen on.")],
+    data: _Data = None,
+    party: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME", help="In place of --data, before there are features: whose agent it is."
+        ),
+    ] = None,
     ledger: Ledger = None,
     test: Test = None,
     validation: Validation = None,
@@ -45,8 +56,12 @@ def run(
     import sys
     from contextlib import closing
 
+    from fastadmm.errors import ConfigError
     from fastadmm.federation.agent import Agent
     from fastadmm.federation.socket import serve
+
+    if (data is None) == (party is None):
+        raise ConfigError("--data: give the party's features; --party NAME as long as there are none")
 
     def say(line: str) -> None:
         print(line.rstrip(), file=sys.stderr, flush=True)
@@ -54,6 +69,7 @@ def run(
     agent = Agent(
         data,
         state,
+        name=party or "",
         ledger=ledger,
         threads=threads,
         test=test,
@@ -63,7 +79,7 @@ def run(
     )
     with closing(agent):
         server = serve(socket, agent.handle)
-        print(f"{agent.data.name} listens on {socket}; Ctrl-C ends it", flush=True)
+        print(f"{agent.name} listens on {socket}; Ctrl-C ends it", flush=True)
         try:
             server.wait()
         finally:
@@ -72,17 +88,45 @@ def run(
 
 @group.command()
 def approve(
-    run: Annotated[
-        Path, typer.Argument(metavar="RUN.json", readable=False, help="The coordinator's file about the run.")
+    what: Annotated[
+        str,
+        typer.Argument(
+            metavar="RUN.json|ID",
+            help="The coordinator's file about a run, or what 'agent status' shows that it has asked for.",
+        ),
     ],
-    data: Data,
     state: _State,
-    force: Annotated[bool, typer.Option("--force", help="Replace an approval of this run.")] = False,
+    data: _Data = None,
+    rows: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            readable=False,
+            help="Of an alignment: your table. Of predictions: features of the rows, or your table of them.",
+        ),
+    ] = None,
+    id: Annotated[str | None, typer.Option("--id", metavar="NAME", help="Id column of the table.")] = None,
+    duplicates: Annotated[
+        Duplicates, typer.Option(help="Repeated ids in the table: refuse, keep the first row, or drop all.")
+    ] = Duplicates.refuse,
+    separator: Annotated[str, typer.Option(metavar="CHAR", help="Separator between CSV cells.")] = ",",
+    force: Annotated[bool, typer.Option("--force", help="Replace an approval of the same.")] = False,
 ) -> None:
-    """Explain what a run asks for, and approve it within limits."""
+    """Explain what is asked for, and approve it within limits."""
+    from fastadmm.errors import ConfigError
     from fastadmm.federation.approve import agent_approve
+    from fastadmm.federation.approve_task import approve_task, is_task
+    from fastadmm.federation.asked import asked_file
 
-    lines, path = agent_approve(run, data, state, force)
+    file = asked_file(what, state)
+    if is_task(file):
+        lines, path = approve_task(
+            file, state, rows, id=id, duplicates=duplicates.value, separator=separator, force=force
+        )
+    elif data is None:
+        raise ConfigError("--data: name the features that the run is to be trained on")
+    else:
+        lines, path = agent_approve(file, data, state, force)
     for line in lines:
         print(line)
     print(f"approved in {path}; edit the limits there, or delete it to answer nothing")

@@ -17,11 +17,15 @@ def evaluate(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> None:
     """Measure log loss, accuracy, AUC and calibration, or RMSE, MAE and R², on a labelled partition."""
-    import json
-
     from fastadmm.runs.evaluate import evaluate_partition
 
-    document = evaluate_partition(model, data)
+    print_evaluation(evaluate_partition(model, data), as_json)
+
+
+def print_evaluation(document: dict[str, Any], as_json: bool) -> None:
+    """Print metrics, as a table or as JSON."""
+    import json
+
     if as_json:
         print(json.dumps(document, indent=2))
         return

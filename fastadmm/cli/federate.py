@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from fastadmm.cli.app import app
+from fastadmm.cli.convert import Duplicates, Task
 
 if TYPE_CHECKING:
     from fastadmm.solver.history import RoundRecord
 
 group = typer.Typer(
-    help="Train between organisations, over NVFlare with mutual TLS.",
+    help="Between organisations, over NVFlare with mutual TLS: align, train, evaluate, predict.",
     no_args_is_help=True,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
@@ -22,6 +24,10 @@ app.add_typer(group, name="federate")
 _Kit = Annotated[
     Path, typer.Argument(readable=False, help="A startup kit, as `nvflare provision` writes it.")
 ]
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
 
 
 @group.command()
@@ -105,19 +111,120 @@ def train(
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> int:
     """Begin a run, or go on with it, until the model is certified."""
-    import sys
-
     from fastadmm.cli.train import report_result
     from fastadmm.federation.train import federate as go
 
-    def say(line: str) -> None:
-        print(line, file=sys.stderr, flush=True)
-
     def rounds(record: RoundRecord) -> None:
         if not quiet:
-            say(f"round {record.round}: objective {record.objective:.6g}, gap {record.gap:.2e}")
+            _say(f"round {record.round}: objective {record.objective:.6g}, gap {record.gap:.2e}")
 
-    return report_result(go(config, out, say, rounds), out, as_json)
+    return report_result(go(config, out, _say, rounds), out, as_json)
+
+
+_Config = Annotated[
+    Path, typer.Argument(metavar="CONFIG.toml", readable=False, help="With an address per party.")
+]
+_Run = Annotated[Path, typer.Argument(metavar="RUN", readable=False, help="Run of 'federate train'.")]
+_Task = Annotated[
+    Path, typer.Option("--out", "-o", readable=False, help="Directory of the task; an existing one goes on.")
+]
+_Own = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="PARTY.h5",
+        readable=False,
+        help="The label holder's own features of these rows, if it has any.",
+    ),
+]
+
+
+@group.command()
+def align(
+    config: _Config,
+    table: Annotated[
+        Path, typer.Argument(metavar="TABLE", readable=False, help="CSV or Parquet table with your ids.")
+    ],
+    id: Annotated[str, typer.Option("--id", metavar="NAME", help="Id column.")],
+    out: _Task,
+    label: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Column of labels: writes labels.h5 of the common rows."),
+    ] = None,
+    task: Annotated[Task, typer.Option(help="Of the labels: classes, or a number to predict.")] = Task.auto,
+    like: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="LABELS.h5", readable=False, help="Label file whose classes hold, for test rows."
+        ),
+    ] = None,
+    duplicates: Annotated[
+        Duplicates, typer.Option(help="Repeated ids in the table: refuse, keep the first row, or drop all.")
+    ] = Duplicates.refuse,
+    separator: Annotated[str, typer.Option(metavar="CHAR", help="Separator between CSV cells.")] = ",",
+) -> None:
+    """Find the rows that you and all parties have, without showing each other the rest."""
+    from fastadmm.data_tools.alignment import table_ids
+    from fastadmm.data_tools.label_table import write_label_table
+    from fastadmm.data_tools.tables import read_ids
+    from fastadmm.errors import ConfigError
+    from fastadmm.federation.align import ROWS, federate_align
+
+    if like is not None and label is None:
+        raise ConfigError("--like: belongs to --label")
+    ids = table_ids(read_ids(table, id, separator=separator), id, duplicates.value)
+    alignment, report = federate_align(config, ids, out, _say)
+    print("\n".join([*report, f"{out / ROWS}: {len(alignment.ids)} rows, {alignment.digest}"]))
+    if label is not None:
+        write_label_table(
+            out / "labels.h5",
+            table,
+            label,
+            alignment,
+            id=id,
+            duplicates=duplicates.value,
+            separator=separator,
+            task=task.value,
+            like=like,
+        )
+        print(f"{out / 'labels.h5'}: labels of these rows")
+
+
+@group.command()
+def predict(
+    config: _Config,
+    run: _Run,
+    rows: Annotated[
+        Path,
+        typer.Argument(
+            metavar="ROWS", readable=False, help="Which rows: rows.json of 'federate align', or a label file."
+        ),
+    ],
+    out: _Task,
+    own: _Own = None,
+) -> None:
+    """Ask every party for its part of the rows' scores, and add them up."""
+    from fastadmm.federation.predict import PREDICTIONS, federate_predict
+
+    predictions = federate_predict(config, run, rows, out, own=own, say=_say)
+    print(f"{len(predictions.score)} predictions in {out / PREDICTIONS}")
+
+
+@group.command()
+def evaluate(
+    config: _Config,
+    run: _Run,
+    test: Annotated[
+        Path, typer.Argument(metavar="LABELS.h5", readable=False, help="Label file of the test rows.")
+    ],
+    out: _Task,
+    own: _Own = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+) -> None:
+    """Measure the model on rows whose features the parties have."""
+    from fastadmm.cli.evaluate import print_evaluation
+    from fastadmm.federation.predict import federate_evaluate
+
+    print_evaluation(federate_evaluate(config, run, test, out, own=own, say=_say), as_json)
 
 
 @group.command()

@@ -6,13 +6,16 @@ import threading
 import time
 import traceback
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
 from fastadmm.engine.engine import Engine
 from fastadmm.errors import FastadmmError, InputError, StorageError
+from fastadmm.federation.approve import run_description
+from fastadmm.federation.asked import keep_asked
 from fastadmm.federation.audit import AuditLog, moment
+from fastadmm.federation.party_tasks import PartyTasks
 from fastadmm.federation.schema import (
     Envelope,
     ProtocolError,
@@ -23,11 +26,14 @@ from fastadmm.federation.schema import (
     request_of,
     run_identifier,
 )
+from fastadmm.federation.scoring import Home
 from fastadmm.federation.session import Session
+from fastadmm.federation.task import KIND
 from fastadmm.files.atomic import shown, storage_errors
+from fastadmm.rounds.approval import APPROVAL
 from fastadmm.rounds.refused import code_of, refused
 from fastadmm.runs.lock import run_lock
-from fastadmm.store.party_file import open_party
+from fastadmm.store.party_file import PartyData, check_party_name, open_party
 
 __all__ = ["AUDIT", "Agent"]
 
@@ -43,10 +49,12 @@ class Agent:
 
     Parameters
     ----------
-    data : Path
-        The party's features.
+    data : Path or None
+        The party's features; None before there are any: then it answers no run.
     state : Path
         Directory with a directory per approved run, and the audit log; made if absent.
+    name : str
+        The party's name, where there is no ``data``.
     ledger : Path or None
         The party's own, which private runs charge before anything leaves.
     threads : int or None
@@ -66,9 +74,10 @@ class Agent:
 
     def __init__(
         self,
-        data: Path,
+        data: Path | None,
         state: Path,
         *,
+        name: str = "",
         ledger: Path | None = None,
         threads: int | None = None,
         test: Path | None = None,
@@ -76,7 +85,9 @@ class Agent:
         streamed: bool = False,
         say: Callable[[str], None] = print,
     ) -> None:
-        self.data, self.state, self.ledger, self.say = open_party(data), state, ledger, say
+        self.data = None if data is None else open_party(data)
+        self.name = check_party_name(name, "--party") if self.data is None else self.data.name
+        self.state, self.ledger, self.say = state, ledger, say
         self._others = {"test": test, "validation": validation}
         self._streamed = streamed
         self._lock = threading.Lock()
@@ -89,6 +100,8 @@ class Agent:
             stack.enter_context(run_lock(state))
             self._audit = AuditLog(state / AUDIT)
             stack.callback(self._audit.close)
+            self._tasks = PartyTasks(Home(self.name, state, self.data, ledger), self._audit, say)
+            stack.callback(self._tasks.close)
             self._engine = stack.enter_context(Engine(threads))
             self._open = stack.pop_all()
 
@@ -132,7 +145,7 @@ class Agent:
                 if self._audit.add_bounded(entry):
                     self._audit.sync()
                     self.say(str(error) if isinstance(error, FastadmmError) else traceback.format_exc())
-                refusal = Refusal(self.data.name, entry["number"], entry["request"], entry["code"])
+                refusal = Refusal(self.name, entry["number"], entry["request"], entry["code"])
                 return encode_refusal(refusal)
 
     def close(self) -> None:
@@ -144,11 +157,16 @@ class Agent:
 
     def _answer(self, party: str, raw: bytes, entry: dict[str, Any]) -> bytes:
         envelope = open_envelope(raw, len(raw), "request")
+        if envelope.head.get("kind") == KIND:
+            return self._tasks.answer(envelope, party, entry)
         place = _name(envelope, entry)
-        if envelope.head.get("party") != party or party != self.data.name:
-            text = f"{place}: not for {self.data.name}, of whom {shown(self.data.path)} is"
-            raise refused("party", InputError(text))
-        session = self._of_run(entry["run"], place)
+        if envelope.head.get("party") != party or party != self.name:
+            raise refused("party", InputError(f"{place}: not for {self.name}, whose agent this is"))
+        if self.data is None:
+            text = f"{place}: this agent has no features yet; start it with --data"
+            raise refused("rows", InputError(text))
+        self._keep_asked(self.data, envelope, entry, place)
+        session = self._of_run(self.data, entry["run"], place)
         if len(raw) > session.most_bytes:
             raise ProtocolError(f"{place}: {len(raw)} bytes, but it has at most {session.most_bytes}")
         asked = request_of(envelope, self.data.n_samples, place)
@@ -157,13 +175,23 @@ class Agent:
         self._used = time.monotonic()
         return message
 
-    def _of_run(self, run: str, place: str) -> Session:
+    def _keep_asked(self, data: PartyData, envelope: Envelope, entry: dict[str, Any], place: str) -> None:
+        """Keep what a run that is not approved is about, for the owner to look at."""
+        if envelope.body or (self.state / entry["run"] / APPROVAL).exists():
+            return
+        with suppress(ProtocolError):  # the refusal is another's
+            asked = request_of(envelope, data.n_samples, place)
+            if asked.number == 0 and asked.calls[0][0] == "start":
+                terms = {data.name: asked.calls[0][1]}
+                keep_asked(self.state, asked.run, run_description(asked.run, entry["caller"], terms))
+
+    def _of_run(self, data: PartyData, run: str, place: str) -> Session:
         """The session of an approved run; one run at a time."""
         current = self._session
         if current is not None and current.run == run:
             return current
         session = Session(
-            self.data,
+            data,
             self.state / run,
             run,
             self._engine,

@@ -8,6 +8,7 @@ from typing import Any
 
 from fastadmm.conversation.calls import argument_fields, check_values
 from fastadmm.errors import FormatError, InputError
+from fastadmm.federation.asked import forget_asked
 from fastadmm.federation.schema import VERSION, run_identifier
 from fastadmm.files.atomic import shown, storage_errors
 from fastadmm.files.reading import read_json
@@ -17,7 +18,32 @@ from fastadmm.rounds.approval_words import in_plain_words
 from fastadmm.rounds.exchange import Request
 from fastadmm.store.party_file import open_party
 
-__all__ = ["agent_approve"]
+__all__ = ["agent_approve", "run_description"]
+
+
+def run_description(run: str, caller: str, parties: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    """What the owners of the data approve.
+
+    Parameters
+    ----------
+    run : str
+        Identifier of the run.
+    caller : str
+        Who asks, as parties know it.
+    parties : dict of str to dict
+        Arguments of the call ``start`` for each.
+
+    Returns
+    -------
+    dict
+    """
+    return {
+        "format": "fastadmm-run",
+        "version": "1.0",
+        "run": run,
+        "coordinator": caller,
+        "parties": parties,
+    }
 
 
 def agent_approve(run: Path, data: Path, state: Path, force: bool = False) -> tuple[list[str], Path]:
@@ -26,7 +52,7 @@ def agent_approve(run: Path, data: Path, state: Path, force: bool = False) -> tu
     Parameters
     ----------
     run : Path
-        ``run.json`` of the coordinator.
+        ``run.json`` of the coordinator, or what the agent kept of its first request.
     data : Path
         The party's features.
     state : Path
@@ -71,4 +97,5 @@ def agent_approve(run: Path, data: Path, state: Path, force: bool = False) -> tu
         fastadmm=terms.get("release"),
     )
     write_approval(approval, force=force)
+    forget_asked(state, identifier)
     return [*in_plain_words(approval, party), f"it is asked by {caller}"], approval.path

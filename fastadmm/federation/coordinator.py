@@ -7,6 +7,7 @@ from typing import Any
 
 from fastadmm.conversation.exchange import Call, Exchange, converse
 from fastadmm.errors import FormatError, InputError
+from fastadmm.federation.approve import run_description
 from fastadmm.federation.hub import Ask, Hub
 from fastadmm.federation.journal import Journal
 from fastadmm.federation.schema import table_digest
@@ -103,14 +104,7 @@ class FederatedRun(Coordinator):
         caller : str
             Who asks, as parties know it.
         """
-        document = {
-            "format": "fastadmm-run",
-            "version": "1.0",
-            "run": self.run,
-            "coordinator": caller,
-            "parties": self.start_terms(),
-        }
-        self.folder.write_json(RUN, document)
+        self.folder.write_json(RUN, run_description(self.run, caller, self.start_terms()))
 
     def _train(self) -> StepResult:
         said = self._opened()

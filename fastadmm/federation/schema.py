@@ -27,16 +27,22 @@ from fastadmm.store.party_file import check_party_name
 
 __all__ = [
     "VERSION",
+    "Body",
     "Envelope",
     "ProtocolError",
     "Refusal",
     "answer_of",
+    "check_digest",
     "digest_of",
     "encode_message",
     "encode_refusal",
     "encode_request",
+    "judged",
+    "message_bytes",
     "most_bytes",
     "open_envelope",
+    "pack_values",
+    "refusal_of",
     "request_of",
     "run_identifier",
     "table_digest",
@@ -204,9 +210,9 @@ def encode_request(request: Request) -> bytes:
         "number": request.number,
         "previous": request.previous,
         "answered": request.answered,
-        "calls": [[name, _packed(arguments, arrays)] for name, arguments in request.calls],
+        "calls": [[name, pack_values(arguments, arrays)] for name, arguments in request.calls],
     }
-    return _joined(head, arrays)
+    return message_bytes(head, arrays)
 
 
 def encode_message(message: Message) -> bytes:
@@ -232,9 +238,9 @@ def encode_message(message: Message) -> bytes:
         "party": message.party,
         "number": message.number,
         "request": message.request,
-        "answer": _packed(message.answer, arrays),
+        "answer": pack_values(message.answer, arrays),
     }
-    return _joined(head, arrays)
+    return message_bytes(head, arrays)
 
 
 def encode_refusal(refusal: Refusal) -> bytes:
@@ -248,14 +254,32 @@ def encode_refusal(refusal: Refusal) -> bytes:
     -------
     bytes
     """
-    return _joined({"kind": "refusal", **refusal.__dict__}, [])
+    return message_bytes({"kind": "refusal", **refusal.__dict__}, [])
 
 
 def _canonical(head: Any) -> bytes:
     return json.dumps(head, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
 
 
-def _joined(head: dict[str, Any], arrays: list[np.ndarray]) -> bytes:
+def message_bytes(head: dict[str, Any], arrays: list[np.ndarray]) -> bytes:
+    """The bytes of any message.
+
+    Parameters
+    ----------
+    head : dict
+        Plain values.
+    arrays : list of ndarray
+        What :func:`pack_values` took out of it.
+
+    Returns
+    -------
+    bytes
+
+    Raises
+    ------
+    ProtocolError
+        The head is too long.
+    """
     text = _canonical(head)
     if len(text) > _MOST_HEAD:
         raise ProtocolError(f"a head of {len(text)} bytes; it has at most {_MOST_HEAD}", "values")
@@ -269,8 +293,25 @@ def _padding(size: int) -> bytes:
     return bytes(-size % 8)
 
 
-def _packed(values: Mapping[str, Any], arrays: list[np.ndarray]) -> dict[str, Any]:
-    """Values as the head has them, their arrays put to the others, both in the order of the keys."""
+def pack_values(values: Mapping[str, Any], arrays: list[np.ndarray]) -> dict[str, Any]:
+    """Values as the head of a message has them, both in the order of the keys.
+
+    Parameters
+    ----------
+    values : mapping
+        Numbers, texts, flags and arrays.
+    arrays : list of ndarray
+        The arrays are put to these.
+
+    Returns
+    -------
+    dict
+
+    Raises
+    ------
+    ProtocolError
+        A number that is not finite.
+    """
     packed: dict[str, Any] = {}
     for key in sorted(values):
         value = values[key]
@@ -354,13 +395,13 @@ def request_of(envelope: Envelope, n_samples: int, place: str) -> Request:
     ProtocolError
         No request, or one that asks what nobody answers.
     """
-    head, body = envelope.head, _Body(envelope.body, place)
+    head, body = envelope.head, Body(envelope.body, place)
     _check_head(head, ("run", "party", "number", "previous", "answered", "calls"), "request", place)
     previous, answered = head["previous"], head["answered"]
     if type(previous) is not int or not -1 <= previous < head["number"] + (head["number"] == 0):
         raise ProtocolError(f"{place}: 'previous' is no number of an earlier exchange")
     if answered != "":
-        _check_digest(answered, "answered", place)
+        check_digest(answered, "answered", place)
     items = head["calls"]
     if not isinstance(items, list) or not 0 < len(items) <= _MOST_CALLS:
         raise ProtocolError(f"{place}: 'calls' is no list of 1 to {_MOST_CALLS} calls")
@@ -372,7 +413,7 @@ def request_of(envelope: Envelope, n_samples: int, place: str) -> Request:
             raise ProtocolError(f"{place}: call {item[0][:80]!r} is unknown here", "call")
         arguments = body.values(item[1])
         where = f"{place}: call {item[0]!r}"
-        _judged(check_values, arguments, argument_fields(item[0], n_samples, place), where)
+        judged(check_values, arguments, argument_fields(item[0], n_samples, place), where)
         calls.append((item[0], arguments))
     body.end()
     return Request(
@@ -402,40 +443,87 @@ def answer_of(envelope: Envelope, asked: Asked, n_samples: int, place: str) -> M
     ProtocolError
         Neither, or not what such a call is answered with.
     """
-    head, body = envelope.head, _Body(envelope.body, place)
+    head, body = envelope.head, Body(envelope.body, place)
     if head.get("kind") == "refusal":
-        keys = tuple(Refusal.__dataclass_fields__)
-        if head.keys() != {"kind", *keys} or not isinstance(head["code"], str) or head["code"] not in CODES:
-            raise ProtocolError(f"{place}: a refusal with a code that is unknown here")
-        if type(head["number"]) is not int or not isinstance(head["party"], str):
-            raise ProtocolError(f"{place}: a refusal that names no exchange")
-        _check_digest(head["request"], "request", place)
-        body.end()
-        return Refusal(*(head[key] for key in keys))
+        return refusal_of(envelope, place)
     _check_head(head, ("run", "party", "number", "request", "answer"), "message", place)
-    _check_digest(head["request"], "request", place)
+    check_digest(head["request"], "request", place)
     answer = body.values(head["answer"])
     body.end()
-    _judged(check_answer, asked, answer, n_samples, f"{place}: answer to {asked[0]!r}")
+    judged(check_answer, asked, answer, n_samples, f"{place}: answer to {asked[0]!r}")
     return Message(head["run"], head["party"], head["number"], head["request"], answer, envelope.digest)
+
+
+def refusal_of(envelope: Envelope, place: str) -> Refusal:
+    """The refusal in an envelope.
+
+    Parameters
+    ----------
+    envelope : Envelope
+        Whose head says that it is one.
+    place : str
+        What errors begin with.
+
+    Returns
+    -------
+    Refusal
+
+    Raises
+    ------
+    ProtocolError
+        With a code that is unknown here, or damaged.
+    """
+    head, keys = envelope.head, tuple(Refusal.__dataclass_fields__)
+    if head.keys() != {"kind", *keys} or not isinstance(head["code"], str) or head["code"] not in CODES:
+        raise ProtocolError(f"{place}: a refusal with a code that is unknown here")
+    if type(head["number"]) is not int or not isinstance(head["party"], str):
+        raise ProtocolError(f"{place}: a refusal that names no exchange")
+    check_digest(head["request"], "request", place)
+    Body(envelope.body, place).end()
+    return Refusal(*(head[key] for key in keys))
 
 
 def _check_head(head: dict[str, Any], keys: tuple[str, ...], kind: str, place: str) -> None:
     if head.get("kind") != kind or head.keys() != {"kind", *keys}:
         raise ProtocolError(f"{place}: not a {kind} of this protocol")
     run_identifier(head["run"], place)
-    _judged(check_party_name, head["party"], place, FormatError)
+    judged(check_party_name, head["party"], place, FormatError)
     if type(head["number"]) is not int or not 0 <= head["number"] < 10**9:
         raise ProtocolError(f"{place}: 'number' is no number of an exchange")
 
 
-def _check_digest(value: object, key: str, place: str) -> None:
+def check_digest(value: object, key: str, place: str) -> None:
+    """Refuse what is no digest.
+
+    Parameters
+    ----------
+    value : object
+    key : str
+        Its name in the message.
+    place : str
+        What errors begin with.
+
+    Raises
+    ------
+    ProtocolError
+    """
     if not isinstance(value, str) or not _DIGEST.fullmatch(value):
         raise ProtocolError(f"{place}: {key!r} is no digest")
 
 
-def _judged(check: Callable[..., object], *arguments: Any) -> None:
-    """What a rule of the table says, as an error of the protocol."""
+def judged(check: Callable[..., object], *arguments: Any) -> None:
+    """Apply a rule of a table; what it refuses is an error of the protocol.
+
+    Parameters
+    ----------
+    check : callable
+    *arguments
+        Its own.
+
+    Raises
+    ------
+    ProtocolError
+    """
     try:
         check(*arguments)
     except ProtocolError:
@@ -444,13 +532,21 @@ def _judged(check: Callable[..., object], *arguments: Any) -> None:
         raise ProtocolError(str(error), "values") from None
 
 
-class _Body:
-    """Takes arrays from a body, in the order in which the head names them."""
+class Body:
+    """Takes arrays from a body, in the order in which the head names them.
+
+    Parameters
+    ----------
+    body : memoryview
+    place : str
+        What errors begin with.
+    """
 
     def __init__(self, body: memoryview, place: str) -> None:
         self._body, self._at, self._place = body, 0, place
 
     def values(self, packed: object) -> dict[str, Any]:
+        """Values with their arrays, of what :func:`pack_values` made of them."""
         if not isinstance(packed, dict):
             raise ProtocolError(f"{self._place}: values are no table")
         return {key: self._value(packed[key]) for key in packed}
@@ -484,5 +580,6 @@ class _Body:
         return array
 
     def end(self) -> None:
+        """Refuse a body with more in it than was taken."""
         if self._at != len(self._body):
             raise ProtocolError(f"{self._place}: holds more than its head names")

@@ -8,7 +8,11 @@ from typing import Any
 
 from fastadmm.errors import StorageError
 from fastadmm.federation.agent import AUDIT
+from fastadmm.federation.asked import asked_lines
 from fastadmm.federation.audit import read_audit
+from fastadmm.federation.matching import ALIGNMENTS
+from fastadmm.federation.party_tasks import used
+from fastadmm.federation.task_approval import ALIGN, PREDICT, open_task_approval
 from fastadmm.files.atomic import shown, storage_errors
 from fastadmm.files.reading import read_bytes, read_json
 from fastadmm.rounds.approval import APPROVAL
@@ -44,24 +48,50 @@ def agent_status(state: Path) -> list[str]:
             raise StorageError(f"{shown(state)}: no directory of an agent")
         runs = sorted(path.parent for path in state.glob(f"*/{APPROVAL}"))
     entries, digest = read_audit(state / AUDIT) if (state / AUDIT).exists() else ([], "")
+<<<<<<< HEAD
     more = sum((Counter(entry["more"]) for entry in entries if "more" in entry), Counter[str]())
     entries = [entry for entry in entries if "more" not in entry]
+=======
+    tasks = [entry for entry in entries if "task" in entry]
+>>>>>>> 324a858 (Between organisations: align, evaluate and predict over the channel, each within an approval of its own)
     lines = []
+    if (state / ALIGN).exists():
+        lines.append(_of_task(state / ALIGN, "alignments", tasks, ""))
+    lines += [
+        f"    rows that all parties have: {shown(path)}"
+        for path in sorted((state / ALIGNMENTS).glob("*.json"))
+    ]
     for directory in runs:
         of_run = [entry for entry in entries if entry["run"] == directory.name]
         lines += _of_run(directory, of_run)
+        if (directory / PREDICT).exists():
+            lines.append("    " + _of_task(directory / PREDICT, "predictions", tasks, directory.name))
     known = {directory.name for directory in runs}
-    strange = [entry for entry in entries if entry["run"] not in known]
+    strange = [entry for entry in entries if entry["run"] not in known and "task" not in entry]
     if strange:
         lines.append(f"{len(strange)} request(s) of no approved run; last: {_said(strange[-1])}")
+<<<<<<< HEAD
     if more:
         said = ", ".join(f"{count} {code}" for code, count in sorted(more.items()))
         lines.append(f"more in a minute than have lines of their own: {said}")
+=======
+    if refused := [entry for entry in tasks if "code" in entry]:
+        lines.append(f"{len(refused)} alignment(s) or prediction(s) refused; last: {_said(refused[-1])}")
+    lines += asked_lines(state)
+>>>>>>> 324a858 (Between organisations: align, evaluate and predict over the channel, each within an approval of its own)
     if not lines:
         lines.append("nothing approved, nothing asked")
     if digest:
         lines.append(f"audit log: {len(entries)} lines, the last with digest {digest}")
     return lines
+
+
+def _of_task(path: Path, what: str, entries: list[dict[str, Any]], run: str) -> str:
+    approval, spent = open_task_approval(path), used(entries, path.name, run)
+    return (
+        f"{what}: {spent['requests']} of at most {approval.requests} answered, {spent['rows']} of "
+        f"{approval.rows} rows, approved until {approval.last_day or 'no last day'}"
+    )
 
 
 def _of_run(directory: Path, entries: list[dict[str, Any]]) -> list[str]:

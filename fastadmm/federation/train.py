@@ -4,38 +4,24 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from fastadmm.errors import ConfigError
 from fastadmm.federation.coordinator import FederatedRun
+from fastadmm.federation.setup import Setup, read_setup
 from fastadmm.federation.socket import Lost
-from fastadmm.federation.ways import KEYS, Ways, read_ways
 from fastadmm.files.atomic import shown
 from fastadmm.rounds.coordinator_step import Coordinator, new_run
-from fastadmm.runs.config import make_config, read_config
+from fastadmm.runs.config import make_config
 from fastadmm.runs.folder import EXCHANGE, RunFolder
 from fastadmm.settings.keys import PATHS
 from fastadmm.solver.history import RoundRecord
 
-__all__ = ["federate"]
+__all__ = ["PAUSES", "federate"]
 
 #: Seconds before each further attempt to reach a party that was lost; from the first again after every round.
-_PAUSES = (1.0, 4.0, 15.0, 60.0)
-
-_FILE = "file:"
-
-
-@dataclass(frozen=True)
-class _Setup:
-    """A configuration, taken apart: ``own`` are the label holder's features, in privacy mode "fusion"."""
-
-    values: dict[str, Any]
-    place: str
-    names: list[str]
-    ways: Ways
-    own: Path | None
+PAUSES = (1.0, 4.0, 15.0, 60.0)
 
 
 def federate(
@@ -67,7 +53,9 @@ def federate(
     FastadmmError
         A party refused, or was lost and did not come back; the run can be gone on with.
     """
-    setup = _setup(config)
+    setup = read_setup(config)
+    if "data" not in setup.values:
+        raise ConfigError(f"{setup.place}: key 'data' is missing: name the label file")
     folder = RunFolder(out, EXCHANGE)
     with setup.ways.opened(say) as ask:
         if folder.configuration.exists():
@@ -89,12 +77,12 @@ def _attempts(
     folder: RunFolder, ask: Any, say: Callable[[str], None], rounds: Callable[[RoundRecord], None]
 ) -> dict[str, Any]:
     """Train; a party that was lost may come back."""
-    pauses, made = list(_PAUSES), 0
+    pauses, made = list(PAUSES), 0
 
     def count(record: RoundRecord) -> None:
         nonlocal made
         if record.round > made:
-            pauses[:], made = _PAUSES, record.round
+            pauses[:], made = PAUSES, record.round
             rounds(record)
 
     while True:
@@ -110,35 +98,7 @@ def _attempts(
             run.close()
 
 
-def _setup(config: Path) -> _Setup:
-    values, place = read_config(config), shown(config)
-    values.pop("provenance", None)
-    table = values.pop("federation", None)
-    if not isinstance(table, dict) or not isinstance(table.get("parties"), dict) or not table["parties"]:
-        raise ConfigError(
-            f"{place}: table 'federation.parties' is missing: the address of each party, as "
-            'NAME = "unix:PATH"'
-        )
-    for key in table:
-        if key not in KEYS:
-            raise ConfigError(
-                f"{place}: table 'federation': key {key!r} is unknown; known: {', '.join(KEYS)}"
-            )
-    texts = [*table["parties"].values(), *(value for key, value in table.items() if key != "parties")]
-    if not all(isinstance(text, str) for text in texts):
-        raise ConfigError(f"{place}: table 'federation': names and addresses are texts")
-    if "data" not in values:
-        raise ConfigError(f"{place}: key 'data' is missing: name the label file")
-    own = {name: at for name, at in table["parties"].items() if at.startswith(_FILE)}
-    if len(own) > 1:
-        raise ConfigError(f"{place}: {', '.join(own)}: one party alone may be the label holder's own file")
-    addresses = {name: at for name, at in table["parties"].items() if name not in own}
-    home = config.absolute().parent
-    own_file = home / next(iter(own.values())).removeprefix(_FILE) if own else None
-    return _Setup(values, place, list(table["parties"]), read_ways(table, addresses, home, place), own_file)
-
-
-def _check_same(setup: _Setup, folder: RunFolder) -> None:
+def _check_same(setup: Setup, folder: RunFolder) -> None:
     """Refuse to go on with another problem under the same name."""
     run = Coordinator(folder)
     asked, began = make_config(setup.values, setup.place).to_toml(), run.config.to_toml()

@@ -26,6 +26,7 @@ from fastadmm.store.party_file import PartyData
 
 __all__ = [
     "APPROVAL",
+    "DAYS",
     "Answered",
     "Approval",
     "approve",
@@ -43,7 +44,7 @@ APPROVAL = "approval.toml"
 _EXCHANGES, _DIRECTIONS = 1000, 2000
 
 #: Days that a drafted approval is good for.
-_DAYS = 90
+DAYS = 90
 
 #: Rounds after which an honest run may change its penalty, in order.
 _PENALTY_CHANGES = sorted([*PENALTY_ROUNDS, *CURVATURE_ROUNDS])
@@ -250,7 +251,7 @@ def approve(request: Request, data: PartyData, place: str, path: Path) -> Approv
         Not a first request, of another party, or about other rows.
     """
     settings = first_terms(request, data, place)
-    return draft_approval(settings, request.run, data, path, _today() + datetime.timedelta(days=_DAYS))
+    return draft_approval(settings, request.run, data, path, _today() + datetime.timedelta(days=DAYS))
 
 
 def check_rows(settings: Mapping[str, Any], data: PartyData, place: str) -> None:

@@ -15,7 +15,7 @@ from fastadmm.rounds.approval import Approval
 from fastadmm.rounds.private_terms import Protection
 from fastadmm.store.party_file import check_party_name
 
-__all__ = ["open_approval", "write_approval"]
+__all__ = ["check_kinds", "open_approval", "write_approval"]
 
 _FORMAT, _VERSION = "fastadmm-approval", "1.0"
 
@@ -110,13 +110,28 @@ _PROTECTION: dict[str, tuple[type, ...]] = {
 }
 
 
-def _check_kinds(
+def check_kinds(
     values: Mapping[str, Any],
     needed: Mapping[str, tuple[type, ...]],
     optional: Mapping[str, tuple[type, ...]],
     place: str,
 ) -> None:
-    """Refuse keys that are missing, unknown or of another type."""
+    """Refuse keys that are missing, unknown or of another type.
+
+    Parameters
+    ----------
+    values : mapping
+        As the file has them.
+    needed, optional : mapping of str to tuple of type
+        What each key may be.
+    place : str
+        What messages begin with.
+
+    Raises
+    ------
+    ConfigError
+        Naming the key.
+    """
     for key in values:
         if key not in needed and key not in optional:
             raise ConfigError(f"{place}: key {key!r} is unknown")
@@ -159,12 +174,12 @@ def open_approval(path: Path) -> Approval:
     if (version := values.pop("version", None)) != _VERSION:
         raise ConfigError(f"{place}: key 'version' is {version!r}; known: {_VERSION}")
     table = values.pop("privacy", None)
-    _check_kinds(values, _KINDS, _OPTIONAL, place)
+    check_kinds(values, _KINDS, _OPTIONAL, place)
     protection = None
     if table is not None:
         if not isinstance(table, dict):
             raise ConfigError(f"{place}: key 'privacy' is not a table")
-        _check_kinds(table, _PROTECTION, {}, f"{place}: privacy")
+        check_kinds(table, _PROTECTION, {}, f"{place}: privacy")
         protection = Protection(**table)
     for key in ("exchanges", "directions"):
         if values[key] < 1:

@@ -12,6 +12,7 @@ _E = TypeVar("_E", bound=FastadmmError)
 
 #: Every reason that may leave a party, and what it means to who asked.
 CODES = {
+    "amount": "more rows, or more ids, than it approved",
     "budget": "its privacy ledger has no room for this run, or nothing is proved for its data",
     "busy": "it is answering another run; wait until that has ended",
     "call": "it was asked what is not for this run, or not for its state",
@@ -31,6 +32,7 @@ CODES = {
     "rows": "the run is about other rows than it has; align the rows first",
     "run": "it has not approved this run",
     "scores": "it gives no scores of these rows",
+    "task": "it has not approved this alignment, or predictions with this model",
     "terms": "another family, loss, regularizer, constraint or data than it approved",
     "values": "a value that is not what the table of calls says",
     "version": "another version of the protocol or of fastadmm than its own, or than it approved",

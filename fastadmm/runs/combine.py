@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,13 +17,50 @@ from fastadmm.store.label_file import open_labels
 from fastadmm.store.model import PartyModel, SharedPart, open_party_model, open_shared_part
 from fastadmm.store.party_file import PartyData, open_party
 
-__all__ = ["FALLBACKS", "combine_contributions", "partial_predict", "partial_predict_table"]
+__all__ = [
+    "FALLBACKS",
+    "Summand",
+    "combine_contributions",
+    "partial_predict",
+    "partial_predict_table",
+    "summand_of_file",
+    "summand_of_table",
+]
 
 if TYPE_CHECKING:
     from fastadmm.data_tools.predict_tables import TableRows
 
 #: What an absent party's summand may be replaced by.
 FALLBACKS = ("zero", "mean")
+
+
+@dataclass(frozen=True)
+class Summand:
+    """What one party adds to the scores of some rows.
+
+    Attributes
+    ----------
+    name : str
+        The party.
+    model_id : str
+        Of the model whose weights these are.
+    values : ndarray of shape (N,) or (N, C)
+        ``D_m x_m``.
+    ids : ndarray of shape (N,)
+        Row ids.
+    notes : list of str
+        What a user should know of a table.
+    """
+
+    name: str
+    model_id: str
+    values: np.ndarray
+    ids: np.ndarray
+    notes: list[str]
+
+    def content(self) -> dict[str, Any]:
+        """What a contribution file holds."""
+        return {"name": self.name, "model_id": self.model_id, "values": self.values, "ids": self.ids}
 
 
 def partial_predict(model: Path, party_file: Path, out: Path, *, force: bool = False) -> tuple[str, int]:
@@ -50,14 +88,9 @@ def partial_predict(model: Path, party_file: Path, out: Path, *, force: bool = F
     FastadmmError
         If model and features are damaged or do not fit each other.
     """
-    party = open_party(party_file)
-    weights, model_id = _weights_of(model, party)
-    values = weights.contribution(party)
-    if not np.isfinite(values).all():
-        row = int(np.flatnonzero(~np.isfinite(values.reshape(len(values), -1)).all(axis=1))[0])
-        raise InputError(f"{shown(party_file)}: row {row + 1}: the contribution is not finite")
-    write_contribution(out, name=party.name, model_id=model_id, values=values, ids=party.ids(), force=force)
-    return party.name, party.n_samples
+    found = summand_of_file(model, open_party(party_file))
+    write_contribution(out, **found.content(), force=force)
+    return found.name, len(found.values)
 
 
 def partial_predict_table(
@@ -92,6 +125,39 @@ def partial_predict_table(
     FastadmmError
         If model and table are damaged or do not fit each other.
     """
+    found = summand_of_table(model, name, table, options)
+    write_contribution(out, **found.content(), force=force)
+    return found.name, len(found.values), found.notes
+
+
+def summand_of_file(model: Path, party: PartyData) -> Summand:
+    """One party's contribution to the scores of its rows.
+
+    Parameters
+    ----------
+    model : Path
+        The party's own model file, or a model or run directory with it.
+    party : PartyData
+        Its features, raw or transformed like the training data.
+
+    Returns
+    -------
+    Summand
+
+    Raises
+    ------
+    FastadmmError
+        If model and features are damaged or do not fit each other.
+    """
+    weights, model_id = _weights_of(model, party)
+    values = weights.contribution(party)
+    if (row := _not_finite(values)) is not None:
+        raise InputError(f"{shown(party.path)}: row {row + 1}: the contribution is not finite")
+    return Summand(party.name, model_id, values, party.ids(), [])
+
+
+def summand_of_table(model: Path, name: str | None, table: Path, options: TableRows) -> Summand:
+    """The same for rows of a table; parameters and errors as of :func:`partial_predict_table`."""
     from fastadmm.data_tools.predict_tables import read_features
 
     with storage_errors(model, "read"):
@@ -103,11 +169,15 @@ def partial_predict_table(
         raise ConfigError("--offset: belongs to the sum, not to one party: give it to 'combine --labels'")
     found = read_features([weights], [table], options)
     values = weights.contribution_of(found.blocks[0])
-    if not np.isfinite(values).all():
-        row = int(np.flatnonzero(~np.isfinite(values.reshape(len(values), -1)).all(axis=1))[0])
+    if (row := _not_finite(values)) is not None:
         raise InputError(f"{shown(table)}: id {found.ids[row]}: the contribution is not finite")
-    write_contribution(out, name=weights.name, model_id=model_id, values=values, ids=found.ids, force=force)
-    return weights.name, len(values), found.notes
+    return Summand(weights.name, model_id, values, found.ids, found.notes)
+
+
+def _not_finite(values: np.ndarray) -> int | None:
+    """The first row that is not finite."""
+    bad = np.flatnonzero(~np.isfinite(values.reshape(len(values), -1)).all(axis=1))
+    return int(bad[0]) if len(bad) else None
 
 
 def _weights_of(model: Path, party: PartyData) -> tuple[PartyModel, str]:

@@ -1,0 +1,67 @@
+"""A label file of a table's rows, for a label holder whose columns are no party's."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from fastadmm.data_tools.alignment import Alignment, rows_of, table_ids
+from fastadmm.data_tools.convert_tables import labels_of
+from fastadmm.data_tools.tables import read_table
+
+__all__ = ["write_label_table"]
+
+
+def write_label_table(
+    out: Path,
+    table: Path,
+    label: str,
+    alignment: Alignment,
+    *,
+    id: str,
+    duplicates: str = "refuse",
+    separator: str = ",",
+    task: str = "auto",
+    like: Path | None = None,
+) -> None:
+    """Write the labels of an alignment's rows; an existing file is replaced.
+
+    Parameters
+    ----------
+    out : Path
+    table : Path
+        CSV or Parquet.
+    label : str
+        Its label column.
+    alignment : Alignment
+        Which rows, in which order.
+    id : str
+        The id column.
+    duplicates : {"refuse", "first", "drop"}
+        What is done with ids that occur more than once.
+    separator : str
+        Between CSV cells.
+    task : {"auto", "classification", "regression"}
+        What the labels are.
+    like : Path, optional
+        Label file whose task and classes hold.
+
+    Raises
+    ------
+    FastadmmError
+        A column or label is missing, or the alignment is of other ids.
+    """
+    from fastadmm.store.label_file import LabelWriter, open_labels
+
+    known = None if like is None else open_labels(like)
+    read = read_table(table, separator=separator, text=[id])
+    read.require(label, "label column")
+    rows = rows_of(table_ids(read, id, duplicates), alignment)
+    labels = labels_of(
+        read,
+        label,
+        rows,
+        task if known is None else known.task,
+        None if known is None else known.classes,
+    )
+    with LabelWriter(out, task=labels.task, classes=labels.classes, force=True) as writer:
+        writer.append(labels.y, ids=alignment.ids)

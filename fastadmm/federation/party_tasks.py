@@ -1,0 +1,176 @@
+"""Alignments and predictions at a party: what may be answered, what has been, and the same answer again."""
+
+from __future__ import annotations
+
+import datetime
+import json
+from collections.abc import Callable
+from typing import Any
+
+from fastadmm.errors import InputError
+from fastadmm.federation.asked import keep_asked
+from fastadmm.federation.audit import AuditLog
+from fastadmm.federation.journal import Journal
+from fastadmm.federation.matching import intersect, keep_alignment
+from fastadmm.federation.schema import Envelope, digest_of
+from fastadmm.federation.scoring import Home, contribute
+from fastadmm.federation.task import Answer, Task, encode_answer, task_of
+from fastadmm.federation.task_approval import ALIGN, PREDICT, TaskApproval, open_task_approval
+from fastadmm.files.atomic import shown
+from fastadmm.rounds.refused import refused
+
+__all__ = ["TASKS_JOURNAL", "PartyTasks", "used"]
+
+#: Answers, in the agent's directory.
+TASKS_JOURNAL = "tasks.journal"
+
+#: Bytes of a request to compare ids: a blinded id has 35.
+_SMALL, _EACH = 1 << 16, 48
+
+
+class PartyTasks:
+    """What a party answers beside its runs.
+
+    Every answer is on disk before it leaves, with what it counts for; the same request gets the same bytes.
+
+    Parameters
+    ----------
+    home : Home
+    audit : AuditLog
+        What a kill kept from it is made up for.
+    say : callable
+        Given lines for the party's own eyes.
+    """
+
+    def __init__(self, home: Home, audit: AuditLog, say: Callable[[str], None]) -> None:
+        self.home, self._audit, self._say = home, audit, say
+        self._journal = Journal(home.state / TASKS_JOURNAL)
+        self._done: list[dict[str, Any]] = []
+        for meta, _ in self._journal.records():
+            entry = json.loads(meta)
+            self._done.append(entry)
+            if entry["request"] not in audit.answered:
+                audit.add(entry)
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self._journal.close()
+
+    def answer(self, envelope: Envelope, party: str, entry: dict[str, Any]) -> bytes:
+        """Answer a request.
+
+        Parameters
+        ----------
+        envelope : Envelope
+        party : str
+            Whom whoever carried it named.
+        entry : dict
+            Line for the audit log, with the ``caller``; what was answered is put into it, and it is added.
+
+        Returns
+        -------
+        bytes
+
+        Raises
+        ------
+        FastadmmError
+            With the code of a refusal; then nothing was answered.
+        """
+        asked = task_of(envelope, "request")
+        place = f"request {asked.call!r} of task {asked.task}"
+        entry |= {"task": asked.task, "calls": [asked.call], "request": asked.digest}
+        if asked.party != party or party != self.home.name:
+            raise refused("party", InputError(f"{place}: not for {self.home.name}"))
+        approval = self._approval(asked, entry["caller"], place)
+        if entry["caller"] not in approval.callers:
+            text = f"{place}: asked by {entry['caller']!r}, but {shown(approval.path)} has callers"
+            raise refused("caller", InputError(f"{text} {', '.join(approval.callers)}"))
+        for known, (_, message) in zip(self._done, self._journal.records()):
+            if known["request"] == asked.digest:
+                entry |= {"answer": digest_of(message), "repeated": True}
+                self._audit.add(entry)
+                return message
+        counts = self._check_amount(asked, approval, place)
+        answer = Answer(asked.task, asked.party, asked.digest, self._made(asked, approval, place))
+        message = encode_answer(answer)
+        entry |= {"answer": digest_of(message), "repeated": False, "counts": counts}
+        self._journal.append([json.dumps(entry).encode(), message])
+        self._done.append(entry)
+        self._audit.add(entry)
+        return message
+
+    def _approval(self, asked: Task, caller: str, place: str) -> TaskApproval:
+        run = asked.arguments.get("run", "")
+        path = self.home.state / run / (PREDICT if run else ALIGN)
+        if path.exists():
+            return open_task_approval(path)
+        if asked.call != "align":  # what ends an alignment, it has been asked for before
+            document: dict[str, Any] = {"format": "fastadmm-task", "version": "1.0", "task": asked.task}
+            document |= {
+                "kind": "predict" if run else "align",
+                "coordinator": caller,
+                "party": self.home.name,
+            }
+            simple = {k: v for k, v in asked.arguments.items() if isinstance(v, (str, int))}
+            keep_asked(self.home.state, asked.task, document | simple)
+        text = f"{place}: no approval {shown(path)}; to look at it: fastadmm agent approve {asked.task}"
+        raise refused("task", InputError(text))
+
+    def _check_amount(self, asked: Task, approval: TaskApproval, place: str) -> dict[str, Any]:
+        """What a new answer counts for; refuses more than was approved."""
+        run = asked.arguments.get("run", "")
+        counts: dict[str, Any] = {"approval": approval.path.name, "run": run, "requests": 0, "rows": 0}
+        today = datetime.date.today()
+        if approval.last_day is not None and today > approval.last_day:
+            raise refused("expired", InputError(f"{place}: the last day was {approval.last_day}"))
+        if asked.call == "align":
+            if not any(one["task"] == asked.task for one in self._done):
+                raise refused("order", InputError(f"{place}: ends an alignment that was not begun here"))
+            return counts
+        counts |= {
+            "requests": 1,
+            "rows": asked.arguments["n_ids" if asked.call == "intersect" else "n_samples"],
+        }
+        spent = used(self._done, approval.path.name, run)
+        for key, code in (("requests", "exchanges"), ("rows", "amount")):
+            if spent[key] + counts[key] > getattr(approval, key):
+                text = f"{place}: {spent[key]} {key} answered, {counts[key]} more asked for"
+                text += f"; {shown(approval.path)} allows {getattr(approval, key)}; nothing was computed"
+                raise refused(code, InputError(text))
+        if asked.call == "intersect" and len(asked.arguments["request"]) > _SMALL + _EACH * counts["rows"]:
+            text = f"{place}: {len(asked.arguments['request'])} bytes are more than {counts['rows']} ids have"
+            raise refused("amount", InputError(text))
+        return counts
+
+    def _made(self, asked: Task, approval: TaskApproval, place: str) -> dict[str, Any]:
+        if asked.call == "contribute":
+            return contribute(asked, approval, self.home, place)
+        if asked.call == "intersect":
+            return intersect(asked, approval, self.home.state, place)
+        answer, path = keep_alignment(asked, approval, self.home.state, place)
+        self._say(
+            f"{shown(path)}: {answer['n_samples']} rows that all parties have, for 'fastadmm convert --align'"
+        )
+        return answer
+
+
+def used(entries: list[dict[str, Any]], approval: str, run: str) -> dict[str, int]:
+    """What answers so far count for.
+
+    Parameters
+    ----------
+    entries : list of dict
+        Lines of the audit log.
+    approval : str
+        Name of the approval's file.
+    run : str
+        The run whose model is applied; empty for alignments.
+
+    Returns
+    -------
+    dict
+        ``requests`` and ``rows``.
+    """
+    counts = [one["counts"] for one in entries if "counts" in one and "answer" in one]
+    own = [one for one in counts if (one["approval"], one["run"]) == (approval, run)]
+    return {key: sum(one[key] for one in own) for key in ("requests", "rows")}

@@ -1,0 +1,163 @@
+"""What a party agreed to beside training: which ids are compared, and which rows are scored."""
+
+from __future__ import annotations
+
+import datetime
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fastadmm.errors import ConfigError, FormatError
+from fastadmm.files.atomic import atomic_file, shown
+from fastadmm.files.reading import read_toml
+from fastadmm.rounds.approval_file import check_kinds
+from fastadmm.store.party_file import check_party_name
+
+__all__ = ["ALIGN", "PREDICT", "TaskApproval", "open_task_approval", "write_task_approval"]
+
+#: Names of the files: in the agent's directory, and in that of the run whose model is applied.
+ALIGN, PREDICT = "align.toml", "predict.toml"
+
+_FORMAT, _VERSION = "fastadmm-task-approval", "1.0"
+
+
+@dataclass(frozen=True)
+class TaskApproval:
+    """Limits of one party, for alignments or for predictions with one model.
+
+    Attributes
+    ----------
+    path : Path
+        Of the approval: :data:`ALIGN` or :data:`PREDICT`.
+    party : str
+    callers : list of str
+        Who may ask.
+    file : str
+        The table whose ids are compared; the party file or table of the rows that are scored.
+    requests : int
+        New ones that are answered, at most.
+    rows : int
+        Of the coordinator's ids that are compared, or of rows that are scored, over all requests.
+    last_day : date or None
+    id : str or None
+        Id column, where the file is a table.
+    duplicates : str
+        What is done with ids that occur more than once in it.
+    separator : str
+        Between its cells, where it is CSV.
+    unmasked : bool
+        Of a run with sums only: whether the coordinator may see this party's scores by themselves.
+    allow_infinite_epsilon : bool
+        Of a private run: whether exact scores may leave although no finite epsilon is proved for them.
+    """
+
+    path: Path
+    party: str
+    callers: list[str]
+    file: str
+    requests: int
+    rows: int
+    last_day: datetime.date | None
+    id: str | None = None
+    duplicates: str = "refuse"
+    separator: str = ","
+    unmasked: bool = False
+    allow_infinite_epsilon: bool = False
+
+
+_NEEDED: dict[str, tuple[type, ...]] = {
+    "party": (str,),
+    "callers": (list,),
+    "file": (str,),
+    "requests": (int,),
+    "rows": (int,),
+}
+_OPTIONAL: dict[str, tuple[type, ...]] = {
+    "last_day": (datetime.date,),
+    "id": (str,),
+    "duplicates": (str,),
+    "separator": (str,),
+    "unmasked": (bool,),
+    "allow_infinite_epsilon": (bool,),
+}
+
+_NOTES = {
+    "callers": "who may ask",
+    "last_day": "nothing new is answered after it",
+    "unmasked": "true: the coordinator may see this party's scores by themselves, not sums alone",
+    "allow_infinite_epsilon": "true: exact scores may leave where nothing is proved for them",
+}
+_OF_KIND = {
+    ALIGN: {
+        "file": "the table whose ids are compared",
+        "requests": "alignments, at most",
+        "rows": "ids of the coordinator that are compared with the table's, over all requests",
+    },
+    PREDICT: {
+        "file": "features of the rows that are scored; it may be replaced by a newer one",
+        "requests": "sets of rows that are scored, at most",
+        "rows": "scores that leave, over all requests",
+    },
+}
+
+
+def write_task_approval(approval: TaskApproval, *, force: bool = False) -> None:
+    """Write an approval, with comments for whoever edits it.
+
+    Parameters
+    ----------
+    approval : TaskApproval
+    force : bool
+        Whether an existing file may be replaced.
+    """
+    import tomli_w
+
+    notes = {**_NOTES, **_OF_KIND[approval.path.name]}
+    what = "compares its ids with a coordinator's" if approval.path.name == ALIGN else "scores rows"
+    lines = [f"# Within these limits {approval.party} {what}. Edit them: nothing beyond them is computed."]
+    usual = TaskApproval(approval.path, "", [], "", 0, 0, None)
+    values: dict[str, Any] = {"format": _FORMAT, "version": _VERSION}
+    for key in (*_NEEDED, *_OPTIONAL):
+        value = getattr(approval, key)
+        if key in _NEEDED or value != getattr(usual, key):
+            values[key] = value
+    for key, value in values.items():
+        text = tomli_w.dumps({key: value}, multiline_strings=False).rstrip("\n").replace("\n", " ")
+        lines.append(f"{text}  # {notes[key]}" if key in notes else text)
+    with atomic_file(approval.path, force=force) as temporary:
+        temporary.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def open_task_approval(path: Path) -> TaskApproval:
+    """Read an approval.
+
+    Parameters
+    ----------
+    path : Path
+
+    Returns
+    -------
+    TaskApproval
+
+    Raises
+    ------
+    ConfigError
+        A key is missing, unknown, or of another type.
+    """
+    try:
+        values = read_toml(path)
+    except FormatError as error:
+        raise ConfigError(str(error)) from None
+    place = shown(path)
+    if values.pop("format", None) != _FORMAT:
+        raise ConfigError(f"{place}: key 'format' is not {_FORMAT!r}; make it with 'fastadmm agent approve'")
+    if (version := values.pop("version", None)) != _VERSION:
+        raise ConfigError(f"{place}: key 'version' is {version!r}; known: {_VERSION}")
+    check_kinds(values, _NEEDED, _OPTIONAL, place)
+    check_party_name(values["party"], f"{place}: key 'party'", ConfigError)
+    for key in ("requests", "rows"):
+        if values[key] < 1:
+            raise ConfigError(f"{place}: key {key!r} is below 1")
+    if not all(isinstance(name, str) for name in values["callers"]):
+        raise ConfigError(f"{place}: key 'callers' is not a list of names")
+    return TaskApproval(path=path, **{"last_day": None, **values})

@@ -1,0 +1,167 @@
+"""A whole project over sockets: align, convert, train, evaluate and predict; nothing else passes."""
+
+from __future__ import annotations
+
+import csv
+import re
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from fastadmm.data_tools.synthetic import make_vertical_classification
+from fastadmm.federation.agent import Agent
+from fastadmm.federation.socket import Server, serve
+from fastadmm.federation.status import agent_status
+from fastadmm.store.label_file import open_labels
+
+from run_tools import run
+
+pytest.importorskip("grpc", reason='needs grpcio: pip install "fastadmm[nvflare]"')
+pytest.importorskip("private_set_intersection", reason='needs openmined.psi: pip install "fastadmm[psi]"')
+
+NAMES = ("bank", "shop")
+
+
+@pytest.fixture(autouse=True)
+def _no_fsync(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fastadmm.files.atomic.synchronise", lambda path: None)
+    monkeypatch.setattr("os.fsync", lambda file: None)
+    monkeypatch.setattr("os.fdatasync", lambda file: None)
+
+
+@pytest.fixture
+def home() -> Iterator[Path]:
+    """A directory with a short name: that of a socket has 107 bytes."""
+    with tempfile.TemporaryDirectory(prefix="f", dir="/tmp") as folder:
+        yield Path(folder)
+
+
+class Houses:
+    """A directory for each party, with its table and its agent behind a socket."""
+
+    def __init__(self, home: Path) -> None:
+        self.home = home
+        self._running: dict[str, tuple[Agent, Server]] = {}
+        addresses = "\n".join(f'{name} = "unix:{name}/agent.sock"' for name in NAMES)
+        (home / "project.toml").write_text(
+            'data = "train/labels.h5"\nlambda = 1e-2\nrounds = 3\n[federation.parties]\n' + addresses + "\n"
+        )
+
+    def state(self, name: str) -> Path:
+        return self.home / name / "agent"
+
+    def start(self, name: str, data: Path | None = None) -> None:
+        self.stop(name)
+        agent = Agent(data, self.state(name), name=name, threads=1, say=lambda line: None)
+        self._running[name] = agent, serve(self.home / name / "agent.sock", agent.handle)
+
+    def stop(self, name: str) -> None:
+        if name in self._running:
+            agent, server = self._running.pop(name)
+            server.stop(0)
+            agent.close()
+
+    def approve(self, *options: object) -> None:
+        """Every owner looks at what was asked for and approves it; a path in braces is the party's own."""
+        for name in NAMES:
+            (what,) = [line[:16] for line in agent_status(self.state(name)) if "agent approve" in line]
+            own = [str(option).format(self.home / name, name=name) for option in options]
+            assert run("agent", "approve", what, "--state", self.state(name), *own) == 0
+
+
+@pytest.fixture
+def houses(home: Path) -> Iterator[Houses]:
+    (home / "coordinator").mkdir()
+    blocks, y, _ = make_vertical_classification(150, (3, 4))
+    order = np.random.default_rng(0)
+    for kind, rows in (("train", np.arange(90)), ("new", np.arange(90, 150))):
+        for k, name in enumerate(NAMES):
+            (home / name).mkdir(exist_ok=True)
+            own = order.permutation(rows)[: len(rows) - 5 - k]  # each lacks some
+            columns = [f"{name}-{j}" for j in range(blocks[k].shape[1])]
+            write_table(home / name / f"{kind}.csv", ["id", *columns], own, blocks[k])
+        labels = np.where(y, "good", "bad")[:, np.newaxis]
+        write_table(home / "coordinator" / f"{kind}.csv", ["id", "label"], order.permutation(rows), labels)
+    made = Houses(home)
+    for name in NAMES:
+        made.start(name)
+    yield made
+    for name in NAMES:
+        made.stop(name)
+
+
+def write_table(path: Path, header: list[str], rows: np.ndarray, values: np.ndarray) -> None:
+    with open(path, "w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(header)
+        writer.writerows([f"c{i}", *values[i].tolist()] for i in rows.tolist())
+
+
+def refused(capsys: pytest.CaptureFixture[str], code: str, *arguments: object) -> str:
+    assert run(*arguments) != 0
+    error = capsys.readouterr().err
+    assert f"refused ({code})" in error
+    return error
+
+
+def test_a_whole_project(houses: Houses, capsys: pytest.CaptureFixture[str]) -> None:
+    home = houses.home
+    config, tables = home / "project.toml", home / "coordinator"
+
+    align = ("federate", "align", config, tables / "train.csv", "--id", "id", "--label", "label")
+    refused(capsys, "task", *align, "-o", home / "train")
+    houses.approve("--rows", "{0}/train.csv", "--id", "id")
+    assert "it may have put guessed ids among its own" in capsys.readouterr().out
+    assert run(*align, "-o", home / "train") == 0
+    assert not list((home / "train").glob("*.psi")) + list((home / "train").glob("*.key"))
+    for name in NAMES:
+        (rows,) = (houses.state(name) / "alignments").glob("*.json")
+        assert rows.read_bytes() == (home / "train" / "rows.json").read_bytes()
+        table = ("--host", home / name / "train.csv", "--id", "id", "--align", rows, "--names", name)
+        parts = home / name / "train.parts"
+        assert run("convert", *table, "--task", "classification", "--standardize", "-o", parts) == 0
+        houses.start(name, parts / f"{name}.h5")
+
+    train = ("federate", "train", config, "-q", "-o", home / "run")
+    refused(capsys, "run", *train)
+    houses.approve("--data", "{0}/train.parts/{name}.h5")
+    assert run(*train) in (0, 7)
+
+    again = ("federate", "align", config, tables / "new.csv", "--id", "id", "--label", "label", "--like")
+    again = (*again, home / "train" / "labels.h5", "-o", home / "test")
+    refused(capsys, "exchanges", *again)
+    for name in NAMES:
+        approval = houses.state(name) / "align.toml"
+        text = approval.read_text().replace("train.csv", "new.csv").replace("requests = 1", "requests = 2")
+        approval.write_text(re.sub(r"rows = \d+", "rows = 1000", text))
+    assert run(*again) == 0
+    labels = home / "test" / "labels.h5"
+    assert open_labels(labels).classes == open_labels(home / "train" / "labels.h5").classes
+
+    evaluate = ("federate", "evaluate", config, home / "run", labels, "-o", home / "scores")
+    assert "predictions with this model" in refused(capsys, "task", *evaluate)
+    houses.approve("--rows", "{0}/new.csv", "--id", "id")
+    assert "without noise (epsilon is infinite)" in capsys.readouterr().out
+    assert run(*evaluate) == 0
+    assert "auc" in capsys.readouterr().out
+    assert (home / "run" / "evaluation.json").exists()
+
+    # Everything in one place, for once.
+    for name in NAMES:
+        (part,) = houses.state(name).glob(f"*/{name}.h5")
+        assert run("import", part, home / "run") == 0
+    tables_ = [home / name / "new.csv" for name in NAMES]
+    together = ("--id", "id", "--alignment", home / "test" / "rows.json", "-o", home / "whole.csv")
+    assert run("predict", home / "run", *tables_, *together) == 0
+    assert (home / "scores" / "predictions.csv").read_bytes() == (home / "whole.csv").read_bytes()
+
+    predict = ("federate", "predict", config, home / "run", home / "test" / "rows.json")
+    refused(capsys, "exchanges", *predict, "-o", home / "more")
+    assert run(*predict, "-o", home / "scores") == 0  # the same rows: what is there is enough
+    for name in NAMES:
+        said = "\n".join(agent_status(houses.state(name)))
+        assert "alignments: 2 of at most 2 answered" in said
+        assert "predictions: 1 of at most 1 answered" in said
+        assert "exchanges answered, ended" in said

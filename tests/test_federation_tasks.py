@@ -1,0 +1,316 @@
+"""What a party does not compare or score: refused by a code, in its audit log, and nothing is spent."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from fastadmm.data_tools.alignment import canonical_order, table_ids, write_alignment
+from fastadmm.data_tools.synthetic import make_vertical_classification
+from fastadmm.data_tools.tables import read_ids
+from fastadmm.federation.agent import Agent
+from fastadmm.federation.approve_task import approve_task
+from fastadmm.federation.asked import asked_file
+from fastadmm.federation.audit import read_audit
+from fastadmm.federation.schema import Refusal, digest_of, open_envelope
+from fastadmm.federation.status import agent_status
+from fastadmm.federation.task import Task, answer_of_task, encode_task
+from fastadmm.federation.task_approval import open_task_approval, write_task_approval
+from fastadmm.runs.combine import summand_of_file
+from fastadmm.store.model import open_shared_part
+from fastadmm.store.partition import create_partition
+from fastadmm.store.party_file import open_party
+
+from federation_tools import CALLER, Parties, begin_run, federated
+from rounds_tools import NAMES, data_of, separate
+
+NAME = NAMES[1]
+TASK = "0123456789abcdef"
+
+
+def new_rows(folder: Path, first: int, n: int = 20) -> Path:
+    """Features of rows with these ids; of :data:`NAME`."""
+    blocks, _, _ = make_vertical_classification(90, (3, 4))
+    with create_partition(folder, task="classification") as writer:
+        for name, block in zip(NAMES, blocks):
+            party = writer.party(name, n_features=block.shape[1], kind="dense")
+            party.append(block[:n] + 0.5, np.arange(first, first + n))
+    return folder / f"{NAME}.h5"
+
+
+def trained(folder: Path, **values: Any) -> Path:
+    """A run that has ended; the agents are closed."""
+    separate(data_of(folder), folder)
+    private = "privacy" in values
+    fusion = private and values["privacy"]["mode"] == "fusion"
+    options = {name: {"ledger": folder / name / "ledger.jsonl"} for name in NAMES} if private else {}
+    parties = Parties(folder, NAMES[1:] if fusion else NAMES, **options)
+    run = begin_run(folder, own=folder / NAMES[0] / f"{NAMES[0]}.h5" if fusion else None, **values)
+    parties.approve(run.path)
+    with federated(run, parties.ask) as training:
+        training.train()
+    parties.close()
+    return folder
+
+
+@pytest.fixture(scope="module")
+def quiet() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("fastadmm.files.atomic.synchronise", lambda path: None)
+        patch.setattr("os.fsync", lambda file: None)
+        patch.setattr("os.fdatasync", lambda file: None)
+        yield
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory, quiet: None) -> Path:
+    folder = trained(tmp_path_factory.mktemp("whole"), **{"lambda": 1e-3, "rounds": 1})
+    new_rows(folder / "new.parts", 1000)
+    return folder
+
+
+class Party:
+    """The agent of one party whose run has ended, and a coordinator that asks it."""
+
+    def __init__(self, folder: Path, **options: Any) -> None:
+        self.folder, self.options = folder, options
+        self.run = json.loads((folder / "labels" / "run" / "run.json").read_text())["run"]
+        self.model = open_shared_part(folder / "labels" / "run")[0].model_id
+        self.rows = folder / "new.parts" / f"{NAME}.h5"
+        self.state = folder / NAME / "agent"
+        self.said: list[str] = []
+        self.agent: Agent
+        self.restart()
+
+    def restart(self) -> None:
+        self.agent = Agent(
+            self.folder / NAME / f"{NAME}.h5", self.state, threads=1, say=self.said.append, **self.options
+        )
+
+    @property
+    def approval(self) -> Path:
+        return self.state / self.run / "predict.toml"
+
+    def predict(self, **changes: Any) -> Task:
+        data = open_party(self.rows)
+        arguments = {"run": self.run, "model_id": self.model}
+        arguments |= {"n_samples": data.n_samples, "row_digest": data.row_digest}
+        return Task(TASK, NAME, "contribute", {**arguments, **changes})
+
+    def ask(self, task: Task | bytes, caller: str = CALLER, party: str = NAME) -> Any:
+        """The answer's values, or the code of the refusal, which is in the log as well."""
+        raw = task if isinstance(task, bytes) else encode_task(task)
+        said = self.agent.handle(caller, party, raw)
+        sent = replace(task, digest=digest_of(raw)) if isinstance(task, Task) else self.predict()
+        found = answer_of_task(open_envelope(said, len(said), "t"), replace(sent, digest=digest_of(raw)), "t")
+        last = read_audit(self.state / "audit.jsonl")[0][-1]
+        assert (last["caller"], last["request"]) == (caller, digest_of(raw))
+        if isinstance(found, Refusal):
+            assert last["code"] == found.code
+            assert "answer" not in last
+            return found.code
+        assert last["answer"] == digest_of(said)
+        return found.answer
+
+    def approve(self, file: Path | None = None, **options: Any) -> None:
+        approve_task(asked_file(TASK, self.state), self.state, file or self.rows, **options)
+
+    def edit(self, path: Path | None = None, **changes: Any) -> None:
+        path = path or self.approval
+        write_task_approval(replace(open_task_approval(path), **changes), force=True)
+
+
+@pytest.fixture
+def party(whole: Path, tmp_path: Path) -> Iterator[Party]:
+    shutil.copytree(whole, tmp_path / "own")
+    made = Party(tmp_path / "own")
+    yield made
+    made.agent.close()
+
+
+def test_predictions_are_limited(party: Party) -> None:
+    assert party.ask(party.predict()) == "task"
+    assert f"{TASK}: 'coordinator' asks for scores of rows" in "\n".join(agent_status(party.state))
+    party.approve()
+    assert not (party.state / "asked" / f"{TASK}.json").exists()
+    other = party.predict(row_digest="sha256:" + "0" * 64)
+    for task, caller, name, code in [
+        (party.predict(n_samples=21), CALLER, NAME, "amount"),
+        (party.predict(n_samples=2**40), CALLER, NAME, "values"),
+        (other, CALLER, NAME, "rows"),
+        (party.predict(n_samples=19), CALLER, NAME, "rows"),
+        (party.predict(model_id="another"), CALLER, NAME, "terms"),
+        (party.predict(run="f" * 16), CALLER, NAME, "task"),
+        (party.predict(run="../../x"), CALLER, NAME, "damaged"),
+        (party.predict(), "somebody", NAME, "caller"),
+        (party.predict(), CALLER, NAMES[0], "party"),
+        (replace(party.predict(), call="weights"), CALLER, NAME, "call"),
+        (encode_task(party.predict())[:-1], CALLER, NAME, "damaged"),
+    ]:
+        assert party.ask(task, caller, name) == code
+    party.edit(last_day=datetime.date(2020, 1, 1))
+    assert party.ask(party.predict()) == "expired"
+    party.edit(last_day=None)
+
+    expected = summand_of_file(party.state / party.run / f"{NAME}.h5", open_party(party.rows)).values
+    answer = party.ask(party.predict())
+    assert answer["scores"].tobytes() == expected.tobytes()
+    raw = encode_task(party.predict())
+    first = party.agent.handle(CALLER, NAME, raw)
+    party.agent.close()
+    party.rows.write_bytes(b"gone")  # nothing is computed again
+    party.restart()
+    assert party.agent.handle(CALLER, NAME, raw) == first
+    new_rows(party.folder / "other.parts", 2000)
+    shutil.copy(party.folder / "other.parts" / f"{NAME}.h5", party.rows)
+    assert party.ask(party.predict()) == "exchanges"
+    party.edit(requests=2)
+    assert party.ask(party.predict()) == "amount"
+    party.edit(requests=2, rows=40)
+    assert len(party.ask(party.predict())["scores"]) == 20
+    assert "predictions: 2 of at most 2 answered, 40 of 40 rows" in "\n".join(agent_status(party.state))
+
+
+def test_a_kill_before_the_audit_line_costs_none(party: Party, monkeypatch: pytest.MonkeyPatch) -> None:
+    party.ask(party.predict())
+    party.approve()
+    with monkeypatch.context() as patch:
+        patch.setattr("fastadmm.federation.audit.AuditLog.add", lambda self, entry: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            party.agent.handle(CALLER, NAME, encode_task(party.predict()))
+    party.agent.close()
+    party.restart()
+    assert "predictions: 1 of at most 1 answered" in "\n".join(agent_status(party.state))
+    assert len(party.ask(party.predict())["scores"]) == 20
+
+
+def test_the_end_of_a_run_comes_first(party: Party) -> None:
+    part = party.state / party.run / f"{NAME}.h5"
+    party.ask(party.predict())
+    party.approve()
+    part.rename(part.with_suffix(".away"))
+    assert party.ask(party.predict()) == "call"
+    part.with_suffix(".away").rename(part)
+    (party.state / party.run / "approval.toml").unlink()
+    assert party.ask(party.predict()) == "call"
+
+
+# --- what noise or masks were to protect -----------------------------------------------------------------
+
+PRIVATE = {"epsilon": 2.0, "delta": 1e-3}
+
+
+@pytest.mark.parametrize("mode", ["sums", "message", "fusion"])
+def test_what_was_protected_does_not_leave_by_scores(tmp_path: Path, quiet: None, mode: str) -> None:
+    values: dict[str, dict[str, Any]] = {
+        "sums": {"scheme": "subspace", "secrecy": "sums", "rounds": 1},
+        "message": {"privacy": {"mode": "message", "rounds": 1, **PRIVATE}},
+        "fusion": {"privacy": {"mode": "fusion", **PRIVATE}},
+    }
+    trained(tmp_path, **{"lambda": 1e-2, **values[mode]})
+    new_rows(tmp_path / "new.parts", 1000)
+    party = Party(tmp_path, **({} if mode == "sums" else {"ledger": tmp_path / NAME / "ledger.jsonl"}))
+    party.ask(party.predict())
+    party.approve()
+    if mode == "fusion":  # the weights are a release: other rows are the owner's to score
+        data = tmp_path / NAME / f"{NAME}.h5"
+        party.edit(file=str(data), rows=200, requests=9)
+        old = open_party(data)
+        of_training = party.predict(n_samples=old.n_samples, row_digest=old.row_digest)
+        assert party.ask(of_training) == "privacy"
+        assert "rows of training" in party.said[-1]
+        statement = party.state / party.run / "privacy.json"
+        text = statement.read_text()
+        party.edit(file=str(party.rows))
+        statement.write_text(text.replace('"epsilon": 2.0', '"epsilon": "inf"'))
+        assert text != statement.read_text()
+        assert party.ask(party.predict()) == "privacy"
+        statement.write_text(text)
+    else:
+        assert party.ask(party.predict()) == "privacy"
+        assert ("not weights" if mode == "message" else "sums over all parties") in party.said[-1]
+        party.edit(**{"unmasked" if mode == "sums" else "allow_infinite_epsilon": True})
+    assert len(party.ask(party.predict())["scores"]) == 20
+    party.agent.close()
+
+
+def test_an_agent_with_a_ledger_gives_no_exact_scores_of_a_run_without_noise(party: Party) -> None:
+    party.agent.close()
+    party.options = {"ledger": party.folder / "ledger.jsonl"}
+    party.restart()
+    party.ask(party.predict())
+    party.approve()
+    assert party.ask(party.predict()) == "privacy"
+
+
+# --- alignments -------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def alone(tmp_path: Path, quiet: None) -> Iterator[tuple[Party, Callable[..., Task]]]:
+    """A party that has a table and no features yet, and what asks it to compare ids."""
+    from fastadmm.data_tools.psi import psi_request
+
+    pytest.importorskip("private_set_intersection", reason='needs openmined.psi: pip install "fastadmm[psi]"')
+    party = Party.__new__(Party)
+    party.state, party.said = tmp_path / "agent", []
+    party.agent = Agent(None, party.state, name=NAME, say=party.said.append)
+    (tmp_path / "own.csv").write_text("id,a\n" + "".join(f"c{i},1\n" for i in range(10)))
+    (tmp_path / "guest.csv").write_text("id,y\n" + "".join(f"c{i},1\n" for i in range(5, 20)))
+    ids = table_ids(read_ids(tmp_path / "guest.csv", "id"), "id")
+    psi_request(ids, tmp_path / "request", tmp_path / "key")
+    raw = np.frombuffer((tmp_path / "request").read_bytes(), dtype=np.uint8)
+
+    def ask(request: np.ndarray = raw, n_ids: int = 15, task: str = TASK) -> Task:
+        return Task(task, NAME, "intersect", {"request": request, "n_ids": n_ids})
+
+    yield party, ask
+    party.agent.close()
+
+
+def told(folder: Path, ids: list[str], task: str = TASK) -> Task:
+    write_alignment(folder / "rows.json", canonical_order(ids), force=True)
+    raw = np.frombuffer((folder / "rows.json").read_bytes(), dtype=np.uint8)
+    return Task(task, NAME, "align", {"alignment": raw})
+
+
+def test_alignments_are_limited(tmp_path: Path, alone: tuple[Party, Callable[..., Task]]) -> None:
+    party, ask = alone
+    raw = ask().arguments["request"]
+    assert party.ask(told(tmp_path, ["c5"])) == "task"
+    assert party.ask(ask()) == "task"
+    party.approve(tmp_path / "own.csv", id="id")
+    assert party.ask(told(tmp_path, ["c5"])) == "order"
+    for task, code in [
+        (ask(raw[:-3]), "damaged"),
+        (ask(raw[:0]), "damaged"),
+        (ask(n_ids=16), "amount"),
+        (ask(n_ids=14), "values"),
+        (ask(np.zeros(10**6, dtype=np.uint8)), "amount"),
+    ]:
+        assert party.ask(task) == code
+    assert party.ask(ask(), "somebody") == "caller"
+    sent = encode_task(ask())
+    first = party.agent.handle(CALLER, NAME, sent)
+    party.agent.close()
+    party.agent = Agent(None, party.state, name=NAME, say=party.said.append)
+    assert party.agent.handle(CALLER, NAME, sent) == first  # with the same key of its own
+    assert party.ask(ask(task="f" * 16)) == "exchanges"
+    assert party.ask(told(tmp_path, ["c5", "c77"])) == "rows"
+    assert party.ask(told(tmp_path, ["c5"], "f" * 16)) == "order"
+    damaged = told(tmp_path, ["c5", "c6"])
+    damaged.arguments["alignment"] = damaged.arguments["alignment"][:-9]
+    assert party.ask(damaged) == "damaged"
+    assert not list(party.state.glob("alignments/*"))
+    good = told(tmp_path, ["c5", "c6"])
+    assert party.ask(good) == {"n_samples": 2}
+    (kept,) = party.state.glob("alignments/*")
+    assert kept.read_bytes() == good.arguments["alignment"].tobytes()
+    assert not [path for path in party.state.iterdir() if path.name.startswith(".")]
