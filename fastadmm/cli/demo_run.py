@@ -24,7 +24,7 @@ from fastadmm.runs.evaluate import evaluate_partition
 from fastadmm.runs.train import start_run
 from fastadmm.store.partition import Partition
 
-__all__ = ["LAMBDA", "PARTIES", "STORY", "convert_tables", "run_demo"]
+__all__ = ["LAMBDA", "MEASURED", "PARTIES", "STORY", "convert_tables", "run_demo"]
 
 #: What each laboratory has measured.
 MEASURED = {

@@ -254,7 +254,8 @@ def demo(
     metrics = result["metrics"]
     typer.echo(
         f"\n{result['message']}, over {result['jobs']} NVFlare jobs in {result['seconds']:.0f} s; weights "
-        f"{'equal' if result['same'] else 'DIFFER FROM'} those of one process to the last bit\n"
+        f"{'equal' if result['same'] else 'DIFFER FROM'} those of one process to the last bit, predictions "
+        f"{'equal' if result['same_predictions'] else 'DIFFER FROM'} its predictions byte for byte\n"
         f"test patients: log loss {metrics['log_loss']:.4f}, accuracy {metrics['accuracy']:.4f}\n"
         "Here all processes run as you; between organisations each has a user of its own, "
         "which 'fastadmm federate check' verifies."

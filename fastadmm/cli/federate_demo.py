@@ -1,40 +1,50 @@
-"""The demonstration of ``fastadmm federate``: three laboratories and a coordinator on one machine."""
+"""The demonstration of ``fastadmm federate``: a whole project of three laboratories and a coordinator.
+
+Everybody begins with a table. Between their directories nothing is copied: what passes, passes over NVFlare.
+"""
 
 from __future__ import annotations
 
+import csv
 import os
-import shutil
 import signal
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from fastadmm.cli.demo_run import LAMBDA, PARTIES, convert_tables
+from fastadmm.cli.demo_run import LAMBDA, MEASURED, PARTIES
+from fastadmm.data_tools.convert_tables import convert_tables
+from fastadmm.data_tools.predict_tables import TableRows
 from fastadmm.errors import StorageError
 from fastadmm.federation.agent import AUDIT
 from fastadmm.federation.approve import agent_approve
-from fastadmm.federation.coordinator import RUN
+from fastadmm.federation.approve_task import approve_task, is_task
+from fastadmm.federation.matching import ALIGNMENTS
+from fastadmm.federation.predict import PREDICTIONS
 from fastadmm.federation.stage import ADMIN, SERVER, Stage
+from fastadmm.federation.task_approval import ALIGN, PREDICT, open_task_approval, write_task_approval
 from fastadmm.files.atomic import storage_errors
 from fastadmm.files.reading import read_json
 from fastadmm.files.writing import write_toml
-from fastadmm.runs.combine import combine_contributions, partial_predict
 from fastadmm.runs.config import make_config
+from fastadmm.runs.predict import predict_tables, write_predictions
 from fastadmm.runs.train import start_run
-from fastadmm.solver.metrics import classification_metrics
-from fastadmm.store.label_file import open_labels
 from fastadmm.store.model import open_model, open_party_model
 
 __all__ = ["made", "run_federate_demo"]
 
 _PROGRAM = (sys.executable, "-P", "-c", "from fastadmm.cli.start import main; main()")
 
-#: Who is killed, and after how many answers.
+#: Who is killed, and after how many answers of the run.
 _VICTIM, _ANSWERS = PARTIES[1], 3
+
+#: Of each laboratory's table, patients that it lacks.
+_ABSENT = 6
 
 _SECONDS = 150.0
 
@@ -47,7 +57,7 @@ def made(directory: Path) -> Path:
 
 
 def run_federate_demo(directory: Path, say: Callable[[str], None]) -> dict[str, Any]:
-    """Provision, start, train, kill a party, go on, evaluate; no process is left.
+    """Provision, start, align, train, kill a party, go on, evaluate, predict; no process is left.
 
     Parameters
     ----------
@@ -59,8 +69,8 @@ def run_federate_demo(directory: Path, say: Callable[[str], None]) -> dict[str, 
     Returns
     -------
     dict
-        ``same`` (whether the weights are those of one process, bit for bit), ``metrics``, ``rounds``,
-        ``jobs``, ``processes`` (name, path, sees), ``seconds``.
+        ``same`` (whether the weights are those of one process, bit for bit), ``same_predictions`` (byte for
+        byte), ``metrics``, ``rounds``, ``jobs``, ``processes`` (name, path, sees), ``seconds``.
 
     Raises
     ------
@@ -74,135 +84,262 @@ def run_federate_demo(directory: Path, say: Callable[[str], None]) -> dict[str, 
         for name in (SERVER, *PARTIES):
             stage.start(name)
         say("nvflare: the server and three sites start, on the loopback interface")
-        homes = _houses(directory, say)
+        project = _Project(directory, stage, say)
         for name in PARTIES:
-            _agent(stage, homes, name)
+            project.agent(name, "--party", name)
         for name in PARTIES:
-            _listening(stage, name)
+            project.listening(name)
         say("fastadmm agent run: each laboratory's own process, which has approved nothing yet")
-        run = _coordinated(stage, homes, say)
-        contributions = []
-        for name in PARTIES:
-            part = next((homes[name] / "state").glob(f"*/{name}.h5"))
-            contributions.append(homes["coordinator"] / f"contribution-{name}.h5")
-            partial_predict(part, homes[name] / "test.h5", contributions[-1])
-        predictions = combine_contributions(run, contributions)
-        labels = open_labels(homes["coordinator"] / "test-labels.h5")
-        say("fastadmm predict --partial at each laboratory, fastadmm combine: the test patients")
-        jobs = sum(line.endswith("is running") for line in _log(stage, "coordinator").splitlines())
+        project.align()
+        project.convert()
+        run = project.train()
+        project.score()
+        jobs = sum(line.endswith("is running") for line in project.log("coordinator").splitlines())
     left = stage.processes()
     assert not left, left
+    same, same_predictions = project.compared()
     return {
-        "same": _same(directory, homes),
-        "metrics": classification_metrics(labels.y, predictions.mean),
+        "same": same,
+        "same_predictions": same_predictions,
+        "metrics": read_json(run / "evaluation.json")["metrics"],
         "rounds": read_json(run / "result.json")["rounds"],
         "message": read_json(run / "result.json")["message"],
         "jobs": jobs,
-        "processes": _processes(stage, homes),
+        "processes": project.processes(),
         "seconds": time.monotonic() - begin,
     }
 
 
-def _houses(directory: Path, say: Callable[[str], None]) -> dict[str, Path]:
-    """A directory per organisation, each with its own files and no others."""
-    train, test = convert_tables(directory, say)
-    homes = {name: directory / name for name in (*PARTIES, "coordinator")}
-    for name, home in homes.items():
-        home.mkdir(mode=0o700)
-        for source, file in ((train, f"{name}.h5"), (test, "test.h5")):
-            if name in PARTIES:
-                shutil.copyfile(source.path / f"{name}.h5", home / file)
-    shutil.copyfile(train.path / "labels.h5", homes["coordinator"] / "labels.h5")
-    shutil.copyfile(test.path / "labels.h5", homes["coordinator"] / "test-labels.h5")
-    return homes
+class _Project:
+    """A directory per organisation, each with its own files and no others, and the steps."""
+
+    def __init__(self, directory: Path, stage: Stage, say: Callable[[str], None]) -> None:
+        self.directory, self.stage, self.say = directory, stage, say
+        self.homes = {name: directory / name for name in (*PARTIES, "coordinator")}
+        self.home = self.homes["coordinator"]
+        for home in self.homes.values():
+            home.mkdir(mode=0o700)
+        _write_tables(self.homes)
+        say("tables: each laboratory has measurements of its patients, the coordinator has diagnoses")
+        federation = {
+            "kit": str(stage.kits[ADMIN].path),
+            "relay": str(stage.sockets[SERVER]),
+            "parties": {name: f"nvflare:{name}" for name in PARTIES},
+        }
+        settings = {"data": "train/labels.h5", "lambda": LAMBDA, "federation": federation}
+        write_toml(self.home / "project.toml", settings)
+
+    # --- the steps ----------------------------------------------------------------------------------------
+
+    def align(self) -> None:
+        """Which patients do all have?"""
+        align = ("align", "project.toml", "train.csv", "--id", "id", "--label", "diagnosis", "-o", "train")
+        self.refused(*align)
+        self.approve("train.csv")
+        self.coordinator(*align)
+        for name in PARTIES:
+            # For the test patients, too.
+            approval = open_task_approval(self.state(name) / ALIGN)
+            more = replace(approval, requests=2, rows=10_000, file=str(self.homes[name] / "test.csv"))
+            write_task_approval(more, force=True)
+        test = ("align", "project.toml", "test.csv", "--id", "id", "--label", "diagnosis", "-o", "test")
+        self.coordinator(*test, "--like", "train/labels.h5")
+
+    def convert(self) -> None:
+        """Each laboratory converts its own table, and its agent begins anew with it."""
+        task = read_json(self.home / "train" / "task.json")["task"]
+        for name in PARTIES:
+            home = self.homes[name]
+            convert_tables(
+                None,
+                [home / "train.csv"],
+                home / "train.parts",
+                id="id",
+                alignment=self.state(name) / ALIGNMENTS / f"{task}.json",
+                names=name,
+                task="classification",
+                standardize=True,
+            )
+            self.stage.kill(f"agent-{name}", signal.SIGINT)
+        for name in PARTIES:
+            self.ended(f"agent-{name}")
+            self.agent(name, "--data", str(self.homes[name] / "train.parts" / f"{name}.h5"))
+        for name in PARTIES:
+            self.listening(name)
+        self.say(
+            "fastadmm convert --align, fastadmm agent run --data: at each laboratory, with its own table"
+        )
+
+    def train(self) -> Path:
+        """Begin the run, approve it, train, and kill a party meanwhile."""
+        train = ("train", "project.toml", "-o", "run")
+        self.refused(*train)
+        self.approve("train.csv")
+        self.say(f"fastadmm federate {' '.join(train)}")
+        training = self.spawn(*train)
+        audit, until = self.state(_VICTIM) / AUDIT, time.monotonic() + _SECONDS
+        before = audit.read_text().count('"answer"')
+        while audit.read_text().count('"answer"') < before + _ANSWERS:
+            self.wait("coordinator", until, 0.002)
+        self.stage.kill(f"agent-{_VICTIM}")
+        for job in self.stage.jobs(_VICTIM):
+            os.kill(job, signal.SIGKILL)
+        self.say(f"kill -9: the agent of {_VICTIM} and its NVFlare job, after {_ANSWERS} answers")
+        self.stage.sockets[_VICTIM].unlink()  # which it could not do itself
+        self.agent(_VICTIM, "--data", str(self.homes[_VICTIM] / "train.parts" / f"{_VICTIM}.h5"))
+        self.listening(_VICTIM)
+        self.say(f"the agent of {_VICTIM} is started again, as its system would; the coordinator asks on")
+        training.wait(_SECONDS)
+        if not (self.home / "run" / "result.json").exists():
+            raise StorageError(f"{self.tail('coordinator')}")
+        return self.home / "run"
+
+    def score(self) -> None:
+        """Measure on the test patients, and predict them."""
+        evaluate = ("evaluate", "project.toml", "run", "test/labels.h5", "-o", "evaluated")
+        self.refused(*evaluate)
+        self.approve("test.csv")
+        for name in PARTIES:
+            (path,) = self.state(name).glob(f"*/{PREDICT}")
+            approval = open_task_approval(path)
+            write_task_approval(replace(approval, requests=2, rows=2 * approval.rows), force=True)
+        self.coordinator(*evaluate)
+        self.coordinator("predict", "project.toml", "run", "test/rows.json", "-o", "predicted")
+
+    def approve(self, table: str) -> None:
+        """What each owner does with what its agent was asked for."""
+        for name in PARTIES:
+            home, state = self.homes[name], self.state(name)
+            (asked,) = (state / "asked").glob("*.json")
+            if is_task(asked):
+                approve_task(asked, state, home / table, id="id")
+            else:
+                agent_approve(asked, home / "train.parts" / f"{name}.h5", state)
+        self.say("fastadmm agent approve: at each laboratory, what it was asked for; then the same again")
+
+    def compared(self) -> tuple[bool, bool]:
+        """Whether weights and predictions are those of one process that has all tables."""
+        out, homes = self.directory / "one-process", self.homes
+        out.mkdir()
+        convert_tables(
+            self.home / "train.csv",
+            [homes[name] / "train.csv" for name in PARTIES],
+            out / "train.parts",
+            id="id",
+            label="diagnosis",
+            names=",".join(PARTIES),
+            standardize=True,
+        )
+        # What "auto" means where an exchange takes long.
+        settings = {"data": str(out / "train.parts"), "lambda": LAMBDA, "directions": "both"}
+        start_run(make_config(settings), out / "run")
+        parts = [next(self.state(name).glob(f"*/{name}.h5")) for name in PARTIES]
+        same = all(
+            np.array_equal(open_party_model(part)[0].weights, one.weights)
+            for part, one in zip(parts, open_model(out / "run").parties, strict=True)
+        )
+        rows = TableRows("id", alignment=self.home / "test" / "rows.json")
+        found, _ = predict_tables(out / "run", [homes[name] / "test.csv" for name in PARTIES], rows)
+        with open(out / PREDICTIONS, "w", encoding="utf-8", newline="") as file:
+            write_predictions(file, found)
+        predicted = (self.home / "predicted" / PREDICTIONS).read_bytes()
+        return same, predicted == (out / PREDICTIONS).read_bytes()
+
+    # --- processes ----------------------------------------------------------------------------------------
+
+    def state(self, name: str) -> Path:
+        """The agent's directory."""
+        return self.homes[name] / "state"
+
+    def agent(self, name: str, *options: str) -> None:
+        """Start the agent of a laboratory."""
+        where = ["--state", str(self.state(name)), "--socket", str(self.stage.sockets[name])]
+        self.stage.spawn(f"agent-{name}", [*_PROGRAM, "agent", "run", *options, *where, "--threads", "1"])
+
+    def listening(self, name: str) -> None:
+        """Until it answers."""
+        until = time.monotonic() + _SECONDS
+        while not self.stage.sockets[name].is_socket():
+            self.wait(f"agent-{name}", until)
+
+    def spawn(self, *arguments: str) -> Any:
+        """A command of the coordinator."""
+        return self.stage.spawn("coordinator", [*_PROGRAM, "federate", *arguments], self.home)
+
+    def refused(self, *arguments: str) -> None:
+        """A command that nobody has approved yet."""
+        self.say(f"fastadmm federate {' '.join(arguments)}: is refused")
+        self.spawn(*arguments).wait(_SECONDS)
+        if "refused" not in self.tail("coordinator"):
+            raise StorageError(f"{self.tail('coordinator')}")
+        self.say(f"  {self.tail('coordinator')}")
+
+    def coordinator(self, *arguments: str) -> None:
+        """A command that is answered."""
+        self.say(f"fastadmm federate {' '.join(arguments)}")
+        if self.spawn(*arguments).wait(_SECONDS):
+            raise StorageError(f"{self.stage.log('coordinator')}: {self.tail('coordinator')}")
+
+    def ended(self, name: str) -> None:
+        """Until a process has ended by itself."""
+        until = time.monotonic() + _SECONDS
+        while self.stage.lives(name):
+            self.wait(name, until)
+
+    def wait(self, name: str, until: float, seconds: float = 0.05) -> None:
+        """A moment, if a process lives."""
+        if time.monotonic() > until or not self.stage.lives(name):
+            raise StorageError(f"{self.stage.log(name)}: {name} ended early: {self.tail(name)}")
+        time.sleep(seconds)
+
+    def log(self, name: str) -> str:
+        """What a process has printed."""
+        return self.stage.log(name).read_text(encoding="utf-8", errors="replace")
+
+    def tail(self, name: str) -> str:
+        """Its last line."""
+        return (self.log(name).splitlines() or ["nothing"])[-1]
+
+    def processes(self) -> list[tuple[str, str, str]]:
+        """Who holds and sees what."""
+        kits = self.stage.kits
+        sees = "diagnoses; ids that all have; a number per patient and message; each laboratory's scores"
+        rows = [
+            ("coordinator", self.home, f"{sees}; no features"),
+            ("NVFlare's server", kits[SERVER].path, "its key; the bytes of requests and answers; no labels"),
+        ]
+        for name in PARTIES:
+            own = "its own columns and weights; ids that all have; gradients"
+            rows.append((f"agent of {name}", self.homes[name], own))
+            rows.append(
+                (f"NVFlare at {name}", kits[name].path, "its key; the bytes of this party's requests")
+            )
+        return [(name, str(path), sees) for name, path, sees in rows]
 
 
-def _agent(stage: Stage, homes: dict[str, Path], name: str) -> None:
-    home, socket = homes[name], stage.sockets[name]
-    options = ["--data", f"{home}/{name}.h5", "--state", f"{home}/state", "--socket", str(socket)]
-    stage.spawn(f"agent-{name}", [*_PROGRAM, "agent", "run", *options, "--threads", "1"])
+def _write_tables(homes: dict[str, Path]) -> None:
+    """Patients of scikit-learn's breast cancer data: columns by laboratory, rows in an order of its own."""
+    from sklearn.datasets import load_breast_cancer
+    from sklearn.model_selection import train_test_split
+
+    data = load_breast_cancer()
+    names = [str(name).replace(" ", "_") for name in data.feature_names]
+    diagnosis = np.array(["malignant", "benign"])[data.target][:, np.newaxis]
+    patients = np.arange(len(data.data))
+    parts = train_test_split(patients, test_size=0.25, random_state=0, stratify=data.target)
+    order = np.random.default_rng(0)
+    for kind, rows in zip(("train", "test"), parts):
+        _write_table(homes["coordinator"] / f"{kind}.csv", ["diagnosis"], order.permutation(rows), diagnosis)
+        for name, measured in MEASURED.items():
+            columns = [k for k, column in enumerate(names) if any(what in column for what in measured)]
+            own = order.permutation(rows)[_ABSENT:]
+            _write_table(
+                homes[name] / f"{kind}.csv", [names[k] for k in columns], own, data.data[:, columns]
+            )
 
 
-def _listening(stage: Stage, name: str) -> None:
-    until = time.monotonic() + _SECONDS
-    while not stage.sockets[name].is_socket():
-        _wait(stage, f"agent-{name}", until)
-
-
-def _coordinated(stage: Stage, homes: dict[str, Path], say: Callable[[str], None]) -> Path:
-    """Begin the run, approve it, train, and kill a party meanwhile."""
-    home = homes["coordinator"]
-    federation = {
-        "kit": str(stage.kits[ADMIN].path),
-        "relay": str(stage.sockets[SERVER]),
-        "parties": {name: f"nvflare:{name}" for name in PARTIES},
-    }
-    settings = {"data": str(home / "labels.h5"), "lambda": LAMBDA, "federation": federation}
-    write_toml(home / "run.toml", settings)
-    command = [*_PROGRAM, "federate", "train", str(home / "run.toml"), "-o", str(home / "run")]
-    say("fastadmm federate train: begins the run, and is refused")
-    stage.spawn("coordinator", command).wait(_SECONDS)
-    if not (home / "run" / RUN).exists():
-        raise StorageError(f"{_tail(stage, 'coordinator')}")
-    say(f"  {_tail(stage, 'coordinator')}")
-    for name in PARTIES:
-        agent_approve(home / "run" / RUN, homes[name] / f"{name}.h5", homes[name] / "state")
-    say("fastadmm agent approve run.json, at each laboratory; then fastadmm federate train again")
-    training = stage.spawn("coordinator", command)
-    audit, until = homes[_VICTIM] / "state" / AUDIT, time.monotonic() + _SECONDS
-    while audit.read_text().count('"answer"') < _ANSWERS:
-        _wait(stage, "coordinator", until, 0.002)
-    stage.kill(f"agent-{_VICTIM}")
-    for job in stage.jobs(_VICTIM):
-        os.kill(job, signal.SIGKILL)
-    say(f"kill -9: the agent of {_VICTIM} and its NVFlare job, after {_ANSWERS} answers")
-    stage.sockets[_VICTIM].unlink()  # which it could not do itself
-    _agent(stage, homes, _VICTIM)
-    _listening(stage, _VICTIM)
-    say(f"the agent of {_VICTIM} is started again, as its system would; the coordinator asks on")
-    training.wait(_SECONDS)
-    if not (home / "run" / "result.json").exists():
-        raise StorageError(f"{_tail(stage, 'coordinator')}")
-    return home / "run"
-
-
-def _wait(stage: Stage, name: str, until: float, seconds: float = 0.05) -> None:
-    if time.monotonic() > until or not stage.lives(name):
-        raise StorageError(f"{stage.log(name)}: {name} ended early: {_tail(stage, name)}")
-    time.sleep(seconds)
-
-
-def _log(stage: Stage, name: str) -> str:
-    return stage.log(name).read_text(encoding="utf-8", errors="replace")
-
-
-def _tail(stage: Stage, name: str) -> str:
-    return (_log(stage, name).splitlines() or ["nothing"])[-1]
-
-
-def _same(directory: Path, homes: dict[str, Path]) -> bool:
-    """Whether the parties' weights are those of a run in one process."""
-    # What "auto" means where an exchange takes long.
-    settings = {"data": str(directory / "train.parts"), "lambda": LAMBDA, "directions": "both"}
-    start_run(make_config(settings), directory / "one-process")
-    for one in open_model(directory / "one-process").parties:
-        part, _ = open_party_model(next((homes[one.name] / "state").glob(f"*/{one.name}.h5")))
-        if not np.array_equal(part.weights, one.weights):
-            return False
-    return True
-
-
-def _processes(stage: Stage, homes: dict[str, Path]) -> list[tuple[str, str, str]]:
-    kits = stage.kits
-    rows = [
-        (
-            "coordinator",
-            homes["coordinator"],
-            "labels; one number per patient and message; no features",
-        ),
-        ("NVFlare's server", kits[SERVER].path, "its key; the bytes of requests and answers; no labels"),
-    ]
-    for name in PARTIES:
-        rows.append((f"agent of {name}", homes[name], "its own columns and weights; gradients"))
-        rows.append((f"NVFlare at {name}", kits[name].path, "its key; the bytes of this party's requests"))
-    return [(name, str(path), sees) for name, path, sees in rows]
+def _write_table(path: Path, header: list[str], rows: np.ndarray, values: np.ndarray) -> None:
+    with open(path, "w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(["id", *header])
+        writer.writerows([f"patient-{i}", *map(str, values[i].tolist())] for i in rows.tolist())

@@ -12,7 +12,7 @@ from fastadmm.federation.hub import Ask
 from fastadmm.federation.setup import read_setup
 from fastadmm.federation.task import Task
 from fastadmm.federation.task_folder import ask_all, task_folder
-from fastadmm.files.atomic import atomic_file, storage_errors
+from fastadmm.files.atomic import atomic_file, shown, storage_errors
 from fastadmm.files.digest import row_digest
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def federate_align(
     setup = read_setup(config)
     own = np.array(sorted(ids.row), dtype=object)
     about = {"parties": setup.elsewhere, "n_ids": len(own), "ids": row_digest(own)}
-    with setup.ways.opened(say) as ask, task_folder(out, "align", about) as task:
+    with setup.ways.opened(say, ends=False) as ask, task_folder(out, "align", about) as task:
         return _align(ask, task, setup.elsewhere, ids, out, say)
 
 
@@ -80,6 +80,7 @@ def _align(
         missing = [name for name in parties if not responses[name].exists()]
         ask_all(ask, {name: Task(task, name, "intersect", arguments) for name in missing}, keep, say)
         alignment, report = psi_finish(ids, out / _KEY, list(responses.values()))
+        report = [line.replace(shown(path), name) for line, (name, path) in zip(report, responses.items())]
         write_alignment(out / ROWS, alignment)
     # Blinded ids are of no use any more, and the key would open them.
     for path in (out / _KEY, out / _REQUEST, *out.glob("response-*.psi")):

@@ -28,7 +28,7 @@ _HELLO_SECONDS, _RETURN, _BEGIN = 5.0, 30.0, 180.0
 
 
 class Carrier:
-    """Asks parties through NVFlare; a job is submitted when there is none, and ends with the block.
+    """Asks parties through NVFlare; a job is submitted when there is none.
 
     Parameters
     ----------
@@ -40,11 +40,19 @@ class Carrier:
         NVFlare's name of the site of each party.
     say : callable
         Shows one line.
+    ends : bool
+        Whether the job ends with the block; else whoever asks next finds it, for some minutes.
     """
 
     def __init__(
-        self, kit: Kit, socket: Path, sites: Mapping[str, str], say: Callable[[str], None] = lambda text: None
+        self,
+        kit: Kit,
+        socket: Path,
+        sites: Mapping[str, str],
+        say: Callable[[str], None] = lambda text: None,
+        ends: bool = True,
     ) -> None:
+        self._ends = ends
         self._kit, self._sites, self._say = kit, sites, say
         self._relay = Socket(socket)
         self._lock = threading.Lock()
@@ -87,7 +95,7 @@ class Carrier:
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         """End the job, but after an error: whoever comes again finds it."""
-        if kind is None:
+        if kind is None and self._ends:
             with suppress(Lost):
                 self._relay.ask("", END, _HELLO_SECONDS)
         self._relay.close()

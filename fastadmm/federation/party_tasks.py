@@ -88,7 +88,7 @@ class PartyTasks:
         for known, (_, message) in zip(self._done, self._journal.records()):
             if known["request"] == asked.digest:
                 entry |= {"answer": digest_of(message), "repeated": True}
-                self._audit.add(entry)
+                self._audit.add_bounded(entry)
                 return message
         counts = self._check_amount(asked, approval, place)
         answer = Answer(asked.task, asked.party, asked.digest, self._made(asked, approval, place))

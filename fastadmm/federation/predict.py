@@ -66,7 +66,7 @@ def federate_predict(
         A party refused, or was lost and did not come back; the same call goes on.
     """
     setup = read_setup(config)
-    with setup.ways.opened(say) as ask:
+    with setup.ways.opened(say, ends=False) as ask:
         return _predict(setup, ask, run, rows, out, own, say)
 
 

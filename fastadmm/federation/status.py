@@ -48,12 +48,9 @@ def agent_status(state: Path) -> list[str]:
             raise StorageError(f"{shown(state)}: no directory of an agent")
         runs = sorted(path.parent for path in state.glob(f"*/{APPROVAL}"))
     entries, digest = read_audit(state / AUDIT) if (state / AUDIT).exists() else ([], "")
-<<<<<<< HEAD
     more = sum((Counter(entry["more"]) for entry in entries if "more" in entry), Counter[str]())
     entries = [entry for entry in entries if "more" not in entry]
-=======
     tasks = [entry for entry in entries if "task" in entry]
->>>>>>> 324a858 (Between organisations: align, evaluate and predict over the channel, each within an approval of its own)
     lines = []
     if (state / ALIGN).exists():
         lines.append(_of_task(state / ALIGN, "alignments", tasks, ""))
@@ -70,15 +67,12 @@ def agent_status(state: Path) -> list[str]:
     strange = [entry for entry in entries if entry["run"] not in known and "task" not in entry]
     if strange:
         lines.append(f"{len(strange)} request(s) of no approved run; last: {_said(strange[-1])}")
-<<<<<<< HEAD
     if more:
         said = ", ".join(f"{count} {code}" for code, count in sorted(more.items()))
         lines.append(f"more in a minute than have lines of their own: {said}")
-=======
     if refused := [entry for entry in tasks if "code" in entry]:
         lines.append(f"{len(refused)} alignment(s) or prediction(s) refused; last: {_said(refused[-1])}")
     lines += asked_lines(state)
->>>>>>> 324a858 (Between organisations: align, evaluate and predict over the channel, each within an approval of its own)
     if not lines:
         lines.append("nothing approved, nothing asked")
     if digest:

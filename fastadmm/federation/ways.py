@@ -47,13 +47,15 @@ class Ways:
     relay: Path | None
 
     @contextmanager
-    def opened(self, say: Callable[[str], None]) -> Iterator[Ask]:
+    def opened(self, say: Callable[[str], None], ends: bool = True) -> Iterator[Ask]:
         """What asks the parties, until the block ends.
 
         Parameters
         ----------
         say : callable
             Given lines on jobs.
+        ends : bool
+            Whether NVFlare's job ends with the block; else the next command finds it.
 
         Yields
         ------
@@ -66,7 +68,7 @@ class Ways:
                 stack.callback(socket.close)
                 asks[name] = partial(socket.ask, caller=self.caller)
             if self.kit is not None and self.relay is not None:
-                carrier = stack.enter_context(Carrier(open_kit(self.kit), self.relay, self.sites, say))
+                carrier = stack.enter_context(Carrier(open_kit(self.kit), self.relay, self.sites, say, ends))
                 asks |= dict.fromkeys(self.sites, carrier.ask)
             yield lambda name, raw, seconds: asks[name](name, raw, seconds)
 
