@@ -333,9 +333,7 @@ def _write_tables(homes: dict[str, Path]) -> None:
         for name, measured in MEASURED.items():
             columns = [k for k, column in enumerate(names) if any(what in column for what in measured)]
             own = order.permutation(rows)[_ABSENT:]
-            _write_table(
-                homes[name] / f"{kind}.csv", [names[k] for k in columns], own, data.data[:, columns]
-            )
+            _write_table(homes[name] / f"{kind}.csv", [names[k] for k in columns], own, data.data[:, columns])
 
 
 def _write_table(path: Path, header: list[str], rows: np.ndarray, values: np.ndarray) -> None:
