@@ -159,12 +159,13 @@ def test_mistakes_are_one_line(home: Path, capsys: pytest.CaptureFixture[str]) -
     )
 
 
-@pytest.mark.parametrize("more", [[], ["--json"]])
+@pytest.mark.parametrize(("what", "more"), [("weights", []), ("weights", ["--json"]), ("predictions", [])])
 def test_a_demonstration_that_differs_fails(
-    more: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    what: str, more: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     result = {
-        "same": False,
+        "same": what != "weights",
+        "same_predictions": what != "predictions",
         "metrics": {"log_loss": 1.0, "accuracy": 1.0},
         "message": "done",
         "jobs": 1,
@@ -175,4 +176,4 @@ def test_a_demonstration_that_differs_fails(
     with pytest.raises(SystemExit) as ended:
         main(["federate", "demo", *more])
     assert ended.value.code == 1
-    assert "weights differ from those of one process" in capsys.readouterr().err
+    assert f"{what} differ from those of one process" in capsys.readouterr().err

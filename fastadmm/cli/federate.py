@@ -267,5 +267,6 @@ def demo(
 def _check_same(result: dict[str, Any]) -> None:
     from fastadmm.errors import FastadmmError
 
-    if not result["same"]:
-        raise FastadmmError("federate demo: weights differ from those of one process; please report it")
+    for key, what in (("same", "weights"), ("same_predictions", "predictions")):
+        if not result[key]:
+            raise FastadmmError(f"federate demo: {what} differ from those of one process; please report it")
