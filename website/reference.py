@@ -30,6 +30,7 @@ PACKAGES = {
     "fastadmm.rounds": "Training by files",
     "fastadmm.federation": "Parties in different organisations",
     "fastadmm.inference": "Standard errors and tests",
+    "fastadmm.judging": "Curves, intervals and drift",
     "fastadmm.secrecy": "Sums only: grid, masks, keys",
     "fastadmm.privacy": "Privacy",
     "fastadmm.owners": "Owners of rows",

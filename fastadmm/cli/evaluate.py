@@ -14,12 +14,27 @@ from fastadmm.cli.app import app
 def evaluate(
     model: Annotated[Path, typer.Argument(readable=False, help="Run directory or model directory.")],
     data: Annotated[Path, typer.Argument(readable=False, help="Labelled partition with the same columns.")],
+    threshold: Annotated[
+        float | None,
+        typer.Option(help="Probability above which the second class is predicted. (default: 0.5)"),
+    ] = None,
+    reference: Annotated[
+        Path | None,
+        typer.Option(readable=False, help="Training partition: how far have scores moved since (PSI)?"),
+    ] = None,
+    curves: Annotated[
+        Path | None, typer.Option(readable=False, help="CSV file for ROC and precision-recall curves.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace an existing file of curves.")] = False,
 ) -> None:
-    """Measure log loss, accuracy, AUC and calibration, or RMSE, MAE and R², on a labelled partition."""
+    """Measure log loss, AUC, KS, calibration, confusion and drift, or RMSE, MAE and R², on labelled data."""
     from fastadmm.runs.evaluate import evaluate_partition
 
-    print_evaluation(evaluate_partition(model, data), as_json)
+    document = evaluate_partition(
+        model, data, threshold=threshold, reference=reference, curves=curves, force=force
+    )
+    print_evaluation(document, as_json)
 
 
 def print_evaluation(document: dict[str, Any], as_json: bool) -> None:
@@ -32,18 +47,60 @@ def print_evaluation(document: dict[str, Any], as_json: bool) -> None:
     from rich.console import Console
     from rich.table import Table
 
+    console = Console()
     table = Table(title=f"{document['data']} ({document['n_samples']} rows)")
     table.add_column("metric")
     table.add_column("value", justify="right")
+    for name, text in _metric_rows(document):
+        table.add_row(name, text)
+    console.print(table)
+    if "classes" in document["metrics"]:
+        console.print(_class_table(document["metrics"]["classes"]))
+    elif "confusion" in document:
+        console.print(_confusion_table(document["confusion"]))
+    for note in document.get("notes", ()):
+        console.print(f"note: {note}", markup=False)
+
+
+def _metric_rows(document: dict[str, Any]) -> list[tuple[str, str]]:
+    """Name and value of everything that is one number, or an interval."""
+    rows = []
+    ranking = document.get("ranking", {})
     for name, value in document["metrics"].items():
         if isinstance(value, list):
-            continue  # one row per class, below
+            continue  # one row per class, in a table of their own
         if isinstance(value, dict):
             name, value = "expected calibration error", value["expected_calibration_error"]
-        table.add_row(name.replace("_", " "), "–" if value is None else f"{value:.6f}")
-    Console().print(table)
-    if "classes" in document["metrics"]:
-        Console().print(_class_table(document["metrics"]["classes"]))
+        rows.append((name.replace("_", " "), "–" if value is None else f"{value:.6f}"))
+        if name == "auc" and ranking.get("auc_interval"):
+            low, high = ranking["auc_interval"]
+            rows.append((f"auc, {100 * ranking['level']:g} % interval", f"{low:.4f} to {high:.4f}"))
+    if ranking:
+        rows.append(("average precision", f"{ranking['average_precision']:.6f}"))
+        rows.append((f"KS distance (at {ranking['ks_score']:.4g})", f"{ranking['ks']:.6f}"))
+        rows.append(("lift of the top tenth", f"{ranking['groups'][0]['lift']:.4f}"))
+    if "drift" in document:
+        drift = document["drift"]
+        rows.append((f"PSI of scores since {_shown(drift['reference'])}", f"{drift['psi']:.4f}"))
+    return rows
+
+
+def _confusion_table(confusion: dict[str, Any]) -> Any:
+    from rich.table import Table
+    from rich.text import Text
+
+    names = [_shown(name) for name in confusion["classes"]]
+    table = Table(title=f"rows by class (threshold {confusion['threshold']:g})")
+    table.add_column("true")
+    for name in names:
+        table.add_column(Text(f"predicted {name}"), justify="right")
+    for name, row in zip(names, confusion["matrix"], strict=True):
+        table.add_row(Text(name), *(f"{value:,.10g}" for value in row))
+    return table
+
+
+def _shown(name: str) -> str:
+    return name if name.isprintable() else ascii(name)
 
 
 def _class_table(rows: list[dict[str, Any]]) -> Any:
@@ -58,5 +115,5 @@ def _class_table(rows: list[dict[str, Any]]) -> Any:
     for row in rows:
         cells = ["–" if row[name] is None else f"{row[name]:.6g}" for name in names]
         # A name in brackets must not be taken for markup.
-        table.add_row(Text(row["name"] if row["name"].isprintable() else ascii(row["name"])), *cells)
+        table.add_row(Text(_shown(row["name"])), *cells)
     return table

@@ -18,6 +18,7 @@ from fastadmm.figures.numbers import NONE, format_duration, format_number, forma
 from fastadmm.files.atomic import atomic_file, shown
 from fastadmm.privacy.published import KEPT_BACK, is_private
 from fastadmm.reports.coefficients import coefficient_section
+from fastadmm.reports.judgement import judgement_section
 from fastadmm.reports.plots import calibration_plot, history_plots, metric_label
 from fastadmm.reports.published import published
 from fastadmm.reports.records import RunRecords, read_records
@@ -122,6 +123,7 @@ def _context(records: RunRecords) -> dict[str, Any]:
         "n_rounds_logged": len(records.history),
         "evaluation": evaluation,
         "calibration": calibration_plot(calibration) if calibration else None,
+        "judgement": None if records.evaluation is None else judgement_section(records.evaluation),
         "path": _path(records.path_table),
         "worth": _worth(records),
         "privacy": _privacy(records),

@@ -125,10 +125,15 @@ def calibration_plot(calibration: dict[str, Any]) -> Plot | None:
         return None
     predicted = np.array([float(b["mean_predicted"]) for b in bins])
     observed = np.array([float(b["observed_rate"]) for b in bins])
+    # An evaluation of an earlier release has no intervals.
+    ends = np.array([[b.get("low", np.nan), b.get("high", np.nan)] for b in bins], dtype=np.float64)
+    bars = np.maximum(np.abs(ends.T - observed), 0.0)
 
     def draw(figure: Figure) -> None:
         ax = figure.add_subplot()
         ax.plot([0, 1], [0, 1], color=MUTED, linestyle=(0, (4, 3)), linewidth=1.2, label="perfect")
+        if np.isfinite(bars).all():
+            ax.errorbar(predicted, observed, bars, fmt="none", ecolor=MUTED, elinewidth=1.0, capsize=2.0)
         ax.plot(predicted, observed, color=SERIES_COLOURS[0], marker="o", label="model")
         ax.set(
             xlim=(-0.02, 1.02),
@@ -144,7 +149,9 @@ def calibration_plot(calibration: dict[str, Any]) -> Plot | None:
         key="calibration",
         title="Calibration",
         caption="Each point is a group of rows with similar predictions; on the diagonal, "
-        "predicted probabilities are what is observed." + summary,
+        "predicted probabilities are what is observed."
+        + (" Bars are 95 % intervals." if np.isfinite(bars).all() else "")
+        + summary,
         alt=f"Observed rate against mean predicted probability in {len(bins)} groups: from "
         f"{observed[0]:.3f} at {predicted[0]:.3f} to {observed[-1]:.3f} at {predicted[-1]:.3f}.{summary}",
         svg=render("calibration", draw),

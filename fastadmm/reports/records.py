@@ -17,6 +17,7 @@ import numpy as np
 from fastadmm.errors import FormatError, StorageError
 from fastadmm.files.atomic import shown, storage_errors
 from fastadmm.files.reading import read_bytes
+from fastadmm.reports.judgement_check import check_judgement
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -296,6 +297,7 @@ def _read_evaluation(path: Path) -> dict[str, Any] | None:
                 f"{shown(path)}: entry {k} of baselines must be an object, found {_kind(baseline)}"
             )
         _check_metrics(baseline.get("metrics"), f"{shown(path)}: entry {k} of baselines: key metrics")
+    check_judgement(evaluation, path)
     return evaluation
 
 
@@ -354,8 +356,10 @@ def _check_metrics(metrics: Any, where: str) -> None:
 
 
 def _is_bin(value: Any) -> bool:
-    return isinstance(value, dict) and all(
-        value.get(key) is not None and _is_number(value[key]) for key in BIN_KEYS
+    return (
+        isinstance(value, dict)
+        and all(value.get(key) is not None and _is_number(value[key]) for key in BIN_KEYS)
+        and all(_is_number(value.get(key)) for key in ("low", "high"))
     )
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from fastadmm.errors import InputError
+from fastadmm.errors import ConfigError, InputError
 from fastadmm.files.atomic import atomic_file, shown
 from fastadmm.runs.predict import Predictions, predict_partition
 from fastadmm.store.label_file import LabelData
@@ -14,7 +15,15 @@ from fastadmm.store.label_file import LabelData
 __all__ = ["evaluate_partition", "evaluate_predictions"]
 
 
-def evaluate_partition(model: Path, data: Path) -> dict[str, Any]:
+def evaluate_partition(
+    model: Path,
+    data: Path,
+    *,
+    threshold: float | None = None,
+    reference: Path | None = None,
+    curves: Path | None = None,
+    force: bool = False,
+) -> dict[str, Any]:
     """Measure a model; a run directory keeps the result as ``evaluation.json``.
 
     Parameters
@@ -23,27 +32,49 @@ def evaluate_partition(model: Path, data: Path) -> dict[str, Any]:
         Run or model directory.
     data : Path
         Labelled partition.
+    threshold : float, optional
+        Probability above which the second class is predicted in the confusion matrix; default 0.5.
+    reference : Path, optional
+        Partition, as a rule the training data, whose scores the new ones are compared with.
+    curves : Path, optional
+        CSV file to write: one row per different score of two classes.
+    force : bool
+        Whether an existing file of curves may be replaced.
 
     Returns
     -------
     dict
-        ``data`` (directory name), ``n_samples`` and ``metrics``.
+        ``data`` (directory name), ``n_samples``, ``metrics``; of a classification also what
+        :func:`fastadmm.judging.judgement.judgement` tells, and with a reference ``drift``.
 
     Raises
     ------
     InputError
         If the partition's classes are not the model's.
+    ConfigError
+        If the threshold or the curves do not go with the model or the data.
     """
     predictions = predict_partition(model, data, require_labels=True)
     partition = predictions.partition
     labels = partition.labels if partition is not None else None
     if labels is None:
         raise InputError(f"{shown(data)}: no labels: evaluation needs them")
-    return evaluate_predictions(model, predictions, labels, data)
+    drift = None if reference is None else lambda: _drift(model, reference, predictions)
+    return evaluate_predictions(
+        model, predictions, labels, data, threshold=threshold, curves=curves, force=force, drift=drift
+    )
 
 
 def evaluate_predictions(
-    model: Path, predictions: Predictions, labels: LabelData, data: Path
+    model: Path,
+    predictions: Predictions,
+    labels: LabelData,
+    data: Path,
+    *,
+    threshold: float | None = None,
+    curves: Path | None = None,
+    force: bool = False,
+    drift: Callable[[], dict[str, Any]] | None = None,
 ) -> dict[str, Any]:
     """Measure predictions of labelled rows; returns and raises as of :func:`evaluate_partition`.
 
@@ -56,7 +87,12 @@ def evaluate_predictions(
         Of the same rows, in the same order.
     data : Path
         Where these are from.
+    threshold, curves, force
+        As for :func:`evaluate_partition`.
+    drift : callable, optional
+        Measures the drift of the scores, once the labels are found to be the model's.
     """
+    from fastadmm.judging.judgement import add_rate_intervals, judgement
     from fastadmm.problem.losses import get_loss
     from fastadmm.solver.metrics import evaluation_metrics
 
@@ -69,11 +105,61 @@ def evaluate_predictions(
             f"{shown(data)}: classes {labels.classes}, but the model knows {trained.classes}; "
             "convert with --like the training partition"
         )
-    metrics = evaluation_metrics(
-        get_loss(trained.loss), labels.y, predictions.score, labels.sample_weight, trained.classes or ()
-    )
-    document = {"data": Path(data).resolve().name, "n_samples": labels.n_samples, "metrics": metrics}
+    loss, weight, classes = get_loss(trained.loss), labels.sample_weight, trained.classes or ()
+    metrics = evaluation_metrics(loss, labels.y, predictions.score, weight, classes)
+    if "calibration" in metrics:
+        add_rate_intervals(metrics["calibration"]["bins"], labels.y, weight)
+    document = {
+        "data": Path(data).resolve().name,
+        "n_samples": labels.n_samples,
+        "metrics": metrics,
+        **judgement(loss, labels.y, predictions.score, weight, threshold, classes),
+    }
+    if drift is not None:
+        document["drift"] = drift()
+    if curves is not None:
+        _write_curves(curves, predictions, labels, force)
     if (Path(model) / "run.toml").exists():
         with atomic_file(Path(model) / "evaluation.json") as temporary:
             temporary.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
     return document
+
+
+def _weights(predictions: Predictions) -> Any:
+    labels = None if predictions.partition is None else predictions.partition.labels
+    return None if labels is None else labels.sample_weight
+
+
+def _drift(model: Path, reference: Path, predictions: Predictions) -> dict[str, Any]:
+    from fastadmm.judging.judgement import score_drift
+    from fastadmm.problem.losses import get_loss
+
+    loss = get_loss(predictions.model.loss)
+    if loss.vector:
+        raise ConfigError("reference: a model of several classes has no single score to compare")
+    before = predict_partition(model, reference)
+    found = score_drift(loss, before.score, predictions.score, (_weights(before), _weights(predictions)))
+    return {"reference": reference.resolve().name, "n_samples": len(before.score), **found}
+
+
+def _write_curves(path: Path, predictions: Predictions, labels: LabelData, force: bool) -> None:
+    """All points of the curves as CSV."""
+    import csv
+
+    import numpy as np
+
+    from fastadmm.judging.judgement import ranking_of
+    from fastadmm.problem.losses import get_loss
+
+    weight = np.ones(len(labels.y)) if labels.sample_weight is None else labels.sample_weight
+    ranking, said = ranking_of(get_loss(predictions.model.loss), labels.y, predictions.score, weight)
+    if ranking is None:
+        raise ConfigError(f"curves: {said or 'only a model of two classes has them'}")
+    columns = ranking.to_columns()
+    with (
+        atomic_file(path, force=force) as temporary,
+        temporary.open("w", encoding="utf-8", newline="") as file,
+    ):
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(columns)
+        writer.writerows(zip(*columns.values(), strict=True))

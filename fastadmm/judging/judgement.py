@@ -1,0 +1,197 @@
+"""What a labelled data set says about a model beyond its metrics: one dictionary for pages and files."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from fastadmm.errors import ConfigError
+from fastadmm.judging.drift import bin_edges, bin_weights, stability_index
+from fastadmm.judging.intervals import auc_interval, rate_interval
+from fastadmm.judging.ranking import Ranking, rank_rows
+from fastadmm.problem.loss import Loss
+
+__all__ = ["add_rate_intervals", "judgement", "ranking_of", "score_drift"]
+
+Array = np.ndarray
+
+#: Points of the curves that are kept; a CSV file has all.
+MOST_POINTS = 200
+
+#: Of all intervals.
+LEVEL = 0.95
+
+
+def ranking_of(loss: Loss, y: Array, z: Array, weight: Array) -> tuple[Ranking | None, str]:
+    """Rows in the order of their scores, or why there is no order that means something.
+
+    Parameters
+    ----------
+    loss : Loss
+    y : ndarray of shape (N,)
+        Classes 0 and 1; other targets have no ranking.
+    z : ndarray of shape (N,)
+        Linear predictor.
+    weight : ndarray of shape (N,)
+
+    Returns
+    -------
+    ranking : Ranking or None
+        By probability; by score where the loss has none.
+    reason : str
+    """
+    if loss.task != "classification" or loss.vector or np.any((y != 0.0) & (y != 1.0)):
+        return None, ""
+    present = np.unique(y[weight > 0.0])
+    if len(present) < 2:
+        return None, "only one class occurs: no ROC, precision-recall or lift curve, and no KS distance"
+    found = rank_rows(y, _shown_score(loss, z), weight)
+    said = "all rows have the same score: curves and KS say nothing" if len(found.scores) == 1 else ""
+    return found, said
+
+
+def judgement(
+    loss: Loss,
+    y: Array,
+    z: Array,
+    weight: Array | None,
+    threshold: float | None = None,
+    classes: Sequence[str] = (),
+) -> dict[str, Any]:
+    """Curves, separation, lift, intervals and the confusion matrix of a classification.
+
+    Parameters
+    ----------
+    loss : Loss
+        Of the model.
+    y : ndarray of shape (N,)
+        True classes 0 and 1, or class numbers.
+    z : ndarray of shape (N,) or (N, C)
+        Linear predictor.
+    weight : ndarray of shape (N,) or None
+    threshold : float, optional
+        Class 1 is predicted where the probability is above it, default 0.5; where the loss has no
+        probability, where the score is, default 0.
+    classes : sequence of str
+
+    Returns
+    -------
+    dict
+        ``confusion``; of two classes also ``ranking`` (``average_precision``, ``ks``, ``ks_score``,
+        ``auc_interval``, ``level``, ``groups``, ``curves``), or ``notes`` that say why not. Empty for a
+        regression.
+
+    Raises
+    ------
+    ConfigError
+        If a threshold is no probability, or does not go with the model.
+    """
+    counted = np.ones(len(y)) if weight is None else weight
+    if loss.task != "classification" or np.any(y != np.floor(y)):
+        if threshold is not None:
+            raise ConfigError("threshold: only a model of two classes has one")
+        return {}
+    if loss.vector:
+        if threshold is not None:
+            raise ConfigError("threshold: with several classes the most probable one is predicted")
+        return {"confusion": _confusion(y, np.argmax(z, axis=1), counted, classes, None)}
+    shown = _shown_score(loss, z)
+    limit = (0.5 if loss.probabilistic else 0.0) if threshold is None else float(threshold)
+    if loss.probabilistic and not 0.0 <= limit <= 1.0:
+        raise ConfigError(f"threshold: {limit:g} is no probability; choose between 0 and 1")
+    document: dict[str, Any] = {"confusion": _confusion(y, shown > limit, counted, classes, limit)}
+    ranking, said = ranking_of(loss, y, z, counted)
+    if said:
+        document["notes"] = [said]
+    if ranking is not None:
+        distance, at = ranking.kolmogorov_smirnov()
+        found = auc_interval(y, shown, counted, LEVEL)
+        document["ranking"] = {
+            "average_precision": ranking.average_precision(),
+            "ks": distance,
+            "ks_score": at,
+            "auc_interval": None if found is None else list(found[:2]),
+            "level": LEVEL,
+            "groups": ranking.groups(),
+            "curves": ranking.thinned(MOST_POINTS).to_columns(),
+        }
+    return document
+
+
+def add_rate_intervals(bins: list[dict[str, Any]], y: Array, weight: Array | None) -> None:
+    """Put Wilson's intervals of the observed rates into the bins of a calibration curve.
+
+    Parameters
+    ----------
+    bins : list of dict
+        From :func:`fastadmm.solver.metrics.classification_metrics`; gets ``low`` and ``high``.
+    y : ndarray of shape (N,)
+    weight : ndarray of shape (N,) or None
+        Effective numbers of rows are a bin's rows times (Σ w)² / (N Σ w²) of all.
+    """
+    counted = np.ones(len(y)) if weight is None else weight[weight > 0.0]
+    efficiency = counted.sum() ** 2 / (len(counted) * (counted @ counted))
+    for own in bins:
+        n = max(own["count"] * efficiency, 1e-9)
+        low, high = rate_interval(np.float64(own["observed_rate"]), np.float64(n), LEVEL)
+        own["low"], own["high"] = float(low), float(high)
+
+
+def score_drift(
+    loss: Loss, reference: Array, new: Array, weights: tuple[Array | None, Array | None]
+) -> dict[str, Any]:
+    """How far scores have moved between a reference, such as the training rows, and new rows.
+
+    Parameters
+    ----------
+    loss : Loss
+    reference, new : ndarray
+        Linear predictors, of shape (N,).
+    weights : tuple of ndarray or None
+        Sample weights of both.
+
+    Returns
+    -------
+    dict
+        ``psi`` and ``bins``: ten of equal weight in the reference, each with ``above`` (its lower edge, None
+        for the first) and the shares ``reference`` and ``new``.
+    """
+    old, now = (_shown_score(loss, z) for z in (reference, new))
+    edges = bin_edges(old, weights[0])
+    before, after = bin_weights(old, edges, weights[0]), bin_weights(now, edges, weights[1])
+    rows = zip([None, *edges.tolist()], (before / before.sum()).tolist(), (after / after.sum()).tolist())
+    return {
+        "psi": stability_index(before, after),
+        "bins": [{"above": above, "reference": p, "new": q} for above, p, q in rows],
+    }
+
+
+def _shown_score(loss: Loss, z: Array) -> Array:
+    return loss.predict_mean(z) if loss.probabilistic or loss.task == "regression" else z
+
+
+def _confusion(
+    y: Array, said: Array, weight: Array, classes: Sequence[str], threshold: float | None
+) -> dict[str, Any]:
+    """Summed weights by true class (rows) and predicted class (columns)."""
+    count = len(classes) or 2
+    matrix = np.zeros((count, count))
+    np.add.at(matrix, (y.astype(np.intp), said.astype(np.intp)), weight)
+    document: dict[str, Any] = {"classes": list(classes) or ["0", "1"], "matrix": matrix.tolist()}
+    if threshold is None:
+        return document
+    (tn, fp), (fn, tp) = matrix.tolist()
+    rates = {
+        "accuracy": (tp + tn, tp + tn + fp + fn),
+        "precision": (tp, tp + fp),
+        "recall": (tp, tp + fn),
+        "specificity": (tn, tn + fp),
+        "f1": (2.0 * tp, 2.0 * tp + fp + fn),
+    }
+    return {
+        **document,
+        "threshold": threshold,
+        **{name: part / whole if whole > 0.0 else None for name, (part, whole) in rates.items()},
+    }

@@ -1,0 +1,178 @@
+"""The part of a report's evaluation beyond its metrics: curves, gain and lift, confusion, drift."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fastadmm.figures.figure import DASHES, MUTED, SERIES_COLOURS, render
+from fastadmm.figures.numbers import NONE, format_number
+from fastadmm.reports.judgement_check import GROUP
+from fastadmm.reports.plots import Plot, safe_label
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+__all__ = ["judgement_section"]
+
+
+def judgement_section(evaluation: dict[str, Any]) -> dict[str, Any]:
+    """Figures, tables and notes of an evaluation.
+
+    Parameters
+    ----------
+    evaluation : dict
+        Checked by :func:`fastadmm.reports.judgement_check.check_judgement`.
+
+    Returns
+    -------
+    dict
+        ``plots``, ``tables`` (each with title, header and rows) and ``notes``.
+    """
+    ranking, drift = evaluation.get("ranking"), evaluation.get("drift")
+    plots, tables = [], []
+    if ranking is not None:
+        plots += [_roc(ranking), _precision_recall(ranking), _gain(ranking), _lift(ranking)]
+        tables.append(_group_table(ranking))
+    if evaluation.get("confusion") is not None:
+        tables.append(_confusion_table(evaluation["confusion"]))
+    if drift is not None:
+        plots.append(_drift(drift))
+    return {"plots": plots, "tables": tables, "notes": [str(note) for note in evaluation.get("notes", [])]}
+
+
+def _plot(key: str, title: str, caption: str, alt: str, draw: Callable[[Any], None]) -> Plot:
+    def whole(figure: Figure) -> None:
+        draw(figure.add_subplot())
+
+    return Plot(key=key, title=title, caption=caption, alt=alt, svg=render(key, whole))
+
+
+def _roc(ranking: dict[str, Any]) -> Plot:
+    curves, ks, at = ranking["curves"], ranking["ks"], ranking["ks_score"]
+    false, true = (np.r_[0.0, curves[f"{name}_positive_rate"]] for name in ("false", "true"))
+    best = int(np.argmax(np.abs(true - false)))
+    interval = ranking.get("auc_interval")
+    area = "" if interval is None else f" AUC: {interval[0]:.3f} to {interval[1]:.3f} (95 % interval)."
+
+    def draw(ax: Any) -> None:
+        ax.plot([0, 1], [0, 1], color=MUTED, linestyle=(0, (4, 3)), linewidth=1.2, label="chance")
+        ax.plot(false, true, color=SERIES_COLOURS[0], label="model")
+        ax.plot(
+            [false[best]] * 2,
+            [false[best], true[best]],
+            color=SERIES_COLOURS[1],
+            linestyle=DASHES[1],
+            label="KS",
+        )
+        ax.set(
+            xlim=(-0.02, 1.02), ylim=(-0.02, 1.02), xlabel="false positive rate", ylabel="true positive rate"
+        )
+        ax.legend(loc="lower right")
+
+    said = f"The KS distance is {ks:.3f}, at score {at:.4g}.{area}"
+    return _plot(
+        "roc", "ROC", f"Each point is a threshold. {said}", f"True against false positive rate. {said}", draw
+    )
+
+
+def _precision_recall(ranking: dict[str, Any]) -> Plot:
+    curves, average = ranking["curves"], ranking["average_precision"]
+    base = ranking["groups"][0]["rate"] / (ranking["groups"][0]["lift"] or np.nan)
+
+    def draw(ax: Any) -> None:
+        if np.isfinite(base):
+            ax.axhline(base, color=MUTED, linestyle=(0, (4, 3)), linewidth=1.2, label="chance")
+        ax.step(
+            curves["true_positive_rate"],
+            curves["precision"],
+            color=SERIES_COLOURS[0],
+            where="pre",
+            label="model",
+        )
+        ax.set(xlim=(-0.02, 1.02), ylim=(-0.02, 1.02), xlabel="recall", ylabel="precision")
+        ax.legend(loc="best")
+
+    said = f"The average precision is {average:.3f}."
+    return _plot("precision-recall", "Precision and recall", said, f"Precision against recall. {said}", draw)
+
+
+def _gain(ranking: dict[str, Any]) -> Plot:
+    curves, groups = ranking["curves"], ranking["groups"]
+
+    def draw(ax: Any) -> None:
+        ax.plot([0, 1], [0, 1], color=MUTED, linestyle=(0, (4, 3)), linewidth=1.2, label="chance")
+        share, found = np.r_[0.0, curves["share"]], np.r_[0.0, curves["true_positive_rate"]]
+        ax.plot(share, found, color=SERIES_COLOURS[0], label="model")
+        ax.set(xlim=(-0.02, 1.02), ylim=(-0.02, 1.02), xlabel="share of the rows, highest scores first")
+        ax.set_ylabel("share of class 1 found")
+        ax.legend(loc="lower right")
+
+    said = f"The first tenth of the rows holds {100 * groups[0]['gain']:.3g} % of class 1."
+    return _plot("gain", "Gain", said, f"Share of class 1 against share of the rows. {said}", draw)
+
+
+def _lift(ranking: dict[str, Any]) -> Plot:
+    lift = [row["lift"] for row in ranking["groups"]]
+
+    def draw(ax: Any) -> None:
+        ax.bar(np.arange(1, len(lift) + 1), lift, color=SERIES_COLOURS[0])
+        ax.axhline(1.0, color=MUTED, linestyle=(0, (4, 3)), linewidth=1.2)
+        ax.set(xlabel="tenth of the rows, highest scores first", ylabel="lift")
+        ax.set_xticks(np.arange(1, len(lift) + 1))
+        ax.grid(visible=False, axis="x")
+
+    said = "Lift: how many times as often as in all rows class 1 occurs."
+    values = ", ".join(f"{value:.3g}" for value in lift)
+    return _plot("lift", "Lift by tenths", said, f"{said} From the highest scores on: {values}.", draw)
+
+
+def _drift(drift: dict[str, Any]) -> Plot:
+    rows = drift["bins"]
+    place = np.arange(1, len(rows) + 1)
+
+    def draw(ax: Any) -> None:
+        for k, name in enumerate(("reference", "new")):
+            ax.bar(
+                place + 0.4 * (k - 0.5),
+                [row[name] for row in rows],
+                0.38,
+                color=SERIES_COLOURS[k],
+                label=name,
+            )
+        ax.set(xlabel="bin of the score, lowest first", ylabel="share of the rows")
+        ax.set_xticks(place)
+        ax.grid(visible=False, axis="x")
+        ax.legend(loc="best")
+
+    reference = safe_label(str(drift.get("reference")), 40)
+    said = f"Population stability index {drift['psi']:.3g}, against {reference}."
+    rule = " Rules of thumb: below 0.1 stable, above 0.25 shifted."
+    return _plot("drift", "Scores then and now", said + rule, f"Shares of rows by score. {said}", draw)
+
+
+def _group_table(ranking: dict[str, Any]) -> dict[str, Any]:
+    header = ["rows", "lowest score", "rate", "lift", "gain", "lift so far"]
+    rows = [
+        [f"{100 * row['share']:.3g} %", *(format_number(row[name], 4, zeros=True) for name in GROUP[1:])]
+        for row in ranking["groups"]
+    ]
+    return {"title": "Tenths of the rows, highest scores first", "header": header, "rows": rows}
+
+
+def _confusion_table(confusion: dict[str, Any]) -> dict[str, Any]:
+    names = [safe_label(str(name)) for name in confusion["classes"]]
+    threshold = confusion.get("threshold")
+    title = "True and predicted classes" + ("" if threshold is None else f", threshold {threshold:g}")
+    rows = [
+        [name, *(f"{value:,.8g}" for value in row)]
+        for name, row in zip(names, confusion["matrix"], strict=True)
+    ]
+    for name in ("precision", "recall", "specificity", "f1"):
+        if name in confusion:
+            value = confusion[name]
+            text = format_number(value, 4, zeros=True) if isinstance(value, int | float) else NONE
+            rows.append([name, text, *[""] * (len(names) - 1)])
+    return {"title": title, "header": ["true", *(f"predicted {name}" for name in names)], "rows": rows}

@@ -1,0 +1,223 @@
+"""Curves, separation, lift, intervals and drift, against scikit-learn, naive twins and simulation."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from fastadmm.errors import ConfigError
+from fastadmm.judging.drift import bin_edges, bin_weights, stability_index
+from fastadmm.judging.intervals import auc_interval, rate_interval
+from fastadmm.judging.judgement import judgement
+from fastadmm.judging.ranking import rank_rows
+from fastadmm.problem.losses import get_loss
+from fastadmm.runs.evaluate import evaluate_partition
+
+from run_tools import run, write_blocks
+from sklearn import metrics
+
+Array = np.ndarray
+
+
+def sample(n: int = 300, seed: int = 0) -> tuple[Array, Array, Array]:
+    """Classes, scores with many ties, and weights, some of them zero."""
+    rng = np.random.default_rng(seed)
+    y = (rng.random(n) < 0.3).astype(float)
+    score = np.round(1.0 / (1.0 + np.exp(-(rng.normal(size=n) + 1.2 * y))), 2)
+    return y, score, rng.integers(0, 4, n) * 0.5
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_curves_are_those_of_scikit_learn(weighted: bool) -> None:
+    y, score, weight = sample()
+    weight = weight if weighted else np.ones(len(y))
+    found, close = rank_rows(y, score, weight), {"rtol": 1e-13, "atol": 1e-15}
+    roc = metrics.roc_curve(y, score, sample_weight=weight, drop_intermediate=False)
+    for ours, theirs in zip(found.roc(), roc, strict=True):
+        np.testing.assert_allclose(ours, theirs, **close)
+    precision, recall, threshold = metrics.precision_recall_curve(y, score, sample_weight=weight)
+    for ours, theirs in zip(found.precision_recall(), (precision[:-1], recall[:-1], threshold), strict=True):
+        np.testing.assert_allclose(ours[::-1], theirs, **close)
+    average = metrics.average_precision_score(y, score, sample_weight=weight)
+    assert found.average_precision() == pytest.approx(average, rel=1e-13)
+    assert found.auc() == pytest.approx(metrics.roc_auc_score(y, score, sample_weight=weight), rel=1e-13)
+    assert found.kolmogorov_smirnov()[0] == pytest.approx(np.max(roc[1] - roc[0]), rel=1e-13)
+    document = judgement(get_loss("logistic"), y, np.log(score / (1.0 - score)), weight, 0.375)
+    matrix = metrics.confusion_matrix(y, score > 0.375, sample_weight=weight)
+    np.testing.assert_array_equal(document["confusion"]["matrix"], matrix)
+    assert document["confusion"]["f1"] == pytest.approx(
+        metrics.f1_score(y, score > 0.375, sample_weight=weight)
+    )
+
+
+def test_the_order_of_rows_and_repeated_rows() -> None:
+    y, score, weight = sample()
+    whole = np.round(2.0 * weight).astype(int)
+    at = np.random.default_rng(1).permutation(np.repeat(np.arange(len(y)), whole))
+    one, other = rank_rows(y, score, 2.0 * weight), rank_rows(y[at], score[at], np.ones(len(at)))
+    for name in ("scores", "hits", "false_alarms"):
+        np.testing.assert_allclose(getattr(one, name), getattr(other, name), rtol=1e-13)
+    for a, b in zip(one.groups(), other.groups(), strict=True):
+        assert a == pytest.approx(b, rel=1e-12)
+
+
+def test_groups() -> None:
+    # 20 rows, no ties: tenths are pairs of rows
+    y = np.array([1, 1, 1, 0, 0, 1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0], dtype=float)
+    score = np.linspace(1.0, 0.0, 20)
+    found = rank_rows(y, score, np.ones(20)).groups()
+    assert [group["rate"] for group in found] == pytest.approx([1, 0.5, 0.5, 0, 0, 0.5, 0, 0, 0, 0])
+    assert [group["gain"] for group in found][:3] == pytest.approx([0.4, 0.6, 0.8])
+    assert found[0]["lift"] == pytest.approx(4.0)
+    assert found[1]["cumulative_lift"] == pytest.approx(3.0)
+    assert found[0]["lowest_score"] == score[1]
+    assert found[-1]["gain"] == found[-1]["cumulative_lift"] == pytest.approx(1.0)
+    # one score: every group has the base rate
+    tied = rank_rows(y, np.zeros(20), np.ones(20)).groups()
+    assert [group["lift"] for group in tied] == pytest.approx([1.0] * 10)
+
+
+def test_thinned_curves_keep_their_ends() -> None:
+    y, score, weight = sample(2000)
+    whole = rank_rows(y, score + np.arange(2000) * 1e-6, weight)
+    thin = whole.thinned(50)
+    assert len(thin.scores) <= 51
+    assert (thin.scores[0], thin.scores[-1]) == (whole.scores[0], whole.scores[-1])
+    assert np.isin(thin.scores, whole.scores).all()
+    assert thin.positives == whole.positives
+
+
+def delong(y: Array, score: Array) -> float:
+    """Variance of the AUC by its definition, over all pairs."""
+    one, zero = score[y == 1.0], score[y == 0.0]
+    pairs = (one[:, None] > zero) + 0.5 * (one[:, None] == zero)
+    return float(
+        np.var(pairs.mean(axis=1), ddof=1) / len(one) + np.var(pairs.mean(axis=0), ddof=1) / len(zero)
+    )
+
+
+def test_the_interval_of_an_auc() -> None:
+    y, score, _ = sample()
+    found = auc_interval(y, score, np.ones(len(y)))
+    assert found is not None
+    low, high, error = found
+    assert error == pytest.approx(np.sqrt(delong(y, score)), rel=1e-12)
+    area = metrics.roc_auc_score(y, score)
+    logit = np.log([low / (1 - low), area / (1 - area), high / (1 - high)])
+    assert logit[1] - logit[0] == pytest.approx(logit[2] - logit[1])
+    assert auc_interval(y, score, np.full(len(y), 7.0)) == pytest.approx(found, rel=1e-12)
+    # a bootstrap over rows sees the same spread, also with weights
+    rng, weight = np.random.default_rng(2), rng_weights(len(y))
+    areas = []
+    for _ in range(400):
+        at = rng.integers(0, len(y), len(y))
+        areas.append(metrics.roc_auc_score(y[at], score[at], sample_weight=weight[at]))
+    weighted = auc_interval(y, score, weight)
+    assert weighted is not None
+    assert weighted[2] == pytest.approx(np.std(areas), rel=0.15)
+    assert auc_interval(y, y, np.ones(len(y))) is None  # no error to learn from
+    assert auc_interval(y, score, (np.cumsum(y) <= 1.0) * 1.0) is None  # one row of a class
+
+
+def rng_weights(n: int) -> Array:
+    return np.random.default_rng(3).uniform(0.2, 3.0, n)
+
+
+def test_rate_intervals_are_wilsons() -> None:
+    proportion = pytest.importorskip("statsmodels.stats.proportion")
+    for hits, n in ((0, 7), (3, 10), (50, 50)):
+        found = rate_interval(np.float64(hits / n), np.float64(n))
+        assert found == pytest.approx(proportion.proportion_confint(hits, n, method="wilson"), abs=1e-12)
+
+
+def test_bins_and_stability() -> None:
+    rng = np.random.default_rng(4)
+    old, new = rng.normal(size=1000), rng.normal(0.5, 1.0, 800)
+    edges = bin_edges(old)
+    before, after = bin_weights(old, edges), bin_weights(new, edges)
+    assert before.tolist() == [100.0] * 10
+    inside = [(new > low) & (new <= high) for low, high in zip([-np.inf, *edges], [*edges, np.inf])]
+    assert after.tolist() == [float(own.sum()) for own in inside]
+    p, q = before / 1000, after / 800
+    assert stability_index(before, after) == pytest.approx(float(((p - q) * np.log(p / q)).sum()), rel=1e-12)
+    assert stability_index(before, before * 3.0) == pytest.approx(0.0, abs=1e-15)
+    assert np.isfinite(stability_index(np.array([5.0, 0.0]), np.array([0.0, 5.0])))
+    # few values have a bin each; weights are repeated rows; a constant has one bin
+    assert bin_edges(np.array([0.0, 1.0, 1.0, 5.0])).tolist() == [0.0, 1.0]
+    weight = rng.integers(0, 3, 1000)
+    np.testing.assert_array_equal(bin_edges(old, weight.astype(float)), bin_edges(np.repeat(old, weight)))
+    assert bin_edges(np.ones(5)).tolist() == []
+
+
+def test_what_cannot_be_judged_is_said() -> None:
+    loss, y, z = get_loss("logistic"), np.ones(6), np.linspace(-1.0, 1.0, 6)
+    document = judgement(loss, y, z, None)
+    assert "only one class" in document["notes"][0]
+    assert "ranking" not in document
+    document = judgement(loss, np.r_[y, 0.0], np.zeros(7), None)
+    assert "same score" in document["notes"][0]
+    assert document["ranking"]["ks"] == 0.0
+    for threshold, said in ((1.5, "no probability"), (-0.1, "no probability")):
+        with pytest.raises(ConfigError, match=said):
+            judgement(loss, y, z, None, threshold)
+    assert judgement(get_loss("squared"), y, z, None) == {}
+    with pytest.raises(ConfigError, match="two classes"):
+        judgement(get_loss("squared"), y, z, None, 0.5)
+    hinge = judgement(get_loss("hinge"), np.r_[y, 0.0], np.r_[z, -3.0], None)
+    assert hinge["confusion"]["threshold"] == 0.0
+    several = judgement(
+        get_loss("multinomial"), np.array([0.0, 2.0]), np.eye(3)[:2], None, None, ("a", "b", "c")
+    )
+    assert several["confusion"]["matrix"] == [[1.0, 0.0, 0.0], [0.0, 0.0, 0.0], [0.0, 1.0, 0.0]]
+
+
+def test_evaluate(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rng = np.random.default_rng(5)
+    blocks = [rng.normal(size=(200, 2)), rng.normal(size=(200, 1))]
+    y = (blocks[0][:, 0] + blocks[1][:, 0] + rng.normal(size=200) > 0.0).astype(float)
+    weight = rng.uniform(0.5, 2.0, 200)
+    write_blocks(tmp_path / "a.parts", blocks, y, sample_weight=weight)
+    write_blocks(tmp_path / "b.parts", [blocks[0] + 1.0, blocks[1]], y)
+    assert run("train", tmp_path / "a.parts", "-q", "-o", tmp_path / "run") == 0
+    capsys.readouterr()
+    given = [tmp_path / "run", tmp_path / "b.parts", "--reference", tmp_path / "a.parts"]
+    assert run("evaluate", *given, "--threshold", 0.3, "--curves", tmp_path / "c.csv") == 0
+    text = capsys.readouterr().out
+    assert max(map(len, text.splitlines())) <= 80
+    assert len(text.splitlines()) <= 25
+    for word in ("KS distance", "average precision", "95 % interval", "PSI", "threshold 0.3"):
+        assert word in text
+    document = json.loads((tmp_path / "run" / "evaluation.json").read_text())
+    assert document["drift"]["psi"] > 0.25
+    assert sum(own["reference"] for own in document["drift"]["bins"]) == pytest.approx(1.0)
+    assert all(
+        own["low"] <= own["observed_rate"] <= own["high"]
+        for own in document["metrics"]["calibration"]["bins"]
+    )
+    lines = (tmp_path / "c.csv").read_text().splitlines()
+    assert lines[0] == "threshold,false_positive_rate,true_positive_rate,precision,share"
+    assert len(lines) == 201
+    assert run("report", tmp_path / "run") == 0
+    page = (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
+    for word in (
+        "ROC",
+        "Precision and recall",
+        "Gain",
+        "Lift by tenths",
+        "Scores then and now",
+        "threshold 0.3",
+    ):
+        assert word in page
+    for key in ("ranking", "confusion", "drift"):
+        damaged = {**document, key: {**document[key], **dict.fromkeys(("curves", "matrix", "bins"))}}
+        (tmp_path / "run" / "evaluation.json").write_text(json.dumps(damaged))
+        assert run("report", tmp_path / "run") == 4
+        assert "evaluate again" in capsys.readouterr().err
+    assert run("evaluate", *given, "--curves", tmp_path / "c.csv") == 6
+    assert run("evaluate", *given, "--threshold", 2) == 5
+    assert "no probability" in capsys.readouterr().err
+    assert evaluate_partition(tmp_path / "run", tmp_path / "a.parts", reference=tmp_path / "a.parts")[
+        "drift"
+    ]["psi"] == pytest.approx(0.0, abs=1e-12)
