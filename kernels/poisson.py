@@ -15,6 +15,7 @@ from fastadmm.kernels.policy import inline, kernel
 from fastadmm.kernels.span import span_advance
 
 __all__ = [
+    "log_omega",
     "poisson_advance",
     "poisson_conjugate",
     "poisson_curvature",
@@ -24,7 +25,7 @@ __all__ = [
 
 
 @inline
-def _log_omega(b):
+def log_omega(b):
     r"""Logarithm x of the root w > 0 of :math:`w + \log w = b` (Wright's omega function), and w.
 
     Halley's iteration on :math:`e^x + x - b`. Its error is at most 0.42 times
@@ -138,7 +139,7 @@ def poisson_prox(v, shift, target, weight, penalty, z, gradient, start, stop):
             # A weight of zero is treated as the smallest normal number, and corrected at the end.
             scale = log_positive(max(ratio, 2.2250738585072014e-308))
             centre = work[0, k] + ratio * y
-            x, w = _log_omega(centre + scale)
+            x, w = log_omega(centre + scale)
             # Two formulas for one root; each is exact where the other cancels.
             point = x - scale if w > 1.0 else centre - w
             used = s > 0.0

@@ -17,9 +17,10 @@ NAMES = ("party-1", "party-2")
 
 
 def data_of(folder: Path, kind: str = "classification", **labels: object) -> Path:
-    if kind == "regression":
+    if kind in ("regression", "amounts"):
         blocks, y, _ = make_vertical_regression(90, (3, 4))
-        return write_blocks(folder / "d.parts", blocks, y, task=kind)
+        y = y if kind == "regression" else np.maximum(y, 0.0)
+        return write_blocks(folder / "d.parts", blocks, y, task="regression")
     blocks, y, _ = make_vertical_classification(90, (3, 4))
     if kind == "classes":
         return write_blocks(folder / "d.parts", blocks, three_classes(y), classes=("a", "b", "c"), **labels)

@@ -212,7 +212,8 @@ def test_the_last_call_is_made_at_the_root_that_is_returned():
 
 
 @pytest.mark.parametrize(
-    "loss", ["squared", "huber", "quantile", "hinge", "squared_hinge", "poisson", "logistic"]
+    "loss",
+    ["squared", "huber", "quantile", "hinge", "squared_hinge", "poisson", "gamma", "tweedie", "logistic"],
 )
 def test_a_perfect_fit_without_regulariser_is_certified(loss):
     """Where the optimum is zero no relative gap can be proved; the loss's least value proves the other."""
@@ -221,7 +222,10 @@ def test_a_perfect_fit_without_regulariser_is_certified(loss):
     z = X @ rng.normal(size=30)
     y = (z > 0.0) * 1.0 if get_loss(loss).task == "classification" else z
     problem = make_problem(
-        [X[:, :12], X[:, 12:]], np.exp(0.1 * y) if loss == "poisson" else y, loss=loss, regularizer="none"
+        [X[:, :12], X[:, 12:]],
+        np.exp(0.1 * y) if get_loss(loss).link(1.0) is not None else y,
+        loss=loss,
+        regularizer="none",
     )
     result = solve(problem, SolverOptions(max_rounds=60, n_threads=1))
     assert result.status is Status.CONVERGED
@@ -248,7 +252,7 @@ def test_no_predictor_goes_below_the_least_value(loss, seed):
     with Engine(1) as engine:
         value = chosen.evaluate(z, y, weight, np.empty(size), engine)
     assert math.isfinite(chosen.least(y, weight))
-    # The deviance of Poisson is a difference, rounded in units of its terms.
+    # Deviances are differences, rounded in units of their terms.
     assert value >= chosen.least(y, weight) - 1e-13 * float(
         weight @ (1.0 + np.abs(y) * (1.0 + np.abs(z[:n])))
     )

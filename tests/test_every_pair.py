@@ -91,6 +91,10 @@ def data(loss: str) -> tuple[np.ndarray, np.ndarray]:
         return X, np.clip(np.round(1.0 + 0.8 * z + 0.8 * rng.normal(size=ROWS)), 0, CLASSES - 1)
     if loss == "poisson":
         return X, rng.poisson(np.exp(z)).astype(float)
+    if loss == "negative_binomial":
+        return X, rng.poisson(np.exp(z) * rng.gamma(1.0, 1.0, ROWS)).astype(float)
+    if loss in ("gamma", "tweedie"):
+        return X, np.exp(z) * rng.gamma(2.0, 0.5, ROWS) * (1.0 if loss == "gamma" else rng.random(ROWS) > 0.2)
     if LOSSES[loss].task == "classification":
         return X, (z + rng.logistic(size=ROWS) > 0).astype(float)
     return X, z + rng.normal(size=ROWS)
@@ -107,7 +111,8 @@ def terms(loss: str, y: np.ndarray) -> Callable[[Any], Any]:
     """Sum of a convex loss as an expression in the predictor, from its formula."""
     signs = 2.0 * y - 1.0
     parameters = LOSSES[loss].parameters
-    gamma, tau = parameters.get("gamma", 1.0), parameters.get("tau", 0.5)
+    gamma, tau, a = parameters.get("gamma", 1.0), parameters.get("tau", 0.5), parameters.get("power", 1.5) - 1
+    y_log_y = np.where(y > 0, y * np.log(np.maximum(y, 1e-9)), 0.0)
     if loss == "multinomial":
         chosen = np.eye(CLASSES)[y.astype(int)]
         return lambda z: cp.sum(cp.log_sum_exp(z, axis=1)) - cp.sum(cp.multiply(chosen, z))
@@ -124,14 +129,17 @@ def terms(loss: str, y: np.ndarray) -> Callable[[Any], Any]:
         "squared": lambda z: 0.5 * cp.sum_squares(z - y),
         "huber": lambda z: 0.5 * cp.sum(cp.huber(z - y, parameters["delta"])),
         "quantile": lambda z: cp.sum(cp.maximum(tau * (y - z), (tau - 1) * (y - z))),
-        "poisson": lambda z: cp.sum(cp.exp(z) - cp.multiply(y, z)) + poisson_constant(y),
+        "poisson": lambda z: cp.sum(cp.exp(z) - cp.multiply(y, z) + y_log_y - y),
+        "gamma": lambda z: cp.sum(cp.multiply(y, cp.exp(-z)) + z - np.log(np.maximum(y, 1e-9)) - 1),
+        "tweedie": lambda z: cp.sum(
+            cp.multiply(y, cp.exp(-a * z)) / a + cp.exp((1 - a) * z) / (1 - a) - y ** (1 - a) / a / (1 - a)
+        ),
+        # alpha = 1
+        "negative_binomial": lambda z: cp.sum(
+            cp.multiply(y + 1, cp.logistic(z) - np.log1p(y)) - cp.multiply(y, z) + y_log_y
+        ),
     }
     return others[loss]
-
-
-def poisson_constant(y: np.ndarray) -> float:
-    """What the Poisson deviance has beside exp(z) - y z."""
-    return float(np.sum(np.where(y > 0, y * np.log(np.maximum(y, 1.0)), 0.0) - y))
 
 
 def convex_optimum(case: Case, X: np.ndarray, y: np.ndarray) -> float:

@@ -108,6 +108,40 @@ def test_agrees_with_statsmodels(name: str, loss: str, covariance: str) -> None:
     assert len(found.notes) == (covariance != "model")  # nothing about shrinkage, nothing about the gap
 
 
+@pytest.mark.parametrize("covariance", ["model", "HC0"])
+@pytest.mark.parametrize("loss", ["gamma", "tweedie:1.6", "negative_binomial:0.7"])
+def test_families_agree_with_statsmodels(loss: str, covariance: str) -> None:
+    rng = np.random.default_rng(8)
+    X = rng.standard_normal((250, 4))
+    mean = np.exp(0.4 + X @ np.array([0.5, -0.3, 0.0, 0.2]))
+    amount = mean * rng.gamma(2.0, 0.5, 250)
+    y, family = {
+        "gamma": (amount, sm.families.Gamma(sm.families.links.Log())),
+        "tweedie:1.6": (amount * (rng.random(250) < 0.7), sm.families.Tweedie(var_power=1.6, eql=False)),
+        "negative_binomial:0.7": (rng.poisson(amount).astype(float), sm.families.NegativeBinomial(alpha=0.7)),
+    }[loss]
+    offset = 0.2 * rng.standard_normal(250)
+    model = ADMMSharingRegressor(parties=2, loss=loss, **FREE).fit(X, y, offset=offset)
+    assert model.certified_
+    found = model.inference(X, y, offset=offset, covariance=covariance)
+    design, dispersed = sm.add_constant(X, prepend=False), not loss.startswith("negative")
+    peer = sm.GLM(y, design, family, offset=offset).fit(
+        tol=1e-14, maxiter=200, use_t=dispersed, cov_type="nonrobust" if covariance == "model" else "HC0"
+    )
+    table, fit = found.to_frame(), found.fit
+    close = {"rtol": 1e-6, "atol": 1e-9}
+    np.testing.assert_allclose(table.weight, peer.params, **close)
+    np.testing.assert_allclose(table.standard_error, peer.bse, **close)
+    np.testing.assert_allclose(table.p_value, peer.pvalues, rtol=1e-4, atol=1e-12)
+    np.testing.assert_allclose(columns(table, "low", "high"), peer.conf_int(0.05), **close)
+    figures = [fit.log_likelihood, fit.deviance, fit.null_deviance, fit.dispersion]
+    np.testing.assert_allclose(figures, [peer.llf, peer.deviance, peer.null_deviance, peer.scale], rtol=1e-8)
+    assert fit.aic == pytest.approx(peer.aic, rel=1e-8)
+    assert found.columns["ratio"][0] == pytest.approx(np.exp(peer.params[0]))
+    if dispersed:
+        assert fit.pseudo_r2 == pytest.approx(1.0 - peer.deviance / peer.null_deviance, rel=1e-7)
+
+
 def test_intervals_under_a_penalty_cover_the_expected_weights() -> None:
     # Linear in y, so mean and covariance of the shrunk weights are known exactly.
     rng = np.random.default_rng(2)

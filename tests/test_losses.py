@@ -30,7 +30,8 @@ EPS = np.finfo(float).eps
 DOCUMENT = Path(__file__).parents[1] / "docs" / "losses.md"
 
 LABELS = ("hinge", "squared_hinge", "smoothed_hinge")
-NEW = (*LABELS, "huber", "quantile", "poisson")
+LOG_LINK = ("poisson", "gamma", "tweedie", "negative_binomial")
+NEW = (*LABELS, "huber", "quantile", *LOG_LINK)
 KINKS = ("hinge", "quantile")
 
 
@@ -60,6 +61,32 @@ def value(loss, z, y):
             return np.where(m >= 1, 0, np.where(m >= 1 - g, (1 - m) ** 2 / (2 * g), 1 - m - g / 2))
         case "poisson":
             return np.exp(z) - y * z - y + np.where(y > 0, y * np.log(np.maximum(y, 1e-300)), 0)
+        case "gamma":
+            return y * np.exp(-z) + z - np.log(y) - 1
+        case "tweedie":
+            a, b = p["power"] - 1, 2 - p["power"]
+            return y * np.exp(-a * z) / a + np.exp(b * z) / b - y**b / (a * b)
+        case "negative_binomial":
+            k = 1 / p["alpha"]
+            growth = np.log1p(np.exp(z) / k) - np.log1p(y / k)
+            return (y + k) * growth - np.where(y > 0, y * (z - np.log(np.maximum(y, 1e-300))), 0)
+
+
+def terms(loss, z, y):
+    """Size of what the formula adds up: rounding is in units of it."""
+    p, log = loss.parameters, np.log(np.maximum(y, 1e-300)) * (y > 0)
+    match loss.name:
+        case "poisson":
+            return np.abs(y * z) + y * np.abs(log) + np.exp(z)
+        case "gamma":
+            return (1 + np.abs(z - log)) * y * np.exp(-z) + np.abs(z) + np.abs(log) + 1
+        case "tweedie":
+            a, b = p["power"] - 1, 2 - p["power"]
+            return (1 + np.abs(z - log)) * (y * np.exp(-a * z) / a + np.exp(b * z) / b + y**b)
+        case "negative_binomial":
+            k = 1 / p["alpha"]
+            return (y + k) * (1 + np.log1p(np.exp(z) / k) + np.log1p(y / k)) + y * np.abs(z - log)
+    return 0.0 * z
 
 
 def derivatives(loss, z, y):
@@ -83,6 +110,12 @@ def derivatives(loss, z, y):
             g = -t * np.clip((1 - m) / p["gamma"], 0, 1)
         case "poisson":
             g = np.exp(z) - y
+        case "gamma":
+            g = 1 - y * np.exp(-z)
+        case "tweedie":
+            g = np.exp((2 - p["power"]) * z) - y * np.exp((1 - p["power"]) * z)
+        case "negative_binomial":
+            g = (np.exp(z) - y) / (1 + p["alpha"] * np.exp(z))
     return g, g
 
 
@@ -130,8 +163,11 @@ def draw_targets(loss, rng, n):
         return rng.integers(0, 2, n).astype(float)
     if loss.name == "logistic":
         return np.where(rng.random(n) < 0.5, rng.integers(0, 2, n), rng.random(n)).astype(float)
-    if loss.name == "poisson":
+    if loss.name in ("poisson", "negative_binomial"):
         return np.where(rng.random(n) < 0.3, 0.0, np.floor(10 ** rng.uniform(0, 3, n)))
+    if loss.name in ("gamma", "tweedie"):
+        y = 10 ** rng.uniform(-3, 3, n)
+        return y if loss.name == "gamma" else np.where(rng.random(n) < 0.3, 0.0, y)
     return rng.normal(size=n) * 10 ** rng.uniform(-2, 2, n)
 
 
@@ -144,17 +180,35 @@ VARIANTS = [
     get_loss("quantile", tau=0.01),
     get_loss("smoothed_hinge", gamma=1e-3),
     get_loss("smoothed_hinge", gamma=20.0),
+    get_loss("tweedie", power=1.05),
+    get_loss("tweedie", power=1.9),
+    get_loss("negative_binomial", alpha=0.05),
+    get_loss("negative_binomial", alpha=50.0),
 ]
 every_loss = pytest.mark.parametrize(
     "loss", VARIANTS, ids=lambda x: x.name + "".join(f"-{v:g}" for v in x.parameters.values())
 )
 
 
+def targets_of(loss, most, otherwise):
+    """Targets of a loss up to a size."""
+    if loss.task == "classification":
+        return st.sampled_from([0.0, 1.0])
+    match loss.name:
+        case "poisson" | "negative_binomial":
+            return st.integers(0, int(most)).map(float)
+        case "gamma":
+            return st.floats(1e-3, most)
+        case "tweedie":
+            return st.just(0.0) | st.floats(1e-3, most)
+    return otherwise
+
+
 def draw(loss, seed, n=200, reach=12.0):
     rng = np.random.default_rng(seed)
     y = draw_targets(loss, rng, n)
     z = rng.normal(size=n) * 10 ** rng.uniform(-2, math.log10(reach), n)
-    z = np.clip(z, -30, 30) + (y if loss.task == "regression" and loss.name != "poisson" else 0)
+    z = np.clip(z, -30, 30) + (y if loss.task == "regression" and loss.name not in LOG_LINK else 0)
     z[:2] = (2 * y[:2] - 1) if loss.name in LABELS else y[:2] if loss.name in ("huber", "quantile") else z[:2]
     s = np.where(rng.random(n) < 0.1, 0.0, 10 ** rng.uniform(-3, 3, n))
     return rng, z, y, s
@@ -169,10 +223,10 @@ def test_value_gradient_and_curvature(loss):
     g, h = np.full(len(z), np.nan), np.full(len(z), np.nan)
     total = loss.evaluate(z, y, s, g, ENGINE)
     each = s * value(loss, z, y)
-    rounding = s @ (np.abs(y * z) + np.abs(y) * np.log1p(y) + np.exp(z)) if loss.name == "poisson" else 0.0
+    rounding = s @ terms(loss, z, y)
     assert total == pytest.approx(math.fsum(each), rel=1e-13, abs=20 * EPS * float(rounding))
     left, right = derivatives(loss, z, y)
-    slack = 1e-13 * s * (1 + np.abs(z) + np.abs(y) + np.exp(np.minimum(z, 30)))
+    slack = 1e-13 * s * (1 + np.abs(z) + np.abs(y) + np.exp(np.minimum(z, 30)) + terms(loss, z, y))
     assert (s * left - slack <= g).all()
     assert (g <= s * right + slack).all()
     loss.curvature(z, y, s, h, ENGINE)
@@ -182,12 +236,12 @@ def test_value_gradient_and_curvature(loss):
     difference = s * (after - before) / (2 * step)
     parameter = min(loss.parameters.values(), default=1.0)
     settled = np.ones(len(z), bool)
-    if loss.name not in ("logistic", "squared", "poisson"):  # not across a corner of the derivative
+    if loss.name not in ("logistic", "squared", *LOG_LINK):  # not across a corner of the derivative
         a, b = np.empty(len(z)), np.empty(len(z))
         loss.curvature(z - step, y, s, a, ENGINE)
         loss.curvature(z + step, y, s, b, ENGINE)
         settled = (a == b) & (h == a) & (difference * 2 * step < 0.5 * s * max(parameter, 1e-4))
-    noise = 1e-9 * s * (1 + np.abs(y) + np.exp(z)) / step * 1e-6
+    noise = 1e-9 * s * (1 + np.abs(y) + np.exp(z) + terms(loss, z, y)) / step * 1e-6
     np.testing.assert_array_less(np.abs(h - difference)[settled], (1e-4 * h + noise + 1e-300)[settled])
     assert settled.mean() > 0.5
 
@@ -196,15 +250,9 @@ def test_value_gradient_and_curvature(loss):
 @given(data=st.data())
 @settings(max_examples=25, deadline=None)
 def test_every_tangent_lies_below_the_loss(loss, data):
-    number = st.floats(-1e3, 1e3) if loss.name != "poisson" else st.floats(-50, 50)
+    number = st.floats(-1e3, 1e3) if loss.name not in LOG_LINK else st.floats(-50, 50)
     at, other = data.draw(number), data.draw(number)
-    y = data.draw(
-        st.sampled_from([0.0, 1.0])
-        if loss.task == "classification"
-        else st.floats(0, 1e4)
-        if loss.name == "poisson"
-        else number
-    )
+    y = data.draw(targets_of(loss, 1e4, number))
     g, unused, one = np.empty(1), np.empty(1), np.ones(1)
     here = loss.evaluate(np.array([at]), np.array([y]), one, g, ENGINE)
     there = loss.evaluate(np.array([other]), np.array([y]), one, unused, ENGINE)
@@ -222,7 +270,7 @@ def test_prox_against_bisection(loss, exponent):
     z, g = rng.normal(size=len(v)) * 1e3, np.full(len(v), np.nan)
     sums = loss.prox(v, shift, y, s, r, z, g, ENGINE)
     expected = np.array([prox(loss, *(a[i] for a in (v, shift, y, s)), r) for i in range(len(v))])
-    size = 1 + np.abs(v) + np.abs(shift) + np.abs(y) * (s / r if loss.name == "poisson" else 1)
+    size = 1 + np.abs(v) + np.abs(shift) + np.abs(y) * (s / r if loss.name in LOG_LINK else 1)
     np.testing.assert_array_less(np.abs(z - expected), 1e-12 * size + 4 * EPS * s / r)
     check_prox(loss, v, shift, y, s, r, z, g)
     assert sums[0] == pytest.approx(math.fsum(g), abs=1e-11 * np.abs(g).sum() + 1e-300)
@@ -237,7 +285,9 @@ def test_prox_against_bisection(loss, exponent):
 def check_prox(loss, v, shift, y, s, r, z, g):
     """Moreau: ``v = z + g/r`` and ``g`` is a subgradient at z, exactly in the conjugate's domain."""
     # Stationarity, up to rounding of z.
-    size = np.abs(v) + np.abs(shift) + np.abs(y) + np.abs(g) / r + s * np.abs(y) / r + 1
+    unit = {"gamma": 1.0, "negative_binomial": np.abs(y) + 1 / loss.parameters.get("alpha", 1.0)}
+    unit = unit.get(loss.name, np.abs(y))
+    size = np.abs(v) + np.abs(shift) + np.abs(y) + np.abs(g) / r + s * unit / r + 1
     np.testing.assert_array_less(np.abs(v - z - g / r), 32 * EPS * size)
     for i in range(len(v)):
         one = slice(i, i + 1)
@@ -257,13 +307,7 @@ def check_prox(loss, v, shift, y, s, r, z, g):
 def test_prox_on_any_numbers(loss, data):
     v, shift = data.draw(st.floats(-1e3, 1e3)), data.draw(st.floats(-50, 50))
     s, r = data.draw(st.floats(1e-3, 1e3)), 10.0 ** data.draw(st.floats(-4, 4))
-    y = data.draw(
-        st.sampled_from([0.0, 1.0])
-        if loss.task == "classification"
-        else st.integers(0, 10**6).map(float)
-        if loss.name == "poisson"
-        else st.floats(-1e3, 1e3)
-    )
+    y = data.draw(targets_of(loss, 1e6, st.floats(-1e3, 1e3)))
     arrays = [np.array([x]) for x in (v, shift, y, s)]
     z, g = np.array([data.draw(st.floats(-1e3, 1e3))]), np.empty(1)
     _, slope = loss.prox(*arrays, r, z, g, ENGINE)
@@ -281,7 +325,7 @@ def test_conjugate_against_the_largest_difference(loss):
         s = np.array([10 ** rng.uniform(-1, 1)])
         g = np.empty(1)
         at = rng.normal(size=1) * 3 + (y if loss.name in ("huber", "squared") else 0)
-        loss.evaluate(np.log1p(y) + at / 5 if loss.name == "poisson" else at, y, s, g, ENGINE)
+        loss.evaluate(np.log1p(y) + at / 5 if loss.name in LOG_LINK else at, y, s, g, ENGINE)
         left, right = s * derivatives(loss, -50.0, y)[0], s * derivatives(loss, 50.0, y)[1]
         u = g if k % 3 else g + rng.random() * 0.5 * (np.clip(right, -5, 5) - g)
         u = np.clip(u, left, right)
@@ -303,6 +347,9 @@ def test_conjugate_against_the_largest_difference(loss):
         (get_loss("huber", delta=3.0), -3.0, 3.0),
         (get_loss("quantile", tau=0.25), -0.25, 0.75),
         (get_loss("poisson"), -1.0, math.inf),
+        (get_loss("gamma"), -math.inf, 1.0),
+        (get_loss("tweedie"), -math.inf, math.inf),
+        (get_loss("negative_binomial", alpha=0.25), -1.0, 4.0),
     ],
 )
 def test_conjugate_is_infinite_outside_its_domain(loss, low, high):
@@ -343,6 +390,55 @@ def test_poisson_loss_keeps_its_digits_at_the_minimum():
     assert loss.evaluate(np.array([800.0]), y, np.ones(1), g, ENGINE) == math.inf
 
 
+@pytest.mark.parametrize("power", [1.0001, 1.3, 1.5, 1.95, 1.9999])
+def test_tweedie_conjugate_is_never_below_the_supremum(power):
+    """Else the bound of a certificate is none; against fifty digits."""
+    import mpmath as mp
+
+    loss, rng = get_loss("tweedie", power=power), np.random.default_rng(3)
+    with mp.workdps(50):
+        for _ in range(12):
+            y, s = 10.0 ** rng.uniform(-4, 4), 10.0 ** rng.uniform(-2, 2)
+            u = float(rng.choice([-1.0, 1.0])) * 10.0 ** rng.uniform(-6, 4) * s * y ** (2 - power)
+            found = loss.conjugate(np.array([u]), np.array([y]), np.array([s]), ENGINE)
+            a, b, size = mp.mpf(power) - 1, 2 - mp.mpf(power), mp.mpf(s) * mp.mpf(y) ** (2 - mp.mpf(power))
+            c = mp.mpf(u) / size
+            # Bracketed on the side of the root, then by bisection: slow and sure.
+            low, high = (0, mp.log(1 + c) / b) if c > 0 else (-mp.log(1 - c) / a, 0)
+            for _ in range(170):
+                middle = (low + high) / 2
+                above = mp.exp(b * middle) - mp.exp(-a * middle) > c
+                low, high = (low, middle) if above else (middle, high)
+            up, down = mp.expm1(b * low) / b, mp.expm1(-a * low) / a
+            exact = mp.mpf(u) * mp.log(mp.mpf(y)) + size * (c * low - up - down)
+            parts = float(abs(mp.mpf(u) * mp.log(mp.mpf(y))) + size * (c * low + abs(up) + abs(down)))
+            assert float(mp.mpf(found) - exact) >= -2 * EPS * float(abs(u * math.log(y)))
+            assert float(mp.mpf(found) - exact) <= 32 * EPS * parts
+
+
+@pytest.mark.parametrize("alpha", [1e-9, 1e-3, 1.0, 1e6])
+def test_negative_binomial_keeps_its_digits_from_poisson_to_the_heaviest_tails(alpha):
+    import mpmath as mp
+
+    loss, rng, one, g = (
+        get_loss("negative_binomial", alpha=alpha),
+        np.random.default_rng(4),
+        np.ones(1),
+        np.empty(1),
+    )
+    with mp.workdps(320):
+        for count in (0.0, 1.0, 7.0, 1e6):
+            for z in (*rng.uniform(-40, 40, 6), math.log(max(count, 1.0)) + 1e-4, 650.0, -650.0):
+                found = loss.evaluate(np.array([z]), np.array([count]), one, g, ENGINE)
+                mean, y, k = mp.exp(mp.mpf(z)), mp.mpf(count), 1 / mp.mpf(alpha)
+                exact = (y + k) * mp.log((k + mean) / (k + y)) - (y * (mp.mpf(z) - mp.log(y)) if y else 0)
+                slope = (mean - y) * k / (k + mean)
+                assert abs(found - float(exact)) <= 1e-13 * float(exact + abs(slope) * abs(z) + y * 1e-3)
+                assert g[0] == pytest.approx(float(slope), rel=1e-12, abs=1e-13 * count * abs(z))
+                dual = loss.conjugate(g, np.array([count]), one, ENGINE)
+                assert abs(found + dual - g[0] * z) <= 1e-13 * (found + abs(dual) + abs(g[0] * z) + count)
+
+
 @every_loss
 def test_a_range_of_rows_touches_only_its_rows(loss):
     _, z, y, s = draw(loss, 3, n=1300)
@@ -361,7 +457,7 @@ def test_a_range_of_rows_touches_only_its_rows(loss):
     assert kernels.conjugate(whole[2], y, s, *extra, 0, n) == pytest.approx(sum(both), rel=1e-12)
 
 
-@pytest.mark.parametrize("name", ["hinge", "quantile", "poisson"])
+@pytest.mark.parametrize("name", ["hinge", "quantile", "poisson", "gamma", "tweedie"])
 @pytest.mark.parametrize("seed", range(5))
 def test_intercept_by_formula_is_the_best(name, seed):
     loss = get_loss(name, tau=0.3) if name == "quantile" else get_loss(name)
@@ -387,6 +483,12 @@ def data_for(loss, seed=0, n=60):
         y = (z + rng.normal(size=n) > 0).astype(float)
     elif loss.name == "poisson":
         y = rng.poisson(np.exp(z)).astype(float)
+    elif loss.name in LOG_LINK:
+        y = np.exp(z) * rng.gamma(2.0, 0.5, n)
+        if loss.name == "tweedie":
+            y[rng.random(n) < 0.3] = 0.0
+        elif loss.name == "negative_binomial":
+            y = rng.poisson(y).astype(float)
     else:
         y = z + rng.standard_t(2, n)
     s = np.where(rng.random(n) < 0.1, 0.0, rng.uniform(0.2, 3.0, n))
@@ -429,6 +531,8 @@ FITTED = [
     get_loss("huber", delta=0.2),
     get_loss("quantile", tau=0.8),
     get_loss("smoothed_hinge", gamma=0.05),
+    get_loss("tweedie", power=1.9),
+    get_loss("negative_binomial", alpha=0.2),
 ]
 
 
@@ -497,9 +601,10 @@ def test_the_dual_bound_of_any_vector_in_the_domain_is_one(name, intercept):
         found.append(bound)
     u[0] = math.nan
     assert dual_bound(problem, u, matrix @ x, 0.0, 0.0, ENGINE) == -math.inf
-    outside = np.where(y > y.mean(), 1.0, -1.0) * 1e3 if name != "poisson" else np.full(len(y), -1e3)
+    one_sided = {"poisson": -1e3, "tweedie": -1e3, "gamma": 1e3}.get(name)
+    outside = np.where(y > y.mean(), 1.0, -1.0) * 1e3 if one_sided is None else np.full(len(y), one_sided)
     outside = outside - outside.mean() if intercept else outside
-    if name != "poisson" or not intercept:
+    if one_sided is None or not intercept:
         assert dual_bound(problem, outside, matrix @ x, 0.0, 0.0, ENGINE) == -math.inf
     if intercept:
         assert dual_bound(problem, np.full(len(y), 1e-3), matrix @ x, 0.0, 0.0, ENGINE) == -math.inf
@@ -542,6 +647,7 @@ def test_poisson_is_that_of_scikit_learn():
     ("name", "lam", "gap", "rounds"),
     [
         *((name, lam, 1e-6, 40) for name in (*LABELS[1:], "huber", "poisson") for lam in (1e-1, 1e-3, 1e-4)),
+        *((name, lam, 1e-6, 40) for name in LOG_LINK[1:] for lam in (1e-1, 1e-4)),
         *((name, lam, 1e-4, 50) for name in KINKS for lam in (1e-1, 1e-2, 1e-3, 1e-4)),
     ],
 )
@@ -563,6 +669,9 @@ HARD = {
     "every residual on a flat piece": ("huber", {"delta": 1e-4}, 1.0),
     "every margin below the parabola": ("smoothed_hinge", {"gamma": 1e-3}, 1e-3),
     "large counts": ("poisson", None, 1.0),
+    "large sums": ("tweedie", {"power": 1.2}, 1.0),
+    "large skewed targets": ("gamma", None, 1.0),
+    "large overdispersed counts": ("negative_binomial", {"alpha": 0.01}, 1.0),
     "columns of different sizes": ("squared_hinge", None, np.array([1e-3, 1, 1e3, 1, 1e2, 1, 1])),
 }
 
@@ -573,7 +682,7 @@ def test_subspace_never_gets_worse_and_certifies_hard_cases(case, intercept):
     name, parameters, scale = HARD[case]
     loss = get_loss(name, **(parameters or {}))
     matrix, y, *_ = data_for(loss, seed=6, n=150)
-    y = y * 1e5 if name == "poisson" else y * 100 if name == "huber" else y
+    y = y * 1e5 if name in LOG_LINK else y * 100 if name == "huber" else y
     blocks = np.split(matrix * scale, [3], axis=1)
     problem = make_problem(
         blocks, y, loss=name, loss_parameters=parameters, lam=1e-5, fit_intercept=intercept
@@ -669,6 +778,8 @@ def test_smoothed_runs_resume_to_the_bit(name):
         ("quantile", {"tau": 1.0}, "loss: quantile: tau 1.0 must be between 0 and 1"),
         ("quantile", {"tau": math.nan}, "loss: quantile: tau nan must be between 0 and 1"),
         ("smoothed_hinge", {"gamma": -1}, "loss: smoothed_hinge: gamma -1 must be positive and finite"),
+        ("tweedie", {"power": 2}, "loss: tweedie: power 2 must be between 1 and 2"),
+        ("negative_binomial", {"alpha": 0}, "loss: negative_binomial: alpha 0 must be positive and finite"),
     ],
 )
 def test_wrong_parameters_are_one_line(name, parameters, message):
@@ -698,6 +809,11 @@ def test_parameters_are_part_of_the_loss():
         *((name, [1, 1, 1], "y: only one class is present (1); two are needed") for name in LABELS),
         ("poisson", [1, -2, 0], "y: target -2.0 in row 1 is negative; the poisson loss needs counts"),
         ("poisson", [0, 0, 0], "y: all targets are zero; the poisson loss needs a positive one"),
+        ("gamma", [1, 0, 2], "y: target 0.0 in row 1 is not positive; the gamma loss needs targets above 0"),
+        ("tweedie", [1, 0, -2], "y: target -2.0 in row 2 is negative; the tweedie loss needs targets of 0"),
+        ("tweedie", [0, 0, 0], "y: all targets are zero; the tweedie loss needs a positive one"),
+        ("negative_binomial", [1, 0, 2.5], "y: target 2.5 in row 2 is not a whole number; the negative_bin"),
+        ("negative_binomial", [1, -1, 2], "y: target -1.0 in row 1 is negative; the negative_binomial loss"),
         ("poisson", [1, math.inf, 0], "y: value inf in row 1"),
         ("quantile", [1, math.nan, 0], "y: value nan in row 1"),
     ],

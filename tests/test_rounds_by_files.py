@@ -123,6 +123,7 @@ CASES = [
         "regression",
         id="descent past the convex start",
     ),
+    pytest.param({"loss": "tweedie:1.3", "lambda": 1e-3, "rounds": 4}, "amounts", id="tweedie"),
     pytest.param({"lambda": 1e-3, "history": 2, "rounds": 4}, "classes", id="classes"),
     pytest.param({"scheme": "sharing", "lambda": 1e-2, "rounds": 3}, "classes", id="classes by sharing"),
     pytest.param(

@@ -58,8 +58,8 @@ def test_advance_is_move_evaluate_and_slopes(loss):
     messages, step, origin, base = span(n_messages, n, seed=2)
     rng = np.random.default_rng(3)
     y = rng.normal(size=n)
-    if loss.name == "poisson":
-        y = rng.poisson(2.0, n).astype(float)
+    if loss.link(1.0) is not None:
+        y = 1.0 + rng.poisson(2.0, n)
     elif loss.task == "classification":
         y = (y > 0) * 1.0
     weight = rng.random(n) + 0.1

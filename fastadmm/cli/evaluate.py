@@ -28,7 +28,7 @@ def evaluate(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Replace an existing file of curves.")] = False,
 ) -> None:
-    """Measure log loss, AUC, KS, calibration, confusion and drift, or RMSE, MAE and R², on labelled data."""
+    """Measure log loss, AUC, KS, calibration, confusion and drift, or RMSE, MAE, R², D², on labelled data."""
     from fastadmm.runs.evaluate import evaluate_partition
 
     document = evaluate_partition(

@@ -118,18 +118,18 @@ def _streamed(folder: Path) -> None:
 
 def _settings() -> Iterator[dict[str, Any]]:
     for name, loss in LOSSES.items():
-        kind = "counts" if name == "poisson" else "classes" if loss.vector else loss.task
+        kind = "counts" if loss.link(1.0) is not None else "classes" if loss.vector else loss.task
         yield {"kind": kind, "loss": name}
         yield {"kind": kind, "loss": name, "scheme": "sharing", "lambda": 0.1}
     # Separable terms are solved by coordinate descent, groups by one of their own.
     # Their certificates need the conjugate of the loss.
     terms = {
-        "classification": "logistic",
-        "classes": "multinomial",
-        "counts": "poisson",
-        "regression": "squared",
+        "logistic": "classification",
+        "multinomial": "classes",
+        "squared": "regression",
+        **dict.fromkeys(("poisson", "gamma", "tweedie", "negative_binomial"), "counts"),
     }
-    for kind, name in terms.items():
+    for name, kind in terms.items():
         yield {"kind": kind, "loss": name, "regularizer": "l1"}
     yield {"kind": "classification", "regularizer": "group_lasso"}
     yield {"kind": "classification", "constraint": "nonnegative"}
@@ -161,7 +161,7 @@ def _partition(path: Path, task: str) -> Path:
     dense, sparse = rng.normal(size=(_ROWS, 3)), sp.random_array((_ROWS, 8), density=0.4, rng=rng)
     classes: Sequence[str] | None = None
     if task == "counts":
-        y = rng.poisson(2.0, _ROWS).astype(float)
+        y = 1.0 + rng.poisson(2.0, _ROWS)  # the gamma loss takes no zeros
     elif task == "regression":
         y = rng.normal(size=_ROWS)
     else:

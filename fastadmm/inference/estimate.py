@@ -1,7 +1,7 @@
 r"""Standard errors, tests and fit statistics of weights that minimise a penalised log-likelihood.
 
-With the curvature H of the summed loss at the weights, the penalty's P (:math:`\lambda N` for every weight, 0
-for the intercept) and the covariance G of the samples' gradients,
+With the information H of the rows (the curvature of the summed loss, or its expectation), the penalty's P
+(:math:`\lambda N` for every weight, 0 for the intercept) and the covariance G of the samples' gradients,
 
 .. math:: \mathrm{cov}\,\hat x = \varphi\, (H + P)^{-1} G (H + P)^{-1},
 
@@ -21,7 +21,7 @@ from fastadmm.coordinator.root import increasing_root
 from fastadmm.engine.engine import Engine
 from fastadmm.errors import ConfigError, InputError
 from fastadmm.inference.information import joint_gram, joint_products
-from fastadmm.inference.likelihood import FAMILIES, Family
+from fastadmm.inference.likelihood import FAMILIES, Family, family_of
 from fastadmm.problem.problem import Problem
 
 __all__ = ["COVARIANCES", "Estimate", "Fit", "Test", "estimate"]
@@ -76,11 +76,12 @@ class Fit:
     aic, bic : float
         -2 log-likelihood + 2 df, and + df log n.
     pseudo_r2 : float
-        McFadden's 1 - log-likelihood / null log-likelihood; of the normal distribution R².
+        McFadden's 1 - log-likelihood / null log-likelihood; with a dispersion 1 - deviance / null deviance,
+        which is R² of the normal distribution.
     adjusted_r2 : float or None
         Of the normal distribution.
     dispersion : float
-        Estimated variance of the normal distribution; else 1.
+        Estimated from Pearson's statistic where the family has one (the normal's variance); else 1.
     """
 
     n: int
@@ -128,7 +129,7 @@ class Estimate:
         return np.sqrt(np.diag(self.covariance))
 
     def p_values(self) -> Array:
-        """Two-sided, of each weight being zero, of shape (p,); t of the normal distribution, else z."""
+        """Two-sided, of each weight being zero, of shape (p,); t where a dispersion is estimated, else z."""
         ratios = np.abs(self.statistics())
         if self.family.has_dispersion:
             return np.asarray(2.0 * special.stdtr(self.fit.n - self.fit.df, -ratios))
@@ -163,7 +164,7 @@ class Estimate:
         Returns
         -------
         Test
-            Chi-square, or F of the normal distribution.
+            Chi-square, or F where a dispersion is estimated.
         """
         x, k = self.weights[chosen], len(self.weights[chosen])
         statistic = float(x @ np.linalg.solve(self.covariance[chosen, chosen], x))
@@ -235,6 +236,8 @@ def estimate(
     slope, curvature = np.empty_like(z), np.empty_like(z)
     problem.loss.evaluate(z, problem.y, weight, slope, engine)
     problem.loss.curvature(z, problem.y, weight, curvature, engine)
+    if covariance == "model" and family.information is not None:
+        curvature = weight * family.information(z)
     own, ones = problem.blocks, problem.fit_intercept
     hessian = joint_gram(own, curvature, ones, engine)
     penalty = np.full(p, n * problem.lam if problem.party_regularizers[0].name == "l2" else 0.0)
@@ -262,7 +265,8 @@ def estimate(
 def _family(problem: Problem, covariance: str) -> Family:
     if covariance not in COVARIANCES:
         raise ConfigError(f"covariance: unknown choice {covariance!r}; choose {', '.join(COVARIANCES)}")
-    if problem.loss.name not in FAMILIES:
+    family = family_of(problem.loss)
+    if family is None:
         raise ConfigError(
             f"inference: the loss {problem.loss.name!r} is no log-likelihood with standard errors here; "
             f"train with {', '.join(FAMILIES)}"
@@ -273,7 +277,7 @@ def _family(problem: Problem, covariance: str) -> Family:
             f"inference: standard errors are not valid after regularizer {kind!r} or inside a set: they "
             "ignore that columns were chosen by the data; train with l2 and a small lambda"
         )
-    return FAMILIES[problem.loss.name]
+    return family
 
 
 def _refuse_separated(curvature: Array, active: Array, loss: str) -> None:
@@ -311,13 +315,17 @@ class _Factor:
 def _fit(problem: Problem, family: Family, z: Array, weight: Array, n: int, df: float, engine: Engine) -> Fit:
     y = problem.y
     null = _null_predictor(problem, weight, engine)
-    likelihood, at_null = family.log_likelihood(z, y, weight), family.log_likelihood(null, y, weight)
-    deviance, null_deviance = family.deviance(z, y, weight), family.deviance(null, y, weight)
-    k = 1.0 if problem.fit_intercept else 0.0
-    dispersion, adjusted, r2 = 1.0, None, 1.0 - likelihood / at_null if at_null else math.nan
+    deviance, null_deviance = (_deviance(problem, at, weight, engine) for at in (z, null))
+    dispersion = 1.0
+    if family.variance is not None:
+        mean = problem.loss.predict_mean(z)
+        dispersion = float(weight @ ((y - mean) ** 2 / family.variance(mean))) / (n - df)
+    likelihood, at_null = (family.log_likelihood(at, y, weight, dispersion) for at in (z, null))
+    adjusted, r2 = None, 1.0 - likelihood / at_null if at_null else math.nan
     if family.has_dispersion:
-        dispersion = deviance / (n - df)
         r2 = 1.0 - deviance / null_deviance if null_deviance else math.nan
+    if family.name == "normal":
+        k = 1.0 if problem.fit_intercept else 0.0
         adjusted = 1.0 - (1.0 - r2) * (n - k) / (n - df)
     return Fit(
         n=n,
@@ -332,6 +340,12 @@ def _fit(problem: Problem, family: Family, z: Array, weight: Array, n: int, df: 
         adjusted_r2=adjusted,
         dispersion=dispersion,
     )
+
+
+def _deviance(problem: Problem, z: Array, weight: Array, engine: Engine) -> float:
+    """Twice the loss above its least value; of the normal distribution the residual sum of squares."""
+    loss = problem.loss.evaluate(z, problem.y, weight, np.empty_like(z), engine)
+    return 2.0 * (loss - problem.loss.least(problem.y, weight))
 
 
 def _null_predictor(problem: Problem, weight: Array, engine: Engine) -> Array:

@@ -6,78 +6,133 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import gammaln, xlogy
+from scipy.special import gammaln, logsumexp
 
-__all__ = ["FAMILIES", "Family"]
+from fastadmm.problem.log_link_losses import NegativeBinomial, Tweedie
+from fastadmm.problem.loss import Loss
+
+__all__ = ["FAMILIES", "Family", "family_of"]
 
 Array = np.ndarray
 
+#: Rows whose series are summed together.
+_ROWS = 100
 
-def _bernoulli(z: Array, y: Array, weight: Array) -> float:
+
+@dataclass(frozen=True)
+class Family:
+    """A distribution and its link.
+
+    Attributes
+    ----------
+    name : str
+    log_likelihood : callable
+        Of linear predictor, targets and weights, each of shape (N,), and the dispersion: the weighted sum.
+    ratio : str
+        What exp(weight) is called; empty where it is nothing of interest.
+    variance : callable or None
+        Of the mean, up to the dispersion; None where there is none to estimate. With one, tests use t and F
+        instead of normal and chi-square.
+    information : callable or None
+        Expected curvature of a sample's loss, of the linear predictor; None where it is the curvature itself.
+    """
+
+    name: str
+    log_likelihood: Callable[[Array, Array, Array, float], float]
+    ratio: str = ""
+    variance: Callable[[Array], Array] | None = None
+    information: Callable[[Array], Array] | None = None
+
+    @property
+    def has_dispersion(self) -> bool:
+        """Whether a dispersion is estimated."""
+        return self.variance is not None
+
+
+def _bernoulli(z: Array, y: Array, weight: Array, _: float) -> float:
     return float(weight @ (y * z - np.logaddexp(0.0, z)))
 
 
-def _bernoulli_saturated(y: Array, weight: Array) -> float:
-    return float(weight @ (xlogy(y, y) + xlogy(1.0 - y, 1.0 - y)))
-
-
-def _poisson(z: Array, y: Array, weight: Array) -> float:
+def _poisson(z: Array, y: Array, weight: Array, _: float) -> float:
     return float(weight @ (y * z - np.exp(z) - gammaln(y + 1.0)))
 
 
-def _poisson_saturated(y: Array, weight: Array) -> float:
-    return float(weight @ (xlogy(y, y) - y - gammaln(y + 1.0)))
-
-
-def _normal(z: Array, y: Array, weight: Array) -> float:
+def _normal(z: Array, y: Array, weight: Array, _: float) -> float:
     """At the variance that makes it largest."""
     squares, n = float(weight @ (y - z) ** 2), float(weight.sum())
     with np.errstate(divide="ignore"):
         return float(-0.5 * n * (np.log(2.0 * np.pi * squares / n) + 1.0))
 
 
-@dataclass(frozen=True)
-class Family:
-    """A distribution with the canonical link.
+def _gamma(z: Array, y: Array, weight: Array, dispersion: float) -> float:
+    shape, t = 1.0 / dispersion, np.log(y) - z
+    return float(weight @ (shape * (np.log(shape) + t - np.exp(t)) - gammaln(shape) - np.log(y)))
 
-    Attributes
-    ----------
-    name : str
-    log_likelihood : callable
-        Of linear predictor, targets and sample weights, each of shape (N,): the weighted sum.
-    saturated : callable or None
-        The same at the best predictor of each sample, of targets and weights; None where the deviance is the
-        sum of squares.
-    ratio : str
-        What exp(weight) is called; empty where it is nothing of interest.
+
+def _negative_binomial(loss: NegativeBinomial) -> Family:
+    alpha, size = loss.alpha, 1.0 / loss.alpha
+
+    def log_likelihood(z: Array, y: Array, weight: Array, _: float) -> float:
+        x = z + np.log(alpha)
+        ways = gammaln(y + size) - gammaln(size) - gammaln(y + 1.0)
+        return float(weight @ (y * x - (y + size) * np.logaddexp(0.0, x) + ways))
+
+    def information(z: Array) -> Array:
+        mean = np.exp(z)
+        return np.asarray(mean / (1.0 + alpha * mean))
+
+    return Family("negative binomial", log_likelihood, "rate ratio", information=information)
+
+
+def _tweedie(loss: Tweedie) -> Family:
+    a, b = loss.power - 1.0, 2.0 - loss.power
+
+    def log_likelihood(z: Array, y: Array, weight: Array, dispersion: float) -> float:
+        each = -(y * np.exp(-a * z) / a + np.exp(b * z) / b) / dispersion
+        some = y > 0.0
+        each[some] += _log_series(y[some], a, b, dispersion) - np.log(y[some])
+        return float(weight @ each)
+
+    return Family(
+        "Tweedie",
+        log_likelihood,
+        "mean ratio",
+        variance=lambda mean: mean**loss.power,
+        information=lambda z: np.asarray(np.exp(b * z)),
+    )
+
+
+def _log_series(y: Array, a: float, b: float, dispersion: float) -> Array:
+    r"""Logarithm of :math:`\sum_j x^j / (j!\, \Gamma(j b / a))`, x = (y / (a φ))^(b/a) / (b φ).
+
+    The series of Dunn and Smyth (2005). The largest term is near :math:`j = y^b / (b φ)`; twelve deviations
+    around it hold all digits.
     """
-
-    name: str
-    log_likelihood: Callable[[Array, Array, Array], float]
-    saturated: Callable[[Array, Array], float] | None
-    ratio: str
-
-    @property
-    def has_dispersion(self) -> bool:
-        """Whether a variance is estimated: then tests use t and F instead of normal and chi-square."""
-        return self.saturated is None
-
-    def deviance(self, z: Array, y: Array, weight: Array) -> float:
-        """Deviance; of the normal distribution the residual sum of squares.
-
-        Parameters
-        ----------
-        z, y, weight : ndarray of shape (N,)
-            Linear predictor, targets, sample weights.
-        """
-        if self.saturated is None:
-            return float(weight @ (y - z) ** 2)
-        return 2.0 * (self.saturated(y, weight) - self.log_likelihood(z, y, weight))
+    found = np.empty_like(y)
+    shape = b / a
+    log_x = shape * np.log(y / (a * dispersion)) - np.log(b * dispersion)
+    middle = np.maximum(np.round(y**b / (b * dispersion)), 1.0)
+    order = np.argsort(middle)
+    for rows in np.array_split(order, -(-len(order) // _ROWS)) if len(order) else ():
+        reach = np.ceil(12.0 * np.sqrt(middle[rows[-1]])) + 20.0
+        j = middle[rows, np.newaxis] + np.arange(-reach, reach + 1.0)
+        with np.errstate(invalid="ignore"):
+            term = j * log_x[rows, np.newaxis] - gammaln(j + 1.0) - gammaln(j * shape)
+        found[rows] = logsumexp(np.where(j > 0.0, term, -np.inf), axis=1)
+    return found
 
 
-#: By the name of the loss.
-FAMILIES = {
-    "logistic": Family("Bernoulli", _bernoulli, _bernoulli_saturated, "odds ratio"),
-    "poisson": Family("Poisson", _poisson, _poisson_saturated, "rate ratio"),
-    "squared": Family("normal", _normal, None, ""),
+#: Of a loss, by its name.
+FAMILIES: dict[str, Callable[..., Family]] = {
+    "logistic": lambda _: Family("Bernoulli", _bernoulli, "odds ratio"),
+    "poisson": lambda _: Family("Poisson", _poisson, "rate ratio"),
+    "gamma": lambda _: Family("gamma", _gamma, "mean ratio", variance=np.square, information=np.ones_like),
+    "tweedie": _tweedie,
+    "negative_binomial": _negative_binomial,
+    "squared": lambda _: Family("normal", _normal, variance=np.ones_like),
 }
+
+
+def family_of(loss: Loss) -> Family | None:
+    """Distribution that a loss is the negative log-likelihood of; None for a loss that is none."""
+    return FAMILIES[loss.name](loss) if loss.name in FAMILIES else None

@@ -67,7 +67,7 @@ class Inference:
     def columns(self) -> dict[str, Any]:
         """The table by column: party, feature, weight, standard_error, statistic, p_value, low, high.
 
-        With the logistic and the Poisson loss also ratio, ratio_low and ratio_high: exp of weight and bounds.
+        With every loss but the squared one also ratio, ratio_low and ratio_high: exp of weight and bounds.
         """
         own = self.estimate
         half = own.half_widths(self.level)

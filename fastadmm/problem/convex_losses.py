@@ -1,4 +1,7 @@
-r"""The convex losses of one predictor: formulas, domains and units. Their table is in ``docs/losses.md``."""
+r"""The convex losses of one predictor: formulas, domains and units. Their table is in ``docs/losses.md``.
+
+Those with a logarithmic link are in :mod:`fastadmm.problem.log_link_losses`.
+"""
 
 from __future__ import annotations
 
@@ -8,13 +11,12 @@ from typing import ClassVar
 import numpy as np
 
 from fastadmm.problem.loss import Kernels, Loss
-from fastadmm.problem.targets import check_counts, check_labels, check_soft_labels, weighted_quantile
+from fastadmm.problem.targets import check_labels, check_soft_labels, weighted_quantile
 
 __all__ = [
     "Hinge",
     "Huber",
     "Logistic",
-    "Poisson",
     "Quantile",
     "SmoothedHinge",
     "SmoothedQuantile",
@@ -287,45 +289,6 @@ class SquaredHinge(_Margin):
 
     def penalty_unit(self, y: Array, weight: Array, offset: Array, lam: float) -> float:
         return 2.0
-
-
-@dataclass(frozen=True)
-class Poisson(Loss):
-    r"""Half the Poisson deviance with log link: :math:`e^z - y z - y + y \log y`."""
-
-    name: ClassVar[str] = "poisson"
-    task: ClassVar[str] = "regression"
-
-    def kernels(self) -> Kernels:
-        from fastadmm.kernels import poisson as k
-
-        return Kernels(
-            k.poisson_evaluate,
-            k.poisson_curvature,
-            k.poisson_prox,
-            k.poisson_conjugate,
-            k.poisson_advance,
-        )
-
-    def check_targets(self, y: Array, weight: Array, fit_intercept: bool) -> None:
-        check_counts(y, weight, fit_intercept)
-
-    def least(self, y: Array, weight: Array) -> float:
-        return 0.0
-
-    def penalty_unit(self, y: Array, weight: Array, offset: Array, lam: float) -> float:
-        # The curvature is the mean itself, which has no bound.
-        mean = float(weight @ y) / float(weight.sum())
-        return mean if mean > 0.0 else 1.0
-
-    def predict_mean(self, z: Array) -> Array:
-        with np.errstate(over="ignore"):
-            return np.exp(z)
-
-    def best_intercept(self, base: Array, y: Array, weight: Array) -> float:
-        used = weight > 0.0
-        top = float(base[used].max())
-        return float(np.log(weight @ y) - np.log(weight[used] @ np.exp(base[used] - top))) - top
 
 
 def _spread(values: Array, weight: Array, tau: float) -> float:

@@ -56,6 +56,8 @@ class Loss(ABC):
         Whether there is one linear predictor per class, see :mod:`fastadmm.problem.multinomial`.
     limits : dict of str to (float, float)
         Open interval of each parameter.
+    in_model : bool
+        Whether a model needs the parameter to be judged: it is then kept with the name.
     """
 
     name: ClassVar[str]
@@ -65,6 +67,7 @@ class Loss(ABC):
     probabilistic: ClassVar[bool] = False
     vector: ClassVar[bool] = False
     limits: ClassVar[dict[str, tuple[float, float]]] = {}
+    in_model: ClassVar[bool] = False
 
     @abstractmethod
     def kernels(self) -> Kernels:
@@ -129,6 +132,10 @@ class Loss(ABC):
         """Convex loss whose minimiser a non-convex one may start from; None for a convex one."""
         return None
 
+    def link(self, mean: float) -> float | None:
+        """Linear predictor of a mean, where twice the loss above its least value is a deviance; else None."""
+        return None
+
     def predict_mean(self, z: Array) -> Array:
         """Inverse link: linear predictor z of shape (N,) to expected target (or score)."""
         return np.array(z, dtype=np.float64)
@@ -171,6 +178,11 @@ class Loss(ABC):
     def parameters(self) -> dict[str, float]:
         """Parameters by name."""
         return {f.name: getattr(self, f.name) for f in fields(self)}
+
+    @property
+    def text(self) -> str:
+        """How models and results name it: with ``:value`` where a model needs the parameter."""
+        return ":".join([self.name, *(repr(v) for v in self.parameters.values() if self.in_model)])
 
     def evaluate(self, z: Array, y: Array, weight: Array, gradient: Array, engine: Engine) -> float:
         """Summed loss at z; writes the weighted gradient (where there is a kink, a subgradient).

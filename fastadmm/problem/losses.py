@@ -11,12 +11,12 @@ from fastadmm.problem.convex_losses import (
     Hinge,
     Huber,
     Logistic,
-    Poisson,
     Quantile,
     SmoothedHinge,
     Squared,
     SquaredHinge,
 )
+from fastadmm.problem.log_link_losses import Gamma, NegativeBinomial, Poisson, Tweedie
 from fastadmm.problem.loss import Loss
 from fastadmm.problem.multinomial import Multinomial
 
@@ -34,6 +34,9 @@ LOSSES: dict[str, Loss] = {
         SmoothedHinge(),
         SquaredHinge(),
         Poisson(),
+        Gamma(),
+        Tweedie(),
+        NegativeBinomial(),
         Multinomial(),
         Sigmoid(),
         Tukey(),

@@ -8,10 +8,12 @@ from fastadmm.errors import InputError
 
 __all__ = [
     "check_class_numbers",
-    "check_counts",
     "check_labels",
+    "check_positive",
+    "check_rates",
     "check_soft_labels",
     "check_unbiased_targets",
+    "check_whole",
     "weighted_quantile",
 ]
 
@@ -81,7 +83,7 @@ def check_labels(y: Array, weight: Array) -> None:
     check_soft_labels(y, weight)
 
 
-def check_counts(y: Array, weight: Array, fit_intercept: bool) -> None:
+def check_rates(y: Array, weight: Array, fit_intercept: bool, loss: str, needs: str) -> None:
     """Require targets that are not negative and, with an intercept, not all zero.
 
     Parameters
@@ -89,6 +91,8 @@ def check_counts(y: Array, weight: Array, fit_intercept: bool) -> None:
     y, weight : ndarray of shape (N,)
     fit_intercept : bool
         With an intercept there is no best model for zeros alone.
+    loss, needs : str
+        The loss's name, and its targets in words, for the message.
 
     Raises
     ------
@@ -96,9 +100,51 @@ def check_counts(y: Array, weight: Array, fit_intercept: bool) -> None:
     """
     if (y < 0).any():
         i = int(np.flatnonzero(y < 0)[0])
-        raise InputError(f"y: target {y[i]} in row {i} is negative; the poisson loss needs counts or rates")
+        raise InputError(f"y: target {y[i]} in row {i} is negative; the {loss} loss needs {needs}")
     if fit_intercept and not (y[weight > 0] > 0).any():
-        raise InputError("y: all targets are zero; the poisson loss needs a positive one to fit an intercept")
+        raise InputError(f"y: all targets are zero; the {loss} loss needs a positive one to fit an intercept")
+
+
+def check_positive(y: Array, loss: str) -> None:
+    """Require targets above zero.
+
+    Parameters
+    ----------
+    y : ndarray of shape (N,)
+    loss : str
+        Its name, for the message.
+
+    Raises
+    ------
+    InputError
+    """
+    if not (y > 0).all():
+        i = int(np.flatnonzero(~(y > 0))[0])
+        raise InputError(
+            f"y: target {y[i]} in row {i} is not positive; the {loss} loss needs targets above 0 "
+            "(tweedie takes zeros)"
+        )
+
+
+def check_whole(y: Array, loss: str) -> None:
+    """Require whole numbers.
+
+    Parameters
+    ----------
+    y : ndarray of shape (N,)
+    loss : str
+        Its name, for the message.
+
+    Raises
+    ------
+    InputError
+    """
+    if (y != np.floor(y)).any():
+        i = int(np.flatnonzero(y != np.floor(y))[0])
+        raise InputError(
+            f"y: target {y[i]} in row {i} is not a whole number; the {loss} loss needs counts: pass the "
+            "logarithm of an exposure as the offset"
+        )
 
 
 def check_class_numbers(y: Array, weight: Array, fit_intercept: bool) -> None:

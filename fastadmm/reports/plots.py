@@ -423,7 +423,7 @@ def metric_label(name: str) -> str:
     name : str
         Key of the metric.
     """
-    known = {"auc": "AUC", "rmse": "RMSE", "mae": "MAE", "r2": "R²", "brier": "Brier score"}
+    known = {"auc": "AUC", "rmse": "RMSE", "mae": "MAE", "r2": "R²", "d2": "D²", "brier": "Brier score"}
     return known.get(name) or safe_label(name.replace("_", " "), 40)
 
 

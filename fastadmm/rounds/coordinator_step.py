@@ -457,7 +457,7 @@ class Coordinator:
 def _shared(solver: Solver, result: SolveResult, labels: LabelData, run_id: str) -> SharedPart:
     problem = solver.problem
     return SharedPart(
-        loss=problem.loss.name,
+        loss=problem.loss.text,
         task=problem.loss.task,
         lam=problem.lam,
         intercept=result.intercept,

@@ -158,7 +158,7 @@ def write_private_model(
     problem, result, statement = solver.problem, ended.result, solver.statement()
     weights, scales = solver.held_weights(result.weights)
     shared = SharedPart(
-        loss=problem.loss.name,
+        loss=problem.loss.text,
         task=problem.loss.task,
         lam=problem.recorded_lam,
         intercept=result.intercept,

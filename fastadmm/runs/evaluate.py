@@ -93,7 +93,7 @@ def evaluate_predictions(
         Measures the drift of the scores, once the labels are found to be the model's.
     """
     from fastadmm.judging.judgement import add_rate_intervals, judgement
-    from fastadmm.problem.losses import get_loss
+    from fastadmm.problem.losses import parse_loss
     from fastadmm.solver.metrics import evaluation_metrics
 
     trained = predictions.model
@@ -105,7 +105,7 @@ def evaluate_predictions(
             f"{shown(data)}: classes {labels.classes}, but the model knows {trained.classes}; "
             "convert with --like the training partition"
         )
-    loss, weight, classes = get_loss(trained.loss), labels.sample_weight, trained.classes or ()
+    loss, weight, classes = parse_loss(trained.loss), labels.sample_weight, trained.classes or ()
     metrics = evaluation_metrics(loss, labels.y, predictions.score, weight, classes)
     if "calibration" in metrics:
         add_rate_intervals(metrics["calibration"]["bins"], labels.y, weight)

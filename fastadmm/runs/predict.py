@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TextIO
 import numpy as np
 
 from fastadmm.errors import ConfigError, InputError
-from fastadmm.problem.losses import get_loss
+from fastadmm.problem.losses import parse_loss
 from fastadmm.store.model import Model, SharedPart, open_model
 from fastadmm.store.partition import Partition, open_partition
 
@@ -143,7 +143,7 @@ def _interpret(trained: Model | SharedPart, z: np.ndarray) -> tuple[np.ndarray, 
             labels = [trained.classes[c] for c in np.argmax(z, axis=1).tolist()]
         else:
             labels = [trained.classes[1] if positive else trained.classes[0] for positive in (z > 0).tolist()]
-    return get_loss(trained.loss).predict_mean(z), labels
+    return parse_loss(trained.loss).predict_mean(z), labels
 
 
 def write_predictions(file: TextIO, predictions: Predictions) -> None:
@@ -177,7 +177,7 @@ def _columns(predictions: Predictions) -> tuple[list[str], list[Iterable[str]]]:
         shares = [map(repr, column) for column in predictions.mean.T.tolist()]
         return [*(f"probability_{name}" for name in names), "label"], [*shares, predictions.label]
     scores = map(repr, predictions.score.tolist())
-    if not get_loss(predictions.model.loss).probabilistic:
+    if not parse_loss(predictions.model.loss).probabilistic:
         return ["score", "label"], [scores, predictions.label]
     return ["score", "probability", "label"], [
         scores,

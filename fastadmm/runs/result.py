@@ -49,7 +49,7 @@ def model_of(partition: Partition, solver: Run, result: SolveResult, run_id: str
     if own is not None:
         weights = own.original(weights)
     return Model(
-        loss=solver.problem.loss.name,
+        loss=solver.problem.loss.text,
         # Least squares on classes predicts a real number, no probability.
         task=solver.problem.loss.task,
         lam=solver.problem.recorded_lam,
@@ -119,7 +119,7 @@ def result_document(solver: Run, result: SolveResult) -> dict[str, Any]:
         "convex": problem.convex,
         "scheme": solver.name,
         "lambda": problem.recorded_lam,
-        "loss": problem.loss.name,
+        "loss": problem.loss.text,
         **problem.describe_penalty(),
         "n_samples": problem.n_samples,
         "parties": [

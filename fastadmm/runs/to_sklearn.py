@@ -9,7 +9,8 @@ import numpy as np
 
 from fastadmm.errors import ConfigError
 from fastadmm.files.atomic import atomic_file
-from fastadmm.problem.losses import get_loss
+from fastadmm.problem.log_link_losses import Gamma, Poisson, Tweedie
+from fastadmm.problem.losses import parse_loss
 from fastadmm.store.model import Model, PartyModel
 from fastadmm.store.transform import Transform
 
@@ -74,7 +75,7 @@ def pooled_pipeline(model: Model) -> Any:
     -------
     sklearn.pipeline.Pipeline
         Its last step is the scikit-learn estimator of this loss: ``LogisticRegression``,
-        ``LinearSVC``, ``PoissonRegressor`` or ``LinearRegression``.
+        ``LinearSVC``, ``PoissonRegressor``, ``GammaRegressor``, ``TweedieRegressor`` or ``LinearRegression``.
 
     Raises
     ------
@@ -108,10 +109,16 @@ def pooled_pipeline(model: Model) -> Any:
 
 
 def _estimator(model: Model, weights: np.ndarray) -> Any:
-    from sklearn.linear_model import LinearRegression, LogisticRegression, PoissonRegressor
+    from sklearn.linear_model import (
+        GammaRegressor,
+        LinearRegression,
+        LogisticRegression,
+        PoissonRegressor,
+        TweedieRegressor,
+    )
     from sklearn.svm import LinearSVC
 
-    loss, estimator = get_loss(model.loss), None
+    loss, estimator = parse_loss(model.loss), None
     if model.task == "classification":
         if model.loss not in ("logistic", "multinomial") and loss.probabilistic:
             raise ConfigError(
@@ -128,9 +135,15 @@ def _estimator(model: Model, weights: np.ndarray) -> Any:
         estimator.n_iter_ = np.array([1], dtype=np.int32)
     else:
         estimator = LinearRegression()
-        if model.loss == "poisson":
+        if isinstance(loss, Poisson | Gamma | Tweedie):
             # Only fitting gives it its link; the weights are then replaced.
-            estimator = PoissonRegressor().fit(np.zeros((2, len(weights))), np.ones(2))
+            by_power = TweedieRegressor(power=loss.power, link="log") if isinstance(loss, Tweedie) else None
+            estimator = by_power or (GammaRegressor() if isinstance(loss, Gamma) else PoissonRegressor())
+            estimator.fit(np.zeros((2, len(weights))), np.ones(2))
+        elif loss.link(1.0) is not None:
+            raise ConfigError(
+                f"export: scikit-learn has no estimator for the loss {model.loss}; choose .json"
+            )
         estimator.coef_, estimator.intercept_ = weights.copy(), float(model.intercept)
     estimator.n_features_in_ = len(weights)
     return estimator

@@ -324,8 +324,9 @@ class ADMMSharingRegressor(RegressorMixin, _SharingModel):
     regularizer, l1_ratio, constraint
         As in :class:`ADMMSharingClassifier`.
     loss : str, default="auto"
-        "squared" (auto), "huber", "quantile", "poisson", or the non-convex "tukey" or "welsch"; a parameter
-        follows a colon: ``"quantile:0.9"``. See ``docs/losses.md``.
+        "squared" (auto), "huber", "quantile", "poisson", "gamma", "tweedie", "negative_binomial", or the
+        non-convex "tukey" or "welsch"; a parameter follows a colon: ``"quantile:0.9"``. See
+        ``docs/losses.md``.
     privacy : fastadmm.Privacy or None, default=None
         Differential privacy of what parties send, see ``docs/privacy.md``; None for none.
     warm_start, early_stopping, validation_fraction, n_iter_no_change, ledger

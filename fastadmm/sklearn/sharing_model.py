@@ -204,8 +204,8 @@ class _SharingModel(CallbackSupportMixin, BaseEstimator):
         Raises
         ------
         ValueError
-            If the data are not those of ``fit``; if the loss is not logistic, squared or poisson, or the
-            regulariser not l2 or none without a constraint; if columns depend on each other.
+            If the data are not those of ``fit``; if the loss is no log-likelihood, or the regulariser not
+            l2 or none without a constraint; if columns depend on each other.
         """
         from fastadmm.sklearn.inference import infer_estimator
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "classification_metrics",
+    "deviance_metrics",
     "evaluation_metrics",
     "multiclass_metrics",
     "quick_class_metrics",
@@ -185,6 +186,43 @@ def regression_metrics(
     }
 
 
+def deviance_metrics(
+    loss: Loss, y: ArrayLike, z: ArrayLike, sample_weight: ArrayLike | None = None
+) -> dict[str, float | None]:
+    """Deviance of a linear predictor, and the share of it that the model explains.
+
+    Parameters
+    ----------
+    loss : Loss
+        Of the model; there are no such metrics but for losses that are half a deviance.
+    y, z : array_like, shape (N,)
+        True targets; linear predictor with offset and intercept.
+    sample_weight : array_like, shape (N,), optional
+        Non-negative weights, not all zero; default 1.
+
+    Returns
+    -------
+    dict
+        ``deviance``, the mean one, and ``d2``: 1 - deviance / deviance of the mean target, as
+        scikit-learn's ``d2_tweedie_score``. Both are ``None`` where targets are outside the loss's domain,
+        ``d2`` where the mean target has no deviance.
+    """
+    y_, z_, weight = _checked(y, z, sample_weight, what="z")
+    null = loss.link(float(weight @ y_ / weight.sum()))
+    if null is None:
+        return {}
+    from fastadmm.engine.engine import Engine
+
+    found: list[float | None] = []
+    with Engine(1) as engine, np.errstate(all="ignore"):
+        least = loss.least(y_, weight)
+        for at in (z_, np.full_like(z_, null)):
+            value = 2.0 * (loss.evaluate(at, y_, weight, np.empty_like(at), engine) - least) / weight.sum()
+            found.append(float(value) if np.isfinite(value) and (y_ >= 0.0).all() else None)
+    own, of_mean = found
+    return {"deviance": own, "d2": None if own is None or not of_mean else 1.0 - own / of_mean}
+
+
 def evaluation_metrics(
     loss: Loss,
     y: ArrayLike,
@@ -210,8 +248,9 @@ def evaluation_metrics(
     Returns
     -------
     dict
-        Of :func:`regression_metrics`, :func:`multiclass_metrics` or :func:`classification_metrics`; for a
-        loss without probabilities (the hinge losses) ``accuracy`` and ``auc`` alone.
+        Of :func:`regression_metrics` (and :func:`deviance_metrics`), :func:`multiclass_metrics` or
+        :func:`classification_metrics`; for a loss without probabilities (the hinge losses) ``accuracy`` and
+        ``auc`` alone.
 
     Raises
     ------
@@ -220,7 +259,8 @@ def evaluation_metrics(
     """
     scores = np.asarray(z, dtype=np.float64)
     if loss.task != "classification":
-        return regression_metrics(y, loss.predict_mean(scores), sample_weight)
+        metrics = regression_metrics(y, loss.predict_mean(scores), sample_weight)
+        return {**metrics, **deviance_metrics(loss, y, scores, sample_weight)}
     if loss.vector:
         names = classes or [str(c) for c in range(scores.shape[1])]
         return multiclass_metrics(y, loss.predict_mean(scores), names, sample_weight)

@@ -17,11 +17,11 @@ from typing import Any
 
 import numpy as np
 
-from fastadmm.errors import FormatError, InputError, StorageError
+from fastadmm.errors import ConfigError, FormatError, InputError, StorageError
 from fastadmm.files.atomic import atomic_directory, atomic_file, shown, storage_errors
 from fastadmm.files.reading import read_toml
 from fastadmm.privacy.statement import PrivacyStatement
-from fastadmm.problem.losses import LOSSES
+from fastadmm.problem.losses import parse_loss
 from fastadmm.settings.keys import PENALTY
 from fastadmm.store.elements import (
     read_array,
@@ -175,6 +175,7 @@ class Model:
     Attributes
     ----------
     loss : str
+        Its name, with ``:value`` where :attr:`fastadmm.problem.loss.Loss.in_model` says so.
     task : {"classification", "regression"}
     lam : float
         Regularisation per mean loss.
@@ -426,7 +427,7 @@ def open_model(path: str | os.PathLike[str]) -> Model:
         If a file is damaged, or of another kind or version; names file and key.
     """
     shared, directory = open_shared_part(path)
-    vector = LOSSES[shared.loss].vector
+    vector = parse_loss(shared.loss).vector
     parties = [
         _open_party(directory, shared, name, d, vector) for name, d in zip(shared.names, shared.n_features)
     ]
@@ -486,9 +487,11 @@ def open_shared_part(path: str | os.PathLike[str]) -> tuple[SharedPart, Path]:
     check_version(manifest, _get(manifest, values, "version", str), VERSIONS, "key 'version'")
     names, n_features = _party_entries(manifest, values)
     loss, task = _get(manifest, values, "loss", str), _get(manifest, values, "task", str)
-    if loss not in LOSSES:
-        raise FormatError(f"{shown(manifest)}: key 'loss': unknown loss {loss!r}; upgrade fastadmm")
-    if task != LOSSES[loss].task:
+    try:
+        known = parse_loss(loss)
+    except ConfigError:
+        raise FormatError(f"{shown(manifest)}: key 'loss': unknown loss {loss!r}; upgrade fastadmm") from None
+    if task != known.task:
         raise FormatError(f"{shown(manifest)}: key 'task': {task!r} does not go with loss {loss!r}")
     certificate = values.get("certificate", {})
     if not isinstance(certificate, dict):
@@ -529,7 +532,7 @@ def _read_coordinator(
     directory: Path, values: dict[str, Any], n_parties: int
 ) -> tuple[Any, list[str] | None, list[float], np.ndarray | None, str | None]:
     """Intercept, classes, scales, means and digest of ``coordinator.h5``, checked against the manifest."""
-    vector, task = LOSSES[values["loss"]].vector, values["task"]
+    vector, task = parse_loss(values["loss"]).vector, values["task"]
     place = shown(directory / COORDINATOR)
     intercept: Any
     with read_h5(directory / COORDINATOR, "fastadmm-coordinator-model", VERSIONS) as file:

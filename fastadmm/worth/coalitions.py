@@ -44,6 +44,8 @@ HIGHER_IS_BETTER = {
     "brier": False,
     "r2": True,
     "rmse": False,
+    "deviance": False,
+    "d2": True,
     "mae": False,
 }
 

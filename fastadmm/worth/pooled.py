@@ -58,7 +58,14 @@ class _NoModel(Exception):
 def _estimator(problem: Problem) -> Any:
     """The scikit-learn estimator of this objective, not fitted."""
     from sklearn.linear_model import ElasticNet as SklearnElasticNet
-    from sklearn.linear_model import Lasso, LogisticRegression, PoissonRegressor, Ridge
+    from sklearn.linear_model import (
+        GammaRegressor,
+        Lasso,
+        LogisticRegression,
+        PoissonRegressor,
+        Ridge,
+        TweedieRegressor,
+    )
 
     loss, first = problem.loss.name, problem.party_regularizers[0]
     for constraint in problem.party_constraints:
@@ -77,8 +84,11 @@ def _estimator(problem: Problem) -> Any:
             )
         if loss == "squared":
             return Ridge(alpha=total * lam, fit_intercept=intercept, tol=1e-9)
-        if loss == "poisson":
-            return PoissonRegressor(alpha=lam, fit_intercept=intercept, tol=1e-9, max_iter=10000)
+        tight = {"alpha": lam, "fit_intercept": intercept, "tol": 1e-9, "max_iter": 10000}
+        if loss in ("poisson", "gamma"):
+            return (PoissonRegressor if loss == "poisson" else GammaRegressor)(**tight)
+        if loss == "tweedie":
+            return TweedieRegressor(power=problem.loss.parameters["power"], link="log", **tight)
     elif loss == "squared" and first.text == "l1":
         return Lasso(alpha=lam, fit_intercept=intercept, tol=1e-8, max_iter=100000)
     elif loss == "squared" and isinstance(first, ElasticNet):

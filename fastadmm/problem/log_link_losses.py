@@ -1,0 +1,178 @@
+r"""Losses that are half a deviance, for targets with the mean :math:`e^z`."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from fastadmm.problem.loss import Kernels, Loss
+from fastadmm.problem.targets import check_positive, check_rates, check_whole
+
+__all__ = ["Gamma", "NegativeBinomial", "Poisson", "Tweedie"]
+
+Array = np.ndarray
+
+
+class _LogLink(Loss):
+    """Half a deviance of targets with the mean :math:`e^z`: zero where the mean is the target."""
+
+    task: ClassVar[str] = "regression"
+
+    def least(self, y: Array, weight: Array) -> float:
+        return 0.0
+
+    def link(self, mean: float) -> float:
+        return math.log(mean) if mean > 0.0 else -math.inf
+
+    def predict_mean(self, z: Array) -> Array:
+        with np.errstate(over="ignore"):
+            return np.exp(z)
+
+
+@dataclass(frozen=True)
+class Poisson(_LogLink):
+    r"""Half the Poisson deviance with log link: :math:`e^z - y z - y + y \log y`."""
+
+    name: ClassVar[str] = "poisson"
+
+    def kernels(self) -> Kernels:
+        from fastadmm.kernels import poisson as k
+
+        return Kernels(
+            k.poisson_evaluate,
+            k.poisson_curvature,
+            k.poisson_prox,
+            k.poisson_conjugate,
+            k.poisson_advance,
+        )
+
+    def check_targets(self, y: Array, weight: Array, fit_intercept: bool) -> None:
+        check_rates(y, weight, fit_intercept, self.name, "counts or rates")
+
+    def penalty_unit(self, y: Array, weight: Array, offset: Array, lam: float) -> float:
+        # The curvature is the mean itself, which has no bound.
+        mean = float(weight @ y) / float(weight.sum())
+        return mean if mean > 0.0 else 1.0
+
+    def best_intercept(self, base: Array, y: Array, weight: Array) -> float:
+        used = weight > 0.0
+        top = float(base[used].max())
+        return float(np.log(weight @ y) - np.log(weight[used] @ np.exp(base[used] - top))) - top
+
+
+@dataclass(frozen=True)
+class Gamma(_LogLink):
+    r"""Half the gamma deviance with log link: :math:`y e^{-z} + z - \log y - 1`."""
+
+    name: ClassVar[str] = "gamma"
+
+    def kernels(self) -> Kernels:
+        from fastadmm.kernels import gamma as k
+
+        return Kernels(k.gamma_evaluate, k.gamma_curvature, k.gamma_prox, k.gamma_conjugate, k.gamma_advance)
+
+    def check_targets(self, y: Array, weight: Array, fit_intercept: bool) -> None:
+        check_positive(y, self.name)
+
+    def penalty_unit(self, y: Array, weight: Array, offset: Array, lam: float) -> float:
+        # The curvature y / mean averages 1 at the best intercept.
+        return 1.0
+
+    def best_intercept(self, base: Array, y: Array, weight: Array) -> float:
+        return _log_sum(weight, np.log(y) - base) - math.log(float(weight.sum()))
+
+
+@dataclass(frozen=True)
+class Tweedie(_LogLink):
+    r"""Half the Tweedie deviance with log link, between Poisson (p = 1) and gamma (p = 2).
+
+    .. math:: \frac{y e^{(1 - p) z}}{p - 1} + \frac{e^{(2 - p) z}}{2 - p} - \frac{y^{2 - p}}{(p - 1)(2 - p)}
+
+    Parameters
+    ----------
+    power : float
+        p: a mean m has a variance in proportion to :math:`m^p`.
+    """
+
+    name: ClassVar[str] = "tweedie"
+    limits: ClassVar[dict[str, tuple[float, float]]] = {"power": (1.0, 2.0)}
+    in_model: ClassVar[bool] = True
+    power: float = 1.5
+
+    def kernels(self) -> Kernels:
+        from fastadmm.kernels import tweedie as k
+
+        return Kernels(
+            k.tweedie_evaluate,
+            k.tweedie_curvature,
+            k.tweedie_prox,
+            k.tweedie_conjugate,
+            k.tweedie_advance,
+        )
+
+    def kernel_arguments(self) -> tuple[float, ...]:
+        return (self.power,)
+
+    def check_targets(self, y: Array, weight: Array, fit_intercept: bool) -> None:
+        check_rates(y, weight, fit_intercept, self.name, "targets of 0 and above")
+
+    def penalty_unit(self, y: Array, weight: Array, offset: Array, lam: float) -> float:
+        # The curvature where the mean is the target.
+        mean = float(weight @ y) / float(weight.sum())
+        return mean ** (2.0 - self.power) if mean > 0.0 else 1.0
+
+    def best_intercept(self, base: Array, y: Array, weight: Array) -> float:
+        some = y > 0.0
+        above = _log_sum((weight * y)[some], (1.0 - self.power) * base[some])
+        return above - _log_sum(weight, (2.0 - self.power) * base)
+
+
+@dataclass(frozen=True)
+class NegativeBinomial(_LogLink):
+    r"""Half the negative binomial deviance with log link and a given dispersion.
+
+    .. math:: (y + \tfrac1\alpha) \log\frac{1 + \alpha e^z}{1 + \alpha y} - y (z - \log y)
+
+    Parameters
+    ----------
+    alpha : float
+        Dispersion: a mean m has the variance :math:`m + \alpha m^2`.
+    """
+
+    name: ClassVar[str] = "negative_binomial"
+    limits: ClassVar[dict[str, tuple[float, float]]] = {"alpha": (0.0, np.inf)}
+    in_model: ClassVar[bool] = True
+    alpha: float = 1.0
+
+    def kernels(self) -> Kernels:
+        from fastadmm.kernels import negative_binomial as k
+
+        return Kernels(
+            k.negative_binomial_evaluate,
+            k.negative_binomial_curvature,
+            k.negative_binomial_prox,
+            k.negative_binomial_conjugate,
+            k.negative_binomial_advance,
+        )
+
+    def kernel_arguments(self) -> tuple[float, ...]:
+        return (self.alpha,)
+
+    def check_targets(self, y: Array, weight: Array, fit_intercept: bool) -> None:
+        check_rates(y, weight, fit_intercept, self.name, "counts")
+        check_whole(y, self.name)
+
+    def penalty_unit(self, y: Array, weight: Array, offset: Array, lam: float) -> float:
+        # The curvature where the mean is the target.
+        mean = float(weight @ y) / float(weight.sum())
+        return mean / (1.0 + self.alpha * mean) if mean > 0.0 else 1.0
+
+
+def _log_sum(weight: Array, exponent: Array) -> float:
+    """Logarithm of ``sum(weight * exp(exponent))`` without overflow."""
+    used = weight > 0.0
+    top = float(exponent[used].max())
+    return top + float(np.log(weight[used] @ np.exp(exponent[used] - top)))

@@ -1,0 +1,242 @@
+r"""Tweedie loss with log link for a power p between 1 and 2, half the deviance.
+
+With a = p - 1, b = 2 - p (so a + b = 1) and, for y > 0, :math:`t = z - \log y`,
+
+.. math:: \ell(z) = \frac{y e^{-a z}}{a} + \frac{e^{b z}}{b} - \frac{y^b}{a b}
+          = y^b \Bigl[\frac{e^{-a t} - 1}{a} + \frac{e^{b t} - 1}{b}\Bigr].
+
+The bracket :math:`\varphi(t)` has the derivative :math:`e^{bt} - e^{-at}` and is strongly convex:
+:math:`\varphi'' \ge (a/b)^{b - a}`. Mirroring t exchanges a and b.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from fastadmm.kernels.block_sum import BLOCK
+from fastadmm.kernels.exponential import log_positive
+from fastadmm.kernels.poisson import log_omega
+from fastadmm.kernels.policy import inline, kernel
+from fastadmm.kernels.span import span_advance
+
+__all__ = ["tweedie_advance", "tweedie_conjugate", "tweedie_curvature", "tweedie_evaluate", "tweedie_prox"]
+
+#: Safety net of the root finders; a step is Newton's, or halves a bracket.
+_MAX_STEPS = 200
+
+#: A step of this size, relative to the root, is rounding.
+_SMALL_STEP = 2.0**-50
+
+#: Units of rounding, of each term, that are added to the conjugate.
+_ROUNDING = 8.0 * 2.0**-52
+
+
+@inline
+def _slope(t, a, b):
+    """Derivative of the bracket."""
+    return np.exp(-a * t) * np.expm1(t) if t < 1.0 else np.exp(b * t) - np.exp(-a * t)
+
+
+@kernel
+def tweedie_evaluate(z, target, weight, power, gradient, start, stop):
+    """Summed weighted loss over a row range; writes ``weight * (exp(b z) - y exp(-a z))``.
+
+    Parameters
+    ----------
+    z, target, weight : ndarray of shape (N,)
+        Logarithm of the mean, targets (not negative), sample weights.
+    power : float
+        p: a mean m has a variance in proportion to m^p.
+    gradient : ndarray of shape (N,)
+        Output.
+    start, stop : int
+        Row range.
+
+    Returns
+    -------
+    float
+        Infinite where an exponential overflows.
+    """
+    a, b = power - 1.0, 2.0 - power
+    total = 0.0
+    for begin in range(start, stop, BLOCK):
+        part = 0.0
+        for i in range(begin, min(begin + BLOCK, stop)):
+            s, y = weight[i], target[i]
+            if s == 0.0:
+                gradient[i] = 0.0
+            elif y > 0.0:
+                t, size = z[i] - np.log(y), s * y**b
+                gradient[i] = size * _slope(t, a, b)
+                part += size * (np.expm1(b * t) / b + np.expm1(-a * t) / a)
+            else:
+                gradient[i] = s * np.exp(b * z[i])
+                part += gradient[i] / b
+        total += part
+    return total
+
+
+@kernel
+def tweedie_advance(
+    messages, step, origin, base, intercept, target, weight, power, total, z, gradient, slopes, start, stop
+):
+    """A step in the span of the messages and the loss there; see :mod:`fastadmm.kernels.span`."""
+    move = messages, step, origin, base, intercept, total, z
+    span_advance(tweedie_evaluate, move, (target, weight, power, gradient), slopes, start, stop)
+
+
+@kernel
+def tweedie_curvature(z, target, weight, power, curvature, start, stop):
+    """Write the weighted second derivative ``weight * (b exp(b z) + a y exp(-a z))`` over a row range."""
+    a, b = power - 1.0, 2.0 - power
+    for i in range(start, stop):
+        s, y = weight[i], target[i]
+        if s == 0.0:
+            curvature[i] = 0.0
+        elif y > 0.0:
+            t = z[i] - np.log(y)
+            curvature[i] = s * y**b * (b * np.exp(b * t) + a * np.exp(-a * t))
+        else:
+            curvature[i] = s * b * np.exp(b * z[i])
+
+
+@inline
+def _root(centre, ratio, a, b, start):
+    r"""Root t of :math:`t - c + \kappa (e^{bt} - e^{-at})` for c >= 0, by Newton's method in a bracket."""
+    low, high = 0.0, min(centre, np.log1p(centre / ratio) / b)
+    t = start if low < start < high else high
+    for _ in range(_MAX_STEPS):
+        value = (t - centre) + ratio * _slope(t, a, b)
+        if value == 0.0:
+            break
+        if value > 0.0:
+            high = t
+        else:
+            low = t
+        following = t - value / (1.0 + ratio * (b * np.exp(b * t) + a * np.exp(-a * t)))
+        if not low <= following <= high:
+            following = 0.5 * (low + high)
+        moved = abs(following - t)
+        t = following
+        if moved <= _SMALL_STEP * t:
+            break
+    return t
+
+
+@inline
+def _prox_at_zero(centre, s, penalty, b):
+    """Linear predictor, gradient and slope for a target of 0, through Wright's omega function."""
+    # A weight that underflows is treated as the smallest normal number.
+    scale = log_positive(max(b * s / penalty, 2.2250738585072014e-308))
+    x, w = log_omega(b * centre + scale)
+    # Two formulas for one root; each is exact where the other cancels.
+    point = (x - scale) / b if w > 1.0 else centre - w / b
+    return point, penalty * w / b, penalty * (w / (1.0 + w))
+
+
+@inline
+def _prox_above_zero(centre, near, y, s, penalty, a, b):
+    """Linear predictor, gradient and slope for a positive target."""
+    size, about = s * y**b, np.log(y)
+    centre, near = centre - about, near - about
+    sign = 1.0 if centre >= 0.0 else -1.0
+    ratio = size / penalty
+    own_a, own_b = (a, b) if sign > 0.0 else (b, a)
+    t = _root(sign * centre, ratio, own_a, own_b, sign * near)
+    bent = ratio * (own_b * np.exp(own_b * t) + own_a * np.exp(-own_a * t))
+    # Two formulas for one gradient; each is exact where the other magnifies the rounding of t.
+    gradient = penalty * (sign * centre - t) if bent > 1.0 else size * _slope(t, own_a, own_b)
+    return sign * t + about, sign * gradient, penalty / (1.0 + 1.0 / bent)
+
+
+@kernel
+def tweedie_prox(v, shift, target, weight, power, penalty, z, gradient, start, stop):
+    """Proximal operator, sample by sample.
+
+    Arguments and results as :func:`fastadmm.kernels.logistic.logistic_prox`, and ``power``.
+    """
+    a, b = power - 1.0, 2.0 - power
+    sum_gradient = 0.0
+    sum_slope = 0.0
+    for begin in range(start, stop, BLOCK):
+        part_gradient = 0.0
+        part_slope = 0.0
+        for i in range(begin, min(begin + BLOCK, stop)):
+            s, y = weight[i], target[i]
+            centre = v[i] + shift[i]
+            if s == 0.0:
+                point, u, slope = centre, 0.0, 0.0
+            elif y > 0.0:
+                point, u, slope = _prox_above_zero(centre, z[i] + shift[i], y, s, penalty, a, b)
+            else:
+                point, u, slope = _prox_at_zero(centre, s, penalty, b)
+            z[i] = point - shift[i]
+            gradient[i] = u
+            part_gradient += u
+            part_slope += slope
+        sum_gradient += part_gradient
+        sum_slope += part_slope
+    return sum_gradient, sum_slope
+
+
+@inline
+def _supremum(c, a, b):
+    r"""Never less than the largest :math:`c t - \varphi(t)`, and more by rounding only, for c >= 0.
+
+    The maximiser t solves :math:`\log(c + e^{-at}) = b t`, whose left side minus the right is convex
+    and decreasing: Newton's method approaches it from the left. A point with the residual
+    :math:`r = c - \varphi'(t)` falls short of the supremum by at most :math:`r^2 / 2m` where
+    :math:`\varphi'' \ge m`; right of :math:`(\log c) / b` that holds also for m = b c.
+    """
+    t = max(np.log(c) / b, 0.0) if c > 0.0 else 0.0
+    for _ in range(_MAX_STEPS):
+        e = np.exp(-a * t)
+        value = (np.log1p(c + np.expm1(-a * t)) if c < 1.0 else np.log(c + e)) - b * t
+        step = value / (b + a * e / (c + e))
+        if not step > _SMALL_STEP * t:
+            break
+        t += step
+    rest = c - _slope(t, a, b)
+    least = max((a / b) ** (b - a), b * c)
+    up, down = np.expm1(b * t) / b, np.expm1(-a * t) / a
+    return c * t - up - down + 0.5 * rest * rest / least + _ROUNDING * (c * t + up - down)
+
+
+@kernel
+def tweedie_conjugate(u, target, weight, power, start, stop):
+    """Summed conjugate of the weighted losses at u; for a target of 0 infinite where u is negative.
+
+    Parameters
+    ----------
+    u, target, weight : ndarray of shape (N,)
+        Dual vector, targets, sample weights.
+    power : float
+        p.
+    start, stop : int
+        Row range.
+
+    Returns
+    -------
+    float
+        Not below the conjugate, however far the root finder came.
+    """
+    a, b = power - 1.0, 2.0 - power
+    total = 0.0
+    for begin in range(start, stop, BLOCK):
+        part = 0.0
+        for i in range(begin, min(begin + BLOCK, stop)):
+            s, y = weight[i], target[i]
+            if s == 0.0:
+                part += 0.0 if u[i] == 0.0 else math.inf
+            elif y > 0.0:
+                size = s * y**b
+                c = u[i] / size
+                own_a, own_b = (a, b) if c >= 0.0 else (b, a)
+                part += u[i] * np.log(y) + size * _supremum(abs(c), own_a, own_b)
+            elif u[i] < 0.0:
+                part += math.inf
+            elif u[i] > 0.0:
+                part += u[i] / b * (np.log(u[i] / s) - 1.0)
+        total += part
+    return total
