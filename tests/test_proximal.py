@@ -160,12 +160,22 @@ def test_a_round_takes_three_exchanges_at_most(loss: str, regularizer: str, cons
         assert asked[2:] in ([], ["hold_crossed"])
 
 
-def test_more_than_sixty_four_parties_share() -> None:
+@pytest.mark.parametrize(("parties", "name"), [(256, "proximal"), (257, "sharing")])
+def test_more_than_256_parties_share(parties: int, name: str) -> None:
     rng = np.random.default_rng(0)
-    for parties, name in ((64, "proximal"), (65, "sharing")):
-        blocks = list(rng.normal(size=(parties, 50, 1)))
-        problem = make_problem(blocks, rng.normal(size=50), loss="squared", lam=0.1, regularizer="l1")
-        assert Solver(problem, SolverOptions(n_threads=1)).method.name == name
+    blocks = list(rng.normal(size=(parties, 20, 1)))
+    problem = make_problem(blocks, rng.normal(size=20), loss="squared", lam=0.1, regularizer="l1")
+    assert Solver(problem, SolverOptions(n_threads=1)).method.name == name
+
+
+@pytest.mark.parametrize(("regularizer", "constraint"), [("l1", "all"), ("elastic_net", "box:-0.1,0.2")])
+def test_many_parties_take_few_rounds(regularizer: str, constraint: str) -> None:
+    rng = np.random.default_rng(4)
+    blocks = list(rng.normal(size=(90, 30, 1)))
+    y = sum(block[:, 0] for block in blocks[::9]) + rng.normal(size=30)
+    problem = make_problem(blocks, y, loss="huber", lam=0.01, regularizer=regularizer, constraint=constraint)
+    result = solve(problem, SolverOptions(max_rounds=30, n_threads=1))
+    assert result.status is Status.CONVERGED
 
 
 @pytest.mark.parametrize("regularizer", ["l1", "group_lasso"])

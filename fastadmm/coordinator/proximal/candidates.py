@@ -13,11 +13,12 @@ __all__ = ["Candidates"]
 
 Array = np.ndarray
 
-#: Earlier answers that a party's part of the model may be combined from.
-_OLDER = 4
+#: Earlier answers that a party's part of the model may be combined from, and points between the model and an
+#: answer.
+_OLDER, _POINTS_BETWEEN = 4, 4
 
-#: Points between the model and an answer that the model may be combined from.
-_POINTS_BETWEEN = 4
+#: With more parties than this there are as many points without them, and one of each has to do.
+_FEW_PARTIES = 64
 
 
 class Candidates:
@@ -30,6 +31,9 @@ class Candidates:
 
     def __init__(self, n_parties: int) -> None:
         self._older: list[list[tuple[Array, float]]] = [[] for _ in range(n_parties)]
+        self._most_older, self._most_between = _OLDER, _POINTS_BETWEEN
+        if n_parties > _FEW_PARTIES:
+            self._most_older = self._most_between = 1
 
     def of(
         self, m: int, model: Array, norm: float, proposal: Array, best: float, answer: BestResponse
@@ -50,7 +54,7 @@ class Candidates:
         goal = answer.coefficients
         points = [(model, norm), (goal, answer.norms[1])]
         positions = answer.to_answer.positions
-        between = np.linspace(0, len(positions) - 1, _POINTS_BETWEEN + 2).round().astype(int)[1:-1]
+        between = np.linspace(0, len(positions) - 1, self._most_between + 2).round().astype(int)[1:-1]
         for i in sorted(set(between)):
             if 0.0 < positions[i] < 1.0:
                 points.append((model + positions[i] * (goal - model), float(answer.to_answer.norms[i])))
@@ -62,7 +66,7 @@ class Candidates:
             reached = float(np.interp(best, at, norms))
             points.insert(1, (model + best * (proposal - model), reached))
         older = [(_padded(c, len(model)), norm) for c, norm in self._older[m]]
-        self._older[m] = [*older, (goal, answer.norms[1])][-_OLDER:]
+        self._older[m] = [*older, (goal, answer.norms[1])][-self._most_older :]
         return points + older
 
     def forget(self, m: int) -> None:

@@ -23,7 +23,7 @@ class Proximal(Scheme):
         "the same idea for regularisers with kinks and for bounded weights ([solver.md](solver.md#proximal))"
     )
     # With more parties its small problems cost more than the rounds they save.
-    needs = Needs(convex=True, one_predictor=True, most_parties=64)
+    needs = Needs(convex=True, one_predictor=True, most_parties=256)
 
     def why(self, traits: Traits, given: Sequence[str]) -> str:
         """Whatever `subspace` does not do."""
