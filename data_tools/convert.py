@@ -7,17 +7,22 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from fastadmm.data_tools.blocks import Block, OnRead, Source
-from fastadmm.data_tools.csv_table import CsvSource
+from fastadmm.data_tools.convert_tables import TableOptions, TablePlan, plan_one_table, write_plan
+from fastadmm.data_tools.csv_table import CsvSource, NotNumbers, is_number
+from fastadmm.data_tools.dates import is_date
 from fastadmm.data_tools.destination import check_out
 from fastadmm.data_tools.labels import LabelCollector, Labels
 from fastadmm.data_tools.libsvm import LibsvmSource
 from fastadmm.data_tools.npz import NpzSource
-from fastadmm.data_tools.opening import SourceFile, guess_format
+from fastadmm.data_tools.number_text import written
+from fastadmm.data_tools.opening import NotUtf8, SourceFile, guess_format
+from fastadmm.data_tools.per_table import layouts, table_names
 from fastadmm.data_tools.scaling import ColumnStatistics, fit_transform_of
+from fastadmm.data_tools.sniffing import check_separator, one_byte_encoding, read_as
 from fastadmm.data_tools.split import (
     PartyColumns,
     by_names,
@@ -28,6 +33,7 @@ from fastadmm.data_tools.split import (
     parse_widths,
     split_names,
 )
+from fastadmm.data_tools.tables import Layout
 from fastadmm.errors import ConfigError, InputError
 from fastadmm.store.compression import compression_options
 from scipy import sparse
@@ -35,10 +41,13 @@ from scipy import sparse
 if TYPE_CHECKING:
     from fastadmm.store import Partition, Transform
 
-__all__ = ["Progress", "check_format_options", "convert"]
+__all__ = ["Progress", "Told", "check_format_options", "convert"]
 
 #: ``progress(stage, done, total)`` with stage "reading" or "writing" and bytes of the source on disk.
 Progress = Callable[[str, int, int], None]
+
+#: ``told(notes, columns)`` with lines for the user and, by party, what each column of a table was taken for.
+Told = Callable[[list[str], dict[str, list[dict[str, Any]]]], None]
 
 #: A sparse party's block with more than this fraction of non-zeros is stored dense.
 DENSE_ABOVE = 0.5
@@ -67,7 +76,6 @@ def convert(
     names: str | None = None,
     label: str | None = None,
     like: str | Path | None = None,
-    public_columns: str | Path | None = None,
     normalize: str | None = None,
     standardize: bool = False,
     dtype: str | None = None,
@@ -75,20 +83,20 @@ def convert(
     storage: str | None = None,
     features: int | None = None,
     zero_based: bool = False,
-    header: bool = True,
-    separator: str = ",",
-    drop: Sequence[str] = (),
     x_key: str | None = None,
     y_key: str | None = None,
     format: str = "auto",
     compression: str = "none",
     force: bool = False,
     progress: Progress | None = None,
+    told: Told | None = None,
+    **reading: Any,
 ) -> Partition:
     """Convert a LIBSVM, CSV or NPZ file into a partition.
 
     The source is streamed: memory does not grow with its size, apart from 8 bytes per row for the labels
-    (and, for CSR archives, 8 for the row pointer). The same source and options give the same partition.
+    (and, for CSR archives, 8 for the row pointer). A CSV table whose features are not all plain numbers is
+    read whole. The same source and options give the same partition.
 
     Parameters
     ----------
@@ -107,9 +115,6 @@ def convert(
     like : path, optional
         Partition whose widths, names, transforms, storage, dtype, task and classes are used: for test sets,
         which must be scaled like the training set.
-    public_columns : path, optional
-        Public description of the columns of a CSV table, with numbers and categories; see
-        :mod:`fastadmm.data_tools.public_columns`. The table is then read whole.
     normalize : {"none", "l2"}, optional
         ``"l2"`` scales each row of each party's block to Euclidean norm 1, after standardising.
     standardize : bool
@@ -124,12 +129,6 @@ def convert(
         Number of features, for LIBSVM files whose last features never occur.
     zero_based : bool
         LIBSVM indices count from 0.
-    header : bool
-        Whether the CSV file begins with column names.
-    separator : str
-        Between CSV cells.
-    drop : sequence of str
-        CSV columns to leave out.
     x_key, y_key : str, optional
         Names of the arrays in an NPZ file; default ``X`` (or the CSR arrays) and ``y``.
     format : {"auto", "libsvm", "csv", "npz"}
@@ -140,6 +139,12 @@ def convert(
         Replace an existing partition.
     progress : callable, optional
         ``progress(stage, done, total)``.
+    told : callable, optional
+        ``told(notes, columns)``, called for CSV tables before anything is written.
+    **reading
+        How a CSV table is read: ``header``, ``separator``, ``encoding``, ``drop``, ``missing``,
+        ``categorical``, ``types``, ``na_values``, ``decimal``, ``thousands``, ``unseen``,
+        ``public_columns`` of :class:`fastadmm.data_tools.convert_tables.TableOptions`.
 
     Returns
     -------
@@ -169,6 +174,10 @@ def convert(
             raise ConfigError(
                 f"{given[0]} and --like: the partition given by --like decides; leave {given[0]} out"
             )
+    options = TableOptions(
+        id="", label=label, like=like, names=names, standardize=standardize, normalize=normalize, dtype=dtype,
+        task=task, storage=storage, compression=compression, **reading,
+    )  # fmt: skip
     check_out(out, force)
     model = _Like.open(like) if like is not None else None
     file = SourceFile(source)
@@ -177,67 +186,52 @@ def convert(
         raise InputError(
             f"{file.shown}: is {'' if file.is_zip else 'not '}a zip archive, as NPZ files are: check --format"
         )
-    check_format_options(kind, label, drop, header, separator, zero_based, x_key, y_key, f"{file.shown}: ")
-    if public_columns is not None or (model is not None and model.encoded and kind == "csv"):
-        if kind != "csv":
-            raise ConfigError(
-                f"{file.shown}: --public-columns is for CSV tables, not for {kind} (see --format)"
-            )
-        if features is not None:
-            raise ConfigError("--features and --public-columns: the description says what becomes a feature")
-        from fastadmm.data_tools.convert_tables import TableOptions, plan_one_table, write_plan
-
-        chosen = TableOptions(
-            id="", label=label, like=like, names=names, drop=drop, public_columns=public_columns,
-            standardize=standardize, normalize=normalize, dtype=dtype, task=task, storage=storage,
-            separator=separator, header=header, compression=compression,
-        )  # fmt: skip
-        return write_plan(
-            plan_one_table(source, chosen, columns, parties), out, force=force, compression=compression
-        )
-
-    reader: Source
-    if kind == "csv":
-        reader = CsvSource(
-            file, label=label, drop=drop, header=header, separator=separator,
-            features=model.feature_names if model else None,
-        )  # fmt: skip
-    elif kind == "npz":
-        reader = NpzSource(file, x_key=x_key, y_key=y_key or "y")
-    else:
-        reader = LibsvmSource(
-            file, n_features=_declared(columns, features, model, file), zero_based=zero_based
-        )
-    if features is not None and reader.n_features != features:
-        raise InputError(
-            f"{file.shown}: --features {features}, but there are {reader.n_features} feature columns"
-        )
-    # Faults of the split are found before the data are read, where the number of columns is known.
-    split = (
-        None
-        if reader.n_features is None
-        else _split(reader, reader.n_features, columns, parties, names, model)
-    )
+    layout = _check_reading(kind, file, options, zero_based, x_key, y_key)
+    file.encoding = layout.encoding
+    task = task or "auto"
 
     def on_read(stage: str) -> OnRead | None:
         return (lambda done: progress(stage, done, file.size)) if progress is not None else None
 
-    scan = _scan(reader, standardize, on_read("reading"))
-    labels = scan.labels.finish(model.task if model else (task or "auto"), model.classes if model else None)
+    def write(plan: TablePlan) -> Partition:
+        if told is not None:
+            told(plan.report, plan.columns)
+        return write_plan(plan, out, force=force, compression=compression)
+
+    by_column = model.encoded if model is not None else bool(_by_column(options))
+    if kind == "csv" and by_column:
+        return write(_plan(source, options, columns, parties, features))
+    notes: list[str] = []
+    split: list[PartyColumns] | None = None
+    while True:
+        try:
+            reader = _open(
+                kind, file, layout, options, model, columns, features, zero_based, x_key, y_key or "y"
+            )
+            # Faults of the split are found before the data are read, where the number of columns is known.
+            width = reader.n_features
+            split = _split(reader, width, columns, parties, names, model) if width is not None else None
+            scan = _scan(reader, standardize, on_read("reading"))
+            if kind == "csv" and model is None and any(map(_number_like, scan.labels.words)):
+                raise NotNumbers("labels that are written as numbers")
+        except NotUtf8:
+            if file.encoding is not None:
+                raise
+            file.encoding = one_byte_encoding(file)
+            notes = [read_as(file)]
+            continue
+        except NotNumbers:
+            if model is not None:
+                raise
+            return write(_plan(source, options, columns, parties, features))
+        break
+    labels = scan.labels.finish(model.task if model else task, model.classes if model else None)
     if split is None:
         split = _split(reader, scan.n_features, columns, parties, names, model)
-    elif (
-        kind == "libsvm"
-        and model is None
-        and features is None
-        and scan.n_features < cast(int, reader.n_features)
-    ):
-        widths = [party.width for party in split]
-        raise InputError(
-            f"{file.shown}: widths {'+'.join(map(str, widths))} = {sum(widths)}, but the largest index is "
-            f"{scan.n_features - (1 if zero_based else 0)}: correct the widths, or pass --features "
-            f"{sum(widths)} if the last features just never occur"
-        )
+    elif kind == "libsvm" and model is None and features is None:
+        _check_widths(reader, scan, split, zero_based)
+    if isinstance(reader, CsvSource) and told is not None:
+        told(notes + reader.notes, {party.name: _number_columns(party, reader) for party in split})
     if model is not None:
         kinds, transforms, dtype = model.kinds, model.transforms, model.dtype
     else:
@@ -253,6 +247,68 @@ def convert(
     return _write(
         reader, out, blocks, labels, split, kinds, transforms, dtype or "float64", model, force, compression
     )
+
+
+def _check_widths(reader: Source, scan: _Scan, split: list[PartyColumns], zero_based: bool) -> None:
+    """Refuse widths beyond the largest index of a LIBSVM file."""
+    if scan.n_features >= cast(int, reader.n_features):
+        return
+    widths = [party.width for party in split]
+    raise InputError(
+        f"{reader.path}: widths {'+'.join(map(str, widths))} = {sum(widths)}, but the largest index is "
+        f"{scan.n_features - (1 if zero_based else 0)}: correct the widths, or pass --features "
+        f"{sum(widths)} if the last features just never occur"
+    )
+
+
+def _open(
+    kind: str,
+    file: SourceFile,
+    layout: Layout,
+    options: TableOptions,
+    model: _Like | None,
+    columns: str | None,
+    features: int | None,
+    zero_based: bool,
+    x_key: str | None,
+    y_key: str,
+) -> Source:
+    """The reader of a source."""
+    reader: Source
+    if kind == "csv":
+        reader = CsvSource(
+            file, label=options.label, drop=options.drop, header=layout.header, separator=layout.separator,
+            features=model.feature_names if model else None,
+        )  # fmt: skip
+    elif kind == "npz":
+        reader = NpzSource(file, x_key=x_key, y_key=y_key)
+    else:
+        reader = LibsvmSource(
+            file, n_features=_declared(columns, features, model, file), zero_based=zero_based
+        )
+    if features is not None and reader.n_features != features:
+        raise InputError(
+            f"{file.shown}: --features {features}, but there are {reader.n_features} feature columns"
+        )
+    return reader
+
+
+def _plan(
+    source: str | Path, options: TableOptions, columns: str | None, parties: int | None, features: int | None
+) -> TablePlan:
+    if features is not None:
+        raise ConfigError("--features: what becomes a feature is decided column by column here; leave it out")
+    return plan_one_table(source, options, columns, parties)
+
+
+def _number_columns(party: PartyColumns, reader: CsvSource) -> list[dict[str, Any]]:
+    names = _feature_names(party, reader.feature_names)
+    return [{"column": name, "type": "number", "features": 1, "missing": 0} for name in names]
+
+
+def _number_like(label: str) -> bool:
+    """Whether a label that is text is written as a number or a date."""
+    return not is_number(label) and (is_date(label) or written(label) is not None)
 
 
 # --- options ---------------------------------------------------------------------------------------------
@@ -286,8 +342,38 @@ def _check_split(
         equal_widths(parties, max(parties, 1))
 
 
+def _by_column(options: TableOptions) -> list[str]:
+    """Options that need a table read column by column, as they are written."""
+    given = {
+        "--public-columns": options.public_columns, "--missing": options.missing,
+        "--categorical": options.categorical, "--types": options.types, "--na-values": options.na_values,
+        "--decimal": options.decimal, "--thousands": options.thousands,
+    }  # fmt: skip
+    return [option for option, value in given.items() if value]
+
+
+def _check_reading(
+    kind: str,
+    file: SourceFile,
+    options: TableOptions,
+    zero_based: bool,
+    x_key: str | None,
+    y_key: str | None,
+) -> Layout:
+    """Refuse options of other formats; how a CSV table is laid out."""
+    names = table_names([file.path], [])
+    (layout,) = layouts(options.separator, options.encoding, options.header, names)
+    check_format_options(
+        kind, options.label, options.drop, options.header, layout.separator, zero_based, x_key, y_key,
+        f"{file.shown}: ",
+    )  # fmt: skip
+    if kind != "csv" and (given := _by_column(options)):
+        raise ConfigError(f"{file.shown}: {given[0]} is for CSV tables, not for {kind} (see --format)")
+    return layout
+
+
 def check_format_options(
-    kind: str, label: str | None, drop: Sequence[str], header: bool, separator: str, zero_based: bool,
+    kind: str, label: str | None, drop: Sequence[str], header: bool, separator: str | None, zero_based: bool,
     x_key: str | None, y_key: str | None, place: str = "",
 ) -> None:  # fmt: skip
     """Refuse options that would have no effect.
@@ -310,7 +396,7 @@ def check_format_options(
         "--label": ("csv", label is not None),
         "--drop": ("csv", bool(drop)),
         "--no-header": ("csv", not header),
-        "--separator": ("csv", separator != ","),
+        "--separator": ("csv", separator not in (None, ",")),
         "--zero-based": ("libsvm", zero_based),
         "--x-key": ("npz", x_key is not None),
         "--y-key": ("npz", y_key is not None),
@@ -320,8 +406,7 @@ def check_format_options(
             raise ConfigError(
                 f"{place}{option} is for {owner} sources, but this one is read as {kind} (see --format)"
             )
-    if len(separator) != 1 or separator in '"\r\n' or not separator.isascii():
-        raise ConfigError(f"--separator {separator!r}: give one character, such as ';'")
+    check_separator(separator)
 
 
 def _declared(columns: str | None, features: int | None, model: _Like | None, file: SourceFile) -> int | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -9,9 +10,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from fastadmm.data_tools.alignment import Alignment, TableIds, align, read_alignment, rows_of, table_ids
+from fastadmm.data_tools.column_types import Typing, parse_types, read_column, recognise
 from fastadmm.data_tools.destination import check_out
-from fastadmm.data_tools.encoding import describe, encode_table, fit_encoder
+from fastadmm.data_tools.encoding import AS_FOUND, describe, encode_table, fit_encoder
 from fastadmm.data_tools.labels import LabelCollector, Labels
+from fastadmm.data_tools.per_table import (
+    check_columns,
+    layouts,
+    missing_words,
+    per_marks,
+    per_table,
+    table_names,
+)
 from fastadmm.data_tools.public_columns import Description, read_description, write_template
 from fastadmm.data_tools.scaling import ColumnStatistics, fit_transform_of
 from fastadmm.data_tools.split import (
@@ -24,10 +34,11 @@ from fastadmm.data_tools.split import (
     parse_widths,
     split_names,
 )
-from fastadmm.data_tools.suggest import nearest
-from fastadmm.data_tools.tables import Column, Table, read_table
+from fastadmm.data_tools.table_notes import column_notes
+from fastadmm.data_tools.tables import Cells, Column, Table, read_table
 from fastadmm.errors import ConfigError, InputError
 from fastadmm.files.atomic import shown
+from fastadmm.store.cell_reading import CellReading
 from fastadmm.store.compression import compression_options
 
 if TYPE_CHECKING:
@@ -38,6 +49,7 @@ __all__ = [
     "TablePlan",
     "convert_tables",
     "describe_tables",
+    "kept_cells",
     "labels_of",
     "plan_one_table",
     "plan_tables",
@@ -51,8 +63,8 @@ class TableOptions:
 
     Attributes
     ----------
-    id : str
-        Name of the id column, the same in every table.
+    id : str or sequence of str
+        Name of the id column; ``"bank:cust_no"`` is that of one table, which is named by its party or file.
     label : str or None
         Label column of the guest's table; None: no labels (for prediction).
     alignment : path or None
@@ -63,6 +75,13 @@ class TableOptions:
         Names of the parties, guest first.
     drop, categorical : sequence of str
         Columns left out; columns whose numbers are codes of categories.
+    types : sequence of str
+        ``"column=kind"``: "number", "category", "days", "year", "month", "weekday", "hours"; see
+        :mod:`fastadmm.data_tools.column_types`.
+    na_values : sequence of str
+        Words that mean "no value", besides the usual ones; ``"column=word"`` for one column.
+    decimal, thousands : str, sequence of str or None
+        Marks of numbers, for all tables or ``"bank:,"`` for one; None: by the whole column.
     public_columns : path or None
         Public description of the columns (:mod:`fastadmm.data_tools.public_columns`): nothing is fitted.
     missing : str or None
@@ -72,7 +91,7 @@ class TableOptions:
     duplicates : {"refuse", "first", "drop"}
         What is done with ids that occur more than once in a table.
     prefix : bool
-        Feature names begin with the name of the party: for tables that use the same names.
+        All feature names begin with the name of the party, not only those that several tables have.
     standardize : bool
         Subtract the mean of each feature (dense storage) and divide by its standard deviation.
     normalize : {"none", "l2"} or None
@@ -83,21 +102,25 @@ class TableOptions:
         What the labels are.
     storage : {"auto", "dense", "csr"} or None
         How features are stored; "auto" is dense.
-    separator : str
-        Between CSV cells.
+    separator, encoding : str, sequence of str or None
+        Of CSV files, for all tables or ``"bank:;"`` for one; None: recognised.
     header : bool
         Whether CSV files begin with column names.
     compression : str
         Of the stored blocks.
     """
 
-    id: str
+    id: str | Sequence[str]
     label: str | None = None
     alignment: str | Path | None = None
     like: str | Path | None = None
     names: str | None = None
     drop: Sequence[str] = ()
     categorical: Sequence[str] = ()
+    types: Sequence[str] = ()
+    na_values: Sequence[str] = ()
+    decimal: str | Sequence[str] | None = None
+    thousands: str | Sequence[str] | None = None
     public_columns: str | Path | None = None
     missing: str | None = None
     unseen: str = "zeros"
@@ -108,9 +131,28 @@ class TableOptions:
     dtype: str | None = None
     task: str | None = None
     storage: str | None = None
-    separator: str = ","
+    separator: str | Sequence[str] | None = None
+    encoding: str | Sequence[str] | None = None
     header: bool = True
     compression: str = "none"
+
+    @property
+    def kinds(self) -> dict[str, str]:
+        """Kinds of columns that the user states."""
+        return parse_types([*self.types, *(f"{name}=category" for name in self.categorical)])
+
+
+@dataclass(frozen=True)
+class _Given:
+    """One table, and what the options say of it."""
+
+    table: Table
+    id: str | None
+    typing: Typing
+
+    def features(self, options: TableOptions) -> list[str]:
+        """Its columns besides the id and the label."""
+        return [name for name in self.table.names if name not in {self.id, options.label}]
 
 
 @dataclass(frozen=True)
@@ -261,7 +303,8 @@ def plan_tables(guest: str | Path | None, hosts: Sequence[str | Path], options: 
     like = _Like.open(options.like) if options.like is not None else None
     known = read_alignment(options.alignment) if options.alignment is not None else None
     described = _described(options)
-    tables = _read(guest, hosts, options, _text_columns(options, like, described))
+    given = _read(guest, hosts, options, like, described)
+    tables = [own.table for own in given]
     if options.label is not None:
         tables[0].require(options.label, "label column")
         for table in tables[1:]:
@@ -270,15 +313,15 @@ def plan_tables(guest: str | Path | None, hosts: Sequence[str | Path], options: 
                     f"{table.path}: holds the label column {options.label!r}, but labels belong to the guest "
                     "alone: remove or rename it there"
                 )
-    ids = [table_ids(table, options.id, options.duplicates) for table in tables]
+    ids = [table_ids(own.table, _id_of(own), options.duplicates) for own in given]
     alignment, report = _align(ids, known)
     rows = [rows_of(own, alignment) for own in ids]
-    report = report + _unused(tables, options, like)
+    report = [note for table in tables for note in table.notes] + report + _unused(given, options, like)
 
-    parties = _encode(tables, rows, options, like, described, report, guest is not None)
+    parties = _encode(given, rows, options, like, described, report, guest is not None)
     labels = None
     if options.label is not None:
-        labels = _labels(tables[0], options.label, rows[0], options, like)
+        labels = _labels(given[0], options.label, rows[0], options, like, report)
     elif like is None and guest is not None:
         raise ConfigError("--label: which of the guest's columns is the label?")
     task = labels.task if labels is not None else like.task if like is not None else options.task
@@ -319,8 +362,8 @@ def plan_one_table(
     _check_options(source, [], options)
     like = _Like.open(options.like) if options.like is not None else None
     described = _described(options)
-    text = _text_columns(options, like, described)
-    (table,) = _read(source, [], options, text)
+    (given,) = _read(source, [], options, like, described)
+    table = given.table
     if options.label is None and like is not None:
         used = {column.name for encoder in like.encoders for column in encoder.columns}
         rest = [name for name in table.names if name not in used]
@@ -328,14 +371,19 @@ def plan_one_table(
     if options.label is None:
         raise ConfigError("--label: which column is the label?")
     table.require(options.label, "label column")
-    rows, report = np.arange(table.n_rows), _unused([table], options, like)
+    rows, report = np.arange(table.n_rows), table.notes + _unused([given], options, like)
     if like is not None:
         m = len(like.names)
         made = _replay([table] * m, [rows] * m, options, like, report, False)
     else:
-        split = _split_columns(columns, parties, options.names, _feature_columns(table, options), table.path)
-        made = [_fit_party(name, table, rows, own, options, described, report) for name, own in split.items()]
-    labels = _labels(table, options.label, rows, options, like)
+        features = given.features(options)
+        if not features:
+            raise InputError(f"{table.path}: no feature column besides the label {options.label!r}")
+        split = _split_columns(columns, parties, options.names, features, table.path)
+        made = [
+            _fit_party(name, given, rows, own, options, described, {}, report) for name, own in split.items()
+        ]
+    labels = _labels(given, options.label, rows, options, like, report)
     return TablePlan(
         alignment=Alignment(rows, ""),
         parties=made,
@@ -380,18 +428,19 @@ def describe_tables(
     FastadmmError
         A table that cannot be read; an existing file.
     """
-    tables = _read(guest, hosts, options, _text_columns(options, None, None))
-    columns = [_feature_columns(table, options) for table in tables]
+    given = _read(guest, hosts, options, None, None)
+    tables, columns = [own.table for own in given], [own.features(options) for own in given]
     names = _roles(len(tables), guest is not None)
     if guest is not None and not columns[0]:
         tables, columns, names = tables[1:], columns[1:], names[1:]  # as in the conversion
     if options.names is not None:
         names = parse_names(options.names, len(tables))
-    prefixes = [f"{name}." if options.prefix else "" for name in names]
-    if not options.prefix:
-        _refuse_overlap(list(zip(tables, columns)))
-    parties = list(zip(tables, columns, prefixes))
-    return write_template(out, parties, force=force)
+    shown_as = _shared_names(names, columns, options)
+    keys = [
+        [(name, f"{party}.{name}" if options.prefix else own.get(name, name)) for name in features]
+        for party, features, own in zip(names, columns, shown_as)
+    ]
+    return write_template(out, list(zip(tables, keys)), force=force)
 
 
 def _split_columns(
@@ -481,16 +530,17 @@ def _check_options(guest: str | Path | None, hosts: Sequence[str | Path], option
         if values[0] is not None and values[0] not in values[1:]:
             raise ConfigError(f"{option} {values[0]!r}: choose one of {', '.join(filter(None, values[1:]))}")
     _check_described(options)
-    if options.id in options.drop or options.label in options.drop:
+    if options.label in options.drop:
         raise ConfigError("--drop: the id and the label column cannot be dropped")
-    if options.id == options.label:
-        raise ConfigError(f"--id and --label: both are {options.id!r}")
-    if both := [name for name in options.categorical if name in {*options.drop, options.id, options.label}]:
-        raise ConfigError(f"--categorical: {both[0]!r} is no feature column")
+    if both := [name for name in options.kinds if name in options.drop]:
+        option = "--categorical" if both[0] in options.categorical else "--types"
+        raise ConfigError(f"{option}: {both[0]!r} is no feature column")
     if options.like is None:
         return
     fixed = {
         "--names": options.names, "--categorical": tuple(options.categorical) or None,
+        "--types": tuple(options.types) or None, "--na-values": tuple(options.na_values) or None,
+        "--decimal": options.decimal or None, "--thousands": options.thousands or None,
         "--missing": options.missing,
         "--prefix": options.prefix or None, "--standardize": options.standardize or None,
         "--normalize": options.normalize, "--dtype": options.dtype, "--task": options.task,
@@ -521,39 +571,81 @@ def _check_described(options: TableOptions) -> None:
         )
 
 
-def _text_columns(options: TableOptions, like: _Like | None, described: Description | None) -> set[str]:
-    """Columns whose cells are read as text, also where all are numbers."""
-    text = {options.id, *options.categorical}
+def _cells(
+    options: TableOptions, like: _Like | None, described: Description | None, id: str | None, typing: Typing
+) -> Cells:
+    """What cells of a table are kept as."""
     if like is not None:
-        for encoder in like.encoders:
-            text |= {column.name for column in encoder.columns if column.levels is not None}
-    if described is not None:
-        text |= set(described.categories)
-    return text
+        return kept_cells(like.encoders, id)
+    text = {name for name, kind in typing.kinds.items() if kind == "category"}
+    text |= {id} if id is not None else set()
+    text |= set(described.categories) if described is not None else set()
+    return Cells(text, typing.dates, typing.stated, missing_words(options.na_values))
+
+
+def kept_cells(encoders: Sequence[Encoder], id: str | None) -> Cells:
+    """What cells of a new table are kept as, for encoders that were fitted before.
+
+    Parameters
+    ----------
+    encoders : sequence of Encoder
+    id : str or None
+        The id column.
+    """
+    columns = [column for encoder in encoders for column in encoder.columns]
+    text = {column.name for column in columns if column.levels is not None}
+    raw = {column.name for column in columns if column.reading}
+    return Cells(text | ({id} if id is not None else set()), raw, na={c.name: c.na for c in columns if c.na})
+
+
+def _id_of(given: _Given) -> str:
+    if given.id is None:
+        raise ConfigError(f"--id: which column of {given.table.path} holds the ids?")
+    return given.id
 
 
 def _read(
-    guest: str | Path | None, hosts: Sequence[str | Path], options: TableOptions, text: set[str]
-) -> list[Table]:
+    guest: str | Path | None,
+    hosts: Sequence[str | Path],
+    options: TableOptions,
+    like: _Like | None,
+    described: Description | None,
+) -> list[_Given]:
     paths = [*([guest] if guest is not None else []), *hosts]
     resolved = [Path(path).resolve() for path in paths]
     for i, path in enumerate(resolved):
         if path in resolved[:i]:
             raise InputError(f"{shown(paths[i])}: given twice; every party has its own table")
-    tables = [
-        read_table(
-            path, separator=options.separator, text=sorted(text), drop=options.drop, header=options.header
+    parties = [name.strip() for name in (options.names or "").split(",")]
+    if len(parties) != len(paths):
+        parties = like.names if like is not None and len(like.names) == len(paths) else []
+    roles = _roles(len(paths), guest is not None)
+    names = [own | {role} for own, role in zip(table_names(paths, parties), roles)]
+    laid_out = layouts(options.separator, options.encoding, options.header, names)
+    ids = per_table("--id", options.id or None, names)
+    marks = zip(*(per_marks(option, getattr(options, option), names) for option in ("decimal", "thousands")))
+    typings = [Typing(options.kinds, *own) for own in marks]
+    for id in ids:
+        if id is not None and id in options.drop:
+            raise ConfigError("--drop: the id and the label column cannot be dropped")
+        if id is not None and id == options.label:
+            raise ConfigError(f"--id and --label: both are {id!r}")
+        if id is not None and id in options.kinds:
+            raise ConfigError(f"--types: {id!r} is no feature column")
+    given = [
+        _Given(
+            read_table(path, layout, _cells(options, like, described, id, typing), drop=options.drop),
+            id,
+            typing,
         )
-        for path in paths
+        for path, layout, id, typing in zip(paths, laid_out, ids, typings)
     ]
-    everywhere = [name for table in tables for name in table.names]
-    for name in options.categorical:
-        if name not in everywhere:
-            files = ", ".join(table.path for table in tables)
-            raise InputError(
-                f"{files}: --categorical: no table has a column {name!r}{nearest(name, everywhere)}"
-            )
-    return tables
+    everywhere = [name for own in given for name in own.table.names]
+    files = ", ".join(own.table.path for own in given)
+    check_columns("--categorical", dict.fromkeys(options.categorical), everywhere, files)
+    check_columns("--types", options.kinds, everywhere, files)
+    check_columns("--na-values", missing_words(options.na_values), everywhere, files)
+    return given
 
 
 def _align(ids: list[TableIds], known: Alignment | None) -> tuple[Alignment, list[str]]:
@@ -563,26 +655,22 @@ def _align(ids: list[TableIds], known: Alignment | None) -> tuple[Alignment, lis
     return known, unused
 
 
-def _feature_columns(table: Table, options: TableOptions) -> list[str]:
-    return [name for name in table.names if name not in {options.id, options.label}]
-
-
-def _unused(tables: list[Table], options: TableOptions, like: _Like | None) -> list[str]:
+def _unused(given: list[_Given], options: TableOptions, like: _Like | None) -> list[str]:
     if like is None:
         return []
     used = {column.name for encoder in like.encoders for column in encoder.columns}
     lines = []
-    for table in tables:
-        if rest := [name for name in _feature_columns(table, options) if name not in used]:
+    for own in given:
+        if rest := [name for name in own.features(options) if name not in used]:
             lines.append(
-                f"{table.path}: columns that training did not have, left out: {', '.join(rest[:10])}"
+                f"{own.table.path}: columns that training did not have, left out: {', '.join(rest[:10])}"
                 + (f" and {len(rest) - 10} more" if len(rest) > 10 else "")
             )
     return lines
 
 
 def _encode(
-    tables: list[Table],
+    tables: list[_Given],
     rows: list[np.ndarray],
     options: TableOptions,
     like: _Like | None,
@@ -591,47 +679,64 @@ def _encode(
     has_guest: bool,
 ) -> list[_Party]:
     if like is not None:
-        return _replay(tables, rows, options, like, report, has_guest)
-    given = [(table, own, _feature_columns(table, options)) for table, own in zip(tables, rows)]
+        return _replay([own.table for own in tables], rows, options, like, report, has_guest)
+    given = [(own, at, own.features(options)) for own, at in zip(tables, rows)]
     roles = _roles(len(tables), has_guest)
     if has_guest and not given[0][2] and len(given) > 1:
         given, roles = given[1:], roles[1:]  # a guest that brings labels only is no party
-    for table, _, columns in given:
+    for own, _, columns in given:
         if not columns:
-            raise InputError(f"{table.path}: no feature column besides the id and the label")
+            raise InputError(f"{own.table.path}: no feature column besides the id and the label")
     names = parse_names(options.names, len(given)) if options.names is not None else roles
-    if not options.prefix:
-        _refuse_overlap([(table, columns) for table, _, columns in given])
+    shown_as = _shared_names(names, [columns for _, _, columns in given], options)
+    if both := sorted({name for own in shown_as for name in own}):
+        listed = ", ".join(both[:5]) + (f" and {len(both) - 5} more" if len(both) > 5 else "")
+        report.append(
+            f"columns that several tables have: {listed}: their features begin with the party's name"
+        )
     return [
-        _fit_party(name, table, own, columns, options, described, report)
-        for name, (table, own, columns) in zip(names, given)
+        _fit_party(name, own, at, columns, options, described, alias, report)
+        for name, (own, at, columns), alias in zip(names, given, shown_as)
+    ]
+
+
+def _shared_names(
+    parties: Sequence[str], columns: Sequence[Sequence[str]], options: TableOptions
+) -> list[dict[str, str]]:
+    """For each party, what its columns are called whose names other tables have, too."""
+    if options.prefix:
+        return [{} for _ in parties]
+    count = Counter(name for own in columns for name in own)
+    return [
+        {name: f"{party}.{name}" for name in own if count[name] > 1} for party, own in zip(parties, columns)
     ]
 
 
 def _fit_party(
     name: str,
-    table: Table,
+    given: _Given,
     rows: np.ndarray,
     columns: list[str],
     options: TableOptions,
     described: Description | None,
+    shown_as: dict[str, str],
     report: list[str],
 ) -> _Party:
     """One party's columns as features: by the description, or fitted."""
+    table = given.table
     prefix = f"{name}." if options.prefix else ""
+    na = missing_words(options.na_values)
     if described is not None:
-        encoder = described.encoder(table, columns, prefix)
+        encoder = described.encoder(table, columns, prefix, shown_as)
+        encoder = _stated_readings(encoder, given, na)
     else:
         encoder = fit_encoder(
-            table,
-            columns,
-            rows,
-            missing=options.missing or "refuse",
-            categorical=options.categorical,
-            prefix=prefix,
-        )
+            table, columns, rows, missing=options.missing or "refuse", typing=given.typing, prefix=prefix,
+            shown=shown_as, na=na,
+        )  # fmt: skip
     X, done = encode_table(table, encoder, rows)
-    report += [line for line in done.lines(table.path) if line not in report]
+    lines = done.lines(table.path) + (column_notes(table, encoder, rows) if described is None else [])
+    report += [line for line in lines if line not in report]
     statistics = None
     if options.standardize:
         statistics = ColumnStatistics()
@@ -644,6 +749,25 @@ def _fit_party(
     except InputError as error:
         raise InputError(f"{table.path}: values too large to standardise: {error}") from None
     return _Party(name, table, rows, encoder, X, transform, kind, options.dtype or "float64")
+
+
+def _stated_readings(encoder: Encoder, given: _Given, na: dict[str, tuple[str, ...]]) -> Encoder:
+    """A described encoder with the readings that options state; none is recognised from rows."""
+    columns = []
+    for encoding in encoder.columns:
+        name = encoding.name
+        words = tuple(dict.fromkeys([*na.get("", ()), *na.get(name, ())]))
+        reading = CellReading()
+        if encoding.levels is None and (given.typing.stated or name in given.typing.kinds):
+            reading = recognise(given.table, name, given.table.columns[name], given.typing) or reading
+        if reading.from_rows:
+            raise ConfigError(
+                f"{given.table.path}: column {name!r}: beside --public-columns, options state how "
+                f"numbers are "
+                "written: give --decimal, or the format of a date, such as --types joined=days:%Y-%m-%d"
+            )
+        columns.append(replace(encoding, na=words, reading=str(reading)))
+    return replace(encoder, columns=tuple(columns))
 
 
 def _roles(n_tables: int, has_guest: bool) -> list[str]:
@@ -687,26 +811,23 @@ def _replay(
     return parties
 
 
-def _refuse_overlap(given: list[tuple[Table, list[str]]]) -> None:
-    owner: dict[str, Table] = {}
-    for table, columns in given:
-        shared = [name for name in columns if name in owner]
-        if shared:
-            shown_names = ", ".join(shared[:5]) + (f" and {len(shared) - 5} more" if len(shared) > 5 else "")
-            raise InputError(
-                f"{table.path}: columns {shown_names} are also in {owner[shared[0]].path}: if they are "
-                "different features, pass --prefix; if not, leave them out of one table"
-            )
-        owner |= dict.fromkeys(columns, table)
-
-
-def _labels(table: Table, name: str, rows: np.ndarray, options: TableOptions, like: _Like | None) -> Labels:
+def _labels(
+    given: _Given, name: str, rows: np.ndarray, options: TableOptions, like: _Like | None, report: list[str]
+) -> Labels:
     task = like.task if like is not None else options.task or "auto"
-    return labels_of(table, name, rows, task, like.classes if like is not None else None)
+    classes = like.classes if like is not None else None
+    return labels_of(given.table, name, rows, task, classes, typing=given.typing, report=report)
 
 
 def labels_of(
-    table: Table, name: str, rows: np.ndarray, task: str, classes: tuple[str, ...] | None = None
+    table: Table,
+    name: str,
+    rows: np.ndarray,
+    task: str,
+    classes: tuple[str, ...] | None = None,
+    *,
+    typing: Typing = AS_FOUND,
+    report: list[str] | None = None,
 ) -> Labels:
     """Labels of some rows of a table.
 
@@ -720,6 +841,10 @@ def labels_of(
     task : {"auto", "classification", "regression"}
     classes : tuple of str, optional
         Original labels of class 0, class 1 and so on, where they are known.
+    typing : Typing
+        What the user says about columns.
+    report : list of str, optional
+        Gets a line where labels that are not written plainly are read as numbers.
 
     Returns
     -------
@@ -728,7 +853,7 @@ def labels_of(
     Raises
     ------
     InputError
-        A label is missing, or is none of these classes.
+        A label is missing, or is none of these classes; numbers or dates that have several meanings.
     """
     column = table.columns[name]
     if (absent := column.missing[rows]).any():
@@ -737,10 +862,13 @@ def labels_of(
             f"{table.path}: {table.where(at)}, label column {name!r}: missing label ({int(absent.sum())} of "
             f"{len(rows)} rows): remove these rows"
         )
+    known = classes is not None and not set(column.values) - {*classes, ""}
+    if column.kind in ("text", "raw") and not known:
+        reading = recognise(table, name, column, typing)
+        if reading is not None:
+            if not reading.plain and report is not None:
+                report.append(f"{table.path}: label column {name!r}: read as numbers: {reading.words()}")
+            column = read_column(table, name, column, reading, "as other labels are")
     collector = LabelCollector(table.path)
-    collector.append(_label_values(column)[rows])
+    collector.append(column.values[rows])
     return collector.finish(task, classes)
-
-
-def _label_values(column: Column) -> np.ndarray:
-    return column.values if column.kind == "number" else column.as_text()

@@ -13,11 +13,12 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 from fastadmm.data_tools.blocks import Block, OnRead
-from fastadmm.data_tools.opening import SourceFile, check_names
+from fastadmm.data_tools.opening import NotUtf8, SourceFile, check_names
+from fastadmm.data_tools.sniffing import HEAD_BYTES, find_encoding, find_separator
 from fastadmm.data_tools.suggest import nearest
 from fastadmm.errors import InputError
 
-__all__ = ["MISSING", "CsvFile", "CsvSource", "is_number", "is_text"]
+__all__ = ["MISSING", "CsvFile", "CsvSource", "NotNumbers", "is_number", "is_text"]
 
 #: float64 values per block of the row-by-row reader: 1 << 18 is 2 MB.
 SLOW_VALUES = 1 << 18
@@ -26,24 +27,31 @@ SLOW_VALUES = 1 << 18
 MISSING = {"", "nan", "na", "n/a", "null"}
 
 
+class NotNumbers(InputError):
+    """A feature cell that is empty or no plain number: the table has to be read column by column."""
+
+
 class CsvFile:
     """The text of a CSV table: its column names and its rows of cells.
 
     Parameters
     ----------
     source : SourceFile
-        Plain or compressed (gzip, bzip2, xz), UTF-8.
+        Plain or compressed (gzip, bzip2, xz); UTF-8, UTF-16, or of the encoding that it states.
     drop : sequence of str
         Columns that will be left out; only these may have no name.
     header : bool
         Whether the first line holds the names; otherwise they are ``c1``, ``c2``, ...
-    separator : str
-        One character between cells.
+    separator : str or None
+        One character between cells; None recognises it.
 
     Attributes
     ----------
     columns : list of str
         All columns in the order of the file.
+    separator : str
+    notes : list of str
+        The separator, where it was recognised and is no comma.
 
     Raises
     ------
@@ -52,14 +60,36 @@ class CsvFile:
     """
 
     def __init__(
-        self, source: SourceFile, *, drop: Sequence[str] = (), header: bool = True, separator: str = ","
+        self,
+        source: SourceFile,
+        *,
+        drop: Sequence[str] = (),
+        header: bool = True,
+        separator: str | None = None,
     ) -> None:
         self.source = source
         self.path = source.shown
         self.header = header
-        self.separator = separator
+        self.separator = self._sniff(separator)
+        self.notes: list[str] = []
+        if separator is None and self.separator != ",":
+            self.notes.append(f"{self.path}: cells are separated by {self.separator!r}")
         self._header_end = 0  # lines taken by the header
         self.columns = self._read_columns(drop)
+
+    def _sniff(self, separator: str | None) -> str:
+        """Recognise what is not stated: a wide encoding, the separator."""
+        with self.source.open() as stream:
+            head = stream.read(HEAD_BYTES)
+        if self.source.encoding is None and (found := find_encoding(head)) is not None:
+            self.source.encoding = found
+            with self.source.open() as stream:
+                head = stream.read(HEAD_BYTES)
+        if separator is not None:
+            return separator
+        if len(head) == HEAD_BYTES:
+            head = head[: head.rfind(b"\n") + 1] or head
+        return find_separator(head.decode("utf-8-sig", errors="replace"), self.path)
 
     def _read_columns(self, drop: Sequence[str]) -> list[str]:
         first = next(self.rows(), None)
@@ -67,7 +97,7 @@ class CsvFile:
             raise InputError(f"{self.path}: file is empty, only blank lines")
         line, cells = first
         if not all(is_text(cell) for cell in cells):
-            raise InputError(f"{self.path}: line {line}: not UTF-8 text: convert the file to UTF-8")
+            raise NotUtf8(f"{self.path}: line {line}: not UTF-8 text: convert the file to UTF-8")
         if self.header:
             self._header_end = line
         else:
@@ -122,8 +152,8 @@ class CsvSource(CsvFile):
         Columns to leave out (ids, text).
     header : bool
         Whether the first line holds the names; otherwise they are ``c1``, ``c2``, ...
-    separator : str
-        One character between cells.
+    separator : str or None
+        One character between cells; None recognises it.
     block_bytes : int, optional
         Bytes of text per block; memory is a small multiple of it, whatever the file's size.
     features : sequence of str, optional
@@ -149,7 +179,7 @@ class CsvSource(CsvFile):
         label: str | None,
         drop: Sequence[str] = (),
         header: bool = True,
-        separator: str = ",",
+        separator: str | None = None,
         block_bytes: int | None = None,
         features: Sequence[str] | None = None,
     ) -> None:
@@ -317,20 +347,22 @@ class CsvSource(CsvFile):
         for i, name in positions:
             cell = cells[i].strip()
             if not cell:
-                raise InputError(
+                raise NotNumbers(
                     f"{where}, column {name!r}: empty cell: fill in missing values, or --drop the column"
                 )
             if not is_number(cell):
-                raise InputError(
+                raise (NotNumbers if is_text(cell) else NotUtf8)(
                     f"{where}, column {name!r}: {_show(cell)} is not a number: encode it or --drop the column"
                 )
             value = float(cell)
-            if not np.isfinite(value):
+            if np.isnan(value):
+                raise NotNumbers(f"{where}, column {name!r}: {_show(cell)} is not finite")
+            if np.isinf(value):
                 raise InputError(f"{where}, column {name!r}: {_show(cell)} is not finite")
             values.append(value)
         cell = cells[label].strip()
         if not is_text(cell):
-            raise InputError(f"{where}, label column {self.label!r}: {_show(cell)} is not UTF-8 text")
+            raise NotUtf8(f"{where}, label column {self.label!r}: {_show(cell)} is not UTF-8 text")
         if cell.lower() in MISSING:
             raise InputError(f"{where}, label column {self.label!r}: missing label {_show(cell)}")
         if is_number(cell) and not np.isfinite(float(cell)):

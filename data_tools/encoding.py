@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
-from fastadmm.data_tools.csv_table import is_number
+from fastadmm.data_tools.column_types import Typing, read_column, recognise
 from fastadmm.data_tools.tables import Column, Table
 from fastadmm.errors import ConfigError, InputError
+from fastadmm.store.cell_reading import CellReading
 from fastadmm.store.encoder import MISSING_POLICIES, ColumnEncoding, Encoder
 
-__all__ = ["MAX_LEVELS", "UNSEEN", "EncodingReport", "describe", "encode_table", "fit_encoder"]
+__all__ = ["AS_FOUND", "MAX_LEVELS", "UNSEEN", "EncodingReport", "describe", "encode_table", "fit_encoder"]
 
 #: More categories than this are an id or free text, unless --categorical names the column.
 MAX_LEVELS = 100
+
+#: Nothing said about columns.
+AS_FOUND = Typing()
 
 #: What is done with categories that the training table does not have.
 UNSEEN = ("zeros", "refuse")
@@ -60,8 +64,10 @@ def fit_encoder(
     rows: np.ndarray,
     *,
     missing: str = "refuse",
-    categorical: Sequence[str] = (),
+    typing: Typing = AS_FOUND,
     prefix: str = "",
+    shown: Mapping[str, str] | None = None,
+    na: Mapping[str, Sequence[str]] | None = None,
 ) -> Encoder:
     """Infer the type of each column and fit the replacements of missing values.
 
@@ -77,25 +83,32 @@ def fit_encoder(
         What is done with missing cells. With "mean" and "median", the most frequent category stands in for a
         missing one. "indicator": numbers get the mean, categories all zeros, and one more feature marks the
         missing cells.
-    categorical : sequence of str
-        Columns whose numbers are codes of categories.
+    typing : Typing
+        What the user says about columns.
     prefix : str
         Stands before every feature name.
+    shown : dict of str to str, optional
+        What features of some columns are called.
+    na : dict of str to sequence of str, optional
+        Words that mean "no value", by column; ``""`` stands for all columns.
 
     Raises
     ------
     InputError
-        A missing cell that is refused, a column without any value, of numbers and text, or with too many
-        categories; names file, line and column.
+        A missing cell that is refused, a column without any value, of numbers and text, whose numbers have
+        several meanings, or with too many categories; names file, line and column.
     ConfigError
         Unknown `missing`.
     """
     if missing not in MISSING_POLICIES:
         raise ConfigError(f"--missing {missing!r}: choose one of {', '.join(MISSING_POLICIES)}")
-    encodings = [
-        _fit_column(table, name, table.columns[name], rows, missing, name in categorical) for name in columns
-    ]
+    encodings = []
+    for name in columns:
+        encoding = _fit_column(table, name, table.columns[name], rows, missing, typing)
+        words = tuple(dict.fromkeys([*(na or {}).get("", ()), *(na or {}).get(name, ())]))
+        encodings.append(replace(encoding, na=words, shown=(shown or {}).get(name, "")))
     encoder = Encoder(tuple(encodings), missing, prefix)
+    _refuse_grouped(table, encoder, typing)
     names = encoder.feature_names
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
@@ -103,8 +116,26 @@ def fit_encoder(
     return encoder
 
 
+def _refuse_grouped(table: Table, encoder: Encoder, typing: Typing) -> None:
+    """Refuse points that may group thousands, where other columns have decimal commas."""
+    readings = [CellReading.parse(column.reading) for column in encoder.columns]
+    comma = next(
+        (c.name for c, r in zip(encoder.columns, readings) if r.decimal == "," and r.from_rows), None
+    )
+    for encoding in encoder.columns if comma is not None else ():
+        stated = typing.kinds.get(encoding.name) == "number"
+        if encoding.levels is None and table.columns[encoding.name].grouped and not stated:
+            raise InputError(
+                f"{table.path}: column {encoding.name!r}: points stand before three digits in all "
+                f"cells, and column "
+                f"{comma!r} has decimal commas: pass --decimal ',' if points group thousands here, or "
+                f"--types "
+                f"{encoding.name}=number if they are decimal points"
+            )
+
+
 def _fit_column(
-    table: Table, name: str, column: Column, rows: np.ndarray, missing: str, categorical: bool
+    table: Table, name: str, column: Column, rows: np.ndarray, missing: str, typing: Typing
 ) -> ColumnEncoding:
     place = f"{table.path}: column {name!r}"
     absent = column.missing[rows]
@@ -118,30 +149,19 @@ def _fit_column(
             "choose --missing mean, median, most-frequent or indicator, or leave the column out with --drop"
         )
     indicator = bool(missing == "indicator" and absent.any())
-    if not categorical:
-        _refuse_mixed(table, name, column)
-        if column.kind == "number":
-            present = column.values[rows][~absent]
-            return ColumnEncoding(name, None, _fill(present, missing), -1, indicator)
+    reading = recognise(table, name, column, typing)
+    if reading is not None:
+        present = read_column(table, name, column, reading, "as other cells are").values[rows][~absent]
+        return ColumnEncoding(name, None, _fill(present, missing), -1, indicator, reading=str(reading))
     cells = column.as_text()[rows]
     levels, counts = np.unique(cells[~absent].astype(str), return_counts=True)
-    if len(levels) > MAX_LEVELS and not categorical:
+    if len(levels) > MAX_LEVELS and not typing.category(name):
         raise InputError(
             f"{place}: {len(levels)} different texts ({', '.join(levels[:3].tolist())}, ...), more than "
             f"{MAX_LEVELS}: leave it out with --drop {name}, or keep it with --categorical {name}"
         )
     fill = int(np.argmax(counts)) if missing in {"mean", "median", "most-frequent"} else -1
     return ColumnEncoding(name, tuple(levels.tolist()), 0.0, fill, indicator)
-
-
-def _refuse_mixed(table: Table, name: str, column: Column) -> None:
-    if column.kind != "mixed":
-        return
-    at = next(i for i, cell in enumerate(column.values) if cell and not is_number(cell))
-    raise InputError(
-        f"{table.path}: {table.where(at)}, column {name!r}: {column.values[at][:40]!a} is not a number, "
-        f"as other cells of the column are: correct it, or pass --categorical {name}"
-    )
 
 
 def _fill(present: np.ndarray, missing: str) -> float:
@@ -222,14 +242,10 @@ def encode_table(
 
 
 def _numbers(table: Table, encoding: ColumnEncoding, column: Column) -> np.ndarray:
-    if column.kind == "number":
-        return column.values
-    _refuse_mixed(table, encoding.name, column)
-    at = next((i for i, cell in enumerate(column.values) if cell), 0)
-    raise InputError(
-        f"{table.path}: {table.where(at)}, column {encoding.name!r}: {column.values[at][:40]!a} is not a "
-        "number, as the training table has there, or its description says"
-    )
+    reading = CellReading.parse(encoding.reading)
+    how = "" if reading.plain else f" ({reading.words()})"
+    why = f"as the training table has there, or its description says{how}"
+    return read_column(table, encoding.name, column, reading, why).values
 
 
 def _codes(
@@ -271,7 +287,8 @@ def describe(table: Table, encoder: Encoder, rows: np.ndarray) -> list[dict[str,
     Returns
     -------
     list of dict
-        ``column``, ``type``, ``features``, ``missing`` (cells) and ``filled_with``, ``levels`` or ``bounds``.
+        ``column``, ``type``, ``features``, ``missing`` (cells) and ``filled_with``, ``levels``, ``bounds``,
+        and ``read_as`` where numbers are not written plainly.
     """
     result: list[dict[str, Any]] = []
     for encoding in encoder.columns:
@@ -284,6 +301,8 @@ def describe(table: Table, encoder: Encoder, rows: np.ndarray) -> list[dict[str,
         }
         if encoding.levels is not None:
             record["levels"] = list(encoding.levels)
+        if encoding.reading:
+            record["read_as"] = CellReading.parse(encoding.reading).words()
         if encoding.low < encoding.high:
             record["bounds"] = [encoding.low, encoding.high]
         if absent and encoder.missing != "refuse":

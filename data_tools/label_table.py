@@ -6,7 +6,7 @@ from pathlib import Path
 
 from fastadmm.data_tools.alignment import Alignment, rows_of, table_ids
 from fastadmm.data_tools.convert_tables import labels_of
-from fastadmm.data_tools.tables import read_table
+from fastadmm.data_tools.tables import Cells, Layout, read_table
 
 __all__ = ["write_label_table"]
 
@@ -53,7 +53,7 @@ def write_label_table(
     from fastadmm.store.label_file import LabelWriter, open_labels
 
     known = None if like is None else open_labels(like)
-    read = read_table(table, separator=separator, text=[id])
+    read = read_table(table, Layout(separator), Cells(text=[id]))
     read.require(label, "label column")
     rows = rows_of(table_ids(read, id, duplicates), alignment)
     labels = labels_of(

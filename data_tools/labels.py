@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import math
 from dataclasses import dataclass
 
@@ -58,6 +59,11 @@ class LabelCollector:
         self.path = path
         self._chunks: list[np.ndarray] = []  # float64, or int64 codes into _words for blocks with text
         self._words: dict[str, int] = {}
+
+    @property
+    def words(self) -> list[str]:
+        """Different labels of blocks that hold text."""
+        return list(self._words)
 
     def append(self, labels: np.ndarray) -> None:
         """Add a block's labels.
@@ -138,11 +144,25 @@ class LabelCollector:
         self._chunks = []
         coded = np.concatenate(chunks)
         texts = list(self._words)
+        self._refuse_alike(texts, coded)
         order = sorted(range(len(texts)), key=texts.__getitem__)
         in_order = [texts[i] for i in order]
         numbers = np.empty(len(texts))
         numbers[order] = self._numbers(in_order, classes)
         return Labels(numbers[coded], "classification", classes or tuple(in_order))
+
+    def _refuse_alike(self, texts: list[str], coded: np.ndarray) -> None:
+        """Refuse labels that differ only by case or spaces."""
+        seen: dict[str, int] = {}
+        for code, text in enumerate(texts):
+            first = seen.setdefault(" ".join(text.split()).casefold(), code)
+            if first != code:
+                rows = [int((coded == k).sum()) for k in (first, code)]
+                raise InputError(
+                    f"{self.path}: labels {texts[first]!r} ({rows[0]} rows) and {text!r} ({rows[1]} "
+                    f"rows) differ only "
+                    "by case or spaces: write them alike"
+                )
 
     def _numbers(self, texts: list[str], classes: tuple[str, ...] | None) -> np.ndarray:
         """Class number of each of the distinct labels, which are in sorted order."""
@@ -153,7 +173,12 @@ class LabelCollector:
                         none = f"is neither {classes[0]!r} nor {classes[1]!r}, the classes"
                     else:
                         none = f"is none of {_listing(list(classes))}, the classes"
-                    raise InputError(f"{self.path}: label {text!r} {none} of the partition given by --like")
+                    near = difflib.get_close_matches(text.casefold(), [c.casefold() for c in classes], n=1)
+                    near = [c for c in classes if near and c.casefold() == near[0]]
+                    hint = f"; is it {near[0]!r}?" if near else ""
+                    raise InputError(
+                        f"{self.path}: label {text!r} {none} of the partition given by --like{hint}"
+                    )
             return np.array([classes.index(text) for text in texts], dtype=np.float64)
         if len(texts) == 1:
             raise InputError(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bz2
+import codecs
 import gzip
 import io
 import lzma
@@ -14,7 +15,7 @@ from typing import Any, BinaryIO
 from fastadmm.errors import InputError, StorageError
 from fastadmm.files.atomic import shown
 
-__all__ = ["BLOCK_BYTES", "SourceFile", "check_names", "guess_format"]
+__all__ = ["BLOCK_BYTES", "NotUtf8", "SourceFile", "check_names", "guess_format"]
 
 #: Bytes of text parsed at a time: a few MB keep the arrays in cache and the overhead per block small.
 BLOCK_BYTES = 2 << 20
@@ -42,6 +43,10 @@ _FOREIGN: tuple[tuple[bytes, str], ...] = (
 )
 
 
+class NotUtf8(InputError):
+    """Text that is read is not UTF-8; it may have one byte for each character."""
+
+
 class SourceFile:
     """A source file that can be opened any number of times.
 
@@ -64,6 +69,8 @@ class SourceFile:
         Bytes on disk (compressed).
     compression : str or None
         ``"gzip"``, ``"bzip2"``, ``"xz"`` or None.
+    encoding : str or None
+        Of a text; :meth:`open` then gives UTF-8. None: the bytes as they are.
 
     Raises
     ------
@@ -94,6 +101,7 @@ class SourceFile:
             raise StorageError(f"{self.shown}: cannot read: {_reason(error)}") from None
         if self.size == 0:
             raise InputError(f"{self.shown}: file is empty")
+        self.encoding: str | None = None
         self.compression: str | None = None
         self._decompress: Callable[[BinaryIO], Any] | None = None
         for magic, name, function in _COMPRESSIONS:
@@ -120,13 +128,14 @@ class SourceFile:
         -------
         io.BufferedReader
             Closing it closes the file. Reading raises :class:`InputError` where compressed data are
-            truncated or damaged.
+            truncated or damaged, or where text does not have the encoding.
         """
         try:
             raw = open(self.path, "rb")  # noqa: SIM115 - closed by the reader returned
         except OSError as error:
             raise StorageError(f"{self.shown}: cannot read: {_reason(error)}") from None
-        return io.BufferedReader(_Guarded(self, raw, on_read), buffer_size=1 << 18)
+        stream: Any = io.BufferedReader(_Guarded(self, raw, on_read), buffer_size=1 << 18)
+        return stream if self.encoding is None else io.BufferedReader(_Recoded(self, stream, self.encoding))
 
     def line_blocks(
         self, block_bytes: int | None = None, on_read: Callable[[int], None] | None = None
@@ -214,6 +223,39 @@ class _Guarded(io.RawIOBase):
         if not self.closed:
             self._inner.close()
             self._raw.close()
+        super().close()
+
+
+class _Recoded(io.RawIOBase):
+    """Text of another encoding, as UTF-8."""
+
+    def __init__(self, source: SourceFile, stream: Any, encoding: str) -> None:
+        self._source, self._stream, self._encoding = source, stream, encoding
+        self._decoder = codecs.getincrementaldecoder(encoding)()
+        self._ready = b""
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
+        while not self._ready:
+            raw = self._stream.read(1 << 18)
+            try:
+                self._ready = self._decoder.decode(raw, final=not raw).encode("utf-8")
+            except UnicodeError:
+                raise InputError(
+                    f"{self._source.shown}: not {self._encoding} text: pass --encoding, or convert "
+                    f"the file to "
+                    "UTF-8"
+                ) from None
+            if not raw:
+                break
+        count = min(len(buffer), len(self._ready))
+        buffer[:count], self._ready = self._ready[:count], self._ready[count:]
+        return count
+
+    def close(self) -> None:
+        self._stream.close()
         super().close()
 
 

@@ -52,7 +52,7 @@ class Reading:
     drop : sequence of str
         CSV columns to leave out.
     header : bool
-    separator : str
+    separator : str or None
     features : int or None
         Number of features of LIBSVM files.
     zero_based : bool
@@ -64,7 +64,7 @@ class Reading:
     label: str | None = None
     drop: Sequence[str] = ()
     header: bool = True
-    separator: str = ","
+    separator: str | None = None
     features: int | None = None
     zero_based: bool = False
     x_key: str | None = None

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 from fastadmm.data_tools.alignment import align, read_alignment, rows_of, table_ids
+from fastadmm.data_tools.convert_tables import kept_cells
 from fastadmm.data_tools.encoding import encode_table
+from fastadmm.data_tools.per_table import layouts, per_table, table_names
 from fastadmm.data_tools.tables import Table, read_table
 from fastadmm.errors import ConfigError, InputError
 
@@ -26,25 +28,30 @@ class TableRows:
 
     Attributes
     ----------
-    id : str or None
-        Id column, the same in every table; None numbers the rows of a single table from 0.
+    id : str, sequence of str or None
+        Id column; ``"bank:cust_no"`` is that of one table, which is named by its party or file. None numbers
+        the rows of a single table from 0.
     alignment : path or None
         Written by ``fastadmm align``: which rows, and in which order.
     unseen : {"zeros", "refuse"}
         What is done with categories that training did not have.
     offset : str or None
         Column of the first table that is added to the score.
-    separator : str
-        Between CSV cells.
+    separator, encoding : str, sequence of str or None
+        Of CSV files, for all tables or ``"bank:;"`` for one; None: recognised.
+    header : bool
+        Whether CSV files begin with column names.
     duplicates : {"refuse", "first", "drop"}
         What is done with ids that occur more than once in a table.
     """
 
-    id: str | None = None
+    id: str | Sequence[str] | None = None
     alignment: str | Path | None = None
     unseen: str = "zeros"
     offset: str | None = None
-    separator: str = ","
+    separator: str | Sequence[str] | None = None
+    encoding: str | Sequence[str] | None = None
+    header: bool = True
     duplicates: str = "refuse"
 
 
@@ -104,10 +111,18 @@ def read_features(
     encoders = [_encoder(party) for party in parties]
     if len(paths) == 1:
         _refuse_shared_columns(parties, encoders)
-    text = {column.name for e in encoders for column in e.columns if column.levels is not None}
-    text |= {options.id} if options.id is not None else set()
-    tables = [read_table(path, separator=options.separator, text=sorted(text)) for path in paths]
-    ids, rows, notes = _rows(tables, options)
+    called = [party.name for party in parties] if len(parties) == len(paths) else []
+    names = table_names(paths, called)
+    own_ids = per_table("--id", options.id, names)
+    each = encoders if len(paths) > 1 else [None]
+    tables = [
+        read_table(path, layout, kept_cells(encoders if own is None else [own], id))
+        for path, layout, id, own in zip(
+            paths, layouts(options.separator, options.encoding, options.header, names), own_ids, each
+        )
+    ]
+    ids, rows, notes = _rows(tables, own_ids, options)
+    notes = [note for table in tables for note in table.notes] + notes
     offset = _offset(tables[0], rows[0], options.offset)
     if len(tables) == 1:
         tables, rows = tables * len(parties), rows * len(parties)
@@ -140,14 +155,19 @@ def _refuse_shared_columns(parties: Sequence[PartyModel], encoders: Sequence[Enc
             owner[column.name] = party.name
 
 
-def _rows(tables: Sequence[Table], options: TableRows) -> tuple[np.ndarray, list[np.ndarray], list[str]]:
+def _rows(
+    tables: Sequence[Table], names: Sequence[str | None], options: TableRows
+) -> tuple[np.ndarray, list[np.ndarray], list[str]]:
     """Ids, the rows of every table in their order, and what to say of them."""
     if options.id is None:
         n = tables[0].n_rows
         if n == 0:
             raise InputError(f"{tables[0].path}: no rows")
         return np.arange(n), [np.arange(n)], []
-    own = [table_ids(table, options.id, options.duplicates) for table in tables]
+    for table, name in zip(tables, names):
+        if name is None:
+            raise ConfigError(f"--id: which column of {table.path} holds the ids?")
+    own = [table_ids(table, name or "", options.duplicates) for table, name in zip(tables, names)]
     if options.alignment is not None:
         known = read_alignment(options.alignment)
         return known.ids, [rows_of(ids, known) for ids in own], []

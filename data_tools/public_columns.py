@@ -54,7 +54,13 @@ class Description:
         """Columns whose cells are read as text."""
         return [column.name for column in self.columns.values() if column.levels is not None]
 
-    def encoder(self, table: Table, columns: Sequence[str], prefix: str = "") -> Encoder:
+    def encoder(
+        self,
+        table: Table,
+        columns: Sequence[str],
+        prefix: str = "",
+        shown_as: Mapping[str, str] | None = None,
+    ) -> Encoder:
         """The encoder of one party's columns; nothing in it comes from their cells.
 
         Parameters
@@ -64,7 +70,9 @@ class Description:
         columns : sequence of str
             Its feature columns.
         prefix : str
-            Stands before every feature name; the file may use it too, where parties share names.
+            Stands before every feature name; the file may use it too.
+        shown_as : dict of str to str, optional
+            What features of columns are called that several parties have; the file may use it too.
 
         Raises
         ------
@@ -75,13 +83,14 @@ class Description:
         """
         encodings = []
         for name in columns:
-            key = prefix + name if prefix + name in self.columns else name
+            own = (shown_as or {}).get(name, "")
+            key = next((key for key in (own, prefix + name) if key in self.columns), name)
             if key not in self.columns:
                 raise ConfigError(
                     f"{self.path}: column {name!r} of {table.path} is not described: describe it, or "
                     f"leave it out with --drop {name}"
                 )
-            encodings.append(replace(self.columns[key], name=name))
+            encodings.append(replace(self.columns[key], name=name, shown=own))
         encoder = Encoder(tuple(encodings), DESCRIBED, prefix)
         names = encoder.feature_names
         if len(set(names)) < len(names):
@@ -179,7 +188,7 @@ def _text(value: Any, place: str) -> str:
 
 
 def write_template(
-    path: str | Path, tables: Iterable[tuple[Table, Sequence[str], str]], *, force: bool = False
+    path: str | Path, tables: Iterable[tuple[Table, Sequence[tuple[str, str]]]], *, force: bool = False
 ) -> int:
     """Write a template of a description: names and types of columns, and no value of a cell.
 
@@ -187,8 +196,8 @@ def write_template(
     ----------
     path : path
         File to write.
-    tables : iterable of (Table, sequence of str, str)
-        Each party's table, its feature columns, and the prefix of their names.
+    tables : iterable of (Table, sequence of (str, str))
+        Each party's table, its feature columns, and what they are called.
     force : bool
         Replace an existing file.
 
@@ -205,10 +214,10 @@ def write_template(
     import tomli_w
 
     parts = [_HEAD]
-    for table, columns, prefix in tables:
-        for name in columns:
+    for table, columns in tables:
+        for name, key in columns:
             kind = "number" if table.columns[name].kind == "number" else "category"
-            head = tomli_w.dumps({"columns": {prefix + name: {"type": kind}}})
+            head = tomli_w.dumps({"columns": {key: {"type": kind}}})
             parts.append(head + "\n".join(_LINES[kind]) + "\n")
     with atomic_file(path, force=force) as temporary:
         temporary.write_text("\n".join(parts), encoding="utf-8")

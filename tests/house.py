@@ -38,8 +38,8 @@ LONG: dict[str, tuple[int, int]] = {
     "fastadmm.kernels.squared:squared_advance": (5, 13),
     "fastadmm.kernels.tweedie:tweedie_advance": (5, 14),
     "fastadmm.problem.problem:make_problem": (67, 15),
-    "fastadmm.sklearn.estimators:ADMMSharingClassifier.__init__": (47, 21),
-    "fastadmm.sklearn.sharing_model:_SharingModel.__init__": (43, 20),
+    "fastadmm.sklearn.estimators:ADMMSharingClassifier.__init__": (49, 22),
+    "fastadmm.sklearn.sharing_model:_SharingModel.__init__": (45, 21),
     "fastadmm.sklearn.estimators_cv:ADMMSharingClassifierCV.__init__": (39, 17),
     "fastadmm.sklearn.estimators_cv:_PathModel.__init__": (35, 16),
 }

@@ -140,10 +140,10 @@ CASES = [
     Case("hdf5", "bad.h5", b"\x89HDF\r\n\x1a\n" + bytes(9), "bad.h5: is an HDF5 file"),
     Case("npy", "bad.npy", b"\x93NUMPY" + bytes(9), "bad.npy: is a single .npy"),
     # CSV
-    csv("csv empty cell", b"30,,1", ", column 'bmi': empty cell"),
+    csv("csv empty cell", b"30,,1", ", column 'bmi': missing value"),
     csv("csv word", b"30,tall,1", ", column 'bmi': 'tall' is not a number"),
-    csv("csv NA", b"NA,1,1", ", column 'age': 'NA' is not a number"),
-    csv("csv nan", b"nan,1,1", ", column 'age': 'nan' is not finite"),
+    csv("csv NA", b"NA,1,1", ", column 'age': missing value"),
+    csv("csv nan", b"nan,1,1", ", column 'age': missing value"),
     csv("csv inf", b"1,-Infinity,1", ", column 'bmi': '-Infinity' is not finite"),
     csv("csv short row", b"30,1", ": 2 cells, but there are 3 columns"),
     csv("csv long row", b"30,1,1,1", ": 4 cells, but there are 3 columns"),
@@ -201,7 +201,7 @@ CASES = [
         r"bad.csv: widths 1\+2 = 3 do not add up to the 2",
         ["--columns", "1,2", "--label", "y"],
     ),
-    Case("csv separator", "bad.csv", CSV.replace(b",", b";"), "bad.csv: no label column 'y'", LABEL),
+    Case("csv separator", "bad.csv", CSV.replace(b",", b":"), "bad.csv: no label column 'y'", LABEL),
     # NPZ
     Case("npz not zip", "bad.npz", b"hello", "bad.npz: not an NPZ file"),
     Case("npz cut", "bad.npz", npz(X=X, y=Y)[:-40], "bad.npz: damaged or truncated NPZ"),

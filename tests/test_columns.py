@@ -31,6 +31,8 @@ NAMES = ["age", "sex", "bmi", "bp", "s1"]
         ([range(0, 2), range(2, 5)], [[0, 1], [2, 3, 4]]),
         ([np.array([1, 2]), (0, 3, 4)], [[1, 2], [0, 3, 4]]),
         ([["bp", "age"], ["sex", "bmi", "s1"]], [[3, 0], [1, 2, 4]]),
+        ([slice(0, 2), slice("bmi", None)], [[0, 1], [2, 3, 4]]),
+        ({"bank": ["bp", 0], "shop": slice("bmi", "bmi"), "lab": ["s1", "sex"]}, [[3, 0], [2], [4, 1]]),
         ([["bp", 0], pd.Index(["sex", "bmi", "s1"])], [[3, 0], [1, 2, 4]]),
     ],
 )
@@ -47,7 +49,11 @@ def test_every_form(parties: Any, expected: list[list[int]]) -> None:
         (True, r"True is neither"),
         (2.5, r"2\.5 is neither"),
         ("age", r"'age' is neither"),
-        ({"bank": ["age"]}, r"is neither"),
+        ({"bank": ["age"]}, r"4 of 5 columns belong to no party"),
+        ({"bank": ["age"], "shop": "weight"}, r"party 'shop' names column 'weight', which X does not have"),
+        ({1: ["age"]}, r"the keys \[1\] are not all names"),
+        ([slice("age", "weight"), ["bp"]], r"names column 'weight', which X does not have"),
+        ([lambda X: list(X.columns)], r"a column selector needs X to be a DataFrame"),
         (np.array(3), r"is not a list"),
         ([], r"the list is empty"),
         ([2, 2], r"add up to 4, but X has 5 columns"),
@@ -71,6 +77,14 @@ def test_mistakes_are_named(parties: Any, message: str) -> None:
         resolve_parties(parties, 5, NAMES)
     assert str(caught.value).startswith("parties")
     assert "\n" not in str(caught.value)
+
+
+def test_selectors_of_scikit_learn() -> None:
+    from sklearn.compose import make_column_selector
+
+    X = pd.DataFrame(np.zeros((3, 5)), columns=NAMES)
+    parties = {"shop": make_column_selector("^b|s1"), "bank": ["age", "sex"]}
+    assert [list(held) for held in resolve_parties(parties, 5, NAMES, X)] == [[2, 3, 4], [0, 1]]
 
 
 def test_names_need_names() -> None:

@@ -26,7 +26,19 @@ _Repeated = Annotated[
     Duplicates,
     typer.Option(help="Repeated ids in a table: refuse, keep the first row, or drop all their rows."),
 ]
-_Separator = Annotated[str, typer.Option(metavar="CHAR", help="Separator between CSV cells.")]
+_Separator = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="CHAR", help="Separator between CSV cells (default: recognised); TABLE:CHAR for one."
+    ),
+]
+_Encoding = Annotated[
+    list[str] | None,
+    typer.Option(metavar="NAME", help="Of CSV text (default: recognised); TABLE:NAME for one."),
+]
+_NoHeader = Annotated[
+    bool, typer.Option("--no-header", help="The first line is data: columns are called c1, c2, ...")
+]
 _Force = Annotated[bool, typer.Option("--force", help="Replace existing files.")]
 _Out = Annotated[Path, typer.Option("-o", "--out", metavar="FILE", readable=False, help="File to write.")]
 
@@ -41,7 +53,9 @@ def align(
         list[Path] | None,
         typer.Option(metavar="FILE", readable=False, help="Table of another party; may be repeated."),
     ] = None,
-    id: Annotated[str | None, typer.Option("--id", metavar="NAME", help="Id column.")] = None,
+    id: Annotated[
+        list[str] | None, typer.Option("--id", metavar="NAME", help="Id column; TABLE:NAME for one table.")
+    ] = None,
     out: Annotated[
         Path | None,
         typer.Option(
@@ -49,7 +63,9 @@ def align(
         ),
     ] = None,
     duplicates: _Repeated = Duplicates.refuse,
-    separator: _Separator = ",",
+    separator: _Separator = None,
+    encoding: _Encoding = None,
+    no_header: _NoHeader = False,
     force: _Force = False,
 ) -> None:
     """Find the rows that all tables have, by id, in one order that all later steps check."""
@@ -61,11 +77,11 @@ def align(
         return
     if guest is None or not host:
         raise ConfigError("--guest and --host: give the tables of all parties")
-    if id is None:
+    if not id:
         raise ConfigError("--id: which column holds the ids, in every table?")
     from fastadmm.data_tools.alignment import align as run
 
-    tables = [_ids(path, id, duplicates, separator) for path in (guest, *host)]
+    tables = _ids([guest, *host], id, duplicates, separator, encoding, no_header)
     alignment, report = run(tables)
     _finish(alignment, report, out, force)
 
@@ -77,13 +93,16 @@ def request(
     out: _Out,
     secret: Annotated[Path, typer.Option(metavar="FILE", readable=False, help="Key file to write; keep it.")],
     duplicates: _Repeated = Duplicates.refuse,
-    separator: _Separator = ",",
+    separator: _Separator = None,
+    encoding: _Encoding = None,
+    no_header: _NoHeader = False,
     force: _Force = False,
 ) -> None:
     """Guest, first step: blind the ids. Send the request to every host."""
     from fastadmm.data_tools.psi import psi_request
 
-    count = psi_request(_ids(table, id, duplicates, separator), out, secret, force=force)
+    (ids,) = _ids([table], id, duplicates, separator, encoding, no_header)
+    count = psi_request(ids, out, secret, force=force)
     typer.echo(f"{out}: {count} blinded ids, to be sent to the hosts; {secret} stays here")
 
 
@@ -94,13 +113,15 @@ def respond(
     out: _Out,
     request: Annotated[Path, typer.Option(metavar="FILE", readable=False, help="The guest's request.")],
     duplicates: _Repeated = Duplicates.refuse,
-    separator: _Separator = ",",
+    separator: _Separator = None,
+    encoding: _Encoding = None,
+    no_header: _NoHeader = False,
     force: _Force = False,
 ) -> None:
     """Host: answer the guest's request. Send the response back."""
     from fastadmm.data_tools.psi import psi_respond
 
-    ids = _ids(table, id, duplicates, separator)
+    (ids,) = _ids([table], id, duplicates, separator, encoding, no_header)
     count = psi_respond(ids, request, out, force=force)
     typer.echo(f"{out}: {len(ids.row)} blinded ids, and {count} of the guest's, to be sent to the guest")
 
@@ -117,13 +138,15 @@ def finish(
         list[Path], typer.Option(metavar="FILE", readable=False, help="A host's response; may be repeated.")
     ],
     duplicates: _Repeated = Duplicates.refuse,
-    separator: _Separator = ",",
+    separator: _Separator = None,
+    encoding: _Encoding = None,
+    no_header: _NoHeader = False,
     force: _Force = False,
 ) -> None:
     """Guest, last step: find the common ids. Send the alignment to every host."""
     from fastadmm.data_tools.psi import psi_finish
 
-    ids = _ids(table, id, duplicates, separator)
+    (ids,) = _ids([table], id, duplicates, separator, encoding, no_header)
     alignment, report = psi_finish(ids, secret, response)
     _finish(alignment, report, out, force)
 
@@ -145,11 +168,29 @@ def merge(
     typer.echo(f"{out}: {partition.n_samples} rows, parties {parties}, {partition.row_digest}")
 
 
-def _ids(path: Path, name: str, duplicates: Duplicates, separator: str) -> TableIds:
+def _ids(
+    paths: list[Path],
+    id: str | list[str],
+    duplicates: Duplicates,
+    separator: list[str] | None,
+    encoding: list[str] | None,
+    no_header: bool,
+) -> list[TableIds]:
     from fastadmm.data_tools.alignment import table_ids
+    from fastadmm.data_tools.per_table import layouts, per_table, table_names
     from fastadmm.data_tools.tables import read_ids
+    from fastadmm.errors import ConfigError
 
-    return table_ids(read_ids(path, name, separator=separator), name, duplicates.value)
+    hosts = ["host"] if len(paths) == 2 else [f"host-{k}" for k in range(1, len(paths))]
+    names = table_names(paths, ["guest", *hosts])
+    found = []
+    for path, name, layout in zip(
+        paths, per_table("--id", id, names), layouts(separator, encoding, not no_header, names)
+    ):
+        if name is None:
+            raise ConfigError(f"--id: which column of {path} holds the ids?")
+        found.append(table_ids(read_ids(path, name, layout), name, duplicates.value))
+    return found
 
 
 def _finish(alignment: Alignment, report: list[str], out: Path | None, force: bool) -> None:

@@ -16,6 +16,7 @@ from fastadmm.cli.options import given_options, plain_values, with_options
 
 if TYPE_CHECKING:
     from fastadmm.data_tools.convert import Progress
+    from fastadmm.data_tools.convert_tables import TablePlan
     from fastadmm.store import Partition
 
 
@@ -92,8 +93,9 @@ class Compression(StrEnum):
     blosc2 = "blosc2"
 
 
-_TABLES, _PUBLIC, _SPLIT, _VALUES, _LIBSVM, _CSV, _NPZ = (
+_TABLES, _CELLS, _PUBLIC, _SPLIT, _VALUES, _LIBSVM, _CSV, _NPZ = (
     "One table per party, with ids",
+    "Columns of tables",
     "Public description of columns",
     "Split between parties",
     "Values and labels",
@@ -126,7 +128,10 @@ class _Tables:
         ),
     ] = None
     id: Annotated[
-        str | None, typer.Option("--id", metavar="NAME", help="Id column.", rich_help_panel=_TABLES)
+        list[str] | None,
+        typer.Option(
+            "--id", metavar="NAME", help="Id column; TABLE:NAME for one table.", rich_help_panel=_TABLES
+        ),
     ] = None
     align: Annotated[
         Path | None,
@@ -137,22 +142,6 @@ class _Tables:
             rich_help_panel=_TABLES,
         ),
     ] = None
-    missing: Annotated[
-        Missing | None,
-        typer.Option(help="How to fill missing values (default: refuse).", rich_help_panel=_TABLES),
-    ] = None
-    categorical: Annotated[
-        str,
-        typer.Option(
-            metavar="A,B", help="Columns of numbers that are category codes.", rich_help_panel=_TABLES
-        ),
-    ] = ""
-    unseen: Annotated[
-        Unseen,
-        typer.Option(
-            help="Categories that training did not have: all zeros, or an error.", rich_help_panel=_TABLES
-        ),
-    ] = Unseen.zeros
     duplicates: Annotated[
         Duplicates,
         typer.Option(
@@ -163,15 +152,73 @@ class _Tables:
     prefix: Annotated[
         bool,
         typer.Option(
-            "--prefix", help="Put the party's name before each feature name.", rich_help_panel=_TABLES
+            "--prefix",
+            help="Put the party's name before each feature name, not only before shared ones.",
+            rich_help_panel=_TABLES,
         ),
     ] = False
+
+
+@dataclass(frozen=True)
+class _Cells:
+    """Options for what columns of CSV and Parquet tables are taken for."""
+
+    missing: Annotated[
+        Missing | None,
+        typer.Option(help="How to fill missing values (default: refuse).", rich_help_panel=_CELLS),
+    ] = None
+    na_values: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="A,B",
+            help="More words that mean 'missing'; COLUMN=WORD for one column.",
+            rich_help_panel=_CELLS,
+        ),
+    ] = None
+    categorical: Annotated[
+        str,
+        typer.Option(metavar="A,B", help="Columns that are categories, also codes.", rich_help_panel=_CELLS),
+    ] = ""
+    types: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=KIND",
+            help="number, category, days, year, month, weekday (of dates; days:%d.%m.%Y) or hours.",
+            rich_help_panel=_CELLS,
+        ),
+    ] = None
+    decimal: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="CHAR",
+            help="Decimal mark (default: by the whole column); TABLE:CHAR for one table.",
+            rich_help_panel=_CELLS,
+        ),
+    ] = None
+    thousands: Annotated[
+        list[str] | None,
+        typer.Option(metavar="CHAR", help="Mark between thousands, likewise.", rich_help_panel=_CELLS),
+    ] = None
+    unseen: Annotated[
+        Unseen,
+        typer.Option(
+            help="Categories that training did not have: all zeros, or an error.", rich_help_panel=_CELLS
+        ),
+    ] = Unseen.zeros
     dry_run: Annotated[
         bool,
         typer.Option(
-            "--dry-run", help="Show column types and joined rows; write nothing.", rich_help_panel=_TABLES
+            "--dry-run", help="Show column types and joined rows; write nothing.", rich_help_panel=_CELLS
         ),
     ] = False
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """Those that say how cells are read."""
+        values = plain_values(self)
+        del values["dry_run"]
+        lists = {key: values[key] or () for key in ("types", "na_values")}
+        return values | lists | {"categorical": _list(self.categorical)}
 
 
 @dataclass(frozen=True)
@@ -303,8 +350,21 @@ class _Source:
         ),
     ] = False
     separator: Annotated[
-        str, typer.Option(metavar="CHAR", help="Separator between cells.", rich_help_panel=_CSV)
-    ] = ","
+        list[str] | None,
+        typer.Option(
+            metavar="CHAR",
+            help="Between cells (default: recognised); TABLE:CHAR for one table.",
+            rich_help_panel=_CSV,
+        ),
+    ] = None
+    encoding: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME",
+            help="Of the text (default: recognised); TABLE:NAME likewise.",
+            rich_help_panel=_CSV,
+        ),
+    ] = None
     x_key: Annotated[
         str | None,
         typer.Option(metavar="KEY", help="Feature array (default: X, or CSR arrays).", rich_help_panel=_NPZ),
@@ -320,9 +380,9 @@ class _Source:
         return _list(self.drop)
 
     @property
-    def cut(self) -> str:
-        """The separator itself."""
-        return "\t" if self.separator == "\\t" else self.separator
+    def layout(self) -> dict[str, Any]:
+        """How CSV text is laid out."""
+        return {"separator": self.separator, "encoding": self.encoding, "header": not self.no_header}
 
 
 @app.command()
@@ -350,6 +410,7 @@ def convert(
     ] = None,
     *,
     tables: _Tables,
+    cells: _Cells,
     public: _Public,
     split: _Split,
     values: _Values,
@@ -360,60 +421,46 @@ def convert(
     """Convert a data file, or one table per party, to a partition: one file per party, one for labels."""
     from fastadmm.errors import ConfigError
 
+    own = cells.options | reading.layout | {"label": reading.label, "drop": reading.dropped}
+    own["public_columns"] = public.public_columns
     if tables.guest is not None or tables.host:
         foreign = ["SOURCE"] if source is not None else []
         foreign += given_options(split, "like", "names")
-        foreign += given_options(reading, "label", "drop", "separator")
+        foreign += given_options(reading, "label", "drop", "separator", "encoding", "no_header")
         if foreign:
             raise ConfigError(f"{foreign[0]} does not go with --guest and --host, one table per party")
-        if tables.id is None:
+        if not tables.id:
             raise ConfigError("--id: which column holds the ids, in every table?")
+        own |= {"id": tables.id, "names": split.names, "prefix": tables.prefix}
         if public.describe is not None:
-            _describe(
-                tables.guest, tables.host or [], public.describe, force,
-                id=tables.id, label=reading.label, names=split.names, prefix=tables.prefix,
-                drop=reading.dropped, categorical=_list(tables.categorical), separator=reading.cut,
-            )  # fmt: skip
+            _describe(tables.guest, tables.host or [], public.describe, force, own)
         else:
-            _convert_tables(tables, public, split, values, reading, out, force, as_json)
+            own |= plain_values(values) | {"like": split.like, "alignment": tables.align}
+            own |= {"duplicates": tables.duplicates.value}
+            _convert_tables(tables, own, out, force, as_json, cells.dry_run)
         return
     if given := given_options(tables):
         raise ConfigError(f"{given[0]} is for tables with ids: give them with --guest and --host")
     if source is None:
         raise typer.BadParameter("give a data file, or tables with --guest and --host", param_hint="SOURCE")
     if public.describe is not None:
-        _describe(
-            source, [], public.describe, force, id="", label=reading.label, drop=reading.dropped,
-            separator=reading.cut, header=not reading.no_header,
-        )  # fmt: skip
+        _describe(source, [], public.describe, force, own | {"id": ""})
+        return
+    if cells.dry_run:
+        _show_columns(source, own | plain_values(values) | {"like": split.like, "names": split.names}, split)
         return
     if out is None:
         raise typer.BadParameter("give the partition to make", param_hint="--out")
-    from fastadmm.data_tools.convert import convert as run
-
-    how = plain_values(split) | plain_values(values) | plain_values(reading)
-    how |= {"drop": reading.dropped, "separator": reading.cut, "header": not how.pop("no_header")}
-    with progress_bar() as progress:
-        partition = run(
-            source,
-            out,
-            **how,
-            public_columns=public.public_columns,
-            force=force,
-            progress=progress,
-        )
-    summary = _summary(partition)
-    if as_json:
-        _show_json(summary)
-    else:
-        _show(summary)
+    how = plain_values(split) | plain_values(values) | plain_values(reading) | own
+    del how["no_header"]
+    _convert_source(source, out, how, force, as_json)
 
 
 def _list(names: str) -> list[str]:
     return [name.strip() for name in names.split(",") if name.strip()]
 
 
-def _describe(guest: Path | None, hosts: list[Path], out: Path, force: bool, **options: Any) -> None:
+def _describe(guest: Path | None, hosts: list[Path], out: Path, force: bool, options: dict[str, Any]) -> None:
     from fastadmm.data_tools.convert_tables import TableOptions, describe_tables
 
     count = describe_tables(guest, hosts, out, TableOptions(**options), force=force)
@@ -421,44 +468,23 @@ def _describe(guest: Path | None, hosts: list[Path], out: Path, force: bool, **o
 
 
 def _convert_tables(
-    tables: _Tables,
-    public: _Public,
-    split: _Split,
-    values: _Values,
-    reading: _Source,
-    out: Path | None,
-    force: bool,
-    as_json: bool,
+    tables: _Tables, own: dict[str, Any], out: Path | None, force: bool, as_json: bool, dry_run: bool
 ) -> None:
     from fastadmm.data_tools.convert_tables import TableOptions, plan_tables, write_plan
     from fastadmm.data_tools.destination import check_out
 
-    if not tables.dry_run:
+    if not dry_run:
         if out is None:
             raise typer.BadParameter("give the partition to make, or --dry-run", param_hint="--out")
         check_out(out, force)
-    own = plain_values(tables)
-    how = {key: own[key] for key in ("id", "missing", "unseen", "duplicates", "prefix")} | plain_values(
-        values
-    )
-    options = TableOptions(
-        **how,
-        alignment=tables.align,
-        categorical=_list(tables.categorical),
-        like=split.like,
-        names=split.names,
-        public_columns=public.public_columns,
-        label=reading.label,
-        drop=reading.dropped,
-        separator=reading.cut,
-    )
+    options = TableOptions(**own)
     plan = plan_tables(tables.guest, tables.host or [], options)
     described: dict[str, Any] = {
         "row_digest": plan.alignment.digest,
         "report": plan.report,
         "columns": plan.columns,
     }
-    if not tables.dry_run:
+    if not dry_run:
         assert out is not None
         partition = write_plan(plan, out, force=force, compression=options.compression)
         described = _summary(partition) | described
@@ -466,20 +492,63 @@ def _convert_tables(
         described |= {"n_samples": len(plan.alignment.ids), "task": plan.task}
     if as_json:
         _show_json(described)
-        return
-    typer.echo("\n".join(plan.report))
-    if not tables.dry_run:
+    elif dry_run:
+        _show_plan(plan)
+    else:
         _show(described)
-        return
+
+
+def _convert_source(source: Path, out: Path, how: dict[str, Any], force: bool, as_json: bool) -> None:
+    from fastadmm.data_tools.convert import convert as run
+
+    report: dict[str, Any] = {}
+    with progress_bar() as progress:
+        partition = run(
+            source,
+            out,
+            **how,
+            force=force,
+            progress=progress,
+            told=lambda notes, columns: report.update(report=notes, columns=columns),
+        )
+    summary = _summary(partition) | report
+    if as_json:
+        _show_json(summary)
+    else:
+        _show(summary)
+
+
+def _show_columns(source: Path, own: dict[str, Any], split: _Split) -> None:
+    """What the columns of one table are taken for."""
+    from fastadmm.data_tools.convert_tables import TableOptions, plan_one_table
+
+    _show_plan(plan_one_table(source, TableOptions(**own, id=""), split.columns, split.parties or 1))
+
+
+def _show_plan(plan: TablePlan) -> None:
+    lines = list(plan.report)
     for name, columns in plan.columns.items():
-        typer.echo(f"{name}: {len(columns)} columns, {sum(c['features'] for c in columns)} features")
-        for record in columns:
-            typer.echo(f"  {_column_line(record)}")
-    typer.echo(f"nothing written: {len(plan.alignment.ids)} rows, {plan.task}")
+        lines.append(f"{name}: {len(columns)} columns, {sum(c['features'] for c in columns)} features")
+        lines += [f"  {_column_line(record)}" for record in columns]
+    lines.append(f"nothing written: {len(plan.alignment.ids)} rows, {plan.task}")
+    typer.echo("\n".join(lines))
+
+
+def _type_lines(columns: list[dict[str, Any]]) -> list[str]:
+    """What columns were taken for: plain numbers in one line, all others in one line each."""
+    plain = {"column", "type", "features", "missing"}
+    numbers = [
+        c["column"] for c in columns if c["type"] == "number" and not (c.keys() - plain or c["missing"])
+    ]
+    more = f" and {len(numbers) - 30} more" if len(numbers) > 30 else ""
+    lines = [f"numbers: {', '.join(numbers[:30])}{more}"] if numbers else []
+    return lines + [_column_line(c) for c in columns if c["column"] not in numbers]
 
 
 def _column_line(record: dict[str, Any]) -> str:
     line = f"{record['column']}: {record['type']}"
+    if "read_as" in record:
+        line += f" ({record['read_as']})"
     if "bounds" in record:
         line += " from {:g} to {:g}".format(*record["bounds"])
     if "levels" in record:
@@ -553,12 +622,14 @@ def _show_json(summary: dict[str, Any]) -> None:
 def _show(summary: dict[str, Any]) -> None:
     # Plain text: a name in brackets must not be taken for markup.
     lines = [
+        *summary.get("report", ()),
         f"{summary['partition']}: {summary['n_samples']} rows, {summary['n_features']} features, "
-        f"{summary['task']}"
+        f"{summary['task']}",
     ]
     for party in summary["parties"]:
         stored = f"csr, {party['nnz']} non-zeros" if party["kind"] == "csr" else "dense"
         lines.append(f"  {party['name']}: {party['n_features']} features, {stored}, {party['dtype']}")
+        lines += [f"    {line}" for line in _type_lines(summary.get("columns", {}).get(party["name"], []))]
     if summary["classes"] is not None:
         named = (f"{name} -> {c} ({n} rows)" for c, (name, n) in enumerate(summary["classes"].items()))
         lines.append(f"  labels: {', '.join(named)}")

@@ -165,13 +165,13 @@ def align(
     """Find the rows that you and all parties have, without showing each other the rest."""
     from fastadmm.data_tools.alignment import table_ids
     from fastadmm.data_tools.label_table import write_label_table
-    from fastadmm.data_tools.tables import read_ids
+    from fastadmm.data_tools.tables import Layout, read_ids
     from fastadmm.errors import ConfigError
     from fastadmm.federation.align import ROWS, federate_align
 
     if like is not None and label is None:
         raise ConfigError("--like: belongs to --label")
-    ids = table_ids(read_ids(table, id, separator=separator), id, duplicates.value)
+    ids = table_ids(read_ids(table, id, Layout(separator)), id, duplicates.value)
     alignment, report = federate_align(config, ids, out, _say)
     print("\n".join([*report, f"{out / ROWS}: {len(alignment.ids)} rows, {alignment.digest}"]))
     if label is not None:

@@ -72,7 +72,9 @@ class _Source:
     no_header: Annotated[
         bool, typer.Option("--no-header", help="CSV: the first line is data; columns are called c1, c2, ...")
     ] = False
-    separator: Annotated[str, typer.Option(metavar="CHAR", help="CSV: separator between cells.")] = ","
+    separator: Annotated[
+        str | None, typer.Option(metavar="CHAR", help="CSV: separator between cells (default: recognised).")
+    ] = None
     features: Annotated[int | None, typer.Option(metavar="D", help="LIBSVM: number of features.")] = None
     zero_based: Annotated[bool, typer.Option("--zero-based", help="LIBSVM: indices count from 0.")] = False
     x_key: Annotated[str | None, typer.Option(metavar="KEY", help="NPZ: feature array.")] = None

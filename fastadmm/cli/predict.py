@@ -24,10 +24,11 @@ class _Rows:
     """Options for tables."""
 
     id_: Annotated[
-        str | None,
+        list[str] | None,
         typer.Option(
             "--id",
-            help="Id column of the tables (default: rows of a single table are numbered from 0).",
+            help="Id column of the tables; TABLE:NAME for one (default: rows of a single table are numbered "
+            "from 0).",
             rich_help_panel=TABLES,
         ),
     ] = None
@@ -51,8 +52,25 @@ class _Rows:
         typer.Option(help="Column of the first table that is added to the score.", rich_help_panel=TABLES),
     ] = None
     separator: Annotated[
-        str | None, typer.Option(help="Between CSV cells. (default: ,)", rich_help_panel=TABLES)
+        list[str] | None,
+        typer.Option(
+            help="Between CSV cells; TABLE:CHAR for one table. (default: recognised)", rich_help_panel=TABLES
+        ),
     ] = None
+    encoding: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Of CSV text; TABLE:NAME for one table. (default: recognised)", rich_help_panel=TABLES
+        ),
+    ] = None
+    no_header: Annotated[
+        bool,
+        typer.Option(
+            "--no-header",
+            help="The first line of CSV files is data: columns c1, c2, ...",
+            rich_help_panel=TABLES,
+        ),
+    ] = False
     duplicates: Annotated[
         str | None,
         typer.Option(
@@ -119,12 +137,14 @@ def predict(
     from fastadmm.data_tools.predict_tables import TableRows
 
     options = TableRows(
-        rows.id_,
-        rows.alignment,
-        rows.unseen or "zeros",
-        rows.offset,
-        "," if rows.separator is None else rows.separator,
-        rows.duplicates or "refuse",
+        id=rows.id_ or None,
+        alignment=rows.alignment,
+        unseen=rows.unseen or "zeros",
+        offset=rows.offset,
+        separator=rows.separator,
+        encoding=rows.encoding,
+        header=not rows.no_header,
+        duplicates=rows.duplicates or "refuse",
     )
     if partial and out is not None:
         name, n_samples, notes = partial_predict_table(model, rows.party, data[0], out, options, force=force)

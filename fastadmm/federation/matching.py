@@ -105,11 +105,11 @@ def keep_alignment(
 
 def _ids(approval: TaskApproval) -> TableIds:
     from fastadmm.data_tools.alignment import table_ids
-    from fastadmm.data_tools.tables import read_ids
+    from fastadmm.data_tools.tables import Layout, read_ids
 
     if approval.id is None:
         raise InputError(
             f"{shown(approval.path)}: key 'id' is missing: which column of the table has the ids?"
         )
-    table = read_ids(Path(approval.file), approval.id, separator=approval.separator)
+    table = read_ids(Path(approval.file), approval.id, Layout(approval.separator))
     return table_ids(table, approval.id, approval.duplicates)

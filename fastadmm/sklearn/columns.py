@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from fastadmm.errors import ConfigError
+from fastadmm.errors import ConfigError, InputError
 
-__all__ = ["block_names", "consecutive", "is_block_list", "resolve_parties", "take_columns"]
+__all__ = ["block_names", "check_index", "consecutive", "is_block_list", "resolve_parties", "take_columns"]
 
 Array = np.ndarray
 
@@ -19,20 +19,25 @@ Array = np.ndarray
 _SHOWN = 5
 
 
-def resolve_parties(parties: Any, n_features: int, names: Sequence[str] | None = None) -> list[Array]:
+def resolve_parties(
+    parties: Any, n_features: int, names: Sequence[str] | None = None, X: Any = None
+) -> list[Array]:
     """Assign every column of a matrix to exactly one party.
 
     Parameters
     ----------
-    parties : None, int, sequence of int, or sequence of sequences
+    parties : None, int, sequence of int, sequence of columns, or dict
         None: one party holds everything. An int: that many consecutive blocks
         whose widths differ by one at most, wider ones first. Integers:
-        the widths of consecutive blocks. Sequences: per party its columns, as
-        names or as numbers from 0.
+        the widths of consecutive blocks. Otherwise each party's columns: names or
+        numbers from 0, a slice, or a column selector of scikit-learn; in a dict by
+        the name of the party.
     n_features : int
         Number of columns d.
     names : sequence of str, optional
         Names of the columns, if they have any.
+    X : DataFrame, optional
+        For column selectors.
 
     Returns
     -------
@@ -53,6 +58,12 @@ def resolve_parties(parties: Any, n_features: int, names: Sequence[str] | None =
         if not 1 <= count <= n_features:
             raise ConfigError(f"parties: {count} blocks cannot be cut from {n_features} columns")
         return list(np.array_split(np.arange(n_features), count))
+    labels: Sequence[Any] | None = None
+    if isinstance(parties, dict):
+        labels = [repr(name) for name in parties]
+        if not all(isinstance(name, str) and name for name in parties):
+            raise ConfigError(f"parties: the keys {list(parties)!r} are not all names of parties")
+        parties = [[entry] if isinstance(entry, (str, Integral)) else entry for entry in parties.values()]
     entries = _entries(parties, "parties")
     if entries is None:
         raise ConfigError(
@@ -63,7 +74,27 @@ def resolve_parties(parties: Any, n_features: int, names: Sequence[str] | None =
         raise ConfigError("parties: the list is empty; give at least one party or None")
     if all(_is_number(entry) for entry in entries):
         return _from_widths([int(width) for width in entries], n_features)
-    return _from_lists(entries, n_features, names)
+    chosen = [_chosen(entry, n_features, names, X) for entry in entries]
+    return _from_lists(chosen, n_features, names, labels or range(1, len(chosen) + 1))
+
+
+def _chosen(entry: Any, n_features: int, names: Sequence[str] | None, X: Any) -> Any:
+    """What a slice or a column selector chooses; anything else as it is."""
+    if callable(entry):
+        if not hasattr(X, "columns"):
+            raise ConfigError("parties: a column selector needs X to be a DataFrame")
+        return list(entry(X))
+    if not isinstance(entry, slice):
+        return entry
+    if not any(isinstance(end, str) for end in (entry.start, entry.stop)):
+        return list(range(n_features))[entry]
+    known = list(names or ())
+    for end in (entry.start, entry.stop):
+        if end is not None and end not in known:
+            raise ConfigError(f"parties: {entry!r} names column {end!r}, which X does not have")
+    start = 0 if entry.start is None else known.index(entry.start)
+    stop = n_features if entry.stop is None else known.index(entry.stop) + 1
+    return list(range(start, stop, entry.step or 1))
 
 
 def consecutive(widths: Iterable[int]) -> list[Array]:
@@ -78,6 +109,41 @@ def take_columns(X: Any, columns: Array) -> Any:
     if np.array_equal(columns, np.arange(start, start + len(columns))):
         return X if len(columns) == X.shape[1] else X[:, start : start + len(columns)]
     return X[:, columns]
+
+
+def check_index(blocks: Sequence[Any], y: Any = None) -> None:
+    """Refuse DataFrames whose rows are not the same samples in the same order.
+
+    Parameters
+    ----------
+    blocks : sequence of matrices
+        One for each party; those without an index are not looked at.
+    y : array-like, optional
+        Targets; an index that only counts rows is not looked at.
+
+    Raises
+    ------
+    InputError
+        Naming the first row where they differ.
+    """
+    import pandas as pd
+
+    framed = [(m, block.index) for m, block in enumerate(blocks) if isinstance(block, pd.DataFrame)]
+    if not framed:
+        return
+    first, index = framed[0]
+    others = [(f"X[{m}]", own) for m, own in framed[1:]]
+    if isinstance(y, (pd.Series, pd.DataFrame)) and not y.index.equals(pd.RangeIndex(len(y))):
+        others.append(("y", y.index))
+    for name, own in others:
+        if len(own) == len(index) and not own.equals(index):
+            row = next(k for k, (one, other) in enumerate(zip(index, own)) if one != other)
+            raise InputError(
+                f"X: row {row} has the index {index[row]!r} in X[{first}], but {own[row]!r} in "
+                f"{name}: bring the rows "
+                f"into one order, for example with .loc[X[{first}].index], or drop the index with "
+                "reset_index(drop=True) if they are in one order"
+            )
 
 
 def is_block_list(X: Any) -> bool:
@@ -120,11 +186,13 @@ def _from_widths(widths: list[int], n_features: int) -> list[Array]:
     return consecutive(widths)
 
 
-def _from_lists(entries: list[Any], n_features: int, names: Sequence[str] | None) -> list[Array]:
+def _from_lists(
+    entries: list[Any], n_features: int, names: Sequence[str] | None, labels: Sequence[Any]
+) -> list[Array]:
     numbers = _numbers_by_name(names)
-    owner: dict[int, int] = {}
+    owner: dict[int, Any] = {}
     resolved = []
-    for m, entry in enumerate(entries, start=1):
+    for m, entry in zip(labels, entries):
         members = _entries(entry, f"parties, party {m}")
         if members is None:
             raise ConfigError(f"parties: party {m} is {entry!r}; expected a list of column names or numbers")
@@ -161,7 +229,7 @@ def _numbers_by_name(names: Sequence[str] | None) -> dict[str, int] | None:
     return numbers
 
 
-def _column(member: Any, m: int, n_features: int, numbers: dict[str, int] | None) -> int:
+def _column(member: Any, m: Any, n_features: int, numbers: dict[str, int] | None) -> int:
     if _is_number(member):
         if not 0 <= member < n_features:
             raise ConfigError(f"parties: column {int(member)} of party {m} is outside 0 ... {n_features - 1}")

@@ -44,10 +44,12 @@ class ADMMSharingClassifier(ClassifierMixin, _SharingModel):
 
     Parameters
     ----------
-    parties : None, int, list of int, or list of lists, default=None
+    parties : None, int, list of int, list of lists, or dict, default=None
         Who holds which columns of X. None: one party holds all. An int: that many equal blocks.
         ``[66, 57]``: widths of consecutive blocks. Lists of column names or numbers: the columns of each
-        party. Must be None if X is given as a list of blocks.
+        party. Instead of a list, a slice (of numbers, or of names with both ends included) or scikit-learn's
+        ``make_column_selector``. A dict has them by the name of the party: ``{"bank": ["age", "income"],
+        "shop": slice("orders", "late")}``. Must be None if X is given as a list of blocks.
     alpha : float, or list of float, default=1e-4
         Regularisation :math:`\alpha > 0` **per mean loss** (lambda elsewhere in fastadmm). A list has
         one :math:`\alpha_m` for each party, in place of :math:`\alpha` before its :math:`\|x_m\|^2`; with
@@ -106,6 +108,8 @@ class ADMMSharingClassifier(ClassifierMixin, _SharingModel):
     ledger : path or fastadmm.privacy.ledger.Ledger, default=None
         Where private fits are charged, all as fits on the same rows; a fit that would exceed
         ``privacy.total_epsilon`` is refused. None: each fit is counted alone, with a warning.
+    verbose : int, default=0
+        1 prints rounds 1, 2, ..., 9, 10, 20, ..., 100, 200 and so on; 2 every round.
 
     Attributes
     ----------
@@ -212,6 +216,7 @@ class ADMMSharingClassifier(ClassifierMixin, _SharingModel):
         n_iter_no_change: int = 5,
         class_weight: Any = None,
         ledger: Any = None,
+        verbose: int = 0,
     ) -> None:
         super().__init__(
             parties=parties,
@@ -234,6 +239,7 @@ class ADMMSharingClassifier(ClassifierMixin, _SharingModel):
             validation_fraction=validation_fraction,
             n_iter_no_change=n_iter_no_change,
             ledger=ledger,
+            verbose=verbose,
         )
         self.class_weight = class_weight
 
@@ -329,7 +335,7 @@ class ADMMSharingRegressor(RegressorMixin, _SharingModel):
         ``docs/losses.md``.
     privacy : fastadmm.Privacy or None, default=None
         Differential privacy of what parties send, see ``docs/privacy.md``; None for none.
-    warm_start, early_stopping, validation_fraction, n_iter_no_change, ledger
+    warm_start, early_stopping, validation_fraction, n_iter_no_change, ledger, verbose
         As in :class:`ADMMSharingClassifier`.
 
     Attributes

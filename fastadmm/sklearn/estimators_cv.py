@@ -210,7 +210,7 @@ class ADMMSharingClassifierCV(_PathModel, ADMMSharingClassifier):
 
     Parameters
     ----------
-    parties : None, int, list of int, or list of lists, default=None
+    parties : None, int, list of int, list of lists, or dict, default=None
         Who holds which columns, as in :class:`fastadmm.ADMMSharingClassifier`.
     alphas : int or array-like, default=20
         The values, or the number of values of a grid computed from the data.

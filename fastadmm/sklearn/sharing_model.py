@@ -25,7 +25,14 @@ from fastadmm.problem.problem import Problem, TestSet, make_problem, reweighted
 from fastadmm.problem.regularizers import get_regularizer
 from fastadmm.settings.keys import SETTINGS
 from fastadmm.sklearn.callbacks import FRAMES, CallbackSupportMixin, FitCallbacks, with_callbacks
-from fastadmm.sklearn.columns import block_names, consecutive, is_block_list, resolve_parties, take_columns
+from fastadmm.sklearn.columns import (
+    block_names,
+    check_index,
+    consecutive,
+    is_block_list,
+    resolve_parties,
+    take_columns,
+)
 from fastadmm.solver.early_stopping import EarlyStopping, held_out_rows
 from fastadmm.solver.history import RoundRecord, Status
 from fastadmm.solver.loop import SolveResult, run_rounds
@@ -74,6 +81,7 @@ class _SharingModel(CallbackSupportMixin, BaseEstimator):
         validation_fraction: float = 0.1,
         n_iter_no_change: int = 5,
         ledger: Any = None,
+        verbose: int = 0,
     ) -> None:
         self.parties = parties
         self.alpha = alpha
@@ -95,6 +103,7 @@ class _SharingModel(CallbackSupportMixin, BaseEstimator):
         self.validation_fraction = validation_fraction
         self.n_iter_no_change = n_iter_no_change
         self.ledger = ledger
+        self.verbose = verbose
 
     @with_callbacks
     def fit(
@@ -112,7 +121,8 @@ class _SharingModel(CallbackSupportMixin, BaseEstimator):
         ----------
         X : matrix of shape (n_samples, n_features), or list of matrices
             ndarray, SciPy sparse or DataFrame; a list holds one matrix of
-            shape (n_samples, d_m) per party, rows in the same order.
+            shape (n_samples, d_m) per party, rows in the same order. DataFrames of a list
+            must have the same index; they are not joined.
         y : array-like of shape (n_samples,)
             Targets; for the classifier labels of any two or more values.
         sample_weight : array-like of shape (n_samples,), optional
@@ -145,7 +155,7 @@ class _SharingModel(CallbackSupportMixin, BaseEstimator):
             If ``tol`` was not reached within ``max_rounds``.
         """
         options = self._options()
-        own = _monitor(self.callbacks)
+        own = _monitor(self.callbacks, self.verbose)
         before = self._model_so_far() if self.warm_start and coef_init is None else None
         problem, columns, own_weight = self._problem(X, y, sample_weight, offset)
         early = None
@@ -253,6 +263,7 @@ class _SharingModel(CallbackSupportMixin, BaseEstimator):
             fit_intercept=bool(self.fit_intercept),
             sample_weight=self._class_weighted(encoded, sample_weight),
             offset=offset,
+            names=list(self.parties) if isinstance(self.parties, dict) else None,
             regularizer=self.regularizer,
             regularizer_parameters={"l1_ratio": self.l1_ratio} if self.regularizer == "elastic_net" else None,
             constraint=self.constraint,
@@ -480,14 +491,16 @@ class _SharingModel(CallbackSupportMixin, BaseEstimator):
         if is_block_list(X):
             if self.parties is not None:
                 raise ConfigError("parties: must be None where X is a list of blocks, which says it already")
+            check_index(X, y)
             blocks = self._checked_blocks(X)
             _, y = check_X_y(blocks[0], y, accept_sparse="csr", y_numeric=numeric, estimator=self)
             columns = consecutive(block.shape[1] for block in blocks)
             self._check_features(X, columns, reset=True)
             return blocks, y, columns
+        given = X
         X, y = validate_data(self, X, y, accept_sparse="csr", dtype=np.float64, y_numeric=numeric)
         names = getattr(self, "feature_names_in_", None)
-        columns = resolve_parties(self.parties, self.n_features_in_, names)
+        columns = resolve_parties(self.parties, self.n_features_in_, names, given)
         return [take_columns(X, held) for held in columns], y, columns
 
     def _predictor(self, X: Any, offset: Any = None) -> Array:
@@ -510,6 +523,7 @@ class _SharingModel(CallbackSupportMixin, BaseEstimator):
             blocks = [take_columns(X, held) for held in self.party_columns_]
             return self._sum(blocks)
         widths = [len(held) for held in self.party_columns_]
+        check_index(X)
         blocks = self._checked_blocks(X)
         if [block.shape[1] for block in blocks] != widths:
             found = [block.shape[1] for block in blocks]
@@ -580,11 +594,27 @@ def _each(*monitors: Callable[[RoundRecord], Any] | None) -> Callable[[RoundReco
     return monitor
 
 
-def _monitor(callbacks: Any) -> Callable[[RoundRecord], None] | None:
-    """One function that calls every callback."""
-    if callbacks is None:
-        return None
-    each = [callbacks] if callable(callbacks) else callbacks
-    if not isinstance(each, (list, tuple)) or not all(callable(callback) for callback in each):
+def _monitor(callbacks: Any, verbose: Any) -> Callable[[RoundRecord], None] | None:
+    """One function that calls every callback, and prints rounds."""
+    each = [callbacks] if callbacks is None or callable(callbacks) else callbacks
+    if not isinstance(each, (list, tuple)) or not all(callable(c) for c in each if c is not None):
         raise ConfigError(f"callbacks: {callbacks!r} is neither a callable nor a list of callables")
-    return _each(*each)
+    if not isinstance(verbose, int | np.integer) or verbose < 0:
+        raise ConfigError(f"verbose: {verbose!r} is not 0, 1 or 2")
+    called = [*each, *([_printer(int(verbose))] if verbose else [])]
+    return _each(*called) if any(c is not None for c in called) else None
+
+
+def _printer(verbose: int) -> Callable[[RoundRecord], None]:
+    """Print rounds: with 2 each of them, with 1 those whose numbers have one digit that is not 0."""
+
+    def show(record: RoundRecord) -> None:
+        if verbose > 1 or len(str(record.round).rstrip("0")) == 1:
+            measure = f"gap {record.gap:.2e}"
+            if record.stationarity is not None:
+                measure = f"stationarity {record.stationarity:.2e}"
+            print(
+                f"round {record.round}: objective {record.objective:.8g}, {measure}, {record.seconds:.1f} s"
+            )
+
+    return show

@@ -13,6 +13,7 @@ from fastadmm.errors import FormatError
 from fastadmm.files.atomic import shown
 from fastadmm.files.digest import strings_digest
 from fastadmm.privacy.origins import Constants
+from fastadmm.store.cell_reading import CellReading
 from fastadmm.store.elements import (
     encode,
     read_array,
@@ -29,8 +30,9 @@ if TYPE_CHECKING:
 __all__ = ["DESCRIBED", "MISSING_POLICIES", "OTHER", "ColumnEncoding", "Encoder"]
 
 _TYPE = "fastadmm-encoder"
-#: 1.1: by a public description; others are still written as 1.0.
-_VERSIONS = ("1.0", "1.1")
+#: 1.1: by a public description; 1.2: a column has a reading, words that mean missing, or a name of its own.
+#: Others are still written as 1.0.
+_VERSIONS = ("1.0", "1.1", "1.2")
 
 #: What is done with missing values.
 MISSING_POLICIES = ("refuse", "mean", "median", "most-frequent", "indicator")
@@ -62,6 +64,13 @@ class ColumnEncoding:
         Public bounds of a number: cells are clipped to them, and they become -1 and 1; both 0: none.
     other : int
         Number of the category for words that are none of the levels; -1: none.
+    reading : str
+        How cells are read as numbers, a :class:`fastadmm.store.cell_reading.CellReading` as text; ``""``:
+        plainly.
+    na : tuple of str
+        Words that mean "no value", besides the usual ones.
+    shown : str
+        What features are called in place of `name`, where several parties have a column of that name.
     """
 
     name: str
@@ -72,6 +81,14 @@ class ColumnEncoding:
     low: float = 0.0
     high: float = 0.0
     other: int = -1
+    reading: str = ""
+    na: tuple[str, ...] = ()
+    shown: str = ""
+
+    @property
+    def plain(self) -> bool:
+        """Whether it is like those of version 1.0 and 1.1."""
+        return not (self.reading or self.na or self.shown)
 
     def scaled(self, values: np.ndarray) -> np.ndarray:
         """Numbers as a feature: clipped to the bounds, if there are any, and scaled to [-1, 1].
@@ -91,8 +108,9 @@ class ColumnEncoding:
     @property
     def feature_names(self) -> list[str]:
         """``name``, or ``name=level`` for every category; then ``name:missing``."""
-        names = [self.name] if self.levels is None else [f"{self.name}={level}" for level in self.levels]
-        return names + ([f"{self.name}:missing"] if self.indicator else [])
+        own = self.shown or self.name
+        names = [own] if self.levels is None else [f"{own}={level}" for level in self.levels]
+        return names + ([f"{own}:missing"] if self.indicator else [])
 
 
 @dataclass(frozen=True)
@@ -125,6 +143,8 @@ class Encoder:
         if self.missing == DESCRIBED:
             return options, Constants(("columns",), "a public description", "public")
         fitted = [f"categories of {c.name!r}" for c in self.columns if c.levels is not None]
+        readings = [(c.name, CellReading.parse(c.reading)) for c in self.columns]
+        fitted += [f"how numbers of {name!r} are written" for name, reading in readings if reading.from_rows]
         if self.missing != "refuse":
             fitted.append(f"what stands for missing cells (--missing {self.missing})")
         what = fitted[0] + (f" and {len(fitted) - 1} more" if len(fitted) > 1 else "") if fitted else "none"
@@ -137,13 +157,17 @@ class Encoder:
             texts += [column.name, "number" if column.levels is None else str(len(column.levels))]
             texts += [*(column.levels or ()), str(column.fill_level), str(int(column.indicator))]
             texts.append(np.float64(column.fill).astype("<f8").tobytes().hex())
-            if self.missing == DESCRIBED:
+            if self._version != _VERSIONS[0]:
                 bounds = np.array([column.low, column.high], dtype="<f8")
                 texts += [bounds.tobytes().hex(), str(column.other)]
+            if self._version == _VERSIONS[2]:
+                texts += [column.reading, column.shown, str(len(column.na)), *column.na]
         return "sha256:" + hashlib.sha256(strings_digest(texts).encode()).hexdigest()
 
     @property
     def _version(self) -> str:
+        if not all(column.plain for column in self.columns):
+            return _VERSIONS[2]
         return _VERSIONS[self.missing == DESCRIBED]
 
     def to_group(self, h5group: h5py.Group) -> None:
@@ -161,10 +185,16 @@ class Encoder:
         levels = np.array([column.fill_level for column in self.columns], dtype=np.int64)
         write_array(h5group, "fill_level", levels)
         write_array(h5group, "indicator", np.array([int(c.indicator) for c in self.columns], dtype=np.int64))
-        if self.missing == DESCRIBED:
+        if self._version != _VERSIONS[0]:
             bounds = [[column.low, column.high] for column in self.columns]
             write_array(h5group, "bounds", np.array(bounds, dtype=np.float64))
             write_array(h5group, "other", np.array([c.other for c in self.columns], dtype=np.int64))
+        if self._version == _VERSIONS[2]:
+            write_strings(h5group, "reading", [column.reading for column in self.columns])
+            write_strings(h5group, "shown", [column.shown for column in self.columns])
+            counts = [len(column.na) for column in self.columns]
+            write_array(h5group, "na_counts", np.array(counts, dtype=np.int64))
+            write_strings(h5group, "na", [word for column in self.columns for word in column.na])
 
     @classmethod
     def from_group(cls, h5group: h5py.Group) -> Encoder:
@@ -198,11 +228,12 @@ class Encoder:
         indicator = read_array(h5group, "indicator", ndim=1, length=n, kind="i").tolist()
         missing = read_attribute(h5group, "missing", str)
         bounds, other = np.zeros((n, 2)), [-1] * n
-        if missing == DESCRIBED:
+        if version != _VERSIONS[0]:
             bounds = read_array(h5group, "bounds", ndim=2, length=n, kind="f")
             other = read_array(h5group, "other", ndim=1, length=n, kind="i").tolist()
         if bounds.shape != (n, 2) or not (bounds[:, 0] <= bounds[:, 1]).all():
             raise FormatError(f"{place}: key 'bounds': not a lower and an upper one for each column; damaged")
+        texts = _texts(h5group, n, place) if version == _VERSIONS[2] else [{}] * n
         columns, at = [], 0
         for i, name in enumerate(names):
             own = _own(levels, at, counts[i])
@@ -211,7 +242,7 @@ class Encoder:
                 raise FormatError(f"{place}: key 'other': no category {other[i]}; damaged or edited")
             low, high = bounds[i].tolist()
             filled = (fill[i], fill_level[i], bool(indicator[i]))
-            columns.append(ColumnEncoding(name, own, *filled, low=low, high=high, other=other[i]))
+            columns.append(ColumnEncoding(name, own, *filled, low=low, high=high, other=other[i], **texts[i]))
         encoder = cls(tuple(columns), missing, read_attribute(h5group, "prefix", str))
         if encoder.digest() != read_attribute(h5group, "digest", str):
             raise FormatError(f"{place}: does not agree with its digest; damaged or edited")
@@ -220,10 +251,12 @@ class Encoder:
     def to_json(self) -> dict[str, Any]:
         """The encoder as plain values, with its digest."""
         document = asdict(self)
-        if self.missing != DESCRIBED:  # as readers of 1.0 know it
-            for column in document["columns"]:
-                for key in ("low", "high", "other"):
-                    del column[key]
+        # As readers of the version know it.
+        later = [] if self._version == _VERSIONS[2] else ["reading", "na", "shown"]
+        later += ["low", "high", "other"] if self._version == _VERSIONS[0] else []
+        for column in document["columns"]:
+            for key in later:
+                del column[key]
         return document | {"digest": self.digest()}
 
     @classmethod
@@ -245,17 +278,46 @@ class Encoder:
         try:
             columns = tuple(
                 ColumnEncoding(
-                    **{**entry, "levels": None if entry["levels"] is None else tuple(entry["levels"])}
+                    **{
+                        **entry,
+                        "levels": None if entry["levels"] is None else tuple(entry["levels"]),
+                        "na": tuple(entry.get("na", ())),
+                    }
                 )
                 for entry in document["columns"]
             )
             encoder = cls(columns, document["missing"], document["prefix"])
             agree = encoder.digest() == document["digest"]
+            for column in columns:
+                CellReading.parse(column.reading)
         except (AttributeError, KeyError, TypeError, ValueError, OverflowError):
             raise FormatError(f"{place}: not an encoder of table columns; export it again") from None
         if not agree:
             raise FormatError(f"{place}: does not agree with its digest; damaged or edited")
         return encoder
+
+
+def _texts(h5group: h5py.Group, n: int, place: str) -> list[dict[str, Any]]:
+    """What version 1.2 says of each column."""
+    reading, shown_as = read_strings(h5group, "reading"), read_strings(h5group, "shown")
+    if len(reading) != n or len(shown_as) != n:
+        raise FormatError(f"{place}: keys 'reading' and 'shown' are not one text for each column; damaged")
+    counts = read_array(h5group, "na_counts", ndim=1, length=n, kind="i").tolist()
+    words = read_strings(h5group, "na")
+    if min(counts, default=0) < 0 or sum(counts) != len(words):
+        raise FormatError(f"{place}: keys 'na' and 'na_counts' do not agree; damaged or edited")
+    result, at = [], 0
+    for i in range(n):
+        try:
+            CellReading.parse(reading[i])
+        except (TypeError, ValueError):
+            raise FormatError(
+                f"{place}: key 'reading': {reading[i]!r} is unknown; damaged or edited"
+            ) from None
+        na = tuple(words[at : at + counts[i]])
+        at += counts[i]
+        result.append({"reading": reading[i], "na": na, "shown": shown_as[i]})
+    return result
 
 
 def _own(levels: Sequence[str], start: int, count: int) -> tuple[str, ...] | None:

@@ -1,0 +1,374 @@
+"""What the columns of a table are: numbers however they are written, dates, or categories; never by a guess.
+
+A column of text that could be numbers is read as numbers where all its cells have one meaning, and refused,
+with the remedy, where they have several. Only other text becomes categories.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from fastadmm.data_tools.csv_table import is_number
+from fastadmm.data_tools.dates import date_formats, hours, is_date, is_time, to_number
+from fastadmm.data_tools.number_text import KNOWN_UNITS, MAGNITUDES, candidates, value_of, written
+from fastadmm.data_tools.suggest import nearest
+from fastadmm.data_tools.tables import Column, Table
+from fastadmm.errors import ConfigError, InputError
+from fastadmm.store.cell_reading import DATE_KINDS, KINDS, CellReading
+
+__all__ = ["Typing", "parse_types", "read_column", "recognise", "refuse_mixed"]
+
+_RATIO = re.compile(r"\d+\s*/\s*\d+")
+
+
+@dataclass(frozen=True)
+class Typing:
+    """What the user says about the columns of a table.
+
+    Attributes
+    ----------
+    kinds : dict of str to str
+        Kind of a column: "number", "category", "hours", or "days", "year", "month", "weekday" with an
+        optional format behind a colon.
+    decimal, thousands : str or None
+        Marks of the table's numbers; None: by the column.
+    """
+
+    kinds: Mapping[str, str] = field(default_factory=dict)
+    decimal: str | None = None
+    thousands: str | None = None
+
+    @property
+    def dates(self) -> list[str]:
+        """Columns that are said to hold dates or times."""
+        return [name for name, kind in self.kinds.items() if kind not in ("number", "category")]
+
+    @property
+    def stated(self) -> bool:
+        """Whether marks are stated."""
+        return self.decimal is not None or self.thousands is not None
+
+    def category(self, name: str) -> bool:
+        """Whether a column is said to hold categories."""
+        return self.kinds.get(name) == "category"
+
+
+def parse_types(entries: Sequence[str], option: str = "--types") -> dict[str, str]:
+    """Read ``name=kind`` entries; several may stand in one, with commas between.
+
+    Parameters
+    ----------
+    entries : sequence of str
+    option : str
+        For messages.
+
+    Raises
+    ------
+    ConfigError
+        An entry without a kind, or one that is unknown.
+    """
+    kinds: dict[str, str] = {}
+    for entry in (part for text in entries for part in re.split(r",(?=[^,=]+=)", text)):
+        name, equals, kind = (part.strip() for part in entry.rpartition("="))
+        main, _, style = kind.partition(":")
+        if not equals or not name:
+            raise ConfigError(f"{option} {entry!r}: give NAME=KIND, such as joined=days")
+        if main not in ("category", *KINDS) or (style and main not in DATE_KINDS):
+            raise ConfigError(
+                f"{option} {entry!r}: unknown kind {kind!r}{nearest(main, ['category', *KINDS])}; "
+                f"formats belong to "
+                "dates, such as days:%d.%m.%Y"
+            )
+        if kinds.setdefault(name, kind) != kind:
+            raise ConfigError(f"{option}: column {name!r} is given two kinds, {kinds[name]} and {kind}")
+    return kinds
+
+
+def recognise(table: Table, name: str, column: Column, typing: Typing) -> CellReading | None:
+    """How a column's cells are read as numbers; None where they are categories.
+
+    Parameters
+    ----------
+    table : Table
+        For messages.
+    name : str
+    column : Column
+        Its cells; not a column of numbers, unless marks or its kind are stated.
+    typing : Typing
+
+    Raises
+    ------
+    InputError
+        Cells have several meanings, or are not all numbers; names file, line, column and remedy.
+    """
+    kind, _, style = typing.kinds.get(name, "").partition(":")
+    if kind == "category":
+        return None
+    if column.kind == "number":
+        return CellReading()
+    cells = [str(cell) for cell in dict.fromkeys(column.values.tolist()) if cell]
+    if not cells:
+        return CellReading()
+    look = _Look(table, name, column, cells, typing)
+    if kind in DATE_KINDS:
+        return CellReading(kind, dates=style or look.date_format(kind), from_rows=not style)
+    if kind == "hours":
+        look.refuse_others([cell for cell in cells if not is_time(cell)], "a time such as 14:30")
+        return CellReading(kind)
+    reading = look.numbers(forced=kind == "number")
+    if reading is None and kind == "number":
+        look.refuse_others(cells, "a number")
+    if reading is None:
+        look.refuse_other_kinds()
+    return reading
+
+
+@dataclass(frozen=True)
+class _Look:
+    """One look at the different cells of a column."""
+
+    table: Table
+    name: str
+    column: Column
+    cells: list[str]
+    typing: Typing
+
+    def where(self, cell: str) -> str:
+        return self.table.where(int(np.flatnonzero(self.column.values == cell)[0]))
+
+    def place(self, cell: str) -> str:
+        return f"{self.table.path}: {self.where(cell)}, column {self.name!r}: {cell[:40]!a}"
+
+    def numbers(self, forced: bool) -> CellReading | None:
+        """The one reading of the cells as numbers; None where they are none."""
+        found = {cell: parts for cell in self.cells if (parts := written(cell)) is not None}
+        known = {cell: parts for cell, parts in found.items() if parts.unit in KNOWN_UNITS}
+        if not known:
+            known = found if self._one_unit(found, forced) else {}
+        if not known:
+            return None
+        others = [cell for cell in self.cells if cell not in known]
+        if others:
+            refuse_mixed(self.table, self.name, self.column, others)
+        unit = self._unit({cell: parts.unit for cell, parts in known.items()})
+        readings = candidates(list(known.values()), self.typing.decimal, self.typing.thousands)
+        if not readings:
+            self._refuse_marks(list(known))
+        if len(readings) > 1:
+            cell = next(c for c, p in known.items() if len({value_of(p, r) for r in readings}) > 1)
+            one, other = (f"{value_of(known[cell], reading):.15g}" for reading in readings)
+            raise InputError(
+                f"{self.place(cell)} could be {one} or {other}, and no cell of the column decides: pass "
+                f"--decimal '.' or --decimal ','"
+            )
+        if all(map(is_number, known)) and readings[0].plain:
+            return CellReading()
+        reading = replace(readings[0], unit=unit, from_rows=not self.typing.stated)
+        return replace(reading, from_rows=True) if reading.plain else reading
+
+    def _one_unit(self, found: Mapping[str, object], forced: bool) -> bool:
+        """Whether all cells are numbers with one unknown unit, which the user wants to leave out."""
+        units = {parts.unit for cell in self.cells if (parts := written(cell)) is not None}
+        if len(found) < len(self.cells) or not (len(units) == 1 or units <= MAGNITUDES | {""}):
+            return False
+        if len(self.cells) < 2 and not forced:
+            return False
+        cell, unit = self.cells[0], units.pop()
+        if unit in MAGNITUDES and self.typing.kinds.get(self.name) != "number":
+            raise InputError(
+                f"{self.place(cell)} looks like a number in short ({unit!r}): write it out, or keep "
+                f"the texts as "
+                f"categories with --categorical {self.name}"
+            )
+        if not forced:
+            raise InputError(
+                f"{self.place(cell)} is a number with the unit {unit!r}: pass --types "
+                f"{self.name}=number, or keep "
+                f"the texts as categories with --categorical {self.name}"
+            )
+        return True
+
+    def _unit(self, units: dict[str, str]) -> str:
+        given = sorted(set(units.values()) - {""})
+        if len(given) > 1:
+            one, other = (next(cell for cell, unit in units.items() if unit == u) for u in given[:2])
+            raise InputError(
+                f"{self.place(one)} and {other[:40]!a} in {self.where(other)} have different units: "
+                f"write them alike, or pass --categorical {self.name}"
+            )
+        if not given:
+            return ""
+        bare = next((cell for cell, unit in units.items() if not unit), None)
+        if bare is not None and given[0] in ("%", "‰"):
+            full = next(cell for cell, unit in units.items() if unit)
+            raise InputError(
+                f"{self.place(bare)} has no {given[0]}, as {full[:40]!a} in {self.where(full)} has: "
+                f"write them alike, or pass --categorical {self.name}"
+            )
+        return given[0]
+
+    def _refuse_marks(self, cells: list[str]) -> None:
+        first = cells[0]
+        if self.typing.stated:
+            for cell in cells:
+                parts = written(cell)
+                assert parts is not None
+                if not candidates([parts], self.typing.decimal, self.typing.thousands):
+                    given = [("--decimal", self.typing.decimal), ("--thousands", self.typing.thousands)]
+                    said = " ".join(f"{option} {mark!r}" for option, mark in given if mark is not None)
+                    raise InputError(
+                        f"{self.place(cell)} does not fit {said}: correct it, or pass --categorical "
+                        f"{self.name}"
+                    )
+        for k, cell in enumerate(cells[1:], start=1):
+            parts = [p for c in cells[: k + 1] if (p := written(c)) is not None]
+            if not candidates(parts):
+                pairs = [c for c in cells[:k] if not candidates([p for d in (c, cell) if (p := written(d))])]
+                first = pairs[0] if pairs else first
+                raise InputError(
+                    f"{self.place(cell)} has other marks for decimals or thousands than {first[:40]!a} in "
+                    f"{self.where(first)}: write them alike, or pass --categorical {self.name}"
+                )
+
+    def date_format(self, kind: str) -> str:
+        """The one format of all cells."""
+        compact = all(re.fullmatch(r"(19|20)\d\d(0[1-9]|1[0-2])([0-2]\d|3[01])", cell) for cell in self.cells)
+        styles = ["%Y%m%d"] if compact and self.cells else date_formats(self.cells) if self.cells else []
+        if len(styles) == 1 and "%y" not in styles[0]:
+            return styles[0]
+        if styles:
+            either = " or ".join(f"--types {self.name}={kind}:{style}" for style in styles[:2])
+            raise InputError(
+                f"{self.place(self.cells[0])}: day, month and century are not certain: pass {either}"
+            )
+        self.refuse_others([cell for cell in self.cells if not is_date(cell)], "a date")
+        first = self.cells[0]
+        other = next(cell for cell in self.cells if not date_formats([first, cell]))
+        raise InputError(
+            f"{self.place(other)} has another format than {first!a} in {self.where(first)}: write "
+            f"dates alike, as "
+            "2024-01-31"
+        )
+
+    def refuse_others(self, cells: Sequence[str], what: str) -> None:
+        if cells:
+            raise InputError(
+                f"{self.place(cells[0])} is not {what}, as --types says: correct it, or pass "
+                f"--na-values if it "
+                "means missing"
+            )
+
+    def refuse_other_kinds(self) -> None:
+        """Refuse dates, times and fractions, which are no categories unless somebody says so."""
+        dates = [cell for cell in self.cells if is_date(cell)]
+        also = f"keep the texts with --categorical {self.name}, or leave it out with --drop {self.name}"
+        if 2 * len(dates) > len(self.cells):
+            others = [cell for cell in self.cells if cell not in set(dates)]
+            if others:
+                raise InputError(
+                    f"{self.place(others[0])} is not a date, as {dates[0]!a} in "
+                    f"{self.where(dates[0])} is: correct "
+                    f"it, pass --na-values if it means missing, or {also}"
+                )
+            raise InputError(
+                f"{self.place(dates[0])} is a date: pass --types {self.name}=days (since 1970), year, "
+                f"month or "
+                f"weekday, {also}"
+            )
+        if self.cells and all(is_time(cell) for cell in self.cells):
+            raise InputError(f"{self.place(self.cells[0])} is a time: pass --types {self.name}=hours, {also}")
+        if self.cells and all(_RATIO.fullmatch(cell) for cell in self.cells):
+            raise InputError(
+                f"{self.place(self.cells[0])} looks like a fraction or two numbers: write them as "
+                f"numbers, {also}"
+            )
+
+
+def refuse_mixed(table: Table, name: str, column: Column, others: Sequence[str] = ()) -> None:
+    """Refuse a column of numbers and text.
+
+    Parameters
+    ----------
+    table : Table
+    name : str
+    column : Column
+    others : sequence of str
+        Cells that are no numbers, if they are known.
+
+    Raises
+    ------
+    InputError
+        Names the first cell that is no number.
+    """
+    if not others and column.kind not in ("mixed", "raw"):
+        return
+    known = set(others)
+    wrong = (i for i, c in enumerate(column.values) if (c in known if known else c and not is_number(c)))
+    if (at := next(wrong, None)) is None:
+        return
+    cell = column.values[at]
+    raise InputError(
+        f"{table.path}: {table.where(at)}, column {name!r}: {cell[:40]!a} is not a number, "
+        f"as other cells of the column are: correct it, pass --na-values {_quoted(cell)} if it means "
+        f"missing, or "
+        f"--categorical {name}"
+    )
+
+
+def _quoted(cell: str) -> str:
+    return cell[:20] if re.fullmatch(r"[\w.-]+", cell) else ascii(cell[:20])
+
+
+def read_column(table: Table, name: str, column: Column, reading: CellReading, why: str) -> Column:
+    """A column's cells as numbers.
+
+    Parameters
+    ----------
+    table : Table
+        For messages.
+    name : str
+    column : Column
+    reading : CellReading
+    why : str
+        End of the message about a cell that does not fit.
+
+    Returns
+    -------
+    Column
+        Of the kind "number".
+
+    Raises
+    ------
+    InputError
+        A cell that does not fit the reading.
+    """
+    if column.kind == "number":
+        return column
+    if reading.plain:
+        refuse_mixed(table, name, column)
+    values: dict[str, float | None] = {"": float("nan")}
+    for cell in dict.fromkeys(column.values.tolist()):
+        if cell:
+            values[cell] = _value(cell, reading)
+        if (value := values[cell]) is None or np.isinf(value):
+            at = int(np.flatnonzero(column.values == cell)[0])
+            fault = "is not finite" if value is not None else f"is not a number, {why}"
+            raise InputError(f"{table.path}: {table.where(at)}, column {name!r}: {cell[:40]!a} {fault}")
+    return Column("number", np.array([values[cell] for cell in column.values.tolist()], dtype=np.float64))
+
+
+def _value(cell: str, reading: CellReading) -> float | None:
+    if reading.kind == "hours":
+        return hours(cell)
+    if reading.kind in DATE_KINDS:
+        return to_number(cell, reading.kind, reading.dates)
+    if reading.plain:
+        return float(cell) if is_number(cell) else None
+    parts = written(cell)
+    optional = reading.unit not in ("%", "‰")
+    if parts is None or not (parts.unit == reading.unit or (optional and not parts.unit)):
+        return None
+    return value_of(parts, reading)

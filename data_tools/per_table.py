@@ -1,0 +1,190 @@
+"""Options that may differ from table to table: ``VALUE`` for all, ``TABLE:VALUE`` for one."""
+
+from __future__ import annotations
+
+import codecs
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from fastadmm.data_tools.sniffing import check_separator
+from fastadmm.data_tools.suggest import nearest
+from fastadmm.data_tools.tables import Layout
+from fastadmm.errors import ConfigError
+
+__all__ = ["check_columns", "layouts", "missing_words", "per_marks", "per_table", "table_names"]
+
+
+def table_names(paths: Sequence[str | Path], parties: Sequence[str]) -> list[set[str]]:
+    """What options may call each table: the name of its party, or of its file without endings.
+
+    Parameters
+    ----------
+    paths : sequence of path
+    parties : sequence of str
+        Empty, or one for each table.
+    """
+    names = [{Path(path).name.partition(".")[0]} for path in paths]
+    stems = [min(own) for own in names]
+    result = [own if stems.count(stem) == 1 else set() for own, stem in zip(names, stems)]
+    for own, party in zip(result, parties):
+        own.add(party)
+    return result
+
+
+def per_table(option: str, given: str | Sequence[str] | None, names: Sequence[set[str]]) -> list[str | None]:
+    """The value of an option for each table.
+
+    Parameters
+    ----------
+    option : str
+        For messages.
+    given : str, sequence of str or None
+        ``VALUE``, or ``TABLE:VALUE``.
+    names : sequence of set of str
+        Of :func:`table_names`.
+
+    Returns
+    -------
+    list of str or None
+        None where nothing is given.
+
+    Raises
+    ------
+    ConfigError
+        Two values for one table.
+    """
+    entries = [given] if isinstance(given, str) else list(given or ())
+    common: str | None = None
+    own: list[str | None] = [None] * len(names)
+    for entry in entries:
+        table, _, value = entry.partition(":")
+        holders = [k for k, known in enumerate(names) if value and table in known]
+        if len(holders) == 1:
+            (k,) = holders
+            if own[k] is not None:
+                raise ConfigError(f"{option}: {table!r} is given twice")
+            own[k] = value
+        elif common is not None:
+            known = ", ".join(sorted(set().union(*names)))
+            raise ConfigError(
+                f"{option}: {common!r} and {entry!r}: give one for all tables, or TABLE:VALUE; the "
+                f"tables are {known}"
+            )
+        else:
+            common = entry
+    return [value if value is not None else common for value in own]
+
+
+def layouts(
+    separator: str | Sequence[str] | None,
+    encoding: str | Sequence[str] | None,
+    header: bool,
+    names: Sequence[set[str]],
+) -> list[Layout]:
+    """How the text of each table is laid out, as the options say.
+
+    Parameters
+    ----------
+    separator, encoding : str, sequence of str or None
+    header : bool
+    names : sequence of set of str
+
+    Raises
+    ------
+    ConfigError
+        No single character, an unknown encoding.
+    """
+    found = []
+    separators, encodings = (
+        per_table(option, given, names)
+        for option, given in (("--separator", separator), ("--encoding", encoding))
+    )
+    for mark, code in zip(separators, encodings):
+        mark = "\t" if mark in ("\\t", "tab") else mark
+        check_separator(mark)
+        if code is not None:
+            try:
+                codecs.lookup(code)
+                b"".decode(code)
+            except (LookupError, ValueError):
+                raise ConfigError(
+                    f"--encoding {code!r}: unknown; choose utf-8, cp1252, latin-1, utf-16 or another "
+                    f"of Python's"
+                ) from None
+        found.append(Layout(mark, code, header))
+    return found
+
+
+def per_marks(option: str, given: str | Sequence[str] | None, names: Sequence[set[str]]) -> list[str | None]:
+    """Marks of each table's numbers, checked.
+
+    Parameters
+    ----------
+    option : {"decimal", "thousands"}
+    given : str, sequence of str or None
+    names : sequence of set of str
+
+    Raises
+    ------
+    ConfigError
+        No mark that numbers have.
+    """
+    allowed = (".", ",") if option == "decimal" else (".", ",", " ", "'", "_")
+    found: list[str | None] = []
+    for mark in per_table(f"--{option}", given, names):
+        mark = " " if mark == "space" else mark
+        if mark is not None and mark not in allowed:
+            listed = ", ".join(map(repr, allowed))
+            raise ConfigError(f"--{option} {mark!r}: choose one of {listed}, or TABLE:MARK for one table")
+        found.append(mark)
+    return found
+
+
+def missing_words(entries: Sequence[str]) -> dict[str, tuple[str, ...]]:
+    """Read ``--na-values``: words with commas between, ``column=word`` for one column.
+
+    Parameters
+    ----------
+    entries : sequence of str
+
+    Returns
+    -------
+    dict of str to tuple of str
+        By column; ``""`` stands for all columns.
+
+    Raises
+    ------
+    ConfigError
+        An empty word.
+    """
+    words: dict[str, tuple[str, ...]] = {}
+    for entry in (part for text in entries for part in text.split(",")):
+        column, _, word = (part.strip() for part in entry.rpartition("="))
+        if not word:
+            raise ConfigError(f"--na-values {entry!r}: give a word, or COLUMN=WORD")
+        words[column] = (*words.get(column, ()), word)
+    return words
+
+
+def check_columns(option: str, columns: Mapping[str, object], known: Sequence[str], files: str) -> None:
+    """Refuse names that no table has.
+
+    Parameters
+    ----------
+    option : str
+        That names columns.
+    columns : dict
+        By column; ``""`` is none.
+    known : sequence of str
+        Columns of all tables.
+    files : str
+        The tables, for the message.
+
+    Raises
+    ------
+    ConfigError
+        Naming the column, and one that is near.
+    """
+    for name in columns:
+        if name and name not in known:
+            raise ConfigError(f"{files}: {option}: no table has a column {name!r}{nearest(name, known)}")

@@ -1,0 +1,254 @@
+"""Tables as people have them: marks, units, dates, ids, encodings; and new tables are read the same way."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from fastadmm.data_tools.convert import convert
+from fastadmm.data_tools.convert_tables import convert_tables
+from fastadmm.data_tools.predict_tables import TableRows, read_features
+from fastadmm.errors import FastadmmError, InputError
+from fastadmm.store import open_partition
+from fastadmm.store.cell_reading import CellReading
+from fastadmm.store.encoder import ColumnEncoding, Encoder
+
+from run_tools import run
+
+
+def column(path: Path, cells: list[str], **options: Any) -> np.ndarray:
+    """What the cells of one column become."""
+    rows = "".join(f'"{cell}"|{i % 2}\n' for i, cell in enumerate(cells))
+    (path / "x.csv").write_text("v|y\n" + rows, encoding="utf-8")
+    partition = convert(path / "x.csv", path / "p", label="y", parties=1, force=True, **options)
+    assert partition.parties[0].feature_names == ["v"]
+    return partition.parties[0].load()[:, 0]
+
+
+@pytest.mark.parametrize(
+    ("cells", "numbers"),
+    [
+        (["25,303.73", "1,200", "7"], [25303.73, 1200, 7]),
+        (["25.303,73", "1.200", "7"], [25303.73, 1200, 7]),
+        (["25303,73", "-0,5", ",25"], [25303.73, -0.5, 0.25]),
+        (["25 303,73", "1\u00a0200", "1\u202f000\u202f000"], [25303.73, 1200, 1e6]),
+        (["25'303.73", "1’200", "7"], [25303.73, 1200, 7]),
+        (["$25303.73", "-$7", "($8.5)"], [25303.73, -7, -8.5]),
+        (["1.200,50 €", "7 €", "8,1 €"], [1200.5, 7, 8.1]),
+        (["EUR 12", "EUR 1,200,000", "EUR 3"], [12, 1.2e6, 3]),
+        (["28%", "3.5 %", "-1%"], [28, 3.5, -1]),
+        (["1,234,567", "1,234", "5"], [1234567, 1234, 5]),
+        (["1,5e3", "2,5", "1"], [1500, 2.5, 1]),
+        (["12.5-", "−3", "+4"], [-12.5, -3, 4]),
+        (["1_000", "2_500", "3"], [1000, 2500, 3]),
+    ],
+)
+def test_numbers_however_they_are_written(tmp_path: Path, cells: list[str], numbers: list[float]) -> None:
+    np.testing.assert_array_equal(column(tmp_path, cells), numbers)
+
+
+@pytest.mark.parametrize(
+    ("cells", "options", "numbers"),
+    [
+        (["1,234", "5,678"], {"decimal": ","}, [1.234, 5.678]),
+        (["1,234", "5,678"], {"decimal": "."}, [1234, 5678]),
+        (["1,234", "5,678"], {"thousands": ","}, [1234, 5678]),
+        (["1.234", "5.678"], {"thousands": "."}, [1234, 5678]),
+        (["1.234", "5.678"], {"decimal": "x:,"}, [1234, 5678]),
+        (["12 kg", "13,5 kg"], {"types": ["v=number"]}, [12, 13.5]),
+        (["1970-01-02", "1969-12-31"], {"types": ["v=days"]}, [1, -1]),
+        (["1970-01-02 12:00", "1970-01-01 06:00"], {"types": ["v=days"]}, [1.5, 0.25]),
+        (["1970-01-02T02:00:00+02:00", "1970-01-03T00:00:00Z"], {"types": ["v=days"]}, [1, 2]),
+        (["03/02/1970", "13/02/1970"], {"types": ["v=days"]}, [33, 43]),
+        (["03/02/1970", "04/02/1970"], {"types": ["v=days:%m/%d/%Y"]}, [60, 91]),
+        (["01.02.24", "02.02.24"], {"types": ["v=weekday:%d.%m.%y"]}, [4, 5]),
+        (["19700102", "19700201"], {"types": ["v=days"]}, [1, 31]),
+        (["Jan-2018", "Dec-2019"], {"types": ["v=year"]}, [2018, 2019]),
+        (["3 May 2024", "1 June 2024"], {"types": ["v=month:%d %B %Y"]}, [5, 6]),
+        (["14:30", "06:00:36"], {"types": ["v=hours"]}, [14.5, 6.01]),
+        (["1", "?", "3"], {"na_values": ["?"], "missing": "mean"}, [1, 2, 3]),
+        (["1", "-999.0", "3"], {"na_values": ["v=-999"], "missing": "mean"}, [1, 2, 3]),
+        (["1", "", "NA"], {"missing": "most-frequent"}, [1, 1, 1]),
+    ],
+)
+def test_what_options_decide(
+    tmp_path: Path, cells: list[str], options: dict[str, Any], numbers: list[float]
+) -> None:
+    np.testing.assert_allclose(column(tmp_path, cells, **options), numbers, rtol=1e-15)
+
+
+@pytest.mark.parametrize(
+    "cells", [["A11", "A12"], ["10th", "Bachelors"], ["1.2.3", "1.2.4"], ["20-30", "<5"]]
+)
+def test_codes_stay_categories(tmp_path: Path, cells: list[str]) -> None:
+    (tmp_path / "x.csv").write_text("v;y\n" + "".join(f"{cell};{i}\n" for i, cell in enumerate(cells)))
+    partition = convert(tmp_path / "x.csv", tmp_path / "p", label="y", parties=1)
+    assert partition.parties[0].feature_names == [f"v={cell}" for cell in sorted(cells)]
+
+
+def test_marks_are_found_beyond_the_first_rows(tmp_path: Path) -> None:
+    # Earlier cells have been read as decimal points when a later one shows that points group thousands.
+    cells = ["1.230"] * 17000 + ["1.234,5"]
+    assert column(tmp_path, cells)[0] == 1230
+
+
+def test_points_beside_decimal_commas_are_no_guess(tmp_path: Path) -> None:
+    (tmp_path / "x.csv").write_text("a;b;y\n1.234;0,5;0\n2.500;1,5;1\n")
+    with pytest.raises(InputError, match=r"column 'a': points stand before three digits.*--decimal ','"):
+        convert(tmp_path / "x.csv", tmp_path / "p", label="y", parties=1)
+    as_numbers = convert(tmp_path / "x.csv", tmp_path / "p", label="y", parties=1, types=["a=number"])
+    np.testing.assert_array_equal(as_numbers.parties[0].load(), [[1.234, 0.5], [2.5, 1.5]])
+
+
+BANK = """cust_no;y;income;joined;city
+7;yes;25.303,73;2020-01-31;Rome
+3;no;1.200;2021-02-28;?
+5;yes;7;2020-05-01;Oslo
+"""
+SHOP = "customer,income,share\n5,1,28%\n7,2,5%\n3,3,0%\n"
+
+
+@pytest.fixture
+def pair(tmp_path: Path) -> tuple[Path, Path]:
+    (tmp_path / "bank.csv").write_text(BANK, encoding="utf-8-sig")
+    (tmp_path / "shop.csv").write_text(SHOP, encoding="utf-16")
+    return tmp_path / "bank.csv", tmp_path / "shop.csv"
+
+
+IDS = ["bank:cust_no", "shop:customer"]
+OPTIONS: dict[str, Any] = {
+    "id": IDS, "label": "y", "types": ["joined=days"], "na_values": ["city=?"], "missing": "indicator"
+}  # fmt: skip
+
+
+def test_two_tables_with_everything_at_once(pair: tuple[Path, Path], tmp_path: Path) -> None:
+    partition = convert_tables(pair[0], [pair[1]], tmp_path / "p", **OPTIONS)
+    bank, shop = partition.parties
+    assert bank.feature_names == ["guest.income", "joined", "city=Oslo", "city=Rome", "city:missing"]
+    assert shop.feature_names == ["host.income", "share"]
+    days = [18686, 18383, 18292]
+    np.testing.assert_array_equal(
+        bank.load(), [[1200, days[0], 0, 0, 1], [7, days[1], 1, 0, 0], [25303.73, days[2], 0, 1, 0]]
+    )
+    np.testing.assert_array_equal(shop.load()[:, 1], [0, 28, 5])
+    again = open_partition(tmp_path / "p").parties[0].encoder
+    assert again == bank.encoder
+    assert Encoder.from_json(again.to_json(), "x") == again
+
+    # New tables are read the same way, whatever their own cells would suggest.
+    (tmp_path / "bank2.csv").write_text(
+        "cust_no,income,joined,city\n1,1.234,2020-01-31,?\n2,500,2020-01-31,Rome\n"
+    )
+    (tmp_path / "shop2.csv").write_text("customer,income,share\n1,5,28%\n2,6,1%\n")
+    ids = ["bank2:cust_no", "shop2:customer"]
+    new = convert_tables(
+        tmp_path / "bank2.csv", [tmp_path / "shop2.csv"], tmp_path / "q", id=ids, like=tmp_path / "p"
+    )
+    np.testing.assert_array_equal(new.parties[0].load(), [[1234, 18292, 0, 0, 1], [500, 18292, 0, 1, 0]])
+    features = read_features(
+        partition.parties, [tmp_path / "bank2.csv", tmp_path / "shop2.csv"], TableRows(id=ids)
+    )
+    np.testing.assert_array_equal(features.blocks[0], new.parties[0].load())
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        (
+            "1,1234.5,2020-01-31,Rome",
+            r"line 2, column 'income': '1234.5' is not a number, as the training table",
+        ),
+        ("1,$5,2020-01-31,Rome", r"line 2, column 'income': '\$5' is not a number"),
+        ("1,5,31.01.2020,Rome", r"line 2, column 'joined': '31.01.2020' .* \(days of dates %Y-%m-%d\)"),
+    ],
+)
+def test_a_table_that_does_not_fit_is_refused(
+    pair: tuple[Path, Path], tmp_path: Path, row: str, message: str
+) -> None:
+    convert_tables(pair[0], [pair[1]], tmp_path / "p", **OPTIONS)
+    (tmp_path / "bank.csv").write_text(f"cust_no,income,joined,city\n{row}\n")
+    (tmp_path / "shop.csv").write_text("customer,income,share\n1,5,28%\n")
+    with pytest.raises(InputError, match=message):
+        convert_tables(pair[0], [pair[1]], tmp_path / "q", id=IDS, like=tmp_path / "p")
+
+
+def test_types_are_always_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "n.csv").write_text("a,b,y\n1,2,0\n3,4,1\n")
+    (tmp_path / "w.csv").write_text("a,b,y\n1,Rome,0\n€3,Oslo,1\n", encoding="utf-8")
+    assert not run("convert", tmp_path / "n.csv", "--label", "y", "--parties", 1, "-o", tmp_path / "n")
+    assert "    numbers: a, b\n" in capsys.readouterr().out
+    for last in (["-o", tmp_path / "w"], ["--dry-run"]):
+        assert not run("convert", tmp_path / "w.csv", "--label", "y", "--parties", 1, *last)
+        out = capsys.readouterr().out
+        assert "column 'a': read as numbers, such as '€3': decimal '.', unit '€'\n" in out
+        assert "  a: number (decimal '.', unit '€')\n" in out
+        assert "  b: category Oslo, Rome\n" in out
+
+
+@pytest.mark.parametrize(
+    "text", ["sum", "number\tdecimal=;", "days\tunit=%", "number\tdecimal=.", "number\tx=1"]
+)
+def test_damaged_readings_are_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r".*"):
+        CellReading.parse(text)
+
+
+@pytest.mark.parametrize(
+    "reading",
+    [CellReading(), CellReading(decimal=","), CellReading("days", dates="%d, %m=%Y", from_rows=True),
+     CellReading(decimal=",", thousands=" ", unit="€", from_rows=True), CellReading("hours")],
+)  # fmt: skip
+def test_readings_survive_as_text(reading: CellReading) -> None:
+    assert CellReading.parse(str(reading)) == reading
+
+
+def test_what_rows_decide_is_not_public() -> None:
+    found = ColumnEncoding("income", reading=str(CellReading(decimal=",", from_rows=True)))
+    stated = ColumnEncoding("income", reading=str(CellReading(decimal=",")))
+    assert [Encoder((one,)).constants()[1].origin for one in (found, stated)] == ["private", "public"]
+
+
+def test_adult_as_two_parties(shared_data: Path, tmp_path: Path) -> None:
+    from fastadmm.runs.config import make_config
+    from fastadmm.runs.train import start_run
+    from sklearn.metrics import accuracy_score
+
+    tables = shared_data / "tables"
+    train = tables / "adult-train.csv"
+    convert(train, tmp_path / "p", label="c15", columns="7,7", header=False, na_values=["?"],
+            missing="most-frequent", standardize=True)  # fmt: skip
+    start_run(make_config({"data": str(tmp_path / "p"), "lambda": 1e-4}), tmp_path / "run")
+    assert not run(
+        "predict", tmp_path / "run", tables / "adult-test.csv", "--no-header", "-o", tmp_path / "out.csv"
+    )
+    said = [line.rsplit(",", 1)[1] for line in (tmp_path / "out.csv").read_text().splitlines()[1:]]
+    true = [
+        line.rsplit(", ", 1)[1].rstrip(".")
+        for line in (tables / "adult-test.csv").read_text().split("\n")
+        if line
+    ]
+    assert accuracy_score(true, said) == pytest.approx(0.85, abs=0.005)
+
+
+def test_german_converts_as_it_is(shared_data: Path, tmp_path: Path) -> None:
+    german = shared_data / "tables" / "german.csv"
+    partition = convert(german, tmp_path / "p", label="c21", columns="10,10", header=False)
+    assert [party.n_features for party in partition.parties] == [39, 22]
+
+
+def test_unknown_words_of_options_are_named(tmp_path: Path) -> None:
+    (tmp_path / "x.csv").write_text("a,y\nu,0\nv,1\n")
+    for options, message in (
+        ({"types": ["a"]}, "give NAME=KIND"),
+        ({"types": ["a=nmber"]}, "unknown kind 'nmber'; did you mean 'number'"),
+        ({"types": ["b=number"]}, "no table has a column 'b'"),
+        ({"na_values": ["b=1"]}, "no table has a column 'b'"),
+        ({"na_values": ["a="]}, "give a word"),
+        ({"decimal": ";"}, r"--decimal ';': choose one of"),
+        ({"encoding": "utf-9"}, "--encoding 'utf-9': unknown"),
+        ({"separator": [";", ","]}, "TABLE:VALUE; the tables are x"),
+    ):
+        with pytest.raises(FastadmmError, match=message):
+            convert(tmp_path / "x.csv", tmp_path / "p", label="y", parties=1, **options)
