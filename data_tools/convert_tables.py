@@ -35,7 +35,7 @@ from fastadmm.data_tools.split import (
     split_names,
 )
 from fastadmm.data_tools.table_notes import column_notes
-from fastadmm.data_tools.tables import Cells, Column, Table, read_table
+from fastadmm.data_tools.tables import Cells, Table, read_table
 from fastadmm.errors import ConfigError, InputError
 from fastadmm.files.atomic import shown
 from fastadmm.store.cell_reading import CellReading

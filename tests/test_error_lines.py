@@ -82,10 +82,10 @@ def told(home: Path, capsys: pytest.CaptureFixture[str], text: str) -> str:
                 capsys.readouterr()
                 code = run(*shlex.split(line[2:]))
                 err = [line for line in capsys.readouterr().err.splitlines() if line.startswith(ERROR)]
-                said = FOREIGN.sub(r"\1", " / ".join(text.removeprefix(ERROR) for text in err))
+                said = FOREIGN.sub(r"\1", " // ".join(text.removeprefix(ERROR) for text in err))
                 lines += [line, f"{code} {said.replace(str(home), 'HOME')}".rstrip()]
                 for path in (path for path in Path().iterdir() if path.name.startswith((".", "out"))):
-                    lines[-1] += f" / leaves {path}"
+                    lines[-1] += f" // leaves {path}"
                     shutil.rmtree(path) if path.is_dir() else path.unlink()
             elif not re.match(r"\d", line):
                 lines.append(line)
@@ -98,4 +98,4 @@ def test_error_lines(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     if "FASTADMM_WRITE_ERROR_LINES" in os.environ:
         TABLE.write_text(now, encoding="utf-8")
     assert now.splitlines() == table.splitlines()
-    assert not re.search(r"(?m)^[01]\b| / ", now), "a success, a defect, several lines, or something left"
+    assert not re.search(r"(?m)^[01]\b| // ", now), "a success, a defect, several lines, or something left"
