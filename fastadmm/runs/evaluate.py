@@ -132,9 +132,9 @@ def _weights(predictions: Predictions) -> Any:
 
 def _drift(model: Path, reference: Path, predictions: Predictions) -> dict[str, Any]:
     from fastadmm.judging.judgement import score_drift
-    from fastadmm.problem.losses import get_loss
+    from fastadmm.problem.losses import parse_loss
 
-    loss = get_loss(predictions.model.loss)
+    loss = parse_loss(predictions.model.loss)
     if loss.vector:
         raise ConfigError("reference: a model of several classes has no single score to compare")
     before = predict_partition(model, reference)
@@ -149,10 +149,10 @@ def _write_curves(path: Path, predictions: Predictions, labels: LabelData, force
     import numpy as np
 
     from fastadmm.judging.judgement import ranking_of
-    from fastadmm.problem.losses import get_loss
+    from fastadmm.problem.losses import parse_loss
 
     weight = np.ones(len(labels.y)) if labels.sample_weight is None else labels.sample_weight
-    ranking, said = ranking_of(get_loss(predictions.model.loss), labels.y, predictions.score, weight)
+    ranking, said = ranking_of(parse_loss(predictions.model.loss), labels.y, predictions.score, weight)
     if ranking is None:
         raise ConfigError(f"curves: {said or 'only a model of two classes has them'}")
     columns = ranking.to_columns()

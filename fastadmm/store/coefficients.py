@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fastadmm.errors import InputError
-from fastadmm.inference.likelihood import FAMILIES
+from fastadmm.inference.likelihood import family_of
 from fastadmm.inference.table import INTERCEPT
+from fastadmm.problem.losses import parse_loss
 from fastadmm.store.model import Model, PartyModel
 from fastadmm.store.transform import Transform
 
@@ -147,7 +148,8 @@ def coefficients(
     whole = model if isinstance(model, Model) else None
     parties = model.parties if isinstance(model, Model) else [model]
     loss = loss if whole is None else whole.loss
-    ratio = FAMILIES[loss].ratio if loss in FAMILIES else ("" if loss else _UNKNOWN_RATIO)
+    family = family_of(parse_loss(loss)) if loss else None
+    ratio = family.ratio if family else ("" if loss else _UNKNOWN_RATIO)
     classes = _classes(whole, parties[0])
     if len(classes) > 1:  # no class is the one that the others are compared with
         ratio = ""
