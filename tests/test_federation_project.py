@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 import re
 import tempfile
 from collections.abc import Iterator
@@ -15,11 +16,11 @@ from fastadmm.federation.agent import Agent
 from fastadmm.federation.socket import Server, serve
 from fastadmm.federation.status import agent_status
 from fastadmm.store.label_file import open_labels
+from fastadmm.worth.run import worth_of_run
 
-from run_tools import run
+from run_tools import run, write_blocks
 
 pytest.importorskip("grpc", reason='needs grpcio: pip install "fastadmm[nvflare]"')
-pytest.importorskip("private_set_intersection", reason='needs openmined.psi: pip install "fastadmm[psi]"')
 
 NAMES = ("bank", "shop")
 
@@ -41,10 +42,10 @@ def home() -> Iterator[Path]:
 class Houses:
     """A directory for each party, with its table and its agent behind a socket."""
 
-    def __init__(self, home: Path) -> None:
-        self.home = home
+    def __init__(self, home: Path, names: tuple[str, ...] = NAMES) -> None:
+        self.home, self.names = home, names
         self._running: dict[str, tuple[Agent, Server]] = {}
-        addresses = "\n".join(f'{name} = "unix:{name}/agent.sock"' for name in NAMES)
+        addresses = "\n".join(f'{name} = "unix:{name}/agent.sock"' for name in names)
         (home / "project.toml").write_text(
             'data = "train/labels.h5"\nlambda = 1e-2\nrounds = 3\n[federation.parties]\n' + addresses + "\n"
         )
@@ -65,7 +66,7 @@ class Houses:
 
     def approve(self, *options: object) -> None:
         """Every owner looks at what was asked for and approves it; a path in braces is the party's own."""
-        for name in NAMES:
+        for name in self.names:
             (what,) = [line[:16] for line in agent_status(self.state(name)) if "agent approve" in line]
             own = [str(option).format(self.home / name, name=name) for option in options]
             assert run("agent", "approve", what, "--state", self.state(name), *own) == 0
@@ -107,6 +108,7 @@ def refused(capsys: pytest.CaptureFixture[str], code: str, *arguments: object) -
 
 
 def test_a_whole_project(houses: Houses, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("private_set_intersection", reason='needs openmined.psi: pip install "fastadmm[psi]"')
     home = houses.home
     config, tables = home / "project.toml", home / "coordinator"
 
@@ -165,3 +167,49 @@ def test_a_whole_project(houses: Houses, capsys: pytest.CaptureFixture[str]) -> 
         assert "alignments: 2 of at most 2 answered" in said
         assert "predictions: 1 of at most 1 answered" in said
         assert "exchanges answered, ended" in said
+
+
+def test_worth_is_that_of_one_process(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    blocks, y, _ = make_vertical_classification(120, (3, 4))
+    ways = {"train": slice(0, 80), "test": slice(80, 120)}
+    for kind, rows in ways.items():
+        write_blocks(home / f"{kind}.parts", [block[rows] for block in blocks], y[rows])
+    houses = Houses(home, ("party-1", "party-2"))
+    config = home / "project.toml"
+    config.write_text(config.read_text().replace("train/labels.h5", "train.parts/labels.h5"))
+    config.write_text(config.read_text().replace("rounds = 3", "gap = 1e-8"))
+    try:
+        for name in houses.names:
+            (home / name).mkdir()
+            houses.start(name, home / "train.parts" / f"{name}.h5")
+        worth = ("federate", "worth", config, home / "test.parts" / "labels.h5", "-o", home / "worth")
+        refused(capsys, "task", *worth)
+        data = ("--data", str(home / "train.parts" / "{name}.h5"))
+        houses.approve(*data, "--rows", str(home / "test.parts" / "{name}.h5"))
+        assert "2 runs, of party-2 with each set of the others" in capsys.readouterr().out
+        assert run(*worth) == 0
+        assert "Shapley" in capsys.readouterr().out
+        found = json.loads((home / "worth" / "worth.json").read_text())
+        assert run(*worth, "--json") == 0  # nothing is asked again
+        assert json.loads(capsys.readouterr().out)["shapley"] == found["shapley"]
+        assert run(
+            "federate",
+            "worth",
+            config,
+            home / "test.parts" / "labels.h5",
+            "-o",
+            home / "none",
+            "--metric",
+            "x",
+        )
+    finally:
+        for name in houses.names:
+            houses.stop(name)
+    options = ("--lambda", "1e-2", "--gap", "1e-8", "--test", home / "test.parts", "-q")
+    assert run("train", home / "train.parts", *options, "-o", home / "run") == 0
+    expected = worth_of_run(home / "run", pooled=False)
+    assert expected is not None
+    for one, other in zip(found["coalitions"], expected.to_json()["coalitions"], strict=True):
+        assert one["members"] == list(other["members"])
+        assert one["metrics"] == pytest.approx(other["metrics"], rel=1e-4)
+        assert one["objective"] == pytest.approx(other["objective"], rel=1e-7)

@@ -121,7 +121,7 @@ def approve(
     file = asked_file(what, state)
     if is_task(file):
         lines, path = approve_task(
-            file, state, rows, id=id, duplicates=duplicates.value, separator=separator, force=force
+            file, state, rows, data=data, id=id, duplicates=duplicates.value, separator=separator, force=force
         )
     elif data is None:
         raise ConfigError("--data: name the features that the run is to be trained on")

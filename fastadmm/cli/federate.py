@@ -228,6 +228,40 @@ def evaluate(
 
 
 @group.command()
+def worth(
+    config: _Config,
+    test: Annotated[
+        Path, typer.Argument(metavar="LABELS.h5", readable=False, help="Label file of the test rows.")
+    ],
+    out: _Task,
+    metric: Annotated[
+        str | None, typer.Option(help="As of 'fastadmm worth': auc, log_loss, r2 and others.")
+    ] = None,
+    label_party: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Party of the label holder. (default: the first)")
+    ] = None,
+    leave_one_out: Annotated[
+        bool, typer.Option("--leave-one-out", help="Only 2 M + 2 coalitions, and no Shapley values.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+) -> None:
+    """Measure what each party adds: one run for each coalition, and one approval for all of them."""
+    from fastadmm.cli.worth import print_worth
+    from fastadmm.worth.federated import federate_worth
+
+    found = federate_worth(
+        config,
+        test,
+        out,
+        metric=metric,
+        label_party=label_party,
+        exact=False if leave_one_out else None,
+        say=_say,
+    )
+    print_worth(found, [], as_json)
+
+
+@group.command()
 def demo(
     keep: Annotated[
         Path | None,

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from fastadmm.cli.app import app
 from fastadmm.cli.options import with_options
+
+if TYPE_CHECKING:
+    from fastadmm.worth.coalitions import Worth
 
 
 def _settings() -> Any:
@@ -60,7 +63,6 @@ def worth(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> int:
     """Measure what each party adds to the test metric, with Shapley values."""
-    import json
     import sys
 
     from fastadmm.errors import ExitCode
@@ -89,11 +91,18 @@ def worth(
         return ExitCode.INTERRUPTED
     for path in out or []:
         write_figure(path, lambda figure: draw_worth(figure, found), height=worth_height(found))
-    if as_json:
-        print(json.dumps(found.to_json(), indent=2, allow_nan=False))
-    else:
-        _show(found, out or [])
+    print_worth(found, out or [], as_json)
     return int(ExitCode.OK)
+
+
+def print_worth(worth: Worth, written: list[Path], as_json: bool) -> None:
+    """Print the table, or JSON; ``written`` are pictures that were drawn."""
+    import json
+
+    if as_json:
+        print(json.dumps(worth.to_json(), indent=2, allow_nan=False))
+    else:
+        _show(worth, written)
 
 
 class _Progress:

@@ -18,7 +18,7 @@ from fastadmm.rounds.approval_words import in_plain_words
 from fastadmm.rounds.exchange import Request
 from fastadmm.store.party_file import open_party
 
-__all__ = ["agent_approve", "run_description"]
+__all__ = ["agent_approve", "approve_run", "run_description"]
 
 
 def run_description(run: str, caller: str, parties: dict[str, dict[str, Any]]) -> dict[str, Any]:
@@ -72,8 +72,12 @@ def agent_approve(run: Path, data: Path, state: Path, force: bool = False) -> tu
     FastadmmError
         The file is none of a run, of other parties, or about other rows.
     """
-    party, place = open_party(data), shown(run)
-    document = read_json(run)
+    return approve_run(read_json(run), shown(run), data, state, force)
+
+
+def approve_run(document: Any, place: str, data: Path, state: Path, force: bool) -> tuple[list[str], Path]:
+    """The same of a run's description that was read; ``place`` is what messages call it."""
+    party = open_party(data)
     if not isinstance(document, dict) or document.get("format") != "fastadmm-run":
         raise FormatError(f"{place}: not a run that 'fastadmm federate train' began")
     if document.get("version") != "1.0":

@@ -10,6 +10,7 @@ import h5py
 
 from fastadmm.errors import ConfigError, FormatError, InputError
 from fastadmm.federation.agent import AUDIT
+from fastadmm.federation.approve import approve_run, run_description
 from fastadmm.federation.asked import forget_asked
 from fastadmm.federation.audit import read_audit
 from fastadmm.federation.party_tasks import used
@@ -18,6 +19,7 @@ from fastadmm.federation.task_approval import ALIGN, PREDICT, TaskApproval, writ
 from fastadmm.files.atomic import shown
 from fastadmm.files.reading import read_json
 from fastadmm.rounds.approval import APPROVAL, DAYS
+from fastadmm.store.party_file import open_party
 
 __all__ = ["approve_task", "is_task"]
 
@@ -33,6 +35,7 @@ def approve_task(
     state: Path,
     file: Path | None,
     *,
+    data: Path | None = None,
     id: str | None = None,
     duplicates: str = "refuse",
     separator: str = ",",
@@ -48,6 +51,8 @@ def approve_task(
         The agent's directory.
     file : Path or None
         The table whose ids are compared; features of the rows that are scored.
+    data : Path or None
+        Of a set of runs: the features that they are trained on.
     id : str or None
         Id column, where the file is a table.
     duplicates : {"refuse", "first", "drop"}
@@ -72,6 +77,8 @@ def approve_task(
     document = read_json(path)
     place = shown(path)
     kind = document.get("kind")
+    if kind == "worth":
+        return _approve_runs(document, place, state, data, file, force)
     count = document.get("n_ids" if kind == "align" else "n_samples")
     texts = [document.get(key) for key in ("task", "coordinator", "party")]
     if (
@@ -108,6 +115,34 @@ def approve_task(
     write_task_approval(approval, force=force)
     forget_asked(state, document["task"])
     return _words(approval, document), approval_file
+
+
+def _approve_runs(
+    document: dict[str, Any], place: str, state: Path, data: Path | None, file: Path | None, force: bool
+) -> tuple[list[str], Path]:
+    """One approval for a set of runs, and for the scores of one set of rows by each of their models."""
+    runs, count, caller = document.get("runs"), document.get("n_samples"), document.get("coordinator")
+    if not isinstance(runs, dict) or not runs or type(count) is not int or not isinstance(caller, str):
+        raise FormatError(f"{place}: damaged; ask the coordinator to ask again")
+    if data is None or file is None or not h5py.is_hdf5(file):
+        raise ConfigError(
+            "--data and --rows: name the features that the runs are trained on, and those of the test rows"
+        )
+    words: list[str] = []
+    party = open_party(data).name
+    for run, terms in runs.items():
+        own = run_description(run_identifier(run, place), caller, {party: terms})
+        words, path = approve_run(own, place, data, state, force)
+        until = datetime.date.today() + datetime.timedelta(days=DAYS)
+        limits = (str(file.absolute()), 1, count, until)
+        write_task_approval(TaskApproval(path.with_name(PREDICT), party, [caller], *limits), force=force)
+    forget_asked(state, document["task"])
+    first = f"{len(runs)} runs, of {party} with each set of the others, are approved; the last of them:"
+    last = (
+        f"and {count} test rows are scored with each run's model. What leaves adds up: exact answers of "
+        f"{len(runs)} runs on the same features"
+    )
+    return [first, *words, last], state
 
 
 def _words(approval: TaskApproval, asked: dict[str, Any]) -> list[str]:

@@ -17,7 +17,7 @@ __all__ = ["asked_file", "asked_lines", "forget_asked", "keep_asked"]
 _FOLDER = "asked"
 
 #: So many are kept, the newest, and none that is longer.
-_MOST, _LONGEST = 20, 1 << 16
+_MOST, _LONGEST = 20, 2 << 20
 
 
 def keep_asked(state: Path, identifier: str, document: dict[str, Any]) -> None:
@@ -93,7 +93,12 @@ def asked_lines(state: Path) -> list[str]:
             kind = document.get("kind", "run") if isinstance(document, dict) else "?"
         except (FastadmmError, StorageError):
             continue
-        what = {"run": "to train", "align": "to compare ids", "predict": "for scores of rows"}.get(kind, "?")
+        what = {
+            "run": "to train",
+            "align": "to compare ids",
+            "predict": "for scores of rows",
+            "worth": "to train sets of runs",
+        }.get(kind, "?")
         by = str(document.get("coordinator", ""))[:80]
         lines.append(f"{path.stem}: {by!r} asks {what}; to approve it: fastadmm agent approve {path.stem}")
     return lines

@@ -14,9 +14,10 @@ from fastadmm.federation.journal import Journal
 from fastadmm.federation.matching import intersect, keep_alignment
 from fastadmm.federation.schema import Envelope, digest_of
 from fastadmm.federation.scoring import Home, contribute
-from fastadmm.federation.task import Answer, Task, encode_answer, task_of
+from fastadmm.federation.task import Answer, Task, encode_answer, runs_of, task_of
 from fastadmm.federation.task_approval import ALIGN, PREDICT, TaskApproval, open_task_approval
 from fastadmm.files.atomic import shown
+from fastadmm.rounds.approval import APPROVAL
 from fastadmm.rounds.refused import refused
 
 __all__ = ["TASKS_JOURNAL", "PartyTasks", "used"]
@@ -81,6 +82,8 @@ class PartyTasks:
         entry |= {"task": asked.task, "calls": [asked.call], "request": asked.digest}
         if asked.party != party or party != self.home.name:
             raise refused("party", InputError(f"{place}: not for {self.home.name}"))
+        if asked.call == "join":
+            return self._joined(asked, entry, place)
         approval = self._approval(asked, entry["caller"], place)
         if entry["caller"] not in approval.callers:
             text = f"{place}: asked by {entry['caller']!r}, but {shown(approval.path)} has callers"
@@ -99,20 +102,33 @@ class PartyTasks:
         self._audit.add(entry)
         return message
 
+    def _joined(self, asked: Task, entry: dict[str, Any], place: str) -> bytes:
+        """Whether all runs of a set are approved; their approvals are asked for at once."""
+        runs = runs_of(asked, place)
+        if not all((self.home.state / run / APPROVAL).exists() for run in runs):
+            document = {"n_samples": asked.arguments["n_samples"], "runs": runs}
+            self._keep_asked(asked, entry["caller"], "worth", document)
+            text = f"{place}: {len(runs)} runs; to look at them: fastadmm agent approve {asked.task}"
+            raise refused("task", InputError(text))
+        message = encode_answer(Answer(asked.task, asked.party, asked.digest, {"n_runs": len(runs)}))
+        entry |= {"answer": digest_of(message), "repeated": asked.digest in self._audit.answered}
+        self._audit.add_bounded(entry)
+        return message
+
+    def _keep_asked(self, asked: Task, caller: str, kind: str, about: dict[str, Any]) -> None:
+        document = {"format": "fastadmm-task", "version": "1.0", "task": asked.task, "kind": kind}
+        keep_asked(
+            self.home.state, asked.task, document | {"coordinator": caller, "party": self.home.name} | about
+        )
+
     def _approval(self, asked: Task, caller: str, place: str) -> TaskApproval:
         run = asked.arguments.get("run", "")
         path = self.home.state / run / (PREDICT if run else ALIGN)
         if path.exists():
             return open_task_approval(path)
         if asked.call != "align":  # what ends an alignment, it has been asked for before
-            document: dict[str, Any] = {"format": "fastadmm-task", "version": "1.0", "task": asked.task}
-            document |= {
-                "kind": "predict" if run else "align",
-                "coordinator": caller,
-                "party": self.home.name,
-            }
             simple = {k: v for k, v in asked.arguments.items() if isinstance(v, (str, int))}
-            keep_asked(self.home.state, asked.task, document | simple)
+            self._keep_asked(asked, caller, "predict" if run else "align", simple)
         text = f"{place}: no approval {shown(path)}; to look at it: fastadmm agent approve {asked.task}"
         raise refused("task", InputError(text))
 

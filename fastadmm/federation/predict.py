@@ -24,7 +24,7 @@ from fastadmm.store.contribution import write_contribution
 from fastadmm.store.label_file import open_labels
 from fastadmm.store.model import SharedPart, open_shared_part
 
-__all__ = ["PREDICTIONS", "federate_evaluate", "federate_predict"]
+__all__ = ["PREDICTIONS", "ask_predictions", "federate_evaluate", "federate_predict"]
 
 #: The result, in the task's directory.
 PREDICTIONS = "predictions.csv"
@@ -67,7 +67,7 @@ def federate_predict(
     """
     setup = read_setup(config)
     with setup.ways.opened(say, ends=False) as ask:
-        return _predict(setup, ask, run, rows, out, own, say)
+        return ask_predictions(setup, ask, run, rows, out, own, say)
 
 
 def federate_evaluate(
@@ -103,9 +103,10 @@ def federate_evaluate(
     return evaluate_predictions(run, predictions, labels, test)
 
 
-def _predict(
+def ask_predictions(
     setup: Setup, ask: Ask, run: Path, rows: Path, out: Path, own: Path | None, say: Callable[[str], None]
 ) -> Predictions:
+    """The same with what asks; parameters, result and errors as of :func:`federate_predict`."""
     identifier = _run_of(run)
     shared, _ = open_shared_part(run)
     ids, digest, has_offset = _rows(rows)

@@ -7,6 +7,7 @@ identifier of its own: the same question in another task is another request.
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,22 +29,27 @@ from fastadmm.federation.schema import (
 )
 from fastadmm.store.party_file import check_party_name
 
-__all__ = ["KIND", "Answer", "Task", "answer_of_task", "encode_answer", "encode_task", "task_of"]
+__all__ = ["KIND", "Answer", "Task", "answer_of_task", "encode_answer", "encode_task", "runs_of", "task_of"]
 
 #: Of the requests, as their heads name it.
 KIND = "task"
 
 _ANSWER = "task answer"
 
+#: Bytes of the description of runs that are approved together.
+_MOST_RUNS = 1 << 20
+
 _TEXT = Field("text", True, None)
 _COUNT = Field("positive count", True, None)
 _BYTES = Field("bytes", True, (-1,), "|u1")
 
 #: What each request holds, and its answer. ``request``, ``response``: of the private set intersection.
+#: ``runs``: which runs are to be approved together, with rows of their models to be scored.
 #: ``alignment``: the file of the common ids. ``scores``: D x of these rows, of several classes for each.
 _TASKS: dict[str, tuple[dict[str, Field], dict[str, Field]]] = {
     "intersect": ({"n_ids": _COUNT, "request": _BYTES}, {"response": _BYTES}),
     "align": ({"alignment": _BYTES}, {"n_samples": _COUNT}),
+    "join": ({"runs": _BYTES, "n_samples": _COUNT}, {"n_runs": _COUNT}),
     "contribute": (
         {"run": _TEXT, "model_id": _TEXT, "n_samples": _COUNT, "row_digest": _TEXT},
         {
@@ -206,6 +212,38 @@ def answer_of_task(envelope: Envelope, task: Task, place: str) -> Answer | Refus
     if task.call == "contribute":
         _check_scores(answer, task.arguments["n_samples"], place)
     return Answer(task.task, task.party, task.digest, answer)
+
+
+def runs_of(task: Task, place: str) -> dict[str, dict[str, Any]]:
+    """What the runs of a set are about, by identifier.
+
+    Parameters
+    ----------
+    task : Task
+        Of the call "join".
+    place : str
+        What errors begin with.
+
+    Returns
+    -------
+    dict of str to dict
+        Arguments of the call ``start``, which are looked at when they are approved.
+
+    Raises
+    ------
+    ProtocolError
+        They are no such table.
+    """
+    raw = task.arguments["runs"].tobytes()
+    if len(raw) > _MOST_RUNS:
+        raise ProtocolError(f"{place}: 'runs' has more than {_MOST_RUNS} bytes", "values")
+    try:
+        runs = json.loads(raw)
+    except (ValueError, RecursionError):
+        runs = None
+    if not isinstance(runs, dict) or not runs or not all(isinstance(terms, dict) for terms in runs.values()):
+        raise ProtocolError(f"{place}: 'runs' is no table of runs", "values")
+    return {run_identifier(run, place): terms for run, terms in runs.items()}
 
 
 def _check_scores(answer: dict[str, Any], n_samples: int, place: str) -> None:

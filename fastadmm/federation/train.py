@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from fastadmm.errors import ConfigError
-from fastadmm.federation.coordinator import FederatedRun
+from fastadmm.federation.coordinator import RUN, FederatedRun
+from fastadmm.federation.hub import Ask
 from fastadmm.federation.setup import Setup, read_setup
 from fastadmm.federation.socket import Lost
 from fastadmm.files.atomic import shown
@@ -18,7 +19,7 @@ from fastadmm.runs.folder import EXCHANGE, RunFolder
 from fastadmm.settings.keys import PATHS
 from fastadmm.solver.history import RoundRecord
 
-__all__ = ["PAUSES", "federate"]
+__all__ = ["PAUSES", "begun", "federate", "train_run"]
 
 #: Seconds before each further attempt to reach a party that was lost; from the first again after every round.
 PAUSES = (1.0, 4.0, 15.0, 60.0)
@@ -54,29 +55,77 @@ def federate(
         A party refused, or was lost and did not come back; the run can be gone on with.
     """
     setup = read_setup(config)
+    with setup.ways.opened(say) as ask:
+        folder = begun(setup, out, say)
+        with folder.held():
+            return train_run(folder, ask, say, rounds)
+
+
+def begun(setup: Setup, out: Path, say: Callable[[str], None]) -> RunFolder:
+    """A run's directory; a new one gets its first files.
+
+    Parameters
+    ----------
+    setup : Setup
+    out : Path
+    say : callable
+        Given lines on what happens.
+
+    Returns
+    -------
+    RunFolder
+
+    Raises
+    ------
+    FastadmmError
+        Something does not fit, or the directory began with other settings.
+    """
     if "data" not in setup.values:
         raise ConfigError(f"{setup.place}: key 'data' is missing: name the label file")
     folder = RunFolder(out, EXCHANGE)
-    with setup.ways.opened(say) as ask:
-        if folder.configuration.exists():
-            _check_same(setup, folder)
-        else:
-            values = {key: value for key, value in setup.values.items() if key != "data"}
-            labels = Path(setup.values["data"])
-            folder, fill = new_run(labels, setup.names, out, values, setup.place, own=setup.own)
-            with folder.begin(fill, force=False):
-                run = FederatedRun(folder, ask, rounds)
-                run.write_description(setup.ways.caller)
-                run.close()
-                say(f"run {run.run}: {shown(out / 'run.json')} is for the parties to approve")
-        with folder.held():
-            return _attempts(folder, ask, say, rounds)
+    if folder.configuration.exists():
+        _check_same(setup, folder)
+        return folder
+    values = {key: value for key, value in setup.values.items() if key != "data"}
+    labels = Path(setup.values["data"])
+    folder, fill = new_run(labels, setup.names, out, values, setup.place, own=setup.own)
+    with folder.begin(fill, force=False):
+        run = FederatedRun(folder, _nobody, lambda record: None)
+        run.write_description(setup.ways.caller)
+        run.close()
+        say(f"run {run.run}: {shown(out / RUN)} is for the parties to approve")
+    return RunFolder(out, EXCHANGE)
 
 
-def _attempts(
-    folder: RunFolder, ask: Any, say: Callable[[str], None], rounds: Callable[[RoundRecord], None]
+def _nobody(name: str, raw: bytes, seconds: float) -> bytes:
+    raise AssertionError("nobody is asked before a run has begun")
+
+
+def train_run(
+    folder: RunFolder, ask: Ask, say: Callable[[str], None], rounds: Callable[[RoundRecord], None]
 ) -> dict[str, Any]:
-    """Train; a party that was lost may come back."""
+    """Train to the end of a run; a party that was lost may come back.
+
+    Parameters
+    ----------
+    folder : RunFolder
+        Which this process holds.
+    ask : callable
+    say : callable
+        Given lines on what happens.
+    rounds : callable
+        Given every round.
+
+    Returns
+    -------
+    dict
+        Content of ``result.json``.
+
+    Raises
+    ------
+    FastadmmError
+        A party refused, or was lost and did not come back.
+    """
     pauses, made = list(PAUSES), 0
 
     def count(record: RoundRecord) -> None:

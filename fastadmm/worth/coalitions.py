@@ -28,7 +28,17 @@ from fastadmm.solver.solver import solve
 from fastadmm.solver.warm_start import StartingPoint
 from fastadmm.worth.shapley import shapley_values
 
-__all__ = ["HIGHER_IS_BETTER", "MOST_PARTIES", "Coalition", "Worth", "measure_worth", "plan_coalitions"]
+__all__ = [
+    "HIGHER_IS_BETTER",
+    "MOST_PARTIES",
+    "Coalition",
+    "Worth",
+    "chosen_metric",
+    "measure_worth",
+    "nobody",
+    "plan_coalitions",
+    "reason_for_none",
+]
 
 #: With more parties all coalitions are too many, and each party is left out once instead.
 MOST_PARTIES = 10
@@ -320,16 +330,8 @@ def measure_worth(
     if test is None:
         raise InputError("worth: the problem has no test set: what data add is measured on held-out rows")
     _check_choices(problem, metric, label_party, exact)
-    few = n_parties <= MOST_PARTIES
-    exact = few if exact is None else exact
-    reason = ""
-    if not exact:
-        reason = (
-            "Shapley values were not asked for"
-            if few
-            else f"{n_parties} parties have {2**n_parties} coalitions; Shapley values take them all "
-            f"and are computed for at most {MOST_PARTIES} parties"
-        )
+    exact = n_parties <= MOST_PARTIES if exact is None else exact
+    reason = reason_for_none(n_parties, exact)
     plan = plan_coalitions(n_parties, exact)
     done = {mask: c for mask, c in (known or {}).items() if c.members in plan}
     engine = Engine(options.n_threads)
@@ -344,14 +346,14 @@ def measure_worth(
                 return None
             coalition, model = trained
             if not members and metric is not None:  # before hours of training, not after
-                _chosen_metric(Worth([], metric, 0, {0: coalition}), problem.loss, metric)
+                chosen_metric(Worth([], metric, 0, {0: coalition}), problem.loss, metric)
             done[coalition.mask] = coalition
             if models is not None:
                 models[coalition.mask] = model
             if monitor is not None:
                 monitor(coalition, model, len(done), len(plan))
         worth = Worth(list(problem.names), metric or "", label_party, done, reason)
-        worth = replace(worth, metric=_chosen_metric(worth, problem.loss, metric))
+        worth = replace(worth, metric=chosen_metric(worth, problem.loss, metric))
         if not pooled:
             return worth
         from fastadmm.worth.pooled import fit_pooled
@@ -373,7 +375,71 @@ def _check_choices(problem: Problem, metric: str | None, label_party: int, exact
         )
 
 
-def _chosen_metric(worth: Worth, loss: Loss, metric: str | None) -> str:
+def nobody(problem: Problem, options: SolverOptions) -> Coalition:
+    """The coalition of nobody, whose model is an intercept.
+
+    Parameters
+    ----------
+    problem : Problem
+        With a test set; its blocks may be elsewhere.
+    options : SolverOptions
+
+    Returns
+    -------
+    Coalition
+    """
+    assert problem.test is not None
+    engine = Engine(options.n_threads)
+    try:
+        trained = _train(problem, problem.test, options, (), engine, None, None)
+    finally:
+        engine.close()
+    assert trained is not None  # nobody stops it
+    return trained[0]
+
+
+def reason_for_none(n_parties: int, exact: bool) -> str:
+    """Why there are no Shapley values; empty where there are.
+
+    Parameters
+    ----------
+    n_parties : int
+    exact : bool
+        Whether all coalitions are trained.
+
+    Returns
+    -------
+    str
+    """
+    if exact:
+        return ""
+    if n_parties <= MOST_PARTIES:
+        return "Shapley values were not asked for"
+    return (
+        f"{n_parties} parties have {2**n_parties} coalitions; Shapley values take them all "
+        f"and are computed for at most {MOST_PARTIES} parties"
+    )
+
+
+def chosen_metric(worth: Worth, loss: Loss, metric: str | None) -> str:
+    """The metric that is shown.
+
+    Parameters
+    ----------
+    worth : Worth
+    loss : Loss
+    metric : str or None
+        As it was asked for.
+
+    Returns
+    -------
+    str
+
+    Raises
+    ------
+    ConfigError
+        It is undefined on the test rows.
+    """
     defined = worth.metrics
     if metric is not None:
         if metric not in defined:

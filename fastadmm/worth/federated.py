@@ -1,0 +1,209 @@
+"""What each party's data add, where parties are elsewhere: a run and scores of test rows per coalition."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fastadmm.errors import ConfigError, InputError
+from fastadmm.federation.coordinator import RUN
+from fastadmm.federation.hub import Ask
+from fastadmm.federation.predict import ask_predictions
+from fastadmm.federation.setup import Setup, read_setup
+from fastadmm.federation.task import Task
+from fastadmm.federation.task_folder import ask_all, task_folder
+from fastadmm.federation.train import begun, train_run
+from fastadmm.files.atomic import shown, storage_errors
+from fastadmm.files.reading import read_json
+from fastadmm.files.writing import write_json
+from fastadmm.rounds.run_problem import problem_of
+from fastadmm.runs.config import make_config, solver_options
+from fastadmm.runs.evaluate import evaluate_predictions
+from fastadmm.settings.run import RunConfig
+from fastadmm.store.label_file import LabelData, open_labels
+from fastadmm.worth.coalitions import (
+    HIGHER_IS_BETTER,
+    MOST_PARTIES,
+    Coalition,
+    Worth,
+    chosen_metric,
+    nobody,
+    plan_coalitions,
+    reason_for_none,
+)
+from fastadmm.worth.run import WORTH
+
+__all__ = ["federate_worth"]
+
+#: Settings of single parties; a coalition has those of its members.
+_OF_PARTIES = ("party_lambda", "party_constraint")
+
+#: Coalitions train on all rows, to their gap; the test rows are scored at the end.
+_WITHOUT = ("validation", "validation_metric", "patience", "test")
+
+
+@dataclass(frozen=True)
+class _Game:
+    """What all coalitions have in common."""
+
+    setup: Setup
+    config: RunConfig
+    test: Path
+    labels: LabelData
+    out: Path
+    say: Callable[[str], None]
+
+
+def federate_worth(
+    config: Path,
+    test: Path,
+    out: Path,
+    *,
+    metric: str | None = None,
+    label_party: str | None = None,
+    exact: bool | None = None,
+    say: Callable[[str], None] = print,
+) -> Worth:
+    """Train every coalition of parties elsewhere, and measure each on test rows.
+
+    Parameters
+    ----------
+    config : Path
+        As of ``fastadmm federate train``, without privacy.
+    test : Path
+        Label file of the test rows.
+    out : Path
+        Directory for a run per coalition and ``worth.json``; an existing one goes on.
+    metric : str, optional
+        As in :func:`fastadmm.worth.measure_worth`.
+    label_party : str, optional
+        Name of the party that belongs to the label holder; default the first.
+    exact : bool, optional
+        As in :func:`fastadmm.worth.measure_worth`.
+    say : callable
+        Given lines on what happens.
+
+    Returns
+    -------
+    Worth
+
+    Raises
+    ------
+    FastadmmError
+        A party refused, or was lost and did not come back; the same call goes on.
+    """
+    setup = read_setup(config)
+    own = {key: value for key, value in setup.values.items() if key not in _WITHOUT}
+    if "data" not in own:
+        raise ConfigError(f"{setup.place}: key 'data' is missing: name the label file")
+    setup = replace(setup, values=own)
+    settings = make_config({**own, "test": str(test)}, setup.place)
+    label = _checked(setup, settings, metric, label_party, exact)
+    labels = open_labels(test)
+    game = _Game(setup, settings, test, labels, out, say)
+    exact = len(setup.names) <= MOST_PARTIES if exact is None else exact
+    plan = plan_coalitions(len(setup.names), exact)
+    about = {"parties": setup.names, "test": labels.row_digest, "coalitions": len(plan)}
+    with setup.ways.opened(say, ends=False) as ask, task_folder(out, "worth", about) as task:
+        problem, _ = problem_of(settings, setup.names, None)
+        done = {0: nobody(problem, solver_options(settings))}
+        setups = {members: _restricted(setup, members) for members in plan if members}
+        with storage_errors(out):
+            (out / "runs").mkdir(exist_ok=True)
+        for members, of in setups.items():
+            begun(of, _folder(out, members), lambda line: None)
+        _join(ask, task, game, setups)
+        for members, of in setups.items():
+            coalition = _coalition(ask, game, of, members)
+            done[coalition.mask] = coalition
+            say(f"{len(done)}/{len(plan)} coalitions: {' + '.join(of.names)}")
+        worth = Worth(list(setup.names), metric or "", label, done, reason_for_none(len(setup.names), exact))
+        worth = replace(worth, metric=chosen_metric(worth, problem.loss, metric))
+        write_json(out / WORTH, {"test": test.resolve().name, **worth.to_json()})
+    return worth
+
+
+def _checked(
+    setup: Setup, config: RunConfig, metric: str | None, label_party: str | None, exact: bool | None
+) -> int:
+    """Number of the label holder's party."""
+    if config.privacy.mode != "none" or setup.own is not None:
+        raise ConfigError(
+            f"{setup.place}: a private run: every coalition's model would be one more release of the same "
+            "data, and multiply the budget; the worth of private data is not measured"
+        )
+    if config.secrecy != "none":
+        raise ConfigError(
+            f"{setup.place}: key 'secrecy': a coalition of one party has no sum that hides its messages"
+        )
+    if metric is not None and metric not in HIGHER_IS_BETTER:
+        raise ConfigError(f"metric: unknown metric {metric!r}; choose {', '.join(HIGHER_IS_BETTER)}")
+    if exact and len(setup.names) > MOST_PARTIES:
+        raise ConfigError(
+            f"exact: {len(setup.names)} parties have {2 ** len(setup.names)} coalitions; "
+            f"Shapley values are computed for at most {MOST_PARTIES} parties"
+        )
+    if label_party is not None and label_party not in setup.names:
+        raise ConfigError(
+            f"{setup.place}: no party {label_party!r}; its parties are {', '.join(setup.names)}"
+        )
+    return 0 if label_party is None else setup.names.index(label_party)
+
+
+def _folder(out: Path, members: Sequence[int]) -> Path:
+    return out / "runs" / "-".join(str(m + 1) for m in members)
+
+
+def _restricted(setup: Setup, members: Sequence[int]) -> Setup:
+    """The configuration of a coalition."""
+    names = [setup.names[m] for m in members]
+    values = dict(setup.values)
+    for key in _OF_PARTIES:
+        if isinstance(values.get(key), dict):
+            values[key] = {name: value for name, value in values[key].items() if name in names}
+            if not values[key]:
+                del values[key]
+    return replace(setup, values=values, names=names)
+
+
+def _join(ask: Ask, task: str, game: _Game, setups: Mapping[tuple[int, ...], Setup]) -> None:
+    """Ask every party at once for all runs that it takes part in."""
+    runs: dict[str, dict[str, Any]] = {name: {} for name in game.setup.names}
+    for members in setups:
+        about = read_json(_folder(game.out, members) / RUN)
+        for name, terms in about["parties"].items():
+            runs[name][about["run"]] = terms
+    if all((_folder(game.out, members) / "result.json").exists() for members in setups):
+        return
+    tasks = {}
+    for name, own in runs.items():
+        raw = np.frombuffer(json.dumps(own).encode(), dtype=np.uint8)
+        tasks[name] = Task(task, name, "join", {"runs": raw, "n_samples": game.labels.n_samples})
+    ask_all(ask, tasks, lambda name, answer: None, game.say)
+
+
+def _coalition(ask: Ask, game: _Game, setup: Setup, members: tuple[int, ...]) -> Coalition:
+    """Train a coalition and measure its model, if that has not been done."""
+    run = _folder(game.out, members)
+    folder = begun(setup, run, game.say)
+    with folder.held():
+        result = train_run(folder, ask, game.say, lambda record: None)
+    if result["status"] == "diverged":
+        raise InputError(f"{shown(run)}: {result['message']}")
+    predictions = ask_predictions(setup, ask, run, game.test, run / "scores", None, game.say)
+    every = evaluate_predictions(run, predictions, game.labels, game.test)["metrics"]
+    gap = result.get("gap")
+    return Coalition(
+        members,
+        {name: every[name] for name in HIGHER_IS_BETTER if name in every},
+        result["objective"],
+        gap if gap is not None and math.isfinite(gap) else None,
+        result["rounds"],
+        result["status"],
+    )
