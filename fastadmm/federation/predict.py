@@ -106,7 +106,24 @@ def federate_evaluate(
 def ask_predictions(
     setup: Setup, ask: Ask, run: Path, rows: Path, out: Path, own: Path | None, say: Callable[[str], None]
 ) -> Predictions:
-    """The same with what asks; parameters, result and errors as of :func:`federate_predict`."""
+    """The same, with the configuration taken apart and a way to ask.
+
+    Parameters
+    ----------
+    setup : Setup
+    ask : callable
+    run, rows, out, own, say
+        As of :func:`federate_predict`.
+
+    Returns
+    -------
+    Predictions
+
+    Raises
+    ------
+    FastadmmError
+        As of :func:`federate_predict`.
+    """
     identifier = _run_of(run)
     shared, _ = open_shared_part(run)
     ids, digest, has_offset = _rows(rows)
