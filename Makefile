@@ -80,6 +80,7 @@ owners: venv ## figures and tables of owners of rows (fifteen minutes; FASTADMM_
 
 readme: venv ## measure the README's numbers, draw its picture (a minute; FASTADMM_DATA)
 	$(BIN)/python bench/readme.py
+	$(BIN)/python bench/idea.py
 
 demo: $(VENV)/.demo-installed ## train on a real data set and write a report
 	$(BIN)/fastadmm demo --force

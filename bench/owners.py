@@ -5,7 +5,7 @@
     python -P bench/owners.py --redraw   pages and pictures from the file alone
 
 Writes ``bench/owners.json``, the blocks between ``<!-- owners-...:begin -->`` and ``end -->`` in
-``docs/owners.md`` and ``README.md``, and pictures in ``docs/img``. All noise here is seeded NumPy noise and
+``docs/owners.md``, and pictures in ``docs/img``. All noise here is seeded NumPy noise and
 protects nobody; only times differ between runs of the same versions.
 """
 
@@ -24,7 +24,6 @@ import numpy as np
 ROOT = Path(__file__).resolve().parents[1]
 MEASURED = ROOT / "bench" / "owners.json"
 PAGE = ROOT / "docs" / "owners.md"
-README = ROOT / "README.md"
 IMAGES = ROOT / "docs" / "img"
 
 ROUNDS, REPETITIONS = 100, 100
@@ -801,24 +800,6 @@ def speed_block(measured: dict[str, Any]) -> str:
     )
 
 
-def readme_block(measured: dict[str, Any]) -> str:
-    """The row of the README."""
-    ratios = [f["ratio"] for f in measured["forecast"]]
-    table = next(iter(measured["beyond"].items()))
-    psi = {row["name"] + row["answers"]: row["psi"] for row in table[1]}
-    paper = psi["Algorithm 2 as printedLaplace, l1 clip"]
-    ours = psi["constant step, best T of 5Gaussian, l2 clip"]
-    return (
-        f"The forecast made before training lies within {100 * max(abs(r - 1) for r in ratios):.0f} % of "
-        "the measured "
-        "mean gap for ε from 0.3 to 10 (Lending Club, three owners of 3000 loans). At equal budgets "
-        f"({table[0]}) the "
-        f"paper's Algorithm 2 ends {100 * paper:.3g} % above the best objective, the corrected step with "
-        "Gaussian "
-        f"answers {100 * ours:.3g} %. [docs/owners.md](docs/owners.md)"
-    )
-
-
 def replace_block(text: str, name: str, new: str) -> str:
     """A page with one generated block replaced."""
     begin, end = f"<!-- owners-{name}:begin -->", f"<!-- owners-{name}:end -->"
@@ -837,11 +818,11 @@ BLOCKS = {
 }
 
 
-def render(measured: dict[str, Any], page: str, readme: str) -> tuple[str, str]:
-    """Both pages with their blocks made from the measured numbers."""
+def render(measured: dict[str, Any], page: str) -> str:
+    """The page with its blocks made from the measured numbers."""
     for name, make in BLOCKS.items():
         page = replace_block(page, name, make(measured))
-    return page, replace_block(readme, "readme", readme_block(measured))
+    return page
 
 
 # --- pictures ----------------------------------------------------------------------------------------------
@@ -850,7 +831,7 @@ COLOURS = ("#d55e00", "#e69f00", "#009e73", "#0072b2", "#a3417f")
 
 
 def draw(measured: dict[str, Any]) -> None:
-    """One picture per loss (the paper's figures in its order), and one for the README."""
+    """One picture per loss (the paper's figures in its order), and one of the forecast."""
     import matplotlib as mpl
 
     style = {"svg.hashsalt": "fastadmm", "svg.fonttype": "path", "font.size": 8, "axes.titlesize": 8.5}
@@ -994,9 +975,8 @@ def main() -> None:
         if not asked or "speed" in asked:
             measured["speed"] = measure_speed()
         MEASURED.write_text(json.dumps(_short(measured)) + "\n", encoding="utf-8")
-    page, readme = render(measured, PAGE.read_text(encoding="utf-8"), README.read_text(encoding="utf-8"))
+    page = render(measured, PAGE.read_text(encoding="utf-8"))
     PAGE.write_text(page, encoding="utf-8")
-    README.write_text(readme, encoding="utf-8")
     draw(measured)
 
 

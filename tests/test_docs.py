@@ -9,6 +9,7 @@ import os
 import re
 import subprocess
 import sys
+import tarfile
 import tomllib
 import xml.etree.ElementTree as ET
 from collections.abc import Iterator
@@ -24,14 +25,21 @@ ROOT = Path(__file__).resolve().parents[1]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
 MARKED = re.compile(r"<!-- runnable -->\n```(\w+)\n(.*?)```", re.DOTALL)
 
+#: Files of the repository by their address: the README's links have to work on a package index, too.
+OWN = re.compile(
+    r"^https://(github\.com/fastadmm/fastadmm/blob|raw\.githubusercontent\.com/fastadmm/fastadmm)/main/"
+)
+
 #: Hosts that a reader can reach; anything else is a slip.
 HOSTS = {
     "anndata.readthedocs.io",
     "arxiv.org",
     "doi.org",
+    "fastadmm.github.io",
     "github.com",
     "json-schema.org",
     "keepachangelog.com",
+    "raw.githubusercontent.com",
     "semver.org",
     "www.apache.org",
     "www.csie.ntu.edu.tw",
@@ -69,9 +77,9 @@ def tracked_texts() -> Iterator[tuple[Path, str]]:
                 continue
 
 
-def bench_readme() -> ModuleType:
-    """The script that makes the README's numbers, as a module."""
-    spec = importlib.util.spec_from_file_location("bench_readme", ROOT / "bench" / "readme.py")
+def bench_script(name: str) -> ModuleType:
+    """A script that makes numbers or pictures of pages, as a module."""
+    spec = importlib.util.spec_from_file_location(f"bench_{name}", ROOT / "bench" / f"{name}.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -127,7 +135,14 @@ def run_examples(page: Path, tmp_path: Path, first: list[Path]) -> None:
 
 
 def test_readme_shows_command_line_and_python() -> None:
-    assert [language for language, _ in examples(ROOT / "README.md")] == ["console", "python"]
+    assert [language for language, _ in examples(ROOT / "README.md")] == ["python", "console"]
+
+
+def test_readme_works_on_a_package_index() -> None:
+    text = without_code((ROOT / "README.md").read_text(encoding="utf-8"))
+    assert not [
+        target for target in re.findall(r"\]\(([^)\s]+)\)", text) if not target.startswith("https://")
+    ]
 
 
 def test_every_marker_belongs_to_an_example() -> None:
@@ -144,6 +159,7 @@ def without_code(text: str) -> str:
 def test_relative_links_exist(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
     for target in re.findall(r"\]\(([^)\s]+)\)", without_code(text)):
+        target = OWN.sub(f"{os.path.relpath(ROOT, page.parent)}/", target)
         if re.match(r"[a-z]+:", target):
             continue
         name, _, anchor = target.partition("#")
@@ -164,11 +180,14 @@ def test_index_lists_every_page() -> None:
 
 
 def test_readme_numbers_are_the_measured_ones() -> None:
-    script = bench_readme()
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    script = bench_script("readme")
+    pages = tuple(page.read_text(encoding="utf-8") for page in (script.README, script.PAGE))
     numbers = json.loads((ROOT / "bench" / "readme.json").read_text(encoding="utf-8"))
-    assert text.count(script.BEGIN) == text.count(script.END) == 1
-    assert script.replace_block(text, script.render_numbers(numbers)) == text, "run: make readme"
+    assert script.render(numbers, *pages) == pages, "run: make readme"
+    picture = bench_script("idea")
+    assert picture.draw(numbers["demo"]) == picture.PICTURE.read_text(encoding="utf-8"), "run: make readme"
+    joint = numbers["demo"]["models"][-1]
+    assert f"the joint model {joint['log_loss']:.3f}](" in pages[0]  # the picture in words
 
 
 def test_measured_numbers_hold_what_the_readme_claims() -> None:
@@ -198,7 +217,7 @@ def test_bench_names_missing_data_in_one_line(tmp_path: Path) -> None:
 
 
 def test_picture_is_drawn_alike_each_time(tmp_path: Path) -> None:
-    script = bench_readme()
+    script = bench_script("readme")
     run = {"penalty": 0.1, "status": "diverged", "suboptimality": [1.0, 3.0, 9.0], "gap": [9.0, 9.0, 9.0]}
     ours = {
         "penalty": None,
@@ -235,7 +254,24 @@ def test_changelog_knows_the_version() -> None:
     text = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
     assert re.search(rf"^## \[{re.escape(version)}\]", text, re.MULTILINE)
     assert fastadmm.__version__ == version
+    for name, pattern in (("CITATION.cff", r"(?m)^version: (.*)$"), ("conda/meta.yaml", r'version = "(.*)"')):
+        assert re.findall(pattern, (ROOT / name).read_text(encoding="utf-8")) == [version], name
     assert text.index("## [Unreleased]") < text.index(f"## [{version}]")
+
+
+@pytest.mark.slow
+def test_source_archive_holds_every_file(tmp_path: Path) -> None:
+    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=False)
+    if listed.returncode:
+        pytest.skip("no git here")
+    subprocess.run(
+        [sys.executable, "-P", "-m", "build", "--sdist", "--no-isolation", "-o", str(tmp_path), str(ROOT)],
+        capture_output=True,
+        check=True,
+    )
+    with tarfile.open(next(tmp_path.glob("*.tar.gz"))) as archive:
+        held = {name.partition("/")[2] for name in archive.getnames()}
+    assert set(listed.stdout.splitlines()) - held <= {".gitignore"}
 
 
 def test_changelog_tells_things_once() -> None:

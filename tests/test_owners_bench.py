@@ -30,8 +30,7 @@ def measured() -> dict:
 
 def test_pages_show_the_measured_numbers(script, measured):
     page = (ROOT / "docs" / "owners.md").read_text(encoding="utf-8")
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    assert script.render(measured, page, readme) == (page, readme), "run: python -P bench/owners.py --redraw"
+    assert script.render(measured, page) == page, "run: python -P bench/owners.py --redraw"
 
 
 def test_slopes_are_what_theory_says_where_noise_dominates(measured):

@@ -18,6 +18,10 @@ os.environ["NUMBA_DISABLE_JIT"] = "1"  # kernels are then functions with docstri
 ROOT = Path(__file__).resolve().parents[1]
 #: Pages of the repository's root, as they are called on the site.
 ROOT_PAGES = {"README.md": "readme.md", "CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changelog.md"}
+#: Files of the repository by their address.
+OWN = re.compile(
+    r"https://(github\.com/fastadmm/fastadmm/blob|raw\.githubusercontent\.com/fastadmm/fastadmm)/main/"
+)
 LINK = re.compile(r"(!?)\[([^\]]*)\]\(([^)\s]+)\)")
 
 
@@ -34,6 +38,8 @@ def relink(text: str, folder: Path) -> str:
 
     def one(match: re.Match[str]) -> str:
         mark, label, target = match.groups()
+        if own := OWN.match(target):
+            target = os.path.relpath(ROOT / target[own.end() :], folder)
         name, hash_, anchor = target.partition("#")
         if not name or re.match(r"[a-z]+:", target):
             return match[0]
@@ -93,6 +99,7 @@ def prepare(source: Path) -> None:
 
     shutil.copy(ROOT / "website" / "conf.py", source)
     shutil.copytree(ROOT / "docs" / "img", source / "img")
+    shutil.copytree(ROOT / "website" / "static", source / "static")
     pages = {page: page.name for page in sorted((ROOT / "docs").glob("*.md"))}
     pages |= {ROOT / name: new for name, new in ROOT_PAGES.items()}
     for page, new in pages.items():

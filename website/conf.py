@@ -36,7 +36,12 @@ html_copy_source = False
 html_show_sphinx = False
 html_math_renderer = "mathml"
 html_permalinks_icon = "#"
-pygments_style = "sphinx"
+html_static_path = ["static"]
+html_css_files = ["site.css"]
+html_js_files = ["site.js"]
+# Colours with enough contrast, by a package that the theme brings.
+pygments_style = "a11y-high-contrast-light"
+pygments_dark_style = "a11y-high-contrast-dark"
 
 
 def mathml(formula: str, *, display: bool) -> str:

@@ -7,8 +7,8 @@ import pkgutil
 from types import ModuleType
 
 PACKAGES = {
-    "fastadmm": "Public names",
     "fastadmm.sklearn": "Estimators",
+    "fastadmm": "Public names",
     "fastadmm.problem": "Problem: losses, regularisers, sets, targets",
     "fastadmm.solver": "Solver, paths and cross-validation",
     "fastadmm.conversation": "Conversation with parties",
@@ -42,18 +42,23 @@ PACKAGES = {
 
 
 def command_line() -> str:
-    """Markdown for all commands, by typer's own writer of documentation."""
-    import typer.main
-    from fastadmm.cli.app import _register, app
+    """Markdown for all commands in the groups of ``--help``, by typer's own writer of documentation."""
+    import re
+
+    import typer
+    from fastadmm.cli.app import PANELS, _command
     from typer.cli import get_docs_for_click
 
-    _register()
-    command = typer.main.get_command(app)
+    command = _command()
     context = typer.Context(command, info_name="fastadmm")
     text = get_docs_for_click(obj=command, ctx=context, name="fastadmm")
+    head, *parts = re.split(r"(?m)^(?=## )", text)
+    of_command = {part.split("`")[1].removeprefix("fastadmm "): part for part in parts}
+    pieces = [head.partition("**Commands**")[0]]
+    for panel, names in PANELS.items():
+        pieces += [f"# {panel}\n\n", *(of_command[name] for name in names)]
     # One level down: the page has a title of its own.
-    lines = [f"#{line}" if line.startswith("#") else line for line in text.splitlines()]
-    return "\n".join(lines) + "\n"
+    return re.sub(r"(?m)^#", "##", "".join(pieces)).replace("`fastadmm`", "The program", 1)
 
 
 def modules(package: str) -> list[str]:

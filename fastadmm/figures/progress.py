@@ -73,7 +73,7 @@ def progress_line(records: deque[RoundRecord], target: float, width: int = 80) -
     parts = [f"round {record.round}"]
     if math.inf > value > target > 0:
         left = seconds_left(records, target)
-        parts.insert(0, f"ETA {left:.0f} s" if left is not None else "ETA –")
+        parts.insert(0, f"ETA {'–' if left is None else _duration(left)}")
     # A private run has no gap, and the first rounds may have none yet.
     if math.isfinite(value):
         parts.append(f"{'gap' if record.stationarity is None else 'stationarity'} {value:.1e}")
@@ -85,6 +85,12 @@ def progress_line(records: deque[RoundRecord], target: float, width: int = 80) -
         if len(line) + len(part) + 3 <= width:
             line += f" · {part}"
     return line
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.0f} h"
 
 
 class Progress:

@@ -7,6 +7,7 @@ gives the same bytes. Every text from a file is escaped by the template.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -113,6 +114,7 @@ def _context(records: RunRecords) -> dict[str, Any]:
         "title": records.path.resolve().name,
         "badge": _badge(records, facts),
         "headline": _headline(records, facts, len(parties)),
+        "about": _about(records, len(parties)),
         "certificate": _certificate(records, facts),
         "message": KEPT_BACK if private else str((records.result or {}).get("message") or ""),
         "private": private,
@@ -302,6 +304,18 @@ def _badge(records: RunRecords, facts: _Facts) -> dict[str, str]:
         "interrupted": "by the user; the run can be resumed",
     }
     return {"kind": "stopped", "text": "Stopped", "detail": details.get(facts.status, facts.status)}
+
+
+def _about(records: RunRecords, n_parties: int) -> str:
+    """What this page is, for who was only sent the file."""
+    who = "one party" if n_parties == 1 else f"{n_parties} parties" if n_parties else "several parties"
+    made = records.path / "result.json"
+    day = f" on {datetime.fromtimestamp(made.stat().st_mtime, UTC):%Y-%m-%d}" if made.is_file() else ""
+    return (
+        f"This page describes a linear model that fastadmm trained{day} on columns of {who} about the same "
+        "rows. It says how close the model is to the best possible one, how training went, and how well the "
+        "model does on other rows where that was measured."
+    )
 
 
 def _certificate(records: RunRecords, facts: _Facts) -> str:

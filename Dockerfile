@@ -1,0 +1,18 @@
+# docker build -t fastadmm . && docker run --rm -v "$PWD:/data" fastadmm demo
+FROM python:3.12-slim AS build
+WORKDIR /source
+COPY pyproject.toml README.md LICENSE ./
+COPY fastadmm fastadmm
+COPY kernels kernels
+COPY data_tools data_tools
+RUN python -m venv /opt/fastadmm && /opt/fastadmm/bin/pip install --no-cache-dir ".[report,parquet,compression,secrecy]"
+
+FROM python:3.12-slim
+COPY --from=build /opt/fastadmm /opt/fastadmm
+ENV PATH=/opt/fastadmm/bin:$PATH NUMBA_CPU_NAME=generic
+# The compiled kernels go with the image, so that no container compiles.
+RUN fastadmm warmup && useradd --create-home user
+USER user
+WORKDIR /data
+ENTRYPOINT ["fastadmm"]
+CMD ["--help"]
