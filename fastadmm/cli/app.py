@@ -129,6 +129,8 @@ PANELS: dict[str, tuple[str, ...]] = {
     "Use and judge a model": (
         "predict",
         "evaluate",
+        "drift",
+        "columns",
         "coefficients",
         "infer",
         "compare",

@@ -1,0 +1,98 @@
+"""``fastadmm columns``: which columns repeat others, and what they say about the labels."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from fastadmm.cli.app import app
+
+
+@app.command()
+def columns(
+    data: Annotated[Path, typer.Argument(readable=False, help="Partition, or one party's file.")],
+    labels: Annotated[
+        Path | None,
+        typer.Option(readable=False, help="Label file of the same rows, for the information value (IV)."),
+    ] = None,
+    top: Annotated[int, typer.Option("--top", help="Print so many columns; CSV has all.", min=1)] = 20,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", readable=False, help="CSV file for all columns.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
+) -> None:
+    """Print variance inflation (VIF), correlation inside a party, and information value, by column."""
+    from fastadmm.runs.columns import column_report
+
+    rows = column_report(data, labels)
+    key = "vif" if labels is None else "iv"
+    print_columns("columns", rows, key, top, out, as_json, force)
+
+
+def print_columns(
+    title: str, rows: list[dict[str, Any]], key: str, top: int, out: Path | None, as_json: bool, force: bool
+) -> None:
+    """Print rows about columns, the largest first; write all of them as CSV.
+
+    Parameters
+    ----------
+    title : str
+    rows : list of dict
+    key : str
+        What the rows are ordered by.
+    top : int
+        Rows to print.
+    out : Path or None
+        CSV file.
+    as_json : bool
+    force : bool
+        Whether an existing file may be replaced.
+    """
+    import json
+    import math
+
+    if out is not None:
+        import csv
+
+        from fastadmm.files.atomic import atomic_file
+
+        with (
+            atomic_file(out, force=force) as temporary,
+            temporary.open("w", encoding="utf-8", newline="") as file,
+        ):
+            writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
+            writer.writeheader()
+            writer.writerows(rows)
+    if as_json:
+        # Strict JSON has no infinity.
+        strict = [{k: None if v == math.inf else v for k, v in row.items()} for row in rows]
+        print(json.dumps({title: strict}, indent=2, ensure_ascii=False, allow_nan=False))
+        return
+    from rich.box import SIMPLE
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    console = Console(highlight=False)
+    table = Table(title=title, box=SIMPLE, padding=(0, 1))
+    for name in rows[0]:
+        words = name in ("party", "column", "with")
+        table.add_column(name.replace("_", " "), justify="left" if words else "right", no_wrap=True)
+    ordered = sorted(rows, key=lambda row: -math.inf if row[key] is None else row[key], reverse=True)
+    for row in ordered[:top]:
+        table.add_row(*(Text(_cell(value)) for value in row.values()))
+    console.print(table)
+    if len(rows) > top:
+        console.print(f"{len(rows) - top} more columns: --top, or -o FILE.csv for all", markup=False)
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return "–"
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    text = str(value)
+    return text if text.isprintable() else ascii(text)

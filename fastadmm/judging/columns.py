@@ -1,0 +1,89 @@
+"""Columns by themselves: how much they repeat each other, and what they say about two classes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+__all__ = ["correlations", "information_value", "variance_inflation"]
+
+Array = np.ndarray
+
+#: Eigenvalues of a correlation matrix below this, times its size, are taken for rounding.
+_ROUNDING = 1e-12
+
+#: What an empty cell counts as, in rows, so that its logarithm exists.
+_EMPTY = 0.5
+
+
+def correlations(covariance: Array) -> Array:
+    """Correlation matrix; rows and columns of constants are NaN.
+
+    Parameters
+    ----------
+    covariance : ndarray of shape (d, d)
+        Up to a factor.
+    """
+    diagonal = np.diag(covariance)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        scale = np.where(diagonal > 0.0, 1.0 / np.sqrt(diagonal), np.nan)
+    return np.asarray(covariance * scale * scale[:, np.newaxis])
+
+
+def variance_inflation(correlation: Array, groups: Sequence[Array]) -> Array:
+    """How much the other columns inflate the variance of a column's weight.
+
+    Of a column of numbers it is 1 / (1 - R²) of its regression on all others, with an intercept. Of a group
+    of features, as the categories of one column, it is the generalised factor of Fox and Monette (1992) to
+    the power 1 / number of features, which compares with the former.
+
+    Parameters
+    ----------
+    correlation : ndarray of shape (d, d)
+        Without NaN.
+    groups : sequence of ndarray
+        Numbers of each column's features, without the category that the others make superfluous.
+
+    Returns
+    -------
+    ndarray of shape (len(groups),)
+        At least 1; infinite where a column is a combination of others; NaN of an empty group.
+    """
+    values, vectors = np.linalg.eigh(correlation)
+    null = values <= _ROUNDING * len(values)
+    kept = vectors[:, ~null]
+    inverse = (kept / values[~null]) @ kept.T
+    caught = (vectors[:, null] ** 2).sum(axis=1) > 1e-9
+    found = np.full(len(groups), np.nan)
+    for k, own in enumerate(groups):
+        if len(own) == 0:
+            continue
+        if caught[own].any():
+            found[k] = np.inf
+            continue
+        at = np.ix_(own, own)
+        factor = np.linalg.det(correlation[at]) * np.linalg.det(inverse[at])
+        found[k] = max(factor, 1.0) ** (1.0 / len(own))
+    return found
+
+
+def information_value(events: Array, others: Array) -> float:
+    """Information value of a binned column: Σ (p - q) ln(p / q) of the classes' shares in its bins.
+
+    Parameters
+    ----------
+    events, others : ndarray
+        Summed weight of class 1 and of class 0 in each bin; an empty cell counts as half a row, and a bin
+        without rows not at all.
+
+    Returns
+    -------
+    float
+        0 where the column says nothing. Rules of thumb: below 0.02 useless, above 0.3 strong, above 0.5
+        suspicious.
+    """
+    used = events + others > 0.0
+    p, q = (np.maximum(cells[used], _EMPTY) for cells in (events, others))
+    p, q = p / p.sum(), q / q.sum()
+    return float((p - q) @ np.log(p / q))

@@ -1,0 +1,143 @@
+"""The columns of a party's table, one at a time: numbers as stored, categories put together again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from fastadmm.errors import InputError
+from fastadmm.files.atomic import shown
+from fastadmm.store.party_file import PartyData
+from fastadmm.store.transform import Transform
+
+__all__ = ["TableColumn", "column_values", "table_columns", "transform_for"]
+
+Array = np.ndarray
+
+#: Bytes of columns that are held at a time.
+_BYTES = 128 << 20
+
+
+@dataclass(frozen=True)
+class TableColumn:
+    """A column of a party's table.
+
+    Attributes
+    ----------
+    name : str
+        Of the table's column, or of the feature where the file does not know its table.
+    features : range
+        Numbers of the features that it became.
+    levels : tuple of str or None
+        Categories; None for a column of numbers.
+    """
+
+    name: str
+    features: range
+    levels: tuple[str, ...] | None = None
+
+
+def table_columns(party: PartyData) -> list[TableColumn]:
+    """The columns of a party's table; what marks missing cells is a column of its own.
+
+    Parameters
+    ----------
+    party : PartyData
+    """
+    if party.encoder is None:
+        return [TableColumn(name, range(j, j + 1)) for j, name in enumerate(party.feature_names)]
+    found, at = [], 0
+    for column in party.encoder.columns:
+        width = 1 if column.levels is None else len(column.levels)
+        if width:
+            found.append(
+                TableColumn(party.encoder.prefix + column.name, range(at, at + width), column.levels)
+            )
+        at += width
+        if column.indicator:
+            found.append(TableColumn(party.feature_names[at], range(at, at + 1)))
+            at += 1
+    return found
+
+
+def transform_for(party: PartyData, reference: PartyData) -> Transform | None:
+    """What brings a party's rows to the scale of a reference; None where they have it.
+
+    Parameters
+    ----------
+    party, reference : PartyData
+
+    Raises
+    ------
+    InputError
+        If columns differ, or the rows were scaled with other parameters.
+    """
+    place = shown(party.path)
+    if party.name != reference.name:
+        raise InputError(f"{place}: the party is {party.name}, but the reference is {reference.name}")
+    if list(party.feature_names) != list(reference.feature_names):
+        raise InputError(f"{place}: columns differ from the reference; convert with --like it")
+    if party.transform.digest() == reference.transform.digest():
+        return None
+    if not party.transform.is_identity:
+        raise InputError(f"{place}: scaled with other parameters than the reference; convert with --like it")
+    return reference.transform
+
+
+def column_values(
+    party: PartyData, columns: list[TableColumn], like: Transform | None = None
+) -> Iterator[tuple[TableColumn, Array]]:
+    """Read columns, as many at a time as memory allows.
+
+    Parameters
+    ----------
+    party : PartyData
+    columns : list of TableColumn
+    like : Transform, optional
+        From :func:`transform_for`.
+
+    Yields
+    ------
+    column : TableColumn
+    values : ndarray of shape (N,)
+        Numbers after the transform; of categories the number of the level, and of none the number of levels.
+    """
+    transform = party.transform if like is None else like
+    room = max(1, _BYTES // (8 * max(party.n_samples, 1)))
+    at = 0
+    while at < len(columns):
+        some, width = [columns[at]], len(columns[at].features)
+        while at + len(some) < len(columns) and width + len(columns[at + len(some)].features) <= room:
+            some.append(columns[at + len(some)])
+            width += len(some[-1].features)
+        at += len(some)
+        low = some[0].features.start
+        held = _read(party, low, some[-1].features.stop, like)
+        for column in some:
+            own = held[:, column.features.start - low : column.features.stop - low]
+            yield column, own[:, 0] if column.levels is None else _codes(own, column, transform)
+
+
+def _read(party: PartyData, low: int, high: int, like: Transform | None) -> Array:
+    from scipy.sparse import issparse
+
+    out = np.empty((party.n_samples, high - low))
+    for start, rows in party.iter_rows(max(1, _BYTES // (32 * party.n_features))):
+        block: Any = rows
+        if like is not None:
+            block = like.apply(block.toarray() if issparse(block) and like.center is not None else block)
+        block = block[:, low:high]
+        out[start : start + block.shape[0]] = block.toarray() if issparse(block) else block
+    return out
+
+
+def _codes(block: Array, column: TableColumn, transform: Transform) -> Array:
+    """Which level a row has: the feature that is 1 before the transform."""
+    own = slice(column.features.start, column.features.stop)
+    center = np.zeros(len(column.features)) if transform.center is None else transform.center[own]
+    # Scales are positive: what is above the centre was 1. A level that all rows have is its own centre.
+    on = np.where(center < 1.0, block > 0.0, block >= 0.0)
+    return np.where(on.any(axis=1), np.argmax(on, axis=1), len(column.features)).astype(np.float64)

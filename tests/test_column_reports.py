@@ -1,0 +1,146 @@
+"""Drift, variance inflation, correlation and information value of columns, from party files."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from fastadmm.judging.columns import correlations, information_value, variance_inflation
+from fastadmm.runs.columns import column_drift, column_report
+from scipy import sparse
+from sklearn.datasets import load_breast_cancer
+
+from run_tools import run, write_blocks
+
+Array = np.ndarray
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Tables of two parties with a category and a missing cell; later rows; scaled and raw."""
+    home = tmp_path_factory.mktemp("columns")
+    rng = np.random.default_rng(1)
+    for name, n, moved in (("old", 300, 0.0), ("new", 200, 0.8)):
+        age = rng.normal(40.0 + 10.0 * moved, 9.0, n)
+        jobs = rng.choice(["clerk", "nurse", "smith"], n, p=[0.6 - 0.5 * moved, 0.2, 0.2 + 0.5 * moved])
+        bad = np.where(rng.random(n) < 0.2 + 0.5 * (age > 45.0), "yes", "no")
+        pay = np.where(rng.random(n) < 0.1, np.nan, age + rng.normal(0.0, 3.0, n))
+        table = {"id": np.arange(n), "age": age, "job": jobs, "pay": pay, "bad": bad}
+        pd.DataFrame(table).to_csv(home / f"{name}-bank.csv", index=False)
+        shop = {"id": np.arange(n), "visits": rng.poisson(3.0, n), "one": np.ones(n)}
+        pd.DataFrame(shop).to_csv(home / f"{name}-shop.csv", index=False)
+        tables = ["--guest", home / f"{name}-bank.csv", "--host", home / f"{name}-shop.csv", "--id", "id"]
+        tables += ["--label", "bad"]
+        like = ["--missing", "indicator"] if name == "old" else ["--like", home / "old.parts"]
+        scale = ["--standardize"] if name == "old" else []
+        assert run("convert", *tables, *like, *scale, "-o", home / f"{name}.parts") == 0
+    tables[1], tables[3] = home / "old-bank.csv", home / "old-shop.csv"
+    assert run("convert", *tables, "--missing", "indicator", "-o", home / "raw.parts") == 0
+    return home
+
+
+def by_column(rows: list[dict]) -> dict[str, dict]:
+    return {row["column"]: row for row in rows}
+
+
+def psi(p: Array, q: Array) -> float:
+    return float(((p - q) * np.log(p / q)).sum())
+
+
+def test_drift_of_columns(home: Path) -> None:
+    found = by_column(column_drift(home / "old.parts", home / "new.parts"))
+    old, new = pd.read_csv(home / "old-bank.csv"), pd.read_csv(home / "new-bank.csv")
+    assert list(found) == ["age", "job", "pay", "pay:missing", "visits", "one"]
+    edges = np.sort(old.age)[29:-1:30]  # the largest of each tenth
+    shares = [np.bincount(np.searchsorted(edges, t.age), minlength=10) / len(t) for t in (old, new)]
+    assert found["age"]["psi"] == pytest.approx(psi(*shares), rel=1e-12)
+    assert found["age"]["mean_shift"] == pytest.approx(
+        (new.age.mean() - old.age.mean()) / old.age.std(ddof=0)
+    )
+    jobs = [t.job.value_counts(normalize=True).sort_index().to_numpy() for t in (old, new)]
+    assert found["job"]["psi"] == pytest.approx(psi(*jobs), rel=1e-12)
+    assert (found["job"]["bins"], found["job"]["mean_shift"]) == (3, None)
+    missing = [np.array([1.0 - t.pay.isna().mean(), t.pay.isna().mean()]) for t in (old, new)]
+    assert found["pay:missing"]["psi"] == pytest.approx(psi(*missing), rel=1e-12)
+    assert (found["one"]["psi"], found["one"]["bins"]) == (0.0, 1)
+    # raw rows are brought to the reference's scale, and a party can do it alone
+    raw = by_column(column_drift(home / "old.parts" / "guest.h5", home / "raw.parts" / "guest.h5"))
+    assert max(abs(row["psi"]) for row in raw.values()) < 1e-12
+    back = by_column(column_drift(home / "raw.parts", home / "old.parts"))
+    assert max(abs(row["psi"]) for row in back.values()) < 1e-12
+
+
+def test_commands(home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    capsys.readouterr()
+    out = tmp_path / "d.csv"
+    assert run("drift", home / "old.parts", home / "new.parts", "-o", out, "--top", 2) == 0
+    text = capsys.readouterr().out
+    assert "4 more columns" in text
+    assert max(map(len, text.splitlines())) <= 80
+    assert pd.read_csv(out)["column"].tolist()[:2] == ["age", "job"]
+    assert run("drift", home / "old.parts" / "guest.h5", home / "old.parts" / "host.h5") == 3
+    assert "other parties" in capsys.readouterr().err
+    labels = home / "old.parts" / "labels.h5"
+    assert run("columns", home / "old.parts", "--labels", labels, "--json") == 0
+    rows = by_column(json.loads(capsys.readouterr().out)["columns"])
+    assert rows["age"]["iv"] > rows["visits"]["iv"]
+    assert rows["one"] == {
+        "party": "host", "column": "one", "vif": None, "correlation": None, "with": None, "iv": 0.0,
+    }  # fmt: skip
+    assert run("columns", home / "new.parts", "--labels", labels) == 3
+    assert "other rows" in capsys.readouterr().err
+    assert run("columns", home / "old.parts") == 0
+    assert max(map(len, capsys.readouterr().out.splitlines())) <= 80
+
+
+def test_information_values(home: Path) -> None:
+    found = by_column(column_report(home / "raw.parts", home / "raw.parts" / "labels.h5"))
+    old = pd.read_csv(home / "old-bank.csv")
+    edges = np.sort(old.age)[29:-1:30]
+    for name, at in (("age", np.searchsorted(edges, old.age)), ("job", pd.factorize(old.job)[0])):
+        cells = pd.crosstab(at, old.bad).to_numpy().clip(0.5)
+        p, q = (cells / cells.sum(axis=0)).T
+        assert found[name]["iv"] == pytest.approx(psi(p, q), rel=1e-12)
+
+
+@pytest.mark.parametrize("storage", [np.asarray, sparse.csr_array])
+def test_variance_inflation_is_that_of_statsmodels(tmp_path: Path, storage: type) -> None:
+    influence = pytest.importorskip("statsmodels.stats.outliers_influence")
+    X, y = load_breast_cancer(return_X_y=True)
+    X = X[:, [0, 1, 4, 5, 9, 20]]
+    write_blocks(tmp_path / "d.parts", [storage(X), storage(np.ones((len(y), 1)))], y)
+    rows = column_report(tmp_path / "d.parts")
+    design = np.column_stack([X, np.ones(len(y))])
+    peer = [influence.variance_inflation_factor(design, j) for j in range(6)]
+    np.testing.assert_allclose([row["vif"] for row in rows[:6]], peer, rtol=1e-9)
+    assert rows[6]["vif"] is None
+    matrix = np.corrcoef(X.T) - np.eye(6)
+    strongest = np.abs(matrix).argmax(axis=1)
+    assert [row["with"] for row in rows[:6]] == [f"f{j + 1}" for j in strongest]
+    np.testing.assert_allclose([r["correlation"] for r in rows[:6]], matrix[range(6), strongest], rtol=1e-10)
+
+
+def test_categories_count_as_one_column_and_copies_are_infinite() -> None:
+    rng = np.random.default_rng(2)
+    level = rng.integers(0, 3, 400)
+    x = rng.normal(size=400) + level
+    one_hot = (level[:, None] == [1, 2]).astype(float)
+    A = np.column_stack([x, one_hot, rng.normal(size=400)])
+    R = correlations(np.cov(A.T))
+    found = variance_inflation(R, [np.array([0]), np.array([1, 2]), np.array([3]), np.array([], dtype=int)])
+    det = np.linalg.det
+    rest = np.ix_([0, 3], [0, 3])
+    assert found[1] ** 2 == pytest.approx(det(R[1:3, 1:3]) * det(R[rest]) / det(R), rel=1e-10)
+    design = np.column_stack([A[:, 1:], np.ones(400)])
+    residual = x - design @ np.linalg.lstsq(design, x, rcond=None)[0]
+    assert found[0] == pytest.approx(((x - x.mean()) ** 2).sum() / (residual**2).sum(), rel=1e-10)
+    assert np.isnan(found[3])
+    copied = correlations(np.cov(np.column_stack([A, x + A[:, 3]]).T))
+    assert variance_inflation(copied, [np.array([j]) for j in range(5)]).tolist()[::2][0] == np.inf
+    others = variance_inflation(copied, [np.array([0]), np.array([1, 2])])
+    assert others[0] == np.inf
+    assert np.isfinite(others[1])
+    assert information_value(np.array([5.0, 5.0, 0.0]), np.array([10.0, 10.0, 0.0])) == 0.0
