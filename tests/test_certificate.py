@@ -240,7 +240,7 @@ def test_no_predictor_goes_below_the_least_value(loss, seed):
     rng = np.random.default_rng(seed)
     chosen, n, classes = LOSSES[loss], 12, 3
     y = rng.integers(0, 2, n) * 1.0
-    if loss == "logistic":
+    if loss in ("logistic", "binomial"):
         y = rng.uniform(0.0, 1.0, n)
     elif loss == "multinomial":
         y = rng.integers(0, classes, n) * 1.0

@@ -93,6 +93,8 @@ def data(loss: str) -> tuple[np.ndarray, np.ndarray]:
         return X, rng.poisson(np.exp(z)).astype(float)
     if loss == "negative_binomial":
         return X, rng.poisson(np.exp(z) * rng.gamma(1.0, 1.0, ROWS)).astype(float)
+    if loss == "binomial":
+        return X, rng.binomial(5, 1.0 / (1.0 + np.exp(-z))) / 5.0
     if loss in ("gamma", "tweedie"):
         return X, np.exp(z) * rng.gamma(2.0, 0.5, ROWS) * (1.0 if loss == "gamma" else rng.random(ROWS) > 0.2)
     if LOSSES[loss].task == "classification":
@@ -134,6 +136,7 @@ def terms(loss: str, y: np.ndarray) -> Callable[[Any], Any]:
         "tweedie": lambda z: cp.sum(
             cp.multiply(y, cp.exp(-a * z)) / a + cp.exp((1 - a) * z) / (1 - a) - y ** (1 - a) / a / (1 - a)
         ),
+        "binomial": lambda z: cp.sum(cp.logistic(z) - cp.multiply(y, z)),
         # alpha = 1
         "negative_binomial": lambda z: cp.sum(
             cp.multiply(y + 1, cp.logistic(z) - np.log1p(y)) - cp.multiply(y, z) + y_log_y
@@ -189,6 +192,8 @@ def bounded(loss: str, y: np.ndarray, z: np.ndarray) -> np.ndarray:
             return c * c * -np.expm1(-0.5 * (r / c) ** 2)
         case "logistic":
             return np.logaddexp(0.0, -m)
+        case "binomial":
+            return np.logaddexp(0.0, z) - y * z
         case "squared":
             return 0.5 * r**2
         case "squared_hinge":

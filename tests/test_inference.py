@@ -142,6 +142,42 @@ def test_families_agree_with_statsmodels(loss: str, covariance: str) -> None:
         assert fit.pseudo_r2 == pytest.approx(1.0 - peer.deviance / peer.null_deviance, rel=1e-7)
 
 
+def test_successes_of_trials_agree_with_statsmodels() -> None:
+    rng = np.random.default_rng(9)
+    X, trials = rng.standard_normal((120, 3)), rng.integers(1, 30, 120).astype(float)
+    trials[:5] = 0.0
+    successes = rng.binomial(trials.astype(int), 1.0 / (1.0 + np.exp(-(0.2 + X @ [0.5, 0.0, -0.4]))))
+    y = successes / np.maximum(trials, 1.0)
+    model = ADMMSharingRegressor(parties=2, loss="binomial", **FREE).fit(X, y, sample_weight=trials)
+    used = trials > 0.0
+    design, endog = sm.add_constant(X, prepend=False), np.column_stack([successes, trials - successes])
+    for covariance in ("model", "HC0"):
+        found = model.inference(X, y, sample_weight=trials, covariance=covariance)
+        peer = sm.GLM(endog[used], design[used], sm.families.Binomial()).fit(
+            tol=1e-14, cov_type="nonrobust" if covariance == "model" else "HC0"
+        )
+        close = {"rtol": 1e-6, "atol": 1e-9}
+        np.testing.assert_allclose(found.estimate.weights, peer.params, **close)
+        np.testing.assert_allclose(found.estimate.standard_errors, peer.bse, **close)
+        fit = found.fit
+        figures = [fit.log_likelihood, fit.deviance, fit.null_deviance, fit.aic]
+        np.testing.assert_allclose(
+            figures, [peer.llf, peer.deviance, peer.null_deviance, peer.aic], rtol=1e-8
+        )
+    np.testing.assert_allclose(model.predict(X)[used], peer.fittedvalues, rtol=1e-6)
+    # A row of n trials is n rows of one; lambda is per trial.
+    few = ADMMSharingRegressor(parties=2, loss="binomial", alpha=0.1, tol=1e-12, n_threads=1)
+    rows = np.repeat(np.arange(120), trials.astype(int))
+    hits = np.concatenate([np.arange(int(n)) < k for n, k in zip(trials, successes)])
+    one = ADMMSharingClassifier(parties=2, alpha=0.1, tol=1e-12, n_threads=1).fit(X[rows], hits)
+    grouped, single = (
+        few.fit(X, y, sample_weight=trials).inference(X, y, sample_weight=trials),
+        one.inference(X[rows], hits),
+    )
+    np.testing.assert_allclose(grouped.covariance, single.covariance, rtol=1e-5, atol=1e-12)
+    assert grouped.fit.df == pytest.approx(single.fit.df, rel=1e-8)
+
+
 def test_intervals_under_a_penalty_cover_the_expected_weights() -> None:
     # Linear in y, so mean and covariance of the shrunk weights are known exactly.
     rng = np.random.default_rng(2)

@@ -172,8 +172,8 @@ def draw_targets(loss, rng, n):
 
 
 VARIANTS = [
-    # the others: test_multinomial.py, test_nonconvex.py
-    *(loss for loss in LOSSES.values() if loss.convex and not loss.vector),
+    # the others: test_multinomial.py, test_nonconvex.py; binomial has the kernels of logistic
+    *(loss for loss in LOSSES.values() if loss.convex and not loss.vector and loss.name != "binomial"),
     get_loss("huber", delta=1e-3),
     get_loss("huber", delta=250.0),
     get_loss("quantile", tau=0.9),
@@ -814,6 +814,12 @@ def test_parameters_are_part_of_the_loss():
         ("tweedie", [0, 0, 0], "y: all targets are zero; the tweedie loss needs a positive one"),
         ("negative_binomial", [1, 0, 2.5], "y: target 2.5 in row 2 is not a whole number; the negative_bin"),
         ("negative_binomial", [1, -1, 2], "y: target -1.0 in row 1 is negative; the negative_binomial loss"),
+        (
+            "binomial",
+            [0, 3, 1],
+            "y: target 3.0 in row 1 is outside [0, 1]; the binomial loss needs successes /",
+        ),
+        ("binomial", [0, 0, 0], "y: no successes at all; the binomial loss needs some to fit an intercept"),
         ("poisson", [1, math.inf, 0], "y: value inf in row 1"),
         ("quantile", [1, math.nan, 0], "y: value nan in row 1"),
     ],

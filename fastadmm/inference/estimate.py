@@ -202,7 +202,8 @@ def estimate(
     Parameters
     ----------
     problem : Problem
-        Sample weights count relative to their mean: standard errors are for the number of rows.
+        Sample weights count relative to their mean: standard errors are for the number of rows. Those of
+        the binomial loss are numbers of trials.
     weights : sequence of ndarray of shape (d_m,)
         x_m of the problem's blocks.
     intercept : float
@@ -226,7 +227,8 @@ def estimate(
     family = _family(problem, covariance)
     active = problem.weight > 0.0
     n = int(active.sum())
-    weight = problem.weight * (n / problem.weight.sum())
+    total = problem.mean_weight * problem.weight.sum() if family.trials else float(n)
+    weight = problem.weight * (total / problem.weight.sum())
     p = sum(len(x) for x in weights) + problem.fit_intercept
     if p > _MOST_COLUMNS:
         raise InputError(f"inference: {p} weights; at most {_MOST_COLUMNS} fit")
@@ -240,7 +242,7 @@ def estimate(
         curvature = weight * family.information(z)
     own, ones = problem.blocks, problem.fit_intercept
     hessian = joint_gram(own, curvature, ones, engine)
-    penalty = np.full(p, n * problem.lam if problem.party_regularizers[0].name == "l2" else 0.0)
+    penalty = np.full(p, total * problem.lam if problem.party_regularizers[0].name == "l2" else 0.0)
     if ones:
         penalty[-1] = 0.0
     estimates = np.concatenate([*weights, [intercept]] if ones else list(weights))
@@ -281,7 +283,7 @@ def _family(problem: Problem, covariance: str) -> Family:
 
 
 def _refuse_separated(curvature: Array, active: Array, loss: str) -> None:
-    if loss == "logistic" and not curvature[active].max() > _SEPARATED:
+    if loss in ("logistic", "binomial") and not curvature[active].max() > _SEPARATED:
         raise InputError(
             "inference: every fitted probability is 0 or 1: some columns tell the classes apart completely, "
             "and their weights have no finite standard error; drop those columns, or train with a larger "

@@ -33,6 +33,8 @@ class Family:
     variance : callable or None
         Of the mean, up to the dispersion; None where there is none to estimate. With one, tests use t and F
         instead of normal and chi-square.
+    trials : bool
+        Whether sample weights are numbers of trials, and not relative.
     information : callable or None
         Expected curvature of a sample's loss, of the linear predictor; None where it is the curvature itself.
     """
@@ -42,6 +44,7 @@ class Family:
     ratio: str = ""
     variance: Callable[[Array], Array] | None = None
     information: Callable[[Array], Array] | None = None
+    trials: bool = False
 
     @property
     def has_dispersion(self) -> bool:
@@ -51,6 +54,12 @@ class Family:
 
 def _bernoulli(z: Array, y: Array, weight: Array, _: float) -> float:
     return float(weight @ (y * z - np.logaddexp(0.0, z)))
+
+
+def _binomial(z: Array, y: Array, weight: Array, _: float) -> float:
+    successes = weight * y
+    ways = gammaln(weight + 1.0) - gammaln(successes + 1.0) - gammaln(weight - successes + 1.0)
+    return _bernoulli(z, y, weight, 1.0) + float(ways.sum())
 
 
 def _poisson(z: Array, y: Array, weight: Array, _: float) -> float:
@@ -125,6 +134,7 @@ def _log_series(y: Array, a: float, b: float, dispersion: float) -> Array:
 #: Of a loss, by its name.
 FAMILIES: dict[str, Callable[..., Family]] = {
     "logistic": lambda _: Family("Bernoulli", _bernoulli, "odds ratio"),
+    "binomial": lambda _: Family("binomial", _binomial, "odds ratio", trials=True),
     "poisson": lambda _: Family("Poisson", _poisson, "rate ratio"),
     "gamma": lambda _: Family("gamma", _gamma, "mean ratio", variance=np.square, information=np.ones_like),
     "tweedie": _tweedie,

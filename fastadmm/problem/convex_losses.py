@@ -5,15 +5,17 @@ Those with a logarithmic link are in :mod:`fastadmm.problem.log_link_losses`.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
 from fastadmm.problem.loss import Kernels, Loss
-from fastadmm.problem.targets import check_labels, check_soft_labels, weighted_quantile
+from fastadmm.problem.targets import check_labels, check_shares, check_soft_labels, weighted_quantile
 
 __all__ = [
+    "Binomial",
     "Hinge",
     "Huber",
     "Logistic",
@@ -68,6 +70,21 @@ class Logistic(Loss):
         from scipy.special import expit
 
         return expit(z)
+
+
+@dataclass(frozen=True)
+class Binomial(Logistic):
+    r"""The logistic loss of a share of successes; the sample weight is the number of trials."""
+
+    name: ClassVar[str] = "binomial"
+    task: ClassVar[str] = "regression"
+    probabilistic: ClassVar[bool] = False
+
+    def check_targets(self, y: Array, weight: Array, fit_intercept: bool) -> None:
+        check_shares(y, weight, fit_intercept)
+
+    def link(self, mean: float) -> float:
+        return math.log(mean) - math.log1p(-mean) if 0.0 < mean < 1.0 else math.inf
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from fastadmm.errors import ConfigError
 from fastadmm.other_names import choose_instead
 from fastadmm.problem.bounded_losses import Sigmoid, Tukey, Welsch
 from fastadmm.problem.convex_losses import (
+    Binomial,
     Hinge,
     Huber,
     Logistic,
@@ -37,6 +38,7 @@ LOSSES: dict[str, Loss] = {
         Gamma(),
         Tweedie(),
         NegativeBinomial(),
+        Binomial(),
         Multinomial(),
         Sigmoid(),
         Tukey(),

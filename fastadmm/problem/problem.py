@@ -67,6 +67,8 @@ class Problem:
     weight, offset : ndarray of shape (N,)
         Sample weights s, scaled to mean 1 (which changes neither F nor the
         model, and keeps the arithmetic away from overflow), and offset o.
+    mean_weight : float
+        Mean of the sample weights as they were given.
     fit_intercept : bool
         Whether an unpenalised intercept b is fitted (kept by the coordinator).
     total_weight : float
@@ -102,6 +104,7 @@ class Problem:
     constraints: list[Constraint] = field(default_factory=list)
     n_outputs: int = 1
     own_lambda: PartyLambda | None = None
+    mean_weight: float = 1.0
 
     @property
     def message_size(self) -> int:
@@ -250,12 +253,7 @@ def make_problem(
         if block.shape[0] != len(target):
             raise InputError(f"{name}: {block.shape[0]} rows, but y has {len(target)}; align the rows first")
     n = len(target)
-    weight = np.ones(n) if sample_weight is None else _vector(sample_weight, "sample_weight", n, "y")
-    if (weight < 0).any():
-        i = int(np.flatnonzero(weight < 0)[0])
-        raise InputError(f"sample_weight: negative value {weight[i]} in row {i}")
-    if sample_weight is not None:
-        weight = _of_mean_one(weight)
+    weight, mean_weight = _weights(sample_weight, n)
     if model_loss.vector:
         model_loss.check_targets(target, weight, bool(fit_intercept))
         n_outputs = _count_classes(model_loss, target, n_classes, bool(fit_intercept))
@@ -282,6 +280,7 @@ def make_problem(
         allowed,
         own_sets,
         n_outputs,
+        mean_weight=mean_weight,
     )
 
 
@@ -306,6 +305,19 @@ def _named_blocks(blocks: Sequence[Any], names: Sequence[str] | None) -> tuple[l
     if len(labels) != len(blocks):
         raise InputError(f"parties: {len(blocks)} feature blocks but {len(labels)} names")
     return [as_block(block, name) for block, name in zip(blocks, labels)], labels
+
+
+def _weights(sample_weight: Any, n: int) -> tuple[Array, float]:
+    """Weights of mean 1, and the mean as they were given."""
+    if sample_weight is None:
+        return np.ones(n), 1.0
+    given = _vector(sample_weight, "sample_weight", n, "y")
+    if (given < 0).any():
+        i = int(np.flatnonzero(given < 0)[0])
+        raise InputError(f"sample_weight: negative value {given[i]} in row {i}")
+    weight = _of_mean_one(given)
+    top = int(np.argmax(given))
+    return weight, float(given[top] / weight[top])
 
 
 def _of_mean_one(weight: Array) -> Array:

@@ -11,6 +11,7 @@ __all__ = [
     "check_labels",
     "check_positive",
     "check_rates",
+    "check_shares",
     "check_soft_labels",
     "check_unbiased_targets",
     "check_whole",
@@ -103,6 +104,31 @@ def check_rates(y: Array, weight: Array, fit_intercept: bool, loss: str, needs: 
         raise InputError(f"y: target {y[i]} in row {i} is negative; the {loss} loss needs {needs}")
     if fit_intercept and not (y[weight > 0] > 0).any():
         raise InputError(f"y: all targets are zero; the {loss} loss needs a positive one to fit an intercept")
+
+
+def check_shares(y: Array, weight: Array, fit_intercept: bool) -> None:
+    """Require shares of successes and, with an intercept, both successes and failures.
+
+    Parameters
+    ----------
+    y, weight : ndarray of shape (N,)
+    fit_intercept : bool
+        With an intercept there is no best model for shares that are all 0 or all 1.
+
+    Raises
+    ------
+    InputError
+    """
+    if not ((y >= 0) & (y <= 1)).all():
+        i = int(np.flatnonzero(~((y >= 0) & (y <= 1)))[0])
+        raise InputError(
+            f"y: target {y[i]} in row {i} is outside [0, 1]; the binomial loss needs successes / trials, and "
+            "the trials as sample weights"
+        )
+    seen = y[weight > 0]
+    if fit_intercept and seen.min() == seen.max() and seen[0] in (0.0, 1.0):
+        what = "successes" if seen[0] == 0.0 else "failures"
+        raise InputError(f"y: no {what} at all; the binomial loss needs some to fit an intercept")
 
 
 def check_positive(y: Array, loss: str) -> None:

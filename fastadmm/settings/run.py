@@ -49,8 +49,8 @@ class RunConfig:
             "and squared for regression. More than two classes need multinomial. `squared` on two "
             "classes is a regression on 0 and 1",
             "What is minimised: auto (by the labels), logistic, multinomial, squared, huber, quantile, "
-            "hinge, smoothed_hinge, squared_hinge, poisson, gamma, tweedie, negative_binomial, or the "
-            "non-convex sigmoid, tukey, welsch. A parameter follows a colon: huber:2.0.",
+            "hinge, smoothed_hinge, squared_hinge, poisson, gamma, tweedie, negative_binomial, "
+            "binomial, or the non-convex sigmoid, tukey, welsch. A parameter follows a colon: huber:2.0.",
             estimator="loss",
         ),
     ] = "auto"

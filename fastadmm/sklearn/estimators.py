@@ -330,7 +330,8 @@ class ADMMSharingRegressor(RegressorMixin, _SharingModel):
     regularizer, l1_ratio, constraint
         As in :class:`ADMMSharingClassifier`.
     loss : str, default="auto"
-        "squared" (auto), "huber", "quantile", "poisson", "gamma", "tweedie", "negative_binomial", or the
+        "squared" (auto), "huber", "quantile", "poisson", "gamma", "tweedie", "negative_binomial", "binomial"
+        (shares of successes, with the trials as ``sample_weight``), or the
         non-convex "tukey" or "welsch"; a parameter follows a colon: ``"quantile:0.9"``. See
         ``docs/losses.md``.
     privacy : fastadmm.Privacy or None, default=None
