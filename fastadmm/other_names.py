@@ -102,7 +102,7 @@ def choose_instead(key: str, value: object, known: Iterable[str]) -> str:
     Returns
     -------
     str
-        ``"did you mean 'l1'? Choose l2, l1"``, or only the choice where nothing is meant.
+        ``"did you mean 'l1'?"``, or ``"choose l2, l1"`` where nothing is near.
     """
     names = list(known)
     listed = f"choose {', '.join(names)}"
@@ -117,7 +117,7 @@ def choose_instead(key: str, value: object, known: Iterable[str]) -> str:
     if ours is None:
         return listed
     meant = f"{ours.partition(':')[0]}:{rest}" if rest else ours
-    return f"did you mean {meant!r}? {listed[0].upper()}{listed[1:]}" if meant != value else listed
+    return f"did you mean {meant!r}?" if meant != value else listed
 
 
 def near_key(name: str, known: Iterable[str]) -> tuple[str, str]:

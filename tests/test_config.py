@@ -197,7 +197,7 @@ WRONG = [
     ("lambda", 10**400, "too large"),
     ("intercept", 1, "is not true or false"),
     ("intercept", "yes", "is not true or false"),
-    ("scheme", "admm", "unknown scheme 'admm'; did you mean 'sharing'? Choose auto, "),
+    ("scheme", "admm", "unknown scheme 'admm'; did you mean 'sharing'?"),
     ("scheme", "", "unknown scheme ''"),
     ("penalty", 0.0, "must be positive"),
     ("penalty", "auto", "is not a number"),

@@ -37,6 +37,10 @@ def test_links_lead_to_the_site(build: ModuleType) -> None:
     assert build.relink("[p](docs/privacy.md#limits)", ROOT) == "[p](privacy.md#limits)"
     assert build.relink("[w](https://arxiv.org) [here](#a)", docs) == "[w](https://arxiv.org) [here](#a)"
     assert build.relink("[bench/readme.py](../bench/readme.py)", docs) == "`bench/readme.py`"
+    titles = {"privacy.md": "What is protected"}
+    for label, shown in (("docs/privacy.md", "What is protected"), ("there", "there")):
+        target = "https://github.com/fastadmm/fastadmm/blob/main/docs/privacy.md"
+        assert build.relink(f"[{label}]({target})", ROOT, titles) == f"[{shown}](privacy.md)"
     code = "`[a](../x.md)`\n```\n[b](../y.md)\n```\n"
     assert build.relink(code, docs) == code
     assert "(nowhere.md)" in build.relink("[n](nowhere.md)", docs)  # left for Sphinx to refuse

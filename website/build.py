@@ -11,6 +11,7 @@ import re
 import shutil
 import sys
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 
 os.environ["NUMBA_DISABLE_JIT"] = "1"  # kernels are then functions with docstrings; before Numba is imported
@@ -25,7 +26,7 @@ OWN = re.compile(
 LINK = re.compile(r"(!?)\[([^\]]*)\]\(([^)\s]+)\)")
 
 
-def relink(text: str, folder: Path) -> str:
+def relink(text: str, folder: Path, titles: Mapping[str, str] | None = None) -> str:
     """Point links to pages of the site; what the site does not hold stays as its text.
 
     Parameters
@@ -34,6 +35,8 @@ def relink(text: str, folder: Path) -> str:
         Markdown.
     folder : Path
         Where the page lies in the repository.
+    titles : mapping, optional
+        Of the site's pages, by file name: they stand for labels that are file names.
     """
 
     def one(match: re.Match[str]) -> str:
@@ -52,6 +55,8 @@ def relink(text: str, folder: Path) -> str:
             return label if label.startswith("`") else f"`{label}`"
         else:
             new = name  # Sphinx will say that it is broken
+        if titles and Path(label).name == path.name:
+            label = titles.get(new, label)
         return f"{mark}[{label}]({new}{hash_}{anchor})"
 
     # Code is not ours to change.
@@ -102,8 +107,11 @@ def prepare(source: Path) -> None:
     shutil.copytree(ROOT / "website" / "static", source / "static")
     pages = {page: page.name for page in sorted((ROOT / "docs").glob("*.md"))}
     pages |= {ROOT / name: new for name, new in ROOT_PAGES.items()}
+    titles = {
+        new: page.read_text(encoding="utf-8").partition("\n")[0].strip("# ") for page, new in pages.items()
+    }
     for page, new in pages.items():
-        text = relink(page.read_text(encoding="utf-8"), page.parent)
+        text = relink(page.read_text(encoding="utf-8"), page.parent, titles)
         (source / new).write_text(text, encoding="utf-8")
     index = source / "index.md"
     text = index.read_text(encoding="utf-8")
