@@ -22,7 +22,7 @@ SEEN = {"coordinator": "noisy messages"}
 @pytest.mark.parametrize(
     ("values", "text"),
     [
-        ({"mode": "massage"}, "mode: unknown choice 'massage'; choose none, fusion, message"),
+        ({"mode": "massage"}, "mode: unknown choice 'massage'; did you mean 'message'?"),
         ({"mode": "message"}, "epsilon: mode 'message' needs a finite one"),
         ({"mode": "none", "epsilon": 1.0}, "epsilon: mode 'none' gives none"),
         ({"mode": "message", "epsilon": -1.0}, "epsilon: -1.0 must be above 0"),

@@ -8,6 +8,7 @@ from fastadmm.coordinator.scheme import Options, Scheme
 from fastadmm.coordinator.subspace.scheme import Subspace
 from fastadmm.coordinator.subspace.summed_scheme import SummedSubspace
 from fastadmm.errors import ConfigError
+from fastadmm.other_names import choose_instead
 from fastadmm.problem.traits import Traits
 
 __all__ = ["SCHEMES", "choose_scheme"]
@@ -47,7 +48,9 @@ def choose_scheme(options: Options, traits: Traits = ANY) -> tuple[Scheme, str]:
     """
     name = options.scheme
     if name not in ("auto", *SCHEMES):
-        raise ConfigError(f"scheme: unknown scheme {name!r}; choose auto, {', '.join(SCHEMES)}")
+        raise ConfigError(
+            f"scheme: unknown scheme {name!r}; {choose_instead('scheme', name, ('auto', *SCHEMES))}"
+        )
     _check_options(options, traits)
     given = [option for option, usual in _OPTIONS.items() if getattr(options, option) != usual]
     if options.secrecy == "sums":
