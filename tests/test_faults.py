@@ -29,7 +29,7 @@ def campaign() -> ModuleType:
     sys.platform != "linux" or shutil.which("cc") is None, reason="needs Linux and a C compiler"
 )
 def test_a_share_of_the_faults_is_survived(campaign: ModuleType, tmp_path: Path) -> None:
-    reports = list(campaign.run_campaign(240, 1, tmp_path))
+    reports = list(campaign.run_campaign(240, 2, tmp_path))
     assert [report for report in reports if report[3]] == []
     assert {report[0] for report in reports} == set(campaign.subjects())
     assert {report[1] for report in reports} == set(campaign.FAULTS)
