@@ -79,8 +79,6 @@ def low_rank(noise):
 
 
 NOISE = {
-    "a fifth": (lambda z: 0.2 * z, "size of the noise"),
-    "half": (lambda z: 0.5 * z, "size of the noise"),
     "four fifths": (lambda z: 0.8 * z, "size of the noise"),
     "not centred": (lambda z: z + 0.2, "mean of the noise"),
     "bounded": (lambda z: math.sqrt(3) * np.sign(z) * (1 - np.exp(-np.abs(z))) * 1.4, "law of the noise"),

@@ -504,7 +504,7 @@ def test_random_damage_never_escapes(good: Path, tmp_path: Path, file: str) -> N
     reference = [party.load() for party in open_partition(good).parties]
     rng = np.random.default_rng(1)
     messages = []
-    for _ in range(60):
+    for _ in range(25):
         raw = bytearray(original)
         for at in rng.integers(0, len(raw), size=3):
             raw[at] = rng.integers(256)

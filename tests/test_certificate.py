@@ -37,16 +37,15 @@ def build(loss, weighted, seed):
 
 
 CASES = [
-    (scheme, loss, intercept, weighted)
+    (scheme, loss, intercept, weighted, lam)
     for scheme in ("subspace", "sharing", "jacobi", "gauss-seidel")
     for loss in ("logistic", "squared")
     for intercept in (False, True)
-    for weighted in (False, True)
+    for weighted, lam in ((True, 1e-1), (False, 1e-3), (True, 1e-5))
 ]
 
 
-@pytest.mark.parametrize("lam", [1e-1, 1e-3, 1e-5])
-@pytest.mark.parametrize(("scheme", "loss", "intercept", "weighted"), CASES)
+@pytest.mark.parametrize(("scheme", "loss", "intercept", "weighted", "lam"), CASES)
 def test_gap_bounds_the_distance_to_the_optimum_in_every_round(scheme, loss, intercept, weighted, lam):
     blocks, y, s, offset = build(loss, weighted, seed=len(scheme))
     matrix = np.hstack([naive.dense(block) for block in blocks])

@@ -337,7 +337,7 @@ def test_help_is_fast() -> None:
 
     def seconds(program: str, *arguments: str) -> float:
         times = []
-        for _ in range(5):
+        for _ in range(3):
             before = resource.getrusage(resource.RUSAGE_CHILDREN)
             subprocess.run([sys.executable, "-P", "-c", program, *arguments], capture_output=True, check=True)
             after = resource.getrusage(resource.RUSAGE_CHILDREN)

@@ -41,7 +41,6 @@ SCHEMES: dict[str, dict[str, object]] = {
     "subspace": {"scheme": "subspace"},
     "kinks": {"loss": "hinge"},
     "sharing": {"scheme": "sharing"},
-    "sharing-no-intercept": {"scheme": "sharing", "intercept": False},
     "squared": {"scheme": "sharing", "loss": "squared", "intercept": False},
     "cg": {"scheme": "sharing", "x_update": "cg", "rounds": 3},
     "jacobi": {"scheme": "jacobi", "penalty": 1.0},

@@ -437,6 +437,10 @@ def whole_objective(problem, matrix, c_penalty=None):
     return objective
 
 
+#: What SciPy reaches for a loss, whatever scheme it is compared with.
+SCIPY: dict[str, float] = {}
+
+
 @pytest.mark.parametrize("scheme", ["auto", "sharing"])
 @pytest.mark.parametrize("name", ["sigmoid", "tukey", "welsch"])
 def test_the_result_is_stationary_and_as_good_as_that_of_scipy(name, scheme):
@@ -451,8 +455,9 @@ def test_the_result_is_stationary_and_as_good_as_that_of_scipy(name, scheme):
     start = np.append(np.zeros(X.shape[1]), np.median(y) if name != "sigmoid" else 0.0)
     assert np.linalg.norm(gradient) <= 1e-5 * np.linalg.norm(objective(start)[1])
     options = {"maxiter": 20000, "maxfun": 20000, "ftol": 0, "gtol": 1e-11, "maxcor": 30}
-    other = minimize(objective, start, jac=True, method="L-BFGS-B", options=options)
-    assert result.objective <= other.fun * (1 + 1e-8)
+    if name not in SCIPY:
+        SCIPY[name] = minimize(objective, start, jac=True, method="L-BFGS-B", options=options).fun
+    assert result.objective <= SCIPY[name] * (1 + 1e-8)
     # SciPy goes nowhere from here
     assert minimize(objective, found, jac=True, method="L-BFGS-B", options=options).fun >= f * (1 - 1e-9)
 

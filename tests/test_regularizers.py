@@ -141,11 +141,14 @@ def test_gram_descent_against_its_twin(seed: int, h: tuple[float, float], box: t
     assert gram_descent(gram, right, *h, *box, x, gradient, 1e-13, 100_000)
     twin = np.clip(np.zeros(5), *box)
     for _ in range(2000):
+        before = twin.copy()
         for j in range(5):
             centre = right[j] - gram[j] @ twin + gram[j, j] * twin[j]
             curvature = gram[j, j] + h[1]
             best = np.sign(centre) * max(abs(centre) - h[0], 0.0) / curvature if curvature > 0 else 0.0
             twin[j] = min(max(best, box[0]), box[1])
+        if (twin == before).all():
+            break
     assert np.allclose(x, twin, atol=1e-9)
     assert np.allclose(gradient, gram @ x - right, atol=1e-11)
 
@@ -232,7 +235,7 @@ def test_l1_logistic_as_scikit_learn(cancer: tuple, parties: int) -> None:
     )
 
 
-@pytest.mark.parametrize("parties", [1, 2, 5])
+@pytest.mark.parametrize("parties", [1, 5])
 def test_non_negative_as_scikit_learn(diabetes: tuple, parties: int) -> None:
     X, y = diabetes
     peer = Lasso(alpha=0.01, positive=True, tol=1e-12).fit(X, y)
@@ -248,7 +251,7 @@ def test_non_negative_as_scikit_learn(diabetes: tuple, parties: int) -> None:
     assert np.allclose(np.concatenate(result.weights), least.coef_, atol=1e-6)
 
 
-@pytest.mark.parametrize("parties", [1, 2, 5])
+@pytest.mark.parametrize("parties", [1, 5])
 def test_box_as_scipy(diabetes: tuple, parties: int) -> None:
     X, y = diabetes
     peer = scipy.optimize.lsq_linear(X, y, (-0.1, 0.15), tol=1e-14)
@@ -315,8 +318,12 @@ def test_duplicated_and_empty_columns(diabetes: tuple) -> None:
 # --- certificates
 
 
-@pytest.mark.parametrize("loss", ["logistic", "squared", "hinge"])
-@pytest.mark.parametrize(("regularizer", "constraint"), PAIRS, ids=pair_name)
+# One loss for each pair, so that every loss meets every regulariser and every set.
+@pytest.mark.parametrize(
+    ("regularizer", "constraint", "loss"),
+    [(r, c, ("logistic", "squared", "hinge")[(REGULARIZERS.index(r) + SETS.index(c)) % 3]) for r, c in PAIRS],
+    ids=pair_name,
+)
 def test_no_gap_below_the_truth(loss: str, regularizer: Regularizer, constraint: Constraint) -> None:
     rng = np.random.default_rng(5)
     X = rng.standard_normal((80, 2 * D))
