@@ -36,7 +36,7 @@ KEYS: dict[str, tuple[str, str]] = {
 _VALUES: dict[str, dict[str, str]] = {
     "loss": {
         **dict.fromkeys(("logit", "log", "log_loss", "logloss", "logreg", "logistic_regression"), "logistic"),
-        **dict.fromkeys(("binary", "binomial", "bernoulli", "bce", "cross_entropy", "sigm"), "logistic"),
+        **dict.fromkeys(("binary", "bernoulli", "bce", "cross_entropy", "sigm"), "logistic"),
         **dict.fromkeys(("softmax", "categorical", "multiclass", "crossentropy"), "multinomial"),
         **dict.fromkeys(("mse", "l2", "ls", "ols", "linear", "gaussian", "normal", "regression"), "squared"),
         **dict.fromkeys(("squared_error", "squared_loss", "least_squares", "quadratic"), "squared"),
@@ -44,6 +44,8 @@ _VALUES: dict[str, dict[str, str]] = {
         **dict.fromkeys(("pinball", "quantile_loss"), "quantile"),
         **dict.fromkeys(("svm", "svc", "linear_svc", "hinge_loss"), "hinge"),
         **dict.fromkeys(("count", "counts", "log_linear", "loglinear"), "poisson"),
+        **dict.fromkeys(("negbin", "nbinom", "nb", "nb2", "negativebinomial"), "negative_binomial"),
+        **dict.fromkeys(("compound_poisson", "poisson_gamma", "pure_premium"), "tweedie"),
         **dict.fromkeys(("biweight", "bisquare"), "tukey"),
         "modified_huber": "smoothed_hinge",
     },
