@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import struct
 import sys
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,7 @@ from fastadmm.federation.schema import (
     open_envelope,
     request_of,
 )
+from fastadmm.federation.task import Answer, Task, answer_of_task, encode_answer, encode_task, task_of
 from fastadmm.rounds.exchange import Message, Request
 
 N = 5
@@ -53,9 +55,21 @@ def request_with(calls: list[Asked], number: int = 3) -> Request:
     return Request(RUN, "shop", number, number - 1, calls, DIGEST)
 
 
-def messages(rng: np.random.Generator) -> list[tuple[bytes, Asked | None]]:
-    """Good ones: requests of every call, an answer, a refusal; of answers, the call."""
-    found: list[tuple[bytes, Asked | None]] = []
+#: Beside a run: the request of each call, and its answer.
+TASKS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "intersect": ({"n_ids": 3, "request": np.arange(40, dtype=np.uint8)}, {"response": np.ones(9, np.uint8)}),
+    "align": ({"alignment": np.arange(20, dtype=np.uint8)}, {"n_samples": 2}),
+    "join": ({"runs": np.arange(20, dtype=np.uint8), "n_samples": N}, {"n_runs": 3}),
+    "contribute": (
+        {"run": RUN, "model_id": "m", "n_samples": N, "row_digest": DIGEST},
+        {"scores": np.linspace(-1, 1, N)},
+    ),
+}
+
+
+def messages(rng: np.random.Generator) -> list[tuple[bytes, Asked | Task | None]]:
+    """Good ones: requests of every call, answers, a refusal; of answers, the call or task."""
+    found: list[tuple[bytes, Asked | Task | None]] = []
     for name in CALLS:
         found.append((encode_request(request_with([(name, values_of(name, rng))])), None))
     asked: Asked = ("respond_pair", {"gradient": np.ones(N), "coefficients": np.ones(2)})
@@ -67,11 +81,17 @@ def messages(rng: np.random.Generator) -> list[tuple[bytes, Asked | None]]:
     }
     found.append((encode_message(Message(RUN, "shop", 3, DIGEST, answer)), asked))
     found.append((encode_refusal(Refusal("shop", 3, DIGEST, "lambda")), asked))
+    for call, (arguments, said) in TASKS.items():
+        task = Task(RUN, "shop", call, arguments)
+        found.append((encode_task(task), task))
+        found.append((encode_answer(Answer(RUN, "shop", DIGEST, said)), replace(task, digest=DIGEST)))
     return found
 
 
-def decode(raw: bytes, asked: Asked | None) -> object:
+def decode(raw: bytes, asked: Asked | Task | None) -> object:
     envelope = open_envelope(raw, most_bytes(N), "test")
+    if isinstance(asked, Task):
+        return answer_of_task(envelope, asked, "test") if asked.digest else task_of(envelope, "test")
     return request_of(envelope, N, "test") if asked is None else answer_of(envelope, asked, N, "test")
 
 

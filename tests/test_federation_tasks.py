@@ -15,15 +15,20 @@ import pytest
 from fastadmm.data_tools.alignment import canonical_order, table_ids, write_alignment
 from fastadmm.data_tools.synthetic import make_vertical_classification
 from fastadmm.data_tools.tables import read_ids
+from fastadmm.errors import ConfigError
 from fastadmm.federation.agent import Agent
 from fastadmm.federation.approve_task import approve_task
 from fastadmm.federation.asked import asked_file
 from fastadmm.federation.audit import read_audit
+from fastadmm.federation.predict import ask_predictions
 from fastadmm.federation.schema import Refusal, digest_of, open_envelope
+from fastadmm.federation.setup import Setup
 from fastadmm.federation.status import agent_status
 from fastadmm.federation.task import Task, answer_of_task, encode_task
 from fastadmm.federation.task_approval import open_task_approval, write_task_approval
+from fastadmm.federation.ways import Ways
 from fastadmm.runs.combine import summand_of_file
+from fastadmm.runs.predict import predict_partition
 from fastadmm.store.model import open_shared_part
 from fastadmm.store.partition import create_partition
 from fastadmm.store.party_file import open_party
@@ -238,7 +243,28 @@ def test_what_was_protected_does_not_leave_by_scores(tmp_path: Path, quiet: None
         assert ("not weights" if mode == "message" else "sums over all parties") in party.said[-1]
         party.edit(**{"unmasked" if mode == "sums" else "allow_infinite_epsilon": True})
     assert len(party.ask(party.predict())["scores"]) == 20
+    if mode == "fusion":
+        add_up_with_own_columns(tmp_path, party)
     party.agent.close()
+
+
+def add_up_with_own_columns(folder: Path, party: Party) -> None:
+    """The label holder's own columns are scored in its process."""
+    write_alignment(folder / "rows.json", canonical_order([str(i) for i in range(1000, 1020)]))
+    ways = Ways({}, {}, CALLER, None, None)
+    setup = Setup({}, "test", list(NAMES), ways, folder / NAMES[0] / f"{NAMES[0]}.h5", NAMES[0])
+    run, own = folder / "labels" / "run", folder / "new.parts" / f"{NAMES[0]}.h5"
+
+    def ask(name: str, raw: bytes, seconds: float) -> bytes:
+        return party.agent.handle(CALLER, name, raw)
+
+    with pytest.raises(ConfigError, match="--own"):
+        ask_predictions(setup, ask, run, folder / "rows.json", folder / "out", None, print)
+    found = ask_predictions(setup, ask, run, folder / "rows.json", folder / "out", own, print)
+    shutil.copy(party.state / party.run / f"{NAME}.h5", run / "model")
+    expected = predict_partition(run, folder / "new.parts")
+    assert found.score.tobytes() == expected.score.tobytes()
+    assert found.ids.tolist() == expected.ids.tolist()
 
 
 def test_an_agent_with_a_ledger_gives_no_exact_scores_of_a_run_without_noise(party: Party) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import json
 from collections.abc import Callable
+from itertools import islice
 from typing import Any
 
 from fastadmm.errors import InputError
@@ -88,11 +89,10 @@ class PartyTasks:
         if entry["caller"] not in approval.callers:
             text = f"{place}: asked by {entry['caller']!r}, but {shown(approval.path)} has callers"
             raise refused("caller", InputError(f"{text} {', '.join(approval.callers)}"))
-        for known, (_, message) in zip(self._done, self._journal.records()):
-            if known["request"] == asked.digest:
-                entry |= {"answer": digest_of(message), "repeated": True}
-                self._audit.add_bounded(entry)
-                return message
+        if (message := self._stored(asked.digest)) is not None:
+            entry |= {"answer": digest_of(message), "repeated": True}
+            self._audit.add_bounded(entry)
+            return message
         counts = self._check_amount(asked, approval, place)
         answer = Answer(asked.task, asked.party, asked.digest, self._made(asked, approval, place))
         message = encode_answer(answer)
@@ -101,6 +101,11 @@ class PartyTasks:
         self._done.append(entry)
         self._audit.add(entry)
         return message
+
+    def _stored(self, digest: str) -> bytes | None:
+        """The answer to a request that was answered before."""
+        numbers = [k for k, entry in enumerate(self._done) if entry["request"] == digest]
+        return next(islice(self._journal.records(), numbers[0], None))[1] if numbers else None
 
     def _joined(self, asked: Task, entry: dict[str, Any], place: str) -> bytes:
         """Whether all runs of a set are approved; their approvals are asked for at once."""
