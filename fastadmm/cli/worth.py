@@ -33,7 +33,8 @@ def worth(
     metric: Annotated[
         str | None,
         typer.Option(
-            help="auc, accuracy, log_loss, brier, r2, rmse or mae. (default: auc, or r2 for regression)"
+            help="auc, accuracy, log_loss, brier, r2, rmse, mae, deviance or d2. "
+            "(default: auc, or r2 for regression)"
         ),
     ] = None,
     label_party: Annotated[
