@@ -25,7 +25,7 @@ def cancer(parties: int, **options: Any) -> Problem:
     return make_problem([X[:, a:b] for a, b in itertools.pairwise(bounds)], y * 1.0, **options)
 
 
-@pytest.mark.parametrize("parties", [2, 5, 30])
+@pytest.mark.parametrize("parties", [2, 30])
 @pytest.mark.parametrize("loss", ["logistic", "hinge"])
 @pytest.mark.parametrize("regularizer", ["l1", "elastic_net", "group_lasso"])
 def test_few_rounds_certify(parties: int, loss: str, regularizer: str) -> None:
