@@ -80,11 +80,10 @@ def _roc(ranking: dict[str, Any]) -> Plot:
 
 def _precision_recall(ranking: dict[str, Any]) -> Plot:
     curves, average = ranking["curves"], ranking["average_precision"]
-    base = ranking["groups"][0]["rate"] / (ranking["groups"][0]["lift"] or np.nan)
+    base = curves["precision"][-1]  # of all rows
 
     def draw(ax: Any) -> None:
-        if np.isfinite(base):
-            ax.axhline(base, color=MUTED, linestyle=(0, (4, 3)), linewidth=1.2, label="chance")
+        ax.axhline(base, color=MUTED, linestyle=(0, (4, 3)), linewidth=1.2, label="chance")
         ax.step(
             curves["true_positive_rate"],
             curves["precision"],
