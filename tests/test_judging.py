@@ -128,7 +128,7 @@ def rng_weights(n: int) -> Array:
 def test_rate_intervals_are_wilsons() -> None:
     proportion = pytest.importorskip("statsmodels.stats.proportion")
     for hits, n in ((0, 7), (3, 10), (50, 50)):
-        found = rate_interval(np.float64(hits / n), np.float64(n))
+        found = np.ravel(rate_interval(np.array([hits / n]), np.array([n])))
         assert found == pytest.approx(proportion.proportion_confint(hits, n, method="wilson"), abs=1e-12)
 
 

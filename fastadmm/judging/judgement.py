@@ -131,11 +131,11 @@ def add_rate_intervals(bins: list[dict[str, Any]], y: Array, weight: Array | Non
     weight : ndarray of shape (N,) or None
         Effective numbers of rows are a bin's rows times (Σ w)² / (N Σ w²) of all.
     """
-    counted = np.ones(len(y)) if weight is None else weight[weight > 0.0]
+    counted = np.ones(len(y)) if weight is None else weight
     efficiency = counted.sum() ** 2 / (len(counted) * (counted @ counted))
-    for own in bins:
-        n = max(own["count"] * efficiency, 1e-9)
-        low, high = rate_interval(np.float64(own["observed_rate"]), np.float64(n), LEVEL)
+    rate = np.array([own["observed_rate"] for own in bins])
+    effective = np.array([own["count"] for own in bins]) * efficiency
+    for own, low, high in zip(bins, *rate_interval(rate, effective, LEVEL), strict=True):
         own["low"], own["high"] = float(low), float(high)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -155,22 +156,26 @@ def _repeats(party: PartyData, columns: list[TableColumn]) -> list[dict[str, Any
 
 def _covariance(party: PartyData) -> Array:
     """Sums of products of deviations from the means, (d, d); exact zeros of constant columns."""
-    from scipy.sparse import issparse
-
     d = party.n_features
-    step = max(1, (1 << 22) // d)
     first, low, high = np.zeros(d), np.full(d, np.inf), np.full(d, -np.inf)
-    for _, rows in party.iter_rows(step):
-        block: Any = rows.toarray() if issparse(rows) else rows
-        first += block.sum(axis=0, dtype=np.float64)
+    for block in _dense_rows(party):
+        first += block.sum(axis=0)
         low, high = np.minimum(low, block.min(axis=0)), np.maximum(high, block.max(axis=0))
     mean, found = first / party.n_samples, np.zeros((d, d))
-    for _, rows in party.iter_rows(step):
-        block = np.asarray(rows.toarray() if issparse(rows) else rows, dtype=np.float64) - mean
-        found += block.T @ block
+    for block in _dense_rows(party):
+        found += (block - mean).T @ (block - mean)
     constant = low == high
     found[constant] = found[:, constant] = 0.0
     return found
+
+
+def _dense_rows(party: PartyData) -> Iterator[Array]:
+    """Some rows at a time."""
+    from scipy.sparse import issparse
+
+    for _, rows in party.iter_rows(max(1, (1 << 22) // party.n_features)):
+        block: Any = rows
+        yield np.asarray(block.toarray() if issparse(rows) else block, dtype=np.float64)
 
 
 def _information(column: TableColumn, values: Array, labels: LabelData) -> float:

@@ -111,7 +111,7 @@ def _blocks(model: Any, X: Any) -> list[Any]:
     """Each party's columns of a matrix or a list of blocks that the model can predict."""
     model._products(X)  # refuses other columns
     if is_block_list(X):
-        return model._checked_blocks(X)  # type: ignore[no-any-return]
+        return model._checked_blocks(X)
     whole = check_array(X, accept_sparse="csr", dtype=np.float64)
     return [take_columns(whole, held) for held in model.party_columns_]
 
