@@ -207,9 +207,7 @@ class _Cells:
     ] = Unseen.zeros
     dry_run: Annotated[
         bool,
-        typer.Option(
-            "--dry-run", help="Show column types and joined rows; write nothing.", rich_help_panel=_CELLS
-        ),
+        typer.Option("--dry-run", help="Show column types and joined rows; write nothing."),
     ] = False
 
     @property
@@ -254,12 +252,11 @@ class _Split:
         typer.Option(
             metavar="SPEC",
             help="Widths (66,57), or CSV column names: 'age,bmi;glucose' (semicolons between parties).",
-            rich_help_panel=_SPLIT,
         ),
     ] = None
     parties: Annotated[
         int | None,
-        typer.Option(metavar="K", help="K equal consecutive blocks of columns.", rich_help_panel=_SPLIT),
+        typer.Option(metavar="K", help="K equal consecutive blocks of columns."),
     ] = None
     like: Annotated[
         Path | None,
@@ -267,7 +264,6 @@ class _Split:
             metavar="OTHER.parts",
             readable=False,
             help="Use columns, scaling, dtype and classes of this partition (for tables, also a run).",
-            rich_help_panel=_SPLIT,
         ),
     ] = None
     names: Annotated[
@@ -294,7 +290,6 @@ class _Values:
         typer.Option(
             "--standardize",
             help="Divide columns by their standard deviation; centre dense columns.",
-            rich_help_panel=_VALUES,
         ),
     ] = False
     normalize: Annotated[
@@ -338,9 +333,7 @@ class _Source:
     ] = False
     label: Annotated[
         str | None,
-        typer.Option(
-            metavar="NAME", help="Label column (with --guest: of the guest's table).", rich_help_panel=_CSV
-        ),
+        typer.Option(metavar="NAME", help="Label column (with --guest: of the guest's table)."),
     ] = None
     drop: Annotated[str, typer.Option(metavar="A,B", help="Columns to leave out.", rich_help_panel=_CSV)] = ""
     no_header: Annotated[

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from fastadmm.errors import ConfigError
 from fastadmm.settings import checks
-from fastadmm.settings.setting import Setting, settings_of
+from fastadmm.settings.setting import MORE, Setting, settings_of
 from fastadmm.settings.values import check_values
 
 __all__ = ["OwnerSettings", "make_settings", "parse_epsilons"]
@@ -64,6 +64,7 @@ class OwnerSettings:
             "bound on the absolute target, for `features:R` with the squared loss",
             "Bound on the absolute target, for features:R with squared loss.",
             sign="positive",
+            panel=MORE,
         ),
     ] = None
     theta_max: Annotated[
@@ -74,6 +75,7 @@ class OwnerSettings:
             "Bound on the absolute parameters.",
             sign="positive",
             infinite=True,
+            panel=MORE,
         ),
     ] = 10.0
     rounds: Annotated[
@@ -109,6 +111,7 @@ class OwnerSettings:
             "method",
             "`constant`, `adaptive`, `strongly_convex`, or the paper's `algorithm1`, `algorithm2` as printed",
             "auto, constant, adaptive, strongly_convex, or the paper's algorithm1, algorithm2 as printed.",
+            panel=MORE,
         ),
     ] = "auto"
     step: Annotated[
@@ -127,6 +130,7 @@ class OwnerSettings:
             "Lipschitz constant of the objective's gradient, if it is known from public data",
             "Largest curvature of the objective, if public data tell it.",
             sign="positive",
+            panel=MORE,
         ),
     ] = None
     weights: Annotated[
@@ -138,6 +142,7 @@ class OwnerSettings:
             "Weights of owners: size (n/N) or budget (inverse noise).",
             choices=("size", "budget"),
             noun="choice",
+            panel=MORE,
         ),
     ] = "size"
     learner: Annotated[
@@ -146,6 +151,7 @@ class OwnerSettings:
             "method",
             "name of an owner that is the learner: its own answers are exact and are not sent",
             "This owner is the learner; its own answers are exact.",
+            panel=MORE,
         ),
     ] = None
     batch: Annotated[
@@ -155,6 +161,7 @@ class OwnerSettings:
             "share of its records that an owner secretly samples for each answer (Gaussian)",
             "Share of records that an owner samples for each answer (gaussian).",
             sign="positive",
+            panel=MORE,
         ),
     ] = 1.0
     ledger: Annotated[
@@ -173,6 +180,7 @@ class OwnerSettings:
             "limit on what all runs of the ledger may spend together, like `epsilon`",
             "Limit on what all runs of the ledger may spend, like --epsilon.",
             default_doc="`epsilon`",
+            panel=MORE,
         ),
     ] = None
     threads: Annotated[
@@ -182,6 +190,7 @@ class OwnerSettings:
             "number of threads; the sums do not depend on it",
             "Threads; the sums do not depend on it.",
             sign="positive",
+            panel=MORE,
         ),
     ] = None
 
