@@ -19,7 +19,7 @@ def write_label_table(
     *,
     id: str,
     duplicates: str = "refuse",
-    separator: str = ",",
+    separator: str | None = None,
     task: str = "auto",
     like: Path | None = None,
 ) -> None:
@@ -38,8 +38,8 @@ def write_label_table(
         The id column.
     duplicates : {"refuse", "first", "drop"}
         What is done with ids that occur more than once.
-    separator : str
-        Between CSV cells.
+    separator : str or None
+        Between CSV cells; None is recognised.
     task : {"auto", "classification", "regression"}
         What the labels are.
     like : Path, optional

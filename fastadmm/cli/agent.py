@@ -109,7 +109,9 @@ def approve(
     duplicates: Annotated[
         Duplicates, typer.Option(help="Repeated ids in the table: refuse, keep the first row, or drop all.")
     ] = Duplicates.refuse,
-    separator: Annotated[str, typer.Option(metavar="CHAR", help="Separator between CSV cells.")] = ",",
+    separator: Annotated[
+        str | None, typer.Option(metavar="CHAR", help="Separator between CSV cells (default: recognised).")
+    ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace an approval of the same.")] = False,
 ) -> None:
     """Explain what is asked for, and approve it within limits."""

@@ -160,7 +160,9 @@ def align(
     duplicates: Annotated[
         Duplicates, typer.Option(help="Repeated ids in the table: refuse, keep the first row, or drop all.")
     ] = Duplicates.refuse,
-    separator: Annotated[str, typer.Option(metavar="CHAR", help="Separator between CSV cells.")] = ",",
+    separator: Annotated[
+        str | None, typer.Option(metavar="CHAR", help="Separator between CSV cells (default: recognised).")
+    ] = None,
 ) -> None:
     """Find the rows that you and all parties have, without showing each other the rest."""
     from fastadmm.data_tools.alignment import table_ids

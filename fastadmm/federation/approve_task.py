@@ -38,7 +38,7 @@ def approve_task(
     data: Path | None = None,
     id: str | None = None,
     duplicates: str = "refuse",
-    separator: str = ",",
+    separator: str | None = None,
     force: bool = False,
 ) -> tuple[list[str], Path]:
     """Write the approval of what was asked, for the owner of the data to edit.
@@ -57,8 +57,8 @@ def approve_task(
         Id column, where the file is a table.
     duplicates : {"refuse", "first", "drop"}
         What is done with ids that occur more than once in it.
-    separator : str
-        Between its cells.
+    separator : str or None
+        Between its cells; None is recognised.
     force : bool
         Whether an older approval may be replaced; what was answered so far stays counted.
 

@@ -43,8 +43,8 @@ class TaskApproval:
         Id column, where the file is a table.
     duplicates : str
         What is done with ids that occur more than once in it.
-    separator : str
-        Between its cells, where it is CSV.
+    separator : str or None
+        Between its cells, where it is CSV; None is recognised.
     unmasked : bool
         Of a run with sums only: whether the coordinator may see this party's scores by themselves.
     allow_infinite_epsilon : bool
@@ -60,7 +60,7 @@ class TaskApproval:
     last_day: datetime.date | None
     id: str | None = None
     duplicates: str = "refuse"
-    separator: str = ","
+    separator: str | None = None
     unmasked: bool = False
     allow_infinite_epsilon: bool = False
 
