@@ -14,7 +14,7 @@ MATH_THREADS := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
 export PYTHONSAFEPATH := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help test test-slow test-portable test-lowest test-faults test-federation corpus house error-lines faults bench rounds paper-a owners readme demo docs lint types format venv clean
+.PHONY: help test test-slow test-portable test-lowest test-faults test-federation corpus house error-lines faults federation-faults bench rounds paper-a owners readme demo docs lint types format venv clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -46,7 +46,7 @@ test-faults: venv ## a share of the faults, as continuous integration runs them 
 	$(MATH_THREADS) $(BIN)/pytest -q -m slow tests/test_faults.py
 
 test-federation: venv ## NVFlare with three sites on the loopback interface, and its faults (two minutes)
-	$(MATH_THREADS) $(BIN)/pytest -q -m slow tests/test_federation_nvflare.py
+	$(MATH_THREADS) $(BIN)/pytest -q -m slow tests/test_federation_nvflare.py tests/test_federation_faults.py
 
 # What moves inside must not change what comes out.
 AGAINST ?= HEAD
@@ -62,6 +62,9 @@ error-lines: venv ## write tests/error_lines.txt anew: what the program says abo
 FAULTS ?= 10000
 faults: venv ## kill and fail commands at FAULTS file operations: docs/reliability.md (an hour)
 	$(MATH_THREADS) $(BIN)/python -P tests/faults/campaign.py --faults $(FAULTS) --jobs $(JOBS) --json bench/faults.json
+
+federation-faults: venv ## kill and stop processes between organisations: docs/reliability.md (half an hour; root cuts the link)
+	$(MATH_THREADS) $(BIN)/python -P tests/faults/federation.py --json bench/federation_faults.json
 
 # addopts switches benchmarks off for the tests, so it is replaced here.
 bench: venv ## timings beside peers: JSON, docs/performance.md (quarter of an hour; FASTADMM_DATA)

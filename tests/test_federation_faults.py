@@ -1,0 +1,54 @@
+"""A small share of the faults between organisations, and their table. The whole: ``make federation-faults``."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+CAMPAIGN = Path(__file__).parent / "faults" / "federation.py"
+MEASURED = Path(__file__).parents[1] / "bench" / "federation_faults.json"
+
+
+@pytest.fixture
+def campaign() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("federation_faults", CAMPAIGN)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["federation_faults"] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="needs Linux")
+def test_a_share_of_the_faults_is_survived() -> None:
+    pytest.importorskip("grpc", reason='needs grpcio: pip install "fastadmm[nvflare]"')
+    # In a process of its own: it forks, which gRPC's threads do not survive.
+    command = [sys.executable, "-P", CAMPAIGN, "--faults", "6", "--nvflare", "0"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    counted = json.loads(done.stdout)["sockets"]
+    assert {kind: row["survived"] for kind, row in counted.items()} == {
+        "agent killed": 2,
+        "coordinator killed": 2,
+        "agent stopped": 2,
+    }
+
+
+def test_the_page_shows_what_was_counted(campaign: ModuleType) -> None:
+    counts = json.loads(MEASURED.read_text(encoding="utf-8"))
+    page = campaign.PAGE.read_text(encoding="utf-8")
+    assert campaign.with_table(page, counts) == page
+    rows = [(way, row) for way in ("sockets", "nvflare") for row in counts[way].values()]
+    assert sum(row["faults"] for _, row in rows) >= 200
+    for way, row in rows:
+        assert row["faults"] == row["survived"]
+        deadline = counts["deadline" if way == "sockets" else "deadline_nvflare"]
+        assert row["known"] is None or row["known"] <= deadline + campaign.MORE
