@@ -1,17 +1,21 @@
-"""Measure what an exchange with agents costs beyond the parties' own work.
+"""Measure what an exchange with agents costs beyond the parties' own work, and the bytes of a round.
 
-    python bench/agents.py [--rounds 20] [--rows 32561] [--sockets]
+    python bench/agents.py [--rounds 20] [--rows 32561]
 
-Data like a9a: 32,561 rows, 123 columns of which 11 % are not zero, three parties. Each exchange of a run is
-timed twice: as the coordinator waits for it, and as the slowest party computes its answer; the difference is
-protocol, journals on both sides, audit logs and, with ``--sockets``, gRPC. All agents are in this process and
-write to one disk, so the numbers are upper bounds of what parties with machines of their own see.
+Data like a9a: 32,561 rows, 123 columns of which 11 % are not zero, three parties, each with an agent that is
+a process of its own behind a socket. Each exchange of a run is timed twice: as the coordinator waits for it,
+and as the slowest party computes its answer. The difference is protocol, gRPC, journals on both sides and
+audit logs. All agents write to one disk and share this machine's processors, so the numbers are upper bounds
+of what parties with machines of their own see. The processor's time depends less on what else runs here: at
+the coordinator that of a whole exchange, at a party what is beyond its own work.
 """
 
 from __future__ import annotations
 
 import argparse
-import statistics
+import json
+import subprocess
+import sys
 import tempfile
 import time
 from contextlib import ExitStack
@@ -23,10 +27,9 @@ from fastadmm.federation.agent import Agent
 from fastadmm.federation.approve import agent_approve
 from fastadmm.federation.coordinator import FederatedRun
 from fastadmm.federation.hub import Hub
+from fastadmm.federation.socket import Socket, serve
 from fastadmm.rounds.coordinator_step import new_run
 from fastadmm.rounds.host import Host
-from fastadmm.runs.config import make_config
-from fastadmm.runs.train import start_run
 from fastadmm.store.partition import create_partition
 from scipy import sparse
 
@@ -50,109 +53,115 @@ def data(folder: Path, n_rows: int) -> Path:
     return folder / "d.parts"
 
 
+def agent(data: str, state: str, socket: str, times: str) -> None:
+    """A party's process: seconds of each answer, of the party's work, and of the processor beyond it."""
+    handle, answer, worked = Agent.handle, Host.answer, [0.0, 0.0]
+
+    def timed_answer(host: Host, *arguments: Any) -> Any:
+        begin, cpu = time.perf_counter(), time.thread_time()
+        try:
+            return answer(host, *arguments)
+        finally:
+            worked[:] = time.perf_counter() - begin, time.thread_time() - cpu
+
+    setattr(Host, "answer", timed_answer)  # noqa: B010 (a measurement)
+    own = Agent(Path(data), Path(state), threads=1)
+    with open(times, "a", buffering=1) as log:
+
+        def timed(*arguments: Any) -> bytes:
+            begin, cpu = time.perf_counter(), time.thread_time()
+            message = handle(own, *arguments)
+            beyond = time.thread_time() - cpu - worked[1]
+            log.write(json.dumps([time.perf_counter() - begin, worked[0], beyond]) + "\n")
+            return message
+
+        serve(socket, timed).wait()
+
+
 class Clock:
-    """Seconds of each exchange, as the coordinator and as the slowest party see it, and its bytes."""
+    """Seconds of each exchange and of the coordinator's processor, and its bytes."""
 
     def __init__(self, stack: ExitStack) -> None:
         self.waited: list[float] = []
-        self.worked: list[float] = []
+        self.cpu: list[float] = []
         self.sent, self.received = 0, 0
-        self._working: list[float] = []
-        carry, answer = Hub.carry, Host.answer
+        carry = Hub.carry
         stack.callback(setattr, Hub, "carry", carry)
-        stack.callback(setattr, Host, "answer", answer)
 
-        def timed_carry(hub: Hub, exchange: Any) -> Any:
-            self._working.clear()
-            begin = time.perf_counter()
+        def timed(hub: Hub, exchange: Any) -> Any:
+            begin, cpu, sent = time.perf_counter(), time.process_time(), self.sent
             answers = carry(hub, exchange)
-            if self._working:
+            if self.sent > sent:
                 self.waited.append(time.perf_counter() - begin)
-                self.worked.append(max(self._working))
+                self.cpu.append(time.process_time() - cpu)
             return answers
 
-        def timed_answer(host: Host, *arguments: Any) -> Any:
-            begin = time.perf_counter()
-            try:
-                return answer(host, *arguments)
-            finally:
-                self._working.append(time.perf_counter() - begin)
-
-        setattr(Hub, "carry", timed_carry)  # noqa: B010 (a measurement)
-        setattr(Host, "answer", timed_answer)  # noqa: B010
+        setattr(Hub, "carry", timed)  # noqa: B010 (a measurement)
 
 
-def federated(folder: Path, partition: Path, values: dict[str, Any], sockets: bool) -> Clock:
-    """One run with agents."""
+def federated(folder: Path, partition: Path, values: dict[str, Any]) -> tuple[Clock, np.ndarray]:
+    """One run with agents; of each exchange and party what its agent measured, shape (exchanges, 3, 3)."""
     names = [f"party-{m + 1}" for m in range(len(WIDTHS))]
     with ExitStack() as stack:
         new, fill = new_run(partition / "labels.h5", names, folder / "run", values, "bench")
-        agents = {}
+        ways = {}
         for name in names:
-            agents[name] = Agent(partition / f"{name}.h5", folder / name, threads=1)
-            stack.callback(agents[name].close)
-
-        def ask(name: str, raw: bytes, seconds: float) -> bytes:
-            return agents[name].handle("bench", name, raw)
-
-        if sockets:
-            from fastadmm.federation.socket import Socket, serve
-
-            ways = {}
-            for name in names:
-                stack.callback(serve(folder / f"{name}.sock", agents[name].handle).stop)
-                ways[name] = Socket(folder / f"{name}.sock")
-
-            def ask(name: str, raw: bytes, seconds: float) -> bytes:
-                return ways[name].ask(name, raw, seconds, "bench")
-
+            files = [partition / f"{name}.h5", folder / name, folder / f"{name}.sock", folder / f"{name}.txt"]
+            command = [sys.executable, "-P", __file__, "--agent", *map(str, files)]
+            child = stack.enter_context(subprocess.Popen(command))
+            stack.callback(child.kill)
+            while not (folder / f"{name}.sock").exists():
+                if child.poll() is not None:
+                    raise SystemExit(f"the agent of {name} has ended")
+                time.sleep(0.02)
+            ways[name] = Socket(folder / f"{name}.sock")
         clock = Clock(stack)
 
-        def counted(name: str, raw: bytes, seconds: float) -> bytes:
-            answer = ask(name, raw, seconds)
+        def ask(name: str, raw: bytes, seconds: float) -> bytes:
+            answer = ways[name].ask(name, raw, seconds, "bench")
             clock.sent += len(raw)
             clock.received += len(answer)
             return answer
 
         with new.begin(fill, force=False):
-            run = FederatedRun(new, counted, lambda record: None)
+            run = FederatedRun(new, ask, lambda record: None)
             run.write_description("bench")
             for name in names:
                 agent_approve(new.path / "run.json", partition / f"{name}.h5", folder / name)
             run.train()
             run.close()
-    return clock
+        logs = [(folder / f"{name}.txt").read_text().splitlines() for name in names]
+    return clock, np.array([[json.loads(line) for line in log] for log in logs]).swapaxes(0, 1)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--rows", type=int, default=32_561)
-    parser.add_argument("--sockets", action="store_true", help="through gRPC on Unix sockets")
+    parser.add_argument("--agent", nargs=4, help=argparse.SUPPRESS)
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory() as name:
+    if options.agent:
+        agent(*options.agent)
+        return
+    print("| scheme | rounds | exchanges | out, a party and round | in | waits | slowest party | beyond it |"
+          " processor beyond it: a party | coordinator |\n" + "|---|" + "---:|" * 9)  # fmt: skip
+    with tempfile.TemporaryDirectory(prefix="ba") as name:
         folder = Path(name)
         partition = data(folder, options.rows)
         for scheme in SCHEMES:
-            values = {"lambda": 1e-5, "gap": 1e-12, "rounds": options.rounds, "scheme": scheme}
+            values = {"lambda": 1e-5, "gap": 0.0, "rounds": options.rounds, "scheme": scheme}
             own = folder / scheme
             own.mkdir()
-            start_run(make_config({"data": str(partition), "threads": 1, **values}), own / "one")
-            begin = time.perf_counter()
-            start_run(make_config({"data": str(partition), "threads": 1, **values}), own / "two")
-            whole = time.perf_counter() - begin
-            clock = federated(own, partition, values, options.sockets)
+            clock, parties = federated(own, partition, values)
+            rounds = len((own / "run" / "rounds.jsonl").read_text().splitlines())
             # The first exchanges open the run and compile.
-            pairs = list(zip(clock.waited, clock.worked))[3:]
-            beyond = [1e3 * (waited - worked) for waited, worked in pairs]
+            waited, parties, cpu = np.array(clock.waited)[3:], parties[3:], np.array(clock.cpu)[3:]
+            worked = parties[:, :, 1].max(axis=1)
+            milliseconds = [waited, worked, waited - worked, parties[:, :, 2], cpu]
+            cells = " | ".join(f"{1e3 * np.median(part):.1f} ms" for part in milliseconds)
+            sent, received = (part / rounds / len(WIDTHS) / 1e3 for part in (clock.sent, clock.received))
             n = len(clock.waited)
-            print(
-                f"{scheme}: {n} exchanges; one process {whole:.2f} s in all; an exchange "
-                f"{1e3 * statistics.median(w for w, _ in pairs):.2f} ms, of which the slowest party "
-                f"{1e3 * statistics.median(w for _, w in pairs):.2f} ms; beyond it median "
-                f"{statistics.median(beyond):.2f} ms, tenth percentile {np.quantile(beyond, 0.1):.2f} ms; "
-                f"{clock.sent / n / 1e3:.0f} kB out, {clock.received / n / 1e3:.0f} kB in for an exchange"
-            )
+            print(f"| {scheme} | {rounds} | {n} | {sent:.0f} kB | {received:.0f} kB | {cells} |")
 
 
 if __name__ == "__main__":

@@ -58,14 +58,14 @@ class Parties:
 
 
 def begin_run(folder: Path, names: tuple[str, ...] = NAMES, **values: object) -> RunFolder:
-    """A run directory with its description."""
+    """A run directory with its description; ``caller`` and ``own`` are no settings."""
     out = folder / "labels" / "run"
-    own = values.pop("own", None)
+    own, caller = values.pop("own", None), str(values.pop("caller", CALLER))
     labels = folder / "labels" / "labels.h5"
     new, fill = new_run(labels, names, out, dict(values), "test", own=own)  # type: ignore[arg-type]
     with new.begin(fill, force=False):
         run = FederatedRun(new, lambda *_: b"", lambda _: None)
-        run.write_description(CALLER)
+        run.write_description(caller)
         run.close()
     return new
 

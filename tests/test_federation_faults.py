@@ -1,4 +1,4 @@
-"""A small share of the faults between organisations, and their table. The whole: ``make federation-faults``."""
+"""A small share of the faults between organisations, and their table; all: ``make federation-faults``."""
 
 from __future__ import annotations
 

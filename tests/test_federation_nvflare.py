@@ -18,9 +18,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
-from fastadmm.errors import ConfigError, ExitCode, InputError
+from fastadmm.errors import ConfigError, ExitCode, InputError, StorageError
 from fastadmm.federation.admin import session
 from fastadmm.federation.approve import agent_approve
+from fastadmm.federation.audit import read_audit
 from fastadmm.federation.carrier import Carrier
 from fastadmm.federation.check import check
 from fastadmm.federation.job import write_job
@@ -32,7 +33,9 @@ from fastadmm.runs.config import make_config
 from fastadmm.runs.train import start_run
 from fastadmm.store.model import open_model, open_party_model
 
-from run_tools import write_problem
+from federation_tools import Parties, begin_run, federated
+from rounds_tools import NAMES, data_of, part_of, separate
+from run_tools import logged, result_of, write_problem
 
 pytest.importorskip("nvflare", reason='needs NVFlare: pip install "fastadmm[nvflare]"')
 
@@ -185,6 +188,36 @@ def test_no_kit_and_the_wrong_kit(stage: Stage, tmp_path: Path) -> None:
     ):
         pass
     with pytest.raises(Lost, match=f"server localhost:{stage.kits[ADMIN].port}"), session(stage.kits[ADMIN]):
+        pass
+
+
+@pytest.mark.parametrize("file", ["certificate", "key", "root"])
+def test_an_administrators_kit_without_a_file(stage: Stage, tmp_path: Path, file: str) -> None:
+    path = getattr(kit := own_kit(stage, ADMIN, tmp_path), file)
+    path.unlink()
+    with (
+        pytest.raises(StorageError, match=rf"{path}: No such file or directory; copy the kit of"),
+        session(open_kit(kit.path)),
+    ):
+        pass
+
+
+def test_another_version(stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr("fastadmm.federation.check.version", lambda name: "2.8.0")
+        assert failed(own_kit(stage, "bank", tmp_path)) == ["nvflare 2.8.0 is installed; 2.9.x is needed"]
+    relay = serve(tmp_path / "s", lambda *_: json.dumps({"bank": "0.0.1"}).encode())
+    with pytest.raises(ConfigError, match=r"^site 'bank': has fastadmm 0\.0\.1, not .* as here$"):
+        Carrier(stage.kits[ADMIN], tmp_path / "s", {"Bank": "bank"}).ask("Bank", b"", 5)
+    with pytest.raises(ConfigError, match=r"s: the job that runs is without 'Shop' \(site 'shop'\)$"):
+        Carrier(stage.kits[ADMIN], tmp_path / "s", {"Shop": "shop"}).ask("Shop", b"", 5)
+    relay.stop(0)
+
+
+def test_a_host_that_nobody_knows(stage: Stage, tmp_path: Path) -> None:
+    kit = own_kit(stage, ADMIN, tmp_path)
+    edit(kit.path / "startup" / "fed_admin.json", lambda c: c["admin"].update(host="nowhere.invalid"))
+    with pytest.raises(Lost, match=r"^server nowhere\.invalid:.* does not answer"), session(open_kit(kit.path)):
         pass
 
 
@@ -368,6 +401,60 @@ def test_no_process_outlives_the_stage(tmp_path: Path) -> None:
             assert time.monotonic() < until
             time.sleep(0.05)
     assert small.processes() == []
+
+
+def kinds_of_runs() -> dict[str, dict[str, object]]:
+    test = {"sampler": "insecure_test", "seed": 7, "delta": 1e-3, "epsilon": 4.0}
+    return {
+        "proximal": {"regularizer": "l1", "lambda": 1e-2, "rounds": 3, "scheme": "proximal"},
+        "multinomial": {"loss": "multinomial", "lambda": 1e-2, "rounds": 3},
+        "fusion": {"lambda": 1e-2, "privacy": {"mode": "fusion", **test}},
+        "message": {"lambda": 1e-2, "privacy": {"mode": "message", "rounds": 2, **test}},
+    }
+
+
+@slow
+def test_every_kind_of_run_has_the_bits_of_one_process(
+    stage: Stage, agents: Echo, carrier: Carrier, tmp_path: Path
+) -> None:
+    asked(carrier, "Bank", b"")
+    ways = dict(zip(NAMES, SITES))
+    own = Carrier(stage.kits[ADMIN], stage.sockets[SERVER], ways)
+    for site in ways.values():
+        agents.stop(site)
+    for kind, values in kinds_of_runs().items():
+        home = tmp_path / kind
+        home.mkdir()
+        data = data_of(home, "classes" if kind == "multinomial" else "classification")
+        separate(data, home)
+        start_run(make_config({"data": str(data), "threads": 1, **values}), home / "one")
+        # In fusion the label holder has features as well, which stay in its process.
+        mine = {"own": home / NAMES[0] / f"{NAMES[0]}.h5"} if kind == "fusion" else {}
+        names = NAMES[len(mine) :]
+        books = {name: {"ledger": home / name / "ledger.jsonl"} for name in names if "privacy" in values}
+        parties = Parties(home, names, **books)
+        served = [serve(stage.sockets[ways[name]], parties.agent(name).handle) for name in names]
+        folder = begin_run(home, caller="server", **mine, **values)
+        parties.approve(folder.path)
+        with federated(folder, own.ask) as run:
+            run.train()
+        for name in names:
+            part = home / name / "agent" / run.run / f"{name}.h5"
+            assert part_of(part) == part_of(home / "one" / "model" / f"{name}.h5"), kind
+            entries, _ = read_audit(home / name / "agent" / "audit.jsonl")
+            assert {entry["caller"] for entry in entries} == {"server"}
+        assert {**result_of(folder.path), "seconds": 0, "privacy": 0} == {
+            **result_of(home / "one"),
+            "seconds": 0,
+            "privacy": 0,
+        }
+        if "privacy" not in values:
+            assert logged(folder.path) == logged(home / "one")
+        for server in served:
+            server.stop()
+        parties.close()
+    for site in ways.values():
+        agents.start(site)
 
 
 PROGRAM = [sys.executable, "-P", "-c", "from fastadmm.cli.start import main; main()"]

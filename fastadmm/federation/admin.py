@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
-from fastadmm.errors import ConfigError, InputError
+from fastadmm.errors import ConfigError, InputError, StorageError
 from fastadmm.federation.kit import Kit
 from fastadmm.federation.socket import INSTALL_HINT, Lost
 
@@ -51,9 +51,16 @@ def session(kit: Kit) -> Iterator[Command]:
         If NVFlare is not installed, or the server refuses this user.
     InputError
         If the kit is not an administrator's.
+    StorageError
+        If a file of it cannot be read.
     """
     if kit.kind != "admin":
         raise InputError(f"{kit.path}: the kit of a {kit.kind}; an administrator's is needed")
+    for path in (kit.certificate, kit.key, kit.root):
+        try:
+            path.open("rb").close()
+        except OSError as error:
+            raise StorageError(f"{path}: {error.strerror}; copy the kit of {kit.name!r} again") from None
     try:
         import nvflare  # noqa: F401
     except ImportError:
@@ -69,6 +76,7 @@ def session(kit: Kit) -> Iterator[Command]:
     )
     assert child.stdin is not None
     assert child.stdout is not None
+    connected = False
 
     def read() -> Any:
         assert child.stdout is not None
@@ -77,7 +85,8 @@ def session(kit: Kit) -> Iterator[Command]:
         if kind in _REFUSED:
             raise ConfigError(f"{kit.path}: server {kit.host}:{kit.port} refuses {kit.name!r}: {text}")
         if kind:
-            raise Lost(f"server {kit.host}:{kit.port}: {text}")
+            hint = f"; see: fastadmm federate check {kit.path}" if not connected else ""
+            raise Lost(f"server {kit.host}:{kit.port}: {text}{hint}")
         return value
 
     def command(name: str, *arguments: Any) -> Any:
@@ -88,6 +97,7 @@ def session(kit: Kit) -> Iterator[Command]:
 
     try:
         read()
+        connected = True
         yield command
     finally:
         child.stdin.close()
