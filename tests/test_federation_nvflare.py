@@ -217,7 +217,8 @@ def test_another_version(stage: Stage, tmp_path: Path, monkeypatch: pytest.Monke
 def test_a_host_that_nobody_knows(stage: Stage, tmp_path: Path) -> None:
     kit = own_kit(stage, ADMIN, tmp_path)
     edit(kit.path / "startup" / "fed_admin.json", lambda c: c["admin"].update(host="nowhere.invalid"))
-    with pytest.raises(Lost, match=r"^server nowhere\.invalid:.* does not answer"), session(open_kit(kit.path)):
+    changed = open_kit(kit.path)
+    with pytest.raises(Lost, match=r"^server nowhere\.invalid:.* does not answer"), session(changed):
         pass
 
 
