@@ -96,7 +96,7 @@ def test_messages_are_rounded_images_and_the_errors_are_bounded(monkeypatch):
     monkeypatch.setattr("fastadmm.coordinator.subspace.subspace.directions_per_party", lambda parties: 6)
     blocks, problem = build()
     solver = Solver(problem, options(gap=1e-9))
-    for _ in range(8):  # merged after the third
+    for _ in range(8):  # directions are forgotten from the fourth on
         solver.round()
         if solver.coordinator.rounded is None:  # restated: nothing to gain any more
             break
@@ -105,9 +105,9 @@ def test_messages_are_rounded_images_and_the_errors_are_bounded(monkeypatch):
             mine = coordinator.owner == m
             assert mine.sum() <= 6
             error = np.abs(coordinator.messages[mine] - party.directions @ blocks[m].T)
+            mixed, known = coordinator.rounded.mixed.get(m, (0, None))
             for k, message in enumerate(coordinator.messages[mine]):
-                known = coordinator.rounded.oldest.get(m) if k == 0 else None
-                bound = coordinator.rounded.error(message) if known is None else known
+                bound = known if k < mixed else coordinator.rounded.error(message)
                 assert (error[k] <= bound + 1e-15 * np.abs(message).max()).all()
             assert error.max() > 0.0
         c = coordinator.point.coefficients

@@ -48,7 +48,7 @@ CASES = [
         "classification",
         id="too small a gap for single precision",
     ),
-    pytest.param({"lambda": 1e-5, "history": 2, "rounds": 4}, "classification", id="directions are merged"),
+    pytest.param({"lambda": 1e-5, "history": 2, "rounds": 4}, "classification", id="directions forgotten"),
     pytest.param({"secrecy": "sums", "lambda": 1e-5, "history": 4, "rounds": 4}, "classification", id="sums"),
     pytest.param({"scheme": "sharing", "lambda": 1e-2, "rounds": 3}, "classification", id="sharing"),
     pytest.param(
@@ -283,7 +283,7 @@ def test_only_what_the_scheme_sends_passes(tmp_path: Path) -> None:
                     values.size * values.dtype.itemsize <= 4 * 90 for values in file["answer"].values()
                 )
         coordinator_step(directory, messages)
-    assert calls <= {"start", "set_metric", "respond_pair", "merge_oldest", "finish"}
+    assert calls <= {"start", "set_metric", "respond_pair", "forget", "finish"}
     messages = {f"{which}{what}" for which in ("first", "second") for what in ("", "_scale")}
     assert answers <= {"n_features", "kind", "reason", *messages, "products", "squared_residual", "mean"}
     # Nothing of the coordinator's holds a column of features.

@@ -135,7 +135,7 @@ CALLS: dict[str, CallRule] = {
     "set_metric": CallRule(
         ("subspace", "admm", "proximal", "multinomial_subspace", *SUMS), {"curvature": "positive rows"}
     ),
-    "merge_oldest": CallRule(("subspace", *SUMS), {"coefficients": "vector"}),
+    "forget": CallRule(("subspace", *SUMS), {"direction": "vector"}),
     "respond": CallRule(
         ("subspace",),
         {"gradient": "rows", "coefficients": "vector", "newton": "flag"},

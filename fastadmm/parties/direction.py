@@ -19,6 +19,7 @@ from fastadmm.blocks.block import FeatureBlock, check_scale
 from fastadmm.conversation.answering import Answering, Unanswerable, checked
 from fastadmm.engine.engine import Engine
 from fastadmm.parties.orthonormal import orthonormal
+from fastadmm.parties.reflection import reflection
 
 __all__ = ["DirectionParty", "choose_metric_solver", "in_single_precision"]
 
@@ -316,18 +317,19 @@ class DirectionParty(Answering):
         dual = scipy.linalg.cho_solve(self._factor, image, check_finite=False)
         return (residual - self.block.transposed_product(dual, self.engine)) / self.regularization
 
-    def merge_oldest(self, coefficients: np.ndarray) -> None:
-        """Replace the two oldest directions by their combination along the current weights.
+    def forget(self, direction: np.ndarray) -> None:
+        """Drop one direction: the others span what is orthogonal to it.
 
         Parameters
         ----------
-        coefficients : ndarray of shape (2,)
-            Current coefficients of the two; not both zero.
+        direction : ndarray of shape (K,)
+            A combination of this party's directions, not zero.
         """
-        if len(coefficients) != 2 or not coefficients.any() or len(self.directions) < 2:
-            raise Unanswerable("call 'merge_oldest': not two directions")
-        merged = coefficients @ self.directions[:2] / np.linalg.norm(coefficients)
-        self.directions = np.vstack([merged, self.directions[2:]])
+        if len(direction) != len(self.directions) or not direction.any():
+            raise Unanswerable("call 'forget': not a combination of the directions that were sent")
+        unit, row = reflection(direction)
+        turned = self.directions - 2.0 * np.outer(unit, unit @ self.directions)
+        self.directions = np.delete(turned, row, axis=0)
 
     def weights(self, coefficients: np.ndarray) -> np.ndarray:
         """x_m of shape (d,) for this party's coefficients."""

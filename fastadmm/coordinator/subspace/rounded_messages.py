@@ -50,14 +50,18 @@ class Correction:
 class RoundedMessages:
     r"""Bounds on the errors of the messages, sample by sample.
 
+    Once a party has forgotten directions, its messages are combinations of those that arrived, whose factors
+    are orthonormal. By Cauchy and Schwarz a combination of them with coefficients c is off by
+    :math:`\|c\| E` at most, with :math:`E^2` the sum of the squared bounds of all that arrived.
+
     Attributes
     ----------
-    oldest : dict of int to ndarray of shape (N,)
-        Of the parties whose oldest message is not as it arrived: a bound on its error.
+    mixed : dict of int to (int, ndarray of shape (N,))
+        Of such parties: how many messages, from the first, are such combinations, and E.
     """
 
     def __init__(self) -> None:
-        self.oldest: dict[int, np.ndarray] = {}
+        self.mixed: dict[int, tuple[int, np.ndarray]] = {}
 
     @staticmethod
     def error(message: np.ndarray) -> np.ndarray:
@@ -67,29 +71,36 @@ class RoundedMessages:
 
     def exact(self, owner: np.ndarray, n_samples: int) -> None:
         """Messages, one per party at most, that have no error; of the parties ``owner``."""
-        self.oldest = {int(m): np.zeros(n_samples) for m in owner}
+        self.mixed = {int(m): (1, np.zeros(n_samples)) for m in owner}
 
-    def merge(self, m: int, messages: np.ndarray, pair: np.ndarray) -> None:
-        """Replace the two oldest messages of a party by a combination.
+    def mix(self, m: int, messages: np.ndarray, mine: np.ndarray) -> None:
+        """A party is about to forget one of its directions.
 
         Parameters
         ----------
         m : int
-        messages : ndarray of shape (2, N)
-        pair : ndarray of shape (2,)
-            Factors.
+        messages : ndarray of shape (K, N)
+            Of all parties.
+        mine : ndarray of int, shape (K_m,)
+            Which are the party's.
         """
-        first = self.oldest.get(m)
-        first = self.error(messages[0]) if first is None else first
-        self.oldest[m] = abs(float(pair[0])) * first + abs(float(pair[1])) * self.error(messages[1])
+        first, bound = self.mixed.get(m, (0, np.zeros(messages.shape[1])))
+        square = bound * bound
+        for k in mine[first:]:
+            square += self.error(messages[k]) ** 2
+        self.mixed[m] = len(mine) - 1, np.sqrt(square)
 
     def spread(self, messages: np.ndarray, owner: np.ndarray, coefficients: np.ndarray) -> np.ndarray:
         r""":math:`\delta`, of shape (N,), for messages of shape (K, N) and their owners and coefficients."""
-        total, met = np.zeros(messages.shape[1]), set()
-        for message, m, c in zip(messages, owner.tolist(), coefficients.tolist()):
-            known = self.oldest.get(m) if m not in met else None
-            met.add(m)
-            total += abs(c) * (self.error(message) if known is None else known)
+        total = np.zeros(messages.shape[1])
+        for m in np.unique(owner).tolist():
+            mine = np.flatnonzero(owner == m)
+            first = 0
+            if m in self.mixed:
+                first, bound = self.mixed[m]
+                total += float(np.linalg.norm(coefficients[mine[:first]])) * bound
+            for k in mine[first:]:
+                total += abs(float(coefficients[k])) * self.error(messages[k])
         return total
 
     def correction(
@@ -133,10 +144,11 @@ class RoundedMessages:
 
     def export(self) -> dict[str, Any]:
         """State for a checkpoint."""
-        owners = sorted(self.oldest)
-        rows = [self.oldest[m] for m in owners]
+        owners = sorted(self.mixed)
+        rows = [self.mixed[m][1] for m in owners]
         return {
             "rounded_owner": np.array(owners, dtype=np.int64),
+            "rounded_count": np.array([self.mixed[m][0] for m in owners], dtype=np.int64),
             "rounded_error": np.array(rows) if rows else np.zeros((0, 0)),
         }
 
@@ -157,8 +169,9 @@ class RoundedMessages:
         if "rounded_owner" not in saved:
             return None
         owners, rows = np.array(saved["rounded_owner"]), np.array(saved["rounded_error"], dtype=np.float64)
-        if len(owners) != len(rows) or (len(rows) and rows.shape[1] != n_samples):
+        counts = np.array(saved.get("rounded_count", np.ones(len(owners))), dtype=np.int64)
+        if not len(owners) == len(rows) == len(counts) or (len(rows) and rows.shape[1] != n_samples):
             raise ValueError("rounded_error")
         rounded = cls()
-        rounded.oldest = {int(m): row for m, row in zip(owners, rows)}
+        rounded.mixed = {int(m): (int(k), row) for m, k, row in zip(owners, counts, rows)}
         return rounded

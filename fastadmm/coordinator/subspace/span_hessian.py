@@ -172,20 +172,20 @@ class SpanHessian:
         self.matrix = grown
         return products[:, new]
 
-    def merge(self, first: int, second: int, pair: np.ndarray) -> None:
-        """Replace two messages by their combination, as the coordinator does with V.
+    def reflect(self, unit: np.ndarray, mine: np.ndarray, row: int) -> None:
+        """Forget a direction as the coordinator does in V: see :mod:`fastadmm.parties.reflection`.
 
         Parameters
         ----------
-        first, second : int
-            Rows of V; the combination takes the place of the first.
-        pair : ndarray of shape (2,)
-            Its factors, of unit norm.
+        unit : ndarray of shape (K_m,)
+        mine : ndarray of int, shape (K_m,)
+            Rows of V that are reflected.
+        row : int
+            Which of them is dropped.
         """
         if self.reference is None:
             return
-        a, b = self.lead + first, self.lead + second
-        merged = pair @ self.matrix[[a, b]]
-        self.matrix[a] = merged
-        self.matrix[:, a] = pair @ self.matrix[:, [a, b]].T
-        self.matrix = np.delete(np.delete(self.matrix, b, axis=0), b, axis=1)
+        own, matrix = self.lead + mine, self.matrix
+        matrix[own] -= 2.0 * np.outer(unit, unit @ matrix[own])
+        matrix[:, own] -= 2.0 * np.outer(matrix[:, own] @ unit, unit)
+        self.matrix = np.delete(np.delete(matrix, own[row], axis=0), own[row], axis=1)

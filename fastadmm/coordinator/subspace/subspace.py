@@ -24,11 +24,13 @@ from fastadmm.coordinator.method import Measured, Method
 from fastadmm.coordinator.metric_limits import directions_per_party, drift_share
 from fastadmm.coordinator.subspace.direction_choice import DirectionChoice
 from fastadmm.coordinator.subspace.metric_watch import MetricWatch
+from fastadmm.coordinator.subspace.moves import Moves
 from fastadmm.coordinator.subspace.rounded_messages import Correction, RoundedMessages
 from fastadmm.coordinator.subspace.span import SpanPoint, minimise_over_span
-from fastadmm.coordinator.subspace.span_hessian import SpanHessian, span_products
-from fastadmm.engine.engine import Engine
+from fastadmm.coordinator.subspace.span_hessian import SpanHessian, row_blocks, span_products
+from fastadmm.engine.engine import Engine, light_ranges
 from fastadmm.parties.direction import DirectionParty
+from fastadmm.parties.reflection import reflection
 from fastadmm.problem.problem import Problem
 
 __all__ = ["SubspaceCoordinator", "SubspaceMethod", "span_tolerance"]
@@ -89,7 +91,7 @@ class SubspaceCoordinator:
     Attributes
     ----------
     messages : ndarray of shape (K, N)
-        V: messages of all parties, oldest first.
+        V: messages of all parties, those of each in the order of its directions.
     owner : ndarray of int, shape (K,)
         Which party a message is from.
     point : SpanPoint
@@ -102,6 +104,8 @@ class SubspaceCoordinator:
         Bounds on the messages' errors where they are rounded.
     correction : Correction
         What the rounding of messages can have done to the last round's objective and bound.
+    moves : Moves
+        Of the coefficients, in the last rounds.
     rounding_is_left : bool
         Whether that is much more than directions still promise: messages in double precision follow.
     """
@@ -123,6 +127,7 @@ class SubspaceCoordinator:
         self.hessian = SpanHessian(problem.fit_intercept)
         self.n_factorisations = 0
         self.directions = DirectionChoice()
+        self.moves = Moves()
         self.primal: PrimalValue | None = None
         self._parties_are_large = sum(getattr(block, "nbytes", 0) for block in problem.blocks) > _SMALL_BYTES
 
@@ -199,8 +204,9 @@ class SubspaceCoordinator:
             if "message" in answer:
                 self._append(m, answer["message"])
         squared = [float(answer["squared_residual"]) for answer in answers]
+        old = self.point.coefficients
         gap = self._descend(sum(squared), before)
-        yield from self._compress()
+        yield from self._compress(old)
         after = self.start(self.point.intercept).loss + self.regulariser()
         self.directions.record(newton, before - after, gap)
         return squared
@@ -216,16 +222,15 @@ class SubspaceCoordinator:
         for m, answer in enumerate(answers):
             errors[self.owner == m] += answer["products"]
         squared = [float(answer["squared_residual"]) for answer in answers]
-        old = np.pad(old, (0, len(self.owner) - len(old)))
+        start = np.pad(old, (0, len(self.owner) - len(old)))
         gap = self._descend(sum(squared), primal.loss + self.regulariser(), errors)
         self.start(self.point.intercept)
         spread = rounded.spread(self.messages, self.owner, self.point.coefficients)
         self.correction = rounded.correction(
-            self.problem, old, gradient, errors, self.point, spread, self.engine
+            self.problem, start, gradient, errors, self.point, spread, self.engine
         )
         self.rounding_is_left = gap <= _ROUNDING_IS_LEFT * abs(self.correction.objective)
-        for _ in range(2):
-            yield from self._compress()
+        yield from self._compress(old)
         return squared
 
     def _restate(self, primal: PrimalValue) -> Talk[list[float]]:
@@ -241,6 +246,7 @@ class SubspaceCoordinator:
         self.adopt(messages, np.array(kept, dtype=np.int64))
         self.point = SpanPoint(norms[kept], self.point.intercept, norms[kept] @ messages)
         self.rounded, self.hessian = None, SpanHessian(self.problem.fit_intercept)
+        self.moves = Moves()
         self.correction = Correction(bound=float(c @ errors))
         self.start(self.point.intercept)
         return [float(answer["squared_residual"]) for answer in answers]
@@ -351,34 +357,43 @@ class SubspaceCoordinator:
         limit = directions_per_party(parties)
         return limit if self.most_directions is None else min(limit, max(2, self.most_directions))
 
-    def _compress(self) -> Talk[None]:
-        """Merge the two oldest directions of every party that has too many."""
-        limit = self._most_per_party(self.problem.n_parties)
-        for m in range(self.problem.n_parties):
-            rows = np.flatnonzero(self.owner == m)
-            if len(rows) <= limit:
-                continue
-            first, second = int(rows[0]), int(rows[1])
-            pair = self.point.coefficients[[first, second]]
-            size = float(np.linalg.norm(pair))
-            if size == 0.0:
-                pair, size = np.array([1.0, 0.0]), 1.0  # neither is in use: forget the younger
-            yield Exchange([Call(m, "merge_oldest", {"coefficients": pair})], Pace.SHORT)
-            if self.rounded is not None:
-                self.rounded.merge(m, self._store[[first, second]], pair / size)
-            self._merge(first, second, pair, size)
+    def _compress(self, before: np.ndarray) -> Talk[None]:
+        """Record the move from coefficients ``before``; parties that have too many directions forget some."""
+        parties = self.problem.n_parties
+        limit = self._most_per_party(parties)
+        self.moves.record(before, self.point.coefficients, limit - 1)
+        for m in range(parties):
+            mine = np.flatnonzero(self.owner == m)
+            while len(mine) > limit:
+                direction = self.moves.forgettable(self.point.coefficients, mine)
+                yield Exchange([Call(m, "forget", {"direction": direction})], Pace.SHORT)
+                if self.rounded is not None:
+                    self.rounded.mix(m, self._store, mine)
+                unit, row = reflection(direction)
+                self.moves.reflect(unit, mine, row)
+                self._forget(mine, unit, row)
+                mine = np.flatnonzero(self.owner == m)
 
-    def _merge(self, first: int, second: int, pair: np.ndarray, size: float) -> None:
-        """Replace two messages by a combination, in the place of the first; ``size``: of its factors."""
-        self.hessian.merge(first, second, pair / size)
-        k = len(self.owner)
-        self._store[first] = (pair @ self._store[[first, second]]) / size
-        for row in range(second, k - 1):  # one by one: NumPy would copy all of them first
-            self._store[row] = self._store[row + 1]
-        used = float(np.linalg.norm(self.point.coefficients[[first, second]]))
-        self.point.coefficients[first] = used
-        self.point.coefficients = np.delete(self.point.coefficients, second)
-        self.owner = np.delete(self.owner, second)
+    def _forget(self, mine: np.ndarray, unit: np.ndarray, row: int) -> None:
+        """Reflect the directions ``mine`` and drop one, as their party does."""
+        place, point = int(mine[row]), self.point
+        self.hessian.reflect(unit, mine, row)
+
+        def piece(rows: tuple[int, int]) -> None:
+            for begin, end in row_blocks(rows, len(mine)):
+                image = np.zeros(end - begin)
+                for k, share in zip(mine, unit):
+                    image += share * self._store[k, begin:end]
+                for k, share in zip(mine, unit):
+                    self._store[k, begin:end] -= (2.0 * share) * image
+
+        self.engine.map(piece, light_ranges(self._store.shape[1]))
+        for k in range(place, len(self.owner) - 1):  # one by one: NumPy would copy all of them first
+            self._store[k] = self._store[k + 1]
+        c = point.coefficients
+        c[mine] -= 2.0 * float(c[mine] @ unit) * unit
+        point.coefficients = np.delete(c, place)
+        self.owner = np.delete(self.owner, place)
 
 
 class SubspaceMethod(Method):
@@ -484,6 +499,7 @@ class SubspaceMethod(Method):
             "intercept": coordinator.point.intercept,
             "loss": coordinator.point.loss,
             "directions": coordinator.directions.export(),
+            "moves": coordinator.moves.rows,
             "n_factorisations": coordinator.n_factorisations,
         }
         if coordinator.rounded is not None:
@@ -524,6 +540,10 @@ class SubspaceMethod(Method):
             coordinator.hessian.matrix = np.array(saved["span_hessian"])
             coordinator.hessian.reference = np.array(saved["span_reference"])
         coordinator.directions.restore(saved["directions"])
+        if "moves" in saved:
+            coordinator.moves.rows = np.array(saved["moves"], dtype=np.float64)
+            if len(coordinator.moves.rows) and coordinator.moves.rows.shape[1:] != owner.shape:
+                raise ValueError("moves")
         coordinator.n_factorisations = int(saved["n_factorisations"])
         if "metric" in saved:
             metric = np.array(saved["metric"])

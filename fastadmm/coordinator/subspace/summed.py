@@ -34,6 +34,7 @@ from fastadmm.coordinator.subspace.subspace import SubspaceCoordinator, Subspace
 from fastadmm.coordinator.sums import Sums
 from fastadmm.engine.engine import Engine
 from fastadmm.parties.masked_direction import MaskedDirectionParty
+from fastadmm.parties.reflection import reflection
 from fastadmm.problem.problem import Problem
 from fastadmm.secrecy.grid import grid_step
 from fastadmm.secrecy.keys import new_private_key
@@ -103,8 +104,7 @@ class SummedCoordinator(SubspaceCoordinator):
         bound = self._downwards(primal.gradient)
         yield from self._orthonormalise()
         self._descend(squared, before)
-        for _ in range(2):
-            yield from self._compress()
+        yield from self._merge_oldest()
         self.start(self.point.intercept)
         self.correction = Correction(bound, self.upwards(self.problem, self.point))
         return [squared]
@@ -216,20 +216,20 @@ class SummedCoordinator(SubspaceCoordinator):
         newest = float(self.skew @ np.abs(c[len(c) - len(self.skew) :])) * float(np.abs(c).sum())
         return rounded.objective + self._twist() + problem.regularization * newest
 
-    def _compress(self) -> Talk[None]:
+    def _merge_oldest(self) -> Talk[None]:
         """Merge the two oldest directions where there are too many."""
-        if len(self.owner) <= self._most_per_party(1):
-            return
-        pair = self.point.coefficients[:2].copy()
-        size = float(np.linalg.norm(pair))
-        if size == 0.0:
-            pair, size = np.array([1.0, 0.0]), 1.0  # neither is in use: forget the younger
-        yield from ask_all(self.problem.n_parties, "merge_oldest", Pace.SHORT, coefficients=pair)
-        merging = np.eye(len(self.owner))[1:]
-        merging[0, :2] = pair / size
-        self.gram = merging @ self.gram @ merging.T
-        self.spread = np.abs(merging) @ self.spread
-        self._merge(0, 1, pair, size)
+        # Not the moves: a bound on the error of every message would grow with each reflection.
+        while len(self.owner) > self._most_per_party(1):
+            first, second = self.point.coefficients[:2]
+            # Neither in use: forget the younger.
+            direction = np.array([-second, first]) if first or second else np.array([0.0, 1.0])
+            direction = np.pad(direction, (0, len(self.owner) - 2))
+            yield from ask_all(self.problem.n_parties, "forget", Pace.SHORT, direction=direction)
+            unit, row = reflection(direction)
+            merging = np.delete(np.eye(len(unit)) - 2.0 * np.outer(unit, unit), row, axis=0)
+            self.gram = merging @ self.gram @ merging.T
+            self.spread = np.abs(merging) @ self.spread + self._rounded(merging)
+            self._forget(np.arange(len(unit)), unit, row)
 
     def scores(self, rows: str) -> Talk[np.ndarray]:
         """Sum of all parties' shares of the predictor of some rows."""

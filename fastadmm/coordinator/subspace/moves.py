@@ -1,0 +1,91 @@
+r"""The last moves of each party's weights, and the direction that it can do without.
+
+Directions are orthonormal, and a party keeps a limited number. What is worth keeping is what the method of
+conjugate gradients keeps, and more of it: the weights and their last moves. The space that they span loses
+one dimension in a round, the part of the oldest move that nothing else holds; merging raw directions instead
+would forget conjugacy, and cost several times the rounds.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+__all__ = ["Moves"]
+
+#: What is left of a move beside later ones is rounding below this share.
+_NOTHING_NEW = 1e-8
+
+
+class Moves:
+    """Moves of all weights in coordinates of the directions.
+
+    Attributes
+    ----------
+    rows : ndarray of shape (k, K)
+        Changes of the coefficients in the last rounds, newest first; columns as the messages.
+    """
+
+    def __init__(self) -> None:
+        self.rows = np.empty((0, 0))
+
+    def record(self, before: np.ndarray, after: np.ndarray, most: int) -> None:
+        """Take in a round's move and keep the newest ``most``.
+
+        Parameters
+        ----------
+        before : ndarray of shape (K',)
+            Coefficients at its start, without those of new directions.
+        after : ndarray of shape (K,)
+        most : int
+        """
+        move = after.copy()
+        move[: len(before)] -= before
+        known = np.zeros((min(len(self.rows), most - 1), len(after)))
+        known[:, : self.rows.shape[1]] = self.rows[: len(known)]
+        self.rows = np.vstack([move, known])
+
+    def forgettable(self, coefficients: np.ndarray, mine: np.ndarray) -> np.ndarray:
+        """Unit vector orthogonal to a party's weights and its newest moves, as many as leave one.
+
+        Parameters
+        ----------
+        coefficients : ndarray of shape (K,)
+        mine : ndarray of int, shape (K_m,)
+            Which directions are the party's.
+
+        Returns
+        -------
+        ndarray of shape (K_m,)
+        """
+        kept = np.empty((0, len(mine)))
+        for row in (coefficients[mine], *self.rows[:, mine]):
+            if len(kept) == len(mine) - 1:
+                break
+            size = float(np.linalg.norm(row))
+            if not size > 0.0:
+                continue
+            part = row / size
+            for _ in range(2):
+                part = part - (kept @ part) @ kept
+            left = float(np.linalg.norm(part))
+            if left > _NOTHING_NEW:
+                kept = np.vstack([kept, part / left])
+        # Of the coordinate vectors one has the largest share of the rest.
+        chosen = int(np.argmin((kept * kept).sum(axis=0)))
+        rest = np.eye(len(mine))[chosen]
+        for _ in range(2):
+            rest = rest - (kept @ rest) @ kept
+        return rest / np.linalg.norm(rest)
+
+    def reflect(self, unit: np.ndarray, mine: np.ndarray, row: int) -> None:
+        """Follow the directions when a party forgets one: see :mod:`fastadmm.parties.reflection`.
+
+        Parameters
+        ----------
+        unit : ndarray of shape (K_m,)
+        mine : ndarray of int, shape (K_m,)
+        row : int
+            Of ``mine``.
+        """
+        self.rows[:, mine] -= 2.0 * np.outer(self.rows[:, mine] @ unit, unit)
+        self.rows = np.delete(self.rows, mine[row], axis=1)

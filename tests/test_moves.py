@@ -1,0 +1,121 @@
+"""Directions that a party forgets: the reflection, what is kept, and that few directions are enough."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from fastadmm import SolverOptions, solve
+from fastadmm.conversation.answering import Unanswerable
+from fastadmm.coordinator.subspace.moves import Moves
+from fastadmm.coordinator.subspace.span_hessian import SpanHessian
+from fastadmm.engine.engine import Engine
+from fastadmm.parties.direction import DirectionParty
+from fastadmm.parties.reflection import reflection
+from fastadmm.problem.problem import make_problem
+from fastadmm.solver.solver import Solver
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+
+@given(st.integers(0, 2**32 - 1), st.integers(2, 9))
+@settings(max_examples=50, deadline=None)
+def test_a_reflection_leaves_an_orthonormal_basis_of_the_rest(seed, k):
+    rng = np.random.default_rng(seed)
+    basis = np.linalg.qr(rng.normal(size=(12, k)))[0].T
+    direction = rng.normal(size=k) * (rng.random(k) < 0.7)
+    direction[rng.integers(k)] += 1.0
+    unit, row = reflection(direction)
+    turned = np.array([[float(i == j) - 2.0 * unit[i] * unit[j] for j in range(k)] for i in range(k)]) @ basis
+    rest = np.delete(turned, row, axis=0)
+    np.testing.assert_allclose(rest @ rest.T, np.eye(k - 1), atol=1e-14)
+    np.testing.assert_allclose(rest @ (direction @ basis), 0.0, atol=1e-14 * np.linalg.norm(direction))
+    assert not direction[row + 1 :].any()
+
+
+def test_what_is_forgotten_is_orthogonal_to_weights_and_newest_moves():
+    rng = np.random.default_rng(1)
+    moves, c = Moves(), np.zeros(0)
+    mine = np.array([0, 2, 4, 6, 8])
+    for k in range(2, 12, 2):  # two parties, a direction of each in a round
+        after = rng.normal(size=k)
+        moves.record(c, after, 3)
+        c = after
+    assert moves.rows.shape == (3, 10)
+    q = moves.forgettable(c, mine)
+    assert np.linalg.norm(q) == pytest.approx(1.0, abs=1e-14)
+    for kept in (c[mine], *moves.rows[:, mine]):
+        assert abs(float(q @ kept)) <= 1e-14 * np.linalg.norm(kept)
+    # Nothing has moved: something is forgotten all the same.
+    still = Moves()
+    still.record(np.zeros(4), np.zeros(4), 2)
+    assert np.linalg.norm(still.forgettable(np.zeros(4), np.arange(4))) == pytest.approx(1.0)
+
+
+def test_the_hessian_and_the_moves_follow():
+    rng = np.random.default_rng(2)
+    messages, mine = rng.normal(size=(6, 40)), np.array([1, 3, 4])
+    hessian, curvature = SpanHessian(intercept=True), rng.random(40)
+    hessian.refresh(messages, curvature, Engine(1))
+    moves = Moves()
+    moves.rows = rng.normal(size=(2, 6))
+    images = moves.rows @ messages
+    unit, row = reflection(np.array([0.5, -1.0, 2.0]))
+    turned = messages.copy()
+    for i in range(3):
+        turned[mine[i]] -= 2.0 * unit[i] * sum(unit[j] * messages[mine[j]] for j in range(3))
+    gone = turned[mine[row]].copy()
+    lost = 2.0 * unit[row] * (moves.rows[:, mine] @ unit)
+    shares = moves.rows[:, mine[row]] - lost
+    turned = np.delete(turned, mine[row], axis=0)
+    hessian.reflect(unit, mine, row)
+    moves.reflect(unit, mine, row)
+    full = np.vstack([np.ones(40), turned])
+    np.testing.assert_allclose(hessian.matrix, (full * curvature) @ full.T, rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(moves.rows @ turned + np.outer(shares, gone), images, rtol=1e-12, atol=1e-12)
+
+
+def test_a_party_refuses_what_is_no_combination_of_its_directions():
+    party = DirectionParty(
+        "a", make_problem([np.eye(5)], np.arange(5) % 2.0, lam=0.1).blocks[0], 0.5, Engine(1)
+    )
+    party.directions = np.eye(5)[:3]
+    for wrong in (np.ones(2), np.zeros(3)):
+        with pytest.raises(Unanswerable, match="'forget'"):
+            party.forget(wrong)
+    party.forget(np.array([0.0, 1.0, 0.0]))
+    np.testing.assert_array_equal(np.abs(party.directions), np.eye(5)[[0, 2]])
+
+
+@pytest.mark.parametrize("directions", ["one", "both"])
+def test_few_directions_cost_few_rounds_more(directions):
+    rng = np.random.default_rng(3)
+    X = rng.normal(size=(600, 120)) * 3.0 ** -rng.integers(0, 4, 120)
+    y = (X @ rng.normal(size=120) + rng.normal(size=600) > 0) * 1.0
+    problem = make_problem([X[:, :40], X[:, 40:80], X[:, 80:]], y, lam=1e-3)
+    rounds = {}
+    for history in (None, 8, 4):
+        result = solve(problem, SolverOptions(gap=1e-6, history=history, directions=directions, n_threads=1))
+        assert result.gap <= 1e-6
+        rounds[history] = len(result.history)
+    assert rounds[8] <= 2 * rounds[None]
+    assert rounds[4] <= 4 * rounds[None]
+
+
+def test_a_resumed_run_forgets_the_same():
+    rng = np.random.default_rng(4)
+    X = rng.normal(size=(80, 20))
+    y = (X[:, 0] + rng.normal(size=80) > 0) * 1.0
+    problem = make_problem([X[:, :10], X[:, 10:]], y, lam=1e-4)
+    options = SolverOptions(history=3, gap=0.0, n_threads=1)
+    straight, first, second = (Solver(problem, options) for _ in range(3))
+    for _ in range(9):
+        straight.round()
+    for _ in range(6):
+        first.round()
+    second.restore(first.export(), first.export_parties())
+    for _ in range(3):
+        second.round()
+    for ours, theirs in zip(second.party_weights(), straight.party_weights()):
+        np.testing.assert_array_equal(ours, theirs)
+    for solver in (straight, first, second):
+        solver.close()
