@@ -114,6 +114,8 @@ def recognise(table: Table, name: str, column: Column, typing: Typing) -> CellRe
         return CellReading()
     look = _Look(table, name, column, cells, typing)
     if kind in DATE_KINDS:
+        others = [cell for cell in cells if style and to_number(cell, kind, style) is None]
+        look.refuse_others(others, f"a date in the format {style}")
         return CellReading(kind, dates=style or look.date_format(kind), from_rows=not style)
     if kind == "hours":
         look.refuse_others([cell for cell in cells if not is_time(cell)], "a time such as 14:30")

@@ -33,6 +33,7 @@ from fastadmm.data_tools.split import (
     parse_widths,
     split_names,
 )
+from fastadmm.data_tools.table_notes import number_notes
 from fastadmm.data_tools.tables import Layout
 from fastadmm.errors import ConfigError, InputError
 from fastadmm.store.compression import compression_options
@@ -54,6 +55,9 @@ DENSE_ABOVE = 0.5
 
 #: Parsed blocks kept between the passes: a source that fits is parsed once.
 CACHE_BYTES = 32 << 20
+
+#: Columns of numbers that are looked at for doubts.
+MOST_NOTED = 200
 
 #: float64 values made dense at a time: 1 << 18 is 2 MB.
 DENSE_VALUES = 1 << 18
@@ -231,7 +235,10 @@ def convert(
     elif kind == "libsvm" and model is None and features is None:
         _check_widths(reader, scan, split, zero_based)
     if isinstance(reader, CsvSource) and told is not None:
-        told(notes + reader.notes, {party.name: _number_columns(party, reader) for party in split})
+        told(
+            notes + reader.notes + _doubts(reader, scan),
+            {party.name: _number_columns(party, reader) for party in split},
+        )
     if model is not None:
         kinds, transforms, dtype = model.kinds, model.transforms, model.dtype
     else:
@@ -304,6 +311,14 @@ def _plan(
 def _number_columns(party: PartyColumns, reader: CsvSource) -> list[dict[str, Any]]:
     names = _feature_names(party, reader.feature_names)
     return [{"column": name, "type": "number", "features": 1, "missing": 0} for name in names]
+
+
+def _doubts(reader: CsvSource, scan: _Scan) -> list[str]:
+    """What a small table's columns of numbers may be instead."""
+    names = reader.feature_names or []
+    if scan.cache is None or len(names) > MOST_NOTED:
+        return []
+    return number_notes(reader.path, names, np.concatenate([np.asarray(block.X) for block in scan.cache]))
 
 
 def _number_like(label: str) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -18,7 +19,7 @@ from fastadmm.data_tools.sniffing import HEAD_BYTES, find_encoding, find_separat
 from fastadmm.data_tools.suggest import nearest
 from fastadmm.errors import InputError
 
-__all__ = ["MISSING", "CsvFile", "CsvSource", "NotNumbers", "is_number", "is_text"]
+__all__ = ["MISSING", "CsvFile", "CsvSource", "NotNumbers", "is_number", "is_text", "zeros_lost"]
 
 #: float64 values per block of the row-by-row reader: 1 << 18 is 2 MB.
 SLOW_VALUES = 1 << 18
@@ -51,7 +52,7 @@ class CsvFile:
         All columns in the order of the file.
     separator : str
     notes : list of str
-        The separator, where it was recognised and is no comma.
+        What was recognised: a separator that is no comma, an encoding; numbers that begin with zeros.
 
     Raises
     ------
@@ -70,8 +71,8 @@ class CsvFile:
         self.source = source
         self.path = source.shown
         self.header = header
-        self.separator = self._sniff(separator)
         self.notes: list[str] = []
+        self.separator = self._sniff(separator)
         if separator is None and self.separator != ",":
             self.notes.append(f"{self.path}: cells are separated by {self.separator!r}")
         self._header_end = 0  # lines taken by the header
@@ -83,6 +84,7 @@ class CsvFile:
             head = stream.read(HEAD_BYTES)
         if self.source.encoding is None and (found := find_encoding(head)) is not None:
             self.source.encoding = found
+            self.notes.append(f"{self.path}: read as {found}")
             with self.source.open() as stream:
                 head = stream.read(HEAD_BYTES)
         if separator is not None:
@@ -237,6 +239,8 @@ class CsvSource(CsvFile):
                     text = text[text.find(b"\n") + 1 :] if b"\n" in text else b""
                 if not text.strip():
                     continue
+                if row == 0:
+                    self._note_zeros(text[:HEAD_BYTES])
             parsed = self._parse_plain(text) if plain else None
             if parsed is None:
                 for block in self._read_slowly(row, on_read):
@@ -279,6 +283,18 @@ class CsvSource(CsvFile):
         if labels is None or len(labels) != rows or not np.isfinite(X).all():
             return None
         return X, labels
+
+    def _note_zeros(self, text: bytes) -> None:
+        """Note a feature whose numbers begin with zeros, among the first."""
+        cut = re.escape(self.separator.encode())
+        known = set(self.feature_names or ())
+        for match in re.finditer(rb"(?:^|[\n" + cut + rb"])0\d+(?=[\r\n" + cut + rb"])", text):
+            start = text.rfind(b"\n", 0, match.end()) + 1
+            at = text.count(self.separator.encode(), start, match.end())
+            if at < len(self.columns) and (name := self.columns[at]) in known:
+                number = match[0].lstrip(b"\n" + self.separator.encode()).decode()
+                self.notes.append(f"{self.path}: column {name!r}: {zeros_lost(name, number)}")
+                known.discard(name)
 
     def _count_plain_rows(self, text: bytes) -> int | None:
         """Number of rows, if no line has quotes and every line has the right number of cells."""
@@ -375,6 +391,11 @@ class CsvSource(CsvFile):
             if number == row + (1 if self.header else 0):
                 return f"line {line}"
         return f"row {row + 1}"
+
+
+def zeros_lost(name: str, number: str) -> str:
+    """Note about numbers of a column that begin with zeros."""
+    return f"leading zeros, such as {number!r}, are lost: for codes pass --categorical {name}"
 
 
 def is_text(cell: str) -> bool:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+from fastadmm.data_tools.csv_table import is_number, zeros_lost
 from fastadmm.data_tools.tables import Column, Table
 from fastadmm.store.encoder import ColumnEncoding, Encoder
 
-__all__ = ["column_notes"]
+__all__ = ["column_notes", "number_notes"]
 
 #: Words that often mean "no value", but may be categories.
 _DOUBTFUL = {
@@ -62,7 +63,28 @@ def _of_levels(encoding: ColumnEncoding, column: Column, rows: np.ndarray) -> Se
                 f"{count} cells are {level!r}, kept as a category: if they mean missing, pass "
                 f"--na-values {level!r}"
             )
+    digits = [level for level in levels if level[0].isdigit() and not is_number(level)]
+    if 2 * len(digits) >= len(levels) > 1:
+        doubts.append(f"texts that begin with digits, such as {digits[0]!r}, are categories")
     return doubts
+
+
+def number_notes(path: str, names: Sequence[str], X: np.ndarray) -> list[str]:
+    """One line for each doubt about columns of plain numbers.
+
+    Parameters
+    ----------
+    path : str
+        The table.
+    names : sequence of str
+    X : ndarray of shape (N, d)
+    """
+    rows = np.arange(len(X))
+    lines = []
+    for name, values in zip(names, X.T):
+        doubts = _of_numbers(ColumnEncoding(name), Column("number", values), rows)
+        lines += [f"{path}: column {name!r}: {doubt}" for doubt in doubts]
+    return lines
 
 
 def _of_numbers(encoding: ColumnEncoding, column: Column, rows: np.ndarray) -> Sequence[str]:
@@ -77,9 +99,7 @@ def _of_numbers(encoding: ColumnEncoding, column: Column, rows: np.ndarray) -> S
         return [f"read as numbers{such}: {reading.words()}"]
     doubts = []
     if column.zeros:
-        doubts.append(
-            f"leading zeros, such as {column.zeros!r}, are lost: for codes pass --categorical {encoding.name}"
-        )
+        doubts.append(zeros_lost(encoding.name, column.zeros))
     values = column.values[rows]
     values = values[~np.isnan(values)]
     if len(values) < 2:

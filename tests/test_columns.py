@@ -9,8 +9,15 @@ import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse as sp
-from fastadmm.errors import ConfigError
-from fastadmm.sklearn.columns import block_names, consecutive, is_block_list, resolve_parties, take_columns
+from fastadmm.errors import ConfigError, InputError
+from fastadmm.sklearn.columns import (
+    block_names,
+    check_index,
+    consecutive,
+    is_block_list,
+    resolve_parties,
+    take_columns,
+)
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -156,6 +163,33 @@ def test_consecutive_columns_are_not_copied() -> None:
 )
 def test_blocks_and_rows_are_told_apart(X: Any, expected: bool) -> None:
     assert is_block_list(X) is expected
+
+
+def test_frames_with_other_indexes_are_refused() -> None:
+    bank = pd.DataFrame({"age": [1.0, 2.0]}, index=["a", "b"])
+    check_index([bank, bank * 2, np.zeros((2, 1))], pd.Series([0, 1], index=["a", "b"]))
+    check_index([bank, np.zeros((2, 1))], pd.Series([0, 1]))  # an index that only counts rows
+    for blocks, y, where in (
+        ([bank, bank.iloc[::-1]], None, r"X\[0\], but 'b' in X\[1\]"),
+        ([np.zeros((2, 1)), bank, bank.set_axis([0, 1])], None, r"X\[1\], but 0 in X\[2\]"),
+        ([bank], pd.Series([0, 1], index=["b", "a"]), r"X\[0\], but 'b' in y"),
+    ):
+        with pytest.raises(InputError, match=rf"row 0 has the index 'a' in {where}.*reset_index"):
+            check_index(blocks, y)
+
+
+def test_fits_with_named_parties_print_rounds(capsys: pytest.CaptureFixture[str]) -> None:
+    from fastadmm import ADMMSharingRegressor
+
+    X = pd.DataFrame(np.random.default_rng(0).normal(size=(30, 3)), columns=["a", "b", "c"])
+    y = X.sum(axis=1)
+    model = ADMMSharingRegressor({"bank": ["c"], "shop": slice("a", "b")}, verbose=1, n_threads=1).fit(X, y)
+    assert [held.tolist() for held in model.party_columns_] == [[2], [0, 1]]
+    assert capsys.readouterr().out.startswith("round 1: objective ")
+    with pytest.raises(InputError, match="row 0 has the index 0"):
+        ADMMSharingRegressor().fit([X[["a"]], X[["b", "c"]][::-1]], y)
+    with pytest.raises(ConfigError, match="verbose: 'yes'"):
+        ADMMSharingRegressor(verbose="yes").fit(X, y)
 
 
 def test_block_names_need_strings_everywhere() -> None:

@@ -1,12 +1,13 @@
-"""What the command line says about mistakes, to the letter: ``error_lines.txt``.
+"""What the command line says about mistakes, to the letter: ``error_lines.txt`` and ``file_mistakes.txt``.
 
-In that file ``> c.toml | key = 1`` writes a file, ``$ train d.parts`` is a command, and below it stand its
+In these files ``> c.toml | key = 1`` writes a file, ``$ train d.parts`` is a command, and below it stand its
 exit code and error line. To add a mistake, write its line; ``make error-lines`` fills in what the program
 says. What other libraries say is left out.
 """
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import shlex
@@ -21,6 +22,7 @@ from owners_data import write_owners
 from run_tools import run, write_problem
 
 TABLE = Path(__file__).with_name("error_lines.txt")
+FILES = Path(__file__).with_name("file_mistakes.txt")
 ERROR = "fastadmm: error: "
 FOREIGN = re.compile(r"(Invalid value for '[^']+':|not TOML:|Unable to synchronously open file) ?[^;)]*")
 
@@ -70,32 +72,75 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return home
 
 
+@pytest.fixture(scope="module")
+def tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model of a table with marks, dates and words for missing cells."""
+    home = tmp_path_factory.mktemp("tables")
+    cities = ("Rome", "Oslo", "?")
+    rows = "".join(
+        f"{i};{1 + i % 7}.000,{i % 10}5;2010-01-{10 + i};{cities[i % 3]};{i}%;{('no', 'yes')[i % 2]}\n"
+        for i in range(12)
+    )
+    (home / "old.csv").write_text("id;income;joined;city;share;y\n" + rows)
+    lines = (
+        "convert --guest old.csv --id id --label y --types joined=days --na-values ? --missing most-frequent "
+        "-o ugly.parts",
+        "train ugly.parts -q --threads 1 --rounds 3 -o ugly",
+    )
+    with chdir(home):
+        for line in lines:
+            assert run(*shlex.split(line)) in (0, 7), line
+    return home
+
+
+def _content(text: str) -> str:
+    return re.sub(
+        r"\\(x..|[ntr0])", lambda match: f'"{match[0]}"'.encode().decode("unicode_escape")[1:-1], text
+    )
+
+
 def told(home: Path, capsys: pytest.CaptureFixture[str], text: str) -> str:
     """The table, with what the program says now."""
     lines = []
     with chdir(home):
         for line in text.splitlines():
             if line.startswith("> "):
-                name, _, content = line[2:].partition(" | ")
-                Path(name).write_text(content.replace("\\n", "\n") + "\n", encoding="utf-8")
+                file, _, content = line[2:].partition(" | ")
+                name, _, encoding = file.partition(":")
+                Path(name).write_bytes((_content(content) + "\n").encode(encoding or "utf-8"))
             if line.startswith("$ "):
                 capsys.readouterr()
                 code = run(*shlex.split(line[2:]))
-                err = [line for line in capsys.readouterr().err.splitlines() if line.startswith(ERROR)]
+                out, errors = capsys.readouterr()
+                err = [line for line in errors.splitlines() if line.startswith(ERROR)]
+                if code == 0:  # what was noticed stands above the summary
+                    err = [*itertools.takewhile(lambda line: not line.startswith("out"), out.splitlines())]
+                    err += [line.removeprefix("fastadmm: ") for line in errors.splitlines()]
                 said = FOREIGN.sub(r"\1", " // ".join(text.removeprefix(ERROR) for text in err))
                 lines += [line, f"{code} {said.replace(str(home), 'HOME')}".rstrip()]
                 for path in (path for path in Path().iterdir() if path.name.startswith((".", "out"))):
-                    lines[-1] += f" // leaves {path}"
+                    lines[-1] += f" // leaves {path}" if code else ""
                     shutil.rmtree(path) if path.is_dir() else path.unlink()
             elif not re.match(r"\d", line):
                 lines.append(line)
     return "\n".join(lines) + "\n"
 
 
-def test_error_lines(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    table = TABLE.read_text(encoding="utf-8")
-    now = told(home, capsys, table)
+def _compare(table: Path, home: Path, capsys: pytest.CaptureFixture[str]) -> str:
+    known = table.read_text(encoding="utf-8")
+    now = told(home, capsys, known)
     if "FASTADMM_WRITE_ERROR_LINES" in os.environ:
-        TABLE.write_text(now, encoding="utf-8")
-    assert now.splitlines() == table.splitlines()
+        table.write_text(now, encoding="utf-8")
+    assert now.splitlines() == known.splitlines()
+    return now
+
+
+def test_error_lines(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    now = _compare(TABLE, home, capsys)
     assert not re.search(r"(?m)^[01]\b| // ", now), "a success, a defect, several lines, or something left"
+
+
+def test_no_mistake_in_a_file_is_silent(tables: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    now = _compare(FILES, tables, capsys)
+    assert not re.search(r"(?m)^0$|^1\b|^[2-9].* // ", now), "silent, a defect, or several lines"
+    assert now.count("\n$ ") >= 200

@@ -88,7 +88,7 @@ def _chosen(entry: Any, n_features: int, names: Sequence[str] | None, X: Any) ->
         return entry
     if not any(isinstance(end, str) for end in (entry.start, entry.stop)):
         return list(range(n_features))[entry]
-    known = list(names or ())
+    known = [] if names is None else list(names)
     for end in (entry.start, entry.stop):
         if end is not None and end not in known:
             raise ConfigError(f"parties: {entry!r} names column {end!r}, which X does not have")
@@ -137,11 +137,13 @@ def check_index(blocks: Sequence[Any], y: Any = None) -> None:
         others.append(("y", y.index))
     for name, own in others:
         if len(own) == len(index) and not own.equals(index):
-            row = next(k for k, (one, other) in enumerate(zip(index, own)) if one != other)
+            pairs = list(zip(index.tolist(), own.tolist()))
+            row = next((k for k, (one, other) in enumerate(pairs) if one != other), 0)
             raise InputError(
-                f"X: row {row} has the index {index[row]!r} in X[{first}], but {own[row]!r} in "
-                f"{name}: bring the rows "
-                f"into one order, for example with .loc[X[{first}].index], or drop the index with "
+                f"X: row {row} has the index {pairs[row][0]!r} in X[{first}], but {pairs[row][1]!r} "
+                f"in {name}: "
+                f"bring the rows into one order, for example with .loc[X[{first}].index], or drop the "
+                f"index with "
                 "reset_index(drop=True) if they are in one order"
             )
 
