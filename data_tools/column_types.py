@@ -173,12 +173,13 @@ class _Look:
 
     def _one_unit(self, found: Mapping[str, object], forced: bool) -> bool:
         """Whether all cells are numbers with one unknown unit, which the user wants to leave out."""
-        units = {parts.unit for cell in self.cells if (parts := written(cell)) is not None}
+        every = [parts.unit for cell in self.cells if (parts := written(cell)) is not None]
+        units = set(every)
         if len(found) < len(self.cells) or not (len(units) == 1 or units <= MAGNITUDES | {""}):
             return False
         if len(self.cells) < 2 and not forced:
             return False
-        cell, unit = self.cells[0], units.pop()
+        cell, unit = self.cells[0], every[0]
         if unit in MAGNITUDES and self.typing.kinds.get(self.name) != "number":
             raise InputError(
                 f"{self.place(cell)} looks like a number in short ({unit!r}): write it out, or keep "
