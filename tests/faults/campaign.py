@@ -482,7 +482,8 @@ def summary(reports: list[tuple[str, str, int, list[str]]]) -> dict[str, Any]:
         "failed": [[name, kind, at] for name, kind, at, problems in reports if problems],
         "subjects": {
             name: {kind: sum(1 for r in reports if r[0] == name and r[1] == kind) for kind in FAULTS}
-            for name in dict.fromkeys(r[0] for r in reports)
+            for name in subjects()
+            if any(r[0] == name for r in reports)
         },
     }
 
