@@ -67,6 +67,11 @@ class Method(ABC):
     #: Of the run.
     problem: Problem
 
+    @property
+    def remark(self) -> str:
+        """What the end of a run says of its course; empty where that is nothing."""
+        return ""
+
     @cached_property
     def parties(self) -> Any:
         """The parties of this process, in the problem's order; made when they are first asked for."""

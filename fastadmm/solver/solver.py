@@ -300,7 +300,8 @@ class Solver(Run):
 
     def describe(self, status: Status, record: RoundRecord) -> str:
         start = self.divergence.start
-        return describe_end(status, record, self.problem, self.options, self.method, start, self.watch)
+        told = describe_end(status, record, self.problem, self.options, self.method, start, self.watch)
+        return f"{told} ({self.method.remark})" if self.method.remark else told
 
     def export(self) -> dict[str, Any]:
         """State of the coordinator, and scalars; the parties' own arrays come from :meth:`export_parties`."""

@@ -14,6 +14,7 @@ from fastadmm.coordinator.certificate import PrimalValue, make_feasible, primal_
 from fastadmm.coordinator.metric_limits import directions_per_party, drift_share
 from fastadmm.coordinator.proximal.best_response import BestResponse
 from fastadmm.coordinator.proximal.candidates import Candidates
+from fastadmm.coordinator.proximal.dual_steps import DualSteps
 from fastadmm.coordinator.proximal.face_search import FaceSearch, Found
 from fastadmm.coordinator.proximal.hull import HullModel, HullPoint, minimise_over_hull
 from fastadmm.coordinator.proximal.segment_search import SegmentPenalty, best_position
@@ -48,6 +49,9 @@ _SHORT_REACH = 1e-8
 
 #: Share of the parabolas' stiffness in a proposal: at least, where a proposal was too long, and at most.
 _LEAST_STIFFNESS, _SOME_STIFFNESS, _MOST_STIFFNESS = 1e-4, 1e-2, 1.0
+
+#: The most that a search in a stalled run is stiffened, until its promise can be true.
+_STIFFEST = 100.0
 
 #: A proposal that was good up to here only is stiffened; from there on that is relaxed.
 _SHORT, _FULL = 0.5, 0.9
@@ -84,6 +88,12 @@ class ProximalCoordinator:
         Loss and gradient at the proposal, intercept minimised out.
     gap : float
         Certified gap, summed scaling, as far as known.
+    steps : DualSteps or None
+        Of a run that has stalled.
+    stepping : bool
+        Whether the next round is one of them.
+    sent : ndarray of shape (N,)
+        The gradient that the last round began with.
     reach : float
         How far the last round moved predictors, root mean square.
     penalties, lengths : ndarray of shape (M,)
@@ -112,6 +122,9 @@ class ProximalCoordinator:
         self._ahead: FaceSearch | None = None
         self._held: Answers = []
         self.n_bad = 0
+        self.steps: DualSteps | None = None
+        self.stepping = False
+        self.sent = np.zeros(0)
 
     def start(self) -> Talk[None]:
         """Begin at the feasible point nearest to zero; only parties whose set leaves zero out are asked."""
@@ -137,6 +150,7 @@ class ProximalCoordinator:
                 c = np.append(c, 0.0)
             c[self.shared.of(m)] = answer["coefficients"]
         self.model = self.proposal = HullPoint(c, self.model.intercept, c @ self.shared.messages)
+        self.stepping = False
         self.evaluate()
 
     def restart(self) -> None:
@@ -187,26 +201,27 @@ class ProximalCoordinator:
         primal = self.primal if self.primal is not None else self.evaluate()
         if self._metric_is_stale():
             yield from ask_all(self.problem.n_parties, "set_metric", curvature=self.metric)
+        self.sent = self.steps.u if self.steps is not None and self.stepping else primal.gradient
         self.n_rounds += 1
         plain = self.proposal is self.model
-        answers = [BestResponse.read(answer) for answer in (yield self._gradient(primal.gradient, plain))]
+        answers = [BestResponse.read(answer) for answer in (yield self._gradient(self.sent, plain))]
         for m, answer in enumerate(answers):
             if answer.message is not None:
                 self.shared.add(m, answer.message, answer.products)
-        self.model.coefficients = self._padded(self.model.coefficients)
-        self.proposal.coefficients = self._padded(self.proposal.coefficients)
+        for point in self._points():
+            point.coefficients = self._padded(point.coefficients)
+        if self.steps is not None and self.stepping:
+            self.steps.take([answer.coefficients for answer in answers], self.shared)
         self._norms = np.array([answer.norms[0] for answer in answers])
         self._faces = [answer.face for answer in answers]
         before = self._value(self.model)
         tolerance = _ACCURACY * min(self.gap, _LARGEST_GAP * abs(before))
         best = math.nan if plain else self._best_on_segment(answers, tolerance)
-        old, unresolved = self.model, not plain and self.promised == 0.0
+        old, unresolved = self.model, not (plain or self.stepping) and self.promised == 0.0
         self.model, bound = self._best_of_hull(answers, best, tolerance)
         if unresolved and all(answer.inside for answer in answers):
             self._less_steep(answers, before, bound)
-        self._ahead = self._search(self._faces, bound)
-        if not self._ahead.advance(self.model.coefficients):
-            self._ahead = None
+        self._ahead = self._advanced(self._faces, bound, self.model.coefficients)
         yield from self._describe_model()
         moved = self.model.total - old.total + (self.model.intercept - old.intercept)
         self.reach = math.sqrt(float(moved @ moved) / len(moved))
@@ -215,6 +230,8 @@ class ProximalCoordinator:
         counts = self.promised > _ROUNDING * abs(before)
         bad = counts and gained < _KEPT_PROMISE * self.promised
         self.n_bad = self.n_bad + 1 if bad else 0
+        if self.steps is not None and counts:
+            self.steps.judge(bad)
         return answers
 
     def _gradient(self, gradient: Array, plain: bool) -> Exchange:
@@ -271,6 +288,8 @@ class ProximalCoordinator:
                 )
             )
         best = best_position(self.problem, self.model, self.proposal, penalties, self.engine)
+        if self.stepping:  # towards answers, not towards a search's end
+            return best
         if best < _SHORT and self.promised > tolerance:
             self.stiffness = min(max(_SOME_STIFFNESS, 10.0 * self.stiffness), _MOST_STIFFNESS)
         elif best > _FULL or best < _SHORT:
@@ -319,18 +338,25 @@ class ProximalCoordinator:
 
         From the answers' faces; from the model's, where that promises more or the last proposal was bad;
         from the model itself where both promise nothing or were bad in turn. Parties hold weights at kinks
-        and bounds that a search meets.
+        and bounds that a search meets. In a run that has stalled a round without a proposal, and
+        one after each proposal, is a step of sharing.
         """
+        found = None
+        if self.steps is None or (self.stepping and self.steps.searches()):
+            found = (yield from self._searched()) if self.n_bad < 2 else None
         self.proposal, self.promised = self.model, 0.0
-        found = (yield from self._searched()) if self.n_bad < 2 else None
+        self.stepping = self.steps is not None and found is None
         if found is not None:
             self.proposal, self.promised = found.point, found.promised
         else:
             if self.n_bad == 0:  # stiff parabolas may be all that is left between answers and model
                 self.stiffness = 0.0
             self.n_bad = 0
-        self.evaluate()
+        if not self.stepping:
+            self.evaluate()
         yield from self._compress()
+        if self.steps is not None and self.stepping:
+            self.proposal = self.steps.point
 
     def _searched(self) -> Talk[Found | None]:
         """The better of the searches from the answers' faces and from the model's, in one exchange."""
@@ -342,11 +368,9 @@ class ProximalCoordinator:
         goes_on = ahead is not None and ahead.hold(self._held, "answer")
         found = None if ahead is None or goes_on else ahead.found()
         enough = found is not None and found.exact and found.promised >= _ENOUGH * self.gap
-        on_model = None if enough else self._search(self._model_faces, value)
-        if on_model is not None and not on_model.advance():
-            on_model = None
+        on_model = None if enough else self._advanced(self._model_faces, value)
         if not goes_on and on_model is None:
-            return found
+            return found if self._can_be_true(found) else None
         calls = []
         for m in range(self.problem.n_parties):
             arguments = {}
@@ -359,8 +383,12 @@ class ProximalCoordinator:
         if ahead is not None and goes_on:
             ahead.hold(answers, "answer")
             found = ahead.found()
+        if not self._can_be_true(found):
+            found = None
         if on_model is not None and (found is None or not found.exact or found.promised < _ENOUGH * self.gap):
             other = on_model.end_on_model(answers, [face.multiplier for face in self._faces])
+            if not self._can_be_true(other):
+                other = None
             if other is not None and (found is None or not found.exact or other.promised > found.promised):
                 return other
         return found
@@ -368,7 +396,38 @@ class ProximalCoordinator:
     def _tolerance(self, value: float) -> float:
         return self.accuracy * min(self.gap, _LARGEST_GAP * abs(value))
 
-    def _search(self, faces: Sequence[Face], value: float) -> FaceSearch:
+    def step(self, problem: Problem) -> None:
+        """From now on take steps of sharing between proposals; of the problem with the loss itself."""
+        if self.steps is None:
+            self.steps = self._steps(problem, self.sent)
+
+    def _steps(self, problem: Problem, u: Array) -> DualSteps:
+        # A party has one more than its limit until its oldest make room.
+        most = problem.n_parties * (self.limit + 2)
+        return DualSteps(problem, self.model, u, self.engine, most)
+
+    def _points(self) -> list[HullPoint]:
+        """All points that are kept, each once."""
+        points = [self.model] if self.proposal is self.model else [self.model, self.proposal]
+        own = [] if self.steps is None else self.steps.points()
+        return points + [point for point in own if point is not self.proposal]
+
+    def _can_be_true(self, found: Found | None) -> bool:
+        """Whether a run that has stalled may believe a promise: none beyond the gap is ever kept."""
+        return self.steps is None or found is None or found.promised <= self.gap
+
+    def _advanced(self, faces: Sequence[Face], value: float, *starts: Array) -> FaceSearch | None:
+        """A search's first end, in a stalled run one whose promise can be true; None without any freedom."""
+        stiffness = self.stiffness
+        while True:
+            search = self._search(faces, value, stiffness)
+            if not search.advance(*starts):
+                return None
+            if self.steps is None or stiffness >= _STIFFEST or self._can_be_true(search.found()):
+                return search
+            stiffness = max(_SOME_STIFFNESS, 10.0 * stiffness)
+
+    def _search(self, faces: Sequence[Face], value: float, stiffness: float) -> FaceSearch:
         return FaceSearch(
             self.problem,
             self.shared,
@@ -376,7 +435,7 @@ class ProximalCoordinator:
             self.shares,
             self.model,
             value,
-            self.stiffness,
+            stiffness,
             self._tolerance(value),
             self.engine,
         )
@@ -388,18 +447,21 @@ class ProximalCoordinator:
             if len(mine) <= self.limit:
                 continue
             oldest = mine[: min(_LEAVING, self.limit - 2) + 2]
-            plain = self.proposal is self.model
-            used = np.array([self.model.coefficients[oldest], self.proposal.coefficients[oldest]])
+            if self.steps is not None:
+                self.steps.forget()
+            points = self._points()
+            used = np.array([point.coefficients[oldest] for point in points])
             _, sizes, right = scipy.linalg.svd(used, full_matrices=False)
             rank = int((sizes > 1e-15 * max(float(sizes[0]), 1e-300)).sum())
             rotation = right[: max(rank, 1)]
             yield Exchange([Call(m, "recombine", {"rotation": rotation})], Pace.SHORT)
-            self._recombine(m, rotation, oldest, rotation @ used.T, plain)
+            self._recombine(m, rotation, oldest, rotation @ used.T, points)
 
-    def _recombine(self, m: int, rotation: Array, oldest: Array, used: Array, plain: bool) -> None:
+    def _recombine(
+        self, m: int, rotation: Array, oldest: Array, used: Array, points: list[HullPoint]
+    ) -> None:
         self.shared.recombine(m, rotation)
         self.candidates.forget(m)
-        points = [self.model] if plain else [self.model, self.proposal]
         for point, new in zip(points, used.T):
             c = point.coefficients.copy()
             c[oldest[: len(rotation)]] = new
@@ -408,6 +470,9 @@ class ProximalCoordinator:
     def _metric_is_stale(self) -> bool:
         """Move the metric to the current curvature if it has drifted; True if it was moved."""
         problem = self.problem
+        if self.steps is not None:
+            before, self.metric = self.metric, self.steps.metric()
+            return before is None or not np.array_equal(before, self.metric)
         h = self._curvature(problem.offset + self.proposal.intercept + self.proposal.total)
         mean = float(h.mean())
         if not (0.0 < mean < math.inf):  # every sample on a flat piece of its loss
@@ -458,10 +523,12 @@ class ProximalCoordinator:
             }
         if self.metric is not None:
             saved["metric"] = self.metric
+        if self.steps is not None:
+            saved["steps"] = {**self.steps.export(), "stepping": int(self.stepping)}
         return saved
 
-    def restore(self, saved: dict[str, Any]) -> None:
-        """Inverse of :meth:`export`."""
+    def restore(self, saved: dict[str, Any], original: Problem) -> None:
+        """Inverse of :meth:`export`; ``original`` is the problem with the loss itself."""
         self.shared.restore(saved["directions"])
 
         def point(name: str) -> HullPoint:
@@ -481,4 +548,10 @@ class ProximalCoordinator:
         self.candidates.restore(saved["older"])
         if "metric" in saved:
             self.metric = np.array(saved["metric"])
+        if "steps" in saved:
+            self.steps = self._steps(original, np.zeros(original.n_samples))
+            self.steps.restore(saved["steps"])
+            self.stepping = bool(int(saved["steps"]["stepping"]))
+            if self.stepping:
+                self.proposal = self.steps.point
         self.restart()

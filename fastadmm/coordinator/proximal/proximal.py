@@ -35,6 +35,7 @@ from fastadmm.coordinator.method import Measured, Method
 from fastadmm.coordinator.penalised_bound import bound_from_shares
 from fastadmm.coordinator.proximal.coordinator import ProximalCoordinator
 from fastadmm.coordinator.proximal.smoothing_width import next_width
+from fastadmm.coordinator.proximal.stall_watch import PATIENCE, StallWatch
 from fastadmm.engine.engine import Engine
 from fastadmm.parties.face import FaceParty
 from fastadmm.problem.problem import Problem
@@ -69,6 +70,7 @@ class ProximalMethod(Method):
         self.bound = -math.inf
         self.width = 0.0
         self._intercept = 0.0
+        self.watch = StallWatch()
 
     def make_parties(self) -> list[FaceParty]:
         problem = self.problem
@@ -128,10 +130,9 @@ class ProximalMethod(Method):
 
     def round(self) -> Talk[Measured]:
         coordinator, problem = self.coordinator, self.problem
-        gradient = (coordinator.primal or coordinator.evaluate()).gradient
         answers = yield from coordinator.round()
         shares = [answer.dual for answer in answers]
-        self.bound = max(self.bound, bound_from_shares(problem, gradient, shares, self.engine))
+        self.bound = max(self.bound, bound_from_shares(problem, coordinator.sent, shares, self.engine))
         primal = primal_value(problem, coordinator.model.total, self._intercept, self.engine)
         self._intercept = primal.intercept
         objective = primal.loss + sum(float(penalty) for penalty in coordinator.penalties)
@@ -141,6 +142,8 @@ class ProximalMethod(Method):
             width = next_width(problem, z, self.width, coordinator.gap, self.engine)
             if width < self.width:
                 self._set_width(width)
+        if self.watch.stalls(coordinator.gap):
+            coordinator.step(problem)
         yield from coordinator.propose()
         squared = sum(answer.squared for answer in answers)
         return Measured(
@@ -159,6 +162,11 @@ class ProximalMethod(Method):
     def intercept(self) -> float:
         return self._intercept
 
+    @property
+    def remark(self) -> str:
+        n = self.watch.n_stalls
+        return f"stalled {n} times: the gap had not halved in {PATIENCE} rounds" if n else ""
+
     def final_arguments(self, m: int) -> dict[str, Any]:
         return {"coefficients": self.coordinator.coefficients(m)}
 
@@ -170,6 +178,7 @@ class ProximalMethod(Method):
             "width": self.width,
             "bound": self.bound,
             "exact_intercept": self._intercept,
+            "watch": self.watch.export(),
         }
         return {**self.coordinator.export(), **own}
 
@@ -183,7 +192,9 @@ class ProximalMethod(Method):
         self.bound, self._intercept = float(saved["bound"]), float(saved["exact_intercept"])
         if not self.problem.loss.smooth:
             self._set_width(float(saved["width"]))
-        self.coordinator.restore(saved)
+        if "watch" in saved:  # runs that began without it
+            self.watch = StallWatch.restored(saved["watch"])
+        self.coordinator.restore(saved, self.problem)
 
     def restore_parties(self, parties: list[dict[str, Array]]) -> None:
         owner = self.coordinator.shared.owner

@@ -1,0 +1,221 @@
+r"""Steps of sharing ADMM through the calls of `proximal`: for rounds after the gap has stopped falling.
+
+Chambolle and Pock's form of it (2011): with messages :math:`a_m` of the parties' last answers and
+:math:`S = \sum_m a_m`, party m answers u and its own last answer in the metric :math:`M r`, and
+
+.. math:: u^+ = \mathrm{prox}_{r \ell^*}\bigl(u + r (2 S^+ - S)\bigr).
+
+That is what a party is asked anyway (:meth:`fastadmm.parties.face.FaceParty.best_response`), with another
+gradient, point and metric. u lies in the domain of the conjugate loss, kinks or not, so that every
+step has its certificate, and the steps converge for every convex problem and every r. Anderson acceleration,
+as in `sharing`, goes over messages, u and coefficients.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from fastadmm.coordinator.admm.anderson import Anderson
+from fastadmm.coordinator.admm.coordinator import acceleration_memory
+from fastadmm.coordinator.admm.penalty_rule import PenaltyRule
+from fastadmm.coordinator.admm.scheme import DEFAULT_PENALTY
+from fastadmm.coordinator.admm.z_update import update_z_u
+from fastadmm.coordinator.proximal.hull import HullPoint
+from fastadmm.coordinator.proximal.shared_directions import SharedDirections
+from fastadmm.engine.engine import Engine
+from fastadmm.problem.problem import Problem
+
+__all__ = ["DualSteps"]
+
+Array = np.ndarray
+
+#: Most steps between a proposal that did not keep its promise and the next search.
+_LONGEST_WAIT = 16
+
+#: An extrapolated state whose residual exceeds the best one by this factor is taken back.
+_MAX_GROWTH = 2.0
+
+
+class DualSteps:
+    """The iteration's state.
+
+    Parameters
+    ----------
+    problem : Problem
+        With the loss itself, not a smoothed one.
+    point : HullPoint
+        Where to begin.
+    u : ndarray of shape (N,)
+        Loss gradient there.
+    engine : Engine
+    most_directions : int
+        Of all parties.
+
+    Attributes
+    ----------
+    point, u : HullPoint, ndarray of shape (N,)
+        Where the next step starts: answers and dual vector, or a state extrapolated from them.
+    n_waiting, wait : int
+        Steps before the next search, and after the next proposal that does not keep its promise.
+    reached, reached_u : HullPoint, ndarray of shape (N,)
+        The last result that was not taken back.
+    penalty : float
+        r, summed scaling.
+    """
+
+    def __init__(
+        self, problem: Problem, point: HullPoint, u: Array, engine: Engine, most_directions: int
+    ) -> None:
+        self.problem, self.engine = problem, engine
+        m, n = problem.n_parties, problem.n_samples
+        self.point = self.reached = HullPoint(point.coefficients.copy(), point.intercept, point.total.copy())
+        self.u = self.reached_u = u.copy()
+        self.z = point.total.copy()
+        unit = problem.loss.penalty_unit(problem.y, problem.weight, problem.offset, problem.lam)
+        self.penalty = DEFAULT_PENALTY * unit * problem.total_weight / n
+        self.rule = PenaltyRule()
+        self.n_waiting, self.wait = 0, 1
+        self.most_directions, self.best, self.extrapolated = most_directions, math.inf, False
+        memory = acceleration_memory(m, n)
+        self.anderson = Anderson((m + 1) * n + most_directions, self._sections(), memory) if memory else None
+
+    def _sections(self) -> list[tuple[slice, Any]]:
+        """Messages, u and coefficients, which go along without a weight of their own."""
+        m, n, r = self.problem.n_parties, self.problem.n_samples, self.penalty
+        return [(slice(0, m * n), m * r), (slice(m * n, (m + 1) * n), 1.0 / r)]
+
+    def points(self) -> list[HullPoint]:
+        """All points that are kept, each once."""
+        return [self.point] if self.point is self.reached else [self.point, self.reached]
+
+    def forget(self) -> None:
+        """Begin the acceleration anew: directions or the penalty are others."""
+        self.point, self.u = self.reached, self.reached_u
+        self.best, self.extrapolated = math.inf, False
+        if self.anderson is not None:
+            self.anderson.sections = self._sections()
+            self.anderson.reset()
+
+    def judge(self, bad: bool) -> None:
+        """Take in whether a proposal broke its promise: searches become rarer as long as they do."""
+        self.n_waiting, self.wait = (self.wait, min(2 * self.wait, _LONGEST_WAIT)) if bad else (0, 1)
+
+    def searches(self) -> bool:
+        """Whether to search for a proposal after this step."""
+        self.n_waiting = max(self.n_waiting - 1, 0)
+        return self.n_waiting == 0
+
+    def metric(self) -> Array:
+        """For the parties: M r for every sample."""
+        return np.full(self.problem.n_samples, self.problem.n_parties * self.penalty)
+
+    def take(self, answers: Sequence[Array], shared: SharedDirections) -> None:
+        """Go on with the parties' answers to u, coefficients of shape (K_m,)."""
+        problem, r, old = self.problem, self.penalty, self.point
+        coefficients = np.zeros(len(shared))
+        for m, own in enumerate(answers):
+            coefficients[shared.of(m)] = own
+        total, u = coefficients @ shared.messages, np.empty_like(self.u)
+        ahead = 2.0 * total - old.total
+        intercept = update_z_u(problem, ahead, self.u, r, self.z, u, old.intercept, self.engine)
+        step = coefficients - old.coefficients
+        squares = 0.0
+        for m in range(problem.n_parties):
+            mine = shared.of(m)
+            s = u - self.u - problem.n_parties * r * (step[mine] @ shared.messages[mine])
+            squares += float(s @ s)
+        start = self._vector(old, self.u, shared)
+        new = HullPoint(coefficients, float(intercept), total)
+        size, dual_size = float(np.linalg.norm(total)), float(np.linalg.norm(u))
+        factor = self.rule.factor(
+            float(np.linalg.norm(total - self.z)) / size if size > 0.0 else math.nan,
+            math.sqrt(squares / problem.n_parties) / dual_size if dual_size > 0.0 else math.nan,
+        )
+        self._advance(start, new, u, shared)
+        if factor != 1.0:
+            self.penalty *= factor
+            self.forget()
+
+    def _vector(self, point: HullPoint, u: Array, shared: SharedDirections) -> Array:
+        """Messages of every party, u and coefficients, those of directions to come zero."""
+        m, n, k = self.problem.n_parties, self.problem.n_samples, len(point.coefficients)
+        vector = np.zeros((m + 1) * n + self.most_directions)
+        for party in range(m):
+            mine = shared.of(party)
+            vector[party * n : (party + 1) * n] = point.coefficients[mine] @ shared.messages[mine]
+        vector[m * n : (m + 1) * n] = u
+        vector[(m + 1) * n :][:k] = point.coefficients
+        return vector
+
+    def _advance(self, start: Array, new: HullPoint, u: Array, shared: SharedDirections) -> None:
+        """Choose where the next step starts: the new state, or one extrapolated from it."""
+        if self.anderson is None:
+            self.point, self.u = self.reached, self.reached_u = new, u
+            return
+        image = self._vector(new, u, shared)
+        residual = image - start
+        norm = math.sqrt(self.anderson.squared_norm(residual))
+        if self.extrapolated and not norm <= _MAX_GROWTH * self.best:
+            self.forget()
+            return
+        self.best = min(self.best, norm)
+        self.point, self.u = self.reached, self.reached_u = new, u
+        vector, m, n = self.anderson.extrapolate(image, residual), self.problem.n_parties, len(u)
+        if vector is not None and self.extrapolated and not self._proves(vector[m * n : (m + 1) * n]):
+            vector = None  # a bound in every other step at least
+        self.extrapolated = vector is not None
+        if vector is not None:
+            c = vector[(m + 1) * n :][: len(shared)].copy()
+            self.point = HullPoint(c, new.intercept, c @ shared.messages)
+            self.u = vector[m * n : (m + 1) * n].copy()
+
+    def _proves(self, u: Array) -> bool:
+        """Whether u lies in the domain of the conjugate loss."""
+        problem = self.problem
+        return math.isfinite(problem.loss.conjugate(u, problem.y, problem.weight, self.engine))
+
+    def export(self) -> dict[str, Any]:
+        """Everything a resumed run needs to go on bit for bit."""
+        saved: dict[str, Any] = {
+            "z": self.z,
+            "penalty": self.penalty,
+            "rule": self.rule.export(),
+            "best": self.best,
+            "extrapolated": self.extrapolated,
+            "waiting": self.n_waiting,
+            "wait": self.wait,
+        }
+        for name, point, u in (("start", self.point, self.u), ("reached", self.reached, self.reached_u)):
+            saved[name] = {
+                "coefficients": point.coefficients,
+                "total": point.total,
+                "intercept": point.intercept,
+                "u": u,
+            }
+        if self.anderson is not None:
+            saved["anderson"] = self.anderson.export()
+        return saved
+
+    def restore(self, saved: Mapping[str, Any]) -> None:
+        """Inverse of :meth:`export`; raises ValueError where shapes do not fit."""
+        self.penalty, self.z = float(saved["penalty"]), np.array(saved["z"], dtype=np.float64)
+        self.rule.restore(saved["rule"])
+        self.n_waiting, self.wait = int(saved["waiting"]), int(saved["wait"])
+        self.best, self.extrapolated = float(saved["best"]), bool(saved["extrapolated"])
+        self.reached, self.reached_u = self._read(saved["reached"])
+        self.point, self.u = self.reached, self.reached_u
+        if self.extrapolated:
+            self.point, self.u = self._read(saved["start"])
+        if self.anderson is not None:
+            self.anderson.sections = self._sections()
+            self.anderson.restore(saved["anderson"])
+
+    def _read(self, saved: Mapping[str, Any]) -> tuple[HullPoint, Array]:
+        c, total, u = (np.array(saved[key], dtype=np.float64) for key in ("coefficients", "total", "u"))
+        if not total.shape == u.shape == self.z.shape:
+            raise ValueError("total")
+        return HullPoint(c, float(saved["intercept"]), total), u

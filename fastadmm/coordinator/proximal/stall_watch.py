@@ -1,0 +1,53 @@
+"""Whether the gap still falls, counted in rounds."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+__all__ = ["PATIENCE", "StallWatch"]
+
+#: Rounds in which a gap is to fall by half.
+PATIENCE = 20
+
+
+@dataclass
+class StallWatch:
+    """State of the watch.
+
+    Attributes
+    ----------
+    halved : float
+        Gap when it had last fallen by half.
+    n_still : int
+        Rounds since then.
+    n_stalls : int
+        How often that were too many.
+    """
+
+    halved: float = math.inf
+    n_still: int = 0
+    n_stalls: int = 0
+
+    def stalls(self, gap: float) -> bool:
+        """Take in a round's gap; True where it has not fallen by half in so many rounds."""
+        if gap <= 0.5 * self.halved:
+            self.halved, self.n_still = gap, 0
+            return False
+        self.n_still += 1
+        if self.n_still < PATIENCE:
+            return False
+        self.halved, self.n_still = gap, 0
+        self.n_stalls += 1
+        return True
+
+    def export(self) -> dict[str, Any]:
+        """Everything a resumed run needs."""
+        return asdict(self)
+
+    @classmethod
+    def restored(cls, saved: Mapping[str, Any]) -> StallWatch:
+        """Inverse of :meth:`export`."""
+        return cls(float(saved["halved"]), int(saved["n_still"]), int(saved["n_stalls"]))

@@ -1,0 +1,75 @@
+"""Runs of ``proximal`` whose gap stands still: noticed, counted, mended, and resumed to the same bits."""
+
+from __future__ import annotations
+
+import copy
+import math
+
+import numpy as np
+import pytest
+from fastadmm.coordinator.proximal import stall_watch
+from fastadmm.coordinator.proximal.stall_watch import PATIENCE, StallWatch
+from fastadmm.problem.problem import Problem, make_problem
+from fastadmm.solver.history import Status
+from fastadmm.solver.solver import Solver, SolverOptions, solve
+
+
+def wide_in_a_ball(loss: str, constraint: str = "ball:0.5") -> Problem:
+    rng = np.random.default_rng(3)
+    X = rng.normal(size=(12, 20))
+    z = X @ rng.normal(size=20)
+    y = (z > 0.0) * 1.0 if loss == "hinge" else z
+    return make_problem(
+        [X[:, :8], X[:, 8:14], X[:, 14:]], y, loss=loss, lam=1e-3, regularizer="l1", constraint=constraint
+    )
+
+
+def test_a_gap_is_to_fall_by_half_in_so_many_rounds() -> None:
+    watch = StallWatch()
+    assert not any(watch.stalls(math.inf) for _ in range(3 * PATIENCE))  # nothing is proved yet
+    assert not any(watch.stalls(0.9**k) for k in range(60))
+    falls_slowly = [watch.stalls(1e-3 * 0.99**k) for k in range(2 * PATIENCE + 1)]
+    assert [k for k, stalls in enumerate(falls_slowly) if stalls] == [PATIENCE, 2 * PATIENCE]
+    assert StallWatch.restored(watch.export()) == watch
+
+
+@pytest.mark.parametrize(("loss", "gap"), [("squared", 1e-6), ("hinge", 1e-2)])
+def test_steps_of_sharing_certify(loss: str, gap: float) -> None:
+    problem, options = wide_in_a_ball(loss), SolverOptions(gap=gap, max_rounds=150, n_threads=1)
+    best = solve(problem, options).objective
+    solver = Solver(problem, options)
+    # Nothing but steps of sharing, and the hull of their answers.
+    solver.coordinator._searched = lambda: iter(())
+    solver.prepare()
+    records = [solver.round()]
+    solver.coordinator.step(problem)
+    while solver.stop_reason(records[-1]) is None:
+        records.append(solver.round())
+    assert solver.stop_reason(records[-1]) is Status.CONVERGED
+    assert all(record.objective - record.gap_absolute <= best * (1.0 + 1e-12) for record in records)
+
+
+def test_a_stalled_run_resumes_to_the_same_bits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stall_watch, "PATIENCE", 1)
+    options = SolverOptions(gap=0.0, history=5, max_rounds=14, n_threads=1)
+    whole = Solver(wide_in_a_ball("hinge"), options)
+    whole.prepare()
+    states = []
+    for _ in range(14):
+        whole.round()
+        states.append(copy.deepcopy((whole.export(), whole.export_parties())))
+    assert whole.coordinator.steps is not None
+    for at in (6, 7):  # before a step and after one
+        again = Solver(wide_in_a_ball("hinge"), options)
+        again.restore(*states[at])
+        for _ in range(at + 1, 14):
+            again.round()
+        assert [a.tobytes() for a in again.method.weights()] == [a.tobytes() for a in whole.method.weights()]
+        assert again.bound.value == whole.bound.value
+
+
+def test_a_stall_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stall_watch, "PATIENCE", 1)
+    result = solve(wide_in_a_ball("hinge"), SolverOptions(gap=1e-9, max_rounds=8, n_threads=1))
+    assert result.status is Status.MAX_ROUNDS
+    assert "stalled" in result.message
