@@ -396,10 +396,12 @@ class ProximalCoordinator:
     def _tolerance(self, value: float) -> float:
         return self.accuracy * min(self.gap, _LARGEST_GAP * abs(value))
 
-    def step(self, problem: Problem) -> None:
-        """From now on take steps of sharing between proposals; of the problem with the loss itself."""
+    def switch_steps(self, problem: Problem) -> None:
+        """Begin to take steps of sharing, of the problem with the loss itself, or end it."""
         if self.steps is None:
             self.steps = self._steps(problem, self.sent)
+        else:
+            self.steps = self.metric = None
 
     def _steps(self, problem: Problem, u: Array) -> DualSteps:
         # A party has one more than its limit until its oldest make room.

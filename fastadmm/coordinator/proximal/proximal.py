@@ -143,7 +143,7 @@ class ProximalMethod(Method):
             if width < self.width:
                 self._set_width(width)
         if self.watch.stalls(coordinator.gap):
-            coordinator.step(problem)
+            coordinator.switch_steps(problem)
         yield from coordinator.propose()
         squared = sum(answer.squared for answer in answers)
         return Measured(
@@ -165,7 +165,7 @@ class ProximalMethod(Method):
     @property
     def remark(self) -> str:
         n = self.watch.n_stalls
-        return f"stalled {n} times: the gap had not halved in {PATIENCE} rounds" if n else ""
+        return f"stalled {n} times: the gap had not fallen by a tenth in {PATIENCE} rounds" if n else ""
 
     def final_arguments(self, m: int) -> dict[str, Any]:
         return {"coefficients": self.coordinator.coefficients(m)}

@@ -9,8 +9,10 @@ from typing import Any
 
 __all__ = ["PATIENCE", "StallWatch"]
 
-#: Rounds in which a gap is to fall by half.
+#: Rounds in which a gap is to fall by a tenth.
 PATIENCE = 20
+
+_FALLEN = 0.9
 
 
 @dataclass
@@ -19,27 +21,27 @@ class StallWatch:
 
     Attributes
     ----------
-    halved : float
-        Gap when it had last fallen by half.
+    reference : float
+        Gap when it had last fallen by a tenth.
     n_still : int
         Rounds since then.
     n_stalls : int
         How often that were too many.
     """
 
-    halved: float = math.inf
+    reference: float = math.inf
     n_still: int = 0
     n_stalls: int = 0
 
     def stalls(self, gap: float) -> bool:
-        """Take in a round's gap; True where it has not fallen by half in so many rounds."""
-        if gap <= 0.5 * self.halved:
-            self.halved, self.n_still = gap, 0
+        """Take in a round's gap; True where it has not fallen by a tenth in so many rounds."""
+        if gap <= _FALLEN * self.reference:
+            self.reference, self.n_still = gap, 0
             return False
         self.n_still += 1
         if self.n_still < PATIENCE:
             return False
-        self.halved, self.n_still = gap, 0
+        self.reference, self.n_still = gap, 0
         self.n_stalls += 1
         return True
 
@@ -50,4 +52,4 @@ class StallWatch:
     @classmethod
     def restored(cls, saved: Mapping[str, Any]) -> StallWatch:
         """Inverse of :meth:`export`."""
-        return cls(float(saved["halved"]), int(saved["n_still"]), int(saved["n_stalls"]))
+        return cls(float(saved["reference"]), int(saved["n_still"]), int(saved["n_stalls"]))
