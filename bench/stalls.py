@@ -1,8 +1,7 @@
 """Random problems of every convex kind: which are not certified at 1e-6 within 200 rounds?
 
     python -P bench/stalls.py --count 2000 --json found.json
-    python -P bench/stalls.py --seeds 17,404                  # these alone, round by round
-    python -P bench/stalls.py --count 2000 --page             # writes the block of docs/convergence.md
+    python -P bench/stalls.py --seeds 17,404                  # these alone
 
 Losses x regularisers x sets x weights x intercept; wide, tall, constant, duplicate, sparse and badly scaled
 columns; 1 to 200 parties. A problem follows from its seed alone, and rounds do not depend on the clock.
@@ -26,12 +25,6 @@ if __name__ == "__main__":
     os.environ.update(OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1")
 
 import numpy as np
-
-sys.path.insert(0, str(Path(__file__).resolve().parent))
-
-from page import replace_block
-
-PAGE = Path(__file__).resolve().parents[1] / "docs" / "convergence.md"
 
 GAP = 1e-6
 MAX_ROUNDS = 200
@@ -246,24 +239,6 @@ def summary(found: list[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
-def page_block(first: int, found: list[dict[str, Any]]) -> str:
-    """What the page shows."""
-    told = summary(found)
-    at = {p: f"{value:.0f}" for p, value in told["rounds_percentiles"].items()}
-    lines = [
-        f"{told['problems']:,} problems, seeds {first:,} to {first + len(found) - 1:,}: "
-        f"**{told['uncertified']}** not certified at {GAP:g} within {MAX_ROUNDS} rounds. Rounds of the "
-        f"others: median {at['50']}, 90 % within {at['90']}, 99 % within {at['99']}.",
-        "",
-        "| | not certified, of how many |",
-        "|---|---|",
-    ]
-    for key, counts in told["uncertified_of"].items():
-        cells = ", ".join(f"{name} {bad} of {total}" for name, (bad, total) in counts.items())
-        lines.append(f"| {key} | {cells} |")
-    return "\n".join(lines) + "\n"
-
-
 def main() -> None:
     """Command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
@@ -272,7 +247,6 @@ def main() -> None:
     parser.add_argument("--seeds", help="these seeds instead, with commas between")
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--json", type=Path, help="write everything here")
-    parser.add_argument("--page", action="store_true", help="write the block of docs/convergence.md")
     given = parser.parse_args()
     seeds = list(range(given.first, given.first + given.count))
     if given.seeds:
@@ -282,8 +256,6 @@ def main() -> None:
     print(json.dumps({"uncertified": failed, "summary": summary(found)}, indent=1))
     if given.json:
         given.json.write_text(json.dumps({"cases": found, "summary": summary(found)}, indent=1) + "\n")
-    if given.page:
-        replace_block("stalls", page_block(given.first, found), PAGE)
 
 
 if __name__ == "__main__":
