@@ -597,7 +597,7 @@ def _each(*monitors: Callable[[RoundRecord], Any] | None) -> Callable[[RoundReco
 def _monitor(callbacks: Any, verbose: Any) -> Callable[[RoundRecord], None] | None:
     """One function that calls every callback, and prints rounds."""
     each = [callbacks] if callbacks is None or callable(callbacks) else callbacks
-    if not isinstance(each, (list, tuple)) or not all(callable(c) for c in each if c is not None):
+    if not isinstance(each, (list, tuple)) or not (callbacks is None or all(map(callable, each))):
         raise ConfigError(f"callbacks: {callbacks!r} is neither a callable nor a list of callables")
     if not isinstance(verbose, int | np.integer) or verbose < 0:
         raise ConfigError(f"verbose: {verbose!r} is not 0, 1 or 2")
