@@ -227,8 +227,7 @@ class _Look:
                         f"{self.name}"
                     )
         for k, cell in enumerate(cells[1:], start=1):
-            parts = [p for c in cells[: k + 1] if (p := written(c)) is not None]
-            if not candidates(parts):
+            if not candidates([p for c in cells[: k + 1] if (p := written(c)) is not None]):
                 pairs = [c for c in cells[:k] if not candidates([p for d in (c, cell) if (p := written(d))])]
                 first = pairs[0] if pairs else first
                 raise InputError(

@@ -101,9 +101,9 @@ def read_features(
         Faults in the data: a column or value is missing, a category is refused, ids do not agree.
     """
     if len(paths) not in (1, len(parties)):
-        names = ", ".join(party.name for party in parties)
+        wanted = ", ".join(party.name for party in parties)
         raise ConfigError(
-            f"predict: {len(paths)} tables for the parties {names}: give one for each, in this order, or one "
+            f"predict: {len(paths)} tables for the parties {wanted}: give one for each, in this order, or one "
             "with all columns"
         )
     if options.id is None and (len(paths) > 1 or options.alignment is not None):
@@ -116,8 +116,8 @@ def read_features(
     own_ids = per_table("--id", options.id, names)
     each = encoders if len(paths) > 1 else [None]
     tables = [
-        read_table(path, layout, kept_cells(encoders if own is None else [own], id))
-        for path, layout, id, own in zip(
+        read_table(path, layout, kept_cells(encoders if own is None else [own], key))
+        for path, layout, key, own in zip(
             paths, layouts(options.separator, options.encoding, options.header, names), own_ids, each
         )
     ]

@@ -56,15 +56,15 @@ def session(kit: Kit) -> Iterator[Command]:
     """
     if kit.kind != "admin":
         raise InputError(f"{kit.path}: the kit of a {kit.kind}; an administrator's is needed")
+    try:
+        import nvflare  # noqa: F401
+    except ImportError:
+        raise ConfigError(f"federation: NVFlare is missing: this {INSTALL_HINT}") from None
     for path in (kit.certificate, kit.key, kit.root):
         try:
             path.open("rb").close()
         except OSError as error:
             raise StorageError(f"{path}: {error.strerror}; copy the kit of {kit.name!r} again") from None
-    try:
-        import nvflare  # noqa: F401
-    except ImportError:
-        raise ConfigError(f"federation: NVFlare is missing: this {INSTALL_HINT}") from None
     try:
         socket.create_connection((kit.host, kit.port), _CONNECT).close()
     except OSError as error:
