@@ -103,8 +103,8 @@ def read_features(
     if len(paths) not in (1, len(parties)):
         wanted = ", ".join(party.name for party in parties)
         raise ConfigError(
-            f"predict: {len(paths)} tables for the parties {wanted}: give one for each, in this order, or one "
-            "with all columns"
+            f"predict: {len(paths)} tables for the parties {wanted}: give one for each, in this order, or "
+            "one with all columns"
         )
     if options.id is None and (len(paths) > 1 or options.alignment is not None):
         raise ConfigError("--id: which column joins the tables?")

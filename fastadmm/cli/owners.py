@@ -294,8 +294,10 @@ class _Rounds:
 
     def round(self, record: dict[str, Any]) -> None:
         """One round is done."""
-        text = f"round {record['round']} of {self._rounds} · gradient {record['gradient_norm']:.3g} · "
-        f"noise {record['noise']:.3g}"
+        text = (
+            f"round {record['round']} of {self._rounds} · gradient {record['gradient_norm']:.3g} · "
+            f"noise {record['noise']:.3g}"
+        )
         if "objective" in record:
             text += f" · objective {record['objective']:.6g} (not private)"
         if self._bar is not None:
