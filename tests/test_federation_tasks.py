@@ -15,7 +15,7 @@ import pytest
 from fastadmm.data_tools.alignment import canonical_order, table_ids, write_alignment
 from fastadmm.data_tools.synthetic import make_vertical_classification
 from fastadmm.data_tools.tables import read_ids
-from fastadmm.errors import ConfigError
+from fastadmm.errors import ConfigError, StorageError
 from fastadmm.federation.agent import Agent
 from fastadmm.federation.approve_task import approve_task
 from fastadmm.federation.asked import asked_file
@@ -35,6 +35,7 @@ from fastadmm.store.party_file import open_party
 
 from federation_tools import CALLER, Parties, begin_run, federated
 from rounds_tools import NAMES, data_of, separate
+from run_tools import run
 
 NAME = NAMES[1]
 TASK = "0123456789abcdef"
@@ -176,11 +177,54 @@ def test_predictions_are_limited(party: Party) -> None:
     new_rows(party.folder / "other.parts", 2000)
     shutil.copy(party.folder / "other.parts" / f"{NAME}.h5", party.rows)
     assert party.ask(party.predict()) == "exchanges"
+    assert (party.state / "asked" / f"{TASK}.json").exists()  # to be approved as well
     party.edit(requests=2)
     assert party.ask(party.predict()) == "amount"
     party.edit(requests=2, rows=40)
     assert len(party.ask(party.predict())["scores"]) == 20
     assert "predictions: 2 of at most 2 answered, 40 of 40 rows" in "\n".join(agent_status(party.state))
+    assert not (party.state / "asked" / f"{TASK}.json").exists()
+    assert party.ask(replace(party.predict(), task="f" * 16)) == "exchanges"
+    approve_task(asked_file("f" * 16, party.state), party.state, party.rows, force=True)
+    agreed = open_task_approval(party.approval)
+    assert (agreed.requests, agreed.rows) == (3, 60)
+
+
+def table_of(party: Party, first: int, n: int) -> Path:
+    """A table of rows that all have, as the party was told, and an approval of one of their scores."""
+    data = open_party(party.folder / NAME / f"{NAME}.h5")
+    table = party.folder / "rows.csv"
+    ids = [str(i) for i in range(first, first + n)]
+    numbers = "".join(",0.5" for _ in data.feature_names)
+    table.write_text(f"id,{','.join(data.feature_names)}\n" + "".join(f"{i}{numbers}\n" for i in [*ids, "x"]))
+    (party.state / "alignments").mkdir()
+    write_alignment(party.state / "alignments" / "a.json", canonical_order([*ids, "x"]))
+    return table
+
+
+def test_scores_count_as_many_as_leave(party: Party) -> None:
+    table = table_of(party, 1000, 5)
+    digest = canonical_order([*map(str, range(1000, 1005)), "x"]).digest
+    one = party.predict(n_samples=1, row_digest=digest)
+    party.ask(one)
+    party.approve(table, id="id")
+    assert party.ask(one) == "rows"
+    party.edit(rows=6)
+    assert len(party.ask(party.predict(n_samples=6, row_digest=digest))["scores"]) == 6
+
+
+def test_what_could_not_be_logged_counts(party: Party, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(self: Any, entry: dict[str, Any]) -> None:
+        raise StorageError("the disk is full")
+
+    party.ask(party.predict())
+    party.approve()
+    with monkeypatch.context() as patch:
+        patch.setattr("fastadmm.federation.audit.AuditLog.add", full)
+        with pytest.raises(StorageError):
+            party.agent.handle(CALLER, NAME, encode_task(party.predict()))
+    assert len(party.ask(party.predict())["scores"]) == 20
+    assert party.ask(replace(party.predict(), task="f" * 16)) == "exchanges"
 
 
 def test_a_kill_before_the_audit_line_costs_none(party: Party, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -205,6 +249,25 @@ def test_the_end_of_a_run_comes_first(party: Party) -> None:
     part.with_suffix(".away").rename(part)
     (party.state / party.run / "approval.toml").unlink()
     assert party.ask(party.predict()) == "call"
+
+
+def test_all_runs_of_a_set_are_shown(party: Party, capsys: pytest.CaptureFixture[str]) -> None:
+    about = json.loads((party.folder / "labels" / "run" / "run.json").read_text())["parties"][NAME]
+    told = (party.state / party.run / "approval.toml").read_bytes()
+    weak = about | {"regularization": about["regularization"] / 1000}
+    runs = {"a" * 16: weak, "b" * 16: about, "c" * 16: about | {"position": 0}, party.run: weak}
+    raw = np.frombuffer(json.dumps(runs).encode(), dtype=np.uint8)
+    task = Task(TASK, NAME, "join", {"runs": raw, "n_samples": 20})
+    assert party.ask(task, "a\nwith noise\x1b[8m") == "task"
+    data = ("--data", party.folder / NAME / f"{NAME}.h5", "--rows", party.rows)
+    assert run("agent", "approve", TASK, "--state", party.state, *data) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert "3 runs, " in lines[0]
+    assert "in 2 different ways" in lines[0]
+    assert sum("lambda 1e-06" in line for line in lines) == 1
+    assert not any(line.startswith("with noise") or "\x1b" in line for line in lines)
+    assert (party.state / party.run / "approval.toml").read_bytes() == told  # what was approved stays
+    assert party.ask(task) == {"n_runs": 4}
 
 
 # --- what noise or masks were to protect -----------------------------------------------------------------
@@ -238,6 +301,13 @@ def test_what_was_protected_does_not_leave_by_scores(tmp_path: Path, quiet: None
         assert text != statement.read_text()
         assert party.ask(party.predict()) == "privacy"
         statement.write_text(text)
+        # Among rows with other ids a number is a text.
+        ids = [*map(str, old.ids().tolist()), "x"]
+        table = table_of(party, int(ids[0]), len(ids) - 1)
+        party.edit(file=str(table), id="id")
+        by_text = party.predict(n_samples=len(ids), row_digest=canonical_order(ids).digest)
+        assert party.ask(by_text) == "privacy"
+        party.edit(file=str(party.rows))
     else:
         assert party.ask(party.predict()) == "privacy"
         assert ("not weights" if mode == "message" else "sums over all parties") in party.said[-1]
@@ -329,14 +399,27 @@ def test_alignments_are_limited(tmp_path: Path, alone: tuple[Party, Callable[...
     party.agent = Agent(None, party.state, name=NAME, say=party.said.append)
     assert party.agent.handle(CALLER, NAME, sent) == first  # with the same key of its own
     assert party.ask(ask(task="f" * 16)) == "exchanges"
-    assert party.ask(told(tmp_path, ["c5", "c77"])) == "rows"
     assert party.ask(told(tmp_path, ["c5"], "f" * 16)) == "order"
-    damaged = told(tmp_path, ["c5", "c6"])
+    assert party.ask(told(tmp_path, ["c5", "c77"])) == "rows"
+    assert party.ask(told(tmp_path, ["c5", "c77"])) == "rows"
+    # Which ids it has cannot be tried out, also not at an agent that begins anew.
+    assert party.ask(told(tmp_path, ["c5"])) == "changed"
+    party.agent.close()
+    party.agent = Agent(None, party.state, name=NAME, say=party.said.append)
+    assert party.ask(told(tmp_path, ["c5"])) == "changed"
+    assert party.ask(told(tmp_path, ["c5", "c77"])) == "rows"
+
+    party.edit(party.state / "align.toml", requests=3, rows=45)
+    damaged = told(tmp_path, ["c5", "c6"], "e" * 16)
     damaged.arguments["alignment"] = damaged.arguments["alignment"][:-9]
+    party.ask(ask(task="e" * 16))
     assert party.ask(damaged) == "damaged"
     assert not list(party.state.glob("alignments/*"))
-    good = told(tmp_path, ["c5", "c6"])
+    party.ask(ask(task="f" * 16))
+    good = told(tmp_path, ["c5", "c6"], "f" * 16)
     assert party.ask(good) == {"n_samples": 2}
+    assert party.ask(good) == {"n_samples": 2}
+    assert party.ask(told(tmp_path, ["c6"], "f" * 16)) == "changed"
     (kept,) = party.state.glob("alignments/*")
     assert kept.read_bytes() == good.arguments["alignment"].tobytes()
     assert not [path for path in party.state.iterdir() if path.name.startswith(".")]

@@ -119,6 +119,7 @@ def approve(
     from fastadmm.federation.approve import agent_approve
     from fastadmm.federation.approve_task import approve_task, is_task
     from fastadmm.federation.asked import asked_file
+    from fastadmm.files.atomic import shown
 
     file = asked_file(what, state)
     if is_task(file):
@@ -130,7 +131,7 @@ def approve(
     else:
         lines, path = agent_approve(file, data, state, force)
     for line in lines:
-        print(line)
+        print(shown(line))  # whoever asks has chosen its own name
     print(f"approved in {path}; edit the limits there, or delete it to answer nothing")
 
 

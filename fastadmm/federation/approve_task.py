@@ -128,21 +128,23 @@ def _approve_runs(
         raise ConfigError(
             "--data and --rows: name the features that the runs are trained on, and those of the test rows"
         )
-    words: list[str] = []
+    words: dict[tuple[str, ...], list[str]] = {}
     party = open_party(data).name
     for run, terms in runs.items():
         own = run_description(run_identifier(run, place), caller, {party: terms})
-        words, path = approve_run(own, place, data, state, force)
+        lines, path = approve_run(own, place, data, state, force)
+        words.setdefault(tuple(lines[1:]), lines)  # the first line names the run
         until = datetime.date.today() + datetime.timedelta(days=DAYS)
         limits = (str(file.absolute()), 1, count, until)
         write_task_approval(TaskApproval(path.with_name(PREDICT), party, [caller], *limits), force=force)
     forget_asked(state, document["task"])
-    first = f"{len(runs)} runs, of {party} with each set of the others, are approved; the last of them:"
+    first = f"{len(runs)} runs, of {party} with each set of the others, are approved; "
+    first += "all like this one:" if len(words) == 1 else f"in {len(words)} different ways:"
     last = (
         f"and {count} test rows are scored with each run's model. What leaves adds up: exact answers of "
         f"{len(runs)} runs on the same features"
     )
-    return [first, *words, last], state
+    return [first, *(line for lines in words.values() for line in lines), last], state
 
 
 def _words(approval: TaskApproval, asked: dict[str, Any]) -> list[str]:

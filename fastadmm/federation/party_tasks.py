@@ -9,7 +9,7 @@ from itertools import islice
 from typing import Any
 
 from fastadmm.errors import InputError
-from fastadmm.federation.asked import keep_asked
+from fastadmm.federation.asked import forget_asked, keep_asked
 from fastadmm.federation.audit import AuditLog
 from fastadmm.federation.journal import Journal
 from fastadmm.federation.matching import intersect, keep_alignment
@@ -51,7 +51,7 @@ class PartyTasks:
         for meta, _ in self._journal.records():
             entry = json.loads(meta)
             self._done.append(entry)
-            if entry["request"] not in audit.answered:
+            if "answer" in entry and entry["request"] not in audit.answered:
                 audit.add(entry)
 
     def close(self) -> None:
@@ -93,27 +93,47 @@ class PartyTasks:
             entry |= {"answer": digest_of(message), "repeated": True}
             self._audit.add_bounded(entry)
             return message
-        counts = self._check_amount(asked, approval, place)
+        counts = self._check_amount(asked, approval, entry["caller"], place)
+        if asked.call == "align":
+            self._bind(asked, entry, place)
         answer = Answer(asked.task, asked.party, asked.digest, self._made(asked, approval, place))
         message = encode_answer(answer)
         entry |= {"answer": digest_of(message), "repeated": False, "counts": counts}
-        self._journal.append([json.dumps(entry).encode(), message])
-        self._done.append(entry)
+        self._keep(entry, message)
         self._audit.add(entry)
+        forget_asked(self.home.state, asked.task)
         return message
+
+    def _keep(self, entry: dict[str, Any], message: bytes) -> None:
+        self._journal.append([json.dumps(entry).encode(), message])
+        self._done.append(dict(entry))  # the caller's own becomes a refusal's where it cannot be logged
+
+    def _bind(self, asked: Task, entry: dict[str, Any], place: str) -> None:
+        """Let an alignment end in one way only: whether this party has other ids is nobody's to try out."""
+        ends = [
+            one["request"] for one in self._done if (one["task"], one["calls"]) == (asked.task, ["align"])
+        ]
+        if not ends:
+            self._keep(entry, b"")
+        elif asked.digest != ends[0]:
+            raise refused("changed", InputError(f"{place}: ends with other ids than were named before"))
 
     def _stored(self, digest: str) -> bytes | None:
         """The answer to a request that was answered before."""
-        numbers = [k for k, entry in enumerate(self._done) if entry["request"] == digest]
+        numbers = [
+            k for k, entry in enumerate(self._done) if entry["request"] == digest and "answer" in entry
+        ]
         return next(islice(self._journal.records(), numbers[0], None))[1] if numbers else None
 
     def _joined(self, asked: Task, entry: dict[str, Any], place: str) -> bytes:
         """Whether all runs of a set are approved; their approvals are asked for at once."""
         runs = runs_of(asked, place)
-        if not all((self.home.state / run / APPROVAL).exists() for run in runs):
-            document = {"n_samples": asked.arguments["n_samples"], "runs": runs}
+        # Those alone: what is approved already is not to be approved in other terms on the way.
+        missing = {run: runs[run] for run in runs if not (self.home.state / run / APPROVAL).exists()}
+        if missing:
+            document = {"n_samples": asked.arguments["n_samples"], "runs": missing}
             self._keep_asked(asked, entry["caller"], "worth", document)
-            text = f"{place}: {len(runs)} runs; to look at them: fastadmm agent approve {asked.task}"
+            text = f"{place}: {len(missing)} runs; to look at them: fastadmm agent approve {asked.task}"
             raise refused("task", InputError(text))
         message = encode_answer(Answer(asked.task, asked.party, asked.digest, {"n_runs": len(runs)}))
         entry |= {"answer": digest_of(message), "repeated": asked.digest in self._audit.answered}
@@ -132,12 +152,15 @@ class PartyTasks:
         if path.exists():
             return open_task_approval(path)
         if asked.call != "align":  # what ends an alignment, it has been asked for before
-            simple = {k: v for k, v in asked.arguments.items() if isinstance(v, (str, int))}
-            self._keep_asked(asked, caller, "predict" if run else "align", simple)
+            self._ask_owner(asked, caller)
         text = f"{place}: no approval {shown(path)}; to look at it: fastadmm agent approve {asked.task}"
         raise refused("task", InputError(text))
 
-    def _check_amount(self, asked: Task, approval: TaskApproval, place: str) -> dict[str, Any]:
+    def _ask_owner(self, asked: Task, caller: str) -> None:
+        simple = {k: v for k, v in asked.arguments.items() if isinstance(v, (str, int))}
+        self._keep_asked(asked, caller, "predict" if "run" in simple else "align", simple)
+
+    def _check_amount(self, asked: Task, approval: TaskApproval, caller: str, place: str) -> dict[str, Any]:
         """What a new answer counts for; refuses more than was approved."""
         run = asked.arguments.get("run", "")
         counts: dict[str, Any] = {"approval": approval.path.name, "run": run, "requests": 0, "rows": 0}
@@ -156,7 +179,9 @@ class PartyTasks:
         for key, code in (("requests", "exchanges"), ("rows", "amount")):
             if spent[key] + counts[key] > getattr(approval, key):
                 text = f"{place}: {spent[key]} {key} answered, {counts[key]} more asked for"
-                text += f"; {shown(approval.path)} allows {getattr(approval, key)}; nothing was computed"
+                text += f"; {shown(approval.path)} allows {getattr(approval, key)}; nothing was computed; "
+                text += f"to approve it as well: fastadmm agent approve {asked.task} --force"
+                self._ask_owner(asked, caller)
                 raise refused(code, InputError(text))
         if asked.call == "intersect" and len(asked.arguments["request"]) > _SMALL + _EACH * counts["rows"]:
             text = f"{place}: {len(asked.arguments['request'])} bytes are more than {counts['rows']} ids have"

@@ -81,6 +81,9 @@ def contribute(asked: Task, approval: TaskApproval, home: Home, place: str) -> d
     if found.name != home.name or found.model_id != asked.arguments["model_id"]:
         text = f"{place}: the model of run {directory.name} is another one, or of another party"
         raise refused("terms", InputError(text))
+    if len(found.ids) != asked.arguments["n_samples"]:  # that is what counts as asked for
+        text = f"{place}: {asked.arguments['n_samples']} rows, but its row digest is of {len(found.ids)}"
+        raise refused("rows", InputError(text))
     _check_private(agreed, approval, home, directory, found.ids, place)
     # The same layout as a contribution file has, whatever the product left.
     values = np.ascontiguousarray(found.values)
@@ -170,6 +173,7 @@ def _unproved(agreed: Approval, home: Home, directory: Path, ids: np.ndarray) ->
     data = home.data
     if data is None or data.content_digest != agreed.data:
         return "this agent does not have the rows of training, so they may be among those asked for"
-    if set(data.ids().tolist()) & set(ids.tolist()):
+    # As texts: the same id is a number in one file and a text in another.
+    if set(map(str, data.ids().tolist())) & set(map(str, ids.tolist())):
         return "rows of training are asked for, and their exact scores are functions of their features"
     return ""
