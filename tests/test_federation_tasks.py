@@ -258,6 +258,9 @@ def test_all_runs_of_a_set_are_shown(party: Party, capsys: pytest.CaptureFixture
     runs = {"a" * 16: weak, "b" * 16: about, "c" * 16: about | {"position": 0}, party.run: weak}
     raw = np.frombuffer(json.dumps(runs).encode(), dtype=np.uint8)
     task = Task(TASK, NAME, "join", {"runs": raw, "n_samples": 20})
+    for odd in ("[" * 500 + "0" + "]" * 500, "NaN", '{"x": 1}'):  # kept for the owner it would be far longer
+        nested = np.frombuffer(f'{{"{"d" * 16}": {{"family": {odd}}}}}'.encode(), dtype=np.uint8)
+        assert party.ask(replace(task, arguments={**task.arguments, "runs": nested})) == "values"
     assert party.ask(task, "a\nwith noise\x1b[8m") == "task"
     data = ("--data", party.folder / NAME / f"{NAME}.h5", "--rows", party.rows)
     assert run("agent", "approve", TASK, "--state", party.state, *data) == 0

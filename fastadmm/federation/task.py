@@ -8,6 +8,7 @@ identifier of its own: the same question in another task is another request.
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -241,9 +242,17 @@ def runs_of(task: Task, place: str) -> dict[str, dict[str, Any]]:
         runs = json.loads(raw)
     except (ValueError, RecursionError):
         runs = None
-    if not isinstance(runs, dict) or not runs or not all(isinstance(terms, dict) for terms in runs.values()):
+    if not isinstance(runs, dict) or not runs or not all(map(_is_plain, runs.values())):
         raise ProtocolError(f"{place}: 'runs' is no table of runs", "values")
     return {run_identifier(run, place): terms for run, terms in runs.items()}
+
+
+def _is_plain(terms: object) -> bool:
+    """Whether it is a table of texts and numbers: nested ones would be kept at many times their size."""
+    return isinstance(terms, dict) and all(
+        isinstance(value, (str, int)) or (isinstance(value, float) and math.isfinite(value))
+        for value in terms.values()
+    )
 
 
 def _check_scores(answer: dict[str, Any], n_samples: int, place: str) -> None:
