@@ -15,6 +15,8 @@ from fastadmm.blocks.block import as_block
 from fastadmm.engine.engine import Engine
 from fastadmm.errors import ConfigError, InputError
 from fastadmm.inference.information import joint_gram, joint_products
+from fastadmm.inference.likelihood import family_of
+from fastadmm.problem.losses import get_loss
 from fastadmm.runs.infer import infer_run
 from sklearn.datasets import load_breast_cancer, load_diabetes, load_iris
 from sklearn.exceptions import ConvergenceWarning
@@ -140,6 +142,30 @@ def test_families_agree_with_statsmodels(loss: str, covariance: str) -> None:
     assert found.columns["ratio"][0] == pytest.approx(np.exp(peer.params[0]))
     if dispersed:
         assert fit.pseudo_r2 == pytest.approx(1.0 - peer.deviance / peer.null_deviance, rel=1e-7)
+
+
+@pytest.mark.parametrize("loss", ["squared", "gamma", "tweedie:1.5"])
+def test_a_model_without_residuals_has_no_standard_errors(loss: str) -> None:
+    X, y = np.random.default_rng(10).standard_normal((20, 2)), np.ones(20)
+    model = ADMMSharingRegressor(parties=2, loss=loss, n_threads=1).fit(X, y)
+    with pytest.raises(InputError, match="meets every target exactly"):
+        model.inference(X, y)
+
+
+@pytest.mark.parametrize("power", [1.1, 1.5, 1.9])
+def test_tweedie_likelihood_of_hardly_any_dispersion(power: float) -> None:
+    family = family_of(get_loss("tweedie", power=power))
+    assert family is not None
+    z, y, one = np.log([2.0, 300.0]), np.array([2.0, 300.0]), np.ones(2)
+    most, least = y ** (2.0 - power) / 1e6, 1e-14
+    for k in range(2):  # the same on both sides of where the series ends
+        at = z[k : k + 1], y[k : k + 1], one[:1]
+        series, saddlepoint = (family.log_likelihood(*at, most[k] * f) for f in (1.0 + 1e-9, 1.0 - 1e-9))
+        assert series == pytest.approx(saddlepoint, abs=1e-6)
+    # Normal then, with the variance phi mean^p.
+    off = y + 1.5 * np.sqrt(least * y**power)
+    normal = -0.5 * np.sum(1.5**2 + np.log(2.0 * np.pi * least * y**power))
+    assert family.log_likelihood(z, off, one, least) == pytest.approx(float(normal), rel=1e-3)
 
 
 def test_successes_of_trials_agree_with_statsmodels() -> None:

@@ -322,6 +322,10 @@ def _fit(problem: Problem, family: Family, z: Array, weight: Array, n: int, df: 
     if family.variance is not None:
         mean = problem.loss.predict_mean(z)
         dispersion = float(weight @ ((y - mean) ** 2 / family.variance(mean))) / (n - df)
+        if dispersion == 0.0:
+            raise InputError(
+                "inference: the model meets every target exactly: nothing is left to estimate errors from"
+            )
     likelihood, at_null = (family.log_likelihood(at, y, weight, dispersion) for at in (z, null))
     adjusted, r2 = None, 1.0 - likelihood / at_null if at_null else math.nan
     if family.has_dispersion:

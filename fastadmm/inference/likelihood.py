@@ -18,6 +18,10 @@ Array = np.ndarray
 #: Rows whose series are summed together.
 _ROWS = 100
 
+#: Where the mean's power 2 - p is so many dispersions, the saddlepoint's density is right to 1e-7, and the
+#: series would be long.
+_NARROW = 1e6
+
 
 @dataclass(frozen=True)
 class Family:
@@ -97,9 +101,10 @@ def _tweedie(loss: Tweedie) -> Family:
     a, b = loss.power - 1.0, 2.0 - loss.power
 
     def log_likelihood(z: Array, y: Array, weight: Array, dispersion: float) -> float:
-        each = -(y * np.exp(-a * z) / a + np.exp(b * z) / b) / dispersion
-        some = y > 0.0
-        each[some] += _log_series(y[some], a, b, dispersion) - np.log(y[some])
+        each, some = -np.exp(b * z) / (b * dispersion), y > 0.0
+        size, t = y[some] ** b, z[some] - np.log(y[some])
+        half = size * (np.expm1(-a * t) / a + np.expm1(b * t) / b)
+        each[some] = _log_density_at_mean(y[some], a, b, dispersion) - half / dispersion
         return float(weight @ each)
 
     return Family(
@@ -109,6 +114,15 @@ def _tweedie(loss: Tweedie) -> Family:
         variance=lambda mean: mean**loss.power,
         information=lambda z: np.asarray(np.exp(b * z)),
     )
+
+
+def _log_density_at_mean(y: Array, a: float, b: float, dispersion: float) -> Array:
+    """Logarithm of the density of positive targets whose mean they are: by the saddlepoint, or the series."""
+    found = -0.5 * (np.log(2.0 * np.pi * dispersion) + (1.0 + a) * np.log(y))
+    ratio = y**b / dispersion
+    few = ratio <= _NARROW
+    found[few] = _log_series(y[few], a, b, dispersion) - np.log(y[few]) - ratio[few] / (a * b)
+    return found
 
 
 def _log_series(y: Array, a: float, b: float, dispersion: float) -> Array:
