@@ -18,7 +18,7 @@ _METRIC_DRIFT = 0.5
 
 
 def directions_per_party(n_parties: int) -> int:
-    """Most directions a party keeps; its oldest are merged beyond it."""
+    """Most directions a party keeps; beyond it some are merged or forgotten."""
     return max(8, min(64, 512 // n_parties))
 
 

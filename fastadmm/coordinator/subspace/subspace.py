@@ -378,13 +378,14 @@ class SubspaceCoordinator:
         """Reflect the directions ``mine`` and drop one, as their party does."""
         place, point = int(mine[row]), self.point
         self.hessian.reflect(unit, mine, row)
+        turned = unit != 0.0  # of all parties' sums two
 
         def piece(rows: tuple[int, int]) -> None:
             for begin, end in row_blocks(rows, len(mine)):
                 image = np.zeros(end - begin)
-                for k, share in zip(mine, unit):
+                for k, share in zip(mine[turned], unit[turned]):
                     image += share * self._store[k, begin:end]
-                for k, share in zip(mine, unit):
+                for k, share in zip(mine[turned], unit[turned]):
                     self._store[k, begin:end] -= (2.0 * share) * image
 
         self.engine.map(piece, light_ranges(self._store.shape[1]))
