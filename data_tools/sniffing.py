@@ -38,6 +38,10 @@ _NAMES = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "vertical bars"}
 def check_separator(separator: str | None) -> None:
     """Refuse what cannot stand between cells.
 
+    Parameters
+    ----------
+    separator : str or None
+
     Raises
     ------
     ConfigError

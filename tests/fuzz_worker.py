@@ -6,6 +6,7 @@ the interpreter with it; :func:`watched` starts it again behind such a case. Cas
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import csv
 import hashlib
@@ -298,7 +299,11 @@ def wrong_numbers(command: Command, home: Path, made: Path) -> Iterator[str]:
                 if index != b"qid":
                     wanted[i, int(index) - shift] = float(value)
     else:
-        text = raw.decode("utf-8-sig", "surrogateescape")
+        marks = {codecs.BOM_UTF32_LE: "utf-32", codecs.BOM_UTF16_LE: "utf-16"}
+        encoding = next((name for mark, name in marks.items() if raw.startswith(mark)), "utf-8-sig")
+        if raw[1:2] == b"\0":
+            encoding = "utf-16-le"
+        text = raw.decode(encoding, "surrogateescape")
         rows = [row for row in csv.reader(io.StringIO(text, newline="")) if row]
         if "--no-header" in command.line:
             label, rows = "c4", [[f"c{j + 1}" for j in range(len(rows[0]))], *rows]
