@@ -318,7 +318,7 @@ def _doubts(reader: CsvSource, scan: _Scan) -> list[str]:
     names = reader.feature_names or []
     if scan.cache is None or len(names) > MOST_NOTED:
         return []
-    return number_notes(reader.path, names, np.concatenate([np.asarray(block.X) for block in scan.cache]))
+    return number_notes(reader.path, names, [np.asarray(block.X) for block in scan.cache])
 
 
 def _number_like(label: str) -> bool:
