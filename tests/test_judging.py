@@ -10,7 +10,7 @@ import pytest
 from fastadmm.errors import ConfigError
 from fastadmm.judging.drift import bin_edges, bin_weights, stability_index
 from fastadmm.judging.intervals import auc_interval, rate_interval
-from fastadmm.judging.judgement import judgement
+from fastadmm.judging.judgement import judgement, score_drift
 from fastadmm.judging.ranking import rank_rows
 from fastadmm.problem.losses import get_loss
 from fastadmm.runs.evaluate import evaluate_partition
@@ -130,6 +130,15 @@ def test_rate_intervals_are_wilsons() -> None:
     for hits, n in ((0, 7), (3, 10), (50, 50)):
         found = np.ravel(rate_interval(np.array([hits / n]), np.array([n])))
         assert found == pytest.approx(proportion.proportion_confint(hits, n, method="wilson"), abs=1e-12)
+
+
+def test_scale_of_weights_does_not_matter_to_drift() -> None:
+    rng = np.random.default_rng(5)
+    old, new = rng.normal(size=500), rng.normal(1.0, 1.0, 500)
+    weight = rng.uniform(0.5, 1.5, 500)
+    found, tiny = (score_drift(get_loss("logistic"), old, new, (w, w))["psi"] for w in (weight, weight / 1e6))
+    assert found > 0.5
+    assert tiny == pytest.approx(found, rel=1e-9)
 
 
 def test_bins_and_stability() -> None:

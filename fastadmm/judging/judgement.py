@@ -159,8 +159,10 @@ def score_drift(
         for the first) and the shares ``reference`` and ``new``.
     """
     old, now = (_shown_score(loss, z) for z in (reference, new))
-    edges = bin_edges(old, weights[0])
-    before, after = bin_weights(old, edges, weights[0]), bin_weights(now, edges, weights[1])
+    # An empty bin counts as half a row: the mean weight is 1, on whatever scale weights are given.
+    first, second = (None if weight is None else weight / weight.mean() for weight in weights)
+    edges = bin_edges(old, first)
+    before, after = bin_weights(old, edges, first), bin_weights(now, edges, second)
     rows = zip([None, *edges.tolist()], (before / before.sum()).tolist(), (after / after.sum()).tolist())
     return {
         "psi": stability_index(before, after),

@@ -180,6 +180,7 @@ def _dense_rows(party: PartyData) -> Iterator[Array]:
 
 def _information(column: TableColumn, values: Array, labels: LabelData) -> float:
     weight = np.ones(len(values)) if labels.sample_weight is None else labels.sample_weight
+    weight = weight / weight.mean()  # an empty cell counts as half a row
     edges = bin_edges(values, weight) if column.levels is None else np.arange(len(column.levels)) + 0.5
     events = bin_weights(values, edges, weight * labels.y)
     return information_value(events, bin_weights(values, edges, weight) - events)
