@@ -370,7 +370,8 @@ def _value(cell: str, reading: CellReading) -> float | None:
     if reading.plain:
         return float(cell) if is_number(cell) else None
     parts = written(cell)
-    optional = reading.unit not in ("%", "‰")
+    # As in recognise(): a currency may be left out, a per cent sign or another unit may not.
+    optional = reading.unit in KNOWN_UNITS - {"%", "‰"}
     if parts is None or not (parts.unit == reading.unit or (optional and not parts.unit)):
         return None
     return value_of(parts, reading)

@@ -12,7 +12,7 @@ import numpy as np
 from fastadmm.data_tools.alignment import Alignment, TableIds, align, read_alignment, rows_of, table_ids
 from fastadmm.data_tools.column_types import Typing, parse_types, read_column, recognise
 from fastadmm.data_tools.destination import check_out
-from fastadmm.data_tools.encoding import AS_FOUND, describe, encode_table, fit_encoder
+from fastadmm.data_tools.encoding import AS_FOUND, describe, encode_table, fit_encoder, refuse_grouped
 from fastadmm.data_tools.labels import LabelCollector, Labels
 from fastadmm.data_tools.per_table import (
     check_columns,
@@ -40,6 +40,7 @@ from fastadmm.errors import ConfigError, InputError
 from fastadmm.files.atomic import shown
 from fastadmm.store.cell_reading import CellReading
 from fastadmm.store.compression import compression_options
+from fastadmm.store.encoder import ColumnEncoding
 
 if TYPE_CHECKING:
     from fastadmm.store import Encoder, Partition, Transform
@@ -324,6 +325,8 @@ def plan_tables(guest: str | Path | None, hosts: Sequence[str | Path], options: 
         labels = _labels(given[0], options.label, rows[0], options, like, report)
     elif like is None and guest is not None:
         raise ConfigError("--label: which of the guest's columns is the label?")
+    if like is None and described is None:
+        _refuse_grouped(given, parties, labels, options)
     task = labels.task if labels is not None else like.task if like is not None else options.task
     if task not in {"classification", "regression"}:
         raise ConfigError("--task: without labels, say --task classification or --task regression")
@@ -384,6 +387,8 @@ def plan_one_table(
             _fit_party(name, given, rows, own, options, described, {}, report) for name, own in split.items()
         ]
     labels = _labels(given, options.label, rows, options, like, report)
+    if like is None and described is None:
+        _refuse_grouped([given], made, labels, options)
     return TablePlan(
         alignment=Alignment(rows, ""),
         parties=made,
@@ -749,6 +754,19 @@ def _fit_party(
     except InputError as error:
         raise InputError(f"{table.path}: values too large to standardise: {error}") from None
     return _Party(name, table, rows, encoder, X, transform, kind, options.dtype or "float64")
+
+
+def _refuse_grouped(
+    given: Sequence[_Given], parties: Sequence[_Party], labels: Labels | None, options: TableOptions
+) -> None:
+    """Refuse doubtful points of a table: what one column shows holds for all of them, and for the label."""
+    for own in given:
+        encodings = [column for p in parties if p.table is own.table for column in p.encoder.columns]
+        target = labels is not None and labels.task == "regression" and own is given[0]
+        if target and options.label is not None:
+            reading = recognise(own.table, options.label, own.table.columns[options.label], own.typing)
+            encodings.append(ColumnEncoding(options.label, reading=str(reading or CellReading())))
+        refuse_grouped(own.table, encodings, own.typing)
 
 
 def _stated_readings(encoder: Encoder, given: _Given, na: dict[str, tuple[str, ...]]) -> Encoder:

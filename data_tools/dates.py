@@ -55,9 +55,9 @@ def date_formats(cells: Sequence[str]) -> list[str]:
         found = [style for style in found if _parse(cell, style)]
         if not found:
             return []
-    # Formats that read every cell alike (%b and %B for May) are one.
-    readings = {tuple(_parse(cell, style) for cell in cells): style for style in reversed(found)}
-    return [style for style in found if style in readings.values()]
+    # %b and %B are one where they read every cell alike (May). Day and month are not: 01/01 decides nothing.
+    alike = {style.replace("%B", "%b"): style for style in reversed(found)}
+    return [style for style in found if style in alike.values()]
 
 
 def is_date(cell: str) -> bool:

@@ -13,7 +13,16 @@ from fastadmm.errors import ConfigError, InputError
 from fastadmm.store.cell_reading import CellReading
 from fastadmm.store.encoder import MISSING_POLICIES, ColumnEncoding, Encoder
 
-__all__ = ["AS_FOUND", "MAX_LEVELS", "UNSEEN", "EncodingReport", "describe", "encode_table", "fit_encoder"]
+__all__ = [
+    "AS_FOUND",
+    "MAX_LEVELS",
+    "UNSEEN",
+    "EncodingReport",
+    "describe",
+    "encode_table",
+    "fit_encoder",
+    "refuse_grouped",
+]
 
 #: More categories than this are an id or free text, unless --categorical names the column.
 MAX_LEVELS = 100
@@ -37,14 +46,18 @@ class EncodingReport:
         Cells per column whose category the training table does not have.
     examples : dict of str to str
         One such category per column.
+    grouped : list of str
+        Columns of plain numbers whose points stand before three digits, though other columns of the training
+        table had decimal commas.
     """
 
     filled: dict[str, int] = field(default_factory=dict)
     unseen: dict[str, int] = field(default_factory=dict)
     examples: dict[str, str] = field(default_factory=dict)
+    grouped: list[str] = field(default_factory=list)
 
     def lines(self, path: str) -> list[str]:
-        """One line per column with unseen categories or filled cells.
+        """One line per column with unseen categories, filled cells or doubtful points.
 
         Parameters
         ----------
@@ -55,7 +68,17 @@ class EncodingReport:
             f"{path}: column {name!r}: {count} cells with unseen categories, such as "
             f"{self.examples[name]!r}: all zeros"
             for name, count in self.unseen.items()
-        ] + [f"{path}: column {name!r}: {count} missing cells filled" for name, count in self.filled.items()]
+        ] + [
+            *(
+                f"{path}: column {name!r}: {count} missing cells filled"
+                for name, count in self.filled.items()
+            ),
+            *(
+                f"{path}: column {name!r}: points stand before three digits in all cells, and are read as "
+                "decimal points: write numbers without points if they group thousands"
+                for name in self.grouped
+            ),
+        ]
 
 
 def fit_encoder(
@@ -108,7 +131,6 @@ def fit_encoder(
         words = tuple(dict.fromkeys([*(na or {}).get("", ()), *(na or {}).get(name, ())]))
         encodings.append(replace(encoding, na=words, shown=(shown or {}).get(name, "")))
     encoder = Encoder(tuple(encodings), missing, prefix)
-    _refuse_grouped(table, encoder, typing)
     names = encoder.feature_names
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
@@ -116,22 +138,37 @@ def fit_encoder(
     return encoder
 
 
-def _refuse_grouped(table: Table, encoder: Encoder, typing: Typing) -> None:
-    """Refuse points that may group thousands, where other columns have decimal commas."""
-    readings = [CellReading.parse(column.reading) for column in encoder.columns]
-    comma = next(
-        (c.name for c, r in zip(encoder.columns, readings) if r.decimal == "," and r.from_rows), None
-    )
-    for encoding in encoder.columns if comma is not None else ():
+def refuse_grouped(table: Table, encodings: Sequence[ColumnEncoding], typing: Typing) -> None:
+    """Refuse points that may group thousands, where other columns have decimal commas.
+
+    Parameters
+    ----------
+    table : Table
+    encodings : sequence of ColumnEncoding
+        Of all its columns that are used, whichever party has them, and of the label.
+    typing : Typing
+        What the user says about columns.
+
+    Raises
+    ------
+    InputError
+        Names both columns.
+    """
+    comma = _comma_column(encodings)
+    for encoding in encodings if comma is not None else ():
         stated = typing.kinds.get(encoding.name) == "number"
         if encoding.levels is None and table.columns[encoding.name].grouped and not stated:
             raise InputError(
                 f"{table.path}: column {encoding.name!r}: points stand before three digits in all "
-                f"cells, and column "
-                f"{comma!r} has decimal commas: pass --decimal ',' if points group thousands here, or "
-                f"--types "
-                f"{encoding.name}=number if they are decimal points"
+                f"cells, and column {comma!r} has decimal commas: pass --decimal ',' if points group "
+                f"thousands here, or --types {encoding.name}=number if they are decimal points"
             )
+
+
+def _comma_column(encodings: Sequence[ColumnEncoding]) -> str | None:
+    """The first column whose rows have shown decimal commas."""
+    readings = ((column.name, CellReading.parse(column.reading)) for column in encodings)
+    return next((name for name, r in readings if r.decimal == "," and r.from_rows), None)
 
 
 def _fit_column(
@@ -211,6 +248,9 @@ def encode_table(
     if unseen not in UNSEEN:
         raise ConfigError(f"--unseen {unseen!r}: choose one of {', '.join(UNSEEN)}")
     report = EncodingReport()
+    if _comma_column(encoder.columns) is not None:
+        names = [column.name for column in encoder.columns if column.levels is None]
+        report.grouped = [name for name in names if name in table.columns and table.columns[name].grouped]
     X = np.zeros((len(rows), len(encoder.feature_names)))
     at = 0
     for encoding in encoder.columns:

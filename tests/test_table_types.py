@@ -100,6 +100,38 @@ def test_points_beside_decimal_commas_are_no_guess(tmp_path: Path) -> None:
         convert(tmp_path / "x.csv", tmp_path / "p", label="y", parties=1)
     as_numbers = convert(tmp_path / "x.csv", tmp_path / "p", label="y", parties=1, types=["a=number"])
     np.testing.assert_array_equal(as_numbers.parties[0].load(), [[1.234, 0.5], [2.5, 1.5]])
+    # What one column shows holds for the columns of another party, and for the label.
+    with pytest.raises(InputError, match=r"column 'a': points stand before three digits.*column 'b'"):
+        convert(tmp_path / "x.csv", tmp_path / "q", label="y", parties=2)
+    (tmp_path / "x.csv").write_text("a;b;y\n950;7;0,5\n1.234;8;1,5\n1.500;9;2,5\n")
+    with pytest.raises(InputError, match=r"column 'a': points stand before three digits.*column 'y'"):
+        convert(tmp_path / "x.csv", tmp_path / "q", label="y", parties=1)
+    (tmp_path / "x.csv").write_text("a;b;y\n1;7,5;950\n2;8,5;1.234\n3;9,5;1.500\n")
+    with pytest.raises(InputError, match=r"column 'y': points stand before three digits.*column 'b'"):
+        convert(tmp_path / "x.csv", tmp_path / "q", label="y", parties=1, task="regression")
+
+
+def test_points_of_a_new_table_beside_decimal_commas_are_noted(tmp_path: Path) -> None:
+    (tmp_path / "x.csv").write_text("a;b;y\n950;0,5;0\n870;1,5;1\n")
+    convert(tmp_path / "x.csv", tmp_path / "p", label="y", parties=1)
+    (tmp_path / "x.csv").write_text("a;b;y\n950;0,5;0\n1.234;1,5;1\n")
+    notes: list[str] = []
+    convert(
+        tmp_path / "x.csv", tmp_path / "q", label="y", like=tmp_path / "p", told=lambda n, _: notes.extend(n)
+    )
+    assert any("column 'a': points stand before three digits" in note for note in notes)
+
+
+def test_a_unit_that_training_needs_is_needed_later(tmp_path: Path) -> None:
+    column(tmp_path, ["5k", "7k", "9k"], types=["v=number"])
+    (tmp_path / "x.csv").write_text("v|y\n5000|0\n7k|1\n")
+    with pytest.raises(InputError, match=r"column 'v': '5000' is not a number, as the training table.*'k'"):
+        convert(tmp_path / "x.csv", tmp_path / "q", label="y", like=tmp_path / "p")
+
+
+def test_days_that_could_be_months_are_no_guess(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"--types v=days:%d/%m/%Y or --types v=days:%m/%d/%Y"):
+        column(tmp_path, ["01/01/2023", "01/01/2024"], types=["v=days"])
 
 
 BANK = """cust_no;y;income;joined;city
