@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import warnings
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
-from fastadmm import ADMMSharingClassifier
+from fastadmm import ADMMSharingClassifier, Privacy
 from fastadmm.runs.card import card_text, model_card
 from fastadmm.runs.coefficients import read_coefficients
 from fastadmm.runs.infer import infer_run
@@ -172,3 +173,19 @@ def test_of_an_estimator() -> None:
     plain = model.coefficients().to_frame()
     np.testing.assert_array_equal(plain["weight"], plain["scaled_weight"])
     np.testing.assert_allclose(plain["weight"], table["weight"], rtol=1e-12)
+
+
+def test_of_a_private_estimator_weights_are_its_own() -> None:
+    rng = np.random.default_rng(0)
+    X = pd.DataFrame(rng.normal(2.0, [1.0, 5.0], (60, 2)), columns=["a", "b"])
+    privacy = Privacy(epsilon=5.0, delta=1e-5, mode="message")
+    model = ADMMSharingClassifier(
+        parties={"bank": ["a"], "shop": ["b"]}, privacy=privacy, max_rounds=3, n_threads=1, random_state=0
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # few rounds, and no ledger
+        model.fit(X, X["a"] > 2.0)
+    found = model.coefficients(X)
+    np.testing.assert_array_equal(found.columns["weight"], [*model.coef_[0], model.intercept_[0]])
+    assert found.columns["party"] == ["bank", "shop", ""]
+    assert any("clipped" in note for note in found.notes)

@@ -69,23 +69,25 @@ def coefficients_of_estimator(model: Any, X: Any) -> Coefficients:
     model : estimator
         Fitted.
     X : matrix, list of matrices or None
-        Rows whose means and deviations scale the columns; without them a scaled weight is the weight.
+        Rows whose means and deviations scale the columns; without them a scaled weight is the weight, and
+        so it is where rows are clipped, which no scale of columns describes.
 
     Returns
     -------
     Coefficients
     """
+    clipped = getattr(model, "clips_rows_", False)
     blocks = [None] * len(model.party_coefs_) if X is None else _blocks(model, X)
+    called = [f"party-{m + 1}" for m in range(len(blocks))]
+    if isinstance(model.parties, dict):
+        called = list(model.parties)
     parties, intercept = [], np.array(model.intercept_, dtype=np.float64)
-    for m, (block, weights, held) in enumerate(zip(blocks, model.party_coefs_, model.party_columns_)):
-        transform = Transform() if block is None else _standardised(block)
+    for name, block, weights, held in zip(called, blocks, model.party_coefs_, model.party_columns_):
+        transform = Transform() if block is None or clipped else _standardised(block)
         if transform.scale is not None and transform.center is not None:
             intercept = intercept + transform.center @ weights
             weights = (transform.scale * weights.T).T
-        name = f"party-{m + 1}"
-        parties.append(
-            PartyModel(name, weights, _names(model, held), transform, getattr(model, "clips_rows_", False))
-        )
+        parties.append(PartyModel(name, weights, _names(model, held), transform, clipped))
     by_class = model.party_coefs_[0].ndim == 2
     loss, classes = model._checked_loss(), getattr(model, "classes_", None)
     names = None if classes is None else tuple(map(str, classes))
