@@ -110,7 +110,8 @@ def choose_instead(key: str, value: object, known: Iterable[str]) -> str:
     listed = f"choose {', '.join(names)}"
     if not isinstance(value, str):
         return listed
-    name, _, rest = _plain(value).replace("=", ":").partition(":")
+    name, _, rest = value.strip().replace("=", ":").partition(":")
+    name = _plain(name)
     plain = {_plain(known_name.partition(":")[0]): known_name for known_name in names}
     ours = plain.get(name) or _VALUES.get(key, {}).get(name)
     if ours is None:

@@ -198,6 +198,8 @@ WRONG = [
     ("intercept", 1, "is not true or false"),
     ("intercept", "yes", "is not true or false"),
     ("scheme", "admm", "unknown scheme 'admm'; did you mean 'sharing'?"),
+    ("constraint", "bounds:-1,1", "unknown constraint 'bounds:-1,1'; did you mean 'box:-1,1'?"),
+    ("constraint", "box:-1:1", "unknown constraint 'box:-1:1'; choose "),
     ("scheme", "", "unknown scheme ''"),
     ("penalty", 0.0, "must be positive"),
     ("penalty", "auto", "is not a number"),
