@@ -51,6 +51,10 @@ def audit(runs, mode, capsys, trials=4_000):
     return code, {check["name"]: check for check in found["checks"] if check["flagged"]}
 
 
+#: Both modes draw from one source of noise: what is found in one is found in the other.
+MODES = ["message", pytest.param("fusion", marks=pytest.mark.slow)]
+
+
 @pytest.mark.parametrize("mode", ["message", "fusion"])
 def test_honest_runs_pass(runs, mode, capsys):
     assert audit(runs, mode, capsys) == (ExitCode.OK, {})
@@ -86,7 +90,7 @@ NOISE = {
 }
 
 
-@pytest.mark.parametrize("mode", ["message", "fusion"])
+@pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("fault", NOISE)
 def test_faults_of_the_noise_are_found(runs, mode, fault, capsys, monkeypatch):
     change, name = NOISE[fault]
@@ -96,7 +100,7 @@ def test_faults_of_the_noise_are_found(runs, mode, fault, capsys, monkeypatch):
     assert any(check.startswith(name) for check in flagged)
 
 
-@pytest.mark.parametrize("mode", ["message", "fusion"])
+@pytest.mark.parametrize("mode", MODES)
 def test_digits_below_the_grid_are_found(runs, mode, capsys, monkeypatch):
     honest = NoiseSource.release
 
@@ -111,7 +115,7 @@ def test_digits_below_the_grid_are_found(runs, mode, capsys, monkeypatch):
     assert ("grid of the noise" if mode == "fusion" else "what is public, on neighbours") in found
 
 
-@pytest.mark.parametrize("mode", ["message", "fusion"])
+@pytest.mark.parametrize("mode", MODES)
 def test_noise_three_percent_too_small_is_found(runs, mode, capsys, monkeypatch):
     monkeypatch.setattr(NoiseSource, "release", release_with(lambda z: 0.97 * z))
     code, flagged = audit(runs, mode, capsys, trials=100_000)
@@ -127,7 +131,7 @@ def test_the_size_of_the_noise_tells_a_lower_bound(runs, capsys, monkeypatch):
     assert 6.0 < flagged["size of the noise, all messages"]["epsilon"] < 7.5
 
 
-@pytest.mark.parametrize("mode", ["message", "fusion"])
+@pytest.mark.parametrize("mode", MODES)
 def test_noise_drawn_again_in_another_round_is_found(runs, mode, capsys, monkeypatch):
     honest = NoiseSource._nonce
 
@@ -142,7 +146,7 @@ def test_noise_drawn_again_in_another_round_is_found(runs, mode, capsys, monkeyp
     assert any(check.startswith("independence of the noise between") for check in flagged)
 
 
-@pytest.mark.parametrize("mode", ["message", "fusion"])
+@pytest.mark.parametrize("mode", MODES)
 def test_noise_shared_by_parties_is_found(runs, mode, capsys, monkeypatch):
     honest = NoiseSource.__init__
 
@@ -165,7 +169,7 @@ class Stuck(int):
 
 
 @pytest.mark.skipif(not hasattr(noise.os, "fork"), reason="no fork on this system")
-@pytest.mark.parametrize("mode", ["message", "fusion"])
+@pytest.mark.parametrize("mode", MODES)
 def test_noise_that_a_forked_process_draws_as_well_is_found(runs, mode, capsys, monkeypatch):
     monkeypatch.setattr(noise.os, "getpid", lambda: 1)
     monkeypatch.setattr(NoiseSource, "_forks", Stuck())

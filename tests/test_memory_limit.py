@@ -85,7 +85,13 @@ def limited(folder: Path, config: RunConfig, share: float = 0.0) -> RunConfig:
     return replace(config, memory=str(limit))
 
 
-@pytest.mark.parametrize("name", SCHEMES)
+#: What reads blocks in other ways; the others repeat it.
+READERS = ("subspace", "sharing", "cg", "lasso")
+
+
+@pytest.mark.parametrize(
+    "name", [name if name in READERS else pytest.param(name, marks=pytest.mark.slow) for name in SCHEMES]
+)
 def test_a_streamed_run_is_the_same_to_the_bit(folder: Path, tmp_path: Path, name: str) -> None:
     config = configuration(folder, test=str(folder / "t.parts"), **SCHEMES[name])
     start_run(config, tmp_path / "memory")
