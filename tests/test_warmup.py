@@ -184,6 +184,7 @@ def test_import_is_light() -> None:
     assert program(f"import sys, fastadmm; print(sorted({heavy!r} & set(sys.modules)))") == "[]"
 
 
+@pytest.mark.slow
 def test_a_run_that_compiles_says_so_once(tmp_path: Path) -> None:
     """The squared loss's proximal operator is taken out of a cache that has all the others."""
     blocks, y, _ = make_vertical_classification(60, (2, 2))
