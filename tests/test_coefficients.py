@@ -14,7 +14,7 @@ from fastadmm.runs.card import card_text, model_card
 from fastadmm.runs.coefficients import read_coefficients
 from fastadmm.runs.infer import infer_run
 from fastadmm.runs.predict import predict_partition
-from fastadmm.store.coefficients import coefficients, units_of
+from fastadmm.store.coefficients import Coefficients, coefficients, units_of
 from fastadmm.store.encoder import ColumnEncoding, Encoder
 from fastadmm.store.model import PartyModel, open_model
 from fastadmm.store.transform import Transform
@@ -54,6 +54,12 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     assert run(*tables, "--standardize", "-o", home / "d.parts") == 0
     assert run("train", home / "d.parts", "--lambda", 1e-3, "--gap", 1e-9, "-q", "-o", home / "run") == 0
     return home
+
+
+def test_json_has_no_infinite_ratio() -> None:
+    table = {"party": ["a"], "feature": ["x"], "weight": [800.0], "scaled_weight": [800.0], "ratio": [np.inf]}
+    document = Coefficients(table, "odds ratio", []).to_dict()
+    assert json.loads(json.dumps(document, allow_nan=False))["coefficients"][0]["ratio"] is None
 
 
 def test_raw_weights_predict_raw_rows(home: Path) -> None:

@@ -80,7 +80,7 @@ class Ranking:
         Returns
         -------
         distance : float
-            In [0, 1]: the largest true positive rate minus false positive rate.
+            In [0, 1]: the largest difference between true and false positive rate, of either sign.
         score : float
             The highest where it is reached.
         """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -102,8 +103,9 @@ class Coefficients:
         return [dict(zip(names, row, strict=True)) for row in zip(*self.columns.values(), strict=True)]
 
     def to_dict(self) -> dict[str, Any]:
-        """All of it as JSON: ``coefficients``, ``ratio`` and ``notes``."""
-        return {"coefficients": self.rows(), "ratio": self.ratio, "notes": self.notes}
+        """All of it as JSON: ``coefficients``, ``ratio`` and ``notes``; an infinite ratio is null."""
+        rows = [{k: None if v == math.inf else v for k, v in row.items()} for row in self.rows()]
+        return {"coefficients": rows, "ratio": self.ratio, "notes": self.notes}
 
     def largest(self, count: int) -> Coefficients:
         """The coefficients of the columns that move the score most, by ``scaled_weight``; order is kept.

@@ -173,7 +173,7 @@ class SubspaceCoordinator:
         self._store, self.owner = messages, owner
 
     def coefficients(self, m: int) -> np.ndarray:
-        """Coefficients of party m, oldest direction first."""
+        """Coefficients of party m, in the order of its directions."""
         return self.point.coefficients[self.owner == m]
 
     def regulariser(self) -> float:
