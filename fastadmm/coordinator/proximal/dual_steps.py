@@ -7,8 +7,8 @@ Chambolle and Pock's form of it (2011): with messages :math:`a_m` of the parties
 
 That is what a party is asked anyway (:meth:`fastadmm.parties.face.FaceParty.best_response`), with another
 gradient, point and metric. u lies in the domain of the conjugate loss, kinks or not, so that every
-step has its certificate, and the steps converge for every convex problem and every r. Anderson acceleration,
-as in `sharing`, goes over messages, u and coefficients.
+step has its certificate, and plain steps converge for every convex problem and every fixed r. Anderson
+acceleration, as in `sharing`, goes over messages, u and coefficients.
 """
 
 from __future__ import annotations
