@@ -358,8 +358,23 @@ def read_column(table: Table, name: str, column: Column, reading: CellReading, w
         if (value := values[cell]) is None or np.isinf(value):
             at = int(np.flatnonzero(column.values == cell)[0])
             fault = "is not finite" if value is not None else f"is not a number, {why}"
+            if value is None and _undecided(cell, reading):
+                fault = (
+                    "has a mark, and no cell of the training table says whether it is the decimal one: "
+                    "convert that table with --decimal '.' or --decimal ','"
+                )
             raise InputError(f"{table.path}: {table.where(at)}, column {name!r}: {cell[:40]!a} {fault}")
     return Column("number", np.array([values[cell] for cell in column.values.tolist()], dtype=np.float64))
+
+
+def _undecided(cell: str, reading: CellReading) -> bool:
+    """Whether a cell has a mark that training did not decide."""
+    if reading.kind != "number" or reading.decimal:
+        return False
+    return any(
+        _value(cell, replace(reading, decimal=mark, thousands=other)) is not None
+        for mark, other in ((".", reading.thousands or ","), (",", reading.thousands or "."))
+    )
 
 
 def _value(cell: str, reading: CellReading) -> float | None:

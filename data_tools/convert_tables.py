@@ -14,6 +14,7 @@ from fastadmm.data_tools.column_types import Typing, parse_types, read_column, r
 from fastadmm.data_tools.destination import check_out
 from fastadmm.data_tools.encoding import AS_FOUND, describe, encode_table, fit_encoder, refuse_grouped
 from fastadmm.data_tools.labels import LabelCollector, Labels
+from fastadmm.data_tools.number_text import written
 from fastadmm.data_tools.per_table import (
     check_columns,
     layouts,
@@ -35,7 +36,7 @@ from fastadmm.data_tools.split import (
     split_names,
 )
 from fastadmm.data_tools.table_notes import column_notes
-from fastadmm.data_tools.tables import Cells, Table, read_table
+from fastadmm.data_tools.tables import Cells, Column, Table, read_table
 from fastadmm.errors import ConfigError, InputError
 from fastadmm.files.atomic import shown
 from fastadmm.store.cell_reading import CellReading
@@ -209,6 +210,7 @@ class _Like:
     task: str
     classes: tuple[str, ...] | None
     path: str = field(default="")
+    label_reading: CellReading = field(default_factory=CellReading)
 
     @classmethod
     def open(cls, path: str | Path) -> _Like:
@@ -216,6 +218,7 @@ class _Like:
         from fastadmm.store.model import MANIFEST, open_model
 
         parties: Sequence[Any]
+        reading = CellReading()
         if (Path(path) / MANIFEST).exists() or (Path(path) / "model").is_dir():
             model = open_model(path)
             parties, task, classes = model.parties, model.task, model.classes
@@ -223,6 +226,7 @@ class _Like:
             partition = open_partition(path, require_labels=False)
             parties, task = partition.parties, partition.task
             classes = partition.labels.classes if partition.labels is not None else None
+            reading = CellReading.parse(partition.labels.reading) if partition.labels is not None else reading
         for party in parties:
             if party.encoder is None:
                 raise ConfigError(
@@ -238,6 +242,7 @@ class _Like:
             task,
             classes,
             shown(path),
+            reading,
         )
 
 
@@ -506,7 +511,7 @@ def write_plan(
             for start in range(0, len(ids), step):
                 writer.append(_stored(party, start, start + step), ids[start : start + step])
         if plan.labels is not None:
-            target = partition.labels(classes=plan.labels.classes)
+            target = partition.labels(classes=plan.labels.classes, reading=plan.labels.reading)
             for start in range(0, len(ids), 1 << 18):
                 target.append(plan.labels.y[start : start + (1 << 18)], ids=ids[start : start + (1 << 18)])
     return open_partition(out, require_labels=False)
@@ -581,7 +586,11 @@ def _cells(
 ) -> Cells:
     """What cells of a table are kept as."""
     if like is not None:
-        return kept_cells(like.encoders, id)
+        kept = kept_cells(like.encoders, id)
+        if like.label_reading.plain:
+            return kept
+        # Without --label, which column holds the labels is known once all are read.
+        return replace(kept, raw={*kept.raw, options.label}, all_raw=options.label is None)
     text = {name for name, kind in typing.kinds.items() if kind == "category"}
     text |= {id} if id is not None else set()
     text |= set(described.categories) if described is not None else set()
@@ -834,7 +843,15 @@ def _labels(
 ) -> Labels:
     task = like.task if like is not None else options.task or "auto"
     classes = like.classes if like is not None else None
-    return labels_of(given.table, name, rows, task, classes, typing=given.typing, report=report)
+    reading = like.label_reading if like is not None else CellReading()
+    return labels_of(
+        given.table, name, rows, task, classes, typing=given.typing, reading=reading, report=report
+    )
+
+
+def _written_numbers(column: Column) -> bool:
+    """Whether some cells are plain numbers, and the others numbers that are written in another way."""
+    return column.kind == "mixed" and all(written(cell) for cell in set(column.values.tolist()) - {""})
 
 
 def labels_of(
@@ -845,6 +862,7 @@ def labels_of(
     classes: tuple[str, ...] | None = None,
     *,
     typing: Typing = AS_FOUND,
+    reading: CellReading | None = None,
     report: list[str] | None = None,
 ) -> Labels:
     """Labels of some rows of a table.
@@ -861,6 +879,8 @@ def labels_of(
         Original labels of class 0, class 1 and so on, where they are known.
     typing : Typing
         What the user says about columns.
+    reading : CellReading, optional
+        How the labels of training are read; None, or plainly: it is recognised.
     report : list of str, optional
         Gets a line where labels that are not written plainly are read as numbers.
 
@@ -881,12 +901,16 @@ def labels_of(
             f"{len(rows)} rows): remove these rows"
         )
     known = classes is not None and not set(column.values) - {*classes, ""}
-    if column.kind in ("text", "raw") and not known:
-        reading = recognise(table, name, column, typing)
-        if reading is not None:
-            if not reading.plain and report is not None:
-                report.append(f"{table.path}: label column {name!r}: read as numbers: {reading.words()}")
-            column = read_column(table, name, column, reading, "as other labels are")
+    found: CellReading | None = None
+    why = "as other labels are"
+    if column.kind in ("text", "mixed", "raw") and not known and reading is not None and not reading.plain:
+        found, why = reading, f"as the labels of training are read ({reading.words()})"
+    elif not known and (column.kind in ("text", "raw") or _written_numbers(column)):
+        found = recognise(table, name, column, typing)
+    if found is not None:
+        if not found.plain and report is not None:
+            report.append(f"{table.path}: label column {name!r}: read as numbers: {found.words()}")
+        column = read_column(table, name, column, found, why)
     collector = LabelCollector(table.path)
     collector.append(column.values[rows])
-    return collector.finish(task, classes)
+    return replace(collector.finish(task, classes), reading=str(found or ""))

@@ -28,11 +28,14 @@ class Labels:
     task : {"classification", "regression"}
     classes : tuple of str or None
         Original labels of class 0, 1 and so on, as text; None for regression.
+    reading : str
+        How they are read as numbers, a :class:`fastadmm.store.cell_reading.CellReading` as text.
     """
 
     y: np.ndarray
     task: str
     classes: tuple[str, ...] | None
+    reading: str = ""
 
 
 def label_text(value: float | str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fastadmm.store.cell_reading import CellReading
 
@@ -105,6 +105,8 @@ def _shape(decimal: str, thousands: str) -> re.Pattern[str]:
     whole = r"\d+"
     if thousands:
         whole = rf"(?:[1-9]\d{{0,2}}(?:{re.escape(thousands)}\d{{3}})+|\d+)"
+    if not decimal:
+        return re.compile(whole)
     point = re.escape(decimal)
     return re.compile(rf"{whole}(?:{point}\d*)?|{point}\d+")
 
@@ -128,6 +130,8 @@ def candidates(
 ) -> list[CellReading]:
     """Readings that fit all cells of a column; two only where they give different numbers.
 
+    Where no cell has a decimal mark, the reading has none.
+
     Parameters
     ----------
     cells : sequence of Written
@@ -149,7 +153,7 @@ def candidates(
     if len(fitting) == 2:
         first, second = fitting
         if all(value_of(cell, first) == value_of(cell, second) for cell in cells):
-            return [first]
+            return [replace(first, decimal="")]
     return fitting
 
 
@@ -165,5 +169,5 @@ def value_of(cell: Written, reading: CellReading) -> float | None:
     if not _shape(reading.decimal, reading.thousands).fullmatch(cell.body):
         return None
     digits = cell.body.replace(reading.thousands, "") if reading.thousands else cell.body
-    value = float(digits.replace(reading.decimal, ".") + cell.exponent)
+    value = float(digits.replace(reading.decimal or ".", ".") + cell.exponent)
     return -value if cell.negative else value

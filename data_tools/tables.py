@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 from fastadmm.data_tools.csv_table import MISSING, CsvFile, is_number, is_text
+from fastadmm.data_tools.number_text import KNOWN_UNITS, candidates, value_of, written
 from fastadmm.data_tools.opening import NotUtf8, SourceFile, check_names
 from fastadmm.data_tools.sniffing import check_separator, one_byte_encoding, read_as
 from fastadmm.data_tools.suggest import nearest
@@ -174,6 +175,17 @@ def canonical_text(cell: str) -> str:
     return match[1] if match else cell
 
 
+def _only_number(cell: str) -> float | None:
+    """The number that a cell can be, whatever the marks of its column; None where it may be two, or none."""
+    if is_number(cell):
+        return float(cell)
+    parts = written(cell)
+    if parts is None or parts.unit not in KNOWN_UNITS:
+        return None
+    readings = candidates([parts])
+    return value_of(parts, readings[0]) if len(readings) == 1 else None
+
+
 def read_ids(path: str | Path, name: str, layout: Layout = FOUND) -> Table:
     """Read only the id column of a table; the others are not looked at.
 
@@ -323,6 +335,10 @@ class _Builder:
         self.text = name in cells.text
         self.raw = not self.text and (cells.all_raw or name in cells.raw)
         self.na = cells.words(name)
+        # Codes are texts, as words with leading zeros are; numbers may be written in several ways.
+        words = () if self.text else (word for word in self.na if not _LEADING_ZERO.search(f"\n{word}\n"))
+        self.na_numbers = {number for word in words if (number := _only_number(word)) is not None}
+        self.absent: dict[str, bool] = {}
         self.chunks: list[np.ndarray] = []
         self.seen = {"number": False, "text": False}
         self.words: dict[str, str] = {}  # one string for equal cells
@@ -344,7 +360,7 @@ class _Builder:
         if not self.text:
             cells = ["" if cell.lower() in MISSING else cell for cell in cells]
         if self.na:
-            cells = ["" if cell in self.na or canonical_text(cell) in self.na else cell for cell in cells]
+            cells = ["" if self._means_missing(cell) else cell for cell in cells]
         if not self.text and not self.raw and self._append_numbers(cells, places, unit):
             return
         for cell in {cell for cell in cells if not is_text(cell) or "\0" in cell}:
@@ -355,6 +371,15 @@ class _Builder:
                 self.seen["number" if is_number(cell) else "text"] = True
         cells = [self.words.setdefault(cell, cell) for cell in cells]
         self.chunks.append(np.array(cells, dtype=object))
+
+    def _means_missing(self, cell: str) -> bool:
+        """Whether a cell is one of the words for "no value", or a number that is."""
+        if (known := self.absent.get(cell)) is None:
+            known = cell in self.na or canonical_text(cell) in self.na
+            if not known and self.na_numbers:
+                known = _only_number(cell) in self.na_numbers
+            self.absent[cell] = known
+        return known
 
     def _append_numbers(self, cells: list[str], places: list[int], unit: str) -> bool:
         """Add cells as numbers; False if one of them is none."""

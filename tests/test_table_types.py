@@ -122,6 +122,56 @@ def test_points_of_a_new_table_beside_decimal_commas_are_noted(tmp_path: Path) -
     assert any("column 'a': points stand before three digits" in note for note in notes)
 
 
+def test_a_mark_that_training_never_decided_is_refused(tmp_path: Path) -> None:
+    column(tmp_path, ["5 €", "7 €", "1 200 €"])
+    for cell in ("1.234 €", "1,234 €", "5.50 €"):
+        (tmp_path / "x.csv").write_text(f"v|y\n{cell}|0\n7 €|1\n", encoding="utf-8")
+        with pytest.raises(
+            InputError, match=r"no cell of the training table.*--decimal '\.' or --decimal ','"
+        ):
+            convert(tmp_path / "x.csv", tmp_path / "q", label="y", like=tmp_path / "p")
+    (tmp_path / "x.csv").write_text("v|y\n3 400 €|0\n7|1\n", encoding="utf-8")
+    like = convert(tmp_path / "x.csv", tmp_path / "q", label="y", like=tmp_path / "p")
+    np.testing.assert_array_equal(like.parties[0].load(), [[3400.0], [7.0]])
+    # Where it is stated, it is decided.
+    column(tmp_path, ["5 €", "7 €"], decimal=",")
+    (tmp_path / "x.csv").write_text("v|y\n1.234 €|0\n7,5 €|1\n", encoding="utf-8")
+    with pytest.raises(InputError, match="is not a number, as the training table"):
+        convert(tmp_path / "x.csv", tmp_path / "q", label="y", like=tmp_path / "p", force=True)
+
+
+@pytest.mark.parametrize("word", ["999", "999.0"])
+def test_numbers_that_mean_missing_are_missing_however_they_are_written(tmp_path: Path, word: str) -> None:
+    options = {"na_values": [f"v={word}"], "missing": "mean"}
+    for cells in (["1,5", "999,00", "2,5"], ["1,5", "999,0 €", "2,5"], ["1.5", "999.000", "2.5"]):
+        np.testing.assert_array_equal(column(tmp_path, cells, **options), [1.5, 2.0, 2.5])
+    # Codes are texts, which mean what they say; so is a word with leading zeros.
+    assert column(tmp_path, ["1", "0", "2"], na_values=["v=00"], missing="mean")[1] == 0.0
+    codes = {"categorical": ["v"], "na_values": ["v=999"], "missing": "most-frequent"}
+    (tmp_path / "x.csv").write_text("v|y\n0999|0\n0999|1\n999|1\n")
+    made = convert(tmp_path / "x.csv", tmp_path / "c", label="y", parties=1, force=True, **codes)
+    assert made.parties[0].feature_names == ["v=0999"]
+
+
+def test_labels_of_new_tables_are_read_as_those_of_training(tmp_path: Path) -> None:
+    (tmp_path / "x.csv").write_text("a;y\n1;1.200,5\n2;7,25\n3;8\n")
+    old = convert(tmp_path / "x.csv", tmp_path / "p", label="y", parties=1)
+    assert old.labels is not None
+    np.testing.assert_array_equal(old.labels.y, [1200.5, 7.25, 8.0])
+    (tmp_path / "x.csv").write_text("a;y\n1;1.234\n2;950\n")
+    for given in ({"label": "y"}, {}):
+        new = convert(tmp_path / "x.csv", tmp_path / "q", like=tmp_path / "p", force=True, **given)
+        assert new.labels is not None
+        np.testing.assert_array_equal(new.labels.y, [1234.0, 950.0])
+    # It goes on from one partition to the next.
+    again = convert(tmp_path / "x.csv", tmp_path / "r", label="y", like=tmp_path / "q")
+    assert again.labels is not None
+    np.testing.assert_array_equal(again.labels.y, [1234.0, 950.0])
+    (tmp_path / "x.csv").write_text("a;y\n1;7.25\n2;950\n")
+    with pytest.raises(InputError, match=r"'7\.25' is not a number, as the labels of training"):
+        convert(tmp_path / "x.csv", tmp_path / "s", label="y", like=tmp_path / "p")
+
+
 def test_a_unit_that_training_needs_is_needed_later(tmp_path: Path) -> None:
     column(tmp_path, ["5k", "7k", "9k"], types=["v=number"])
     (tmp_path / "x.csv").write_text("v|y\n5000|0\n7k|1\n")
@@ -214,8 +264,8 @@ def test_types_are_always_printed(tmp_path: Path, capsys: pytest.CaptureFixture[
     for last in (["-o", tmp_path / "w"], ["--dry-run"]):
         assert not run("convert", tmp_path / "w.csv", "--label", "y", "--parties", 1, *last)
         out = capsys.readouterr().out
-        assert "column 'a': read as numbers, such as '€3': decimal '.', unit '€'\n" in out
-        assert "  a: number (decimal '.', unit '€')\n" in out
+        assert "column 'a': read as numbers, such as '€3': unit '€'\n" in out
+        assert "  a: number (unit '€')\n" in out
         assert "  b: category Oslo, Rome\n" in out
 
 

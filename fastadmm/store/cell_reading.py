@@ -23,7 +23,7 @@ class CellReading:
         "days": since 1970-01-01, with a fraction for the time of day. "weekday": 1 is Monday. "hours": of a
         time such as 14:30.
     decimal, thousands : str
-        Marks of a number; ``""``: no thousands mark.
+        Marks of a number; ``""``: no thousands mark, and no cell that decided which mark is the decimal one.
     unit : str
         ``"%"``, a currency or another unit that stands beside every number; ``""``: none.
     dates : str
@@ -79,8 +79,10 @@ class CellReading:
             or fields.keys() - {"decimal", "thousands", "unit", "dates"}
         ):
             raise ValueError(text)
+        if kind == "number":
+            fields.setdefault("decimal", "")
         reading = cls(kind, **fields, from_rows=bool(by))
-        if reading.decimal not in (".", ",") or len(reading.thousands) > 1 or str(reading) != text:
+        if reading.decimal not in (".", ",", "") or len(reading.thousands) > 1 or str(reading) != text:
             raise ValueError(text)
         return reading
 

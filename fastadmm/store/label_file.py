@@ -15,6 +15,7 @@ import numpy as np
 from fastadmm.errors import FastadmmError, FormatError, InputError
 from fastadmm.files.atomic import shown
 from fastadmm.problem.targets import MAX_CLASSES
+from fastadmm.store.cell_reading import CellReading
 from fastadmm.store.elements import GrowingArray, check_text, encode, read_array, read_attribute
 from fastadmm.store.h5file import h5_errors, open_output, read_h5
 from fastadmm.store.ids import IdWriter, read_ids, verified_digest
@@ -82,6 +83,9 @@ class LabelWriter:
         Whether an existing file may be replaced.
     public_path : path or None
         What messages name, where `path` lies in a temporary directory.
+    reading : str
+        How labels of a table are read as numbers, a :class:`fastadmm.store.cell_reading.CellReading` as text;
+        ``""``: plainly.
 
     Raises
     ------
@@ -99,12 +103,14 @@ class LabelWriter:
         classes: Sequence[str] | None = None,
         force: bool = False,
         public_path: str | os.PathLike[str] | None = None,
+        reading: str = "",
     ) -> None:
         self.path = Path(path)
         self._shown = shown(path if public_path is None else public_path)
         if task not in TASKS:
             raise InputError(f"{self._shown}: task {task!r} is not one of {', '.join(TASKS)}")
         self.task = task
+        self._reading = reading
         self.n_samples = 0
         self._classes: tuple[str, ...] | None = None
         if classes is not None:
@@ -254,6 +260,8 @@ class LabelWriter:
             encode(column.close(), "array")
         self.row_digest = self._ids.close()
         self._file.attrs["task"] = self.task
+        if self._reading:
+            self._file.attrs["reading"] = self._reading
         self._file.attrs["n_samples"] = np.int64(self.n_samples)
         self._file.attrs["row-digest"] = self.row_digest
 
@@ -296,6 +304,8 @@ class LabelData:
         Where the file has them.
     row_digest : str
         Of the row ids, verified.
+    reading : str
+        How labels of a table are read as numbers; ``""``: plainly.
     """
 
     path: Path
@@ -306,6 +316,7 @@ class LabelData:
     sample_weight: np.ndarray | None
     offset: np.ndarray | None
     row_digest: str
+    reading: str = ""
 
     def ids(self) -> np.ndarray:
         """Return the row ids, shape (N,): int64, or object holding str."""
@@ -365,6 +376,13 @@ def open_labels(path: str | os.PathLike[str]) -> LabelData:
         if "sample_weight" in columns:
             _check_weights(float(columns["sample_weight"].sum()), shown(path))
         digest = verified_digest(file, n_samples)
+        reading = read_attribute(file, "reading", str) if "reading" in file.attrs else ""
+        try:
+            CellReading.parse(reading)
+        except (TypeError, ValueError):
+            raise FormatError(
+                f"{shown(path)}: attribute 'reading' is {reading!r}; damaged or edited"
+            ) from None
     return LabelData(
         path=Path(path),
         n_samples=n_samples,
@@ -374,4 +392,5 @@ def open_labels(path: str | os.PathLike[str]) -> LabelData:
         sample_weight=columns.get("sample_weight"),
         offset=columns.get("offset"),
         row_digest=digest,
+        reading=reading,
     )

@@ -135,13 +135,15 @@ class PartitionWriter:
         self._parties.append(writer)
         return writer
 
-    def labels(self, *, classes: Sequence[str] | None = None) -> LabelWriter:
+    def labels(self, *, classes: Sequence[str] | None = None, reading: str = "") -> LabelWriter:
         """Begin the label file; see :class:`LabelWriter`.
 
         Parameters
         ----------
         classes : sequence of str, optional
             Original labels of class 0, class 1 and so on; may be set later.
+        reading : str
+            How labels of a table are read as numbers.
 
         Raises
         ------
@@ -155,6 +157,7 @@ class PartitionWriter:
             task=self._task,
             classes=classes,
             public_path=self._public / _LABELS_FILE,
+            reading=reading,
         )
         return self._labels
 
