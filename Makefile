@@ -14,7 +14,7 @@ MATH_THREADS := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
 export PYTHONSAFEPATH := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help test test-slow test-portable test-lowest test-faults test-federation corpus house error-lines faults federation-faults bench rounds paper-a owners readme demo docs lint types format venv clean
+.PHONY: help test test-repeats test-slow test-portable test-lowest test-faults test-federation corpus house error-lines faults federation-faults bench rounds paper-a owners readme demo docs lint types format venv clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -22,13 +22,16 @@ help: ## this list
 # mypy has one process: the site is built beside it.
 test: lint venv ## everything that must pass before a commit (minutes)
 	$(MAKE) --no-print-directory -j2 types docs
-	$(MATH_THREADS) $(BIN)/pytest -n $(JOBS) --dist worksteal -m "not slow"
+	$(MATH_THREADS) $(BIN)/pytest -n $(JOBS) --dist worksteal -m "not slow and not repeats"
+
+test-repeats: venv ## the same code on further data, sizes and kinds of fault (minutes)
+	$(MATH_THREADS) $(BIN)/pytest -q -n $(JOBS) --dist worksteal -m "repeats and not slow"
 
 test-slow: venv ## the tests marked slow: large data, many parties
 	$(MATH_THREADS) $(BIN)/pytest -n $(JOBS) -m slow
 
 test-portable: venv ## the numerical tests on every family of BLAS kernels (minutes)
-	NUMBA_CACHE_DIR=$(abspath $(VENV))/portable-cache tests/portable.sh $(abspath $(BIN))/pytest -q -n $(JOBS) -m "not slow"
+	NUMBA_CACHE_DIR=$(abspath $(VENV))/portable-cache tests/portable.sh $(abspath $(BIN))/pytest -q -n $(JOBS)
 
 # An environment of its own, with the lowest version of every direct dependency and of the reports'. Old
 # libraries call what newer ones beneath them deprecate, so warnings are no errors here.
@@ -40,7 +43,7 @@ test-lowest: $(BIN)/python ## with the lowest declared versions of the dependenc
 	$(VENV)/lowest/bin/python -m pip --disable-pip-version-check --quiet install --no-compile -c $(VENV)/lowest.txt \
 	    "setuptools>=77" ".[report]" pytest pytest-xdist pytest-benchmark hypothesis mpmath
 	@rm -rf build
-	$(MATH_THREADS) $(VENV)/lowest/bin/pytest -q -W default -n $(JOBS) -m "not slow" $(LOWEST:%=tests/%.py)
+	$(MATH_THREADS) $(VENV)/lowest/bin/pytest -q -W default -n $(JOBS) -m "not slow and not repeats" $(LOWEST:%=tests/%.py)
 
 test-faults: venv ## a share of the faults, as continuous integration runs them (minutes)
 	$(MATH_THREADS) $(BIN)/pytest -q -m slow tests/test_faults.py

@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tiers import mark_repeats
+
 # Where a machine decides, the same examples every time, and no clock; at a desk, new ones each run.
 settings.register_profile("ci", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("desk", deadline=None)
@@ -15,6 +17,12 @@ settings.load_profile("ci" if os.environ.get("CI") else "desk")
 
 # Thousands of small files: no test of one process can see whether a disk kept them, only that it was asked.
 os.fsync = os.fstat  # type: ignore[assignment]
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Before ``-m`` selects."""
+    mark_repeats(config, items)
 
 
 @pytest.fixture(scope="session")

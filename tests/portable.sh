@@ -9,8 +9,9 @@ files=(
     test_x_updates.py test_regularizers.py test_kinks.py test_proximal.py test_certificate.py
     test_subspace.py
 )
-# Kernels alone call no BLAS: once.
+# Kernels alone call no BLAS: once. Repetitions: on the oldest family only.
 kernels=(test_span_kernels.py test_kernels.py test_losses.py)
+marks="not slow"
 
 # Numba keeps what it compiles by the processor's name: once for all families.
 export OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 NUMBA_CPU_NAME=generic
@@ -22,9 +23,10 @@ for family in Prescott Sandybridge Haswell SkylakeX; do
         continue
     fi
     begin=$SECONDS
-    OPENBLAS_CORETYPE=$family "$@" "${files[@]}" ${kernels[@]+"${kernels[@]}"}
+    OPENBLAS_CORETYPE=$family "$@" -m "$marks" "${files[@]}" ${kernels[@]+"${kernels[@]}"}
     result=$?
     kernels=()
+    marks="not slow and not repeats"
     echo "$family: exit code $result after $((SECONDS - begin)) s"
     [ "$result" -eq 0 ] || code=1
 done

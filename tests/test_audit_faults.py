@@ -52,9 +52,10 @@ def audit(runs, mode, capsys, trials=4_000):
 
 
 #: Both modes draw from one source of noise: what is found in one is found in the other.
-MODES = ["message", pytest.param("fusion", marks=pytest.mark.slow)]
+MODES = ["message", pytest.param("fusion", marks=pytest.mark.repeats)]
 
 
+@pytest.mark.representatives(1)
 @pytest.mark.parametrize("mode", ["message", "fusion"])
 def test_honest_runs_pass(runs, mode, capsys):
     assert audit(runs, mode, capsys) == (ExitCode.OK, {})
@@ -90,6 +91,7 @@ NOISE = {
 }
 
 
+@pytest.mark.representatives(2)
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("fault", NOISE)
 def test_faults_of_the_noise_are_found(runs, mode, fault, capsys, monkeypatch):
@@ -239,6 +241,7 @@ MESSAGE = {
 }
 
 
+@pytest.mark.representatives(3)
 @pytest.mark.parametrize("fault", MESSAGE)
 def test_faults_of_messages_are_found(runs, fault, capsys, monkeypatch):
     place, name, faulty, check = MESSAGE[fault]
@@ -307,6 +310,7 @@ FUSION = {
 }
 
 
+@pytest.mark.representatives(3)
 @pytest.mark.parametrize("fault", FUSION)
 def test_faults_of_fusion_are_found(runs, fault, capsys, monkeypatch):
     place, name, faulty, check = FUSION[fault]
@@ -316,6 +320,7 @@ def test_faults_of_fusion_are_found(runs, fault, capsys, monkeypatch):
     assert check in flagged
 
 
+@pytest.mark.repeats
 def test_sizes_of_what_refuted_claims(runs, capsys, monkeypatch):
     for fault, truth in (("a forgotten root of 40", 3.4), ("symbols at twice epsilon", 1.6)):
         place, name, faulty, check = FUSION[fault]

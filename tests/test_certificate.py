@@ -45,6 +45,7 @@ CASES = [
 ]
 
 
+@pytest.mark.representatives(12)
 @pytest.mark.parametrize(("scheme", "loss", "intercept", "weighted", "lam"), CASES)
 def test_gap_bounds_the_distance_to_the_optimum_in_every_round(scheme, loss, intercept, weighted, lam):
     blocks, y, s, offset = build(loss, weighted, seed=len(scheme))
@@ -210,6 +211,7 @@ def test_the_last_call_is_made_at_the_root_that_is_returned():
 # --- what a loss cannot go below
 
 
+@pytest.mark.representatives(3)
 @pytest.mark.parametrize(
     "loss",
     ["squared", "huber", "quantile", "hinge", "squared_hinge", "poisson", "gamma", "tweedie", "logistic"],
@@ -232,6 +234,7 @@ def test_a_perfect_fit_without_regulariser_is_certified(loss):
     assert result.record.gap_absolute <= 1e-13  # of an objective of about 1 at the start
 
 
+@pytest.mark.representatives(5)
 @pytest.mark.parametrize("loss", sorted(name for name, loss in LOSSES.items() if loss.convex))
 @settings(max_examples=30, deadline=None)
 @given(seed=st.integers(0, 2**32 - 1))
@@ -282,6 +285,7 @@ def objective_of(problem, weights, intercept):
     return loss / problem.total_weight + problem.lam * penalty
 
 
+@pytest.mark.representatives(1)
 @pytest.mark.parametrize("seed", [51, 1036, 1038])
 def test_the_objective_is_that_of_the_returned_weights(seed):
     """Columns over twelve decades: what is rounding in a weight is not in the sum of the messages."""
@@ -304,6 +308,7 @@ def test_the_objective_is_that_of_the_returned_weights(seed):
     assert objective_of(problem, result.weights, result.intercept) <= result.objective * (1.0 + 1.1e-13)
 
 
+@pytest.mark.representatives(1)
 @pytest.mark.parametrize(
     ("loss", "regularizer"), [("logistic", "l1"), ("squared", "l2"), ("multinomial", "l2")]
 )

@@ -62,6 +62,7 @@ def sources(tmp_path_factory: pytest.TempPathFactory) -> Path:
 # --- the main job -----------------------------------------------------------------------------------------
 
 
+@pytest.mark.representatives(1)
 @pytest.mark.parametrize("kind", ["csv", "svm"])
 def test_main_job(sources: Path, tmp_path: Path, capsys: pytest.CaptureFixture, kind: str) -> None:
     train, test, out = tmp_path / "train.parts", tmp_path / "test.parts", tmp_path / "run"

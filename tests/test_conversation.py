@@ -61,6 +61,7 @@ class Couriers:
         return answer
 
 
+@pytest.mark.representatives(5)
 @pytest.mark.parametrize(
     ("loss", "penalty", "options"),
     [

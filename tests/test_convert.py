@@ -324,7 +324,7 @@ for source in sys.argv[1:]:
 """
 
 
-@pytest.mark.slow
+@pytest.mark.repeats
 @pytest.mark.parametrize("kind", ["svm", "csv", "npz"])
 def test_memory_does_not_grow_with_the_file(tmp_path: Path, kind: str) -> None:
     rng = np.random.default_rng(0)

@@ -197,6 +197,7 @@ def test_no_helpers_inside_a_job_of_the_pool():
     assert (out == 1.0).all()
 
 
+@pytest.mark.representatives(1)
 @pytest.mark.parametrize("indices", [np.uint16, np.uint32])
 def test_patterns_are_products_with_ones_to_the_bit(indices):
     rng = np.random.default_rng(3)

@@ -121,6 +121,7 @@ def test_it_stays_away_where_it_is_not_asked_for_or_says_nothing() -> None:
     assert squared.coordinator.metric is None
 
 
+@pytest.mark.representatives(3)
 @pytest.mark.parametrize("options", [{}, {"fit_intercept": False}, {"regularizer": "l1"}], ids=str)
 @pytest.mark.parametrize("after", [9, 10, 14])
 def test_resumed_runs_go_on_to_the_bit(options: dict[str, Any], after: int) -> None:

@@ -132,6 +132,7 @@ def test_every_extra_of_a_feature_is_tried() -> None:
     assert {extra for extra, _, _ in ABSENT} == EXTRAS.keys() - {"test", "dev", "docs"}
 
 
+@pytest.mark.representatives(5)
 @pytest.mark.parametrize(
     ("extra", "module", "line"), ABSENT, ids=[f"{e}-{m}-{i}" for i, (e, m, _) in enumerate(ABSENT)]
 )

@@ -35,6 +35,7 @@ def fields(record):
     return values
 
 
+@pytest.mark.representatives(3)
 @pytest.mark.parametrize("x_update", ["gram", "cg"])
 @pytest.mark.parametrize("widths", [[12], [3, 5, 2, 4, 6]], ids=["1-party", "5-parties"])
 @pytest.mark.parametrize("kind", ["dense", "sparse"])
@@ -69,6 +70,7 @@ def test_either_way_to_share_rows_gives_the_same_bits(monkeypatch):
         np.testing.assert_array_equal(a, b)
 
 
+@pytest.mark.representatives(3)
 @pytest.mark.parametrize("scheme", ["subspace", "sharing", "jacobi", "gauss-seidel"])
 @pytest.mark.parametrize("loss", ["logistic", "squared"])
 def test_threads_do_not_matter_for_any_scheme_or_loss(loss, scheme):
@@ -125,6 +127,7 @@ def check_continuation(problem, options, rounds, cuts):
     return snapshots
 
 
+@pytest.mark.representatives(3)
 @pytest.mark.parametrize("x_update", ["gram", "kernel", "cg"])
 @pytest.mark.parametrize(
     ("scheme", "acceleration"),

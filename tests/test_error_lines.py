@@ -140,6 +140,7 @@ def test_error_lines(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert not re.search(r"(?m)^[01]\b| // ", now), "a success, a defect, several lines, or something left"
 
 
+@pytest.mark.repeats
 def test_no_mistake_in_a_file_is_silent(tables: Path, capsys: pytest.CaptureFixture[str]) -> None:
     now = _compare(FILES, tables, capsys)
     assert not re.search(r"(?m)^0$|^1\b|^[2-9].* // ", now), "silent, a defect, or several lines"

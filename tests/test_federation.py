@@ -67,6 +67,7 @@ CASES = [
 ]
 
 
+@pytest.mark.representatives(3)
 @pytest.mark.parametrize("values", CASES)
 def test_the_same_bits_as_one_process(parties: Parties, tmp_path: Path, values: dict[str, Any]) -> None:
     directory = train_with(parties, **values)

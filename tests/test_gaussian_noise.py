@@ -292,6 +292,7 @@ def test_low_order_bits_betray_naive_noise_but_not_the_grid(sigma, share):
 # --- the same without compilation
 
 
+@pytest.mark.repeats
 @pytest.mark.skipif(not COMPILED, reason="already without compilation")
 def test_noise_without_compilation(tmp_path):
     chosen = "vectors or twin or seams or extremes or nearest"

@@ -176,7 +176,7 @@ def reference(case: Case) -> tuple[float, bool]:
     return case.value(found), problem.status == "optimal" and case.loss not in ("logistic", "poisson")
 
 
-@pytest.mark.slow
+@pytest.mark.repeats
 @pytest.mark.parametrize(
     "batch",
     [

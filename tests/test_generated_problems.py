@@ -41,6 +41,7 @@ def generate(seed):
     return blocks, y, loss, 10.0 ** rng.uniform(-8, -1), bool(rng.integers(2))
 
 
+@pytest.mark.representatives(1)
 @pytest.mark.parametrize(
     ("batch", "directions"),
     [
@@ -113,6 +114,7 @@ def optimum_of_scaled(blocks, y, loss, lam, intercept):
     return value(v)
 
 
+@pytest.mark.repeats
 @pytest.mark.parametrize(
     "batch", [0, *(pytest.param(batch, marks=pytest.mark.slow) for batch in range(1, 10))]
 )

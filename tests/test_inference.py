@@ -64,6 +64,7 @@ CASES = [
 ]
 
 
+@pytest.mark.representatives(8)
 @pytest.mark.parametrize("covariance", ["model", "HC0", "HC1"])
 @pytest.mark.parametrize(("name", "loss"), CASES)
 def test_agrees_with_statsmodels(name: str, loss: str, covariance: str) -> None:
@@ -254,6 +255,7 @@ def test_joint_gram_against_dense_algebra(storage: type) -> None:
         )
 
 
+@pytest.mark.repeats
 def test_coverage() -> None:
     # 400 data sets of 150 rows: the share of 90 % intervals that hold the truth is within four deviations.
     rng = np.random.default_rng(5)

@@ -167,6 +167,7 @@ def check_prox(v, shift, q, s, r, start):
     return z
 
 
+@pytest.mark.representatives(6)
 @pytest.mark.parametrize("start", ["cold", "warm", "far"])
 @pytest.mark.parametrize("exponent", range(-6, 7, 2))
 def test_logistic_prox_is_exact_for_every_ratio(exponent, start):
@@ -288,6 +289,7 @@ def random_csr(rng, n, d, density):
     return matrix, sp.csr_array(matrix)
 
 
+@pytest.mark.representatives(4)
 @pytest.mark.parametrize("index_type", [np.uint32, np.uint64, np.int32, np.int64])
 @pytest.mark.parametrize("shape", [(1, 1), (7, 3), (40, 17), (5, 60)])
 def test_csr_kernels(shape, index_type):
@@ -430,6 +432,7 @@ def test_dense_kernels(shape):
         np.testing.assert_array_equal(image, again)
 
 
+@pytest.mark.representatives(1)
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 @pytest.mark.parametrize(("chunk", "count"), [(1, 3), (4, 2), (100, 3)])
 def test_dense_kernels_that_read(tmp_path, chunk, count, dtype):
@@ -465,6 +468,7 @@ def test_dense_kernels_that_read(tmp_path, chunk, count, dtype):
         assert not read_range(*place, d * matrix.itemsize, 0, 1, whole.reshape(-1).view(np.uint8))
 
 
+@pytest.mark.representatives(1)
 @pytest.mark.parametrize("index_type", [np.uint32, np.uint64])
 @pytest.mark.parametrize("chunk", [1, 7, 1000])
 def test_csr_kernels_that_read(tmp_path, chunk, index_type):
@@ -520,6 +524,7 @@ def scattered(path, array, chunk):
 # --- the same without compilation
 
 
+@pytest.mark.repeats
 @pytest.mark.skipif(not COMPILED, reason="already without compilation")
 def test_kernels_without_compilation(tmp_path):
     """The kernels are plain Python too: a debugger can step through them."""

@@ -111,6 +111,7 @@ def test_a_start_with_other_columns_or_classes_is_refused(data: Path, tmp_path: 
             )
 
 
+@pytest.mark.representatives(1)
 @pytest.mark.parametrize("source", ["share", "partition"])
 def test_early_stopping_and_its_resumption(data: Path, tmp_path: Path, source: str) -> None:
     validation: Any = 0.3 if source == "share" else str(data / "v.parts")

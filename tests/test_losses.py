@@ -300,6 +300,7 @@ def check_prox(loss, v, shift, y, s, r, z, g):
         assert abs(primal + dual - product) <= 64 * EPS * (scale + s[i] * size[i]), i
 
 
+@pytest.mark.representatives(7)
 @every_loss
 @given(data=st.data())
 @settings(max_examples=40, deadline=None)
@@ -314,6 +315,7 @@ def test_prox_on_any_numbers(loss, data):
     check_prox(loss, *arrays, r, z, g)
 
 
+@pytest.mark.representatives(10)
 @every_loss
 def test_conjugate_against_the_largest_difference(loss):
     rng = np.random.default_rng(8)
@@ -535,6 +537,7 @@ FITTED = [
 ]
 
 
+@pytest.mark.representatives(15)
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("intercept", [False, True])
 @pytest.mark.parametrize(
@@ -574,6 +577,7 @@ def test_fits_against_independent_solvers(loss, intercept, weighted):
             assert record.objective >= best * (1 - 1e-8)
 
 
+@pytest.mark.representatives(9)
 @pytest.mark.parametrize("intercept", [False, True])
 @pytest.mark.parametrize("name", NEW)
 def test_the_dual_bound_of_any_vector_in_the_domain_is_one(name, intercept):
@@ -642,6 +646,7 @@ def test_poisson_is_that_of_scikit_learn():
     np.testing.assert_allclose(problem.loss.predict_mean(z), model.predict(matrix))
 
 
+@pytest.mark.representatives(8)
 @pytest.mark.parametrize(
     ("name", "lam", "gap", "rounds"),
     [

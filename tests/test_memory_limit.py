@@ -90,7 +90,7 @@ READERS = ("subspace", "sharing", "cg", "lasso")
 
 
 @pytest.mark.parametrize(
-    "name", [name if name in READERS else pytest.param(name, marks=pytest.mark.slow) for name in SCHEMES]
+    "name", [name if name in READERS else pytest.param(name, marks=pytest.mark.repeats) for name in SCHEMES]
 )
 def test_a_streamed_run_is_the_same_to_the_bit(folder: Path, tmp_path: Path, name: str) -> None:
     config = configuration(folder, test=str(folder / "t.parts"), **SCHEMES[name])
@@ -104,6 +104,7 @@ def test_a_streamed_run_is_the_same_to_the_bit(folder: Path, tmp_path: Path, nam
     assert_same_run(tmp_path / "memory", tmp_path / "streamed")
 
 
+@pytest.mark.representatives(1)
 @pytest.mark.parametrize("name", ["subspace", "sharing"])
 def test_resume_of_a_streamed_run(folder: Path, tmp_path: Path, name: str) -> None:
     config = configuration(folder, **SCHEMES[name])
@@ -123,6 +124,7 @@ def test_resume_of_a_streamed_run(folder: Path, tmp_path: Path, name: str) -> No
     assert_same_run(tmp_path / "whole", tmp_path / "other")
 
 
+@pytest.mark.repeats
 def test_killed_in_the_middle(folder: Path, tmp_path: Path) -> None:
     # Tiles as small as in this process: they decide the last bits of a dense block.
     program = (

@@ -46,6 +46,7 @@ def draw(seed, n=60, classes=4, spread=3.0):
 # --- kernels
 
 
+@pytest.mark.representatives(4)
 @pytest.mark.parametrize("classes", [2, 3, 10])
 @pytest.mark.parametrize("spread", [1e-3, 3.0, 500.0, 1e6])
 def test_value_gradient_and_curvature(classes, spread):
@@ -190,6 +191,7 @@ def reference(X, y, lam, fit_intercept=True, s=None):
     return model.fit(X, y, sample_weight=s)
 
 
+@pytest.mark.representatives(3)
 @pytest.mark.parametrize("scheme", ["subspace", "sharing"])
 @pytest.mark.parametrize("intercept", [True, False])
 @pytest.mark.parametrize("lam", [1e-2, 1e-4])
@@ -285,6 +287,7 @@ PENALTIES = [
 ]
 
 
+@pytest.mark.representatives(2)
 @pytest.mark.parametrize(("regularizer", "constraint", "parameters"), PENALTIES, ids=str)
 def test_other_penalties_class_by_class(regularizer, constraint, parameters):
     import cvxpy as cp
@@ -446,6 +449,7 @@ def test_directions_fit_the_memory():
     assert choose_class_solver((40, 5000), 3)[0] == "kernel"
 
 
+@pytest.mark.representatives(1)
 @pytest.mark.parametrize("scheme", ["subspace", "sharing"])
 def test_resume_and_threads_to_the_bit(scheme):
     X, y = load_digits(return_X_y=True)

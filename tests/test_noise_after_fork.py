@@ -78,6 +78,7 @@ def in_child(draw):
     return raw
 
 
+@pytest.mark.representatives(3)
 @pytest.mark.filterwarnings(
     "ignore:This process:DeprecationWarning"
 )  # it has threads; none holds a lock here

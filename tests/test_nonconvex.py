@@ -326,6 +326,7 @@ def generated(seed, loss, regularizer, constraint, lam, intercept):
     )
 
 
+@pytest.mark.representatives(4)
 @pytest.mark.parametrize("case", CASES, ids="-".join)
 @given(
     seed=st.integers(0, 10**6),
@@ -392,6 +393,7 @@ def test_documented_penalties_are_the_derived_ones():
 # --- the rate of Theorem 2
 
 
+@pytest.mark.representatives(1)
 @pytest.mark.parametrize(("name", "parties"), [("sigmoid", 3), ("welsch", 8), ("tukey", 3)])
 def test_rounds_to_a_small_lyapunov_value_grow_no_faster_than_one_over_it(name, parties):
     X, y = problem_data(name)
@@ -441,6 +443,7 @@ def whole_objective(problem, matrix, c_penalty=None):
 SCIPY: dict[str, float] = {}
 
 
+@pytest.mark.representatives(2)
 @pytest.mark.parametrize("scheme", ["auto", "sharing"])
 @pytest.mark.parametrize("name", ["sigmoid", "tukey", "welsch"])
 def test_the_result_is_stationary_and_as_good_as_that_of_scipy(name, scheme):
@@ -462,6 +465,7 @@ def test_the_result_is_stationary_and_as_good_as_that_of_scipy(name, scheme):
     assert minimize(objective, found, jac=True, method="L-BFGS-B", options=options).fun >= f * (1 - 1e-9)
 
 
+@pytest.mark.representatives(1)
 @pytest.mark.parametrize("constraint", ["all", "nonnegative", "box:-0.2,0.2"])
 def test_log_sum_is_stationary_and_as_good_as_that_of_scipy(constraint):
     X, y = problem_data("welsch")
@@ -486,6 +490,7 @@ def test_log_sum_is_stationary_and_as_good_as_that_of_scipy(constraint):
     assert result.objective == pytest.approx(other.fun, rel=1e-6)
 
 
+@pytest.mark.representatives(9)
 @pytest.mark.parametrize("name", ["sigmoid", "tukey", "welsch"])
 @pytest.mark.parametrize("lam", [1e-1, 1e-3, 1e-5])
 @pytest.mark.parametrize("parties", [1, 3, 8])

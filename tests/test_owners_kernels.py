@@ -64,6 +64,7 @@ def problem(seed, n=60, d=7, loss="squared"):
     return X, y, rng
 
 
+@pytest.mark.representatives(12)
 @pytest.mark.parametrize("loss", LOSSES)
 @pytest.mark.parametrize("euclidean", [False, True])
 @pytest.mark.parametrize("intercept", [0, 1])
@@ -220,6 +221,7 @@ def test_batches_are_subsets_of_the_size():
 # --- sensitivity -------------------------------------------------------------------------------------------
 
 
+@pytest.mark.representatives(4)
 @pytest.mark.parametrize("loss", LOSSES)
 @pytest.mark.parametrize("text", ["clip:0.8", "features:1.3"])
 @pytest.mark.parametrize("euclidean", [False, True])

@@ -277,6 +277,7 @@ def test_a_resumed_run_uses_stored_answers_and_charges_once(tmp_path, monkeypatc
         resume_owner_run(out)
 
 
+@pytest.mark.representatives(1)
 @pytest.mark.parametrize("lost", [[8], [6, 7, 8], list(range(1, 9))])
 def test_lost_answers_are_charged_again_or_refused(tmp_path, capsys, lost):
     path, _ = write_owners(tmp_path / "o")

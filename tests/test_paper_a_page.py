@@ -47,6 +47,7 @@ def test_page_equals_what_the_script_makes_of_the_measurements(script, measured)
     assert script.replace_block(page, script.block(measured)) == page, "run bench/paper_a.py --redraw"
 
 
+@pytest.mark.repeats
 def test_figures_are_what_the_script_draws(script, measured, tmp_path, monkeypatch):
     """The same file twice, from the measurements alone; the drawn text is paths, so fonts do not matter."""
     pytest.importorskip("matplotlib")

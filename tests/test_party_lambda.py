@@ -86,6 +86,7 @@ def test_logistic_is_scikit_learn_on_scaled_columns(data: Path, tmp_path: Path, 
     assert open_model(tmp_path / "run").intercept == pytest.approx(reference.intercept_[0], abs=1e-3)
 
 
+@pytest.mark.representatives(2)
 @pytest.mark.parametrize(
     ("regularizer", "constraint"),
     [("l1", "all"), ("group_lasso", "all"), ("l2", "nonnegative"), ("l1", "nonnegative")],
@@ -115,6 +116,7 @@ def test_norms_and_the_orthant_against_a_general_minimiser(
     np.testing.assert_allclose(weights_of(tmp_path / "run"), x.value, atol=2e-4)
 
 
+@pytest.mark.representatives(1)
 @pytest.mark.parametrize("regularizer", ["l2", "l1", "group_lasso"])
 def test_the_estimators_result(data: Path, tmp_path: Path, regularizer: str) -> None:
     train(data / "a.parts", tmp_path / "run", regularizer=regularizer)
@@ -140,6 +142,7 @@ def test_norms_metrics_and_means_are_of_the_original_units(data: Path, tmp_path:
         assert result["test"][name] == pytest.approx(evaluated[name], abs=1e-12)
 
 
+@pytest.mark.representatives(1)
 @pytest.mark.parametrize("keys", [{}, {"regularizer": "l1", "constraint": "nonnegative"}])
 def test_interrupted_and_resumed_to_the_bit(data: Path, tmp_path: Path, keys: dict[str, Any]) -> None:
     keys = {"gap": 1e-9, **keys}

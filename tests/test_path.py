@@ -184,7 +184,14 @@ def test_the_choice_and_the_gaps_that_settle_it() -> None:
     assert choose(losses[:1], "best").needed[0] == np.inf
 
 
-@pytest.mark.parametrize("which", ["lasso", "ridge", "logistic", "multinomial"])
+@pytest.mark.parametrize(
+    "which",
+    [
+        "ridge",
+        "multinomial",
+        *(pytest.param(which, marks=pytest.mark.repeats) for which in ("lasso", "logistic")),
+    ],
+)
 def test_by_gap_chooses_as_exact_fits_do_with_fewer_rounds(which: str) -> None:
     if which == "lasso":
         problem = diabetes(regularizer="l1")
@@ -216,6 +223,7 @@ def test_by_gap_chooses_as_exact_fits_do_with_fewer_rounds(which: str) -> None:
 # --- the estimators against scikit-learn's
 
 
+@pytest.mark.repeats
 @pytest.mark.parametrize("l1_ratio", [1.0, 0.5])
 def test_lasso_and_elastic_net(l1_ratio: float) -> None:
     X, y = DIABETES
@@ -311,6 +319,7 @@ def test_callbacks_see_every_alpha() -> None:
     assert len(monitor.get_logs().data) == 5
 
 
+@pytest.mark.representatives(30)
 @parametrize_with_checks(
     [
         ADMMSharingClassifierCV(alphas=[1e-2], cv=2, tol=1e-15),
@@ -336,6 +345,7 @@ def test_examples_of_the_docstrings(thing: Any) -> None:
     assert estimators_cv.__all__
 
 
+@pytest.mark.repeats
 def test_examples_of_the_page() -> None:
     page = Path(__file__).resolve().parents[1] / "docs" / "path.md"
     text = re.findall(r"```pycon\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)

@@ -109,6 +109,7 @@ def test_an_interrupted_path_ends_in_the_same_bytes(data: Path, finished: Path, 
     assert_clean(tmp_path / "run")
 
 
+@pytest.mark.repeats
 def test_a_killed_path_ends_in_the_same_bytes(
     data: Path, finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -40,6 +40,7 @@ def test_clopper_pearson_is_the_exact_binomial_bound():
     assert clopper_pearson(5, 5) == 1.0
 
 
+@pytest.mark.repeats
 def test_bounds_hold_and_are_useful_on_a_known_gaussian():
     rng = np.random.default_rng(0)
     mu = gdp_of(1.0, 1e-5)

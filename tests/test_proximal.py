@@ -25,6 +25,7 @@ def cancer(parties: int, **options: Any) -> Problem:
     return make_problem([X[:, a:b] for a, b in itertools.pairwise(bounds)], y * 1.0, **options)
 
 
+@pytest.mark.representatives(4)
 @pytest.mark.parametrize("parties", [2, 30])
 @pytest.mark.parametrize("loss", ["logistic", "hinge"])
 @pytest.mark.parametrize("regularizer", ["l1", "elastic_net", "group_lasso"])
@@ -62,6 +63,7 @@ def test_weights_that_count_as_zero_are_zero() -> None:
     assert np.abs(weights[weights != 0.0]).min() > 1e-6
 
 
+@pytest.mark.representatives(1)
 @pytest.mark.parametrize("loss", ["squared", "huber", "logistic"])
 def test_a_start_at_the_minimiser_is_certified_at_once(loss: str) -> None:
     # With a norm alone the gap is linear in the slope, the objective quadratic: it cannot tell steps apart.
@@ -131,6 +133,7 @@ def test_a_party_that_is_pulled_back_to_zero_is_at_zero(seed: int) -> None:
         assert max(sizes) > 0.1
 
 
+@pytest.mark.representatives(1)
 @pytest.mark.parametrize("loss", ["logistic", "hinge"])
 @pytest.mark.parametrize(
     ("regularizer", "constraint"), [("l1", "all"), ("l1", "box:0.1,1"), ("group_lasso", "ball:0.5")]
@@ -168,6 +171,7 @@ def test_more_than_256_parties_share(parties: int, name: str) -> None:
     assert Solver(problem, SolverOptions(n_threads=1)).method.name == name
 
 
+@pytest.mark.repeats
 @pytest.mark.parametrize(("regularizer", "constraint"), [("l1", "all"), ("elastic_net", "box:-0.1,0.2")])
 def test_many_parties_take_few_rounds(regularizer: str, constraint: str) -> None:
     rng = np.random.default_rng(4)

@@ -142,6 +142,7 @@ def test_a_regularizer_is_a_class_and_an_entry(problem, tmp_path, monkeypatch) -
         assert result_of(mine)["rounds"] == result_of(known)["rounds"]
 
 
+@pytest.mark.repeats
 def test_a_scheme_is_a_module_and_a_line_of_the_registry(tmp_path, monkeypatch, capsys) -> None:
     blocks, y, _ = make_vertical_regression(90, (6, 7))
     data = write_blocks(tmp_path / "d.parts", blocks, y, task="regression")

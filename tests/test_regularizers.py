@@ -220,6 +220,7 @@ def test_lasso_and_elastic_net_as_scikit_learn(diabetes: tuple, parties: int, ra
     assert np.array_equal(np.concatenate(result.weights) == 0, peer.coef_ == 0)
 
 
+@pytest.mark.representatives(1)
 @pytest.mark.parametrize("parties", [1, 3])
 def test_l1_logistic_as_scikit_learn(cancer: tuple, parties: int) -> None:
     X, y = cancer
@@ -235,6 +236,7 @@ def test_l1_logistic_as_scikit_learn(cancer: tuple, parties: int) -> None:
     )
 
 
+@pytest.mark.representatives(1)
 @pytest.mark.parametrize("parties", [1, 5])
 def test_non_negative_as_scikit_learn(diabetes: tuple, parties: int) -> None:
     X, y = diabetes
@@ -278,6 +280,7 @@ def test_ball_as_scipy(diabetes: tuple, regularizer: str) -> None:
     assert result.objective == pytest.approx(objective(problem, x, y.mean()), rel=1e-7)
 
 
+@pytest.mark.representatives(1)
 @pytest.mark.parametrize("parties", [1, 2])
 def test_group_lasso_as_proximal_gradient(cancer: tuple, parties: int) -> None:
     X, y = cancer
@@ -319,6 +322,7 @@ def test_duplicated_and_empty_columns(diabetes: tuple) -> None:
 
 
 # One loss for each pair, so that every loss meets every regulariser and every set.
+@pytest.mark.representatives(8)
 @pytest.mark.parametrize(
     ("regularizer", "constraint", "loss"),
     [(r, c, ("logistic", "squared", "hinge")[(REGULARIZERS.index(r) + SETS.index(c)) % 3]) for r, c in PAIRS],
@@ -380,6 +384,7 @@ def test_rounds_with_default_options(
 # --- determinism, choice and errors
 
 
+@pytest.mark.representatives(1)
 @pytest.mark.parametrize(
     ("regularizer", "constraint", "loss", "scheme"),
     [

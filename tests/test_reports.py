@@ -182,6 +182,7 @@ def test_certificate_in_plain_words(run):
     assert exact <= float(found[1]) <= 1.1 * exact  # rounded up: still a bound
 
 
+@pytest.mark.representatives(2)
 @pytest.mark.parametrize(
     ("status", "badge", "sentence"),
     [
@@ -211,12 +212,14 @@ def test_bound_without_positive_lower_bound(tmp_path):
     assert "at most 0.5 above the best possible" in words
 
 
+@pytest.mark.representatives(1)
 @pytest.mark.parametrize("n_rounds", [0, 1, 2])
 def test_short_runs(tmp_path, n_rounds):
     page = page_of(fake_run(tmp_path / "run", n_rounds=n_rounds, status=None))
     assert ("No rounds have been logged yet" in page.words) == (n_rounds == 0)
 
 
+@pytest.mark.repeats
 def test_very_long_history():
     rounds = np.arange(1, 100_001)
     decay = 10.0 ** (-rounds / 2e4)
@@ -292,6 +295,7 @@ def test_downsample_keeps_ends_and_extremes():
 # --- records -----------------------------------------------------------------------------------
 
 
+@pytest.mark.representatives(1)
 @pytest.mark.parametrize("tail", ['{"round": 13, "obj', "{", "\0\0\0\0", '{"a": "\u00e9'])
 def test_torn_last_line_is_dropped(run, tail):
     log = run / "rounds.jsonl"

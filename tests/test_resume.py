@@ -108,6 +108,7 @@ def configuration(folder: Path, setting: str, **changes: object) -> RunConfig:
 # --- interruptions at chosen rounds, in this process ------------------------------------------------------
 
 
+@pytest.mark.representatives(3)
 @pytest.mark.parametrize("setting", SETTINGS)
 def test_a_signal_ends_after_the_round_and_resume_goes_on(
     folder: Path, uninterrupted: dict, tmp_path: Path, setting: str
@@ -124,6 +125,7 @@ def test_a_signal_ends_after_the_round_and_resume_goes_on(
         assert_clean(out)
 
 
+@pytest.mark.representatives(3)
 @pytest.mark.parametrize("setting", SETTINGS)
 def test_a_crash_goes_back_to_the_last_checkpoint(
     folder: Path, uninterrupted: dict, tmp_path: Path, setting: str
@@ -143,6 +145,7 @@ def test_a_crash_goes_back_to_the_last_checkpoint(
         assert logged(out) == logged(uninterrupted[setting])
 
 
+@pytest.mark.repeats
 def test_interrupted_again_and_again(folder: Path, uninterrupted: dict, tmp_path: Path) -> None:
     out = tmp_path / "run"
     start_run(configuration(folder, "sharing"), out, display=SignalAfter(2))
@@ -173,6 +176,7 @@ def test_seconds_add_up(folder: Path, tmp_path: Path) -> None:
     assert 0 < before < after
 
 
+@pytest.mark.representatives(1)
 @pytest.mark.parametrize("setting", ["sharing", "subspace", "cg"])
 def test_stopped_between_last_round_and_model(
     folder: Path, uninterrupted: dict, tmp_path: Path, setting: str
@@ -211,12 +215,14 @@ def test_leftovers_of_a_kill_are_removed(folder: Path, tmp_path: Path) -> None:
 # --- threads ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.representatives(3)
 @pytest.mark.parametrize("setting", SETTINGS)
 def test_threads_do_not_matter(folder: Path, uninterrupted: dict, tmp_path: Path, setting: str) -> None:
     start_run(configuration(folder, setting, threads=2), tmp_path / "run")
     assert_same_run(tmp_path / "run", uninterrupted[setting])
 
 
+@pytest.mark.representatives(1)
 @pytest.mark.parametrize("setting", ["automatic", "sharing", "cg", "subspace"])
 def test_threads_do_not_matter_for_rows_in_several_pieces(tmp_path: Path, setting: str) -> None:
     """More rows than one piece of work holds: sums are added in the order of the pieces."""
@@ -227,6 +233,7 @@ def test_threads_do_not_matter_for_rows_in_several_pieces(tmp_path: Path, settin
     assert_same_run(tmp_path / "threads-1", tmp_path / "threads-2")
 
 
+@pytest.mark.representatives(1)
 @pytest.mark.parametrize("setting", ["sharing", "subspace"])
 def test_resume_with_other_threads(folder: Path, uninterrupted: dict, tmp_path: Path, setting: str) -> None:
     out = tmp_path / "run"
@@ -266,6 +273,7 @@ def test_ctrl_c(slow: tuple[Path, list[object]], tmp_path: Path) -> None:
     assert_clean(out)
 
 
+@pytest.mark.repeats
 def test_ctrl_c_while_starting_leaves_nothing(slow: tuple[Path, list[object]], tmp_path: Path) -> None:
     _, command = slow
     process = start(*command, tmp_path / "run", cwd=tmp_path)
@@ -280,6 +288,7 @@ def test_ctrl_c_while_starting_leaves_nothing(slow: tuple[Path, list[object]], t
         assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.repeats
 @pytest.mark.parametrize("times", [1, pytest.param(4, marks=pytest.mark.slow)])
 def test_killed_at_any_moment(slow: tuple[Path, list[object]], tmp_path: Path, times: int) -> None:
     """Kills while starting, between rounds and while a checkpoint is being written."""
@@ -384,6 +393,7 @@ DAMAGES = [
 ]
 
 
+@pytest.mark.representatives(3)
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_damaged_newest_checkpoint_falls_back(
     folder: Path, uninterrupted: dict, tmp_path: Path, damage
@@ -434,6 +444,7 @@ def test_all_checkpoints_damaged(folder: Path, tmp_path: Path, capsys: pytest.Ca
     assert len(list((out / "checkpoints").iterdir())) == 2
 
 
+@pytest.mark.representatives(1)
 @pytest.mark.parametrize("tail", ['{"round": 11, "sec', "\x00\x00\x00\n", '{"round": 11}', "\n\n"])
 def test_torn_last_line_of_the_log(folder: Path, uninterrupted: dict, tmp_path: Path, tail: str) -> None:
     out = tmp_path / "run"
@@ -444,6 +455,7 @@ def test_torn_last_line_of_the_log(folder: Path, uninterrupted: dict, tmp_path: 
     assert_same_run(out, uninterrupted["sharing"])
 
 
+@pytest.mark.representatives(1)
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -505,6 +517,7 @@ def change_parties(path: Path, blocks: list, y: np.ndarray) -> None:
     write_blocks(path, blocks[:-1], y)
 
 
+@pytest.mark.representatives(3)
 @pytest.mark.parametrize(
     "change", [change_features, change_labels, change_weights, change_rows, change_parties]
 )
@@ -548,6 +561,7 @@ def test_folder_moves_with_data_and_run(folder: Path, uninterrupted: dict, tmp_p
     assert_same_run(tmp_path / "new" / "run", uninterrupted["sharing"])
 
 
+@pytest.mark.repeats
 def test_run_behind_a_symbolic_link(folder: Path, uninterrupted: dict, tmp_path: Path) -> None:
     (tmp_path / "far" / "away").mkdir(parents=True)
     (tmp_path / "link").symlink_to(tmp_path / "far" / "away")

@@ -42,48 +42,62 @@ def assert_like_in_process(folder: Path, directory: Path, reference: Path) -> No
 
 CASES = [
     pytest.param({"lambda": 1e-3, "rounds": 3}, "classification", id="subspace"),
-    pytest.param({"lambda": 1e-3, "rounds": 3, "directions": "one"}, "classification", id="one direction"),
+    pytest.param(
+        {"lambda": 1e-3, "rounds": 3, "directions": "one"},
+        "classification",
+        marks=pytest.mark.repeats,
+        id="one direction",
+    ),
     pytest.param(
         {"lambda": 1e-3, "gap": 1e-10, "rounds": 3},
         "classification",
+        marks=pytest.mark.repeats,
         id="too small a gap for single precision",
     ),
-    pytest.param({"lambda": 1e-5, "history": 2, "rounds": 4}, "classification", id="directions forgotten"),
+    pytest.param(
+        {"lambda": 1e-5, "history": 2, "rounds": 4},
+        "classification",
+        marks=pytest.mark.repeats,
+        id="directions forgotten",
+    ),
     pytest.param({"secrecy": "sums", "lambda": 1e-5, "history": 4, "rounds": 4}, "classification", id="sums"),
     pytest.param({"scheme": "sharing", "lambda": 1e-2, "rounds": 3}, "classification", id="sharing"),
     pytest.param(
-        {"scheme": "gauss-seidel", "lambda": 1e-1, "rounds": 2}, "classification", id="one after the other"
+        {"scheme": "gauss-seidel", "lambda": 1e-1, "rounds": 2},
+        "classification",
+        marks=pytest.mark.repeats,
+        id="one after the other",
     ),
     pytest.param(
         {"scheme": "sharing", "regularizer": "elastic_net", "lambda": 1e-2, "rounds": 3},
         "classification",
-        marks=pytest.mark.slow,
+        marks=pytest.mark.repeats,
         id="elastic net",
     ),
-    pytest.param({"lambda": 1e-5}, "classification", marks=pytest.mark.slow, id="subspace to the end"),
-    pytest.param({"loss": "squared"}, "regression", marks=pytest.mark.slow, id="squared"),
+    pytest.param({"lambda": 1e-5}, "classification", marks=pytest.mark.repeats, id="subspace to the end"),
+    pytest.param({"loss": "squared"}, "regression", marks=pytest.mark.repeats, id="squared"),
     pytest.param(
         {"loss": "huber", "lambda": 1e-2, "intercept": False},
         "regression",
-        marks=pytest.mark.slow,
+        marks=pytest.mark.repeats,
         id="huber",
     ),
     pytest.param(
         {"scheme": "sharing", "lambda": 1e-2},
         "classification",
-        marks=pytest.mark.slow,
+        marks=pytest.mark.repeats,
         id="sharing to the end",
     ),
     pytest.param(
         {"scheme": "sharing", "lambda": 1e-2, "x_update": "cg", "rounds": 12},
         "classification",
-        marks=pytest.mark.slow,
+        marks=pytest.mark.repeats,
         id="conjugate gradients",
     ),
     pytest.param(
         {"scheme": "sharing", "loss": "hinge", "constraint": "box:-1,1", "rounds": 4},
         "classification",
-        marks=pytest.mark.slow,
+        marks=pytest.mark.repeats,
         id="hinge in a box",
     ),
     pytest.param(
@@ -94,41 +108,58 @@ CASES = [
             "rounds": 3,
         },
         "classification",
-        marks=pytest.mark.slow,
+        marks=pytest.mark.repeats,
         id="a set for each party",
     ),
     pytest.param(
-        {"scheme": "subspace", "loss": "hinge", "lambda": 1e-2, "rounds": 4}, "classification", id="kinks"
+        {"scheme": "subspace", "loss": "hinge", "lambda": 1e-2, "rounds": 4},
+        "classification",
+        marks=pytest.mark.repeats,
+        id="kinks",
     ),
     pytest.param({"regularizer": "l1", "lambda": 1e-2, "rounds": 4}, "classification", id="l1"),
     pytest.param(
         {"scheme": "proximal", "loss": "hinge", "constraint": "box:0.1,1", "history": 4, "rounds": 6},
         "classification",
+        marks=pytest.mark.repeats,
         id="kinks in a box without zero",
     ),
     pytest.param(
         {"loss": "squared", "regularizer": "group_lasso", "constraint": "ball:0.5", "lambda": 1e-2},
         "regression",
-        marks=pytest.mark.slow,
+        marks=pytest.mark.repeats,
         id="group lasso in a ball, to the end",
     ),
     pytest.param(
         {"scheme": "sharing", "loss": "sigmoid", "lambda": 1e-2, "rounds": 3},
         "classification",
+        marks=pytest.mark.repeats,
         id="without convexity",
     ),
     pytest.param({"loss": "sigmoid", "lambda": 1e-2, "rounds": 4}, "classification", id="descent"),
     pytest.param(
         {"loss": "welsch", "history": 2, "lambda": 1e-4, "rounds": 6},
         "regression",
+        marks=pytest.mark.repeats,
         id="descent past the convex start",
     ),
-    pytest.param({"loss": "tweedie:1.3", "lambda": 1e-3, "rounds": 4}, "amounts", id="tweedie"),
+    pytest.param(
+        {"loss": "tweedie:1.3", "lambda": 1e-3, "rounds": 4},
+        "amounts",
+        marks=pytest.mark.repeats,
+        id="tweedie",
+    ),
     pytest.param({"lambda": 1e-3, "history": 2, "rounds": 4}, "classes", id="classes"),
-    pytest.param({"scheme": "sharing", "lambda": 1e-2, "rounds": 3}, "classes", id="classes by sharing"),
+    pytest.param(
+        {"scheme": "sharing", "lambda": 1e-2, "rounds": 3},
+        "classes",
+        marks=pytest.mark.repeats,
+        id="classes by sharing",
+    ),
     pytest.param(
         {"regularizer": "l1", "constraint": "box:-1,1", "lambda": 1e-2, "rounds": 3},
         "classes",
+        marks=pytest.mark.repeats,
         id="classes, l1 in a box",
     ),
 ]
@@ -156,6 +187,7 @@ def test_equal_to_the_bit(tmp_path: Path, values: dict, kind: str) -> None:
 OTHER_ROWS = {"test": True, "validation": True, "patience": 1}
 
 
+@pytest.mark.representatives(1)
 @pytest.mark.parametrize(
     ("values", "kind"),
     [
@@ -208,6 +240,7 @@ def test_no_scores_of_rows_that_the_owner_has_not_given(tmp_path: Path) -> None:
     assert train(world)[0] == directory
 
 
+@pytest.mark.repeats
 def test_messages_are_restated_by_files_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         "fastadmm.coordinator.subspace.subspace._ROUNDING_IS_LEFT", 1e300
@@ -215,6 +248,7 @@ def test_messages_are_restated_by_files_too(tmp_path: Path, monkeypatch: pytest.
     test_equal_to_the_bit(tmp_path, {"lambda": 1e-3, "rounds": 3}, "classification")
 
 
+@pytest.mark.repeats
 def test_a_proximal_round_takes_three_exchanges_at_most(tmp_path: Path) -> None:
     separate(data_of(tmp_path), tmp_path)
     begin(tmp_path, regularizer="l1", **{"lambda": 1e-2, "rounds": 5})
@@ -223,6 +257,7 @@ def test_a_proximal_round_takes_three_exchanges_at_most(tmp_path: Path) -> None:
     assert 2 * 5 <= exchanges - 2 <= 3 * 5  # beside what begins and what ends the run
 
 
+@pytest.mark.representatives(1)
 @pytest.mark.parametrize(
     ("scheme", "kind"),
     [

@@ -126,6 +126,7 @@ def by_scale(coordinator: Coordinator) -> list[np.ndarray]:
     return found
 
 
+@pytest.mark.repeats
 def test_a_chosen_penalty_reads_no_column(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     coordinator = Coordinator(tmp_path)
     coordinator.begin()

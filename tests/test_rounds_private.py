@@ -67,6 +67,7 @@ def train(world: Path) -> Path:
     return directory
 
 
+@pytest.mark.representatives(1)
 @pytest.mark.parametrize("world", [REAL, MESSAGES], indirect=True, ids=["fusion", "message"])
 def test_commands_on_a_private_run(world: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Also after damage, from which the kept releases lead to the same run."""

@@ -122,6 +122,7 @@ POISONS: dict[str, tuple[Callable[[Any], None], str]] = {
 }  # fmt: skip
 
 
+@pytest.mark.representatives(4)
 @pytest.mark.parametrize("poison", POISONS)
 def test_a_bad_message_is_refused_by_name_and_never_kept(world: Path, poison: str, tmp_path: Path) -> None:
     directory = world / "labels" / "run"
@@ -279,6 +280,7 @@ def test_a_step_that_refuses_its_record_changes_nothing(world: Path, worlds: Any
     the_same_end(world, worlds)
 
 
+@pytest.mark.representatives(3)
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_repair_brings_a_run_back(world: Path, damage: str, worlds: Any) -> None:
     directory = world / "labels" / "run"
@@ -291,6 +293,7 @@ def test_repair_brings_a_run_back(world: Path, damage: str, worlds: Any) -> None
     the_same_end(world, worlds)
 
 
+@pytest.mark.representatives(1)
 @pytest.mark.parametrize("name", NAMES)
 def test_a_poisoned_message_that_an_older_release_kept(worlds: Any, tmp_path: Path, name: str) -> None:
     world = tmp_path / "w"
@@ -345,6 +348,7 @@ def test_a_finished_run_is_opened_again(worlds: Any, tmp_path: Path) -> None:
 # --- backups ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.representatives(1)
 @pytest.mark.parametrize("back_to", [0, 1, 2])
 def test_a_coordinator_restored_from_a_backup_goes_on(worlds: Any, tmp_path: Path, back_to: int) -> None:
     stages, _ = worlds
@@ -355,6 +359,7 @@ def test_a_coordinator_restored_from_a_backup_goes_on(worlds: Any, tmp_path: Pat
     the_same_end(world, worlds)
 
 
+@pytest.mark.representatives(1)
 @pytest.mark.parametrize("back_to", [1, 2])
 def test_a_party_restored_from_a_backup_goes_on(worlds: Any, tmp_path: Path, back_to: int) -> None:
     stages, _ = worlds
@@ -419,6 +424,7 @@ def test_what_killed_processes_left_is_removed_by_whoever_comes_next(world: Path
 # --- kills ------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.repeats
 @pytest.mark.parametrize(
     ("who", "every"),
     [

@@ -182,6 +182,7 @@ def test_every_flipped_bit_of_a_checkpoint_is_seen(data: Path, tmp_path: Path) -
     assert result_of(out)["objective"] == result_of(tmp_path / "whole")["objective"]
 
 
+@pytest.mark.representatives(1)
 @pytest.mark.parametrize("code", [errno.EIO, errno.EMFILE, errno.EACCES])
 def test_what_cannot_be_read_is_not_damaged(
     data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
@@ -244,6 +245,7 @@ def test_a_lost_party_is_refused(data: Path, tmp_path: Path) -> None:
     assert len(open_partition(place).parties) == 3
 
 
+@pytest.mark.representatives(3)
 @pytest.mark.parametrize("flip", range(0, 400, 37))
 def test_a_damaged_fit_of_a_path_is_refused(
     data: Path, tmp_path: Path, flip: int, finished_path: Path
@@ -272,6 +274,7 @@ def finished_path(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 # --- inside HDF5 ------------------------------------------------------------------------------------------
 
 
+@pytest.mark.representatives(1)
 @pytest.mark.parametrize("fault", [OSError(errno.ENOSPC, "full"), KeyboardInterrupt()])
 def test_a_fault_at_any_write_of_a_file_neither_crashes_hdf5_nor_passes_through_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: BaseException
@@ -337,6 +340,7 @@ def test_whoever_comes_next_removes_what_a_killed_process_left(tmp_path: Path) -
     assert sorted(os.listdir(tmp_path)) == ["a", "b", "other"]
 
 
+@pytest.mark.representatives(1)
 @pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP"])
 def test_a_signal_outside_rounds_leaves_nothing(tmp_path: Path, name: str) -> None:
     (tmp_path / "a.svm").write_text("1 1:1 2:2\n-1 1:2 2:1\n" * 10)
@@ -368,7 +372,8 @@ def test_a_signal_while_an_object_is_cleared_away_is_not_lost() -> None:
         "        os.kill(os.getpid(), signal.SIGTERM)\n"
         "        for _ in range(10): pass\n"
         "try:\n"
-        "    A(); time.sleep(20)\n"
+        "    A()\n"
+        "    for _ in range(2000): time.sleep(0.01)\n"
         "except KeyboardInterrupt:\n"
         "    sys.exit(130)\n"
     )

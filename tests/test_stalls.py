@@ -33,6 +33,7 @@ def test_a_gap_is_to_fall_in_so_many_rounds() -> None:
     assert StallWatch.restored(watch.export()) == watch
 
 
+@pytest.mark.repeats
 @pytest.mark.parametrize(("loss", "gap"), [("squared", 1e-6), ("hinge", 1e-2)])
 def test_steps_of_sharing_certify(loss: str, gap: float) -> None:
     problem, options = wide_in_a_ball(loss), SolverOptions(gap=gap, max_rounds=150, n_threads=1)

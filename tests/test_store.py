@@ -592,6 +592,7 @@ SCRIPT = """
 """
 
 
+@pytest.mark.representatives(1)
 @pytest.mark.parametrize("limit", [100, 5_000, 3 << 20, 9_500_001])
 def test_disk_full(tmp_path: Path, limit: int) -> None:
     """A file size limit stands for a full disk: HDF5 itself would crash at exit."""

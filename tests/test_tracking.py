@@ -104,6 +104,7 @@ def test_tensorboard_has_the_round_log(data: Path, tmp_path: Path) -> None:
     assert "sha256" not in "".join(said.values())
 
 
+@pytest.mark.representatives(1)
 @pytest.mark.parametrize("stop", [SignalAfter(3, signal.SIGINT), CrashAfter(4)])
 def test_a_resumed_run_goes_on_in_the_same_log(data: Path, tmp_path: Path, stop: Any) -> None:
     whole, place = tmp_path / "whole", tmp_path / "run"

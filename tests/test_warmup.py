@@ -72,6 +72,7 @@ def one_kernel(site: Path, **changes: str | None) -> tuple[str, list[str], float
 BOTH = ["squared.squared_evaluate", "residual.residual_curvature"]
 
 
+@pytest.mark.repeats
 def test_a_read_only_installation_keeps_them_with_the_user(installation: Path, tmp_path: Path) -> None:
     # A file where the directory would be cannot be written into, not even by root.
     (installation / "fastadmm" / "kernels" / "__pycache__").write_text("")
@@ -96,6 +97,7 @@ def test_without_any_place_to_write_to_they_are_compiled_all_the_same(
     assert (place, compiled, value) == ("None", BOTH, 1.0)
 
 
+@pytest.mark.repeats
 def test_an_edit_of_an_inlined_function_recompiles_its_users_alone(installation: Path) -> None:
     kernels = installation / "fastadmm" / "kernels"
     (kernels / "squared.py").write_text(
@@ -117,6 +119,7 @@ def test_an_edit_of_an_inlined_function_recompiles_its_users_alone(installation:
     assert one_kernel(installation)[1:] == (BOTH[:1], 0.5)
 
 
+@pytest.mark.representatives(1)
 @pytest.mark.parametrize("ending", ["nbi", "nbc"])
 def test_a_damaged_file_is_compiled_again(installation: Path, ending: str) -> None:
     """Truncated, or with one flipped bit, which would otherwise be run as machine code."""
@@ -184,7 +187,7 @@ def test_import_is_light() -> None:
     assert program(f"import sys, fastadmm; print(sorted({heavy!r} & set(sys.modules)))") == "[]"
 
 
-@pytest.mark.slow
+@pytest.mark.repeats
 def test_a_run_that_compiles_says_so_once(tmp_path: Path) -> None:
     """The squared loss's proximal operator is taken out of a cache that has all the others."""
     blocks, y, _ = make_vertical_classification(60, (2, 2))

@@ -273,6 +273,7 @@ class StopAfter:
             os.kill(os.getpid(), signal.SIGINT)
 
 
+@pytest.mark.representatives(1)
 @pytest.mark.parametrize("n", [1, 4, 7])
 def test_interrupted_it_goes_on_to_the_same_result(trained: Path, tmp_path: Path, n: int) -> None:
     place = copy_of(trained, tmp_path)
