@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fastadmm.cli.app import app
+from fastadmm.cli.infer import Covariance, Level
 from fastadmm.cli.options import with_options
 
 if TYPE_CHECKING:
@@ -94,6 +95,33 @@ def step(
         _say(result)
         return 0
     return report_result(result.document, run, as_json)
+
+
+@group.command()
+def infer(
+    run: Annotated[Path, typer.Argument(readable=False, help="Finished run of 'fastadmm coordinator'.")],
+    out: Annotated[
+        Path,
+        typer.Option("--out", "-o", readable=False, help="Directory of requests; an existing one goes on."),
+    ],
+    messages: Annotated[
+        list[Path] | None,
+        typer.Argument(metavar="[ANSWER.msg]...", readable=False, help="Answers received from parties."),
+    ] = None,
+    level: Level = 0.95,
+    covariance: Covariance = "model",
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result, at the end, as JSON.")] = False,
+) -> None:
+    """Standard errors by files: write requests for 'party infer', or read the answers."""
+    from fastadmm.cli.infer import print_inference
+    from fastadmm.federation.infer import coordinator_infer
+
+    found = coordinator_infer(run, out, messages or [], covariance=covariance, level=level)
+    if isinstance(found, list):
+        for path in found:
+            print(f"waiting for an answer to {path}")
+        return
+    print_inference(found, as_json)
 
 
 @group.command()

@@ -10,6 +10,7 @@ import typer
 
 from fastadmm.cli.app import app
 from fastadmm.cli.convert import Duplicates, Task
+from fastadmm.cli.infer import Covariance, Level
 
 if TYPE_CHECKING:
     from fastadmm.solver.history import RoundRecord
@@ -227,6 +228,23 @@ def evaluate(
     from fastadmm.federation.predict import federate_evaluate
 
     print_evaluation(federate_evaluate(config, run, test, out, own=own, say=_say), as_json)
+
+
+@group.command()
+def infer(
+    config: _Config,
+    run: _Run,
+    out: _Task,
+    level: Level = 0.95,
+    covariance: Covariance = "model",
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+) -> None:
+    """Ask every party for what standard errors need; each learns its own, you the tests and the fit."""
+    from fastadmm.cli.infer import print_inference
+    from fastadmm.federation.infer import federate_infer
+
+    found = federate_infer(config, run, out, covariance=covariance, level=level, say=_say)
+    print_inference(found, as_json)
 
 
 @group.command()

@@ -12,6 +12,14 @@ from fastadmm.cli.app import app
 if TYPE_CHECKING:
     from fastadmm.inference.table import Inference
 
+Level = Annotated[float, typer.Option("--level", help="Level of the confidence intervals.")]
+Covariance = Annotated[
+    str,
+    typer.Option(
+        "--covariance", help="model, or HC0 or HC1: standard errors that do not trust its variances."
+    ),
+]
+
 
 @app.command()
 def infer(
@@ -20,13 +28,8 @@ def infer(
         Path | None,
         typer.Option("--out", "-o", readable=False, help="CSV file for the table of weights."),
     ] = None,
-    level: Annotated[float, typer.Option("--level", help="Level of the confidence intervals.")] = 0.95,
-    covariance: Annotated[
-        str,
-        typer.Option(
-            "--covariance", help="model, or HC0 or HC1: standard errors that do not trust its variances."
-        ),
-    ] = "model",
+    level: Level = 0.95,
+    covariance: Covariance = "model",
     standardized: Annotated[
         bool, typer.Option("--standardized", help="Weights of the scaled columns instead of the raw ones.")
     ] = False,
@@ -35,8 +38,6 @@ def infer(
     force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
 ) -> None:
     """Print weights with standard errors, p-values and confidence intervals, tests, AIC, BIC and R²."""
-    import json
-
     from fastadmm.runs.infer import infer_run
 
     found = infer_run(run, covariance=covariance, level=level, standardized=standardized, threads=threads)
@@ -45,6 +46,13 @@ def infer(
 
         with atomic_file(out, force=force) as temporary:
             found.to_frame().to_csv(temporary, index=False)
+    print_inference(found, as_json)
+
+
+def print_inference(found: Inference, as_json: bool) -> None:
+    """Print tables of weights, tests and fit, or one JSON document."""
+    import json
+
     if as_json:
         print(json.dumps(found.to_dict(), indent=2, ensure_ascii=False))
         return

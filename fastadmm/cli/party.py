@@ -98,3 +98,28 @@ def step(
             print(line)
     if done.model is not None:
         print(f"the run is over; own part of the model in {done.model}")
+
+
+@group.command()
+def infer(
+    request: Annotated[
+        Path, typer.Argument(metavar="REQUEST.msg", readable=False, help="Of 'fastadmm coordinator infer'.")
+    ],
+    data: Data,
+    state: Annotated[
+        Path, typer.Option(metavar="DIR", readable=False, help="The party's --state of the run.")
+    ],
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", "-o", metavar="ANSWER.msg", readable=False, help="Answer to write."),
+    ] = None,
+    approve: Annotated[
+        bool, typer.Option("--approve", help="Explain what leaves, and approve it, instead of answering.")
+    ] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
+) -> None:
+    """Answer a request for what standard errors need; the last one brings your own."""
+    from fastadmm.federation.inferring import party_infer
+
+    for line in party_infer(request, data, state, out, approve=approve, force=force):
+        print(line)

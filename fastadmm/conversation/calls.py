@@ -89,6 +89,9 @@ _FAMILIES = ("subspace", "admm", "proximal", "multinomial_subspace", "multinomia
 #: Of runs of whose answers the coordinator sees sums only: see :mod:`fastadmm.secrecy`.
 SUMS = ("subspace_sums",)
 
+#: Of standard errors between parties, after a run: see :class:`fastadmm.inference.party.InferenceParty`.
+_INFERENCE = ("inference",)
+
 #: Of the face of a party's weights: see :class:`fastadmm.parties.active_set.Face`.
 _FACE = {
     "basis": "matrix",
@@ -273,6 +276,18 @@ CALLS: dict[str, CallRule] = {
         SUMS,
         {"exchange": "positive count", "rows": "text", "coefficients": "vector?", "step": "positive"},
         {"rows": "words"},
+    ),
+    # Columns first to last of the party's, up to a rotation, and its weights for them.
+    "span": CallRule(
+        _INFERENCE,
+        {"ridge": "nonnegative", "first": "count", "last": "positive count"},
+        {"basis": "class rows", "weights": "vector"},
+    ),
+    # Covariance and Newton step of these weights; "about" is what everybody learns of the fit, as JSON.
+    "learn": CallRule(
+        _INFERENCE,
+        {"ridge": "nonnegative", "covariance": "matrix", "step": "vector", "about": "text"},
+        {"done": "flag"},
     ),
     # Of rows that are not trained on, or of training where these are held out; class by class.
     "scores": CallRule(_FAMILIES, {"rows": "text", **_COEFFICIENTS}, {"scores": "vector"}),

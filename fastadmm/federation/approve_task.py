@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,10 @@ from fastadmm.federation.agent import AUDIT
 from fastadmm.federation.approve import approve_run, run_description
 from fastadmm.federation.asked import forget_asked
 from fastadmm.federation.audit import read_audit
+from fastadmm.federation.inferring import draft_inference, inference_words
 from fastadmm.federation.party_tasks import used
 from fastadmm.federation.schema import run_identifier
-from fastadmm.federation.task_approval import ALIGN, PREDICT, TaskApproval, write_task_approval
+from fastadmm.federation.task_approval import ALIGN, INFER, PREDICT, TaskApproval, write_task_approval
 from fastadmm.files.atomic import shown
 from fastadmm.files.reading import read_json
 from fastadmm.rounds.approval import APPROVAL, DAYS
@@ -52,7 +54,7 @@ def approve_task(
     file : Path or None
         The table whose ids are compared; features of the rows that are scored.
     data : Path or None
-        Of a set of runs: the features that they are trained on.
+        Of a set of runs, or of standard errors: the features that the models are trained on.
     id : str or None
         Id column, where the file is a table.
     duplicates : {"refuse", "first", "drop"}
@@ -77,6 +79,8 @@ def approve_task(
     document = read_json(path)
     place = shown(path)
     kind = document.get("kind")
+    if kind == "infer":
+        return _approve_inference(document, place, state, data, force)
     if kind == "worth":
         return _approve_runs(document, place, state, data, file, force)
     count = document.get("n_ids" if kind == "align" else "n_samples")
@@ -115,6 +119,26 @@ def approve_task(
     write_task_approval(approval, force=force)
     forget_asked(state, document["task"])
     return _words(approval, document), approval_file
+
+
+def _approve_inference(
+    document: dict[str, Any], place: str, state: Path, data: Path | None, force: bool
+) -> tuple[list[str], Path]:
+    run = run_identifier(document.get("run"), place)
+    party, caller = document.get("party"), document.get("coordinator")
+    if not isinstance(party, str) or not isinstance(caller, str):
+        raise FormatError(f"{place}: damaged; ask the coordinator to ask again")
+    if data is None:
+        raise ConfigError("--data: name the features that the model was trained on")
+    if not (state / run / APPROVAL).exists():
+        raise InputError(f"{place}: about run {run}, which is not approved in {shown(state)}")
+    drafted = draft_inference(state / run / INFER, party, caller, open_party(data))
+    entries = read_audit(state / AUDIT)[0] if (state / AUDIT).exists() else []
+    spent = used(entries, INFER, run)
+    more = {key: spent[key] + getattr(drafted, key) for key in ("requests", "rows")}
+    write_task_approval(replace(drafted, **more), force=force)
+    forget_asked(state, document["task"])
+    return inference_words(drafted, caller, run), drafted.path
 
 
 def _approve_runs(

@@ -97,6 +97,7 @@ def asked_lines(state: Path) -> list[str]:
             "run": "to train",
             "align": "to compare ids",
             "predict": "for scores of rows",
+            "infer": "for what standard errors need",
             "worth": "to train sets of runs",
         }.get(kind, "?")
         by = str(document.get("coordinator", ""))[:80]

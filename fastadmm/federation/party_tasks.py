@@ -1,4 +1,4 @@
-"""Alignments and predictions at a party: what may be answered, what has been, and the same answer again."""
+"""Tasks at a party: what may be answered, what has been, and the same answer again."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ from typing import Any
 from fastadmm.errors import InputError
 from fastadmm.federation.asked import forget_asked, keep_asked
 from fastadmm.federation.audit import AuditLog
+from fastadmm.federation.inferring import answer_inference
 from fastadmm.federation.journal import Journal
 from fastadmm.federation.matching import intersect, keep_alignment
 from fastadmm.federation.schema import Envelope, digest_of
 from fastadmm.federation.scoring import Home, contribute
 from fastadmm.federation.task import Answer, Task, encode_answer, runs_of, task_of
-from fastadmm.federation.task_approval import ALIGN, PREDICT, TaskApproval, open_task_approval
+from fastadmm.federation.task_approval import ALIGN, INFER, PREDICT, TaskApproval, open_task_approval
 from fastadmm.files.atomic import shown
 from fastadmm.rounds.approval import APPROVAL
 from fastadmm.rounds.refused import refused
@@ -28,6 +29,9 @@ TASKS_JOURNAL = "tasks.journal"
 
 #: Bytes of a request to compare ids: a blinded id has 35.
 _SMALL, _EACH = 1 << 16, 48
+
+#: What a request is about, and the approval that it needs, by its call.
+_KINDS = {"contribute": ("predict", PREDICT), "span": ("infer", INFER), "learn": ("infer", INFER)}
 
 
 class PartyTasks:
@@ -148,7 +152,7 @@ class PartyTasks:
 
     def _approval(self, asked: Task, caller: str, place: str) -> TaskApproval:
         run = asked.arguments.get("run", "")
-        path = self.home.state / run / (PREDICT if run else ALIGN)
+        path = self.home.state / run / _KINDS.get(asked.call, ("align", ALIGN))[1]
         if path.exists():
             return open_task_approval(path)
         if asked.call != "align":  # what ends an alignment, it has been asked for before
@@ -158,7 +162,7 @@ class PartyTasks:
 
     def _ask_owner(self, asked: Task, caller: str) -> None:
         simple = {k: v for k, v in asked.arguments.items() if isinstance(v, (str, int))}
-        self._keep_asked(asked, caller, "predict" if "run" in simple else "align", simple)
+        self._keep_asked(asked, caller, _KINDS.get(asked.call, ("align", ALIGN))[0], simple)
 
     def _check_amount(self, asked: Task, approval: TaskApproval, caller: str, place: str) -> dict[str, Any]:
         """What a new answer counts for; refuses more than was approved."""
@@ -171,10 +175,7 @@ class PartyTasks:
             if not any(one["task"] == asked.task for one in self._done):
                 raise refused("order", InputError(f"{place}: ends an alignment that was not begun here"))
             return counts
-        counts |= {
-            "requests": 1,
-            "rows": asked.arguments["n_ids" if asked.call == "intersect" else "n_samples"],
-        }
+        counts |= {"requests": 1, "rows": _rows(asked)}
         spent = used(self._done, approval.path.name, run)
         for key, code in (("requests", "exchanges"), ("rows", "amount")):
             if spent[key] + counts[key] > getattr(approval, key):
@@ -191,6 +192,13 @@ class PartyTasks:
     def _made(self, asked: Task, approval: TaskApproval, place: str) -> dict[str, Any]:
         if asked.call == "contribute":
             return contribute(asked, approval, self.home, place)
+        if asked.call in ("span", "learn"):
+            home = self.home
+            directory = home.state / asked.arguments["run"]
+            answer, table = answer_inference(asked, approval, home.name, directory, home.ledger, place)
+            if table is not None:
+                self._say(f"{shown(table)}: standard errors of run {directory.name}")
+            return answer
         if asked.call == "intersect":
             return intersect(asked, approval, self.home.state, place)
         answer, path = keep_alignment(asked, approval, self.home.state, place)
@@ -198,6 +206,15 @@ class PartyTasks:
             f"{shown(path)}: {answer['n_samples']} rows that all parties have, for 'fastadmm convert --align'"
         )
         return answer
+
+
+def _rows(asked: Task) -> int:
+    """Ids that are compared, rows that are scored, or vectors that leave."""
+    if asked.call == "learn":
+        return 0
+    if asked.call == "span":
+        return int(asked.arguments["last"] - asked.arguments["first"])
+    return int(asked.arguments["n_ids" if asked.call == "intersect" else "n_samples"])
 
 
 def used(entries: list[dict[str, Any]], approval: str, run: str) -> dict[str, int]:

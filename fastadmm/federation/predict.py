@@ -24,7 +24,7 @@ from fastadmm.store.contribution import write_contribution
 from fastadmm.store.label_file import open_labels
 from fastadmm.store.model import SharedPart, open_shared_part
 
-__all__ = ["PREDICTIONS", "ask_predictions", "federate_evaluate", "federate_predict"]
+__all__ = ["PREDICTIONS", "ask_predictions", "federate_evaluate", "federate_predict", "run_of"]
 
 #: The result, in the task's directory.
 PREDICTIONS = "predictions.csv"
@@ -124,7 +124,7 @@ def ask_predictions(
     FastadmmError
         As of :func:`federate_predict`.
     """
-    identifier = _run_of(run)
+    identifier = run_of(run)
     shared, _ = open_shared_part(run)
     ids, digest, has_offset = _rows(rows)
     _check_parties(setup, shared, own)
@@ -161,8 +161,14 @@ def ask_predictions(
     return predictions
 
 
-def _run_of(run: Path) -> str:
-    """Identifier of a run, as parties know it."""
+def run_of(run: Path) -> str:
+    """Identifier of a run, as parties know it.
+
+    Parameters
+    ----------
+    run : Path
+        Its directory, at the coordinator.
+    """
     folder = RunFolder(run, EXCHANGE)
     folder.require()
     about = read_config(folder.configuration).get("rounds_by_files")

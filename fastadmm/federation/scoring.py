@@ -24,7 +24,7 @@ from fastadmm.rounds.refused import refused
 from fastadmm.runs.combine import Summand, summand_of_file, summand_of_table
 from fastadmm.store.party_file import PartyData, open_party
 
-__all__ = ["Home", "contribute"]
+__all__ = ["Home", "approved_run", "check_ledger", "contribute"]
 
 
 @dataclass(frozen=True)
@@ -70,13 +70,9 @@ def contribute(asked: Task, approval: TaskApproval, home: Home, place: str) -> d
         Other rows than the approved ones, another model, or exact scores may not leave.
     """
     directory = home.state / asked.arguments["run"]
-    part = directory / f"{home.name}.h5"
-    if not (directory / APPROVAL).exists() or not part.exists():
-        text = f"{place}: run {directory.name} has no model here; it has not been approved, or not ended"
-        raise refused("call", InputError(text))
-    agreed = open_approval(directory / APPROVAL)
+    agreed, part = approved_run(directory, home.name, place)
     _check_masks(agreed, approval, place)
-    _check_ledger(agreed, approval, home, place)
+    check_ledger(agreed, approval, home.ledger, place)
     found = _summand(asked, approval, part, home, place)
     if found.name != home.name or found.model_id != asked.arguments["model_id"]:
         text = f"{place}: the model of run {directory.name} is another one, or of another party"
@@ -88,6 +84,35 @@ def contribute(asked: Task, approval: TaskApproval, home: Home, place: str) -> d
     # The same layout as a contribution file has, whatever the product left.
     values = np.ascontiguousarray(found.values)
     return {"scores" if values.ndim == 1 else "class_scores": values}
+
+
+def approved_run(directory: Path, name: str, place: str) -> tuple[Approval, Path]:
+    """What was agreed for a run that has ended, and the party's part of its model.
+
+    Parameters
+    ----------
+    directory : Path
+        Of the run, at the party.
+    name : str
+        The party.
+    place : str
+        What messages call the request.
+
+    Returns
+    -------
+    Approval
+    Path
+
+    Raises
+    ------
+    InputError
+        There is no model.
+    """
+    part = directory / f"{name}.h5"
+    if not (directory / APPROVAL).exists() or not part.exists():
+        text = f"{place}: run {directory.name} has no model here; it has not been approved, or not ended"
+        raise refused("call", InputError(text))
+    return open_approval(directory / APPROVAL), part
 
 
 def _summand(asked: Task, approval: TaskApproval, part: Path, home: Home, place: str) -> Summand:
@@ -136,10 +161,25 @@ def _check_masks(agreed: Approval, approval: TaskApproval, place: str) -> None:
         raise refused("privacy", InputError(text))
 
 
-def _check_ledger(agreed: Approval, approval: TaskApproval, home: Home, place: str) -> None:
-    if home.ledger is not None and agreed.family not in PRIVATE and not approval.allow_infinite_epsilon:
+def check_ledger(
+    agreed: Approval, approval: TaskApproval, ledger: Path | None, place: str, what: str = "scores"
+) -> None:
+    """Refuse exact answers where there is a ledger, which would not know of them, unless the owner agreed.
+
+    Parameters
+    ----------
+    agreed : Approval
+        Of the run.
+    approval : TaskApproval
+    ledger : Path or None
+    place : str
+        What messages call the request.
+    what : str
+        What is asked for.
+    """
+    if ledger is not None and agreed.family not in PRIVATE and not approval.allow_infinite_epsilon:
         text = (
-            f"{place}: scores of a model without privacy are exact, and this agent has a ledger, which would "
+            f"{place}: {what} of a model without privacy are exact, and this agent has a ledger, which would "
             f"say nothing of them; if you agree, set allow_infinite_epsilon = true in {shown(approval.path)}"
         )
         raise refused("privacy", InputError(text))

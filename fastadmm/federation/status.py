@@ -12,7 +12,7 @@ from fastadmm.federation.asked import asked_lines
 from fastadmm.federation.audit import read_audit
 from fastadmm.federation.matching import ALIGNMENTS
 from fastadmm.federation.party_tasks import used
-from fastadmm.federation.task_approval import ALIGN, PREDICT, open_task_approval
+from fastadmm.federation.task_approval import ALIGN, INFER, PREDICT, open_task_approval
 from fastadmm.files.atomic import shown, storage_errors
 from fastadmm.files.reading import read_bytes, read_json
 from fastadmm.rounds.approval import APPROVAL
@@ -63,6 +63,8 @@ def agent_status(state: Path) -> list[str]:
         lines += _of_run(directory, of_run)
         if (directory / PREDICT).exists():
             lines.append("    " + _of_task(directory / PREDICT, "predictions", tasks, directory.name))
+        if (directory / INFER).exists():
+            lines.append("    " + _of_task(directory / INFER, "standard errors", tasks, directory.name))
     known = {directory.name for directory in runs}
     strange = [entry for entry in entries if entry["run"] not in known and "task" not in entry]
     if strange:
@@ -82,9 +84,10 @@ def agent_status(state: Path) -> list[str]:
 
 def _of_task(path: Path, what: str, entries: list[dict[str, Any]], run: str) -> str:
     approval, spent = open_task_approval(path), used(entries, path.name, run)
+    rows = "vectors" if path.name == INFER else "rows"
     return (
         f"{what}: {spent['requests']} of at most {approval.requests} answered, {spent['rows']} of "
-        f"{approval.rows} rows, approved until {approval.last_day or 'no last day'}"
+        f"{approval.rows} {rows}, approved until {approval.last_day or 'no last day'}"
     )
 
 

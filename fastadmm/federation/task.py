@@ -1,4 +1,4 @@
-"""Messages beside those of a run: to align rows, and to apply a model; each request stands for itself.
+"""Messages beside those of a run: to align rows, to apply a model, to infer; each request stands for itself.
 
 Same bytes as in :mod:`fastadmm.federation.schema`: a head of canonical JSON, and arrays. A request that is
 made again gets the stored answer, so a *task*, which is one of the coordinator's directories, has an
@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from fastadmm.conversation.calls import Field, check_values
+from fastadmm.conversation.calls import Field, answer_fields, argument_fields, check_values
 from fastadmm.errors import FormatError
 from fastadmm.federation.schema import (
     Body,
@@ -44,20 +44,28 @@ _TEXT = Field("text", True, None)
 _COUNT = Field("positive count", True, None)
 _BYTES = Field("bytes", True, (-1,), "|u1")
 
+#: Which model, and which rows.
+_MODEL = {"run": _TEXT, "model_id": _TEXT, "n_samples": _COUNT, "row_digest": _TEXT}
+
 #: What each request holds, and its answer. ``request``, ``response``: of the private set intersection.
 #: ``runs``: which runs are to be approved together, with rows of their models to be scored.
 #: ``alignment``: the file of the common ids. ``scores``: D x of these rows, of several classes for each.
+#: ``span``, ``learn``: as in the table of calls, with what they are about.
 _TASKS: dict[str, tuple[dict[str, Field], dict[str, Field]]] = {
     "intersect": ({"n_ids": _COUNT, "request": _BYTES}, {"response": _BYTES}),
     "align": ({"alignment": _BYTES}, {"n_samples": _COUNT}),
     "join": ({"runs": _BYTES, "n_samples": _COUNT}, {"n_runs": _COUNT}),
     "contribute": (
-        {"run": _TEXT, "model_id": _TEXT, "n_samples": _COUNT, "row_digest": _TEXT},
+        _MODEL,
         {
             "scores": Field("vector", False, (-1,), "<f8"),
             "class_scores": Field("matrix", False, (-1, -1), "<f8"),
         },
     ),
+    **{
+        name: ({**_MODEL, **argument_fields(name, -1, "")}, answer_fields((name, {}), -1))
+        for name in ("span", "learn")
+    },
 }
 
 
@@ -172,7 +180,7 @@ def task_of(envelope: Envelope, place: str) -> Task:
     arguments = body.values(head["arguments"])
     body.end()
     judged(check_values, arguments, _TASKS[call][0], f"{place}: call {call!r}")
-    if call == "contribute":
+    if "row_digest" in arguments:
         run_identifier(arguments["run"], place)
         check_digest(arguments["row_digest"], "row_digest", place)
     return Task(head["task"], head["party"], call, arguments, envelope.digest)

@@ -1,4 +1,4 @@
-"""What a party agreed to beside training: which ids are compared, and which rows are scored."""
+"""What a party agreed to beside training: ids compared, rows scored, what standard errors need."""
 
 from __future__ import annotations
 
@@ -13,31 +13,33 @@ from fastadmm.files.reading import read_toml
 from fastadmm.rounds.approval_file import check_kinds
 from fastadmm.store.party_file import check_party_name
 
-__all__ = ["ALIGN", "PREDICT", "TaskApproval", "open_task_approval", "write_task_approval"]
+__all__ = ["ALIGN", "INFER", "PREDICT", "TaskApproval", "open_task_approval", "write_task_approval"]
 
 #: Names of the files: in the agent's directory, and in that of the run whose model is applied.
-ALIGN, PREDICT = "align.toml", "predict.toml"
+ALIGN, PREDICT, INFER = "align.toml", "predict.toml", "infer.toml"
 
 _FORMAT, _VERSION = "fastadmm-task-approval", "1.0"
 
 
 @dataclass(frozen=True)
 class TaskApproval:
-    """Limits of one party, for alignments or for predictions with one model.
+    """Limits of one party, for alignments, or for predictions or standard errors with one model.
 
     Attributes
     ----------
     path : Path
-        Of the approval: :data:`ALIGN` or :data:`PREDICT`.
+        Of the approval: :data:`ALIGN`, :data:`PREDICT` or :data:`INFER`.
     party : str
     callers : list of str
         Who may ask.
     file : str
-        The table whose ids are compared; the party file or table of the rows that are scored.
+        The table whose ids are compared; the party file or table of the rows that are scored; the party
+        file that was trained on.
     requests : int
         New ones that are answered, at most.
     rows : int
-        Of the coordinator's ids that are compared, or of rows that are scored, over all requests.
+        Of the coordinator's ids that are compared, or of rows that are scored, over all requests; of
+        standard errors, vectors with a number for each row.
     last_day : date or None
     id : str or None
         Id column, where the file is a table.
@@ -98,6 +100,17 @@ _OF_KIND = {
         "requests": "sets of rows that are scored, at most",
         "rows": "scores that leave, over all requests",
     },
+    INFER: {
+        "file": "features that the model was trained on",
+        "requests": "requests, at most",
+        "rows": "vectors of a number for each training row that leave, over all requests",
+    },
+}
+
+_WHAT = {
+    ALIGN: "compares its ids with a coordinator's",
+    PREDICT: "scores rows",
+    INFER: "shows what standard errors need",
 }
 
 
@@ -113,8 +126,8 @@ def write_task_approval(approval: TaskApproval, *, force: bool = False) -> None:
     import tomli_w
 
     notes = {**_NOTES, **_OF_KIND[approval.path.name]}
-    what = "compares its ids with a coordinator's" if approval.path.name == ALIGN else "scores rows"
-    lines = [f"# Within these limits {approval.party} {what}. Edit them: nothing beyond them is computed."]
+    what = f"{approval.party} {_WHAT[approval.path.name]}"
+    lines = [f"# Within these limits {what}. Edit them: nothing beyond them is computed."]
     usual = TaskApproval(approval.path, "", [], "", 0, 0, None)
     values: dict[str, Any] = {"format": _FORMAT, "version": _VERSION}
     for key in (*_NEEDED, *_OPTIONAL):

@@ -24,7 +24,7 @@ from fastadmm.inference.information import joint_gram, joint_products
 from fastadmm.inference.likelihood import FAMILIES, Family, family_of
 from fastadmm.problem.problem import Problem
 
-__all__ = ["COVARIANCES", "Estimate", "Fit", "Test", "estimate"]
+__all__ = ["COVARIANCES", "Estimate", "Factor", "Fit", "Test", "check_inferable", "estimate", "ridge_of"]
 
 Array = np.ndarray
 
@@ -111,8 +111,10 @@ class Estimate:
         Likelihood ratio or F test of all weights but the intercept; None where they are shrunk.
     shrunk : bool
         Whether the penalty takes effective parameters away.
+    step : ndarray of shape (p,)
+        The Newton step: how far the weights are above the optimum.
     distance : float
-        Largest distance of a weight from the optimum, in its standard errors, as a Newton step estimates it.
+        Largest of these steps, in standard errors of the weights.
     """
 
     weights: Array
@@ -121,6 +123,7 @@ class Estimate:
     fit: Fit
     overall: Test | None
     shrunk: bool
+    step: Array
     distance: float
 
     @property
@@ -186,7 +189,21 @@ class Estimate:
         Estimate
         """
         weights, covariance = mapping @ self.weights, mapping @ self.covariance @ mapping.T
-        return replace(self, weights=weights, covariance=covariance)
+        return replace(self, weights=weights, covariance=covariance, step=mapping @ self.step)
+
+    def part(self, chosen: slice) -> Estimate:
+        """Some of the weights.
+
+        Parameters
+        ----------
+        chosen : slice
+
+        Returns
+        -------
+        Estimate
+        """
+        covariance = self.covariance[chosen, chosen]
+        return replace(self, weights=self.weights[chosen], covariance=covariance, step=self.step[chosen])
 
 
 def estimate(
@@ -196,6 +213,7 @@ def estimate(
     engine: Engine,
     covariance: str = "model",
     names: Sequence[str] = (),
+    penalty: Array | None = None,
 ) -> Estimate:
     """Infer from a trained model and the data it was trained on.
 
@@ -211,7 +229,9 @@ def estimate(
     covariance : {"model", "HC0", "HC1"}
         "HC0" and "HC1" hold where the model's variances are wrong; "HC1" is "HC0" times n / (n - df).
     names : sequence of str
-        Of the columns, for messages.
+        What messages call the columns.
+    penalty : ndarray of shape (p, p), optional
+        P, where the weights are for other columns than the problem's lambda is; default of these.
 
     Returns
     -------
@@ -224,10 +244,9 @@ def estimate(
     InputError
         Columns depend on each other, classes are separated, or there are more weights than rows.
     """
-    family = _family(problem, covariance)
+    family = check_inferable(problem, covariance)
     active = problem.weight > 0.0
-    n = int(active.sum())
-    total = problem.mean_weight * problem.weight.sum() if family.trials else float(n)
+    n, total = int(active.sum()), _total(problem, family)
     weight = problem.weight * (total / problem.weight.sum())
     p = sum(len(x) for x in weights) + problem.fit_intercept
     if p > _MOST_COLUMNS:
@@ -242,12 +261,11 @@ def estimate(
         curvature = weight * family.information(z)
     own, ones = problem.blocks, problem.fit_intercept
     hessian = joint_gram(own, curvature, ones, engine)
-    penalty = np.full(p, total * problem.lam if problem.party_regularizers[0].name == "l2" else 0.0)
-    if ones:
-        penalty[-1] = 0.0
+    if penalty is None:
+        penalty = np.diag([ridge_of(problem)] * (p - ones) + [0.0] * ones)
     estimates = np.concatenate([*weights, [intercept]] if ones else list(weights))
     _refuse_separated(curvature / np.where(active, weight, 1.0), active, problem.loss.name)
-    solve = _Factor(hessian + np.diag(penalty), [*map(repr, names), "the intercept"])
+    solve = Factor(hessian + penalty, [*names, "the intercept"])
     df = float(np.trace(solve(hessian)))
     if n - df <= 0.0:
         raise InputError(f"inference: {p} weights from {n} rows: nothing is left to estimate errors from")
@@ -257,14 +275,50 @@ def estimate(
         middle = joint_gram(own, slope * slope, ones, engine) * (n / (n - df) if covariance == "HC1" else 1.0)
     covered = solve(solve(middle).T)
     covered = 0.5 * (covered + covered.T)
-    step = solve(joint_products(own, slope, ones, engine) + penalty * estimates)
+    step = solve(joint_products(own, slope, ones, engine) + penalty @ estimates)
     distance = float(np.max(np.abs(step) / np.sqrt(np.diag(covered)), initial=0.0))
     shrunk = p - df > _SHRUNK
     overall = None if shrunk or p == ones else _overall(family, fit, p - ones)
-    return Estimate(estimates, covered, family, fit, overall, shrunk, distance)
+    return Estimate(estimates, covered, family, fit, overall, shrunk, step, distance)
 
 
-def _family(problem: Problem, covariance: str) -> Family:
+def ridge_of(problem: Problem) -> float:
+    """What the penalty adds to the information of every weight, for the rows that are counted.
+
+    Parameters
+    ----------
+    problem : Problem
+        Its loss is a log-likelihood.
+    """
+    family = family_of(problem.loss)
+    assert family is not None  # check_inferable
+    return _total(problem, family) * problem.lam if problem.party_regularizers[0].name == "l2" else 0.0
+
+
+def _total(problem: Problem, family: Family) -> float:
+    """Sum of the weights: numbers of trials, or relative ones, with mean 1 over the rows that count."""
+    if family.trials:
+        return float(problem.mean_weight * problem.weight.sum())
+    return float((problem.weight > 0.0).sum())
+
+
+def check_inferable(problem: Problem, covariance: str) -> Family:
+    """The loss's distribution.
+
+    Parameters
+    ----------
+    problem : Problem
+    covariance : {"model", "HC0", "HC1"}
+
+    Returns
+    -------
+    Family
+
+    Raises
+    ------
+    ConfigError
+        As of :func:`estimate`.
+    """
     if covariance not in COVARIANCES:
         raise ConfigError(f"covariance: unknown choice {covariance!r}; choose {', '.join(COVARIANCES)}")
     family = family_of(problem.loss)
@@ -291,8 +345,20 @@ def _refuse_separated(curvature: Array, active: Array, loss: str) -> None:
         )
 
 
-class _Factor:
-    """Solves with a positive definite matrix whose columns may have very different sizes."""
+class Factor:
+    """Solves with a positive definite matrix whose columns may have very different sizes.
+
+    Parameters
+    ----------
+    matrix : ndarray of shape (p, p)
+    names : sequence of str
+        What messages call the columns.
+
+    Raises
+    ------
+    InputError
+        If it is singular, naming a column.
+    """
 
     def __init__(self, matrix: Array, names: Sequence[str]) -> None:
         diagonal = np.diag(matrix)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -17,7 +17,7 @@ from fastadmm.problem.problem import Problem
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["INTERCEPT", "Inference", "infer"]
+__all__ = ["INTERCEPT", "Inference", "check_level", "infer", "tabulate"]
 
 Array = np.ndarray
 
@@ -155,19 +155,57 @@ def infer(
     InputError
         As :func:`fastadmm.inference.estimate.estimate`.
     """
-    if not 0.0 < level < 1.0:
-        raise ConfigError(f"level: {level!r} is not between 0 and 1")
+    check_level(level)
     own = [1.0] * len(weights) if factors is None else factors
     with Engine(threads) as engine, engine.limited():
         scaled = [x / factor for x, factor in zip(weights, own, strict=True)]
-        found = estimate(problem, scaled, float(np.ravel(intercept)[0]), engine, covariance, features)
+        found = estimate(
+            problem, scaled, float(np.ravel(intercept)[0]), engine, covariance, [*map(repr, features)]
+        )
     mapping = np.diag([f for f, x in zip(own, weights) for _ in x] + [1.0] * problem.fit_intercept)
     found = found.mapped(mapping if units is None else units @ mapping)
+    ends = np.cumsum([0, *(len(x) for x in weights)])
+    columns = {name: features[a:b] for name, a, b in zip(problem.names, ends, ends[1:])}
+    return tabulate(found, columns, covariance, level)
+
+
+def check_level(level: float) -> None:
+    """Refuse what is no level of a confidence interval.
+
+    Raises
+    ------
+    ConfigError
+        If it is not in (0, 1).
+    """
+    if not 0.0 < level < 1.0:
+        raise ConfigError(f"level: {level!r} is not between 0 and 1")
+
+
+def tabulate(
+    found: Estimate, columns: Mapping[str, Sequence[str]], covariance: str, level: float
+) -> Inference:
+    """The table of an estimate, with a test for each party, and what to know when reading it.
+
+    Parameters
+    ----------
+    found : Estimate
+    columns : mapping of str to sequence of str
+        Names of each party's columns; a weight more is the intercept.
+    covariance : {"model", "HC0", "HC1"}
+        What was estimated.
+    level : float
+        Of the confidence intervals.
+
+    Returns
+    -------
+    Inference
+    """
     tests = [] if found.overall is None else [found.overall]
     parties: list[str] = []
-    for name, x in zip(problem.names, weights, strict=True):
-        tests.append(found.wald(f"Wald test of {name}", slice(len(parties), len(parties) + len(x))))
-        parties += [name] * len(x)
+    for name, own in columns.items():
+        tests.append(found.wald(f"Wald test of {name}", slice(len(parties), len(parties) + len(own))))
+        parties += [name] * len(own)
+    features = [name for own in columns.values() for name in own]
     notes = []
     if found.shrunk:
         notes.append(
@@ -181,5 +219,5 @@ def infer(
             f"the weights are up to {found.distance:.2g} standard errors from the optimum: train with a "
             "smaller gap"
         )
-    extra = int(problem.fit_intercept)
-    return Inference(found, parties + [""] * extra, [*features, *[INTERCEPT] * extra], level, tests, notes)
+    extra = len(found.weights) - len(parties)
+    return Inference(found, parties + [""] * extra, features + [INTERCEPT] * extra, level, tests, notes)

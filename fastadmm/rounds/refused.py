@@ -32,7 +32,7 @@ CODES = {
     "rows": "the run is about other rows than it has; align the rows first",
     "run": "it has not approved this run",
     "scores": "it gives no scores of these rows",
-    "task": "it has not approved this alignment, or predictions with this model",
+    "task": "it has not approved this alignment, or standard errors or predictions with this model",
     "terms": "another family, loss, regularizer, constraint or data than it approved",
     "values": "a value that is not what the table of calls says",
     "version": "another version of the protocol or of fastadmm than its own, or than it approved",

@@ -1,0 +1,237 @@
+"""A party's side of inference: whether its columns, up to a rotation, may leave, and what it learns."""
+
+from __future__ import annotations
+
+import datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fastadmm.conversation.calls import SUMS
+from fastadmm.engine.engine import Engine
+from fastadmm.errors import ConfigError, FormatError, InputError
+from fastadmm.federation.schema import open_envelope
+from fastadmm.federation.scoring import approved_run, check_ledger
+from fastadmm.federation.socket import LONGEST
+from fastadmm.federation.task import Answer, Task, encode_answer, task_of
+from fastadmm.federation.task_approval import INFER, TaskApproval, open_task_approval, write_task_approval
+from fastadmm.files.atomic import atomic_file, shown, storage_errors
+from fastadmm.files.reading import read_bytes
+from fastadmm.files.writing import write_json
+from fastadmm.inference.between import batches
+from fastadmm.inference.party import InferenceParty
+from fastadmm.inference.table import Inference
+from fastadmm.rounds.approval import DAYS
+from fastadmm.rounds.private_terms import PRIVATE
+from fastadmm.rounds.refused import refused
+from fastadmm.runs.checkpoint import read_tree, write_tree
+from fastadmm.runs.lock import run_lock
+from fastadmm.store.coefficients import units_of
+from fastadmm.store.elements import require_group
+from fastadmm.store.h5file import create_h5, read_h5
+from fastadmm.store.model import open_party_model
+from fastadmm.store.party_file import PartyData, open_party
+from fastadmm.store.streamed import load_block
+
+__all__ = ["RESULT", "TABLE", "answer_inference", "draft_inference", "inference_words", "party_infer"]
+
+#: What the party learns, in its directory of the run.
+TABLE, RESULT = "inference.csv", "inference.json"
+
+#: What every request says of the run.
+_ABOUT = ("run", "model_id", "n_samples", "row_digest")
+
+_BASIS, _TYPE = "inference-basis.h5", "fastadmm-inference-basis"
+
+
+def answer_inference(
+    asked: Task, approval: TaskApproval, name: str, directory: Path, ledger: Path | None, place: str
+) -> tuple[dict[str, Any], Path | None]:
+    """Answer one call of the family "inference".
+
+    Parameters
+    ----------
+    asked : Task
+    approval : TaskApproval
+    name : str
+        The party.
+    directory : Path
+        Of the run, at the party.
+    ledger : Path or None
+        The party's own.
+    place : str
+        What messages call the request.
+
+    Returns
+    -------
+    answer : dict
+    table : Path or None
+        The party's own standard errors, once it knows them.
+
+    Raises
+    ------
+    FastadmmError
+        Another model or other data than were approved, a run whose answers are not to be exact, or columns
+        that have no standard errors.
+    """
+    agreed, part = approved_run(directory, name, place)
+    if agreed.family in PRIVATE or agreed.family in SUMS:
+        how = "private" if agreed.family in PRIVATE else "one of sums only"
+        text = f"{place}: the run was {how}, but these answers are exact and come from one party at a time"
+        raise refused("privacy", InputError(text))
+    check_ledger(agreed, approval, ledger, place, "standard errors")
+    model, model_id = open_party_model(part)
+    data = open_party(Path(approval.file))
+    if (model_id, data.content_digest) != (asked.arguments["model_id"], agreed.data):
+        text = (
+            f"{place}: about another model than {shown(part)}, or {shown(data.path)} is not what it was "
+            "trained on"
+        )
+        raise refused("terms", InputError(text))
+    if model.weights.ndim > 1:
+        raise refused("terms", InputError(f"{place}: {shown(part)} is of several classes"))
+    if (data.n_samples, data.row_digest) != tuple(asked.arguments[k] for k in ("n_samples", "row_digest")):
+        raise refused("rows", InputError(f"{place}: about other rows than those of {shown(data.path)}"))
+    units, own = units_of(model), {k: v for k, v in asked.arguments.items() if k not in _ABOUT}
+    known = _kept(directory / _BASIS, data, own["ridge"])
+    with Engine(1) as engine, engine.limited():
+        block, weights = load_block(data), np.asarray(model.weights)
+        party = InferenceParty(name, block, weights, model.feature_names, units.factor, engine, known)
+        try:
+            answer = party.answer(asked.call, own)
+        except FormatError as error:
+            raise refused("call", FormatError(f"{place}: {error}")) from None
+    if asked.call == "span" and known is None:
+        with create_h5(directory / _BASIS, _TYPE) as file:
+            values = {"basis": party.basis, "ridge": own["ridge"], "data": data.content_digest}
+            write_tree(file.create_group("kept"), values)
+    if party.found is None:
+        return answer, None
+    return answer, _write(party.found, [units.note] if units.note else [], directory)
+
+
+def _kept(path: Path, data: PartyData, ridge: float) -> np.ndarray | None:
+    """The columns' basis, as it was when the first of them left; None where there is none for this ridge."""
+    if not path.exists():
+        return None
+    with read_h5(path, _TYPE) as file:
+        kept = read_tree(require_group(file, "kept"))
+    if kept.get("data") != data.content_digest or kept.get("ridge") != ridge:
+        return None
+    basis = kept.get("basis")
+    if not isinstance(basis, np.ndarray) or basis.shape != (data.n_features,) * 2:
+        raise FormatError(f"{shown(path)}: damaged; delete it, and let the coordinator begin anew")
+    return basis
+
+
+def _write(found: Inference, notes: list[str], directory: Path) -> Path:
+    document = found.to_dict()
+    write_json(directory / RESULT, {**document, "notes": [*document["notes"], *notes]})
+    with atomic_file(directory / TABLE, force=True) as temporary:
+        found.to_frame().to_csv(temporary, index=False)
+    return directory / TABLE
+
+
+# --- approvals --------------------------------------------------------------------------------------------
+
+
+def draft_inference(path: Path, party: str, caller: str, data: PartyData) -> TaskApproval:
+    """The approval of one inference with the model of a run.
+
+    Parameters
+    ----------
+    path : Path
+        Where it will be.
+    party, caller : str
+    data : PartyData
+        What the model was trained on.
+
+    Returns
+    -------
+    TaskApproval
+    """
+    last_day = datetime.date.today() + datetime.timedelta(days=DAYS)
+    requests = len(batches(data.n_features, data.n_samples)) + 1
+    file = str(data.path.absolute())
+    return TaskApproval(path, party, [caller], file, requests, data.n_features, last_day)
+
+
+def inference_words(approval: TaskApproval, caller: str, run: str) -> list[str]:
+    """What is asked, for the owner of the data.
+
+    Parameters
+    ----------
+    approval : TaskApproval
+    caller, run : str
+    """
+    return [
+        f"{caller} asks {approval.party} for what standard errors need, with the model of run {run}",
+        f"{approval.rows} vectors of the training rows leave: your columns up to a rotation, without noise "
+        "(epsilon is infinite)",
+        "they tell how alike any two of your rows are, and each row's score by your weights; whoever knows "
+        "your columns of as many rows as you have columns works out all others",
+        "no column, no weight and no standard error of one leaves; you learn your own standard errors",
+        f"limits: {approval.requests} requests, {approval.rows} vectors, until {approval.last_day}",
+    ]
+
+
+def party_infer(
+    request: Path, data: Path, state: Path, out: Path | None, *, approve: bool = False, force: bool = False
+) -> list[str]:
+    """Answer a request that came as a file, or approve it first.
+
+    Parameters
+    ----------
+    request : Path
+    data : Path
+        The party's features, as the run was trained on them.
+    state : Path
+        The party's directory of the run.
+    out : Path or None
+        Answer to write; none is needed to approve.
+    approve : bool
+        Write the approval, for the owner to edit, instead of answering.
+    force : bool
+        Whether existing files may be replaced.
+
+    Returns
+    -------
+    list of str
+        What was done, in plain words.
+
+    Raises
+    ------
+    FastadmmError
+        A damaged request, or one that is not for this party, or not approved, or as of
+        :func:`answer_inference`.
+    """
+    place, party = shown(request), open_party(data)
+    asked = task_of(open_envelope(read_bytes(request), LONGEST, place), place)
+    if asked.party != party.name or asked.call not in ("span", "learn"):
+        raise InputError(f"{place}: for {asked.party}, but {shown(data)} is of {party.name}")
+    with storage_errors(state, "read"):
+        if not state.is_dir():
+            raise InputError(f"{shown(state)}: no state of a run; name the --state of 'fastadmm party step'")
+    agreed = state / INFER
+    with run_lock(state):
+        if approve:
+            approval = draft_inference(agreed, party.name, "the coordinator", party)
+            write_task_approval(approval, force=force)
+            return [
+                *inference_words(approval, "the coordinator", asked.arguments["run"]),
+                f"approved in {agreed}; edit the limits there, or delete it to answer nothing",
+            ]
+        if not agreed.exists():
+            raise ConfigError(f"{shown(agreed)}: not approved; look at the request with --approve first")
+        approval = open_task_approval(agreed)
+        if approval.last_day is not None and datetime.date.today() > approval.last_day:
+            raise InputError(f"{place}: beyond {shown(agreed)}: the last day was {approval.last_day}")
+        if out is None:
+            raise ConfigError("--out: name the file to write the answer to")
+        values, table = answer_inference(asked, approval, party.name, state, None, place)
+        message = encode_answer(Answer(asked.task, asked.party, asked.digest, values))
+        with atomic_file(out, force=force) as temporary:
+            temporary.write_bytes(message)
+    lines = [f"request answered in {shown(out)}"]
+    return lines if table is None else [*lines, f"own standard errors in {shown(table)}"]

@@ -1,0 +1,186 @@
+r"""A party's side of inference between parties: its columns up to a rotation, and then its own block.
+
+With its columns D, their Gram matrix G and the penalty c of each weight, a party answers with the columns of
+
+.. math:: B = D R, \qquad R^\top (G + c I)\, R = I,
+
+of all such R the one for which B'Ω is upper triangular with a positive diagonal; Ω are public random numbers.
+So B is a function of D D' alone: a rotation of the party's columns changes none of its numbers. In return it
+gets the covariance of R⁻¹x, from which it alone can make that of its weights x.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+from math import isfinite, nan
+from typing import Any
+
+import numpy as np
+from scipy import linalg
+
+from fastadmm.blocks.block import FeatureBlock
+from fastadmm.engine.engine import Engine
+from fastadmm.errors import FormatError, InputError
+from fastadmm.inference.estimate import COVARIANCES, Estimate, Factor, Fit, Test
+from fastadmm.inference.likelihood import family_of
+from fastadmm.inference.table import Inference, tabulate
+from fastadmm.problem.losses import parse_loss
+
+__all__ = ["LEVEL", "InferenceParty", "about_text"]
+
+Array = np.ndarray
+
+#: Of a party's confidence intervals.
+LEVEL = 0.95
+
+#: Columns that are spread out over the rows at a time.
+_COLUMNS = 32
+
+
+class InferenceParty:
+    """Answers the calls of the family "inference" of :data:`fastadmm.conversation.calls.CALLS`.
+
+    Parameters
+    ----------
+    name : str
+    block : FeatureBlock
+        D, of shape (N, d).
+    weights : ndarray of shape (d,)
+        x.
+    features : sequence of str
+        Names of the columns.
+    units : ndarray of shape (d,)
+        Weights in the units of the table are ``units * weights``.
+    engine : Engine
+    basis : ndarray of shape (d, d), optional
+        R, as it was when the first columns left.
+
+    Attributes
+    ----------
+    basis : ndarray or None
+    found : Inference or None
+        The party's own table, once it has been told.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        block: FeatureBlock,
+        weights: Array,
+        features: Sequence[str],
+        units: Array,
+        engine: Engine,
+        basis: Array | None = None,
+    ) -> None:
+        self.name, self.block, self.weights, self.features = name, block, weights, features
+        self.units, self.engine, self.basis = units, engine, basis
+        self.found: Inference | None = None
+
+    def answer(self, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
+        """Answer one call.
+
+        Parameters
+        ----------
+        name : {"span", "learn"}
+        arguments : dict
+
+        Returns
+        -------
+        dict
+
+        Raises
+        ------
+        InputError
+            Columns are combinations of others.
+        FormatError
+            The arguments are not for this party.
+        """
+        return self._span(**arguments) if name == "span" else self._learn(**arguments)
+
+    def _span(self, ridge: float, first: int, last: int) -> dict[str, Any]:
+        if not first < last <= len(self.weights):
+            raise FormatError(f"call 'span': columns {first} to {last} of {len(self.weights)}")
+        if self.basis is None:
+            self.basis = _basis(self.block, ridge, self.features, self.engine)
+        columns = self.block.matrix_product(np.ascontiguousarray(self.basis.T[first:last]), self.engine)
+        return {"basis": columns, "weights": np.linalg.solve(self.basis, self.weights)[first:last]}
+
+    def _learn(self, ridge: float, covariance: Array, step: Array, about: str) -> dict[str, Any]:
+        del ridge  # which basis it is, the caller has looked at
+        d = len(self.weights)
+        if self.basis is None or covariance.shape != (d, d) or step.shape != (d,):
+            raise FormatError(f"call 'learn': before call 'span', or not about {d} columns")
+        found, kind = _told(about)
+        covered = self.basis @ covariance @ self.basis.T
+        covered, moved = 0.5 * (covered + covered.T), self.basis @ step
+        with np.errstate(divide="ignore", invalid="ignore"):
+            found["distance"] = float(np.max(np.abs(moved) / np.sqrt(np.diag(covered))))
+        own = Estimate(weights=self.weights, covariance=covered, step=moved, **found)
+        self.found = tabulate(own.mapped(np.diag(self.units)), {self.name: self.features}, kind, LEVEL)
+        return {"done": True}
+
+
+def _basis(block: FeatureBlock, ridge: float, features: Sequence[str], engine: Engine) -> Array:
+    """R: of all that make B'B + ridge R'R = I, the one that depends on D D' alone."""
+    n, d = block.shape
+    gram = block.gram(engine) + ridge * np.eye(d)
+    Factor(gram, [*map(repr, features)])
+    scale = 1.0 / np.sqrt(np.diag(gram))
+    values, vectors = np.linalg.eigh(gram * scale * scale[:, np.newaxis])
+    basis = scale[:, np.newaxis] * vectors / np.sqrt(values)
+    # Once more, with products of columns that are nearly orthogonal: as exact as these are.
+    again, turned = ridge * basis.T @ basis, np.empty((d, d))
+    for begin in range(0, d, _COLUMNS):
+        chosen = slice(begin, begin + _COLUMNS)
+        columns = block.matrix_product(np.ascontiguousarray(basis.T[chosen]), engine)
+        again[chosen] += block.transposed_matrix_product(columns, engine) @ basis
+    lower = np.linalg.cholesky(0.5 * (again + again.T))
+    basis = linalg.solve_triangular(lower, basis.T, lower=True).T
+    random = np.random.default_rng(0)
+    for begin in range(0, d, _COLUMNS):
+        numbers = random.standard_normal((min(_COLUMNS, d - begin), n))
+        turned[:, begin : begin + len(numbers)] = (block.transposed_matrix_product(numbers, engine) @ basis).T
+    rotation, upper = np.linalg.qr(turned)
+    return np.asarray(basis @ (rotation * np.where(np.diag(upper) < 0.0, -1.0, 1.0)))
+
+
+def about_text(found: Estimate, loss: str, covariance: str) -> str:
+    """What everybody learns of a fit, as one line of JSON.
+
+    Parameters
+    ----------
+    found : Estimate
+    loss : str
+        With its parameter.
+    covariance : {"model", "HC0", "HC1"}
+    """
+    overall = None if found.overall is None else _finite(asdict(found.overall))
+    fit = _finite(asdict(found.fit))
+    told = {"loss": loss, "covariance": covariance, "shrunk": found.shrunk, "fit": fit, "overall": overall}
+    return json.dumps(told, allow_nan=False)
+
+
+def _finite(values: dict[str, Any]) -> dict[str, Any]:
+    return {k: None if isinstance(v, float) and not isfinite(v) else v for k, v in values.items()}
+
+
+def _told(about: str) -> tuple[dict[str, Any], str]:
+    """The inverse: what an estimate holds beside weights, and the covariance."""
+    try:
+        told = json.loads(about)
+        family, kind, overall = family_of(parse_loss(told["loss"])), told["covariance"], told["overall"]
+        figures = {key: nan if value is None else float(value) for key, value in told["fit"].items()}
+        adjusted = None if told["fit"]["adjusted_r2"] is None else figures["adjusted_r2"]
+        fit = Fit(**{**figures, "n": int(figures["n"]), "adjusted_r2": adjusted})
+        test = None
+        if overall is not None:
+            p_value = nan if overall["p_value"] is None else float(overall["p_value"])
+            df = tuple(map(float, overall["df"]))
+            test = Test(str(overall["name"]), float(overall["statistic"]), df, p_value)
+        if family is None or kind not in COVARIANCES or not fit.n - fit.df > 0.0:
+            raise ValueError
+        return {"family": family, "fit": fit, "overall": test, "shrunk": bool(told["shrunk"])}, kind
+    except (KeyError, TypeError, ValueError, AttributeError, InputError, RecursionError):
+        raise FormatError("call 'learn': 'about' is no description of a fit") from None

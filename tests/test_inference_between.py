@@ -1,0 +1,328 @@
+"""Standard errors between parties: as in one process, and nothing leaves that a rotation changes."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from fastadmm.blocks.block import as_block
+from fastadmm.conversation.exchange import converse
+from fastadmm.conversation.threads import Threads
+from fastadmm.engine.engine import Engine
+from fastadmm.errors import ConfigError, FormatError, InputError
+from fastadmm.federation.approve_task import approve_task
+from fastadmm.federation.infer import ask_inference, coordinator_infer
+from fastadmm.federation.inferring import party_infer
+from fastadmm.federation.status import agent_status
+from fastadmm.inference.between import Asked, inferring
+from fastadmm.inference.party import InferenceParty
+from fastadmm.inference.table import Inference, infer
+from fastadmm.problem.problem import Problem, make_problem
+from fastadmm.runs.config import make_config
+from fastadmm.runs.infer import infer_run
+from fastadmm.runs.train import start_run
+
+from federation_tools import Parties, begin_run, federated
+from rounds_tools import NAMES, begin, data_of, separate, train
+
+TIGHT = {"lambda": 1e-3, "gap": 1e-10}
+
+
+def problem(
+    loss: str, widths: tuple[int, ...], intercept: bool, lam: float
+) -> tuple[Problem, list[np.ndarray]]:
+    """Columns of very different sizes, and weights near those that made the targets."""
+    rng = np.random.default_rng(3)
+    blocks = [rng.standard_normal((120, d)) * 10.0 ** rng.integers(-3, 3, d) for d in widths]
+    weights = [0.3 * rng.standard_normal(block.shape[1]) / np.abs(block).max(axis=0) for block in blocks]
+    z = sum(block @ x for block, x in zip(blocks, weights))
+    y = {
+        "logistic": (rng.random(120) < 1.0 / (1.0 + np.exp(-z))).astype(float),
+        "poisson": rng.poisson(np.exp(z)).astype(float),
+        "squared": z + rng.standard_normal(120),
+    }[loss]
+    names = [f"p{m}" for m in range(len(blocks))]
+    weight = rng.integers(0, 3, 120).astype(float)
+    made = make_problem(
+        [as_block(block) for block in blocks],
+        y,
+        loss=loss,
+        lam=lam,
+        fit_intercept=intercept,
+        sample_weight=weight,
+        names=names,
+    )
+    return made, weights
+
+
+def between(made: Problem, weights: list[np.ndarray], intercept: float, covariance: str) -> list[Inference]:
+    """What each party learns, and what the coordinator does."""
+    with Engine(1) as engine:
+        parties = [
+            InferenceParty(name, block, x, [f"{name}.{k}" for k in range(len(x))], np.ones(len(x)), engine)
+            for name, block, x in zip(made.names, made.blocks, weights)
+        ]
+        talk = inferring(Asked(made, intercept, covariance, 0.95), engine)
+        own = converse(talk, Threads(engine, parties).carry)
+    assert own is not None
+    found = [party.found for party in parties if party.found is not None]
+    return [*found, own]
+
+
+def assert_same(tables: list[Inference], whole: Inference) -> None:
+    for name in ("weight", "standard_error", "statistic", "p_value", "low", "high"):
+        shown = np.concatenate([table.columns[name] for table in tables])
+        np.testing.assert_allclose(shown, whole.columns[name], rtol=1e-8, atol=1e-12)
+    for table in tables:
+        assert table.fit == pytest.approx(whole.fit) if False else True
+        figures = [(k, v) for k, v in vars(whole.fit).items() if v is not None]
+        np.testing.assert_allclose(
+            [getattr(table.fit, k) for k, _ in figures], [v for _, v in figures], rtol=1e-8
+        )
+    assert [test.name for test in tables[-1].tests] == [test.name for test in whole.tests]
+    own = [table.tests[-1] for table in tables[:-1]]  # each party's Wald test
+    for test, other in [*zip(tables[-1].tests, whole.tests), *zip(own, whole.tests[-len(own) :])]:
+        assert test.df == pytest.approx(other.df, rel=1e-8)
+        assert (test.statistic, test.p_value) == pytest.approx(
+            (other.statistic, other.p_value), rel=1e-7, nan_ok=True
+        )
+
+
+@pytest.mark.parametrize("widths", [(3, 4), (2, 1, 3)])
+@pytest.mark.parametrize(
+    ("loss", "intercept", "lam", "covariance"),
+    [
+        ("logistic", True, 1e-12, "model"),
+        ("logistic", False, 1e-2, "HC0"),
+        ("poisson", True, 1e-2, "model"),
+        ("poisson", False, 1e-12, "HC1"),
+        ("squared", True, 1e-12, "HC1"),
+        ("squared", False, 1e-2, "model"),
+    ],
+)
+def test_same_as_in_one_process(
+    loss: str, intercept: bool, lam: float, covariance: str, widths: tuple[int, ...]
+) -> None:
+    made, weights = problem(loss, widths, intercept, lam)
+    b = 0.1 if intercept else 0.0
+    features = [f"{name}.{k}" for name, x in zip(made.names, weights) for k in range(len(x))]
+    whole = infer(made, weights, b, None, features, covariance, 0.95, 1)
+    assert_same(between(made, weights, b, covariance), whole)
+
+
+def test_many_columns_leave_in_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    made, weights = problem("squared", (3, 7), True, 1e-4)
+    whole = between(made, weights, 0.0, "model")
+    monkeypatch.setattr("fastadmm.inference.between._COLUMNS", 3)
+    parts = between(made, weights, 0.0, "model")
+    for one, other in zip(whole, parts):
+        np.testing.assert_allclose(one.covariance, other.covariance, rtol=1e-10)
+
+
+@pytest.mark.parametrize("ridge", [0.0, 1.0])
+def test_a_rotation_of_the_columns_changes_nothing_that_leaves(ridge: float) -> None:
+    rng = np.random.default_rng(4)
+    # Columns that are orthogonal already: what is made from them is still none of them.
+    block = np.linalg.qr(rng.standard_normal((50, 4)))[0] * np.array([1.0, 2.0, 3.0, 4.0])
+    rotation, x = np.linalg.qr(rng.standard_normal((4, 4)))[0], rng.standard_normal(4)
+    with Engine(1) as engine:
+
+        def shown(matrix: np.ndarray, weights: np.ndarray) -> dict[str, np.ndarray]:
+            party = InferenceParty("a", as_block(matrix), weights, list("abcd"), np.ones(4), engine)
+            return party.answer("span", {"ridge": ridge, "first": 0, "last": 4})
+
+        plain, turned = shown(block, x), shown(np.ascontiguousarray(block @ rotation), rotation.T @ x)
+    np.testing.assert_allclose(plain["basis"], turned["basis"], atol=1e-12)
+    np.testing.assert_allclose(plain["weights"], turned["weights"], atol=1e-12)
+    np.testing.assert_allclose(plain["basis"].T @ plain["weights"], block @ x, atol=1e-12)
+    cosines = np.abs(plain["basis"] @ block) / np.linalg.norm(plain["basis"], axis=1)[:, None]
+    assert np.max(cosines / np.linalg.norm(block, axis=0)) < 0.999
+
+
+def test_combinations_are_refused_where_they_are_seen() -> None:
+    made, weights = problem("squared", (3, 4), True, 1e-12)
+    first, second = (
+        np.asarray(block.matrix_product(np.eye(block.shape[1]), Engine(1)).T) for block in made.blocks
+    )
+
+    def again(a: np.ndarray, b: np.ndarray) -> list[Inference]:
+        blocks = [as_block(np.ascontiguousarray(block)) for block in (a, b)]
+        other = make_problem(blocks, made.y, loss="squared", lam=1e-18, names=made.names)
+        return between(other, weights, 0.0, "model")
+
+    twice = np.column_stack([first[:, :2], first[:, 0] + first[:, 1]])
+    with pytest.raises(InputError, match=r"'p0\.\d' is a combination of other columns"):
+        again(twice, second)
+    with pytest.raises(InputError, match=r"a column of p[01] is a combination of other columns"):
+        again(first, np.column_stack([second[:, :3], first[:, 0]]))
+
+
+# --- by files, and between agents -------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def quiet() -> object:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("fastadmm.files.atomic.synchronise", lambda path: None)
+        patch.setattr("os.fsync", lambda file: None)
+        patch.setattr("os.fdatasync", lambda file: None)
+        yield
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory, quiet: None) -> Inference:
+    folder = tmp_path_factory.mktemp("whole")
+    start_run(make_config({**TIGHT, "data": str(data_of(folder))}, "test"), folder / "run")
+    return infer_run(folder / "run", standardized=True, covariance="HC1")
+
+
+@pytest.fixture(scope="module")
+def by_files(tmp_path_factory: pytest.TempPathFactory, quiet: None) -> Path:
+    folder = tmp_path_factory.mktemp("files")
+    separate(data_of(folder), folder)
+    begin(folder, **TIGHT)
+    train(folder)
+    return folder
+
+
+def party_files(folder: Path, name: str) -> dict[str, Path]:
+    return {"data": folder / name / f"{name}.h5", "state": folder / name / "state"}
+
+
+def answers(folder: Path, requests: list[Path]) -> list[Path]:
+    found = []
+    for request in requests:
+        name = request.stem.split("-", 2)[2]
+        own = party_files(folder, name)
+        if not (own["state"] / "infer.toml").exists():
+            with pytest.raises(ConfigError, match="not approved"):
+                party_infer(request, **own, out=folder / "x")
+            said = party_infer(request, **own, out=None, approve=True)
+            assert "epsilon is infinite" in "\n".join(said)
+        out = folder / name / f"{request.stem}.answer"
+        party_infer(request, **own, out=out, force=True)
+        found.append(out)
+    return found
+
+
+def assert_as_whole(tables: list[pd.DataFrame], own: Inference, whole: Inference) -> None:
+    shown = pd.concat([*tables, own.to_frame()], ignore_index=True)
+    expected = whole.to_frame()
+    assert shown.feature.tolist() == expected.feature.tolist()
+    numbers = ["weight", "standard_error", "statistic", "p_value", "low", "high"]
+    np.testing.assert_allclose(shown[numbers], expected[numbers], rtol=1e-8, atol=1e-14)
+    assert own.fit.bic == pytest.approx(whole.fit.bic, rel=1e-10)
+    assert [t.statistic for t in own.tests] == pytest.approx([t.statistic for t in whole.tests], rel=1e-8)
+
+
+def test_by_files(by_files: Path, whole: Inference, tmp_path: Path) -> None:
+    folder, out = by_files, tmp_path / "infer"
+    ask = {"covariance": "HC1", "level": 0.95}
+    run = folder / "labels" / "run"
+    first = coordinator_infer(run, out, [], **ask)
+    assert isinstance(first, list)
+    assert [path.name for path in first] == [f"request-1-{name}.msg" for name in NAMES]
+    messages = answers(folder, first)
+    assert coordinator_infer(run, out, messages[:1], **ask) == first[1:]
+    second = coordinator_infer(run, out, messages, **ask)
+    assert isinstance(second, list)
+    with pytest.raises(InputError, match="answers none of the requests"):
+        coordinator_infer(run, out, [second[0]], **ask)
+    own = coordinator_infer(run, out, answers(folder, second), **ask)
+    assert isinstance(own, Inference)
+    again = coordinator_infer(run, out, [], **ask)
+    assert isinstance(again, Inference)
+    assert again.to_dict() == own.to_dict()
+    kept = json.loads((out / "inference.json").read_text())
+    assert kept["weights"] == own.to_dict()["weights"]
+    tables = [pd.read_csv(folder / name / "state" / "inference.csv") for name in NAMES]
+    assert_as_whole(tables, own, whole)
+    with pytest.raises(ConfigError, match="began as another task"):
+        coordinator_infer(run, out, [], covariance="model", level=0.9)
+
+
+def test_what_is_damaged_or_of_others_is_refused(by_files: Path, tmp_path: Path) -> None:
+    run, out = by_files / "labels" / "run", tmp_path / "infer"
+    requests = coordinator_infer(run, out, [], covariance="model", level=0.95)
+    assert isinstance(requests, list)
+    own, other = (party_files(by_files, name) for name in NAMES)
+    with pytest.raises(InputError, match=f"for {NAMES[0]}, but"):
+        party_infer(requests[0], **other, out=tmp_path / "x")
+    cut = tmp_path / "cut.msg"
+    cut.write_bytes(requests[0].read_bytes()[:-8])
+    with pytest.raises(FormatError, match="cut"):
+        party_infer(cut, **own, out=tmp_path / "x")
+    state = tmp_path / "state"
+    shutil.copytree(own["state"], state)
+    for name in ("infer.toml", "inference-basis.h5"):
+        (state / name).unlink(missing_ok=True)
+    party_infer(requests[0], own["data"], state, None, approve=True)
+    wrong = tmp_path / "wrong.h5"
+    shutil.copy(own["data"], wrong)
+    text = (state / "infer.toml").read_text()
+    (state / "infer.toml").write_text(text.replace(str(own["data"]), str(other["data"])))
+    with pytest.raises(InputError, match="not what it was trained on"):
+        party_infer(requests[0], own["data"], state, tmp_path / "x")
+    assert not (tmp_path / "x").exists()
+
+
+def test_private_runs_and_sums_only_have_none(
+    by_files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ask = {"covariance": "model", "level": 0.95}
+    run = tmp_path / "run"
+    shutil.copytree(by_files / "labels" / "run", run)
+    shutil.copy(by_files / "labels" / "labels.h5", tmp_path)
+    settings = (run / "run.toml").read_text()
+    (run / "run.toml").write_text('secrecy = "sums"\n' + settings)
+    with pytest.raises(ConfigError, match="saw sums over all parties only"):
+        coordinator_infer(run, tmp_path / "sums", [], **ask)
+    (run / "run.toml").write_text(settings + '\n[privacy]\nmode = "message"\nepsilon = 1.0\nrounds = 1\n')
+    with pytest.raises(ConfigError, match="a private run: standard errors are exact"):
+        coordinator_infer(run, tmp_path / "private", [], **ask)
+    # A party does not rely on the coordinator to know it.
+    requests = coordinator_infer(by_files / "labels" / "run", tmp_path / "infer", [], **ask)
+    assert isinstance(requests, list)
+    own = party_files(by_files, NAMES[0])
+    party_infer(requests[0], **own, out=None, approve=True, force=True)
+    for which, words in (("PRIVATE", "was private"), ("SUMS", "one of sums only")):
+        with monkeypatch.context() as patch:
+            patch.setattr(f"fastadmm.federation.inferring.{which}", ("subspace",))
+            with pytest.raises(InputError, match=words):
+                party_infer(requests[0], **own, out=tmp_path / "x")
+    assert not (tmp_path / "x").exists()
+
+
+def test_between_agents(whole: Inference, tmp_path: Path, quiet: None) -> None:
+    separate(data_of(tmp_path), tmp_path)
+    parties = Parties(tmp_path)
+    folder = begin_run(tmp_path, **TIGHT)
+    parties.approve(folder.path)
+    with federated(folder, parties.ask) as training:
+        training.train()
+    ask = {"covariance": "HC1", "level": 0.95, "say": lambda _: None}
+    with pytest.raises(InputError, match=r"refused \(task\)"):
+        ask_inference(parties.ask, folder.path, tmp_path / "out", **ask)
+    for name in NAMES:
+        state = tmp_path / name / "agent"
+        assert "asks for what standard errors need" in "\n".join(agent_status(state))
+        (asked,) = (state / "asked").glob("*.json")
+        with pytest.raises(ConfigError, match="--data"):
+            approve_task(asked, state, None)
+        lines, path = approve_task(asked, state, None, data=tmp_path / name / f"{name}.h5")
+        assert path.name == "infer.toml"
+        assert any("up to a rotation" in line for line in lines)
+    own = ask_inference(parties.ask, folder.path, tmp_path / "out", **ask)
+    run = json.loads((folder.path / "run.json").read_text())["run"]
+    tables = [pd.read_csv(tmp_path / name / "agent" / run / "inference.csv") for name in NAMES]
+    assert_as_whole(tables, own, whole)
+    status = "\n".join(agent_status(tmp_path / NAMES[0] / "agent"))
+    assert "standard errors: 2 of at most 2 answered, 3 of 3 vectors" in status
+    # Another task is another request, and beyond what was approved.
+    with pytest.raises(InputError, match=r"refused \(exchanges\)"):
+        ask_inference(parties.ask, folder.path, tmp_path / "more", **ask)
+    parties.close()
