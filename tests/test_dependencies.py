@@ -27,7 +27,6 @@ MODULES = {
     "private_set_intersection": "openmined.psi",
     "dp_accounting": "dp-accounting",
     "tomli_w": "tomli-w",
-    "grpc": "grpcio",
     "google": "openmined.psi",  # protobuf, which comes with it
     "tensorboardX": "tensorboardX",
     "mlflow": "mlflow-skinny",

@@ -20,8 +20,6 @@ from fastadmm.solver.history import RoundRecord
 from rounds_tools import NAMES, data_of, part_of, separate
 from run_tools import logged, run, start
 
-pytest.importorskip("grpc", reason='needs grpcio: pip install "fastadmm[nvflare]"')
-
 
 @pytest.fixture
 def home() -> Iterator[Path]:

@@ -29,8 +29,7 @@ def campaign() -> ModuleType:
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="needs Linux")
 def test_a_share_of_the_faults_is_survived() -> None:
-    pytest.importorskip("grpc", reason='needs grpcio: pip install "fastadmm[nvflare]"')
-    # In a process of its own: it forks, which gRPC's threads do not survive.
+    # In a process of its own: it forks, which threads do not survive.
     command = [sys.executable, "-P", CAMPAIGN, "--faults", "6", "--nvflare", "0"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -83,13 +83,13 @@ def test_noise_is_drawn_and_charged_once(
     sent: list[bytes] = []
     append, fails = Journal.append, [3]
 
-    def failing(self: Journal, parts: list[bytes], sync: bool = True) -> None:
+    def failing(self: Journal, parts: list[bytes]) -> None:
         """A disk that is full just after the release was stored and charged."""
         if NAMES[0] in str(self.path):
             fails[0] -= 1
             if fails[0] == 0:
                 raise StorageError("disk full")
-        append(self, parts, sync)
+        append(self, parts)
 
     monkeypatch.setattr("fastadmm.federation.journal.Journal.append", failing)
 

@@ -20,8 +20,6 @@ from fastadmm.worth.run import worth_of_run
 
 from run_tools import run, write_blocks
 
-pytest.importorskip("grpc", reason='needs grpcio: pip install "fastadmm[nvflare]"')
-
 NAMES = ("bank", "shop")
 
 

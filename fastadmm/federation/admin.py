@@ -13,8 +13,8 @@ from functools import partial
 from typing import Any
 
 from fastadmm.errors import ConfigError, InputError, StorageError
-from fastadmm.federation.kit import Kit
-from fastadmm.federation.socket import INSTALL_HINT, Lost
+from fastadmm.federation.kit import INSTALL_HINT, Kit
+from fastadmm.federation.socket import Lost
 
 __all__ = ["Command", "session"]
 

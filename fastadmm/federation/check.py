@@ -16,9 +16,8 @@ from typing import Any
 
 from fastadmm.errors import ConfigError, FastadmmError
 from fastadmm.federation.job import ALLOWED
-from fastadmm.federation.kit import Kit, read_json
+from fastadmm.federation.kit import INSTALL_HINT, Kit, read_json
 from fastadmm.federation.site import read_socket
-from fastadmm.federation.socket import INSTALL_HINT
 
 __all__ = ["NVFLARE", "Finding", "check"]
 

@@ -125,6 +125,7 @@ class FederatedRun(Coordinator):
                 for party, answer in zip(hub.parties, answers)
             }
             self.folder.write_json(_PARTIES, said)
+            hub.flush()
             self._journal.restart()
             hub.close()
         try:
@@ -162,11 +163,12 @@ class FederatedRun(Coordinator):
                     record = converse(solver.next_round(), hub.carry)
                     assert record is not None  # every answer is there
                     log.append(record)
-                    log.sync()
                     # A round that was followed by another did not end the run, whatever the clock says now.
                     status = None if hub.replaying else solver.stop_reason(record)
                     self.say(record)
                     if status is not None or (self._journal.n_bytes > _BYTES and not hub.replaying):
+                        hub.flush()
+                        log.sync()
                         self._save(solver, hub)
                         self._journal.restart()
             assert record is not None  # there was a round

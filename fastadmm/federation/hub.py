@@ -1,8 +1,8 @@
 """The coordinator's driver: it numbers exchanges, asks all parties at once, and keeps what they answered.
 
-The talk stays alive in this process. Answers are kept before they are used, and are on disk before anybody is
-asked again; a process that begins after a kill takes the same course with them, up to the first exchange that
-is missing. To a request that is made again, parties give the same answer.
+The talk stays alive in this process. Answers are on disk before anybody is asked again; a process that begins
+after a kill takes the same course with them, up to the first exchange that is missing. To a request that is
+made again, parties give the same answer.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class Hub(Letters):
         self._threads = ThreadPoolExecutor(len(parties))
         self._known: set[tuple[str, str]] = set()
         self._in_use = False
-        self._synced: Future[None] | None = None
+        self._kept_by: Future[None] | None = None
 
     @property
     def replaying(self) -> bool:
@@ -127,14 +127,26 @@ class Hub(Letters):
         self._in_use = not self.replaying
         return answers
 
+    def flush(self) -> None:
+        """Until all answers are on disk.
+
+        Raises
+        ------
+        StorageError
+            They cannot be written; the last ones are not kept.
+        """
+        if self._kept_by is not None:
+            self._kept_by.result()
+
     def close(self) -> None:
         """Let the threads end, when nobody is asked any more."""
-        if self._synced is not None:
-            wait([self._synced])
+        if self._kept_by is not None:
+            wait([self._kept_by])
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     def drop_unusable(self) -> None:
         """Forget the last answers, if it was they that no round could be made with."""
+        self.flush()
         if self._in_use and len(self.journal):
             self.journal.drop_last()
 
@@ -146,43 +158,51 @@ class Hub(Letters):
         self._left -= 1
         if len(parts) != len(asked):
             raise FormatError(f"{shown(self.journal.path)}: exchange {number} is of other parties")
-        return [
-            (raw, self._message(raw, request, party.name, number, call))
-            for raw, (_, party, call, request) in zip(parts, asked)
-        ]
+        made = []
+        for raw, (_, party, call, request) in zip(parts, asked):
+            found = self._opened(raw, party.name, number, call)
+            made.append((raw, self._answer(found, digest_of(request), party.name, number)))
+        return made
 
     def _asked(
         self, asked: list[tuple[int, Correspondent, Asked, bytes]], number: int
     ) -> list[tuple[bytes, Message]]:
         """Answers of a new exchange, from all parties at once."""
 
-        def one(item: tuple[int, Correspondent, Asked, bytes]) -> tuple[bytes, Message]:
+        def one(item: tuple[int, Correspondent, Asked, bytes]) -> tuple[bytes, Message | Refusal]:
             _, party, call, request = item
             seconds = _SECONDS if (party.name, call[0]) in self._known else _FIRST_SECONDS
             try:
                 raw = self.ask(party.name, request, seconds)
             except Lost as error:
                 raise Lost(f"exchange {number}: {error}") from None
-            return raw, self._message(raw, request, party.name, number, call)
+            return raw, self._opened(raw, party.name, number, call)
 
-        if self._synced is not None:
-            self._synced.result()  # a party answers its last request once more, but none before it
+        self.flush()  # a party answers its last request once more, but none before it
         works = [self._threads.submit(one, item) for item in asked]
+        digests = [digest_of(request) for *_, request in asked]  # while the parties work
         wait(works)  # also where one has failed: nobody is asked twice at once
-        made = [work.result() for work in works]
-        self.journal.append([number.to_bytes(8), *(raw for raw, _ in made)], sync=False)
-        self._synced = self._threads.submit(self.journal.sync)  # while the round goes on here
+        made = []
+        for work, digest, (_, party, *_) in zip(works, digests, asked, strict=True):
+            raw, found = work.result()
+            made.append((raw, self._answer(found, digest, party.name, number)))
+        # While the round goes on here.
+        record = [number.to_bytes(8), *(raw for raw, _ in made)]
+        self._kept_by = self._threads.submit(self.journal.append, record)
         return made
 
-    def _message(self, raw: bytes, request: bytes, name: str, number: int, call: Asked) -> Message:
-        """What a party answered, if it is an answer to this very request."""
+    def _opened(self, raw: bytes, name: str, number: int, call: Asked) -> Message | Refusal:
+        """What a party answered."""
         place = f"party {name}: exchange {number}"
-        digest = digest_of(request)
         n, most = self.n_samples, most_bytes(self.n_samples, self.n_classes)
         try:
-            found = answer_of(open_envelope(raw, most, place), call, n, place)
+            return answer_of(open_envelope(raw, most, place), call, n, place)
         except ProtocolError as error:
             raise FormatError(f"{error}; nothing of it is kept") from None
+
+    def _answer(self, found: Message | Refusal, digest: str, name: str, number: int) -> Message:
+        """It, if it is an answer to the request with this digest."""
+        place = f"party {name}: exchange {number}"
         if found.request != digest:
             more = "; other settings, labels or program than the run began with" if self.replaying else ""
             raise FormatError(f"{place}: answers another request than ours{more}")

@@ -65,14 +65,12 @@ class Journal:
             for parts, _ in _records(self._file, self.path):
                 yield parts
 
-    def append(self, parts: Sequence[bytes], sync: bool = True) -> None:
-        """Add a record.
+    def append(self, parts: Sequence[bytes]) -> None:
+        """Add a record; it is on disk when this returns.
 
         Parameters
         ----------
         parts : sequence of bytes
-        sync : bool
-            Whether it is on disk when this returns; else after :meth:`sync`.
         """
         sizes = [len(parts), *(len(part) for part in parts)]
         content = [b"".join(_SIZE.pack(size) for size in sizes), *parts]
@@ -85,17 +83,11 @@ class Journal:
                 for part in (_PREFIX.pack(_MARK, checksum, n_bytes), *content):
                     _write(self._file, part, at)
                     at += len(part)
-                if sync:
-                    synchronise_data(self._file)
+                synchronise_data(self._file)
             except OSError:
                 self._cut(self._places[-1])
                 raise
         self._places.append(at)
-
-    def sync(self) -> None:
-        """Put all records on disk."""
-        with storage_errors(self.path):
-            synchronise_data(self._file)
 
     def drop_last(self) -> None:
         """Take the last record back."""

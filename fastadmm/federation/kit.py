@@ -13,7 +13,9 @@ from fastadmm.federation.job import ALLOWED
 from fastadmm.federation.site import SETTINGS, write_socket
 from fastadmm.files.writing import write_json
 
-__all__ = ["DEFAULT_SOCKETS", "RIGHTS", "Kit", "harden", "open_kit"]
+__all__ = ["DEFAULT_SOCKETS", "INSTALL_HINT", "RIGHTS", "Kit", "harden", "open_kit"]
+
+INSTALL_HINT = 'needs the packages of an extra; install it with: pip install "fastadmm[nvflare]"'
 
 #: Where sockets lie unless the operator names another place.
 DEFAULT_SOCKETS = Path("/run/fastadmm")

@@ -1,57 +1,58 @@
-"""Bytes to bytes between two processes of one machine, by gRPC on a Unix socket.
+"""Bytes to bytes between two processes of one machine, on a Unix socket.
 
 Whoever may write to the socket's file may ask; that is the file system's to decide. The two sides need not
 know what the bytes mean: what carries them between organisations imports this module and nothing else of
 fastadmm.
+
+A connection carries one question at a time. A question is its deadline in seconds, three sizes, and the
+caller, the party and the bytes themselves; an answer is a status, a size and its bytes.
 """
 
 from __future__ import annotations
 
+import math
 import os
 import socket
 import stat
+import struct
 import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from fcntl import LOCK_EX, flock
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
-from fastadmm.errors import ConfigError, ExitCode, FastadmmError, InputError, StorageError
+from fastadmm.errors import ExitCode, FastadmmError, InputError, StorageError
 
-__all__ = ["INSTALL_HINT", "LONGEST", "Handler", "Lost", "Server", "Socket", "seconds_left", "serve"]
+__all__ = ["LONGEST", "Handler", "Lost", "Server", "Socket", "seconds_left", "serve"]
 
 #: Answers a question: who asks, which party is meant, and the question's bytes.
 Handler = Callable[[str, str, bytes], bytes]
 
-INSTALL_HINT = 'needs the packages of an extra; install it with: pip install "fastadmm[nvflare]"'
-
-#: Most bytes of a question or an answer: what gRPC can count.
+#: Most bytes of a question or an answer.
 LONGEST = 2**31 - 1
 
 #: Longest path of a socket in bytes, a limit of the system's.
 _LONGEST_PATH = 107
 
-#: Questions that are answered side by side; a thread is made when it is first needed.
-_THREADS = 64
+#: Connections that are served side by side, each by a thread of its own; later ones wait.
+_CONNECTIONS = 64
 
 #: Seconds that questions under way have when the server stops.
 _GRACE = 2.0
 
-_METHOD = "/fastadmm.Exchange/ask"
+#: Seconds after which a connection that asks nothing, or stops in the middle of a question, makes room.
+_QUIET = 60.0
 
-_OPTIONS = [
-    ("grpc.max_receive_message_length", LONGEST),
-    ("grpc.max_send_message_length", LONGEST),
-    # Connections share nothing: a new one does not wait because an old one failed.
-    ("grpc.use_local_subchannel_pool", 1),
-]
+#: Bytes that are sent at once with their sizes, and that there is room for before any of them has come.
+_PIECE, _ROOM = 1 << 20, 16 << 20
 
-_until: ContextVar[float | None] = ContextVar("until", default=None)
+_QUESTION, _ANSWER = struct.Struct("<dHHQ"), struct.Struct("<BQ")
+_ANSWERED, _UNREACHED, _FAILED = range(3)
+
+_until: ContextVar[float] = ContextVar("until", default=math.inf)
 
 
 class Lost(FastadmmError, ConnectionError):
@@ -63,15 +64,7 @@ class Lost(FastadmmError, ConnectionError):
 def seconds_left() -> float | None:
     """Within a handler: seconds until the asker gives up; None where it waits for ever."""
     until = _until.get()
-    return None if until is None else max(0.0, until - time.monotonic())
-
-
-def _grpc() -> Any:
-    try:
-        import grpc
-    except ImportError:
-        raise ConfigError(f"federation: grpcio is missing: a party behind a socket {INSTALL_HINT}") from None
-    return grpc
+    return None if until == math.inf else max(0.0, until - time.monotonic())
 
 
 class Socket:
@@ -81,19 +74,13 @@ class Socket:
     ----------
     path : str or Path
         The socket's file. It need not be there yet.
-
-    Raises
-    ------
-    ConfigError
-        If grpcio is not installed.
     """
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path).absolute()
-        self._rpc = _grpc()
         self._lock = threading.Lock()
-        self._connection: _Connection | None = None
-        self._forgotten: list[_Connection] = []
+        self._unused: list[socket.socket] = []
+        self._closings = 0
 
     def ask(self, party: str, raw: bytes, seconds: float | None, caller: str = "") -> bytes:
         """Ask a question and wait for its answer. Several threads may ask at the same time.
@@ -124,67 +111,71 @@ class Socket:
             raise InputError(
                 f"{self.path}: a message of {len(raw):,} bytes for {party!r}; most are {LONGEST:,}"
             )
-        heads = (("caller-bin", caller.encode()), ("party-bin", party.encode()))
-        with self._connected() as connection:
-            try:
-                return connection.ask(bytes(raw), timeout=seconds, metadata=heads)
-            except self._rpc.RpcError as error:
-                code = error.code()
-                if code == self._rpc.StatusCode.UNAVAILABLE:
-                    self._forget(connection)
-        raise Lost(f"{self.path}: party {party!r} is lost: {self._reason(code, seconds)}")
+        until = math.inf if seconds is None else time.monotonic() + seconds
+        names = [name.encode() for name in (caller, party)]
+        try:
+            status, answer = self._answer(names, raw, until)
+        except TimeoutError:
+            reason = f"no answer within {seconds or 0:g} s"
+        except PermissionError:
+            reason = "this user may not write to that socket"
+        except OSError:
+            reason = "nobody answers there" if self.path.is_socket() else "there is no such socket"
+        else:
+            if status == _ANSWERED:
+                return answer
+            reason = "it failed while answering; its log says why"
+            if status == _UNREACHED:
+                reason = "it cannot be reached from there"
+        raise Lost(f"{self.path}: party {party!r} is lost: {reason}")
 
     def close(self) -> None:
-        """Close the connection once nobody waits for an answer; a later question opens another."""
-        self._forget(self._connection)
-
-    @contextmanager
-    def _connected(self) -> Iterator[_Connection]:
+        """Close the connections, each once nobody waits for an answer; a later question opens another."""
         with self._lock:
-            if self._connection is None:
-                self._connection = _Connection(self._rpc, self.path)
-            connection = self._connection
-            connection.users += 1
+            unused, self._unused = self._unused, []
+            self._closings += 1
+        for connection in unused:
+            connection.close()
+
+    def __del__(self) -> None:
+        self.close()
+
+    def _answer(self, names: list[bytes], raw: bytes, until: float) -> tuple[int, bytes]:
+        with self._lock:
+            connection, closings = self._unused.pop() if self._unused else None, self._closings
+        if connection is not None:
+            try:
+                return self._answer_on(connection, names, raw, until, closings)
+            except ConnectionError:
+                pass  # nobody is at its other end any more; perhaps at the end of a new one
+        connection = socket.socket(socket.AF_UNIX)
         try:
-            yield connection
-        finally:
-            with self._lock:
-                connection.users -= 1
-            self._forget(None)
+            _hurry(connection, until)
+            connection.connect(str(self.path))
+        except BaseException:
+            connection.close()
+            raise
+        return self._answer_on(connection, names, raw, until, closings)
 
-    def _forget(self, connection: _Connection | None) -> None:
-        """Let the next question open another connection: one that failed waits before it tries again."""
+    def _answer_on(
+        self, connection: socket.socket, names: list[bytes], raw: bytes, until: float, closings: int
+    ) -> tuple[int, bytes]:
+        try:
+            sizes = [len(name) for name in names]
+            left = until - time.monotonic()
+            _send(connection, [_QUESTION.pack(left, *sizes, len(raw)), *names, raw], until)
+            status, size = _ANSWER.unpack(_receive(connection, _ANSWER.size, until))
+            answer = _receive(connection, size, until)
+        except BaseException:
+            connection.close()  # an answer that comes later is nobody's
+            raise
         with self._lock:
-            if connection is not None and connection is self._connection:
-                self._forgotten.append(connection)
-                self._connection = None
-            unused = [old for old in self._forgotten if not old.users]
-            self._forgotten = [old for old in self._forgotten if old.users]
-        for old in unused:
-            old.channel.close()
-
-    def _reason(self, code: Any, seconds: float | None) -> str:
-        codes = self._rpc.StatusCode
-        if code == codes.DEADLINE_EXCEEDED:
-            return f"no answer within {seconds or 0:g} s"
-        if code == codes.RESOURCE_EXHAUSTED:
-            return f"a message is longer than {LONGEST:,} bytes"
-        if code == codes.CANCELLED:
-            return "the connection was closed"
-        if code == codes.ABORTED:
-            return "it cannot be reached from there"
-        if code == codes.UNAVAILABLE:
-            return "nobody answers there" if self.path.is_socket() else "there is no such socket"
-        return "it failed while answering; its log says why"
-
-
-class _Connection:
-    """A channel, and how many wait for an answer through it."""
-
-    def __init__(self, rpc: Any, path: Path) -> None:
-        self.channel = rpc.insecure_channel(f"unix:{path}", options=_OPTIONS)
-        self.ask = self.channel.unary_unary(_METHOD)
-        self.users = 0
+            kept = closings == self._closings
+            if kept:
+                self._unused.append(connection)
+        if not kept:
+            connection.close()
+        return status, answer
 
 
 class Server:
@@ -192,15 +183,21 @@ class Server:
 
     Parameters
     ----------
-    server : grpc.Server
-        Started.
+    listener : socket.socket
+        Listening.
     path : Path
-    identity : tuple of int
-        Device and inode of the file, which another process may replace.
+    handler : callable
     """
 
-    def __init__(self, server: Any, path: Path, identity: tuple[int, int]) -> None:
-        self.path, self._server, self._identity = path, server, identity
+    def __init__(self, listener: socket.socket, path: Path, handler: Handler) -> None:
+        self.path, self._listener, self._handler = path, listener, handler
+        # Another process may replace the file.
+        self._identity = _identity(path)
+        self._room = threading.BoundedSemaphore(_CONNECTIONS)
+        self._lock = threading.Condition()
+        self._connections: dict[socket.socket, bool] = {}
+        self._ended = threading.Event()
+        threading.Thread(target=self._accept, daemon=True).start()
 
     def stop(self, grace: float = _GRACE) -> None:
         """Take no more questions, let those under way end, and remove the socket's file.
@@ -213,11 +210,81 @@ class Server:
         with _alone(self.path.parent), suppress(FileNotFoundError):
             if _identity(self.path) == self._identity:
                 self.path.unlink()
-        self._server.stop(grace).wait()
+        with self._lock:
+            self._ended.set()
+            _end(self._listener)
+            self._lock.wait_for(lambda: not any(self._connections.values()), grace)
+            for connection in self._connections:
+                _end(connection)
+        self._listener.close()
 
     def wait(self) -> None:
         """Until :meth:`stop`."""
-        self._server.wait_for_termination()
+        self._ended.wait()
+
+    def _accept(self) -> None:
+        while not self._ended.is_set():
+            self._room.acquire()
+            try:
+                connection, _ = self._listener.accept()
+            except OSError:  # it was stopped, or asks for more files than a process may have
+                self._room.release()
+                self._ended.wait(0.1)
+                continue
+            with self._lock:
+                self._connections[connection] = False
+            threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
+
+    def _serve(self, connection: socket.socket) -> None:
+        try:
+            while self._answer(connection):
+                pass
+        except OSError:
+            pass  # the asker has gone
+        finally:
+            with self._lock:
+                del self._connections[connection]
+                self._lock.notify_all()
+            connection.close()
+            self._room.release()
+
+    def _answer(self, connection: socket.socket) -> bool:
+        """Answer one question; whether another may follow."""
+        head = _receive(connection, _QUESTION.size, time.monotonic() + _QUIET)
+        seconds, *sizes, size = _QUESTION.unpack(head)
+        if not seconds > 0 or size > LONGEST:
+            return False
+        begin = time.monotonic()
+        *names, raw = (_receive(connection, n, begin + _QUIET) for n in (*sizes, size))
+        caller, party = (name.decode(errors="replace") for name in names)
+        with self._lock:
+            if self._ended.is_set():
+                return False
+            self._connections[connection] = True
+        try:
+            _until.set(begin + seconds)
+            status, answer = self._handled(caller, party, raw)
+            _send(connection, [_ANSWER.pack(status, len(answer)), answer], time.monotonic() + _QUIET)
+        finally:
+            with self._lock:
+                self._connections[connection] = False
+                self._lock.notify_all()
+        return not self._ended.is_set()
+
+    def _handled(self, caller: str, party: str, raw: bytes) -> tuple[int, bytes]:
+        try:
+            answer = self._handler(caller, party, raw)
+            if len(answer) > LONGEST:
+                raise InputError(f"{self.path}: an answer of {len(answer):,} bytes; most are {LONGEST:,}")
+        except Lost:
+            return _UNREACHED, b""
+        except Exception:
+            import logging
+
+            # The text may hold data, and does not leave this process.
+            logging.getLogger("fastadmm.federation").exception("a question was not answered")
+            return _FAILED, b""
+        return _ANSWERED, answer
 
 
 def serve(path: str | Path, handler: Handler) -> Server:
@@ -242,10 +309,8 @@ def serve(path: str | Path, handler: Handler) -> Server:
     ------
     StorageError
         If somebody answers there, the path is no socket, is too long, or cannot be written.
-    ConfigError
-        If grpcio is not installed.
     """
-    rpc, path = _grpc(), Path(path).absolute()
+    path = Path(path).absolute()
     try:
         with _alone(path.parent), TemporaryDirectory(prefix=".", dir=path.parent) as private:
             # Made where nobody else can go, and shown when its mode is right.
@@ -255,52 +320,59 @@ def serve(path: str | Path, handler: Handler) -> Server:
                     f"{path}: too long for a socket, which has {_LONGEST_PATH} bytes; shorten it"
                 )
             _free(path)
-            server = rpc.server(ThreadPoolExecutor(_THREADS), options=_OPTIONS)
-            method = rpc.unary_unary_rpc_method_handler(_answering(rpc, handler))
-            server.add_generic_rpc_handlers((_Service(method),))
-            server.add_insecure_port(f"unix:{made}")
-            server.start()
-            made.chmod(0o660)
-            os.link(made, path)
-            return Server(server, path, _identity(path))
+            listener = socket.socket(socket.AF_UNIX)
+            try:
+                listener.bind(str(made))
+                listener.listen(_CONNECTIONS)
+                made.chmod(0o660)
+                os.link(made, path)
+                return Server(listener, path, handler)
+            except BaseException:
+                listener.close()
+                raise
     except OSError as error:
         if isinstance(error, FastadmmError):
             raise
         raise StorageError(f"{path}: cannot serve this socket: {error.strerror or error}") from error
 
 
-class _Service:
-    """What gRPC asks for the handler of a call."""
-
-    def __init__(self, method: Any) -> None:
-        self._method = method
-
-    def service_name(self) -> str:
-        return _METHOD.split("/")[1]
-
-    def service(self, call: Any) -> Any:
-        return self._method if call.method == _METHOD else None
+def _hurry(connection: socket.socket, until: float) -> None:
+    """Let what comes next on a connection end in time."""
+    left = until - time.monotonic()
+    if left <= 0:
+        raise TimeoutError
+    connection.settimeout(None if left == math.inf else left)
 
 
-def _answering(rpc: Any, handler: Handler) -> Callable[[bytes, Any], bytes]:
-    def answer(raw: bytes, context: Any) -> bytes:
-        heads = dict(context.invocation_metadata())
-        left = context.time_remaining()
-        _until.set(None if left is None else time.monotonic() + left)
-        try:
-            caller, party = (heads.get(f"{key}-bin", b"").decode() for key in ("caller", "party"))
-            return handler(caller, party, raw)
-        except Lost:
-            context.abort(rpc.StatusCode.ABORTED, "")
-        except Exception:
-            import logging
+def _send(connection: socket.socket, parts: list[bytes], until: float) -> None:
+    """The first piece in one go: whoever waits for it wakes up once."""
+    rest = memoryview(parts.pop())
+    _hurry(connection, until)
+    connection.sendall(b"".join([*parts, rest[:_PIECE]]))
+    if len(rest) > _PIECE:
+        _hurry(connection, until)
+        connection.sendall(rest[_PIECE:])
 
-            # The text may hold data, and does not leave this process.
-            logging.getLogger("fastadmm.federation").exception("a question was not answered")
-            context.abort(rpc.StatusCode.INTERNAL, "")
-        raise AssertionError
 
-    return answer
+def _receive(connection: socket.socket, size: int, until: float) -> bytes:
+    """Exactly so many bytes."""
+    # Room for what has been promised is made as it comes in.
+    content, have = bytearray(min(size, _ROOM)), 0
+    while have < size:
+        if have == len(content):
+            content.extend(bytes(min(have, size - have)))
+        _hurry(connection, until)
+        n = connection.recv_into(memoryview(content)[have:])
+        if not n:
+            raise ConnectionResetError
+        have += n
+    return bytes(content)
+
+
+def _end(connection: socket.socket) -> None:
+    """Wake whoever waits for something on a socket."""
+    with suppress(OSError):
+        connection.shutdown(socket.SHUT_RDWR)
 
 
 @contextmanager

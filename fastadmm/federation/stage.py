@@ -18,8 +18,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from fastadmm.errors import ConfigError, StorageError
-from fastadmm.federation.kit import Kit, harden, open_kit
-from fastadmm.federation.socket import INSTALL_HINT
+from fastadmm.federation.kit import INSTALL_HINT, Kit, harden, open_kit
 
 __all__ = ["ADMIN", "SERVER", "Stage"]
 
