@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from fastadmm.errors import ConfigError, StorageError
+from fastadmm.errors import StorageError
 from fastadmm.federation.socket import Lost, Server, Socket, seconds_left, serve
 
 
@@ -154,8 +154,6 @@ def test_a_path_that_cannot_be_served(path: str, message: str, tmp_path: Path) -
         serve(tmp_path / path, echo)
     assert (tmp_path / "file").read_text() == "mine"
     assert os.listdir(tmp_path) == ["file"]
-
-
 
 
 def test_what_forwards_bytes_loads_nothing_heavy() -> None:
