@@ -49,12 +49,15 @@ class EncodingReport:
     grouped : list of str
         Columns of plain numbers whose points stand before three digits, though other columns of the training
         table had decimal commas.
+    outside : dict of str to int
+        Cells per column with bins that lie outside the numbers of the training table.
     """
 
     filled: dict[str, int] = field(default_factory=dict)
     unseen: dict[str, int] = field(default_factory=dict)
     examples: dict[str, str] = field(default_factory=dict)
     grouped: list[str] = field(default_factory=list)
+    outside: dict[str, int] = field(default_factory=dict)
 
     def lines(self, path: str) -> list[str]:
         """One line per column with unseen categories, filled cells or doubtful points.
@@ -69,6 +72,11 @@ class EncodingReport:
             f"{self.examples[name]!r}: all zeros"
             for name, count in self.unseen.items()
         ] + [
+            *(
+                f"{path}: column {name!r}: {count} numbers below or above those of training: in the first or "
+                "last bin"
+                for name, count in self.outside.items()
+            ),
             *(
                 f"{path}: column {name!r}: {count} missing cells filled"
                 for name, count in self.filled.items()
@@ -256,6 +264,8 @@ def encode_table(
     for encoding in encoder.columns:
         column = table.require(encoding.name, "feature column")
         absent = column.missing[rows]
+        if encoding.bins is not None:
+            absent &= not encoding.bins.knows_missing
         if absent.any():
             if encoder.missing == "refuse":
                 row = int(rows[np.flatnonzero(absent)[0]])
@@ -264,8 +274,10 @@ def encode_table(
                     "training table was converted with --missing refuse"
                 )
             report.filled[encoding.name] = int(absent.sum())
-        width = 1 if encoding.levels is None else len(encoding.levels)
-        if encoding.levels is None:
+        width = 1 if encoding.one_hot is None else len(encoding.one_hot)
+        if encoding.bins is not None:
+            X[:, at] = _evidence(table, encoding, column, rows, unseen, report)
+        elif encoding.levels is None:
             values = _numbers(table, encoding, column)[rows]
             values[absent] = encoding.fill
             X[:, at] = encoding.scaled(values)
@@ -286,6 +298,33 @@ def _numbers(table: Table, encoding: ColumnEncoding, column: Column) -> np.ndarr
     how = "" if reading.plain else f" ({reading.words()})"
     why = f"as the training table has there, or its description says{how}"
     return read_column(table, encoding.name, column, reading, why).values
+
+
+def _evidence(
+    table: Table,
+    encoding: ColumnEncoding,
+    column: Column,
+    rows: np.ndarray,
+    unseen: str,
+    report: EncodingReport,
+) -> np.ndarray:
+    """Weight of evidence of each cell's bin; 0, which says nothing, for unseen categories."""
+    assert encoding.bins is not None
+    bins, absent = encoding.bins, column.missing[rows]
+    if encoding.levels is None:
+        values = _numbers(table, encoding, column)[rows]
+        outside = int(((values < bins.low) | (values > bins.high)).sum())  # not where it is missing
+        if outside:
+            report.outside[encoding.name] = outside
+        place = bins.of_numbers(np.where(absent, encoding.fill, values))
+    else:
+        codes = _codes(table, encoding, column, rows, unseen, report)
+        codes[absent] = encoding.fill_level
+        # What no bin has comes behind the bin of missing cells.
+        place = np.array([*bins.groups, bins.count + 1])[codes]
+    if bins.knows_missing:
+        place = np.where(absent, bins.count, place)
+    return np.array([*bins.woe, 0.0])[place]
 
 
 def _codes(
@@ -341,6 +380,8 @@ def describe(table: Table, encoder: Encoder, rows: np.ndarray) -> list[dict[str,
         }
         if encoding.levels is not None:
             record["levels"] = list(encoding.levels)
+        if encoding.bins is not None:
+            record["bins"] = encoding.bins.count
         if encoding.reading:
             record["read_as"] = CellReading.parse(encoding.reading).words()
         if encoding.low < encoding.high:

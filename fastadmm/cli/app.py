@@ -121,7 +121,7 @@ def _program(argv: list[str]) -> Callable[..., Any]:
 
 
 #: Groups of commands; they follow the commands of their panel in ``--help``.
-GROUPS: tuple[str, ...] = ("align", "party", "coordinator", "agent", "federate", "owners")
+GROUPS: tuple[str, ...] = ("align", "party", "coordinator", "agent", "federate", "owners", "scorecard")
 
 #: Panels of ``--help`` with their commands and groups, in their order.
 PANELS: dict[str, tuple[str, ...]] = {
@@ -139,10 +139,11 @@ PANELS: dict[str, tuple[str, ...]] = {
         "import",
         "combine",
         "card",
+        "scorecard",
     ),
     "Privacy": ("privacy", "audit"),
-    "Parties on machines of their own": GROUPS[:-1],
-    "Owners of different rows": ("forecast", *GROUPS[-1:]),
+    "Parties on machines of their own": GROUPS[:-2],
+    "Owners of different rows": ("forecast", "owners"),
     "This installation": ("warmup",),
 }
 

@@ -230,7 +230,7 @@ def _references(party: PartyModel, references: Mapping[str, str]) -> list[int]:
         return [-1] * len(party.feature_names)
     found: list[int] = []
     for column in party.encoder.columns:
-        levels, at = column.levels, len(found)
+        levels, at = column.one_hot, len(found)
         asked = references.get(column.name)
         if asked is not None and asked not in (levels or ()):
             raise InputError(

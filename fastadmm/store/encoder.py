@@ -13,6 +13,7 @@ from fastadmm.errors import FormatError
 from fastadmm.files.atomic import shown
 from fastadmm.files.digest import strings_digest
 from fastadmm.privacy.origins import Constants
+from fastadmm.store.bins import Bins, read_bins, write_bins
 from fastadmm.store.cell_reading import CellReading
 from fastadmm.store.elements import (
     encode,
@@ -30,9 +31,9 @@ if TYPE_CHECKING:
 __all__ = ["DESCRIBED", "MISSING_POLICIES", "OTHER", "ColumnEncoding", "Encoder"]
 
 _TYPE = "fastadmm-encoder"
-#: 1.1: by a public description; 1.2: a column has a reading, words that mean missing, or a name of its own.
-#: Others are still written as 1.0.
-_VERSIONS = ("1.0", "1.1", "1.2")
+#: 1.1: by a public description; 1.2: a column has a reading, words that mean missing, or a name of its own;
+#: 1.3: a column has bins. Others are still written as 1.0.
+_VERSIONS = ("1.0", "1.1", "1.2", "1.3")
 
 #: What is done with missing values.
 MISSING_POLICIES = ("refuse", "mean", "median", "most-frequent", "indicator")
@@ -71,6 +72,8 @@ class ColumnEncoding:
         Words that mean "no value", besides the usual ones.
     shown : str
         What features are called in place of `name`, where several parties have a column of that name.
+    bins : Bins or None
+        Bins with weights of evidence: the column is one feature.
     """
 
     name: str
@@ -84,6 +87,12 @@ class ColumnEncoding:
     reading: str = ""
     na: tuple[str, ...] = ()
     shown: str = ""
+    bins: Bins | None = None
+
+    @property
+    def one_hot(self) -> tuple[str, ...] | None:
+        """Categories with a feature each; None where the column is one feature."""
+        return self.levels if self.bins is None else None
 
     @property
     def plain(self) -> bool:
@@ -109,7 +118,7 @@ class ColumnEncoding:
     def feature_names(self) -> list[str]:
         """``name``, or ``name=level`` for every category; then ``name:missing``."""
         own = self.shown or self.name
-        names = [own] if self.levels is None else [f"{own}={level}" for level in self.levels]
+        names = [own] if self.one_hot is None else [f"{own}={level}" for level in self.one_hot]
         return names + ([f"{own}:missing"] if self.indicator else [])
 
 
@@ -145,6 +154,9 @@ class Encoder:
         fitted = [f"categories of {c.name!r}" for c in self.columns if c.levels is not None]
         readings = [(c.name, CellReading.parse(c.reading)) for c in self.columns]
         fitted += [f"how numbers of {name!r} are written" for name, reading in readings if reading.from_rows]
+        fitted += [
+            f"bins of {c.name!r} and what labels say of them" for c in self.columns if c.bins is not None
+        ]
         if self.missing != "refuse":
             fitted.append(f"what stands for missing cells (--missing {self.missing})")
         what = fitted[0] + (f" and {len(fitted) - 1} more" if len(fitted) > 1 else "") if fitted else "none"
@@ -160,12 +172,16 @@ class Encoder:
             if self._version != _VERSIONS[0]:
                 bounds = np.array([column.low, column.high], dtype="<f8")
                 texts += [bounds.tobytes().hex(), str(column.other)]
-            if self._version == _VERSIONS[2]:
+            if self._version in _VERSIONS[2:]:
                 texts += [column.reading, column.shown, str(len(column.na)), *column.na]
+            if self._version == _VERSIONS[3]:
+                texts.append("no bins" if column.bins is None else _bins_text(column.bins))
         return "sha256:" + hashlib.sha256(strings_digest(texts).encode()).hexdigest()
 
     @property
     def _version(self) -> str:
+        if any(column.bins is not None for column in self.columns):
+            return _VERSIONS[3]
         if not all(column.plain for column in self.columns):
             return _VERSIONS[2]
         return _VERSIONS[self.missing == DESCRIBED]
@@ -189,7 +205,9 @@ class Encoder:
             bounds = [[column.low, column.high] for column in self.columns]
             write_array(h5group, "bounds", np.array(bounds, dtype=np.float64))
             write_array(h5group, "other", np.array([c.other for c in self.columns], dtype=np.int64))
-        if self._version == _VERSIONS[2]:
+        if self._version == _VERSIONS[3]:
+            write_bins(h5group, [column.bins for column in self.columns])
+        if self._version in _VERSIONS[2:]:
             write_strings(h5group, "reading", [column.reading for column in self.columns])
             write_strings(h5group, "shown", [column.shown for column in self.columns])
             counts = [len(column.na) for column in self.columns]
@@ -233,7 +251,8 @@ class Encoder:
             other = read_array(h5group, "other", ndim=1, length=n, kind="i").tolist()
         if bounds.shape != (n, 2) or not (bounds[:, 0] <= bounds[:, 1]).all():
             raise FormatError(f"{place}: key 'bounds': not a lower and an upper one for each column; damaged")
-        texts = _texts(h5group, n, place) if version == _VERSIONS[2] else [{}] * n
+        texts = _texts(h5group, n, place) if version in _VERSIONS[2:] else [{}] * n
+        bins = read_bins(h5group, counts, place) if version == _VERSIONS[3] else [None] * n
         columns, at = [], 0
         for i, name in enumerate(names):
             own = _own(levels, at, counts[i])
@@ -242,7 +261,11 @@ class Encoder:
                 raise FormatError(f"{place}: key 'other': no category {other[i]}; damaged or edited")
             low, high = bounds[i].tolist()
             filled = (fill[i], fill_level[i], bool(indicator[i]))
-            columns.append(ColumnEncoding(name, own, *filled, low=low, high=high, other=other[i], **texts[i]))
+            columns.append(
+                ColumnEncoding(
+                    name, own, *filled, low=low, high=high, other=other[i], **texts[i], bins=bins[i]
+                )
+            )
         encoder = cls(tuple(columns), missing, read_attribute(h5group, "prefix", str))
         if encoder.digest() != read_attribute(h5group, "digest", str):
             raise FormatError(f"{place}: does not agree with its digest; damaged or edited")
@@ -252,7 +275,8 @@ class Encoder:
         """The encoder as plain values, with its digest."""
         document = asdict(self)
         # As readers of the version know it.
-        later = [] if self._version == _VERSIONS[2] else ["reading", "na", "shown"]
+        later = [] if self._version == _VERSIONS[3] else ["bins"]
+        later += [] if self._version in _VERSIONS[2:] else ["reading", "na", "shown"]
         later += ["low", "high", "other"] if self._version == _VERSIONS[0] else []
         for column in document["columns"]:
             for key in later:
@@ -282,6 +306,7 @@ class Encoder:
                         **entry,
                         "levels": None if entry["levels"] is None else tuple(entry["levels"]),
                         "na": tuple(entry.get("na", ())),
+                        "bins": _bins_of(entry.get("bins")),
                     }
                 )
                 for entry in document["columns"]
@@ -290,6 +315,10 @@ class Encoder:
             agree = encoder.digest() == document["digest"]
             for column in columns:
                 CellReading.parse(column.reading)
+                if column.bins is not None and not column.bins.valid(
+                    -1 if column.levels is None else len(column.levels)
+                ):
+                    agree = False
         except (AttributeError, KeyError, TypeError, ValueError, OverflowError):
             raise FormatError(f"{place}: not an encoder of table columns; export it again") from None
         if not agree:
@@ -318,6 +347,24 @@ def _texts(h5group: h5py.Group, n: int, place: str) -> list[dict[str, Any]]:
         at += counts[i]
         result.append({"reading": reading[i], "na": na, "shown": shown_as[i]})
     return result
+
+
+def _bins_text(bins: Bins) -> str:
+    """Everything about bins, as one text; floats to the last bit."""
+    floats = (bins.edges, bins.woe, bins.events, bins.others, (bins.low, bins.high))
+    return ";".join([",".join(map(str, bins.groups)), *(",".join(x.hex() for x in own) for own in floats)])
+
+
+def _bins_of(document: Any) -> Bins | None:
+    if document is None:
+        return None
+    return Bins(
+        **{
+            **document,
+            "groups": tuple(document["groups"]),
+            **{k: tuple(map(float, document[k])) for k in ("edges", "woe", "events", "others")},
+        }
+    )
 
 
 def _own(levels: Sequence[str], start: int, count: int) -> tuple[str, ...] | None:

@@ -86,6 +86,8 @@ class LabelWriter:
     reading : str
         How labels of a table are read as numbers, a :class:`fastadmm.store.cell_reading.CellReading` as text;
         ``""``: plainly.
+    label_epsilon : float or None
+        Epsilon of the randomised response that the labels went through; None: they are the true ones.
 
     Raises
     ------
@@ -104,13 +106,14 @@ class LabelWriter:
         force: bool = False,
         public_path: str | os.PathLike[str] | None = None,
         reading: str = "",
+        label_epsilon: float | None = None,
     ) -> None:
         self.path = Path(path)
         self._shown = shown(path if public_path is None else public_path)
         if task not in TASKS:
             raise InputError(f"{self._shown}: task {task!r} is not one of {', '.join(TASKS)}")
         self.task = task
-        self._reading = reading
+        self._reading, self._epsilon = reading, label_epsilon
         self.n_samples = 0
         self._classes: tuple[str, ...] | None = None
         if classes is not None:
@@ -262,6 +265,8 @@ class LabelWriter:
         self._file.attrs["task"] = self.task
         if self._reading:
             self._file.attrs["reading"] = self._reading
+        if self._epsilon is not None:
+            self._file.attrs["label-epsilon"] = float(self._epsilon)
         self._file.attrs["n_samples"] = np.int64(self.n_samples)
         self._file.attrs["row-digest"] = self.row_digest
 
@@ -306,6 +311,8 @@ class LabelData:
         Of the row ids, verified.
     reading : str
         How labels of a table are read as numbers; ``""``: plainly.
+    label_epsilon : float or None
+        Epsilon of the randomised response that the labels went through; None: they are the true ones.
     """
 
     path: Path
@@ -317,6 +324,7 @@ class LabelData:
     offset: np.ndarray | None
     row_digest: str
     reading: str = ""
+    label_epsilon: float | None = None
 
     def ids(self) -> np.ndarray:
         """Return the row ids, shape (N,): int64, or object holding str."""
@@ -383,6 +391,9 @@ def open_labels(path: str | os.PathLike[str]) -> LabelData:
             raise FormatError(
                 f"{shown(path)}: attribute 'reading' is {reading!r}; damaged or edited"
             ) from None
+        epsilon = read_attribute(file, "label-epsilon", float) if "label-epsilon" in file.attrs else None
+        if epsilon is not None and not epsilon > 0.0:
+            raise FormatError(f"{shown(path)}: attribute 'label-epsilon' is {epsilon!r}; damaged or edited")
     return LabelData(
         path=Path(path),
         n_samples=n_samples,
@@ -393,4 +404,5 @@ def open_labels(path: str | os.PathLike[str]) -> LabelData:
         offset=columns.get("offset"),
         row_digest=digest,
         reading=reading,
+        label_epsilon=epsilon,
     )

@@ -51,10 +51,10 @@ def table_columns(party: PartyData) -> list[TableColumn]:
         return [TableColumn(name, range(j, j + 1)) for j, name in enumerate(party.feature_names)]
     found, at = [], 0
     for column in party.encoder.columns:
-        width = 1 if column.levels is None else len(column.levels)
+        width = 1 if column.one_hot is None else len(column.one_hot)
         if width:
             found.append(
-                TableColumn(party.encoder.prefix + column.name, range(at, at + width), column.levels)
+                TableColumn(party.encoder.prefix + column.name, range(at, at + width), column.one_hot)
             )
         at += width
         if column.indicator:

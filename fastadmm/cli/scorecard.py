@@ -1,0 +1,204 @@
+"""``fastadmm scorecard``: bins, weights of evidence, and points for each party's columns."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from fastadmm.cli.app import app
+
+group = typer.Typer(
+    help="Make a scorecard: bins and weights of evidence, then points of a model trained on them.",
+    no_args_is_help=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.add_typer(group, name="scorecard")
+
+_Force = Annotated[bool, typer.Option("--force", help="Replace what exists.")]
+_Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
+
+
+@group.command()
+def bins(
+    data: Annotated[
+        Path, typer.Argument(metavar="DATA", readable=False, help="Partition, or one party's file.")
+    ],
+    out: Annotated[Path, typer.Option("--out", "-o", readable=False, help="The same kind, to write.")],
+    labels: Annotated[
+        Path | None,
+        typer.Option(
+            readable=False,
+            help="Label file of the same rows, true or from 'scorecard labels' (default: the partition's).",
+        ),
+    ] = None,
+    max_bins: Annotated[int, typer.Option(help="Bins of a column at most, besides missing cells.")] = 6,
+    min_share: Annotated[float, typer.Option(help="Share of the rows that a bin has at least.")] = 0.05,
+    min_iv: Annotated[float, typer.Option(help="Leave out columns with less information value.")] = 0.0,
+    monotone: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="[COLUMN=]WAY",
+            help="auto, rising, falling or none: how the rate of class 1 goes along numbers. (default: auto)",
+        ),
+    ] = None,
+    force: _Force = False,
+    as_json: _Json = False,
+) -> None:
+    """Bin columns against labels, and write their weights of evidence (WOE) as features to train on."""
+    import sys
+
+    from fastadmm.runs.scorecard import Binning, bin_data
+
+    ways = [entry.rpartition("=") for entry in monotone or []]
+    of_column = {name: way for name, equals, way in ways if equals}
+    general = [way for _, equals, way in ways if not equals] or ["auto"]
+    binning = Binning(max_bins, min_share, general[-1], of_column, min_iv)
+    rows, notes = bin_data(data, out, binning, labels, force=force)
+    _print("columns", rows, ("party", "column"), as_json)
+    for line in notes:
+        print(f"fastadmm: {line}", file=sys.stderr)
+
+
+@group.command("labels")
+def release(
+    labels: Annotated[Path, typer.Argument(metavar="LABELS", readable=False, help="The true labels.")],
+    out: Annotated[Path, typer.Option("--out", "-o", readable=False, help="Label file for a party.")],
+    label_epsilon: Annotated[
+        float, typer.Option(help="Each label is flipped with probability 1 / (1 + e^epsilon).")
+    ],
+    force: _Force = False,
+) -> None:
+    """Write labels after randomised response, for parties that may not see the true ones."""
+    from fastadmm.privacy.label_response import flip_probability
+    from fastadmm.runs.scorecard import release_labels
+
+    n_samples = release_labels(labels, out, label_epsilon, force=force)
+    flipped = 100.0 * flip_probability(label_epsilon)
+    print(
+        f"{out}: {n_samples} labels, each flipped with probability {flipped:.3g} %: epsilon {label_epsilon:g}"
+    )
+    print("give every party this file: another one of the same labels adds its epsilon")
+
+
+@group.command()
+def points(
+    model: Annotated[
+        Path,
+        typer.Argument(readable=False, help="Run or model directory, or one party's file of a model."),
+    ],
+    out: Annotated[Path, typer.Option("--out", "-o", readable=False, help="Directory to create.")],
+    base: Annotated[float, typer.Option(help="Points where the odds are --odds.")] = 600.0,
+    odds: Annotated[float, typer.Option(help="Good to bad.")] = 50.0,
+    pdo: Annotated[float, typer.Option(help="Points that double the odds.")] = 20.0,
+    good: Annotated[str | None, typer.Option(help="Class that earns points. (default: the first)")] = None,
+    digits: Annotated[int, typer.Option(help="Decimals of points.", min=0, max=12)] = 0,
+    force: _Force = False,
+    as_json: _Json = False,
+) -> None:
+    """Write each party's points as CSV, JSON and SQL, and what all parties share."""
+    from fastadmm.runs.points import Scaling, write_card
+
+    rows = write_card(model, out, Scaling(base, odds, pdo, good, digits), force=force)
+    shown = rows if as_json else [{k: row[k] for k in _SHOWN} | {"cells": _cells(row)} for row in rows]
+    _print("bins", shown, ("party", "column", "cells"), as_json)
+
+
+@group.command()
+def apply(
+    card: Annotated[
+        Path, typer.Argument(readable=False, help="Directory from 'points', or one party's NAME.json.")
+    ],
+    tables: Annotated[
+        list[Path],
+        typer.Argument(readable=False, help="One table for each party, or one with all columns."),
+    ],
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", readable=False, help="CSV file (default: standard output).")
+    ] = None,
+    id_: Annotated[
+        list[str] | None, typer.Option("--id", help="Id column of the tables; TABLE:NAME for one.")
+    ] = None,
+    alignment: Annotated[
+        Path | None, typer.Option(readable=False, help="From 'fastadmm align': the rows, in order.")
+    ] = None,
+    unseen: Annotated[
+        str, typer.Option(help="zeros or refuse: categories that training did not have get no points.")
+    ] = "zeros",
+    separator: Annotated[
+        list[str] | None, typer.Option(help="Between CSV cells (default: recognised).")
+    ] = None,
+    encoding: Annotated[list[str] | None, typer.Option(help="Of CSV text (default: recognised).")] = None,
+    no_header: Annotated[
+        bool, typer.Option("--no-header", help="The first line is data: columns c1, c2, ...")
+    ] = False,
+    force: _Force = False,
+) -> None:
+    """Add up the points of new rows, which are read as the training tables were."""
+    import csv
+    import sys
+
+    from fastadmm.data_tools.predict_tables import TableRows
+    from fastadmm.files.atomic import atomic_file
+    from fastadmm.runs.points import apply_card
+
+    options = TableRows(
+        id=id_ or None, alignment=alignment, unseen=unseen, separator=separator, encoding=encoding,
+        header=not no_header,
+    )  # fmt: skip
+    header, rows, notes = apply_card(card, tables, options)
+    if out is None:
+        csv.writer(sys.stdout, lineterminator="\n").writerows([header, *rows])
+    else:
+        with atomic_file(out, force=force) as new, new.open("w", encoding="utf-8", newline="") as file:
+            csv.writer(file, lineterminator="\n").writerows([header, *rows])
+        print(f"points of {len(rows)} rows in {out}")
+    for line in notes:
+        print(f"fastadmm: {line}", file=sys.stderr)
+
+
+#: What the screen shows of a bin; files have all of it.
+_SHOWN = ("party", "column", "rows", "rate", "woe", "points")
+
+
+def _cells(row: dict[str, Any]) -> str:
+    """What a bin holds, for people."""
+    if row["bin"] == "missing":
+        return "missing"
+    if row["categories"] is not None:
+        return row["categories"].replace("|", ", ")
+    low, high = row["above"], row["up_to"]
+    if low is None and high is None:
+        return "all"
+    if low is None:
+        return f"up to {high:.6g}"
+    return f"above {low:.6g}" + ("" if high is None else f", up to {high:.6g}")
+
+
+def _print(title: str, rows: list[dict[str, Any]], words: tuple[str, ...], as_json: bool) -> None:
+    import json
+
+    if as_json:
+        print(json.dumps({title: rows}, indent=2, ensure_ascii=False, allow_nan=False))
+        return
+    from rich.box import SIMPLE
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(title=title, box=SIMPLE, padding=(0, 1))
+    for name in rows[0]:
+        table.add_column(name, justify="left" if name in words else "right", overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(_cell(value)) for value in row.values()))
+    Console(highlight=False).print(table)
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    text = "–" if value is None else str(value)
+    return text if text.isprintable() else ascii(text)

@@ -1,0 +1,348 @@
+"""A scorecard: each bin's points, one table for each party, and the sum of them for new rows."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fastadmm.errors import ConfigError, FormatError, InputError
+from fastadmm.files.atomic import atomic_directory, shown, storage_errors
+from fastadmm.store.cell_reading import CellReading
+from fastadmm.store.encoder import ColumnEncoding, Encoder
+from fastadmm.store.model import Model, PartyModel, open_model, open_party_model
+
+if TYPE_CHECKING:
+    from fastadmm.data_tools.predict_tables import TableRows
+
+__all__ = ["CARD", "Scaling", "apply_card", "write_card"]
+
+Array = np.ndarray
+
+#: What all parties share.
+CARD = "card.json"
+
+
+@dataclass(frozen=True)
+class Scaling:
+    """How log odds become points; the defaults are those of the command line.
+
+    Attributes
+    ----------
+    base : float
+        Points where the odds are `odds`.
+    odds : float
+        Good to bad.
+    pdo : float
+        Points that double the odds.
+    good : str or None
+        Class that earns points; None: the first.
+    digits : int
+        Decimals that points are rounded to.
+    """
+
+    base: float = 600.0
+    odds: float = 50.0
+    pdo: float = 20.0
+    good: str | None = None
+    digits: int = 0
+
+    def __post_init__(self) -> None:
+        for option, value in (("--odds", self.odds), ("--pdo", self.pdo)):
+            if not 0.0 < value < math.inf:
+                raise ConfigError(f"{option} {value:g}: is not positive")
+        if not math.isfinite(self.base):
+            raise ConfigError(f"--base {self.base:g}: is not finite")
+
+    @property
+    def factor(self) -> float:
+        """Points for one unit of log odds."""
+        return self.pdo / math.log(2.0)
+
+
+def write_card(path: Path, out: Path, scaling: Scaling, *, force: bool = False) -> list[dict[str, Any]]:
+    """Write points of a model whose columns have bins.
+
+    Parameters
+    ----------
+    path : Path
+        Run or model directory; or one party's file of a model, which needs nothing of the others.
+    out : Path
+        Directory to make: ``NAME.csv``, ``NAME.json`` and ``NAME.sql`` of each party, and ``card.json``.
+    scaling : Scaling
+    force : bool
+        Whether an existing scorecard may be replaced.
+
+    Returns
+    -------
+    list of dict
+        All bins with their points, as in the CSV files.
+
+    Raises
+    ------
+    FastadmmError
+        If the model is no logistic one on weights of evidence, or a file is damaged.
+    """
+    with storage_errors(path, "read"):
+        model = open_model(path) if path.is_dir() else None
+    parties = [open_party_model(path)[0]] if model is None else model.parties
+    sign = _sign(model, scaling, path)
+    document = {
+        "format": "fastadmm-scorecard",
+        "version": "1.0",
+        **{key: getattr(scaling, key) for key in ("base", "odds", "pdo", "digits")},
+        "good": scaling.good if model is None or model.classes is None else model.classes[sign > 0],
+        "base_points": None if model is None else _base_points(model, scaling, sign),
+        "parties": [party.name for party in parties],
+    }
+    rows: list[dict[str, Any]] = []
+    with atomic_directory(out, force=force, marker=CARD, only=("*.json", "*.csv", "*.sql")) as directory:
+        _write_json(directory / CARD, document)
+        for party in parties:
+            own = _points_of(party, sign * scaling.factor, scaling.digits, path)
+            table = _table(party, own)
+            with (directory / f"{party.name}.csv").open("w", encoding="utf-8", newline="") as file:
+                writer = csv.DictWriter(file, list(table[0]), lineterminator="\n")
+                writer.writeheader()
+                writer.writerows(table)
+            _write_json(
+                directory / f"{party.name}.json",
+                {"format": "fastadmm-points", "version": "1.0", "party": party.name, "bins": table,
+                 "points": [list(points) for points in own], "encoder": _encoder(party).to_json()},
+            )  # fmt: skip
+            (directory / f"{party.name}.sql").write_text(_sql(party, own), encoding="utf-8")
+            rows += table
+    return rows
+
+
+def _sign(model: Model | None, scaling: Scaling, path: Path) -> float:
+    """What a unit of the linear predictor, which is the log odds of class 1, is for the good class."""
+    if model is None:
+        if scaling.good is not None:
+            raise ConfigError(
+                "--good: a party's file does not know the classes: leave it out, or pass the model"
+            )
+        return -1.0
+    if model.loss != "logistic" or model.classes is None or len(model.classes) != 2:
+        raise InputError(f"{shown(path)}: is no logistic model of two classes, as points need")
+    if scaling.good not in (None, *model.classes):
+        raise ConfigError(f"--good {scaling.good!r}: the classes are {', '.join(model.classes)}")
+    return 1.0 if scaling.good == model.classes[1] else -1.0
+
+
+def _base_points(model: Model, scaling: Scaling, sign: float) -> float:
+    points = scaling.base - scaling.factor * math.log(scaling.odds)
+    return _rounded(points + sign * scaling.factor * float(model.intercept), scaling.digits)
+
+
+def _rounded(value: float, digits: int) -> float:
+    return round(value, digits) + 0.0  # no negative zero
+
+
+def _encoder(party: PartyModel) -> Encoder:
+    if party.encoder is None or any(column.bins is None for column in party.encoder.columns):
+        raise InputError(
+            f"{party.name}: not all columns of its model have bins: train on what 'fastadmm scorecard bins' "
+            "writes"
+        )
+    return party.encoder
+
+
+def _points_of(party: PartyModel, factor: float, digits: int, path: Path) -> list[tuple[float, ...]]:
+    """Points of each column's bins, and last of its missing cells."""
+    encoder = _encoder(party)
+    if not party.transform.is_identity or party.clipped or party.weights.ndim != 1:
+        raise InputError(
+            f"{shown(path)}: weights of evidence of {party.name} were scaled or clipped: no points"
+        )
+    factors = factor * party.scale * party.weights
+    return [
+        tuple(_rounded(float(slope) * woe, digits) for woe in column.bins.woe)
+        for slope, column in zip(factors, encoder.columns, strict=True)
+        if column.bins is not None
+    ]
+
+
+def _table(party: PartyModel, points: Sequence[tuple[float, ...]]) -> list[dict[str, Any]]:
+    """One line for each bin."""
+    rows = []
+    for column, weight, own in zip(_encoder(party).columns, party.weights, points, strict=True):
+        bins = column.bins
+        assert bins is not None
+        for k in range(bins.count + bins.knows_missing):
+            low, high, levels = _content(column, k)
+            events, size = bins.events[k], bins.events[k] + bins.others[k]
+            rows.append(
+                {
+                    "party": party.name,
+                    "column": column.name,
+                    "bin": "missing" if k == bins.count else k + 1,
+                    "above": low,
+                    "up_to": high,
+                    "categories": None if levels is None else "|".join(levels),
+                    "rows": size,
+                    "events": events,
+                    "rate": events / size if size else None,
+                    "woe": bins.woe[k],
+                    "weight": float(weight),
+                    "points": own[k],
+                }
+            )
+    return rows
+
+
+def _content(column: ColumnEncoding, k: int) -> tuple[float | None, float | None, list[str] | None]:
+    """Edges or categories of bin k."""
+    bins = column.bins
+    assert bins is not None
+    if k == bins.count:
+        return None, None, None
+    if column.levels is not None:
+        return (
+            None,
+            None,
+            [level for level, group in zip(column.levels, bins.groups, strict=True) if group == k],
+        )
+    edges = (None, *bins.edges, None)
+    return edges[k], edges[k + 1], None
+
+
+def _sql(party: PartyModel, points: Sequence[tuple[float, ...]]) -> str:
+    """One CASE expression for each column, and their sum."""
+    encoder = _encoder(party)
+    notes = [
+        f"-- Points of {party.name}: an expression over its columns. The score is the sum of all parties'"
+    ]
+    notes.append(f"-- points and the base points in {CARD}.")
+    terms = []
+    for column, own in zip(encoder.columns, points, strict=True):
+        bins = column.bins
+        assert bins is not None
+        name = '"' + column.name.replace('"', '""') + '"'
+        reading = CellReading.parse(column.reading)
+        if not reading.plain:
+            notes.append(f"-- {' '.join(name.split())} has to be a number: {reading.words()}")
+        cases = [f"WHEN {name} IS NULL THEN {_missing_points(column, own, encoder.missing)}"]
+        for k in range(bins.count):
+            _, high, levels = _content(column, k)
+            if levels is not None:
+                listed = ", ".join("'" + level.replace("'", "''") + "'" for level in levels)
+                cases.append(f"WHEN {name} IN ({listed}) THEN {own[k]!r}")
+            elif high is not None:
+                cases.append(f"WHEN {name} <= {high!r} THEN {own[k]!r}")
+        rest = 0.0 if column.levels is not None else own[bins.count - 1]
+        terms.append("CASE " + "\n       ".join(cases) + f"\n       ELSE {rest!r} END")
+    return "\n".join(notes) + "\n(\n  " + "\n  + ".join(terms) + "\n)\n"
+
+
+def _missing_points(column: ColumnEncoding, own: tuple[float, ...], missing: str) -> str:
+    bins = column.bins
+    assert bins is not None
+    if bins.knows_missing:
+        return repr(own[-1])
+    if missing == "refuse":
+        return "NULL"
+    if column.levels is None:
+        return repr(own[int(bins.of_numbers(np.array([column.fill]))[0])])
+    return repr(own[bins.groups[column.fill_level]] if column.fill_level >= 0 else 0.0)
+
+
+def _write_json(path: Path, document: dict[str, Any]) -> None:
+    path.write_text(
+        json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False) + "\n", encoding="utf-8"
+    )
+
+
+# --- new rows ---------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Points:
+    """A party's points, in the place of its part of a model."""
+
+    name: str
+    encoder: Encoder
+
+    @property
+    def feature_names(self) -> list[str]:
+        return self.encoder.feature_names
+
+
+def apply_card(
+    card: Path, paths: Sequence[Path], options: TableRows
+) -> tuple[list[str], list[list[Any]], list[str]]:
+    """Points of the rows of tables.
+
+    Parameters
+    ----------
+    card : Path
+        Directory from :func:`write_card`, or one party's ``NAME.json``.
+    paths : sequence of Path
+        One table for each party, in the card's order, or one with all columns.
+    options : TableRows
+
+    Returns
+    -------
+    header : list of str
+        ``id``, ``points`` and ``points_NAME`` of each party; of one party alone only the last.
+    rows : list of list
+    notes : list of str
+        Rows that were not joined; unseen categories and numbers outside of training's range, counted.
+
+    Raises
+    ------
+    FastadmmError
+        If a file is damaged, or tables do not fit.
+    """
+    from fastadmm.data_tools.predict_tables import read_features
+
+    with storage_errors(card, "read"):
+        whole = card.is_dir()
+    shared = _read_json(card / CARD, "fastadmm-scorecard") if whole else None
+    files = [card] if shared is None else [card / f"{name}.json" for name in shared["parties"]]
+    parties = [_read_points(file) for file in files]
+    found = read_features(parties, paths, options)
+    digits = 9 if shared is None else max(shared["digits"], 0)
+    own = [np.round(X.sum(axis=1), digits) + 0.0 for X in found.blocks]
+    header, columns = ["id"], [found.ids.tolist()]
+    if shared is not None and shared["base_points"] is not None:
+        total = np.round(float(shared["base_points"]) + np.sum(own, axis=0), digits)
+        header, columns = [*header, "points"], [*columns, total.tolist()]
+    header += [f"points_{party.name}" for party in parties]
+    columns += [points.tolist() for points in own]
+    return header, [list(row) for row in zip(*columns, strict=True)], found.notes
+
+
+def _read_json(path: Path, kind: str) -> dict[str, Any]:
+    with storage_errors(path, "read"):
+        text = path.read_bytes()
+    try:
+        document = json.loads(text)
+        if document["format"] != kind or document["version"] != "1.0":
+            raise ValueError(kind)
+    except (ValueError, TypeError, KeyError):
+        raise FormatError(f"{shown(path)}: is no scorecard, or damaged: write it again") from None
+    return dict(document)
+
+
+def _read_points(path: Path) -> _Points:
+    document = _read_json(path, "fastadmm-points")
+    encoder = Encoder.from_json(document.get("encoder"), shown(path))
+    try:
+        columns = []
+        for column, own in zip(encoder.columns, document["points"], strict=True):
+            if column.bins is None:
+                raise ValueError(column.name)
+            made = replace(column.bins, woe=tuple(map(float, own)))
+            if not made.valid(-1 if column.levels is None else len(column.levels)):
+                raise ValueError(column.name)
+            columns.append(replace(column, bins=made))
+        return _Points(str(document["party"]), replace(encoder, columns=tuple(columns)))
+    except (ValueError, TypeError, KeyError):
+        raise FormatError(f"{shown(path)}: points and columns do not agree; damaged or edited") from None

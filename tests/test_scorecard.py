@@ -1,0 +1,250 @@
+"""Scorecards: bins against labels, weights of evidence as features, points that add up."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+import sqlite3
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from fastadmm.data_tools.convert import convert
+from fastadmm.data_tools.convert_tables import convert_tables
+from fastadmm.judging.binning import evidence, numeric_edges, ordered_groups
+from fastadmm.runs.scorecard import Binning, bin_data
+from fastadmm.store import open_partition
+from fastadmm.store.encoder import Encoder
+from fastadmm.store.party_file import open_party
+
+from run_tools import run
+
+BANK, SHOP = "id,default,age,city\n", "id,spent\n"
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two tables, their partition, bins, a model and its card; new tables with what training did not have."""
+    home = tmp_path_factory.mktemp("card")
+    rng = np.random.default_rng(1)
+    age, spent = rng.integers(18, 80, 400), rng.normal(300, 80, 400)
+    city = rng.choice(["Rome", "Oslo", "O'Hara"], 400, p=[0.5, 0.4, 0.1])
+    z = 0.05 * (age - 50) + 1.2 * (city == "Oslo") - 0.01 * (spent - 300)
+    y = rng.random(400) < 1 / (1 + np.exp(-z))
+    ages = ["" if rng.random() < 0.1 else str(a) for a in age]
+    bank = [f"{i},{'yes' if y[i] else 'no'},{ages[i]},{city[i]}\n" for i in range(400)]
+    shop = [f'{i};"{spent[i]:.2f} €"\n'.replace(".", ",") for i in range(400)]
+    (home / "bank.csv").write_text(BANK + "".join(bank))
+    (home / "shop.csv").write_text(SHOP.replace(",", ";") + "".join(shop), encoding="utf-8")
+    convert_tables(home / "bank.csv", [home / "shop.csv"], home / "p", id="id", label="default",
+                   missing="indicator", standardize=True)  # fmt: skip
+    assert not run("scorecard", "bins", home / "p", "-o", home / "w")
+    assert not run("train", home / "w", "--lambda", "1e-4", "-q", "-o", home / "run")
+    assert not run("scorecard", "points", home / "run", "-o", home / "card", "--digits", 6)
+    new = "901,,17,Rome\n902,,,Paris\n903,,33,O'Hara\n904,,200,\n"
+    (home / "new-bank.csv").write_text(BANK + new)
+    (home / "new-shop.csv").write_text(
+        "id;spent\n904;7 €\n903;-1,5 €\n902;250,25 €\n901;999 €\n", encoding="utf-8"
+    )
+    return home
+
+
+def read(text: str) -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO(text)))
+
+
+def test_bins_obey_their_rules() -> None:
+    rng = np.random.default_rng(3)
+    x, weight = rng.normal(size=2000).round(2), rng.uniform(0.5, 2, 2000)
+    y = (rng.random(2000) < 0.5 + 0.3 * np.sin(2 * x)).astype(float)
+
+    def rates(edges: np.ndarray) -> np.ndarray:
+        place = np.array([sum(v > e for e in edges) for v in x])
+        total = np.bincount(place, weight)
+        assert total.min() >= 0.08 * weight.sum() * (1 - 1e-9)
+        return np.bincount(place, weight * y) / total
+
+    options = {"most": 7, "share": 0.08}
+    free = rates(numeric_edges(x, y, weight, **options, monotone="none"))
+    assert len(free) == 7
+    assert not (np.diff(free) > 0).all()
+    assert not (np.diff(free) < 0).all()
+    found = {
+        way: rates(numeric_edges(x, y, weight, **options, monotone=way))
+        for way in ("rising", "falling", "auto")
+    }
+    assert (np.diff(found["rising"]) > 0).all()
+    assert (np.diff(found["falling"]) < 0).all()
+    np.testing.assert_array_equal(found["auto"], found["rising"])
+    assert 2 <= len(found["rising"]) < 7
+    # Categories: similar rates together, the lowest first.
+    codes = rng.integers(0, 9, 2000)
+    t = (rng.random(2000) < np.array([0.1, 0.5, 0.9])[codes % 3]).astype(float)
+    np.testing.assert_array_equal(ordered_groups(codes, 9, t, weight, most=3, share=0.1), np.arange(9) % 3)
+
+
+def test_weights_of_evidence_are_log_ratios_of_shares() -> None:
+    found = evidence(np.array([10.0, 30.0, 0.0, 0.0]), np.array([50.0, 40.0, 9.5, 0.0]))
+    p, q = np.array([10, 30, 0.5]) / 40.5, np.array([50, 40, 9.5]) / 99.5
+    np.testing.assert_allclose(found, [*np.log(q / p), 0.0], rtol=1e-14)
+
+
+def test_points_are_scaled_log_odds_wherever_they_are_added(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tables = (home / "bank.csv", home / "shop.csv", "--id", "id")
+    capsys.readouterr()
+    assert not run("predict", home / "run", *tables)
+    scores = read(capsys.readouterr().out)
+    assert not run("scorecard", "apply", home / "card", *tables)
+    card = read(capsys.readouterr().out)
+    assert [row["id"] for row in card] == [row["id"] for row in scores]
+    z = np.array([float(row["score"]) for row in scores])
+    total = np.array([float(row["points"]) for row in card])
+    # 600 points are odds of 50 good ones to a bad one; 20 more double them.
+    np.testing.assert_allclose(total, 600 + 20 / math.log(2) * (-z - math.log(50)), atol=1e-5)
+    base = json.loads((home / "card" / "card.json").read_text())["base_points"]
+    for party in ("guest", "host"):  # each alone, with its own file and table
+        table = home / ("bank.csv" if party == "guest" else "shop.csv")
+        assert not run("scorecard", "apply", home / "card" / f"{party}.json", table, "--id", "id")
+        own = {row["id"]: float(row[f"points_{party}"]) for row in read(capsys.readouterr().out)}
+        total -= np.array([own[row["id"]] for row in card])
+    np.testing.assert_allclose(total, base, atol=1e-8)
+    # A model's own file of a party is enough for that party's table.
+    assert not run("scorecard", "points", home / "run/model/host.h5", "-o", home / "own", "--digits", 6)
+    for name in ("host.csv", "host.sql", "host.json"):
+        assert (home / "own" / name).read_bytes() == (home / "card" / name).read_bytes()
+
+
+def test_new_cells_follow_rules_and_are_counted(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    tables = (home / "new-bank.csv", home / "new-shop.csv", "--id", "id")
+    capsys.readouterr()
+    assert not run("scorecard", "apply", home / "card", *tables)
+    said = capsys.readouterr()
+    points = {row["id"]: row for row in read(said.out)}
+    (guest,) = (p for p in open_partition(home / "w").parties if p.name == "guest")
+    assert guest.encoder is not None
+    bins = {row["column"] + "/" + row["bin"]: row for row in read((home / "card/guest.csv").read_text())}
+    age, _ = guest.encoder.columns
+    assert age.bins is not None
+    of_city = {c: float(r["points"]) for r in bins.values() for c in r["categories"].split("|") if c}
+    expected = {
+        "901": float(bins["age/1"]["points"]) + of_city["Rome"],
+        "902": float(bins["age/missing"]["points"]),  # Paris is unseen: no points
+        "904": float(bins[f"age/{age.bins.count}"]["points"]),  # no city: as unseen
+    }
+    for key, value in expected.items():
+        assert float(points[key]["points_guest"]) == pytest.approx(value, abs=1e-9)
+    assert "column 'age': 2 numbers below or above those of training: in the first or last bin" in said.err
+    assert "column 'city': 1 cells with unseen categories, such as 'Paris'" in said.err
+    assert run("scorecard", "apply", home / "card", *tables, "--unseen", "refuse") == 3
+    # Converted, predicted from tables, and by SQL it is the same.
+    for command in (["predict", home / "run", *tables], ["scorecard", "apply", home / "card", *tables]):
+        assert not run(*command, "-o", home / "out.csv", "--force")
+    database = sqlite3.connect(":memory:")
+    database.execute("create table bank (id, age real, city text)")
+    rows = read((home / "new-bank.csv").read_text())
+    database.executemany(
+        "insert into bank values (?, ?, ?)", [(r["id"], r["age"] or None, r["city"] or None) for r in rows]
+    )
+    expression = (home / "card/guest.sql").read_text()
+    for key, value in database.execute(f"select id, {expression} from bank"):
+        assert value == pytest.approx(float(points[key]["points_guest"]), abs=1e-9)
+
+
+def test_a_party_bins_with_randomised_labels_alone(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    labels = ("scorecard", "labels", home / "p/labels.h5")
+    assert not run(*labels, "-o", home / "weak.h5", "--label-epsilon", 1)
+    assert not run(*labels, "-o", home / "exact.h5", "--label-epsilon", 40)
+    bin_data(home / "p/guest.h5", home / "alone.h5", Binning(), home / "exact.h5")
+    true, alone = open_party(home / "w/guest.h5"), open_party(home / "alone.h5")
+    np.testing.assert_allclose(alone.load(), true.load(), rtol=1e-9, atol=1e-12)
+    rows, notes = bin_data(home / "p/guest.h5", home / "weak-guest.h5", Binning(), home / "weak.h5")
+    assert "epsilon 1: bins and IV are estimates" in notes[-1]
+    weak = open_party(home / "weak-guest.h5").encoder
+    partition = open_partition(home / "p")
+    assert weak is not None
+    assert partition.labels is not None
+    for column in weak.columns:  # debiased: 5 standard deviations around what is true
+        assert column.bins is not None
+        deviation = math.sqrt(400 * math.e) / (math.e - 1)
+        assert sum(column.bins.events) == pytest.approx(partition.labels.y.sum(), abs=5 * deviation)
+    assert {row["column"] for row in rows} == {"age", "city"}
+    assert run(*labels, "-o", home / "x.h5", "--label-epsilon", 0) == 5
+    assert run("scorecard", "labels", home / "weak.h5", "-o", home / "x.h5", "--label-epsilon", 1) == 3
+
+
+def test_bins_are_stored_with_the_columns(home: Path) -> None:
+    encoder = open_party(home / "w/guest.h5").encoder
+    assert encoder is not None
+    document = json.loads(json.dumps(encoder.to_json()))
+    assert Encoder.from_json(document, "here") == encoder
+    origins = {own.origin for own in encoder.constants()}
+    assert origins == {"public", "private"}  # options; bins
+    other = replace(
+        encoder.columns[0], bins=replace(encoder.columns[0].bins, woe=encoder.columns[0].bins.events)
+    )  # type: ignore[union-attr, arg-type]
+    assert replace(encoder, columns=(other, *encoder.columns[1:])).digest() != encoder.digest()
+    document["columns"][0]["bins"]["edges"] = [1.0]
+    with pytest.raises(Exception, match=r"digest|not an encoder"):
+        Encoder.from_json(document, "here")
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("bins @p --max-bins 1", "--max-bins 1: choose from 2 to 1000"),
+        ("bins @p --min-share 0.7", "--min-share 0.7"),
+        ("bins @p --monotone up", "--monotone 'up': choose one of auto, rising, falling, none"),
+        ("bins @p --monotone agee=rising", "no party has a column of that name"),
+        ("bins @w", "binned already"),
+        ("bins @p/guest.h5", "--labels"),
+        ("bins @p --min-iv 9", "no column of guest says anything"),
+        ("points @run --good maybe", "--good 'maybe': the classes are no, yes"),
+        ("points @run --pdo 0", "--pdo 0: is not positive"),
+        ("points @plain", "not all columns of its model have bins"),
+        ("apply @p @bank.csv", "card.json"),
+        ("apply @card/host.csv @shop.csv", "is no scorecard"),
+    ],
+)
+def test_mistakes_are_one_line(
+    home: Path, capsys: pytest.CaptureFixture[str], line: str, message: str
+) -> None:
+    if not (home / "plain").exists():
+        assert not run("train", home / "p", "-q", "-o", home / "plain")
+    capsys.readouterr()
+    words = [str(home / word[1:]) if word.startswith("@") else word for word in line.split()]
+    assert run("scorecard", *words, "-o", home / "never") > 1
+    err = capsys.readouterr().err
+    assert len([text for text in err.splitlines() if text.startswith("fastadmm: error: ")]) == 1
+    assert message in err
+    assert not (home / "never").exists()
+
+
+def test_german_credit(shared_data: Path, tmp_path: Path) -> None:
+    table = shared_data / "tables/german.csv"
+    convert(table, tmp_path / "p", label="c21", columns="10,10", header=False)
+    assert not run("scorecard", "bins", tmp_path / "p", "-o", tmp_path / "w", "--min-iv", 0.02, "--force")
+    assert not run("train", tmp_path / "w", "--lambda", "1e-4", "-q", "-o", tmp_path / "run")
+    assert not run("scorecard", "points", tmp_path / "run", "-o", tmp_path / "card")
+    assert not run("scorecard", "apply", tmp_path / "card", table, "--no-header", "-o", tmp_path / "out.csv")
+    points = np.array([float(row["points"]) for row in read((tmp_path / "out.csv").read_text())])
+    from sklearn.metrics import roc_auc_score
+
+    partition = open_partition(tmp_path / "p")
+    assert partition.labels is not None
+    assert roc_auc_score(partition.labels.y, -points) == pytest.approx(0.826, abs=0.01)
+
+
+def test_default_credit(shared_data: Path, tmp_path: Path) -> None:
+    fate = shared_data / "fate"
+    convert_tables(fate / "default_credit_hetero_guest.csv", [fate / "default_credit_hetero_host.csv"],
+                   tmp_path / "p", id="id", label="y")  # fmt: skip
+    assert not run("scorecard", "bins", tmp_path / "p", "-o", tmp_path / "w", "--min-iv", 0.02)
+    assert not run("train", tmp_path / "w", "--lambda", "1e-5", "-q", "-o", tmp_path / "run")
+    assert not run("evaluate", tmp_path / "run", tmp_path / "w")
+    document = json.loads((tmp_path / "run/evaluation.json").read_text())
+    assert document["metrics"]["auc"] == pytest.approx(0.768, abs=0.01)
