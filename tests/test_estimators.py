@@ -73,6 +73,7 @@ def reference_regressor(
 
 
 # Two of the checks compare predictions to 7 digits, so they need a gap to match.
+@pytest.mark.representatives(95)
 @parametrize_with_checks(
     [
         ADMMSharingClassifier(alpha=1e-2, tol=1e-15),

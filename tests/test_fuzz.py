@@ -62,6 +62,7 @@ def test_ten_thousand_spoiled_files(start: int, tmp_path: Path) -> None:
     run_cases(start, start + PIECE, tmp_path)
 
 
+@pytest.mark.repeats
 def test_what_others_send(tmp_path: Path) -> None:
     reports = run_cases(0, 60, tmp_path, EXCHANGE_SEED)
     codes = Counter(report["code"] for report in reports)

@@ -93,6 +93,7 @@ def test_the_chosen_model_is_the_one_of_its_lambda(data: Path, finished: Path, t
     assert [row["chosen"] for row in rows].index("1") == table["chosen"]
 
 
+@pytest.mark.repeats
 def test_an_interrupted_path_ends_in_the_same_bytes(data: Path, finished: Path, tmp_path: Path) -> None:
     options = in_file(path=True, path_length=5, folds=3, seed=7)
     train = ["train", data / "a.parts", "--test", data / "t.parts", *options]
@@ -109,7 +110,6 @@ def test_an_interrupted_path_ends_in_the_same_bytes(data: Path, finished: Path, 
     assert_clean(tmp_path / "run")
 
 
-@pytest.mark.repeats
 def test_a_killed_path_ends_in_the_same_bytes(
     data: Path, finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -214,7 +214,12 @@ def test_the_report_shows_the_path(data: Path, finished: Path, tmp_path: Path) -
         assert f"<td>{values['held_out_loss']:#.6g}</td>" in row
         assert f"<td>{values['nonzero']}</td>" in row
     assert "test AUC" in section
-    assert run("report", finished, "-o", tmp_path / "b.html") == 0
+
+
+@pytest.mark.repeats
+def test_reports_of_paths_and_of_none(data: Path, finished: Path, tmp_path: Path) -> None:
+    for name in ("a.html", "b.html"):
+        assert run("report", finished, "-o", tmp_path / name) == 0
     assert (tmp_path / "b.html").read_bytes() == (tmp_path / "a.html").read_bytes()
     start_run(config(data, folds=0, path_length=2), tmp_path / "run")
     assert run("report", tmp_path / "run") == 0

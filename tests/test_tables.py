@@ -275,7 +275,7 @@ def test_tutorial_tables_are_reproducible(tmp_path: Path) -> None:
 
 
 @given(data=st.data())
-@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_mutated_tables_never_surprise(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
     # A partition that opens, or one line; never a traceback, never something half-written.
     directory = tmp_path_factory.getbasetemp() / "mutated"
