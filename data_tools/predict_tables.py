@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import sys
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from fastadmm.data_tools.alignment import align, read_alignment, rows_of, table_ids
 from fastadmm.data_tools.convert_tables import kept_cells
 from fastadmm.data_tools.encoding import encode_table
 from fastadmm.data_tools.per_table import layouts, per_table, table_names
-from fastadmm.data_tools.tables import Table, read_table
+from fastadmm.data_tools.suggest import nearest
+from fastadmm.data_tools.tables import Table, read_table, table_of_rows
 from fastadmm.errors import ConfigError, InputError
+from fastadmm.store.cell_reading import CellReading
 
 if TYPE_CHECKING:
     from fastadmm.store.encoder import Encoder
     from fastadmm.store.model import PartyModel
 
-__all__ = ["TableFeatures", "TableRows", "read_features"]
+__all__ = ["TableFeatures", "TableRows", "read_features", "row_features"]
+
+#: Largest double precision number.
+MAX_NUMBER = sys.float_info.max
 
 
 @dataclass(frozen=True)
@@ -132,6 +138,83 @@ def read_features(
         blocks.append(X)
         notes += [line for line in report.lines(table.path) if line not in notes]
     return TableFeatures(ids, blocks, offset, notes)
+
+
+def row_features(
+    parties: Sequence[PartyModel], rows: Sequence[Mapping[str, Any]], unseen: str = "zeros"
+) -> TableFeatures:
+    """The same for rows in memory, such as those of a request.
+
+    Parameters
+    ----------
+    parties : sequence of PartyModel
+    rows : sequence of mapping
+        A value for each column of the parties, and no other: text as in a table, a number, a flag, or None
+        where it is missing.
+    unseen : {"zeros", "refuse"}
+        What is done with categories that training did not have.
+
+    Returns
+    -------
+    TableFeatures
+        Rows are numbered from 0.
+
+    Raises
+    ------
+    ConfigError
+        If two parties have a column of the same name.
+    InputError
+        Naming row and column: one that is not there, or unknown; a value that does not fit.
+    """
+    encoders = [_encoder(party) for party in parties]
+    if len(parties) > 1:
+        _refuse_shared_columns(parties, encoders)
+    columns = {column.name: CellReading.parse(column.reading) for e in encoders for column in e.columns}
+    table = table_of_rows(
+        "request", list(columns), [_row(i, row, columns) for i, row in enumerate(rows, 1)],
+        kept_cells(encoders, None),
+    )  # fmt: skip
+    found = np.arange(table.n_rows)
+    blocks, notes = [], []
+    for encoder in encoders:
+        X, report = encode_table(table, encoder, found, unseen=unseen)
+        blocks.append(X)
+        notes += report.lines("request")
+    return TableFeatures(found, blocks, None, notes)
+
+
+def _row(number: int, row: Mapping[str, Any], columns: Mapping[str, CellReading]) -> list[str]:
+    """A row's cells as text, in the order of the columns."""
+    if not isinstance(row, Mapping):
+        raise InputError(f"request: row {number}: is no object of columns and values")
+    for name in row:
+        if name not in columns:
+            raise InputError(f"request: row {number}: unknown column {name!r}{nearest(name, list(columns))}")
+    cells = []
+    for name, reading in columns.items():
+        if name not in row:
+            raise InputError(f"request: row {number}: no column {name!r}; null means missing")
+        cells.append(_cell_text(row[name], reading, f"request: row {number}, column {name!r}"))
+    return cells
+
+
+def _cell_text(value: Any, reading: CellReading, place: str) -> str:
+    """A value as the column's cells are written."""
+    if value is None:
+        return ""
+    if isinstance(value, bool | str):
+        return str(value)
+    if not isinstance(value, int | float):
+        raise InputError(f"{place}: a list or an object: send text, a number, or null for a missing value")
+    if not -MAX_NUMBER <= value <= MAX_NUMBER:
+        raise InputError(f"{place}: {value} is no finite number: send null for a missing value")
+    text = repr(value)
+    if reading.kind != "number" or reading.plain:
+        return text
+    # A number has no marks of a table: without this, 1.234 would be read as 1234 where points group.
+    if text.endswith(".0"):
+        text = text[:-2]
+    return text.replace(".", reading.decimal or ".") + reading.unit
 
 
 def _encoder(party: PartyModel) -> Encoder:

@@ -18,7 +18,7 @@ from fastadmm.data_tools.sniffing import check_separator, one_byte_encoding, rea
 from fastadmm.data_tools.suggest import nearest
 from fastadmm.errors import ConfigError, InputError
 
-__all__ = ["Cells", "Column", "Layout", "Table", "canonical_text", "read_ids", "read_table"]
+__all__ = ["Cells", "Column", "Layout", "Table", "canonical_text", "read_ids", "read_table", "table_of_rows"]
 
 #: Rows turned into arrays at a time; numbers need 8 bytes a cell afterwards, text one pointer.
 CHUNK_ROWS = 1 << 14
@@ -255,6 +255,28 @@ def read_table(
         table = _read_text(file, layout, cells, drop, only)
         notes.append(read_as(file))
     return replace(table, notes=notes + table.notes)
+
+
+def table_of_rows(
+    name: str, columns: Sequence[str], rows: Sequence[Sequence[str]], cells: Cells = PLAIN
+) -> Table:
+    """A table of rows that are in memory, typed as those of a file are.
+
+    Parameters
+    ----------
+    name : str
+        For messages.
+    columns : sequence of str
+    rows : sequence of sequence of str
+        Cells as text, ``""`` where missing.
+    cells : Cells
+
+    Raises
+    ------
+    InputError
+        Naming row and column: infinite numbers, text that is no Unicode.
+    """
+    return _assemble(name, columns, lambda: iter(enumerate(rows, start=1)), cells, set(), False)
 
 
 def _read_text(

@@ -121,6 +121,8 @@ ABSENT = [
     ("privacy", "dp_accounting", f"owners train @d.owners {_GAUSSIAN} --batch 0.5 -q -o @out"),
     ("secrecy", "cryptography", "train @d.parts -q --config @sums.toml -o @out"),
     ("tensorboard", "tensorboardX", "train @d.parts -q --log-to tensorboard -o @out"),
+    ("serve", "fastapi", "serve @run --port 0"),
+    ("serve", "uvicorn", "serve @run --port 0"),
     ("nvflare", "cryptography", "federate check @kit"),
     ("nvflare", "nvflare", "federate status @kit"),
     ("mlflow", "mlflow", "train @d.parts -q --log-to mlflow -o @out"),

@@ -32,6 +32,7 @@ OWN = re.compile(
 
 #: Hosts that a reader can reach; anything else is a slip.
 HOSTS = {
+    "127.0.0.1",  # the reader's own machine
     "anndata.readthedocs.io",
     "arxiv.org",
     "doi.org",

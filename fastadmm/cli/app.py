@@ -140,6 +140,7 @@ PANELS: dict[str, tuple[str, ...]] = {
         "combine",
         "card",
         "scorecard",
+        "serve",
     ),
     "Privacy": ("privacy", "audit"),
     "Parties on machines of their own": GROUPS[:-2],

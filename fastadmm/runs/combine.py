@@ -25,6 +25,7 @@ __all__ = [
     "partial_predict_table",
     "summand_of_file",
     "summand_of_table",
+    "weights_of_party",
 ]
 
 if TYPE_CHECKING:
@@ -164,7 +165,7 @@ def summand_of_table(model: Path, name: str | None, table: Path, options: TableR
         is_directory = model.is_dir()
     if is_directory and name is None:
         raise ConfigError("--party: whose table is it? Name the party, or give its own model file")
-    weights, model_id = _weights_named(model, is_directory, name, table)
+    weights, model_id = weights_of_party(model, is_directory, name, table)
     if options.offset is not None:
         raise ConfigError("--offset: belongs to the sum, not to one party: give it to 'combine --labels'")
     found = read_features([weights], [table], options)
@@ -183,10 +184,12 @@ def _not_finite(values: np.ndarray) -> int | None:
 def _weights_of(model: Path, party: PartyData) -> tuple[PartyModel, str]:
     with storage_errors(model, "read"):
         is_directory = model.is_dir()
-    return _weights_named(model, is_directory, party.name, party.path)
+    return weights_of_party(model, is_directory, party.name, party.path)
 
 
-def _weights_named(model: Path, is_directory: bool, name: str | None, place: Path) -> tuple[PartyModel, str]:
+def weights_of_party(
+    model: Path, is_directory: bool, name: str | None, place: Path
+) -> tuple[PartyModel, str]:
     """A party's weights and the id of their model; errors name the place of its data."""
     if is_directory:
         # The other parties' files need not be here, and are not read.

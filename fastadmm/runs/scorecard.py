@@ -264,19 +264,28 @@ def _bins(
 ) -> tuple[Bins, Array]:
     """Bins of a column, and each row's bin; the last one is that of missing cells."""
     here = ~absent
-    options = {"most": binning.most, "share": binning.share}
+    own_target, own_weight = target[here], weight[here]
     edges, groups, low, high = np.empty(0), np.empty(0, dtype=np.intp), 0.0, 0.0
+    most, share = binning.most, binning.share
     if column.levels is None:
-        edges = numeric_edges(values[here], target[here], weight[here], **options, monotone=way)
+        edges = numeric_edges(values[here], own_target, own_weight, most=most, share=share, monotone=way)
         place = np.searchsorted(edges, values, "left")
         count, low, high = len(edges) + 1, float(values[here].min()), float(values[here].max())
     else:
-        groups = ordered_groups(values[here], len(column.levels), target[here], weight[here], **options)
+        n_levels = len(column.levels)
+        groups = ordered_groups(values[here], n_levels, own_target, own_weight, most=most, share=share)
         count = int(groups.max()) + 1
         place = np.append(groups, count)[values]
     place[absent] = count
     events = np.bincount(place, weight * target, minlength=count + 1)
     others = np.bincount(place, weight * (1.0 - target), minlength=count + 1)
-    parts = (edges, groups, evidence(events, others), events, others)
-    texts = [tuple(part.tolist()) for part in parts]
-    return Bins(texts[0], texts[1], *texts[2:], low=low, high=high), place
+    bins = Bins(
+        edges=tuple(edges.tolist()),
+        groups=tuple(groups.tolist()),
+        woe=tuple(evidence(events, others).tolist()),
+        events=tuple(events.tolist()),
+        others=tuple(others.tolist()),
+        low=low,
+        high=high,
+    )
+    return bins, place

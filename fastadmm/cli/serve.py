@@ -1,0 +1,45 @@
+"""``fastadmm serve``: a model, or one party's part of it, over HTTP."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fastadmm.cli.app import app
+
+
+@app.command()
+def serve(
+    model: Annotated[
+        Path,
+        typer.Argument(readable=False, help="Run or model directory, or one party's file of a model."),
+    ],
+    party: Annotated[
+        str | None, typer.Option(help="Of a directory: serve this party's contributions alone.")
+    ] = None,
+    combine: Annotated[
+        bool, typer.Option("--combine", help="Serve sums of contributions alone, without any weights.")
+    ] = False,
+    host: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0 is every one.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="0 takes any that is free.", min=0, max=65535)] = 8000,
+    max_rows: Annotated[int, typer.Option(help="Rows of a request at most.")] = 10_000,
+) -> None:
+    """Score rows over HTTP: predictions, or one party's contributions, from JSON rows."""
+    from fastadmm.errors import ConfigError
+    from fastadmm.runs.service import open_service
+    from fastadmm.runs.service_app import listen, make_app, run_server
+
+    try:
+        import fastapi  # noqa: F401
+        import uvicorn  # noqa: F401
+    except ImportError:
+        raise ConfigError("serve: needs FastAPI and uvicorn: pip install 'fastadmm[serve]'") from None
+    service = open_service(model, party, combine, max_rows)
+    web = make_app(service)
+    sock = listen(host, port)
+    where = f"[{host}]" if ":" in host else host
+    what = ", ".join(service.describe()["parties"])
+    print(f"serving {what} at http://{where}:{sock.getsockname()[1]} (API: /docs, /openapi.json)", flush=True)
+    run_server(web, sock)

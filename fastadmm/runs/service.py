@@ -1,0 +1,241 @@
+"""What a scoring service answers: contributions of one party, their sum, or predictions; without any HTTP."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fastadmm.errors import ConfigError, InputError
+from fastadmm.files.atomic import shown, storage_errors
+from fastadmm.problem.losses import parse_loss
+from fastadmm.runs.combine import weights_of_party
+from fastadmm.runs.predict import make_predictions
+from fastadmm.store.model import PartyModel, SharedPart, open_model, open_shared_part
+
+__all__ = ["Service", "open_service"]
+
+Array = np.ndarray
+
+
+class Service:
+    """Answers requests from a model that is in memory.
+
+    Parameters
+    ----------
+    parties : list of PartyModel
+        Those whose rows it takes: one, all, or none.
+    shared : SharedPart or None
+        What makes scores of contributions; None: it gives contributions.
+    model_id : str
+    max_rows : int
+        Rows of a request at most.
+    """
+
+    def __init__(
+        self, parties: list[PartyModel], shared: SharedPart | None, model_id: str, max_rows: int
+    ) -> None:
+        from fastadmm.data_tools.predict_tables import row_features
+
+        if max_rows < 1:
+            raise ConfigError(f"--max-rows {max_rows}: is not positive")
+        self.parties, self.shared, self.model_id, self.max_rows = parties, shared, model_id, max_rows
+        self._features = row_features
+
+    @property
+    def columns(self) -> list[str]:
+        """Columns that rows have."""
+        names = []
+        for party in self.parties:
+            own = [c.name for c in party.encoder.columns] if party.encoder else party.feature_names
+            names += own
+        return names
+
+    def describe(self) -> dict[str, Any]:
+        """What it serves: parties, columns, the model's id, most rows; with the sum also loss and classes."""
+        document = {
+            "status": "ok",
+            "model_id": self.model_id,
+            "parties": [p.name for p in self.parties]
+            if self.parties or not self.shared
+            else self.shared.names,
+            "columns": self.columns,
+            "max_rows": self.max_rows,
+        }
+        if self.shared is not None:
+            document |= {"loss": self.shared.loss, "classes": self.shared.classes}
+        return document
+
+    def contribution(self, document: Mapping[str, Any]) -> dict[str, Any]:
+        """One party's contributions to the scores of rows, which another service adds up.
+
+        Parameters
+        ----------
+        document : dict
+            ``rows``, or one ``row``: columns and values; optionally ``ids``, which come back.
+
+        Raises
+        ------
+        InputError
+            If the request or a value does not fit; names row and column.
+        """
+        (values,), notes, ids = self._contributions(document)
+        return {
+            "party": self.parties[0].name,
+            "model_id": self.model_id,
+            "ids": ids,
+            "contribution": values.tolist(),
+            "notes": notes,
+        }
+
+    def predict(self, document: Mapping[str, Any]) -> dict[str, Any]:
+        """Predictions of rows that have the columns of all parties; parameters as of :meth:`contribution`."""
+        values, notes, ids = self._contributions(document)
+        return self._predictions(values, ids) | {"notes": notes}
+
+    def combine(self, document: Mapping[str, Any]) -> dict[str, Any]:
+        """Predictions from the contributions of all parties, which are added in the model's order.
+
+        Parameters
+        ----------
+        document : dict
+            ``contributions``: what :meth:`contribution` gave for the same rows, in any order.
+
+        Raises
+        ------
+        InputError
+            If a party is absent, given twice or of another model, or rows differ.
+        """
+        assert self.shared is not None
+        given: dict[str, Array] = {}
+        ids: Any = None
+        entries = _known(document, {"contributions"}).get("contributions")
+        if not isinstance(entries, list) or not entries:
+            raise InputError("request: 'contributions': the list of all parties' contributions is needed")
+        for entry in entries:
+            name, values = self._summand(entry)
+            if name in given:
+                raise InputError(f"request: a second contribution of {name}")
+            if given and (entry.get("ids") != ids or len(values) != len(next(iter(given.values())))):
+                raise InputError(
+                    f"request: contribution of {name}: other rows than that of {next(iter(given))}"
+                )
+            given[name], ids = values, entry.get("ids")
+        if absent := [name for name in self.shared.names if name not in given]:
+            raise InputError(f"request: no contribution of {', '.join(absent)}")
+        values = [given[name] for name in self.shared.names]
+        return self._predictions(values, list(range(len(values[0]))) if ids is None else ids)
+
+    def _summand(self, entry: Any) -> tuple[str, Array]:
+        assert self.shared is not None
+        if not isinstance(entry, dict) or entry.get("party") not in self.shared.names:
+            who = entry.get("party") if isinstance(entry, dict) else None
+            raise InputError(f"request: party {who!r}: the model has {', '.join(self.shared.names)}")
+        name = str(entry["party"])
+        if entry.get("model_id") != self.model_id:
+            raise InputError(f"request: contribution of {name}: made with another model (model ids differ)")
+        try:
+            values = np.array(entry.get("contribution"), dtype=np.float64)
+        except (TypeError, ValueError, OverflowError):
+            values = np.empty(())
+        shape = np.shape(self.shared.intercept)
+        if values.ndim != 1 + len(shape) or values.shape[1:] != shape or not np.isfinite(values).all():
+            raise InputError(f"request: contribution of {name}: finite numbers, one for each row, are needed")
+        if not 0 < len(values) <= self.max_rows:
+            raise InputError(
+                f"request: contribution of {name}: {len(values)} rows; from 1 to {self.max_rows} fit"
+            )
+        return name, values
+
+    def _contributions(self, document: Mapping[str, Any]) -> tuple[list[Array], list[str], list[Any]]:
+        rows = _rows(document)
+        if len(rows) > self.max_rows:
+            raise InputError(
+                f"request: {len(rows)} rows, but at most {self.max_rows} fit: send them in parts"
+            )
+        found = self._features(self.parties, rows, str(document.get("unseen", "zeros")))
+        values = [party.contribution_of(X) for party, X in zip(self.parties, found.blocks, strict=True)]
+        for own in values:
+            if len(bad := np.flatnonzero(~np.isfinite(own.reshape(len(own), -1)).all(axis=1))):
+                raise InputError(f"request: row {bad[0] + 1}: the contribution is not finite")
+        ids = document.get("ids", list(range(len(rows))))
+        if not isinstance(ids, list) or len(ids) != len(rows):
+            raise InputError("request: 'ids': one for each row is needed")
+        return values, found.notes, ids
+
+    def _predictions(self, values: list[Array], ids: list[Any]) -> dict[str, Any]:
+        assert self.shared is not None
+        found = make_predictions(self.shared, np.arange(len(ids)), self.shared.combine(values, None), {})
+        columns: dict[str, list[Any]] = {"id": ids}
+        if found.label is None:
+            columns["prediction"] = found.mean.tolist()
+        elif found.score.ndim == 2:
+            classes = self.shared.classes or ()
+            columns |= {f"probability_{c}": p for c, p in zip(classes, found.mean.T.tolist(), strict=True)}
+        else:
+            columns["score"] = found.score.tolist()
+            if parse_loss(self.shared.loss).probabilistic:
+                columns["probability"] = found.mean.tolist()
+        if found.label is not None:
+            columns["label"] = list(found.label)
+        rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+        return {"model_id": self.model_id, "predictions": rows}
+
+
+def _known(document: Mapping[str, Any], keys: set[str]) -> Mapping[str, Any]:
+    if not isinstance(document, Mapping):
+        raise InputError("request: a JSON object is needed")
+    if unknown := [key for key in document if key not in keys]:
+        raise InputError(f"request: unknown key {unknown[0]!r}; there are {', '.join(sorted(keys))}")
+    return document
+
+
+def _rows(document: Mapping[str, Any]) -> list[Any]:
+    _known(document, {"row", "rows", "ids", "unseen"})
+    if ("row" in document) == ("rows" in document):
+        raise InputError("request: give either 'rows', a list, or 'row', one of them")
+    rows = [document["row"]] if "row" in document else document["rows"]
+    if not isinstance(rows, list) or not rows:
+        raise InputError("request: 'rows': a list with one row at least is needed")
+    return rows
+
+
+def open_service(path: Path, party: str | None, combine: bool, max_rows: int) -> Service:
+    """Load what is served.
+
+    Parameters
+    ----------
+    path : Path
+        One party's file of a model, or a model or run directory.
+    party : str or None
+        Of a directory: serve this party alone; no other party's file is read.
+    combine : bool
+        Serve sums of contributions alone; no party's file is read.
+    max_rows : int
+        Rows of a request at most.
+
+    Raises
+    ------
+    FastadmmError
+        If there is no model, a file is damaged, or the choices do not go together.
+    """
+    with storage_errors(path, "read"):
+        is_directory = path.is_dir()
+    if combine and (party is not None or not is_directory):
+        raise ConfigError("--combine: needs a model directory, and no party")
+    if combine:
+        shared, _ = open_shared_part(path)
+        return Service([], shared, shared.model_id, max_rows)
+    if party is not None or not is_directory:
+        weights, model_id = weights_of_party(path, is_directory, party, path)
+        return Service([weights], None, model_id, max_rows)
+    model = open_model(path)
+    columns = [name for p in model.parties for name in Service([p], None, "", 1).columns]
+    if twice := sorted({name for name in columns if columns.count(name) > 1}):
+        raise ConfigError(
+            f"{shown(path)}: several parties have a column {twice[0]!r}: serve each with --party, and sums "
+            "with --combine"
+        )
+    return Service(model.parties, model.shared, model.model_id, max_rows)
