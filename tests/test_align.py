@@ -192,6 +192,7 @@ def test_export_keeps_the_encoder(bank: Path, capsys: pytest.CaptureFixture[str]
     capsys.readouterr()
 
 
+@pytest.mark.repeats
 def test_fate_breast_repeated_and_sample_ids(shared_data: Path, capsys: pytest.CaptureFixture[str]) -> None:
     fate = shared_data / "fate"
     host = fate / "breast_hetero_host.csv"

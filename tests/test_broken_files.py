@@ -495,6 +495,7 @@ def test_party_names_are_unique_without_regard_to_case(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.representatives(1)
 @pytest.mark.parametrize("file", [D, C, L])
 def test_random_damage_never_escapes(good: Path, tmp_path: Path, file: str) -> None:
     """Random bytes anywhere: either nothing that we read changes, or one of our errors."""

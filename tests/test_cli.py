@@ -151,6 +151,7 @@ def a9a(shared_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.representatives(1)
 @pytest.mark.parametrize(
     ("lam", "optimum", "log_loss", "accuracy"),
     [
@@ -178,6 +179,7 @@ def test_a9a(
     assert metrics["accuracy"] == pytest.approx(accuracy, abs=2e-4)
 
 
+@pytest.mark.repeats
 def test_a9a_never_claims_too_much(a9a: Path, tmp_path: Path) -> None:
     """In every round the gap is at least the true distance to the optimum."""
     out = tmp_path / "run"
@@ -188,6 +190,7 @@ def test_a9a_never_claims_too_much(a9a: Path, tmp_path: Path) -> None:
             assert record["gap_absolute"] >= record["objective"] - 0.324506924714 - 1e-12
 
 
+@pytest.mark.repeats
 def test_ctrl_c_and_resume_on_a9a(a9a: Path, tmp_path: Path) -> None:
     train = ["train", a9a / "train.parts", "--test", a9a / "test.parts", "--scheme", "sharing"]
     out = tmp_path / "run"

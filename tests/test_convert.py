@@ -376,6 +376,7 @@ def test_a9a(tmp_path: Path, shared_data: Path) -> None:
     assert test.labels.y.sum() == 3846
 
 
+@pytest.mark.repeats
 def test_mushrooms(tmp_path: Path, shared_data: Path) -> None:
     partition = convert(shared_data / "mushrooms.bz2", tmp_path / "o", parties=8)
     assert partition.n_samples == 8124
@@ -384,6 +385,7 @@ def test_mushrooms(tmp_path: Path, shared_data: Path) -> None:
     assert [party.n_features for party in partition.parties] == [14] * 8
 
 
+@pytest.mark.repeats
 def test_imdb(tmp_path: Path, shared_data: Path) -> None:
     partition = convert(shared_data / "imdb_counts_test.npz", tmp_path / "o", parties=2, dtype="float32")
     assert partition.n_samples == 25000
@@ -395,6 +397,7 @@ def test_imdb(tmp_path: Path, shared_data: Path) -> None:
         assert abs(X[:, partition.parties[0].n_features :] - second).nnz == 0
 
 
+@pytest.mark.repeats
 def test_mnist_4_against_9(tmp_path: Path, shared_data: Path) -> None:
     partition = convert(
         shared_data / "mnist_4v9.npz",
@@ -412,6 +415,7 @@ def test_mnist_4_against_9(tmp_path: Path, shared_data: Path) -> None:
     assert set(np.round(Z.std(axis=0), 4)) == {0.0, 1.0}
 
 
+@pytest.mark.repeats
 def test_dorothea(tmp_path: Path, shared_data: Path) -> None:
     partition = convert(shared_data / "dorothea.bz2", tmp_path / "o", parties=3)
     assert partition.n_samples == 800
@@ -419,6 +423,7 @@ def test_dorothea(tmp_path: Path, shared_data: Path) -> None:
     assert sum(party.nnz for party in partition.parties) == 727760
 
 
+@pytest.mark.repeats
 def test_california_housing(tmp_path: Path, shared_data: Path) -> None:
     partition = convert(
         shared_data / "cal_housing.data",

@@ -69,6 +69,7 @@ def test_width_shrinks_until_smoothing_is_a_small_part_of_the_gap(gap: float) ->
             assert width == 1.0 or smoothing_bias(problem, z, 1.0, engine) > 0.3 * gap
 
 
+@pytest.mark.representatives(3)
 @pytest.mark.parametrize("regularizer", ["l1", "elastic_net", "group_lasso"])
 @pytest.mark.parametrize(("loss", "lam"), [("hinge", 1e-2), ("hinge", 1e-3), ("quantile", 1e-3)])
 def test_few_rounds_for_losses_with_kinks(loss: str, lam: float, regularizer: str) -> None:

@@ -117,6 +117,7 @@ def left(home: Path, out: Path) -> dict[str, str]:
     return texts
 
 
+@pytest.mark.representatives(1)
 def test_what_leaves_a_private_run_holds_no_exact_number_and_no_digest(private: Path, tmp_path: Path) -> None:
     numbers, digests = secrets_of(private / "run")
     assert len(numbers) > 10

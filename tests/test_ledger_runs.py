@@ -81,6 +81,7 @@ def test_two_holders_of_the_same_labels_draw_once(parts, tmp_path, capsys):
     assert len(labels) == 1
 
 
+@pytest.mark.representatives(1)
 @pytest.mark.parametrize(
     "options",
     [

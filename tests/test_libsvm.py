@@ -162,6 +162,7 @@ def test_line_without_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
         read(path, block_bytes=1 << 10)
 
 
+@pytest.mark.representatives(2)
 @pytest.mark.parametrize("compress", [gzip.compress, bz2.compress, lzma.compress])
 @pytest.mark.parametrize("fault", ["cut", "flip"])
 def test_damaged_compression(tmp_path: Path, compress: object, fault: str) -> None:
@@ -190,6 +191,7 @@ def test_paths(tmp_path: Path) -> None:
         SourceFile(tmp_path / "empty")
 
 
+@pytest.mark.repeats
 def test_a9a_equals_scikit_learn(shared_data: Path) -> None:
     from sklearn.datasets import load_svmlight_file
 

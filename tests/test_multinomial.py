@@ -232,6 +232,7 @@ def test_digits_is_scikit_learns_for_any_number_of_parties():
         assert -1e-11 * best <= result.objective - best <= 1.01e-6 * best
 
 
+@pytest.mark.repeats
 def test_mnist_weights_are_scikit_learns(shared_data):
     if not (shared_data / "mnist.npz").exists():
         pytest.skip("mnist.npz not found beside a9a.bz2")

@@ -239,6 +239,7 @@ def test_german_credit(shared_data: Path, tmp_path: Path) -> None:
     assert roc_auc_score(partition.labels.y, -points) == pytest.approx(0.826, abs=0.01)
 
 
+@pytest.mark.repeats
 def test_default_credit(shared_data: Path, tmp_path: Path) -> None:
     fate = shared_data / "fate"
     convert_tables(fate / "default_credit_hetero_guest.csv", [fate / "default_credit_hetero_host.csv"],

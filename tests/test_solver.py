@@ -253,20 +253,24 @@ def check_a9a(a9a, result, lam):
     return distance
 
 
+@pytest.mark.representatives(1)
 @pytest.mark.parametrize("lam", [1e-2, 1e-3, 1e-4])
 def test_a9a_with_two_parties_and_default_options(a9a, lam):
     check_a9a(a9a, train(a9a, lam, 2), lam)
 
 
+@pytest.mark.repeats
 def test_a9a_with_little_regularisation(a9a):
     check_a9a(a9a, train(a9a, 1e-5, 2, max_rounds=3000), 1e-5)
 
 
+@pytest.mark.representatives(1)
 @pytest.mark.parametrize("parties", [1, 2, 5, 32])
 def test_a9a_has_one_optimum_however_the_columns_are_split(a9a, parties):
     check_a9a(a9a, train(a9a, 1e-3, parties), 1e-3)
 
 
+@pytest.mark.repeats
 @pytest.mark.parametrize("parties", [5, 32])
 def test_a9a_with_many_parties_and_little_regularisation(a9a, parties):
     check_a9a(a9a, train(a9a, 1e-4, parties), 1e-4)
@@ -291,6 +295,7 @@ def documented_rounds():
                 yield pytest.param(scheme, float(lam), int(parties), rounds, marks=marks)
 
 
+@pytest.mark.representatives(1)
 @pytest.mark.parametrize(("scheme", "lam", "parties", "rounds"), list(documented_rounds()))
 def test_documented_rounds_on_a9a(a9a, scheme, lam, parties, rounds):
     targets = [1e-3, 1e-6, 1e-9][: len(rounds)]
@@ -301,6 +306,7 @@ def test_documented_rounds_on_a9a(a9a, scheme, lam, parties, rounds):
         assert measured == pytest.approx(documented, rel=0.1, abs=1)
 
 
+@pytest.mark.repeats
 @pytest.mark.parametrize("loss", ["squared", "huber", "squared_hinge", "smoothed_hinge", "poisson"])
 def test_smooth_losses_take_about_as_many_rounds_as_the_logistic_on_a9a(a9a, loss):
     matrix, y, *_ = a9a
@@ -319,6 +325,7 @@ def test_smooth_losses_take_about_as_many_rounds_as_the_logistic_on_a9a(a9a, los
     assert rounds(loss) <= 1.5 * rounds("logistic")
 
 
+@pytest.mark.repeats
 def test_a9a_weights_agree_with_scikit_learn(a9a):
     matrix, y, *_ = a9a
     lam = 1e-3

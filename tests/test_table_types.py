@@ -292,6 +292,7 @@ def test_what_rows_decide_is_not_public() -> None:
     assert [Encoder((one,)).constants()[1].origin for one in (found, stated)] == ["private", "public"]
 
 
+@pytest.mark.repeats
 def test_adult_as_two_parties(shared_data: Path, tmp_path: Path) -> None:
     from fastadmm.runs.config import make_config
     from fastadmm.runs.train import start_run

@@ -184,6 +184,7 @@ def test_two_parties_descend_whatever_the_blocks():
         assert step["change"] <= step["messages"] + 1e-12
 
 
+@pytest.mark.repeats
 def test_a9a_violates_assumption_1_for_every_penalty(shared_data):
     from sklearn.datasets import load_svmlight_file
 
