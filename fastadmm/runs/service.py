@@ -125,8 +125,8 @@ class Service:
             given[name], ids = values, entry.get("ids")
         if absent := [name for name in self.shared.names if name not in given]:
             raise InputError(f"request: no contribution of {', '.join(absent)}")
-        values = [given[name] for name in self.shared.names]
-        return self._predictions(values, list(range(len(values[0]))) if ids is None else ids)
+        ordered = [given[name] for name in self.shared.names]
+        return self._predictions(ordered, list(range(len(ordered[0]))) if ids is None else ids)
 
     def _summand(self, entry: Any) -> tuple[str, Array]:
         assert self.shared is not None

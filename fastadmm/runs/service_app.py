@@ -90,7 +90,7 @@ async def _document(request: Any, most: int) -> Mapping[str, Any]:
         raise InputError(f"request: {word} is no JSON number: send null for a missing value")
 
     try:
-        return json.loads(body, parse_constant=refuse)  # type: ignore[no-any-return]
+        return json.loads(body, parse_constant=refuse)
     except InputError:
         raise
     except (ValueError, RecursionError):
