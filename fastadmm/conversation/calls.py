@@ -13,9 +13,11 @@ from typing import Any
 
 import numpy as np
 
+from fastadmm.conversation.by_class import by_class_kinds, unpack
 from fastadmm.errors import FormatError
 
 __all__ = [
+    "BY_CLASS",
     "CALLS",
     "SUMS",
     "Asked",
@@ -84,7 +86,14 @@ class Field:
 
 
 #: Of runs without privacy: see :data:`fastadmm.parties.families.FAMILIES`.
-_FAMILIES = ("subspace", "admm", "proximal", "multinomial_subspace", "multinomial_admm")
+_FAMILIES = (
+    "subspace",
+    "admm",
+    "proximal",
+    "multinomial_subspace",
+    "multinomial_admm",
+    "multinomial_proximal",
+)
 
 #: Of runs of whose answers the coordinator sees sums only: see :mod:`fastadmm.secrecy`.
 SUMS = ("subspace_sums",)
@@ -299,6 +308,20 @@ CALLS: dict[str, CallRule] = {
     ),
 }
 
+#: The calls of `proximal`, and under which name several classes are asked at once.
+BY_CLASS = {name: f"{name}_classes" for name, rule in CALLS.items() if rule.families == ("proximal",)}
+BY_CLASS["set_metric"] = "set_metric_classes"
+CALLS.update(
+    {
+        several: CallRule(
+            ("multinomial_proximal",),
+            by_class_kinds(CALLS[one].arguments),
+            by_class_kinds(CALLS[one].answer) if CALLS[one].answer else {},
+        )
+        for one, several in BY_CLASS.items()
+    }
+)
+_OF_ONE_CLASS = {several: one for one, several in BY_CLASS.items()}
 
 #: Types of rows that are not of 8 bytes.
 _TYPES = {"short": "<f4", "byte": "|u1"}
@@ -403,6 +426,9 @@ def check_values(values: Mapping[str, Any], fields: Mapping[str, Field], place: 
 def check_answer(call: Asked, answer: Mapping[str, Any], n_samples: int, place: str) -> None:
     """Refuse an answer that this call does not have; parameters as of the functions above."""
     check_values(answer, answer_fields(call, n_samples), place)
+    if (one := _OF_ONE_CLASS.get(call[0])) is not None and answer:
+        _check_by_class(one, call, answer, n_samples, place)
+        return
     messages = [key for key in ("first", "second", "message") if key in answer]
     for key in ("first", "second"):
         if (key in answer) != (f"{key}_scale" in answer):
@@ -427,6 +453,20 @@ def check_answer(call: Asked, answer: Mapping[str, Any], n_samples: int, place: 
         size = len(call[1]["coefficients"]) + (len(messages) if call[0] == "respond_pair" else 0)
         if len(answer["products"]) != size:
             raise FormatError(f"{place}: 'products' has {len(answer['products'])} numbers instead of {size}")
+
+
+def _check_by_class(one: str, call: Asked, answer: Mapping[str, Any], n_samples: int, place: str) -> None:
+    """The same for the answers of several classes."""
+    try:
+        asked = unpack(call[1], CALLS[one].arguments)
+        answers = unpack(answer, CALLS[one].answer)
+    except FormatError as error:
+        raise FormatError(f"{place}: {error}") from None
+    if [part is None for part in asked] != [part is None for part in answers]:
+        raise FormatError(f"{place}: 'layout' is of other classes than were asked")
+    for arguments, part in zip(asked, answers):
+        if arguments is not None and part is not None:
+            check_answer((one, arguments), part, n_samples, place)
 
 
 def _check_shapes(call: Asked, answer: Mapping[str, Any], place: str) -> None:

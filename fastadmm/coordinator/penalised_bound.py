@@ -94,7 +94,7 @@ def bound_from_shares(problem: Problem, u: np.ndarray, shares: Sequence[DualShar
     float
         Summed scaling; minus infinity where the vector proves nothing.
     """
-    if problem.fit_intercept and not sums_to_zero(u):
+    if problem.fit_intercept and not sums_to_zero(u, problem.n_outputs):
         return -math.inf
     scale = min(share.scale for share in shares)
     if not scale > 0.0:

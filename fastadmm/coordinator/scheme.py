@@ -73,6 +73,8 @@ class Needs:
     one_predictor : bool
         Whether it has one predictor per sample only.
     most_parties : int or None
+    most_parts : int or None
+        Of parties times predictors per sample.
     """
 
     smooth: bool = False
@@ -80,6 +82,7 @@ class Needs:
     convex: bool = False
     one_predictor: bool = False
     most_parties: int | None = None
+    most_parts: int | None = None
 
     def met_by(self, traits: Traits) -> bool:
         """Whether a problem of this kind has all of it."""
@@ -89,6 +92,7 @@ class Needs:
             and (traits.convex or not self.convex)
             and not (traits.vector and self.one_predictor)
             and (self.most_parties is None or traits.n_parties <= self.most_parties)
+            and (self.most_parts is None or traits.n_parties * traits.n_outputs <= self.most_parts)
         )
 
     def __str__(self) -> str:
@@ -97,6 +101,7 @@ class Needs:
             "regularizer l2 without a constraint": self.ridge,
             "one predictor per sample": self.one_predictor,
             f"at most {self.most_parties} parties": self.most_parties is not None,
+            f"at most {self.most_parts} parties times classes": self.most_parts is not None,
         }
         needed = [text for text, is_needed in told.items() if is_needed]
         text = " and ".join(filter(None, (", ".join(needed[:-1]), *needed[-1:])))

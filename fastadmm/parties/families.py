@@ -6,6 +6,7 @@ from fastadmm.conversation.answering import Answering
 from fastadmm.parties.classes import ClassDirectionParty, ClassParty
 from fastadmm.parties.direction import DirectionParty
 from fastadmm.parties.face import FaceParty
+from fastadmm.parties.face_classes import ClassFaceParty
 from fastadmm.parties.masked_direction import MaskedDirectionParty
 from fastadmm.parties.proximal import Party
 
@@ -13,5 +14,13 @@ __all__ = ["FAMILIES"]
 
 FAMILIES: dict[str, type[Answering]] = {
     kind.family: kind
-    for kind in (DirectionParty, FaceParty, Party, ClassDirectionParty, ClassParty, MaskedDirectionParty)
+    for kind in (
+        DirectionParty,
+        FaceParty,
+        Party,
+        ClassDirectionParty,
+        ClassParty,
+        ClassFaceParty,
+        MaskedDirectionParty,
+    )
 }

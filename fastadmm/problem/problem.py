@@ -144,7 +144,9 @@ class Problem:
     @property
     def traits(self) -> Traits:
         """What the choice of a scheme asks."""
-        return Traits(self.loss.smooth, self.is_ridge, self.convex, self.loss.vector, self.n_parties)
+        return Traits(
+            self.loss.smooth, self.is_ridge, self.convex, self.loss.vector, self.n_parties, self.n_outputs
+        )
 
     def describe_penalty(self) -> dict[str, Any]:
         """Regulariser, constraint and the parties' own sets and lambdas, as configurations write them."""

@@ -22,6 +22,8 @@ class Traits:
     vector : bool
         Whether there is a predictor per class, not one per sample.
     n_parties : int
+    n_outputs : int
+        Predictors per sample.
     """
 
     smooth: bool = True
@@ -29,3 +31,4 @@ class Traits:
     convex: bool = True
     vector: bool = False
     n_parties: int = 1
+    n_outputs: int = 1

@@ -315,6 +315,7 @@ def _shape(
         convex=is_convex(config),
         vector=n_outputs > 1,
         n_parties=len(parties),
+        n_outputs=n_outputs,
     )
     densities = [1.0 if p.nnz is None else p.nnz / max(1, n_samples * p.n_features) for p in parties]
     return Shape(traits, n_samples, n_outputs, [p.n_features for p in parties], densities, n_threads)

@@ -9,14 +9,16 @@ from typing import Any
 import numpy as np
 import scipy.linalg
 
-from fastadmm.conversation.exchange import Answers, Call, Exchange, Pace, Talk, ask_all
+from fastadmm.conversation.exchange import Answers, Call, Exchange, Pace, Talk
 from fastadmm.coordinator.certificate import PrimalValue, make_feasible, primal_value
+from fastadmm.coordinator.class_certificate import class_primal_value, make_class_feasible
 from fastadmm.coordinator.metric_limits import directions_per_party, drift_share
 from fastadmm.coordinator.proximal.best_response import BestResponse
 from fastadmm.coordinator.proximal.candidates import Candidates
 from fastadmm.coordinator.proximal.dual_steps import DualSteps
 from fastadmm.coordinator.proximal.face_search import FaceSearch, Found
 from fastadmm.coordinator.proximal.hull import HullModel, HullPoint, minimise_over_hull
+from fastadmm.coordinator.proximal.parts import classes_of, combined, lifted, read_intercept
 from fastadmm.coordinator.proximal.segment_search import SegmentPenalty, best_position
 from fastadmm.coordinator.proximal.shared_directions import SharedDirections
 from fastadmm.engine.engine import Engine
@@ -72,13 +74,16 @@ class ProximalCoordinator:
     Parameters
     ----------
     problem : Problem
-        With a smooth loss; may be replaced by one with another loss between rounds.
+        With a smooth loss; may be replaced by one with another loss between rounds. With C classes what is
+        said of parties below is said of parts: see :mod:`fastadmm.coordinator.proximal.parts`.
     engine : Engine
     directions : int, optional
         Most directions a party keeps; :func:`directions_per_party` by default.
 
     Attributes
     ----------
+    n_parts : int
+        M, or M C.
     shared : SharedDirections
     model : HullPoint
         The current model: coefficients of directions.
@@ -102,21 +107,23 @@ class ProximalCoordinator:
 
     def __init__(self, problem: Problem, engine: Engine, directions: int | None = None) -> None:
         self.problem, self.engine = problem, engine
-        self.limit = directions_per_party(problem.n_parties)
+        self.n_parts = problem.n_parties * problem.n_outputs
+        self.limit = directions_per_party(self.n_parts)
         self.accuracy = _ACCURACY if problem.loss.smooth else _SHARP_ACCURACY
         if directions is not None:
             self.limit = min(self.limit, max(_LEAST_DIRECTIONS, directions))
-        self.shared = SharedDirections(problem.n_samples)
-        self.model = self.proposal = HullPoint(np.empty(0), 0.0, np.zeros(problem.n_samples))
-        self.candidates = Candidates(problem.n_parties)
+        self.shared = SharedDirections(problem.n_samples, problem.n_outputs)
+        self.model = self.proposal = self._point(np.empty(0))
+        self.candidates = Candidates(self.n_parts)
         self.metric: Array | None = None
         self.primal: PrimalValue | None = None
         self.gap = math.inf
         self.promised, self.stiffness, self.reach = 0.0, _LEAST_STIFFNESS, 0.0
         self.n_rounds = self.n_factorisations = 0
         strength = problem.regularization
-        self.shares = strength * np.array([r.shares for r in problem.party_regularizers])
-        self._norms = self.penalties = self.lengths = np.zeros(problem.n_parties)
+        shares = np.array([r.shares for r in problem.party_regularizers])
+        self.shares = strength * np.repeat(shares, problem.n_outputs, axis=0)
+        self._norms = self.penalties = self.lengths = np.zeros(self.n_parts)
         self._faces: list[Face] = []
         self._model_faces: list[Face] = []
         self._ahead: FaceSearch | None = None
@@ -128,9 +135,8 @@ class ProximalCoordinator:
 
     def start(self) -> Talk[None]:
         """Begin at the feasible point nearest to zero; only parties whose set leaves zero out are asked."""
-        away = [
-            m for m, c in enumerate(self.problem.party_constraints) if float(c.project(np.zeros(1))[0]) != 0.0
-        ]
+        sets, each = self.problem.party_constraints, self.problem.n_outputs
+        away = [m for m in range(self.n_parts) if float(sets[m // each].project(np.zeros(1))[0]) != 0.0]
         c = np.empty(0)
         if away:
             answers = yield Exchange([Call(m, "feasible_start") for m in away])
@@ -138,7 +144,12 @@ class ProximalCoordinator:
                 if "message" in answer:
                     self.shared.add(m, answer["message"], answer["products"])
                     c = np.append(c, answer["coefficients"])
-        self.model = self.proposal = HullPoint(c, 0.0, c @ self.shared.messages)
+        self.model = self.proposal = self._point(c)
+
+    def _point(self, c: Array) -> HullPoint:
+        """A combination of directions, with intercepts of zero."""
+        classes = self.problem.n_outputs
+        return HullPoint(c, 0.0 if classes == 1 else np.zeros(classes), self.shared.combined(c))
 
     def add_start(self, parties: Sequence[FaceParty], weights: Sequence[Array]) -> None:
         """Make given weights of every party of this process, each of shape (d,), the model."""
@@ -149,25 +160,37 @@ class ProximalCoordinator:
                 self.shared.add(m, answer["message"], answer["products"])
                 c = np.append(c, 0.0)
             c[self.shared.of(m)] = answer["coefficients"]
-        self.model = self.proposal = HullPoint(c, self.model.intercept, c @ self.shared.messages)
+        self.model = self.proposal = HullPoint(c, self.model.intercept, self.shared.combined(c))
         self.stepping = False
         self.evaluate()
 
     def restart(self) -> None:
         """Evaluate the proposal at the intercept it has, to the bit as when it was saved."""
         problem, point = self.problem, self.proposal
-        gradient = np.empty(problem.n_samples)
-        z = problem.offset + point.total + point.intercept
+        gradient = np.empty(problem.message_size)
+        z = problem.offset + point.total + lifted(point.intercept, problem.n_samples)
         value = problem.loss.evaluate(z, problem.y, problem.weight, gradient, self.engine)
-        feasible = make_feasible(problem, z, gradient, self.engine)
+        repair = make_class_feasible if problem.loss.vector else make_feasible
+        feasible = repair(problem, z, gradient, self.engine)
         self.primal = PrimalValue(value, gradient, point.intercept, feasible)
 
     def evaluate(self) -> PrimalValue:
         """Loss and gradient at the proposal, with the best intercept."""
         point = self.proposal
-        self.primal = primal_value(self.problem, point.total, point.intercept, self.engine)
+        self.primal = self.primal_of(self.problem, point)
         point.intercept = self.primal.intercept
         return self.primal
+
+    def primal_of(self, problem: Problem, point: HullPoint, intercept: Any = None) -> PrimalValue:
+        """Loss and gradient at a point, with the best intercept, looked for from its own or another."""
+        start = point.intercept if intercept is None else intercept
+        found = class_primal_value if problem.loss.vector else primal_value
+        return found(problem, point.total, start, self.engine)
+
+    def _of_part(self, m: int, v: Array) -> Array:
+        """What a part sees of a vector of shape (N,) or (C N,)."""
+        classes = self.problem.n_outputs
+        return v if classes == 1 else v.reshape(classes, -1)[m % classes]
 
     def coefficients(self, m: int) -> Array:
         """Coefficients of party m's directions in the model."""
@@ -182,12 +205,12 @@ class ProximalCoordinator:
     def _value(self, point: HullPoint) -> float:
         """The objective at the model, whose norms are known."""
         first, second = self.shares.T
-        squares = [self._square(point.coefficients, m) for m in range(self.problem.n_parties)]
+        squares = [self._square(point.coefficients, m) for m in range(self.n_parts)]
         return self._loss(point) + float(first @ self._norms) + 0.5 * float(second @ squares)
 
     def _loss(self, point: HullPoint) -> float:
         problem = self.problem
-        z = problem.offset + point.intercept + point.total
+        z = problem.offset + lifted(point.intercept, problem.n_samples) + point.total
         return problem.loss.evaluate(z, problem.y, problem.weight, np.empty_like(z), self.engine)
 
     def round(self) -> Talk[list[BestResponse]]:
@@ -200,7 +223,7 @@ class ProximalCoordinator:
         """
         primal = self.primal if self.primal is not None else self.evaluate()
         if self._metric_is_stale():
-            yield from ask_all(self.problem.n_parties, "set_metric", curvature=self.metric)
+            yield self._telling_metric(self.metric)
         self.sent = self.steps.u if self.steps is not None and self.stepping else primal.gradient
         self.n_rounds += 1
         plain = self.proposal is self.model
@@ -223,7 +246,8 @@ class ProximalCoordinator:
             self._less_steep(answers, before, bound)
         self._ahead = self._advanced(self._faces, bound, self.model.coefficients)
         yield from self._describe_model()
-        moved = self.model.total - old.total + (self.model.intercept - old.intercept)
+        rise = lifted(self.model.intercept - old.intercept, self.problem.n_samples)
+        moved = self.model.total - old.total + rise
         self.reach = math.sqrt(float(moved @ moved) / len(moved))
         gained = before - self._value(self.model)
         # Promises lost in the value's rounding are kept as far as anyone can tell.
@@ -234,11 +258,15 @@ class ProximalCoordinator:
             self.steps.judge(bad)
         return answers
 
+    def _telling_metric(self, metric: Array) -> Exchange:
+        parts = range(self.n_parts)
+        return Exchange([Call(m, "set_metric", {"curvature": self._of_part(m, metric)}) for m in parts])
+
     def _gradient(self, gradient: Array, plain: bool) -> Exchange:
         calls = []
-        for m in range(self.problem.n_parties):
+        for m in range(self.n_parts):
             mine = self.shared.of(m)
-            arguments = {"gradient": gradient, "model": self.model.coefficients[mine]}
+            arguments = {"gradient": self._of_part(m, gradient), "model": self.model.coefficients[mine]}
             if not plain:
                 arguments["proposal"] = self.proposal.coefficients[mine]
             calls.append(Call(m, "best_response", arguments))
@@ -246,7 +274,7 @@ class ProximalCoordinator:
 
     def _describe_model(self) -> Talk[None]:
         """Ask for norms and faces of the model, and for what a search from the answers' faces crosses."""
-        own = [self.coefficients(m) for m in range(self.problem.n_parties)]
+        own = [self.coefficients(m) for m in range(self.n_parts)]
         asked = [{"model": c} for c in own]
         if self._ahead is not None:
             for m, arguments in enumerate(asked):
@@ -318,18 +346,19 @@ class ProximalCoordinator:
             products = own @ shared.products[np.ix_(mine, mine)] @ own.T
             square[np.ix_(these, these)] = self.shares[m, 1] * products
         linear = self.shares[owner, 0] * np.array([norm for _, _, norm in found])
-        hull = HullModel(messages, linear, square, np.zeros(len(found)), owner)
         # Start where the line search ended.
         first = np.append(True, owner[1:] != owner[:-1]) * 1.0
         intercept = self.model.intercept
         if best > 0.0:
             first = np.append(False, first[:-1])
-            intercept += best * (self.proposal.intercept - intercept)
-        start = HullPoint(first, intercept, first @ messages)
+            intercept = intercept + best * (self.proposal.intercept - intercept)
+        classes = classes_of(owner, shared.n_classes)
+        start = HullPoint(first, intercept, combined(first, messages, classes, shared.n_classes))
+        hull = HullModel(messages, linear, square, np.zeros(len(found)), owner, classes)
         point = minimise_over_hull(self.problem, hull, start, tolerance, self.engine)
         c = point.coefficients @ rows
         return (
-            HullPoint(c, point.intercept, c @ shared.messages),
+            HullPoint(c, point.intercept, shared.combined(c)),
             self._loss(point) + hull.penalty(point.coefficients),
         )
 
@@ -372,7 +401,7 @@ class ProximalCoordinator:
         if not goes_on and on_model is None:
             return found if self._can_be_true(found) else None
         calls = []
-        for m in range(self.problem.n_parties):
+        for m in range(self.n_parts):
             arguments = {}
             if ahead is not None and first is not None and goes_on:
                 arguments["answer_ends"] = np.array([first[self.shared.of(m)], ahead.end_of(m)])
@@ -405,7 +434,7 @@ class ProximalCoordinator:
 
     def _steps(self, problem: Problem, u: Array) -> DualSteps:
         # A party has one more than its limit until its oldest make room.
-        most = problem.n_parties * (self.limit + 2)
+        most = self.n_parts * (self.limit + 2)
         return DualSteps(problem, self.model, u, self.engine, most)
 
     def _points(self) -> list[HullPoint]:
@@ -444,7 +473,7 @@ class ProximalCoordinator:
 
     def _compress(self) -> Talk[None]:
         """Of every party with too many, turn the oldest into what model and proposal use of them."""
-        for m in range(self.problem.n_parties):
+        for m in range(self.n_parts):
             mine = self.shared.of(m)
             if len(mine) <= self.limit:
                 continue
@@ -475,7 +504,8 @@ class ProximalCoordinator:
         if self.steps is not None:
             before, self.metric = self.metric, self.steps.metric()
             return before is None or not np.array_equal(before, self.metric)
-        h = self._curvature(problem.offset + self.proposal.intercept + self.proposal.total)
+        rise = lifted(self.proposal.intercept, problem.n_samples)
+        h = self._curvature(problem.offset + rise + self.proposal.total)
         mean = float(h.mean())
         if not (0.0 < mean < math.inf):  # every sample on a flat piece of its loss
             mean = problem.loss.penalty_unit(problem.y, problem.weight, problem.offset, problem.lam)
@@ -497,6 +527,14 @@ class ProximalCoordinator:
         if not reach > _SHORT_REACH * float(np.abs(z).max()):
             return loss.curvature(z, y, weight, h, self.engine)
         behind = np.empty(len(z))
+        if loss.vector:
+            for own in np.eye(self.problem.n_outputs):  # each class alone: together they change nothing
+                moved, there = np.repeat(reach * own, len(y)), np.repeat(own > 0.0, len(y))
+                ahead = np.empty(len(z))
+                loss.evaluate(z + moved, y, weight, ahead, self.engine)
+                loss.evaluate(z - moved, y, weight, behind, self.engine)
+                h[there] = (ahead - behind)[there] / (2.0 * reach)
+            return h
         loss.evaluate(z + reach, y, weight, h, self.engine)
         loss.evaluate(z - reach, y, weight, behind, self.engine)
         return (h - behind) / (2.0 * reach)
@@ -513,9 +551,7 @@ class ProximalCoordinator:
             "reach": self.reach,
             "n_rounds": self.n_rounds,
             "n_factorisations": self.n_factorisations,
-            "older": self.candidates.export(
-                [len(self.coefficients(m)) for m in range(self.problem.n_parties)]
-            ),
+            "older": self.candidates.export([len(self.coefficients(m)) for m in range(self.n_parts)]),
         }
         for name, point in (("model", self.model), ("proposal", self.proposal)):
             saved[name] = {
@@ -535,11 +571,10 @@ class ProximalCoordinator:
 
         def point(name: str) -> HullPoint:
             part = saved[name]
-            if part["total"].shape != (self.problem.n_samples,):
+            if part["total"].shape != (self.problem.message_size,):
                 raise ValueError(name)
-            return HullPoint(
-                np.array(part["coefficients"]), float(part["intercept"]), np.array(part["total"])
-            )
+            intercept = read_intercept(part["intercept"], self.problem.n_outputs)
+            return HullPoint(np.array(part["coefficients"]), intercept, np.array(part["total"]))
 
         self.model = point("model")
         self.proposal = self.model if int(saved["plain"]) else point("proposal")
@@ -551,7 +586,7 @@ class ProximalCoordinator:
         if "metric" in saved:
             self.metric = np.array(saved["metric"])
         if "steps" in saved:
-            self.steps = self._steps(original, np.zeros(original.n_samples))
+            self.steps = self._steps(original, np.zeros(original.message_size))
             self.steps.restore(saved["steps"])
             self.stepping = bool(int(saved["steps"]["stepping"]))
             if self.stepping:

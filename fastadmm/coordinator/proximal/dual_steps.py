@@ -25,6 +25,7 @@ from fastadmm.coordinator.admm.penalty_rule import PenaltyRule
 from fastadmm.coordinator.admm.scheme import DEFAULT_PENALTY
 from fastadmm.coordinator.admm.z_update import update_z_u
 from fastadmm.coordinator.proximal.hull import HullPoint
+from fastadmm.coordinator.proximal.parts import read_intercept
 from fastadmm.coordinator.proximal.shared_directions import SharedDirections
 from fastadmm.engine.engine import Engine
 from fastadmm.problem.problem import Problem
@@ -71,12 +72,12 @@ class DualSteps:
         self, problem: Problem, point: HullPoint, u: Array, engine: Engine, most_directions: int
     ) -> None:
         self.problem, self.engine = problem, engine
-        m, n = problem.n_parties, problem.n_samples
+        m, n = problem.n_parties, problem.message_size
         self.point = self.reached = HullPoint(point.coefficients.copy(), point.intercept, point.total.copy())
         self.u = self.reached_u = u.copy()
         self.z = point.total.copy()
         unit = problem.loss.penalty_unit(problem.y, problem.weight, problem.offset, problem.lam)
-        self.penalty = DEFAULT_PENALTY * unit * problem.total_weight / n
+        self.penalty = DEFAULT_PENALTY * unit * problem.total_weight / problem.n_samples
         self.rule = PenaltyRule()
         self.n_waiting, self.wait = 0, 1
         self.most_directions, self.best, self.extrapolated = most_directions, math.inf, False
@@ -85,7 +86,7 @@ class DualSteps:
 
     def _sections(self) -> list[tuple[slice, Any]]:
         """Messages, u and coefficients, which go along without a weight of their own."""
-        m, n, r = self.problem.n_parties, self.problem.n_samples, self.penalty
+        m, n, r = self.problem.n_parties, self.problem.message_size, self.penalty
         return [(slice(0, m * n), m * r), (slice(m * n, (m + 1) * n), 1.0 / r)]
 
     def points(self) -> list[HullPoint]:
@@ -111,7 +112,7 @@ class DualSteps:
 
     def metric(self) -> Array:
         """For the parties: M r for every sample."""
-        return np.full(self.problem.n_samples, self.problem.n_parties * self.penalty)
+        return np.full(self.problem.message_size, self.problem.n_parties * self.penalty)
 
     def take(self, answers: Sequence[Array], shared: SharedDirections) -> None:
         """Go on with the parties' answers to u, coefficients of shape (K_m,)."""
@@ -119,17 +120,17 @@ class DualSteps:
         coefficients = np.zeros(len(shared))
         for m, own in enumerate(answers):
             coefficients[shared.of(m)] = own
-        total, u = coefficients @ shared.messages, np.empty_like(self.u)
+        total, u = shared.combined(coefficients), np.empty_like(self.u)
         ahead = 2.0 * total - old.total
         intercept = update_z_u(problem, ahead, self.u, r, self.z, u, old.intercept, self.engine)
         step = coefficients - old.coefficients
-        squares = 0.0
-        for m in range(problem.n_parties):
-            mine = shared.of(m)
-            s = u - self.u - problem.n_parties * r * (step[mine] @ shared.messages[mine])
+        squares, n, classes = 0.0, problem.n_samples, problem.n_outputs
+        for m in range(len(answers)):
+            mine, here = shared.of(m), slice(m % classes * n, (m % classes + 1) * n)
+            s = u[here] - self.u[here] - problem.n_parties * r * (step[mine] @ shared.messages[mine])
             squares += float(s @ s)
         start = self._vector(old, self.u, shared)
-        new = HullPoint(coefficients, float(intercept), total)
+        new = HullPoint(coefficients, read_intercept(intercept, classes), total)
         size, dual_size = float(np.linalg.norm(total)), float(np.linalg.norm(u))
         factor = self.rule.factor(
             float(np.linalg.norm(total - self.z)) / size if size > 0.0 else math.nan,
@@ -141,14 +142,15 @@ class DualSteps:
             self.forget()
 
     def _vector(self, point: HullPoint, u: Array, shared: SharedDirections) -> Array:
-        """Messages of every party, u and coefficients, those of directions to come zero."""
-        m, n, k = self.problem.n_parties, self.problem.n_samples, len(point.coefficients)
-        vector = np.zeros((m + 1) * n + self.most_directions)
-        for party in range(m):
-            mine = shared.of(party)
-            vector[party * n : (party + 1) * n] = point.coefficients[mine] @ shared.messages[mine]
-        vector[m * n : (m + 1) * n] = u
-        vector[(m + 1) * n :][:k] = point.coefficients
+        """Messages of every part, u and coefficients, those of directions to come zero."""
+        problem, k = self.problem, len(point.coefficients)
+        m, size, n = problem.n_parties, problem.message_size, problem.n_samples
+        vector = np.zeros((m + 1) * size + self.most_directions)
+        for part in range(m * problem.n_outputs):
+            mine = shared.of(part)
+            vector[part * n : (part + 1) * n] = point.coefficients[mine] @ shared.messages[mine]
+        vector[m * size : (m + 1) * size] = u
+        vector[(m + 1) * size :][:k] = point.coefficients
         return vector
 
     def _advance(self, start: Array, new: HullPoint, u: Array, shared: SharedDirections) -> None:
@@ -170,7 +172,7 @@ class DualSteps:
         self.extrapolated = vector is not None
         if vector is not None:
             c = vector[(m + 1) * n :][: len(shared)].copy()
-            self.point = HullPoint(c, new.intercept, c @ shared.messages)
+            self.point = HullPoint(c, new.intercept, shared.combined(c))
             self.u = vector[m * n : (m + 1) * n].copy()
 
     def _proves(self, u: Array) -> bool:
@@ -218,4 +220,4 @@ class DualSteps:
         c, total, u = (np.array(saved[key], dtype=np.float64) for key in ("coefficients", "total", "u"))
         if not total.shape == u.shape == self.z.shape:
             raise ValueError("total")
-        return HullPoint(c, float(saved["intercept"]), total), u
+        return HullPoint(c, read_intercept(saved["intercept"], self.problem.n_outputs), total), u

@@ -11,11 +11,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from fastadmm.coordinator.line_length import best_length
-from fastadmm.coordinator.proximal.hull import newton_system
+from fastadmm.coordinator.proximal.hull import loss_system, rise_of
+from fastadmm.coordinator.proximal.parts import combined, lifted
 from fastadmm.coordinator.proximal.weights_program import descent_step
 from fastadmm.engine.engine import Engine
 from fastadmm.problem.problem import Problem
@@ -40,15 +42,15 @@ class FacePoint:
     Attributes
     ----------
     w : ndarray of shape (K',)
-    intercept : float
-    total : ndarray of shape (N,)
+    intercept : float or ndarray of shape (C,)
+    total : ndarray of shape (N,) or (C N,)
         Sum of messages.
     value : float
         Of the model.
     """
 
     w: Array
-    intercept: float
+    intercept: Any
     total: Array
     value: float = math.nan
 
@@ -66,20 +68,24 @@ class FaceModel:
         Positive semidefinite.
     total : ndarray of shape (N,)
         Sum of the answers' messages, where w is 0.
+    classes : ndarray of int, shape (K',), or None
+        Of each message, where there are several.
     """
 
     messages: Array
     linear: Array
     square: Array
     total: Array
+    classes: Array | None = None
 
     def penalty(self, w: Array) -> float:
         """The model of the regularisers, 0 at the answers."""
         return float(self.linear @ w) + 0.5 * float(w @ self.square @ w)
 
-    def at(self, w: Array, intercept: float) -> FacePoint:
+    def at(self, w: Array, intercept: Any) -> FacePoint:
         """A point of the face, its value not yet known."""
-        return FacePoint(w, intercept, self.total + w @ self.messages)
+        n_classes = len(self.total) // max(1, self.messages.shape[1])
+        return FacePoint(w, intercept, self.total + combined(w, self.messages, self.classes, n_classes))
 
 
 def minimise_on_face(
@@ -105,11 +111,11 @@ def minimise_on_face(
     engine : Engine
     """
     loss, y, weight = problem.loss, problem.y, problem.weight
-    k, extra = len(model.linear), int(problem.fit_intercept)
-    gradient, curvature = np.empty(len(y)), np.empty(len(y))
+    k, n = len(model.linear), problem.n_samples
+    gradient = np.empty(problem.message_size)
 
     def value(point: FacePoint) -> float:
-        z = problem.offset + point.intercept + point.total
+        z = problem.offset + lifted(point.intercept, n) + point.total
         found = loss.evaluate(z, y, weight, gradient, engine) + model.penalty(point.w)
         return found if math.isfinite(found) else math.inf
 
@@ -118,12 +124,11 @@ def minimise_on_face(
     current = min(starts, key=lambda point: point.value)
     value(current)  # its gradient
     for _ in range(_MAX_STEPS):
-        z = problem.offset + current.intercept + current.total
-        loss.curvature(z, y, weight, curvature, engine)
-        slope, hessian = newton_system(model.messages, None, gradient, curvature, extra, engine)
+        z = problem.offset + lifted(current.intercept, n) + current.total
+        slope, hessian = loss_system(problem, model.messages, model.classes, None, gradient, z, engine)
         slope[:k] += model.linear + model.square @ current.w
         hessian[:k, :k] += model.square
-        if extra and not hessian[-1, -1] > 0.0:
+        if problem.fit_intercept and not hessian[-1, -1] > 0.0:
             hessian[-1, -1] = problem.total_weight  # saturated losses have no curvature left
         step = descent_step(hessian, slope, _RIDGE)
         size = float(np.linalg.norm(step[:k]))
@@ -132,7 +137,7 @@ def minimise_on_face(
         decrease = -float(slope @ step)
         if not (decrease > 0.0 and math.isfinite(decrease)):
             break
-        trial = model.at(current.w + step[:k], current.intercept + (float(step[k]) if extra else 0.0))
+        trial = model.at(current.w + step[:k], current.intercept + rise_of(step, k))
         trial.value = value(trial)
         at_rounding = decrease <= _ROUNDING * abs(current.value)
         if at_rounding and trial.value <= current.value + _ROUNDING * abs(current.value):
@@ -152,8 +157,9 @@ def minimise_on_face(
 
 def _length(problem: Problem, model: FaceModel, start: FacePoint, end: FacePoint, engine: Engine) -> float:
     """Length between 0 and 1 of least value along a direction of descent."""
-    base, along = problem.offset + start.intercept + start.total, end.total - start.total
-    along += end.intercept - start.intercept
+    n = problem.n_samples
+    base, along = problem.offset + lifted(start.intercept, n) + start.total, end.total - start.total
+    along += lifted(end.intercept - start.intercept, n)
     step = end.w - start.w
     linear = float(model.linear @ step) + float(start.w @ model.square @ step)
     square = float(step @ model.square @ step)

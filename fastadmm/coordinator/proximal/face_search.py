@@ -20,6 +20,7 @@ import scipy.linalg
 
 from fastadmm.coordinator.proximal.face_newton import FaceModel, minimise_on_face
 from fastadmm.coordinator.proximal.hull import HullPoint
+from fastadmm.coordinator.proximal.parts import classes_of, lifted
 from fastadmm.coordinator.proximal.shared_directions import SharedDirections
 from fastadmm.engine.engine import Engine
 from fastadmm.parties.active_set import Face
@@ -148,11 +149,13 @@ class FaceSearch:
         messages = np.vstack(
             [basis.T @ shared.messages[mine] for basis, mine in zip(self.bases, self.numbers)]
         )
+        owner = np.repeat(np.arange(len(self.bases)), [basis.shape[1] for basis in self.bases])
         model = FaceModel(
             messages,
             (self.linear + self.square @ anchor) @ q,
             q.T @ self.square @ q,
-            anchor @ shared.messages,
+            shared.combined(anchor),
+            classes_of(owner, shared.n_classes),
         )
         points = [model.at((start - anchor) @ q, self.intercept) for start in (anchor, *starts)]
         found = minimise_on_face(self.problem, model, points, self.tolerance, self._reach, self.engine)
@@ -241,15 +244,15 @@ class FaceSearch:
         """The end reached, as a proposal; None where it would not be better than the model."""
         return self._found(self.reached, self.intercept, self.exact)
 
-    def _found(self, c: Array, intercept: float, exact: bool) -> Found | None:
+    def _found(self, c: Array, intercept: Any, exact: bool) -> Found | None:
         problem, shared = self.problem, self.shared
         for m, radius in self.radii.items():  # from the tangent back to the sphere
             mine = self.numbers[m]
             size = float(c[mine] @ shared.products[np.ix_(mine, mine)] @ c[mine])
             if size > radius:
                 c[mine] *= math.sqrt(radius / size)
-        point = HullPoint(c, intercept, c @ shared.messages)
-        z = problem.offset + intercept + point.total
+        point = HullPoint(c, intercept, shared.combined(c))
+        z = problem.offset + lifted(intercept, problem.n_samples) + point.total
         loss = problem.loss.evaluate(z, problem.y, problem.weight, np.empty_like(z), self.engine)
         promised = self.value - loss - float(self.slope @ c) - 0.5 * float(c @ self.bend @ c)
         if abs(promised) <= _FLAT * abs(self.value):
@@ -262,8 +265,8 @@ class FaceSearch:
     def _steepness(self, point: HullPoint) -> float:
         """Size of the objective's slope along the current faces."""
         problem, shared, gradient = self.problem, self.shared, np.empty_like(point.total)
-        z = problem.offset + point.intercept + point.total
+        z = problem.offset + lifted(point.intercept, problem.n_samples) + point.total
         problem.loss.evaluate(z, problem.y, problem.weight, gradient, self.engine)
-        slope = shared.messages @ gradient + self.slope + self.bend @ point.coefficients
+        slope = shared.products_with(gradient) + self.slope + self.bend @ point.coefficients
         parts = [basis.T @ slope[mine] for basis, mine in zip(self.bases, self.numbers)]
         return float(np.linalg.norm(np.concatenate(parts)))

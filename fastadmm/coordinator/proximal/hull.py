@@ -16,15 +16,18 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from fastadmm.coordinator.line_length import best_length
+from fastadmm.coordinator.proximal.class_newton import class_newton_system
+from fastadmm.coordinator.proximal.parts import combined, lifted
 from fastadmm.coordinator.proximal.weights_program import solve_weights_program
 from fastadmm.engine.engine import Engine, row_ranges
 from fastadmm.problem.problem import Problem
 
-__all__ = ["HullModel", "HullPoint", "minimise_over_hull", "newton_system"]
+__all__ = ["HullModel", "HullPoint", "loss_system", "minimise_over_hull", "newton_system", "rise_of"]
 
 Array = np.ndarray
 
@@ -50,13 +53,13 @@ class HullPoint:
     Attributes
     ----------
     coefficients : ndarray of shape (K,)
-    intercept : float
-    total : ndarray of shape (N,)
-        ``coefficients @ messages``.
+    intercept : float or ndarray of shape (C,)
+    total : ndarray of shape (N,) or (C N,)
+        ``coefficients @ messages``, class by class.
     """
 
     coefficients: Array
-    intercept: float
+    intercept: Any
     total: Array
 
 
@@ -74,6 +77,8 @@ class HullModel:
         0, or minus infinity where a weight may be negative.
     owner : ndarray of int, shape (K,)
         Party of each point; the weights of a party sum to one.
+    classes : ndarray of int, shape (K,), or None
+        Of each point's message, where there are several.
     """
 
     messages: Array
@@ -81,6 +86,7 @@ class HullModel:
     square: Array
     lower: Array
     owner: Array
+    classes: Array | None = None
 
     def penalty(self, c: Array) -> float:
         """The model of the regularisers at coefficients of shape (K,)."""
@@ -104,22 +110,23 @@ def minimise_over_hull(
     engine : Engine
     """
     loss, y, weight = problem.loss, problem.y, problem.weight
-    k = len(model.owner)
-    extra = 1 if problem.fit_intercept else 0
-    gradient, curvature = np.empty(len(y)), np.empty(len(y))
+    k, n = len(model.owner), problem.n_samples
+    extra = problem.n_outputs if problem.fit_intercept else 0
+    gradient = np.empty(problem.message_size)
     limit = int(min(3 * k + 10, max(20.0, _WORK / k**3)))
     owner = np.append(model.owner, [-1] * extra)
     lower = np.append(model.lower, [-math.inf] * extra)
     c, b, total = point.coefficients, point.intercept, point.total
     base = _bases(c, model.owner)
 
-    def value(total: Array, c: Array, b: float) -> float:
-        return loss.evaluate(problem.offset + b + total, y, weight, gradient, engine) + model.penalty(c)
+    def value(total: Array, c: Array, b: Any) -> float:
+        z = problem.offset + lifted(b, n) + total
+        return loss.evaluate(z, y, weight, gradient, engine) + model.penalty(c)
 
     current = value(total, c, b)
     for _ in range(_MAX_STEPS):
-        loss.curvature(problem.offset + b + total, y, weight, curvature, engine)
-        slope, hessian = newton_system(model.messages, base, gradient, curvature, extra, engine)
+        z = problem.offset + lifted(b, n) + total
+        slope, hessian = loss_system(problem, model.messages, model.classes, base, gradient, z, engine)
         own = model.linear + model.square @ c
         slope[:k] += own - own[base]
         hessian[:k, :k] += _differences(model.square, base)
@@ -129,7 +136,7 @@ def minimise_over_hull(
             hessian[-1, -1] += (1.0 if flat else 1e-14) * problem.total_weight
         for ridge in _RIDGES:
             step = solve_weights_program(
-                hessian, slope, np.append(c, [b] * extra), lower, owner, limit, ridge
+                hessian, slope, np.append(c, np.ravel(b)[:extra]), lower, owner, limit, ridge
             )
             size = float(np.abs(step[:k]).max(initial=0.0))
             if size <= _MAX_MOVE:
@@ -141,7 +148,7 @@ def minimise_over_hull(
         decrease = -float(slope @ step)
         if not decrease > 0.0:
             break
-        move, rise = _move(model.messages, base, step[:k], engine), (step[-1] if extra else 0.0)
+        move, rise = _move(problem, model, base, step[:k], engine), rise_of(step, k)
         trial = total + move, c + step[:k], b + rise
         following = value(*trial)
         at_rounding = decrease <= _ROUNDING * abs(current) and following <= current * (1.0 + _ROUNDING)
@@ -163,13 +170,14 @@ def minimise_over_hull(
 def _line_minimiser(
     problem: Problem,
     model: HullModel,
-    start: tuple[Array, Array, float],
-    direction: tuple[Array, Array, float],
+    start: tuple[Array, Array, Any],
+    direction: tuple[Array, Array, Any],
     engine: Engine,
 ) -> float:
     """Length between 0 and 1 of least objective along a direction of descent."""
     (total, c, b), (move, step, rise) = start, direction
-    base, along = problem.offset + b + total, move + rise
+    n = problem.n_samples
+    base, along = problem.offset + lifted(b, n) + total, move + lifted(rise, n)
     linear = float(model.linear @ step) + float(c @ model.square @ step)
     square = float(step @ model.square @ step)
     return best_length(problem, base, along, linear, square, engine)
@@ -194,14 +202,48 @@ def _differences(square: Array, base: Array) -> Array:
     return rows - rows[:, base]
 
 
-def _move(messages: Array, base: Array, step: Array, engine: Engine) -> Array:
+def _move(problem: Problem, model: HullModel, base: Array, step: Array, engine: Engine) -> Array:
     """``step @ messages`` for steps that sum to zero over a party."""
+    messages, n_classes = model.messages, problem.n_outputs
 
     def piece(rows: tuple[int, int]) -> Array:
         part = messages[:, rows[0] : rows[1]]
-        return step @ (part - part[base])
+        return combined(step, part - part[base], model.classes, n_classes).reshape(n_classes, -1)
 
-    return np.concatenate(engine.map(piece, row_ranges(messages.shape[1])))
+    return np.concatenate(engine.map(piece, row_ranges(messages.shape[1])), axis=1).ravel()
+
+
+def rise_of(step: Array, k: int) -> Any:
+    """What a step of k coefficients and intercepts adds to these: a number, or an array of shape (C,)."""
+    return float(step[k:].sum()) if len(step) <= k + 1 else step[k:]
+
+
+def loss_system(
+    problem: Problem,
+    messages: Array,
+    classes: Array | None,
+    base: Array | None,
+    gradient: Array,
+    z: Array,
+    engine: Engine,
+) -> tuple[Array, Array]:
+    """The loss's part of Newton's system at z, in coefficients and intercepts.
+
+    Parameters
+    ----------
+    problem : Problem
+    messages, base, gradient
+        As of :func:`newton_system`.
+    classes : ndarray of int, shape (K,), or None
+        Of each message, where there are several.
+    z : ndarray of shape (N,) or (C N,)
+    engine : Engine
+    """
+    if classes is not None:
+        return class_newton_system(problem, messages, classes, base, gradient, z, engine)
+    curvature = np.empty(len(z))
+    problem.loss.curvature(z, problem.y, problem.weight, curvature, engine)
+    return newton_system(messages, base, gradient, curvature, int(problem.fit_intercept), engine)
 
 
 def newton_system(

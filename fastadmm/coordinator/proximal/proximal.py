@@ -30,10 +30,10 @@ from typing import Any
 import numpy as np
 
 from fastadmm.conversation.exchange import Talk
-from fastadmm.coordinator.certificate import primal_value
 from fastadmm.coordinator.method import Measured, Method
 from fastadmm.coordinator.penalised_bound import bound_from_shares
 from fastadmm.coordinator.proximal.coordinator import ProximalCoordinator
+from fastadmm.coordinator.proximal.parts import read_intercept
 from fastadmm.coordinator.proximal.smoothing_width import next_width
 from fastadmm.coordinator.proximal.stall_watch import PATIENCE, StallWatch
 from fastadmm.engine.engine import Engine
@@ -69,10 +69,10 @@ class ProximalMethod(Method):
         self.coordinator: Any = ProximalCoordinator(problem, engine, directions)
         self.bound = -math.inf
         self.width = 0.0
-        self._intercept = 0.0
+        self._intercept: Any = self.coordinator.model.intercept
         self.watch = StallWatch()
 
-    def make_parties(self) -> list[FaceParty]:
+    def make_parties(self) -> list[Any]:
         problem = self.problem
         return [
             FaceParty(name, block, problem.regularization, self.engine, regularizer, constraint)
@@ -90,7 +90,7 @@ class ProximalMethod(Method):
 
     def _opened(self) -> float:
         coordinator = self.coordinator
-        start = primal_value(self.problem, coordinator.model.total, 0.0, self.engine)
+        start = coordinator.primal_of(self.problem, coordinator.model)
         self._intercept = start.intercept
         if not self.problem.loss.smooth:
             # At the start nothing is proved yet: the objective itself is the gap.
@@ -99,12 +99,12 @@ class ProximalMethod(Method):
         coordinator.evaluate()
         return start.loss
 
-    def begin_at(self, weights: Sequence[Array], intercept: float) -> None:
+    def begin_at(self, weights: Sequence[Array], intercept: Any) -> None:
         """Let the first round begin at the parties' weights, each of shape (d,) and in its set."""
         coordinator = self.coordinator
         coordinator.model.intercept = intercept
-        coordinator.add_start(self.parties, weights)
-        start = primal_value(self.problem, coordinator.model.total, intercept, self.engine)
+        coordinator.add_start(*self._parts(weights))
+        start = coordinator.primal_of(self.problem, coordinator.model)
         self._intercept = start.intercept
         if not self.problem.loss.smooth:
             value = start.loss + sum(
@@ -115,6 +115,10 @@ class ProximalMethod(Method):
             if 0.0 < width < self.width:
                 self._set_width(width)
                 coordinator.evaluate()
+
+    def _parts(self, weights: Sequence[Array]) -> tuple[Sequence[FaceParty], Sequence[Array]]:
+        """The coordinator's parts in this process, and their weights."""
+        return self.parties, weights
 
     def settle(self) -> Talk[None]:
         yield from ()
@@ -133,7 +137,7 @@ class ProximalMethod(Method):
         answers = yield from coordinator.round()
         shares = [answer.dual for answer in answers]
         self.bound = max(self.bound, bound_from_shares(problem, coordinator.sent, shares, self.engine))
-        primal = primal_value(problem, coordinator.model.total, self._intercept, self.engine)
+        primal = coordinator.primal_of(problem, coordinator.model, self._intercept)
         self._intercept = primal.intercept
         objective = primal.loss + sum(float(penalty) for penalty in coordinator.penalties)
         coordinator.gap = max(objective - self.bound, 0.0)
@@ -159,7 +163,7 @@ class ProximalMethod(Method):
         )
 
     @property
-    def intercept(self) -> float:
+    def intercept(self) -> Any:
         return self._intercept
 
     @property
@@ -189,7 +193,8 @@ class ProximalMethod(Method):
         ]
 
     def restore(self, saved: dict[str, Any]) -> None:
-        self.bound, self._intercept = float(saved["bound"]), float(saved["exact_intercept"])
+        self.bound = float(saved["bound"])
+        self._intercept = read_intercept(saved["exact_intercept"], self.problem.n_outputs)
         if not self.problem.loss.smooth:
             self._set_width(float(saved["width"]))
         if "watch" in saved:  # runs that began without it
@@ -197,11 +202,16 @@ class ProximalMethod(Method):
         self.coordinator.restore(saved, self.problem)
 
     def restore_parties(self, parties: list[dict[str, Array]]) -> None:
-        owner = self.coordinator.shared.owner
         for m, (party, state) in enumerate(zip(self.parties, parties, strict=True)):
             directions = np.array(state["directions"], dtype=np.float64)
-            if directions.shape != (int((owner == m).sum()), party.block.shape[1]):
+            if directions.ndim != 2 or directions.shape[1] != party.block.shape[1]:
                 raise ValueError("directions")
-            party.directions = directions
-            if self.coordinator.metric is not None:
-                party.set_metric(self.coordinator.metric)
+            self._restore_directions(m, directions)
+
+    def _restore_directions(self, m: int, directions: Array) -> None:
+        party = self.parties[m]
+        if len(directions) != int((self.coordinator.shared.owner == m).sum()):
+            raise ValueError("directions")
+        party.directions = directions
+        if self.coordinator.metric is not None:
+            party.set_metric(self.coordinator.metric)

@@ -23,29 +23,33 @@ class Proximal(Scheme):
         "the same idea for regularisers with kinks and for bounded weights ([solver.md](solver.md#proximal))"
     )
     # With more parties its small problems cost more than the rounds they save.
-    needs = Needs(convex=True, one_predictor=True, most_parties=256)
+    needs = Needs(convex=True, most_parties=256, most_parts=1024)
 
     def why(self, traits: Traits, given: Sequence[str]) -> str:
         """Whatever `subspace` does not do."""
         return "regularizer or constraint beyond squared l2: fewest rounds"
 
     def method(self, traits: Traits) -> type[Method]:
-        """One for all."""
+        """One for one predictor per sample, one for several."""
+        from fastadmm.coordinator.proximal.multinomial import MultinomialProximalMethod
         from fastadmm.coordinator.proximal.proximal import ProximalMethod
 
-        return ProximalMethod
+        return MultinomialProximalMethod if traits.vector else ProximalMethod
 
     def history(self, shape: Shape, options: Options) -> tuple[int, int]:
         """Directions per party, however short memory is."""
         from fastadmm.coordinator.metric_limits import directions_per_party
 
-        most = directions_per_party(shape.n_parties)
+        most = directions_per_party(shape.n_parties * shape.n_outputs)
         return most, most
 
     def state_bytes(self, shape: Shape, history: int) -> tuple[int, int]:
         """All messages."""
         # The store doubles when it is full; beside it the parts of it on faces, and the points of the hull.
-        return 8 * shape.message_size * shape.n_parties * (3 * (history + 1) + 12), 0
+        store = 8 * shape.message_size * shape.n_parties * (3 * (history + 1) + 12)
+        # Newton's system has a row for every direction of every class; else it is small beside the store.
+        unknowns = shape.n_outputs * sum(min(history, width) for width in shape.widths)
+        return store + (8 * 4 * unknowns * unknowns if shape.n_outputs > 1 else 0), 0
 
     def passes(self, update: str) -> int:
         """For best response, face and search."""

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fastadmm.coordinator.proximal.hull import HullPoint
+from fastadmm.coordinator.proximal.parts import lifted
 from fastadmm.engine.engine import Engine
 from fastadmm.problem.problem import Problem
 
@@ -71,8 +72,9 @@ def best_position(
         0 where nothing is better than the model.
     """
     end = min(float(penalty.positions[-1]) for penalty in penalties)
-    base = problem.offset + model.intercept + model.total
-    along = proposal.total - model.total + (proposal.intercept - model.intercept)
+    n = problem.n_samples
+    base = problem.offset + lifted(model.intercept, n) + model.total
+    along = proposal.total - model.total + lifted(proposal.intercept - model.intercept, n)
     scratch = np.empty_like(base)
 
     def value(t: float) -> float:

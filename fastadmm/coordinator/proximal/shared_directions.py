@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from fastadmm.coordinator.proximal.parts import classes_of, combined, products_with
+
 __all__ = ["SharedDirections"]
 
 Array = np.ndarray
@@ -17,6 +19,8 @@ class SharedDirections:
     Parameters
     ----------
     n_samples : int
+    n_classes : int
+        C: parties are parts then, see :mod:`fastadmm.coordinator.proximal.parts`.
 
     Attributes
     ----------
@@ -26,7 +30,8 @@ class SharedDirections:
         Inner products of directions of one party; 0 between parties.
     """
 
-    def __init__(self, n_samples: int) -> None:
+    def __init__(self, n_samples: int, n_classes: int = 1) -> None:
+        self.n_classes = n_classes
         self._store = np.empty((0, n_samples))
         self.owner = np.empty(0, dtype=np.int64)
         self.products = np.empty((0, 0))
@@ -38,6 +43,19 @@ class SharedDirections:
     def messages(self) -> Array:
         """V of shape (K, N)."""
         return self._store[: len(self.owner)]
+
+    @property
+    def classes(self) -> Array | None:
+        """Class of every direction, where there are several."""
+        return classes_of(self.owner, self.n_classes)
+
+    def combined(self, c: Array) -> Array:
+        """Sum of all messages with coefficients of shape (K,)."""
+        return combined(c, self.messages, self.classes, self.n_classes)
+
+    def products_with(self, v: Array) -> Array:
+        """Of every message with its class of v."""
+        return products_with(self.messages, v, self.classes)
 
     def of(self, m: int) -> Array:
         """Numbers of the directions of party m, in the party's own order."""

@@ -1,0 +1,81 @@
+r"""Newton's system of the multinomial loss in the coefficients of messages, each of one class.
+
+The Hessian in the predictors is :math:`s\,(\mathrm{diag}(p) - p p^\top)` per sample: a pair of messages
+of class c is weighed by :math:`s\,p_c (1 - p_c)`, one of classes c and k by :math:`-s\,p_c p_k`.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fastadmm.coordinator.class_certificate import multinomial_of
+from fastadmm.engine.engine import Engine, row_ranges
+from fastadmm.problem.problem import Problem
+
+__all__ = ["class_newton_system"]
+
+Array = np.ndarray
+
+
+def class_newton_system(
+    problem: Problem,
+    messages: Array,
+    classes: Array,
+    base: Array | None,
+    gradient: Array,
+    z: Array,
+    engine: Engine,
+) -> tuple[Array, Array]:
+    """Gradient and Hessian of the loss in the coefficients and, last, the C intercepts if there are any.
+
+    Parameters
+    ----------
+    problem : Problem
+        With the multinomial loss.
+    messages : ndarray of shape (K, N)
+    classes : ndarray of int, shape (K,)
+        Class of each message.
+    base : ndarray of int, shape (K,), or None
+        Messages, of the same class, that are taken from them first.
+    gradient, z : ndarray of shape (C N,)
+        Of the loss, and where.
+    engine : Engine
+
+    Returns
+    -------
+    slope : ndarray of shape (K + C,) or (K,)
+    hessian : ndarray of shape (K + C, K + C) or (K, K)
+    """
+    k, n_classes, weight = len(messages), problem.n_outputs, problem.weight
+    likely = multinomial_of(problem).probabilities(z, problem.y, weight, engine)
+    slopes = gradient.reshape(n_classes, -1)
+    lifts = n_classes if problem.fit_intercept else 0
+    of_class = [np.flatnonzero(classes == c) for c in range(n_classes)]
+    numbers = [np.append(mine, k + c) if lifts else mine for c, mine in enumerate(of_class)]
+
+    def piece(rows: tuple[int, int]) -> tuple[Array, Array]:
+        here = slice(*rows)
+        part = messages[:, here]
+        if base is not None:
+            part = part - part[base]
+        # An intercept is a message of ones.
+        ones = np.ones((int(lifts > 0), part.shape[1]))
+        own = [np.vstack([part[mine], ones]) for mine in of_class]
+        p, s = likely[:, here], weight[here]
+        slope, hessian = np.empty(k + lifts), np.empty((k + lifts, k + lifts))
+        for c, mine in enumerate(numbers):
+            slope[mine] = own[c] @ slopes[c, here]
+            weighted = own[c] * (s * p[c])
+            others = np.delete(p, c, axis=0).sum(axis=0)  # 1 - p without its rounding
+            hessian[np.ix_(mine, mine)] = (weighted * others) @ own[c].T
+            for d in range(c + 1, n_classes):
+                mixed = -(weighted * p[d]) @ own[d].T
+                hessian[np.ix_(mine, numbers[d])] = mixed
+                hessian[np.ix_(numbers[d], mine)] = mixed.T
+        return slope, hessian
+
+    parts = engine.map(piece, row_ranges(messages.shape[1]))
+    slope, hessian = (sum(each) for each in zip(*parts))
+    # The loss does not depend on the same number added to all intercepts: any positive value will do there.
+    hessian[k:, k:] += problem.total_weight / n_classes**2
+    return slope, 0.5 * (hessian + hessian.T)

@@ -1,0 +1,114 @@
+"""Proximal Newton sharing of a multinomial model: every class of a party is a part of its own.
+
+The coordinator of one predictor per sample runs over M C parts
+(:mod:`fastadmm.coordinator.proximal.parts`); a party is asked about all its classes in one call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import closing
+from typing import Any, TypeVar
+
+import numpy as np
+
+from fastadmm.conversation.by_class import pack, unpack
+from fastadmm.conversation.calls import BY_CLASS, CALLS
+from fastadmm.conversation.exchange import Answers, Call, Exchange, Talk
+from fastadmm.coordinator.class_certificate import multinomial_of
+from fastadmm.coordinator.method import Measured
+from fastadmm.coordinator.proximal.proximal import ProximalMethod
+from fastadmm.parties.face import FaceParty
+from fastadmm.parties.face_classes import ClassFaceParty
+
+__all__ = ["MultinomialProximalMethod"]
+
+Array = np.ndarray
+
+_T = TypeVar("_T")
+
+
+class MultinomialProximalMethod(ProximalMethod):
+    """Proximal Newton sharing for C classes; parameters as :class:`ProximalMethod`."""
+
+    family = "multinomial_proximal"
+
+    def make_parties(self) -> list[Any]:
+        problem = self.problem
+        multinomial_of(problem)
+        return [
+            ClassFaceParty(
+                name, block, problem.regularization, self.engine, regularizer, constraint, problem.n_outputs
+            )
+            for name, block, regularizer, constraint in zip(
+                problem.names, problem.blocks, problem.party_regularizers, problem.party_constraints
+            )
+        ]
+
+    def prepare(self) -> Talk[float]:
+        return self._by_class(super().prepare())
+
+    def round(self) -> Talk[Measured]:
+        return self._by_class(super().round())
+
+    def _by_class(self, talk: Talk[_T]) -> Talk[_T]:
+        """A talk with parts as one with parties."""
+        with closing(talk):
+            try:
+                exchange = next(talk)
+                while True:
+                    answers = yield self._to_parties(exchange)
+                    exchange = talk.send(self._of_parts(exchange, answers))
+            except StopIteration as end:
+                return end.value
+
+    def _asked(self, exchange: Exchange) -> dict[int, list[Call | None]]:
+        """For each party that is asked, the call to each of its classes."""
+        classes = self.problem.n_outputs
+        asked: dict[int, list[Call | None]] = {}
+        for call in exchange.calls:
+            asked.setdefault(call.party // classes, [None] * classes)[call.party % classes] = call
+        return asked
+
+    def _to_parties(self, exchange: Exchange) -> Exchange:
+        name = exchange.calls[0].name
+        kinds = CALLS[name].arguments
+        calls = [
+            Call(m, BY_CLASS[name], pack([call and call.made() for call in calls], kinds))
+            for m, calls in self._asked(exchange).items()
+        ]
+        return Exchange(calls, exchange.pace)
+
+    def _of_parts(self, exchange: Exchange, answers: Answers) -> Answers:
+        kinds = CALLS[exchange.calls[0].name].answer
+        if not kinds:
+            return [{}] * len(exchange.calls)
+        found: dict[int, dict[str, Any]] = {}
+        for m, answer in zip(self._asked(exchange), answers):
+            for c, part in enumerate(unpack(answer, kinds)):
+                if part is not None:
+                    found[m * self.problem.n_outputs + c] = part
+        return [found[call.party] for call in exchange.calls]
+
+    def _own(self, m: int) -> range:
+        """The parts of party m."""
+        return range(m * self.problem.n_outputs, (m + 1) * self.problem.n_outputs)
+
+    def _parts(self, weights: Sequence[Array]) -> tuple[list[FaceParty], list[Array]]:
+        parts = [part for party in self.parties for part in party.parts]
+        return parts, [np.ascontiguousarray(own) for x in weights for own in x.T]
+
+    def final_arguments(self, m: int) -> dict[str, Any]:
+        return {"coefficients": np.concatenate([self.coordinator.coefficients(k) for k in self._own(m)])}
+
+    def weight_norms(self) -> list[float]:
+        lengths = np.reshape(self.coordinator.lengths, (-1, self.problem.n_outputs))
+        return [float(length) for length in np.linalg.norm(lengths, axis=1)]
+
+    def _restore_directions(self, m: int, directions: Array) -> None:
+        owner, party = self.coordinator.shared.owner, self.parties[m]
+        party.take_directions(directions, [int((owner == k).sum()) for k in self._own(m)])
+        if self.coordinator.metric is not None:
+            metrics = np.reshape(self.coordinator.metric, (self.problem.n_outputs, -1))
+            for part, metric in zip(party.parts, metrics):
+                part.set_metric(metric)

@@ -1,0 +1,57 @@
+"""Messages of parts. A part is what a party holds of one class; without classes, the party itself.
+
+With C classes part m C + c is party m's weights of class c, and its messages count in class c alone: they
+are rows of N numbers, while predictors, gradients and sums hold C N, class by class.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+__all__ = ["classes_of", "combined", "lifted", "products_with", "read_intercept"]
+
+Array = np.ndarray
+
+
+def classes_of(owner: Array, n_classes: int) -> Array | None:
+    """Class of every message whose part is known; None with one predictor per sample."""
+    return owner % n_classes if n_classes > 1 else None
+
+
+def combined(c: Array, messages: Array, classes: Array | None, n_classes: int) -> Array:
+    """Sum of messages of shape (K, N), each times its coefficient: of shape (N,), or (C N,)."""
+    if classes is None:
+        return c @ messages
+    total = np.empty((n_classes, messages.shape[1]))
+    for k in range(n_classes):
+        mine = np.flatnonzero(classes == k)
+        total[k] = c[mine] @ messages[mine]
+    return total.ravel()
+
+
+def products_with(messages: Array, v: Array, classes: Array | None) -> Array:
+    """Inner product of every message with its class of v, of shape (N,) or (C N,)."""
+    if classes is None:
+        return messages @ v
+    rows, found = v.reshape(-1, messages.shape[1]), np.empty(len(messages))
+    for k, row in enumerate(rows):
+        mine = np.flatnonzero(classes == k)
+        found[mine] = messages[mine] @ row
+    return found
+
+
+def lifted(intercept: Any, n_samples: int) -> Any:
+    """An intercept as it adds to predictors: itself, or for C classes N times each."""
+    return intercept if np.ndim(intercept) == 0 else np.repeat(intercept, n_samples)
+
+
+def read_intercept(saved: Any, n_classes: int) -> Any:
+    """An intercept from a checkpoint; raises ValueError where there are others than C of them."""
+    if n_classes == 1:
+        return float(saved)
+    intercept = np.array(saved, dtype=np.float64)
+    if intercept.shape != (n_classes,):
+        raise ValueError("intercept")
+    return intercept

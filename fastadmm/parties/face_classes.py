@@ -1,0 +1,136 @@
+"""A party of several classes in a proximal Newton run: for each class a face party over the same block."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Self
+
+import numpy as np
+
+from fastadmm.blocks.block import FeatureBlock
+from fastadmm.conversation.answering import Unanswerable, checked
+from fastadmm.conversation.by_class import pack, unpack
+from fastadmm.conversation.calls import BY_CLASS, CALLS
+from fastadmm.engine.engine import Engine
+from fastadmm.errors import FormatError
+from fastadmm.parties.classes import OfClasses
+from fastadmm.parties.face import FaceParty
+from fastadmm.parties.proximal import penalty_of
+from fastadmm.problem.constraints import Constraint
+from fastadmm.problem.regularizers import Regularizer
+
+__all__ = ["ClassFaceParty"]
+
+_OF_ONE = {several: one for one, several in BY_CLASS.items()}
+
+
+class ClassFaceParty(OfClasses):
+    """Holder of a feature block and, for each class, of the directions sent; R and X apply class by class.
+
+    Parameters
+    ----------
+    name : str
+    block : FeatureBlock of shape (N, d)
+    regularization : float
+        ``lambda * W``, summed scaling.
+    engine : Engine
+    regularizer : Regularizer
+    constraint : Constraint
+    n_classes : int
+        C.
+
+    Attributes
+    ----------
+    parts : list of FaceParty
+        One of each class.
+    """
+
+    family = "multinomial_proximal"
+    needs = ("coefficients",)
+
+    def __init__(
+        self,
+        name: str,
+        block: FeatureBlock,
+        regularization: float,
+        engine: Engine,
+        regularizer: Regularizer,
+        constraint: Constraint,
+        n_classes: int,
+    ) -> None:
+        self.name, self.block, self.engine, self.n_classes = name, block, engine, n_classes
+        self.parts = [
+            FaceParty(name, block, regularization, engine, regularizer, constraint) for _ in range(n_classes)
+        ]
+        self.kind, self.reason = self.parts[0].kind, self.parts[0].reason
+
+    @classmethod
+    def opened(cls, name: str, block: FeatureBlock, engine: Engine, terms: Mapping[str, Any]) -> Self:
+        scale, penalty = float(terms["regularization"]), penalty_of(name, block, terms)
+        return cls(name, block, scale, engine, *penalty, terms["n_classes"])
+
+    def prepare(self) -> None:
+        first, *others = self.parts
+        first.prepare()
+        for part in others:
+            part.span = first.span
+
+    def answer(self, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
+        if (one := _OF_ONE.get(name)) is None:
+            return super().answer(name, arguments)
+        rule = CALLS[one]
+        try:
+            asked = unpack(arguments, rule.arguments)
+        except FormatError as error:
+            raise Unanswerable(f"call {name!r}: {error}") from None
+        if len(asked) != self.n_classes:
+            raise Unanswerable(f"call {name!r}: {len(asked)} classes instead of {self.n_classes}")
+
+        def of_class(c: int) -> dict[str, Any] | None:
+            return None if asked[c] is None else self.parts[c].answer(one, asked[c])
+
+        answers = self.engine.map(of_class, range(self.n_classes))
+        return pack(answers, rule.answer) if rule.answer else {}
+
+    def final_weights(self, coefficients: np.ndarray) -> np.ndarray:
+        ends = np.cumsum([len(part.directions) for part in self.parts])
+        if len(coefficients) != ends[-1]:
+            raise Unanswerable(
+                f"{len(coefficients)} coefficients for {ends[-1]} directions that were sent; the "
+                "coordinator's state is another run's"
+            )
+        each = np.split(coefficients, ends[:-1])
+        return np.stack([part.weights(c) for part, c in zip(self.parts, each)], axis=1)
+
+    @property
+    def directions(self) -> np.ndarray:
+        """Of all classes, class by class, of shape (K, d)."""
+        return np.vstack([part.directions for part in self.parts])
+
+    def take_directions(self, directions: np.ndarray, counts: Sequence[int]) -> None:
+        """Inverse of :attr:`directions`, with the number of each class."""
+        if len(directions) != sum(counts):
+            raise ValueError("directions")
+        for part, own in zip(self.parts, np.split(directions, np.cumsum(counts)[:-1])):
+            part.directions = own
+
+    def export(self) -> dict[str, np.ndarray]:
+        saved = [part.export() for part in self.parts]
+        counts = np.array([float(len(part.directions)) for part in self.parts])
+        found = {key: np.stack([own[key] for own in saved]) for key in saved[0] if key != "directions"}
+        return {**found, "directions": self.directions, "counts": counts}
+
+    def restore(self, saved: Mapping[str, Any]) -> None:
+        counts = checked(saved, "counts", (self.n_classes,))
+        directions = checked(saved, "directions", (-1, self.block.shape[1]))
+        ends = np.cumsum(counts).astype(np.int64)
+        if (counts < 0.0).any() or ends[-1] != len(directions):
+            raise ValueError("counts")
+        each = np.split(directions, ends[:-1])
+        for c, part in enumerate(self.parts):
+            own = {
+                key: value[c]
+                for key, value in saved.items()
+                if key not in ("directions", "counts") and np.ndim(value) > 0 and len(value) == self.n_classes
+            }
+            part.restore({**own, "directions": each[c]})

@@ -1,0 +1,138 @@
+"""`proximal` for several classes: every class of a party is a part of its own."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from fastadmm.conversation.by_class import pack, unpack
+from fastadmm.conversation.calls import CALLS
+from fastadmm.coordinator.proximal.class_newton import class_newton_system
+from fastadmm.coordinator.proximal.parts import combined, lifted, products_with
+from fastadmm.engine.engine import Engine
+from fastadmm.errors import FormatError
+from fastadmm.problem.problem import Problem, make_problem
+from fastadmm.solver.solver import Solver, SolverOptions
+from sklearn.datasets import load_iris
+
+N, C = 40, 3
+
+
+def make(regularizer: str = "l1", constraint: str | None = None, intercept: bool = True) -> Problem:
+    rng = np.random.default_rng(3)
+    blocks = [rng.normal(size=(N, d)) for d in (3, 5)]
+    y = np.argmax(blocks[0] + blocks[1][:, :3] + rng.gumbel(size=(N, C)), axis=1)
+    return make_problem(
+        blocks,
+        y,
+        loss="multinomial",
+        lam=1e-2,
+        regularizer=regularizer,
+        constraint=constraint,
+        n_classes=C,
+        fit_intercept=intercept,
+        sample_weight=rng.uniform(0.5, 2.0, size=N),
+    )
+
+
+def test_iris_with_l1_takes_tens_of_rounds() -> None:
+    X, y = load_iris(return_X_y=True)
+    problem = make_problem([X[:, :2], X[:, 2:]], y, loss="multinomial", regularizer="l1", lam=1e-3)
+    with Engine(1) as engine:
+        solver = Solver(problem, SolverOptions(max_rounds=30), engine)
+        while solver.last_record is None or solver.stop_reason(solver.last_record) is None:
+            record = solver.round()
+    assert solver.name == "proximal"
+    assert record.gap <= 1e-6
+
+
+@pytest.mark.parametrize(
+    ("regularizer", "constraint"),
+    [("group_lasso", None), ("l2", "ball:0.5"), ("elastic_net", "nonnegative"), ("none", "box:-0.4,0.3")],
+)
+def test_gaps_hold_beside_sharing(regularizer: str, constraint: str | None) -> None:
+    problem = make(regularizer, constraint)
+    with Engine(1) as engine:
+        solver = Solver(problem, SolverOptions(), engine)
+        for _ in range(25):
+            record = solver.round()
+            if solver.stop_reason(record) is not None:
+                break
+        assert record.gap <= 1e-6
+        other = Solver(problem, SolverOptions(scheme="sharing"), engine)
+        for _ in range(60):
+            found = other.round()
+        assert found.objective >= record.objective - record.gap_absolute
+        assert record.objective >= other.bound.value
+    for x in solver.party_weights():
+        assert x.shape[1] == C
+        for own in x.T:
+            np.testing.assert_allclose(problem.constraint.project(own), own, atol=1e-12)
+
+
+def test_a_resumed_run_takes_the_same_steps() -> None:
+    problem = make("l1", "ball:0.7")
+    with Engine(1) as engine:
+        whole, first, second = (Solver(problem, SolverOptions(gap=0.0), engine) for _ in range(3))
+        for _ in range(4):
+            whole.round()
+            first.round()
+        second.restore(first.export(), first.export_parties())
+        for _ in range(3):
+            assert {**whole.round().to_json(), "seconds": 0} == {**second.round().to_json(), "seconds": 0}
+
+
+@pytest.mark.parametrize("intercept", [True, False])
+def test_newton_system_is_that_of_the_softmax(intercept: bool) -> None:
+    problem, rng = make(intercept=intercept), np.random.default_rng(5)
+    owner = np.array([0, 4, 2, 0, 4, 1])
+    classes, messages, z = owner % C, rng.normal(size=(6, N)), rng.normal(size=C * N)
+    base = np.array([0, 4, 2, 0, 4, 5])
+    gradient = np.empty(C * N)
+    with Engine(1) as engine:
+        problem.loss.evaluate(z, problem.y, problem.weight, gradient, engine)
+        for chosen in (None, base):
+            slope, hessian = class_newton_system(problem, messages, classes, chosen, gradient, z, engine)
+            part = messages if chosen is None else messages - messages[chosen]
+            rows = np.zeros((6 + C * intercept, C, N))  # as C N numbers each, intercepts last
+            rows[np.arange(6), classes] = part
+            for c in range(C * intercept):
+                rows[6 + c, c] = 1.0
+            p = problem.loss.probabilities(z, problem.y, problem.weight, engine)
+            mean = np.einsum("cn,kcn->kn", p, rows)
+            naive = np.einsum("n,cn,kcn,lcn->kl", problem.weight, p, rows, rows)
+            naive -= np.einsum("n,kn,ln->kl", problem.weight, mean, mean)
+            naive[6:, 6:] += problem.total_weight / C**2
+            np.testing.assert_allclose(slope, rows.reshape(len(rows), -1) @ gradient, atol=1e-11)
+            np.testing.assert_allclose(hessian, naive, atol=1e-11)
+    c = rng.normal(size=6)
+    placed = np.zeros((6, C, N))
+    placed[np.arange(6), classes] = messages
+    np.testing.assert_allclose(combined(c, messages, classes, C), (c @ placed.reshape(6, -1)), atol=1e-12)
+    np.testing.assert_allclose(products_with(messages, z, classes), placed.reshape(6, -1) @ z, atol=1e-12)
+    np.testing.assert_array_equal(lifted(np.array([1.0, 2.0]), 2), [1.0, 1.0, 2.0, 2.0])
+
+
+def test_what_several_classes_answer_is_packed_and_checked() -> None:
+    kinds = CALLS["hold_crossed"].answer
+    one = {"model_crosses": True, "model_anchor": np.array([1.0, 2.0]), "model_basis": np.zeros((2, 0))}
+    packed = pack([one, None, {"met_position": 0.5}], kinds)
+    again = unpack(packed, kinds)
+    assert again[1] is None
+    assert again[0] is not None
+    assert again[0]["model_crosses"] is True
+    np.testing.assert_array_equal(again[0]["model_anchor"], one["model_anchor"])
+    assert again[0]["model_basis"].shape == (2, 0)
+    assert again[2] == {"met_position": 0.5}
+    for key, value, text in (
+        ("values", packed["values"][:-1], "ends before"),
+        ("values", np.append(packed["values"], 1.0), "goes on"),
+        ("layout", packed["layout"][:, :-1], "columns"),
+        ("layout", packed["layout"] + 0.5, "no sizes"),
+    ):
+        with pytest.raises(FormatError, match=text):
+            unpack({**packed, key: value}, kinds)
+    with pytest.raises(FormatError, match="'message' has not a row for each class"):
+        unpack(
+            {**pack([{"message": np.ones(4)}], CALLS["feasible_start"].answer), "message": np.ones((2, 4))},
+            CALLS["feasible_start"].answer,
+        )
