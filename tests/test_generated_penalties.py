@@ -30,9 +30,6 @@ PAIRS = [
     if pair not in (("l2", "all"), ("none", "all"), ("group_lasso", "box:-0.4,0.6"))
 ]
 KINDS = ("plain", "copies", "collinear", "zero block", "badly scaled", "sparse", "single columns", "wide")
-N_PROBLEMS, PER_TEST = 320, 20
-#: Batches that always run.
-N_FAST = 2
 
 #: Accuracy of objectives, relative to the larger of 1 and the objective at zero weights.
 ACCURACY = 1e-6
@@ -176,16 +173,17 @@ def reference(case: Case) -> tuple[float, bool]:
     return case.value(found), problem.status == "optimal" and case.loss not in ("logistic", "poisson")
 
 
-@pytest.mark.repeats
 @pytest.mark.parametrize(
-    "batch",
+    "seeds",
     [
-        batch if batch < N_FAST else pytest.param(batch, marks=pytest.mark.slow)
-        for batch in range(N_PROBLEMS // PER_TEST)
+        range(4),
+        pytest.param(range(4, 40), marks=pytest.mark.repeats),
+        *(pytest.param(range(start, start + 20), marks=pytest.mark.slow) for start in range(40, 320, 20)),
     ],
+    ids=lambda seeds: f"{seeds.start}-{seeds.stop}",
 )
-def test_the_default_never_diverges_and_is_right(batch: int) -> None:
-    for seed in range(batch * PER_TEST, (batch + 1) * PER_TEST):
+def test_the_default_never_diverges_and_is_right(seeds: range) -> None:
+    for seed in seeds:
         case = generate(seed)
         problem = make_problem(
             case.blocks,
