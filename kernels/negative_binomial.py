@@ -111,28 +111,37 @@ def negative_binomial_curvature(z, target, weight, alpha, curvature, start, stop
 
 @kernel
 def negative_binomial_prox(v, shift, target, weight, alpha, penalty, z, gradient, start, stop):
-    """Proximal operator: that of the logistic loss with the soft target and its weight.
+    r"""Proximal operator: that of the logistic loss with the soft target and its weight.
+
+    A soft target above 1/2 is mirrored, :math:`\pi \to 1 - \pi` and :math:`z \to -z`: one close to 1 would
+    not have the digits of :math:`1 - \pi`.
 
     Arguments and results as :func:`fastadmm.kernels.logistic.logistic_prox`, and ``alpha``.
     """
-    move, share, own = np.empty(BLOCK), np.empty(BLOCK), np.empty(BLOCK)
+    centre, move, start_at = np.empty(BLOCK), np.empty(BLOCK), np.empty(BLOCK)
+    share, own, sign = np.empty(BLOCK), np.empty(BLOCK), np.empty(BLOCK)
     sum_gradient = 0.0
     sum_slope = 0.0
     for begin in range(start, stop, BLOCK):
         end = min(begin + BLOCK, stop)
+        size = end - begin
         own_gradient = gradient[begin:end]
-        for k in range(end - begin):
+        for k in range(size):
             y = target[begin + k]
-            move[k] = shift[begin + k] + np.log(alpha)
-            share[k] = alpha * y / (1.0 + alpha * y)
+            low = 1.0 / (1.0 + alpha * y)
+            high = alpha * y * low
+            sign[k] = 1.0 if high < low else -1.0
+            centre[k] = sign[k] * v[begin + k]
+            move[k] = sign[k] * (shift[begin + k] + np.log(alpha))
+            start_at[k] = sign[k] * z[begin + k]
+            share[k] = min(high, low)
             own[k] = weight[begin + k] * (y + 1.0 / alpha)
-        sums = logistic_prox(
-            v[begin:end], move, share, own, penalty, z[begin:end], own_gradient, 0, end - begin
-        )
-        for k in range(end - begin):
+        sums = logistic_prox(centre, move, share, own, penalty, start_at, own_gradient, 0, size)
+        for k in range(size):
             s = weight[begin + k]
-            own_gradient[k] = min(max(own_gradient[k], -s * target[begin + k]), s / alpha)
-        sum_gradient += sums[0]
+            z[begin + k] = sign[k] * start_at[k]
+            own_gradient[k] = min(max(sign[k] * own_gradient[k], -s * target[begin + k]), s / alpha)
+            sum_gradient += own_gradient[k]
         sum_slope += sums[1]
     return sum_gradient, sum_slope
 

@@ -140,6 +140,16 @@ def test_public_bounds_are_units_too() -> None:
     np.testing.assert_allclose(score, (seen - center) / scale @ party.weights, rtol=1e-12)
 
 
+@pytest.mark.parametrize("clipped", [True, False])
+def test_columns_of_clipped_or_normalised_rows_have_no_units(clipped: bool) -> None:
+    encoder = Encoder((ColumnEncoding("age", low=20.0, high=60.0),), "described")
+    transform = Transform() if clipped else Transform("l2", scale=np.array([3.0]))
+    party = PartyModel("p", np.ones(1), ["age"], transform, encoder=encoder, clipped=clipped)
+    units = units_of(party)
+    assert (units.factor.tolist(), units.shift.tolist()) == ([1.0], [0.0])
+    assert "have no units" in units.note
+
+
 def test_several_classes() -> None:
     party = PartyModel("p", np.arange(6.0).reshape(2, 3), ["a", "b"], Transform())
     found = coefficients(party)

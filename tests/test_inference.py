@@ -349,3 +349,80 @@ def test_mistakes_are_one_line(trained: Path, tmp_path: Path, capsys: pytest.Cap
         error = capsys.readouterr().err
         assert error.count("\n") == 1
         assert said in error
+
+
+@pytest.mark.parametrize("small", [1e-14, 1e-11, 1e-6, 0.02, 0.03, 1.0, 30.0])
+def test_likelihoods_keep_their_digits_at_hardly_any_dispersion(small: float) -> None:
+    import mpmath as mp
+
+    rng, one = np.random.default_rng(5), np.ones(1)
+    gamma, counts = family_of(get_loss("gamma")), family_of(get_loss("negative_binomial", alpha=small))
+    assert gamma is not None
+    assert counts is not None
+    with mp.workdps(60):
+        for y in (0.3, 1.0, 40.0):
+            z = np.array([np.log(y) + np.sqrt(min(small, 1.0)) * rng.standard_normal()])
+            found = gamma.log_likelihood(z, y * one, one, small)
+            shape, mean, target = 1 / mp.mpf(small), mp.exp(mp.mpf(z[0])), mp.mpf(y)
+            exact = shape * mp.log(shape * target / mean) - shape * target / mean - mp.loggamma(shape)
+            # What a rounding of log y and z is worth.
+            slack = 4e-16 * abs(float(shape * (target / mean - 1)))
+            assert abs(found - float(exact - mp.log(target))) <= 1e-13 * (1.0 + abs(np.log(small))) + slack
+        for y in (0.0, 1.0, 40.0, 1e4):
+            z = np.array([np.log(y + 1.0) + 0.1 * rng.standard_normal()])
+            found = counts.log_likelihood(z, y * one, one, 1.0)
+            alpha, mean, k = mp.mpf(small), mp.exp(mp.mpf(z[0])), mp.mpf(y)
+            size = 1 / alpha
+            exact = mp.loggamma(k + size) - mp.loggamma(size) - mp.loggamma(k + 1)
+            exact += k * mp.log(alpha * mean) - (k + size) * mp.log1p(alpha * mean)
+            assert found == pytest.approx(float(exact), rel=1e-11, abs=1e-12 * (1.0 + y * abs(z[0])))
+
+
+@pytest.mark.parametrize("intercept", [True, False])
+def test_several_classes_agree_with_statsmodels(intercept: bool) -> None:
+    rng = np.random.default_rng(6)
+    X = rng.standard_normal((250, 4)) * np.array([1.0, 10.0, 0.1, 1.0])
+    scores = X @ (rng.standard_normal((4, 3)) / np.array([[1.0], [10.0], [0.1], [1.0]])) + [0.0, 0.5, -0.5]
+    y = np.argmax(scores + rng.gumbel(size=scores.shape), axis=1)
+    labels = np.array(["ash", "elm", "oak"])[y]
+    model = ADMMSharingClassifier(parties=[1, 3], fit_intercept=intercept, **{**FREE, "tol": 1e-14})
+    model.fit(X, labels)
+    design = sm.add_constant(X, prepend=False) if intercept else X
+    peer = sm.MNLogit(y, design).fit(disp=0, method="newton", tol=1e-14)
+    found = model.inference(X, labels)
+    table = found.to_frame()
+    assert table["party"].tolist() == ["party-1"] * 2 + ["party-2"] * 6 + [""] * 2 * intercept
+    assert table["class"].tolist() == ["elm", "oak", *["elm"] * 3, *["oak"] * 3, *["elm", "oak"] * intercept]
+    assert "less those of ash" in found.notes[0]
+    order = [0, 5, 1, 2, 3, 6, 7, 8, 4, 9] if intercept else [0, 4, 1, 2, 3, 5, 6, 7]
+    close = {"rtol": 1e-6, "atol": 1e-9}
+    np.testing.assert_allclose(table.weight, peer.params.T.ravel()[order], **close)
+    np.testing.assert_allclose(table.standard_error, peer.bse.T.ravel()[order], **close)
+    np.testing.assert_allclose(table.p_value, peer.pvalues.T.ravel()[order], rtol=1e-4, atol=1e-12)
+    np.testing.assert_allclose(
+        found.covariance, peer.cov_params()[np.ix_(order, order)], rtol=1e-5, atol=1e-10
+    )
+    figures = [found.fit.log_likelihood, found.fit.aic, found.fit.bic]
+    np.testing.assert_allclose(figures, [peer.llf, peer.aic, peer.bic], rtol=1e-9)
+    if intercept:
+        assert found.fit.pseudo_r2 == pytest.approx(peer.prsquared, rel=1e-8)
+        assert found.tests[0].statistic == pytest.approx(peer.llr, rel=1e-8)
+    assert found.tests[0].df == (8,)
+    # Robust: the sum of squared gradients of all contrasts.
+    robust = model.inference(X, labels, covariance="HC0").covariance
+    scored = peer.model.score_obs(peer.params.ravel(order="F"))
+    inverse = peer.cov_params()
+    expected = (inverse @ (scored.T @ scored) @ inverse)[np.ix_(order, order)]
+    np.testing.assert_allclose(robust, expected, rtol=1e-5, atol=1e-9)
+
+
+def test_two_classes_of_a_multinomial_model_are_a_logistic_one() -> None:
+    X, y = generated(np.random.default_rng(7), "logistic")
+    # Two symmetric classes share a difference between them: twice lambda on its half.
+    one = ADMMSharingClassifier(parties=2, alpha=0.01, tol=1e-13, n_threads=1).fit(X, y)
+    two = ADMMSharingClassifier(parties=2, loss="multinomial", alpha=0.02, tol=1e-13, n_threads=1).fit(X, y)
+    left, right = one.inference(X, y, covariance="HC1"), two.inference(X, y, covariance="HC1")
+    np.testing.assert_allclose(right.columns["weight"], left.columns["weight"], rtol=1e-5)
+    np.testing.assert_allclose(right.covariance, left.covariance, rtol=1e-5)
+    assert right.fit.df == pytest.approx(left.fit.df, rel=1e-6)
+    assert right.tests[-1].statistic == pytest.approx(left.tests[-1].statistic, rel=1e-5)

@@ -440,6 +440,26 @@ def test_negative_binomial_keeps_its_digits_from_poisson_to_the_heaviest_tails(a
                 assert abs(found + dual - g[0] * z) <= 1e-13 * (found + abs(dual) + abs(g[0] * z) + count)
 
 
+@pytest.mark.parametrize("alpha", [1.0, 1e3, 1e6, 1e9])
+def test_negative_binomial_prox_keeps_its_digits_in_the_heaviest_tails(alpha):
+    import mpmath as mp
+
+    loss, one = get_loss("negative_binomial", alpha=alpha), np.ones(1)
+    with mp.workdps(40):
+        for count, centre, r in ((1e6, 14.0, 1.0), (1e6, -8.0, 1e-6), (7.0, 0.5, 1e-3), (0.0, 6.0, 1.0)):
+            z, g = np.zeros(1), np.empty(1)
+            total, _ = loss.prox(np.array([centre]), np.zeros(1), one * count, one, r, z, g, ENGINE)
+            low, high = centre - 1 / mp.mpf(alpha) / r, centre + mp.mpf(count) / r
+            for _ in range(140):
+                middle = (low + high) / 2
+                mean = mp.exp(middle)
+                slope = (mean - count) / (1 + alpha * mean)
+                low, high = (low, middle) if slope + r * (middle - centre) > 0 else (middle, high)
+            assert z[0] == pytest.approx(float(low), rel=1e-14)
+            assert g[0] == pytest.approx(float(slope), rel=1e-8)
+            assert total == g[0]
+
+
 @every_loss
 def test_a_range_of_rows_touches_only_its_rows(loss):
     _, z, y, s = draw(loss, 3, n=1300)

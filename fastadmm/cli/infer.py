@@ -87,7 +87,10 @@ def _parts(found: Inference) -> list[Any]:
         cells = [f"{table[key][k]:.3g}" for key in ("weight", "standard_error")]
         cells += [f"{table['statistic'][k]:.2f}", _p(table["p_value"][k])]
         cells += [f"{table[key][k]:.3g}" for key in ("low", "high", *(["ratio"] if ratio else []))]
-        weights.add_row(Text(("  " if party else "") + _shown(feature)), *cells)
+        shown = (
+            _shown(feature) if found.classes is None else f"{_shown(feature)} [{_shown(found.classes[k])}]"
+        )
+        weights.add_row(Text(("  " if party else "") + shown), *cells)
     tests = Table(title="tests of weights being zero", box=SIMPLE)
     tests.add_column("test")
     for name in ("statistic", "df", "p"):

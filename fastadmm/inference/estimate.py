@@ -24,7 +24,19 @@ from fastadmm.inference.information import joint_gram, joint_products
 from fastadmm.inference.likelihood import FAMILIES, Family, family_of
 from fastadmm.problem.problem import Problem
 
-__all__ = ["COVARIANCES", "Estimate", "Factor", "Fit", "Test", "check_inferable", "estimate", "ridge_of"]
+__all__ = [
+    "COVARIANCES",
+    "SHRUNK",
+    "Estimate",
+    "Factor",
+    "Fit",
+    "Test",
+    "check_inferable",
+    "check_penalty",
+    "estimate",
+    "refuse_separated",
+    "ridge_of",
+]
 
 Array = np.ndarray
 
@@ -35,7 +47,7 @@ COVARIANCES = ("model", "HC0", "HC1")
 _MOST_COLUMNS = 10_000
 
 #: Effective parameters that a penalty may take away before tests know of it.
-_SHRUNK = 1e-3
+SHRUNK = 1e-3
 
 #: Weight of a fitted probability p(1 - p) below which a sample says nothing.
 _SEPARATED = 1e-6
@@ -264,7 +276,8 @@ def estimate(
     if penalty is None:
         penalty = np.diag([ridge_of(problem)] * (p - ones) + [0.0] * ones)
     estimates = np.concatenate([*weights, [intercept]] if ones else list(weights))
-    _refuse_separated(curvature / np.where(active, weight, 1.0), active, problem.loss.name)
+    if problem.loss.name in ("logistic", "binomial"):
+        refuse_separated(curvature / np.where(active, weight, 1.0), active)
     solve = Factor(hessian + penalty, [*names, "the intercept"])
     df = float(np.trace(solve(hessian)))
     if n - df <= 0.0:
@@ -277,7 +290,7 @@ def estimate(
     covered = 0.5 * (covered + covered.T)
     step = solve(joint_products(own, slope, ones, engine) + penalty @ estimates)
     distance = float(np.max(np.abs(step) / np.sqrt(np.diag(covered)), initial=0.0))
-    shrunk = p - df > _SHRUNK
+    shrunk = p - df > SHRUNK
     overall = None if shrunk or p == ones else _overall(family, fit, p - ones)
     return Estimate(estimates, covered, family, fit, overall, shrunk, step, distance)
 
@@ -319,25 +332,43 @@ def check_inferable(problem: Problem, covariance: str) -> Family:
     ConfigError
         As of :func:`estimate`.
     """
-    if covariance not in COVARIANCES:
-        raise ConfigError(f"covariance: unknown choice {covariance!r}; choose {', '.join(COVARIANCES)}")
+    check_penalty(problem, covariance)
     family = family_of(problem.loss)
     if family is None:
         raise ConfigError(
             f"inference: the loss {problem.loss.name!r} is no log-likelihood with standard errors here; "
             f"train with {', '.join(FAMILIES)}"
         )
+    return family
+
+
+def check_penalty(problem: Problem, covariance: str) -> None:
+    """Refuse what has no standard errors, whatever the loss; arguments as of :func:`check_inferable`."""
+    if covariance not in COVARIANCES:
+        raise ConfigError(f"covariance: unknown choice {covariance!r}; choose {', '.join(COVARIANCES)}")
     kind = problem.party_regularizers[0].name
     if kind not in ("l2", "none") or any(c.name != "all" for c in problem.party_constraints):
         raise ConfigError(
             f"inference: standard errors are not valid after regularizer {kind!r} or inside a set: they "
             "ignore that columns were chosen by the data; train with l2 and a small lambda"
         )
-    return family
 
 
-def _refuse_separated(curvature: Array, active: Array, loss: str) -> None:
-    if loss in ("logistic", "binomial") and not curvature[active].max() > _SEPARATED:
+def refuse_separated(curvature: Array, active: Array) -> None:
+    """Refuse a model whose fitted probabilities are all 0 or 1.
+
+    Parameters
+    ----------
+    curvature : ndarray of shape (N,)
+        Of each sample's loss, for unit weight.
+    active : ndarray of bool, shape (N,)
+        Which samples count.
+
+    Raises
+    ------
+    InputError
+    """
+    if not curvature[active].max() > _SEPARATED:
         raise InputError(
             "inference: every fitted probability is 0 or 1: some columns tell the classes apart completely, "
             "and their weights have no finite standard error; drop those columns, or train with a larger "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from scipy.special import gammaln, logsumexp
@@ -17,6 +18,9 @@ Array = np.ndarray
 
 #: Rows whose series are summed together.
 _ROWS = 100
+
+#: From here on four terms of Stirling's series have all digits.
+_STIRLING = 40.0
 
 #: Where the mean's power 2 - p is so many dispersions, the saddlepoint's density is right to 1e-7, and the
 #: series would be long.
@@ -78,17 +82,38 @@ def _normal(z: Array, y: Array, weight: Array, _: float) -> float:
 
 
 def _gamma(z: Array, y: Array, weight: Array, dispersion: float) -> float:
-    shape, t = 1.0 / dispersion, np.log(y) - z
-    return float(weight @ (shape * (np.log(shape) + t - np.exp(t)) - gammaln(shape) - np.log(y)))
+    shape = 1.0 / dispersion
+    front = 0.5 * np.log(shape / (2.0 * np.pi)) - _stirling_rest(shape)
+    return float(weight @ (front - shape * _excess(np.log(y) - z) - np.log(y)))
+
+
+def _excess(t: Array) -> Array:
+    """``exp(t) - 1 - t``, with all digits of a small t."""
+    total = np.zeros_like(t)
+    for k in range(12, 2, -1):
+        total = t / k * (1.0 + total)
+    return np.where(np.abs(t) < 0.1, 0.5 * t * t * (1.0 + total), np.expm1(t) - t)
+
+
+def _stirling_rest(x: Any) -> Any:
+    """``log Gamma(x) - (x - 1/2) log x + x - log(2 pi) / 2``, which is about 1 / (12 x)."""
+    large = np.maximum(x, _STIRLING)
+    square = 1.0 / large**2
+    series = (1.0 - square * (1.0 / 30.0 - square * (1.0 / 105.0 - square / 140.0))) / (12.0 * large)
+    few = np.minimum(x, _STIRLING)
+    whole = gammaln(few) - (few - 0.5) * np.log(few) + few - 0.5 * np.log(2.0 * np.pi)
+    return np.where(x < _STIRLING, whole, series)
 
 
 def _negative_binomial(loss: NegativeBinomial) -> Family:
     alpha, size = loss.alpha, 1.0 / loss.alpha
 
     def log_likelihood(z: Array, y: Array, weight: Array, _: float) -> float:
-        x = z + np.log(alpha)
-        ways = gammaln(y + size) - gammaln(size) - gammaln(y + 1.0)
-        return float(weight @ (y * x - (y + size) * np.logaddexp(0.0, x) + ways))
+        # Of log Gamma(y + size) - log Gamma(size) only what does not cancel where the size is large.
+        whole = y + size
+        ways = (whole - 0.5) * np.log1p(y * alpha) + _stirling_rest(whole) - _stirling_rest(size)
+        spread = whole * np.logaddexp(0.0, z + np.log(alpha))
+        return float(weight @ (y * z - y - spread + ways - gammaln(y + 1.0)))
 
     def information(z: Array) -> Array:
         mean = np.exp(z)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +11,7 @@ import numpy as np
 
 from fastadmm.engine.engine import Engine
 from fastadmm.errors import ConfigError
+from fastadmm.inference.classes import estimate_classes, order_of
 from fastadmm.inference.estimate import Estimate, Fit, Test, estimate
 from fastadmm.problem.problem import Problem
 
@@ -44,6 +45,8 @@ class Inference:
         All weights together where nothing is shrunk, then each party's weights.
     notes : list of str
         What to know when reading the table.
+    classes : list of str or None
+        Of each weight, whose weight it is, less that of the first class; None where there is one predictor.
     """
 
     estimate: Estimate
@@ -52,6 +55,7 @@ class Inference:
     level: float
     tests: list[Test]
     notes: list[str]
+    classes: list[str] | None = None
 
     @property
     def fit(self) -> Fit:
@@ -67,13 +71,15 @@ class Inference:
     def columns(self) -> dict[str, Any]:
         """The table by column: party, feature, weight, standard_error, statistic, p_value, low, high.
 
-        With every loss but the squared one also ratio, ratio_low and ratio_high: exp of weight and bounds.
+        With several classes also class. With every loss but the squared one also ratio, ratio_low and
+        ratio_high: exp of weight and bounds.
         """
         own = self.estimate
         half = own.half_widths(self.level)
         table: dict[str, Any] = {
             "party": self.parties,
             "feature": self.features,
+            **({} if self.classes is None else {"class": self.classes}),
             "weight": own.weights,
             "standard_error": own.standard_errors,
             "statistic": own.statistics(),
@@ -123,6 +129,7 @@ def infer(
     level: float,
     threads: int | None,
     units: Array | None = None,
+    classes: Sequence[str] = (),
 ) -> Inference:
     """Estimate standard errors, test each party's weights, and say what the numbers mean.
 
@@ -130,9 +137,9 @@ def infer(
     ----------
     problem : Problem
         What the model was trained on.
-    weights : sequence of ndarray of shape (d_m,)
+    weights : sequence of ndarray of shape (d_m,) or (d_m, C)
         The model's, for the parties' own columns.
-    intercept : float or ndarray of shape (1,)
+    intercept : float or ndarray of shape (1,) or (C,)
     factors : sequence of float or None
         What the problem's columns are multiplied by, where every party has its own lambda.
     features : sequence of str
@@ -143,6 +150,8 @@ def infer(
     threads : int or None
     units : ndarray of shape (p, p), optional
         Weights in the units of the table are ``units @ weights``.
+    classes : sequence of str
+        Names of a multinomial model's classes.
 
     Returns
     -------
@@ -157,16 +166,44 @@ def infer(
     """
     check_level(level)
     own = [1.0] * len(weights) if factors is None else factors
+    called = [*map(repr, features)]
+    mapping = np.diag([f for f, x in zip(own, weights) for _ in x] + [1.0] * problem.fit_intercept)
+    mapping = mapping if units is None else units @ mapping
     with Engine(threads) as engine, engine.limited():
         scaled = [x / factor for x, factor in zip(weights, own, strict=True)]
-        found = estimate(
-            problem, scaled, float(np.ravel(intercept)[0]), engine, covariance, [*map(repr, features)]
-        )
-    mapping = np.diag([f for f, x in zip(own, weights) for _ in x] + [1.0] * problem.fit_intercept)
-    found = found.mapped(mapping if units is None else units @ mapping)
+        if problem.loss.vector:
+            found = estimate_classes(problem, scaled, np.ravel(intercept), engine, covariance, called)
+            return _by_class(found, problem, features, classes, mapping, covariance, level)
+        found = estimate(problem, scaled, float(np.ravel(intercept)[0]), engine, covariance, called)
+    found = found.mapped(mapping)
     ends = np.cumsum([0, *(len(x) for x in weights)])
     columns = {name: features[a:b] for name, a, b in zip(problem.names, ends, ends[1:])}
     return tabulate(found, columns, covariance, level)
+
+
+def _by_class(
+    found: Estimate,
+    problem: Problem,
+    features: Sequence[str],
+    classes: Sequence[str],
+    mapping: Array,
+    covariance: str,
+    level: float,
+) -> Inference:
+    """The table of several classes, party by party and within a party class by class."""
+    names = list(classes) or [f"class {c + 1}" for c in range(problem.n_outputs)]
+    widths, others = [block.shape[1] for block in problem.blocks], names[1:]
+    order = order_of(widths, len(others), problem.fit_intercept)
+    found = found.mapped(np.kron(np.eye(len(others)), mapping)[order])
+    ends = np.cumsum([0, *widths])
+    columns = {
+        name: [*features[a:b]] * len(others)
+        for name, a, b in zip(problem.names, ends, ends[1:], strict=False)
+    }
+    table = tabulate(found, columns, covariance, level)
+    whose = [name for d in [*widths, *[1] * problem.fit_intercept] for name in others for _ in range(d)]
+    notes = [f"weights of a class are less those of {names[0]}, the first class", *table.notes]
+    return replace(table, classes=whose, notes=notes)
 
 
 def check_level(level: float) -> None:

@@ -75,7 +75,16 @@ def infer_run(
     factors = None if problem.own_lambda is None else problem.own_lambda.factors
     units, notes = (None, []) if standardized else _raw_units(model, problem.fit_intercept)
     table = infer(
-        problem, weights, model.intercept, factors, features, covariance, level, config.threads, units
+        problem,
+        weights,
+        model.intercept,
+        factors,
+        features,
+        covariance,
+        level,
+        config.threads,
+        units,
+        (model.classes or ()) if problem.loss.vector else (),
     )
     return replace(table, notes=[*table.notes, *notes])
 

@@ -58,7 +58,18 @@ def infer_estimator(
         raise InputError("y: other classes than those of fit; infer from the data it was fitted on")
     features = [name for held in columns for name in _names(model, held)]
     factors, threads = probe._factors, model.n_threads
-    return infer(problem, weights, model.intercept_, factors, features, covariance, level, threads)
+    classes = [*map(str, model.classes_)] if problem.loss.vector else []
+    return infer(
+        problem,
+        weights,
+        model.intercept_,
+        factors,
+        features,
+        covariance,
+        level,
+        threads,
+        classes=classes,
+    )
 
 
 def coefficients_of_estimator(model: Any, X: Any) -> Coefficients:

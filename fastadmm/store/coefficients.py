@@ -14,7 +14,6 @@ from fastadmm.inference.likelihood import family_of
 from fastadmm.inference.table import INTERCEPT
 from fastadmm.problem.losses import parse_loss
 from fastadmm.store.model import Model, PartyModel
-from fastadmm.store.transform import Transform
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -53,12 +52,11 @@ def units_of(party: PartyModel) -> Units:
     ----------
     party : PartyModel
     """
-    d, transform, note = len(party.weights), party.transform, ""
+    d, transform = len(party.weights), party.transform
+    slope, start = np.ones(d), np.zeros(d)
     if transform.normalize != "none" or party.clipped:
         how = "clipped to norm 1" if party.clipped else "divided by their norms"
-        note = f"rows of {party.name} are {how}: its columns have no units"
-        transform = Transform(transform.normalize)
-    slope, start = np.ones(d), np.zeros(d)
+        return Units(slope, start, f"rows of {party.name} are {how}: its columns have no units")
     if party.encoder is not None:
         at = 0
         for column in party.encoder.columns:
@@ -68,7 +66,7 @@ def units_of(party: PartyModel) -> Units:
             at += len(column.feature_names)
     scale = np.ones(d) if transform.scale is None else transform.scale
     center = np.zeros(d) if transform.center is None else transform.center
-    return Units(slope / scale, (start - center) / scale, note)
+    return Units(slope / scale, (start - center) / scale)
 
 
 @dataclass(frozen=True)
