@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +18,9 @@ from fastadmm.errors import ConfigError, FormatError, InputError
 from fastadmm.federation.approve_task import approve_task
 from fastadmm.federation.infer import ask_inference, coordinator_infer
 from fastadmm.federation.inferring import party_infer
+from fastadmm.federation.schema import open_envelope
 from fastadmm.federation.status import agent_status
+from fastadmm.federation.task import encode_task, task_of
 from fastadmm.inference.between import Asked, inferring
 from fastadmm.inference.party import InferenceParty
 from fastadmm.inference.table import Inference, infer
@@ -261,8 +264,17 @@ def test_what_is_damaged_or_of_others_is_refused(by_files: Path, tmp_path: Path)
     for name in ("infer.toml", "inference-basis.h5"):
         (state / name).unlink(missing_ok=True)
     party_infer(requests[0], own["data"], state, None, approve=True)
-    wrong = tmp_path / "wrong.h5"
-    shutil.copy(own["data"], wrong)
+    # Another penalty would show more of the rows than one basis does.
+    task = task_of(open_envelope(requests[0].read_bytes(), 1 << 30, "t"), "t")
+
+    def asked(ridge: float) -> Path:
+        path = tmp_path / f"{ridge}.msg"
+        path.write_bytes(encode_task(replace(task, arguments={**task.arguments, "ridge": ridge})))
+        return path
+
+    party_infer(asked(0.5), own["data"], state, tmp_path / "first")
+    with pytest.raises(InputError, match="about another penalty"):
+        party_infer(asked(0.25), own["data"], state, tmp_path / "x")
     text = (state / "infer.toml").read_text()
     (state / "infer.toml").write_text(text.replace(str(own["data"]), str(other["data"])))
     with pytest.raises(InputError, match="not what it was trained on"):

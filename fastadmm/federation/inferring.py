@@ -94,7 +94,7 @@ def answer_inference(
     if (data.n_samples, data.row_digest) != tuple(asked.arguments[k] for k in ("n_samples", "row_digest")):
         raise refused("rows", InputError(f"{place}: about other rows than those of {shown(data.path)}"))
     units, own = units_of(model), {k: v for k, v in asked.arguments.items() if k not in _ABOUT}
-    known = _kept(directory / _BASIS, data, own["ridge"])
+    known = _kept(directory / _BASIS, data, own["ridge"], place)
     with Engine(1) as engine, engine.limited():
         block, weights = load_block(data), np.asarray(model.weights)
         party = InferenceParty(name, block, weights, model.feature_names, units.factor, engine, known)
@@ -104,21 +104,25 @@ def answer_inference(
             raise refused("call", FormatError(f"{place}: {error}")) from None
     if asked.call == "span" and known is None:
         with create_h5(directory / _BASIS, _TYPE) as file:
-            values = {"basis": party.basis, "ridge": own["ridge"], "data": data.content_digest}
+            values = {"basis": party.basis, "ridge": own["ridge"]}
             write_tree(file.create_group("kept"), values)
     if party.found is None:
         return answer, None
     return answer, _write(party.found, [units.note] if units.note else [], directory)
 
 
-def _kept(path: Path, data: PartyData, ridge: float) -> np.ndarray | None:
-    """The columns' basis, as it was when the first of them left; None where there is none for this ridge."""
+def _kept(path: Path, data: PartyData, ridge: float, place: str) -> np.ndarray | None:
+    """The columns' basis, as it was when the first of them left; None where none has.
+
+    Another penalty would give other vectors, which no approval counts by files: a run has one.
+    """
     if not path.exists():
         return None
     with read_h5(path, _TYPE) as file:
         kept = read_tree(require_group(file, "kept"))
-    if kept.get("data") != data.content_digest or kept.get("ridge") != ridge:
-        return None
+    if kept.get("ridge") != ridge:
+        text = f"{place}: about another penalty than {shown(path)}, after which columns have left"
+        raise refused("terms", InputError(text))
     basis = kept.get("basis")
     if not isinstance(basis, np.ndarray) or basis.shape != (data.n_features,) * 2:
         raise FormatError(f"{shown(path)}: damaged; delete it, and let the coordinator begin anew")
