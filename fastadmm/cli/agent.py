@@ -41,7 +41,7 @@ def run(
     party: Annotated[
         str | None,
         typer.Option(
-            metavar="NAME", help="In place of --data, before there are features: whose agent it is."
+            metavar="NAME", help="Name of the party, in place of --data while there are no features yet."
         ),
     ] = None,
     ledger: Ledger = None,
@@ -92,7 +92,7 @@ def approve(
         str,
         typer.Argument(
             metavar="RUN.json|ID",
-            help="The coordinator's file about a run, or what 'agent status' shows that it has asked for.",
+            help="The coordinator's file about a run, or the identifier of a request from 'agent status'.",
         ),
     ],
     state: _State,
@@ -102,7 +102,7 @@ def approve(
         typer.Option(
             metavar="FILE",
             readable=False,
-            help="Of an alignment: your table. Of predictions: features of the rows, or your table of them.",
+            help="Alignment: your table. Predictions: features of the rows, or your table of them.",
         ),
     ] = None,
     id: Annotated[str | None, typer.Option("--id", metavar="NAME", help="Id column of the table.")] = None,
@@ -112,7 +112,9 @@ def approve(
     separator: Annotated[
         str | None, typer.Option(metavar="CHAR", help="Separator between CSV cells (default: recognised).")
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace an approval of the same.")] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Replace an earlier approval of the same request.")
+    ] = False,
 ) -> None:
     """Explain what is asked for, and approve it within limits."""
     from fastadmm.errors import ConfigError

@@ -34,7 +34,7 @@ _Separator = Annotated[
 ]
 _Encoding = Annotated[
     list[str] | None,
-    typer.Option(metavar="NAME", help="Of CSV text (default: recognised); TABLE:NAME for one."),
+    typer.Option(metavar="NAME", help="Encoding of CSV text (default: recognised); TABLE:NAME for one."),
 ]
 _NoHeader = Annotated[
     bool, typer.Option("--no-header", help="The first line is data: columns are called c1, c2, ...")

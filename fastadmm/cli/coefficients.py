@@ -29,7 +29,10 @@ def coefficients(
             metavar="COLUMN=CATEGORY", help="Compare a column's categories with this; may be repeated."
         ),
     ] = None,
-    top: Annotated[int, typer.Option("--top", help="Print so many of each party; CSV has all.", min=1)] = 20,
+    top: Annotated[
+        int,
+        typer.Option("--top", help="Number of columns to print for each party; the CSV file has all.", min=1),
+    ] = 20,
     out: Annotated[
         Path | None, typer.Option("--out", "-o", readable=False, help="CSV file for the whole table.")
     ] = None,

@@ -17,7 +17,9 @@ def columns(
         Path | None,
         typer.Option(readable=False, help="Label file of the same rows, for the information value (IV)."),
     ] = None,
-    top: Annotated[int, typer.Option("--top", help="Print so many columns; CSV has all.", min=1)] = 20,
+    top: Annotated[
+        int, typer.Option("--top", help="Number of columns to print; the CSV file has all.", min=1)
+    ] = 20,
     out: Annotated[
         Path | None, typer.Option("--out", "-o", readable=False, help="CSV file for all columns.")
     ] = None,

@@ -197,7 +197,11 @@ class _Cells:
     ] = None
     thousands: Annotated[
         list[str] | None,
-        typer.Option(metavar="CHAR", help="Mark between thousands, likewise.", rich_help_panel=_CELLS),
+        typer.Option(
+            metavar="CHAR",
+            help="Thousands mark (default: by the whole column); TABLE:CHAR for one table.",
+            rich_help_panel=_CELLS,
+        ),
     ] = None
     unseen: Annotated[
         Unseen,
@@ -312,7 +316,7 @@ class _Values:
     compression: Annotated[
         Compression,
         typer.Option(
-            help="Smaller files that are slower to read; zstd and blosc2 need the package hdf5plugin.",
+            help="Make smaller files that are slower to read; zstd and blosc2 need the package hdf5plugin.",
             rich_help_panel=_VALUES,
         ),
     ] = Compression.none
@@ -346,7 +350,7 @@ class _Source:
         list[str] | None,
         typer.Option(
             metavar="CHAR",
-            help="Between cells (default: recognised); TABLE:CHAR for one table.",
+            help="Separator between cells (default: recognised); TABLE:CHAR for one table.",
             rich_help_panel=_CSV,
         ),
     ] = None
@@ -354,7 +358,7 @@ class _Source:
         list[str] | None,
         typer.Option(
             metavar="NAME",
-            help="Of the text (default: recognised); TABLE:NAME likewise.",
+            help="Encoding of the text (default: recognised); TABLE:NAME for one table.",
             rich_help_panel=_CSV,
         ),
     ] = None

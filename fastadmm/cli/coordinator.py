@@ -102,7 +102,9 @@ def infer(
     run: Annotated[Path, typer.Argument(readable=False, help="Finished run of 'fastadmm coordinator'.")],
     out: Annotated[
         Path,
-        typer.Option("--out", "-o", readable=False, help="Directory of requests; an existing one goes on."),
+        typer.Option(
+            "--out", "-o", readable=False, help="Directory of requests; an existing one is continued."
+        ),
     ],
     messages: Annotated[
         list[Path] | None,
@@ -135,7 +137,7 @@ def repair(
         ),
     ] = None,
 ) -> None:
-    """Drop unusable messages and ask for them again."""
+    """Discard unusable messages and ask for them again."""
     from fastadmm.rounds.repair import coordinator_repair
 
     _say(coordinator_repair(run, again))

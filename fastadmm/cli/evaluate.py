@@ -20,7 +20,9 @@ def evaluate(
     ] = None,
     reference: Annotated[
         Path | None,
-        typer.Option(readable=False, help="Training partition: how far have scores moved since (PSI)?"),
+        typer.Option(
+            readable=False, help="Training partition, to measure how far scores have shifted since (PSI)."
+        ),
     ] = None,
     curves: Annotated[
         Path | None, typer.Option(readable=False, help="CSV file for ROC and precision-recall curves.")

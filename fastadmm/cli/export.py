@@ -24,7 +24,9 @@ def export(
     ],
     party: Annotated[
         str | None,
-        typer.Option(help="Export only this party's part (default: the whole model, if all parties agree)."),
+        typer.Option(
+            help="Export only this party's part (default: the whole model; all parties should agree)."
+        ),
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
 ) -> None:

@@ -78,7 +78,7 @@ def check(
 
 @group.command()
 def status(kit: _Kit) -> None:
-    """Show which sites are connected and which jobs run; KIT is the administrator's."""
+    """Show which sites are connected and which jobs run; KIT is the administrator's kit."""
     from datetime import datetime
 
     from fastadmm.federation.admin import session
@@ -106,12 +106,14 @@ def train(
     ],
     out: Annotated[
         Path,
-        typer.Option("--out", "-o", readable=False, help="Directory of the run; an existing one goes on."),
+        typer.Option(
+            "--out", "-o", readable=False, help="Directory of the run; an existing run is continued."
+        ),
     ],
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Do not print rounds.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> int:
-    """Begin a run, or go on with it, until the model is certified."""
+    """Start a run, or continue it, until the model is certified."""
     from fastadmm.cli.train import report_result
     from fastadmm.federation.train import federate as go
 
@@ -123,11 +125,13 @@ def train(
 
 
 _Config = Annotated[
-    Path, typer.Argument(metavar="CONFIG.toml", readable=False, help="With an address per party.")
+    Path,
+    typer.Argument(metavar="CONFIG.toml", readable=False, help="Configuration with an address per party."),
 ]
 _Run = Annotated[Path, typer.Argument(metavar="RUN", readable=False, help="Run of 'federate train'.")]
 _Task = Annotated[
-    Path, typer.Option("--out", "-o", readable=False, help="Directory of the task; an existing one goes on.")
+    Path,
+    typer.Option("--out", "-o", readable=False, help="Directory of the task; an existing task is continued."),
 ]
 _Own = Annotated[
     Path | None,
@@ -151,11 +155,11 @@ def align(
         str | None,
         typer.Option(metavar="NAME", help="Column of labels: writes labels.h5 of the common rows."),
     ] = None,
-    task: Annotated[Task, typer.Option(help="Of the labels: classes, or a number to predict.")] = Task.auto,
+    task: Annotated[Task, typer.Option(help="What labels are: classes, or a number to predict.")] = Task.auto,
     like: Annotated[
         Path | None,
         typer.Option(
-            metavar="LABELS.h5", readable=False, help="Label file whose classes hold, for test rows."
+            metavar="LABELS.h5", readable=False, help="Label file whose classes to use, for test rows."
         ),
     ] = None,
     duplicates: Annotated[
@@ -165,7 +169,7 @@ def align(
         str | None, typer.Option(metavar="CHAR", help="Separator between CSV cells (default: recognised).")
     ] = None,
 ) -> None:
-    """Find the rows that you and all parties have, without showing each other the rest."""
+    """Find the rows that you and all parties have, by private set intersection."""
     from fastadmm.data_tools.alignment import table_ids
     from fastadmm.data_tools.label_table import write_label_table
     from fastadmm.data_tools.tables import Layout, read_ids
@@ -205,7 +209,7 @@ def predict(
     out: _Task,
     own: _Own = None,
 ) -> None:
-    """Ask every party for its part of the rows' scores, and add them up."""
+    """Ask every party for its share of the rows' scores, and add them up."""
     from fastadmm.federation.predict import PREDICTIONS, federate_predict
 
     predictions = federate_predict(config, run, rows, out, own=own, say=_say)
@@ -239,7 +243,7 @@ def infer(
     covariance: Covariance = "model",
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> None:
-    """Ask every party for what standard errors need; each learns its own, you the tests and the fit."""
+    """Compute standard errors: each party learns its own, you get the tests and the fit."""
     from fastadmm.cli.infer import print_inference
     from fastadmm.federation.infer import federate_infer
 
@@ -255,7 +259,7 @@ def worth(
     ],
     out: _Task,
     metric: Annotated[
-        str | None, typer.Option(help="As of 'fastadmm worth': auc, log_loss, r2 and others.")
+        str | None, typer.Option(help="Same as in 'fastadmm worth': auc, log_loss, r2 and others.")
     ] = None,
     label_party: Annotated[
         str | None, typer.Option(metavar="NAME", help="Party of the label holder. (default: the first)")
@@ -289,7 +293,7 @@ def demo(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> None:
-    """Play it on this machine: a server, three sites, a party killed on the way."""
+    """Try it on this machine: a server, three sites, a party killed on the way."""
     import json
     from contextlib import nullcontext
     from tempfile import TemporaryDirectory

@@ -15,9 +15,7 @@ if TYPE_CHECKING:
 Level = Annotated[float, typer.Option("--level", help="Level of the confidence intervals.")]
 Covariance = Annotated[
     str,
-    typer.Option(
-        "--covariance", help="model, or HC0 or HC1: standard errors that do not trust its variances."
-    ),
+    typer.Option("--covariance", help="model, or robust standard errors: HC0 or HC1."),
 ]
 
 

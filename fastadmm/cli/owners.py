@@ -194,7 +194,7 @@ def train(
         bool,
         typer.Option(
             "--objective",
-            help="Log the true objective: reads data without noise, so no epsilon is claimed; simulations.",
+            help="For simulations: log the true objective; it has no noise, so no epsilon is claimed.",
         ),
     ] = False,
     stream: Annotated[

@@ -57,7 +57,7 @@ def step(
         typer.Option(
             metavar="DIR",
             readable=False,
-            help="Directory for the party's memory of this run; the first step creates it.",
+            help="Directory for the party's state in this run; the first step creates it.",
         ),
     ],
     approval: Annotated[
@@ -103,7 +103,10 @@ def step(
 @group.command()
 def infer(
     request: Annotated[
-        Path, typer.Argument(metavar="REQUEST.msg", readable=False, help="Of 'fastadmm coordinator infer'.")
+        Path,
+        typer.Argument(
+            metavar="REQUEST.msg", readable=False, help="Request of 'fastadmm coordinator infer'."
+        ),
     ],
     data: Data,
     state: Annotated[
@@ -118,7 +121,7 @@ def infer(
     ] = False,
     force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
 ) -> None:
-    """Answer a request for what standard errors need; the last one brings your own."""
+    """Answer a request of 'coordinator infer'; the last one brings your own standard errors."""
     from fastadmm.federation.inferring import party_infer
 
     for line in party_infer(request, data, state, out, approve=approve, force=force):

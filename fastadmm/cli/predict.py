@@ -54,13 +54,15 @@ class _Rows:
     separator: Annotated[
         list[str] | None,
         typer.Option(
-            help="Between CSV cells; TABLE:CHAR for one table. (default: recognised)", rich_help_panel=TABLES
+            help="Separator between CSV cells; TABLE:CHAR for one table. (default: recognised)",
+            rich_help_panel=TABLES,
         ),
     ] = None
     encoding: Annotated[
         list[str] | None,
         typer.Option(
-            help="Of CSV text; TABLE:NAME for one table. (default: recognised)", rich_help_panel=TABLES
+            help="Encoding of CSV text; TABLE:NAME for one table. (default: recognised)",
+            rich_help_panel=TABLES,
         ),
     ] = None
     no_header: Annotated[

@@ -135,7 +135,7 @@ def apply(
     ] = False,
     force: _Force = False,
 ) -> None:
-    """Add up the points of new rows, which are read as the training tables were."""
+    """Add up the points of new rows, read like the training tables."""
     import csv
     import sys
 

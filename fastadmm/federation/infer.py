@@ -118,7 +118,7 @@ def coordinator_infer(
     run : Path
         Directory of ``fastadmm coordinator start``.
     out : Path
-        Directory of the task; an existing one goes on.
+        Directory of the task; an existing task is continued.
     messages : sequence of Path
         Answers, in any order; one that was taken before changes nothing.
     covariance, level

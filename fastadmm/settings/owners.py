@@ -128,7 +128,7 @@ class OwnerSettings:
         Setting(
             "method",
             "Lipschitz constant of the objective's gradient, if it is known from public data",
-            "Largest curvature of the objective, if public data tell it.",
+            "Largest curvature of the objective, if known from public data.",
             sign="positive",
             panel=MORE,
         ),

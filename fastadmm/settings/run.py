@@ -302,7 +302,7 @@ class RunConfig:
             "limit on memory, for example `2GB` or `512MiB`; parties that do not fit are streamed "
             "from their files: [streaming.md](streaming.md). The default is 80 % of what is free. The"
             " result does not depend on it, except through `history`",
-            "Limit on memory, for example 2GB or 512MiB; data that do not fit are streamed (default: "
+            "Limit on memory, for example 2GB or 512MiB; data that does not fit is streamed (default: "
             "80 % of what is free).",
             panel=MORE,
             check=checks.amount_of_memory,
@@ -391,7 +391,7 @@ class RunConfig:
         Setting(
             "objective",
             "share of the rows to hold out, or a partition converted with `--like`: see *Early stopping*",
-            "Stop early, watching a share of the rows (0.2) or a partition.",
+            "Stop early, evaluating on a share of the rows (0.2) or on a partition.",
             wanted="a share of the rows or a partition",
             check=checks.share_or_partition,
             from_text=checks.read_share_or_partition,
