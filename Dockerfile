@@ -8,6 +8,8 @@ COPY data_tools data_tools
 RUN python -m venv /opt/fastadmm && /opt/fastadmm/bin/pip install --no-cache-dir ".[report,parquet,compression,secrecy]"
 
 FROM python:3.12-slim
+# Numba's threads need the system's OpenMP.
+RUN apt-get update && apt-get install -y --no-install-recommends libgomp1 && rm -rf /var/lib/apt/lists/*
 COPY --from=build /opt/fastadmm /opt/fastadmm
 ENV PATH=/opt/fastadmm/bin:$PATH NUMBA_CPU_NAME=generic
 # The compiled kernels go with the image, so that no container compiles.

@@ -1,16 +1,19 @@
-"""Measure two ways to share the pieces of a kernel, and write the block in ``docs/architecture.md``.
+"""Measure what threads gain, alone and beside others, and write the block in ``docs/architecture.md``.
 
     python bench/row_threads.py [--write]
 
-Each in turn with the others, many times, with a pause before each, so that no thread of the last still
-waits awake:
+Three ways in turn with each other, many times:
 
-* a logistic gradient over 16 fixed pieces, by the caller alone, a crew, and ``prange``;
-* whole fits by `subspace` to a gap of 1e-6, of synthetic data shaped like a9a and of dense data;
-* either of them once more beside a process that keeps every core busy;
-* the first call in a new process, with an empty compiler cache and with a full one.
+* *one thread*;
+* *all threads*: as many as have a core to themselves;
+* *unwatched*: all threads, whoever else computes.
 
-With ``--write`` the numbers replace those in ``bench/row_threads.json`` and the block on the page.
+What is measured: a logistic gradient over 16 fixed pieces; whole fits by `subspace` to a gap of 1e-6, alone,
+beside one and two processes that only compute, and right after jobs of this process whose OpenBLAS or OpenMP
+threads still wait awake; the first call in a new process with an empty compiler cache and with a full one.
+
+It takes some two minutes. With ``--write`` the numbers replace those in ``bench/row_threads.json`` and the
+block on the page.
 """
 
 from __future__ import annotations
@@ -37,27 +40,34 @@ PAGE = Path(__file__).resolve().parents[1] / "docs" / "architecture.md"
 MARK = "row-threads"
 
 ROWS = (2_000, 32_561, 500_000)
-WAYS = ("alone", "crew", "prange")
+WAYS = ("one thread", "all threads", "unwatched")
 
 #: Rows and columns of each party; share of entries that are not zero.
 FITS: dict[str, tuple[int, tuple[int, ...], float]] = {
     "like a9a, 32,561 × 123, sparse": (32_561, (66, 57), 0.11),
     "dense, 20,000 × 54": (20_000, (27, 27), 1.0),
+    "sparse, 130,000 × 123": (130_000, (66, 57), 0.11),
 }
 
 #: Long enough for threads that wait awake to go to sleep.
 _PAUSE = 0.03
 
 
-def engine_of(way: str) -> Any:
-    """An engine that shares pieces in this way."""
-    from fastadmm.engine.engine import Engine
-    from fastadmm.engine.parallel_rows import ParallelRows
+@contextmanager
+def going(way: str) -> Iterator[int]:
+    """How many threads compute in this way."""
+    from fastadmm.engine import free_cores
+    from fastadmm.engine.free_cores import FREE_CORES
 
-    engine = Engine(1 if way == "alone" else os.cpu_count())
-    if way == "prange":
-        engine.row_threads = ParallelRows
-    return engine
+    watching = FREE_CORES._running
+    if way == "unwatched":
+        FREE_CORES._running = lambda: 0
+        FREE_CORES._free = FREE_CORES._cores
+    try:
+        yield 1 if way == "one thread" else os.cpu_count() or 1
+    finally:
+        FREE_CORES._running = watching
+        FREE_CORES._next_look = -free_cores._OLD
 
 
 def gradient(rows: int) -> Callable[[Any], None]:
@@ -86,51 +96,78 @@ def problem_of(rows: int, widths: tuple[int, ...], filled: float) -> Any:
     return make_problem(blocks, (z > np.median(z)) * 1.0, lam=1e-4)
 
 
-def calls(rows: int, repeats: int, each: int = 20) -> dict[str, list[float]]:
-    """Seconds of single calls by way: some of each in turn, so often."""
-    work, found = gradient(rows), {way: [] for way in WAYS}
-    engines = {way: engine_of(way) for way in WAYS}
+def rest() -> None:
+    """Let all threads go to sleep."""
+    time.sleep(_PAUSE)
+
+
+def openblas() -> None:
+    """A product of matrices on all threads of BLAS."""
+    from threadpoolctl import threadpool_limits
+
+    matrix = np.ones((600, 600))
+    with threadpool_limits(os.cpu_count(), user_api="blas"):
+        matrix @ matrix
+
+
+def openmp() -> None:
+    """Nearest points on all threads of scikit-learn's OpenMP."""
+    from sklearn.metrics import pairwise_distances_argmin
+    from threadpoolctl import threadpool_limits
+
+    points = np.arange(40_000.0).reshape(2_000, 20)
+    with threadpool_limits(os.cpu_count(), user_api="openmp"):
+        pairwise_distances_argmin(points, points)
+
+
+def in_turns(work: Callable[[int], Any], repeats: int, before: Callable[[], Any]) -> dict[str, list[float]]:
+    """Seconds of work with so many threads, by way; the first round does not count."""
+    found: dict[str, list[float]] = {way: [] for way in WAYS}
     for turn in range(repeats + 1):
-        for way, engine in engines.items():
-            time.sleep(_PAUSE)
-            work(engine)  # wakes whoever sleeps
-            for _ in range(each):
+        for way in WAYS[turn % 3 :] + WAYS[: turn % 3]:
+            before()
+            with going(way) as n_threads:
                 begin = time.perf_counter()
-                work(engine)
+                work(n_threads)
                 if turn:
                     found[way].append(time.perf_counter() - begin)
-    for engine in engines.values():
-        engine.close()
     return found
 
 
-def fits(name: str, repeats: int) -> dict[str, list[float]]:
-    """Seconds of fits by way."""
+def calls(rows: int, repeats: int) -> dict[str, list[float]]:
+    """Seconds of single calls, by way: means of twenty that follow each other."""
     from fastadmm.engine.engine import Engine
+
+    work = gradient(rows)
+    engines = {n: Engine(n) for n in (1, os.cpu_count() or 1)}
+
+    def twenty(n_threads: int) -> None:
+        for _ in range(20):
+            work(engines[n_threads])
+
+    found = in_turns(twenty, repeats, rest)
+    return {way: [one / 20 for one in seconds] for way, seconds in found.items()}
+
+
+def fits(problem: Any, repeats: int, before: Callable[[], Any]) -> dict[str, list[float]]:
+    """Seconds of fits, by way."""
     from fastadmm.solver.solver import SolverOptions, solve
 
-    problem, found, default = problem_of(*FITS[name]), {way: [] for way in WAYS}, Engine.row_threads
-    for turn in range(repeats + 1):
-        for way in WAYS:
-            time.sleep(_PAUSE)
-            engine = engine_of(way)
-            Engine.row_threads = engine.row_threads
-            begin = time.perf_counter()
-            solve(problem, SolverOptions(scheme="subspace", gap=1e-6, n_threads=engine.n_threads))
-            if turn:
-                found[way].append(time.perf_counter() - begin)
-    Engine.row_threads = default
-    return found
+    def fit(n_threads: int) -> None:
+        solve(problem, SolverOptions(scheme="subspace", gap=1e-6, n_threads=n_threads))
+
+    return in_turns(fit, repeats, before)
 
 
 def first(way: str) -> float:
     """Seconds of the first gradient in this process."""
-    work, engine = gradient(100_000), engine_of(way)
-    begin = time.perf_counter()
-    work(engine)
-    seconds = time.perf_counter() - begin
-    engine.close()
-    return seconds
+    from fastadmm.engine.engine import Engine
+
+    work = gradient(100_000)
+    with going(way) as n_threads:
+        begin = time.perf_counter()
+        work(Engine(n_threads))
+        return time.perf_counter() - begin
 
 
 def in_new_process(way: str, cache: str) -> float:
@@ -154,28 +191,39 @@ def busy(processes: int) -> Iterator[None]:
 
 
 def told(found: dict[str, list[float]]) -> dict[str, dict[str, float]]:
-    """Median and tenth percentile by way."""
+    """By way: quickest, median, and the median of the ratios to one thread in the same turn."""
     return {
-        way: {"median": statistics.median(seconds), "quick": float(np.quantile(seconds, 0.1))}
+        way: {
+            "quickest": min(seconds),
+            "median": statistics.median(seconds),
+            "ratio": statistics.median(a / b for a, b in zip(seconds, found[WAYS[0]])),
+        }
         for way, seconds in found.items()
     }
 
 
-def measure() -> dict[str, Any]:
+def measure(repeats: int = 8) -> dict[str, Any]:
     """All of it, as plain values."""
-    cores = os.cpu_count() or 1
-    found: dict[str, Any] = {"cores": cores, "load": os.getloadavg()[0]}
-    found["calls"] = {f"{rows:,}": told(calls(rows, 30 if rows < 10**5 else 10)) for rows in ROWS}
-    found["fits"] = {name: told(fits(name, 10)) for name in FITS}
-    with busy(cores):
-        found["busy calls"] = {f"{rows:,}": told(calls(rows, 3, 10)) for rows in ROWS[:2]}
-        found["busy fits"] = {name: told(fits(name, 3)) for name in FITS}
+    found: dict[str, Any] = {"cores": os.cpu_count() or 1, "load": os.getloadavg()[0]}
+    found["calls"] = {f"{rows:,}": told(calls(rows, repeats)) for rows in ROWS}
+    problems = {name: problem_of(*shape) for name, shape in FITS.items()}
+    found["fits"] = {}
+    for place, others, before in (
+        ("alone", 0, rest),
+        ("beside one busy process", 1, rest),
+        ("beside two busy processes", 2, rest),
+        ("after OpenBLAS", 0, openblas),
+        ("after OpenMP", 0, openmp),
+    ):
+        with busy(others):
+            found["fits"][place] = {name: told(fits(p, repeats, before)) for name, p in problems.items()}
     import numba
 
     found["layer"] = numba.threading_layer()
     with tempfile.TemporaryDirectory() as cache:
         found["first"] = {
-            way: {kind: in_new_process(way, f"{cache}/{way}") for kind in ("empty", "full")} for way in WAYS
+            way: {kind: in_new_process(way, f"{cache}/{way}") for kind in ("empty", "full")}
+            for way in (WAYS[0], WAYS[2])
         }
     return found
 
@@ -191,25 +239,28 @@ def render(found: dict[str, Any]) -> str:
     """What the page shows of the measured numbers."""
     lines = [
         f"On {found['cores']} cores (load average at the start {found['load']:.1f}), Numba's layer "
-        f"`{found['layer']}`: median, and in brackets the tenth percentile. *Busy*: beside as many computing "
-        "processes as there are cores.",
+        f"`{found['layer']}`: quickest time, and in brackets the median of the ratios to one thread in the "
+        "same turn. *Unwatched*: all threads, whoever else computes.",
         "",
-        "| job | caller alone | crew | `prange` |",
+        "| job | one thread | all threads | unwatched |",
         "|---|---:|---:|---:|",
     ]
 
     def row(name: str, ways: dict[str, dict[str, float]]) -> None:
-        cells = [f"{_time(ways[way]['median'])} ({_time(ways[way]['quick'])})" for way in WAYS]
+        cells = [_time(ways[WAYS[0]]["quickest"])]
+        cells += [f"{_time(ways[way]['quickest'])} ({ways[way]['ratio']:.2f})" for way in WAYS[1:]]
         lines.append(f"| {name} | " + " | ".join(cells) + " |")
 
-    for prefix in ("", "busy "):
-        for rows, ways in found[f"{prefix}calls"].items():
-            row(f"{prefix}gradient, {rows} rows", ways)
-        for name, ways in found[f"{prefix}fits"].items():
-            row(f"{prefix}fit, {name}", ways)
+    for rows, ways in found["calls"].items():
+        row(f"gradient, {rows} rows", ways)
+    for place, fitted in found["fits"].items():
+        for name, ways in fitted.items():
+            row(f"fit {place}, {name}", ways)
+    one, all_of_them = (found["first"][way] for way in (WAYS[0], WAYS[2]))
     for kind in ("empty", "full"):
-        cells = [_time(found["first"][way][kind]) for way in WAYS]
-        lines.append(f"| first call, {kind} compiler cache | " + " | ".join(cells) + " |")
+        ratio = all_of_them[kind] / one[kind]
+        cells = f"{_time(one[kind])} | – | {_time(all_of_them[kind])} ({ratio:.2f})"
+        lines.append(f"| first call, {kind} compiler cache | {cells} |")
     return "\n".join(lines) + "\n"
 
 

@@ -2,8 +2,7 @@
 
 A job is any kernel that takes a row range last. :func:`describe_rows` and :func:`describe_sums` make its
 *piece function*, which takes the address of the packed arguments and the number of a piece. What shares the
-pieces among threads knows nothing else of the kernel: :mod:`fastadmm.kernels.crew` and
-:mod:`fastadmm.kernels.parallel_rows`.
+pieces among threads (:mod:`fastadmm.kernels.rows`) knows nothing else of the kernel.
 """
 
 from __future__ import annotations
@@ -11,13 +10,12 @@ from __future__ import annotations
 from typing import Any
 
 import numba
-from fastadmm.kernels.policy import inline
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic as _intrinsic
 
-__all__ = ["COMPILED", "call_piece", "describe_rows", "describe_sums", "in_turn"]
+__all__ = ["COMPILED", "call_piece", "call_share", "describe_rows", "describe_sums"]
 
 #: Its typing context is given by Numba, not by the caller.
 intrinsic: Any = _intrinsic
@@ -44,6 +42,21 @@ def call_piece(typing_context, code, what, piece):
     def generate(context, builder, signature, arguments):
         function = builder.inttoptr(arguments[0], _PIECE.as_pointer())
         builder.call(function, [builder.inttoptr(arguments[1], _POINTER), arguments[2]])
+        return context.get_dummy_value()
+
+    return signature, generate
+
+
+@intrinsic
+def call_share(typing_context, share, code, what, pieces):
+    """Call the compiled function at an address with the three numbers that follow."""
+    signature = types.void(*[types.int64] * 4)
+
+    def generate(context, builder, signature, arguments):
+        kinds = [types.int64] * 3
+        function_type = context.call_conv.get_function_type(types.none, kinds)
+        function = builder.inttoptr(arguments[0], function_type.as_pointer())
+        context.call_conv.call_function(builder, function, types.none, kinds, arguments[1:])
         return context.get_dummy_value()
 
     return signature, generate
@@ -119,10 +132,3 @@ def describe_sums(typing_context, packed):
 def _row(own, piece):
     """The place that a piece adds to."""
     return own[piece]
-
-
-@inline
-def in_turn(code, what, pieces):
-    """Do all pieces on this thread."""
-    for piece in range(pieces):
-        call_piece(code, what, piece)

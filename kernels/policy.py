@@ -4,9 +4,9 @@
     Division by zero gives inf instead of raising: the raise is an early exit,
     and loops with early exits are not vectorised by LLVM.
 ``nogil=True``
-    Kernels are serial over a row range; the engine runs fixed row ranges on
-    several threads (:mod:`fastadmm.kernels.pieces`). So results cannot depend on the number of threads, cold
-    compilation stays short (Numba's own parallel target multiplies it), and
+    Kernels are serial over a row range; one parallel kernel runs fixed row ranges of
+    any of them on several threads (:mod:`fastadmm.kernels.rows`). So results cannot depend on the number of
+    threads, cold compilation stays short (Numba's parallel target multiplies it), and
     caching is safe.
 ``cache=True``
     Compiled once per machine and version of the sources, in the directory that

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from fastadmm.engine.free_cores import FREE_CORES
 from hypothesis import HealthCheck, settings
 
 from tiers import mark_repeats
@@ -23,6 +25,15 @@ os.fsync = os.fstat  # type: ignore[assignment]
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Before ``-m`` selects."""
     mark_repeats(config, items)
+
+
+@pytest.fixture(scope="module")
+def idle_machine() -> Iterator[None]:
+    """As if nobody else computed: jobs go to all threads."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(FREE_CORES, "_running", lambda: 0)
+        patch.setattr(FREE_CORES, "_free", FREE_CORES._cores)
+        yield
 
 
 @pytest.fixture(scope="session")

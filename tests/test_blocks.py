@@ -218,6 +218,7 @@ def test_row_ranges_cover_every_row_once(n):
     assert len(row_ranges(n, 3)) <= 3
 
 
+@pytest.mark.usefixtures("idle_machine")
 def test_engine_threads_share_the_items_and_stop_at_an_error():
     done = []
 
@@ -240,6 +241,7 @@ def test_engine_threads_share_the_items_and_stop_at_an_error():
         assert len(done) == finished  # nobody goes on behind the caller's back
 
 
+@pytest.mark.usefixtures("idle_machine")
 def test_engine_keeps_order_passes_errors_on_and_nests():
     with Engine(2) as engine:
         assert engine.map(lambda k: k * k, range(50)) == [k * k for k in range(50)]

@@ -8,11 +8,11 @@ from dataclasses import asdict
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from fastadmm.engine.crew import Crew
-from fastadmm.engine.engine import Engine, row_ranges
-from fastadmm.engine.parallel_rows import ParallelRows
+from fastadmm.engine.engine import row_ranges
 from fastadmm.problem.problem import make_problem
 from fastadmm.solver.solver import Solver, SolverOptions, solve
+
+pytestmark = pytest.mark.usefixtures("idle_machine")
 
 
 def data(n, widths, kind, loss="logistic", seed=0):
@@ -56,18 +56,6 @@ def test_any_number_of_threads_gives_the_same_bits(kind, widths, x_update):
         assert results[0].intercept == other.intercept
         assert [fields(r) for r in results[0].history] == [fields(r) for r in other.history]
     assert any(record.accelerated for record in results[0].history)
-
-
-def test_either_way_to_share_rows_gives_the_same_bits(monkeypatch):
-    blocks, y = data(25000, [5, 4], "sparse")
-    found = []
-    for way in (Crew, ParallelRows):
-        monkeypatch.setattr(Engine, "row_threads", way)
-        options = SolverOptions(n_threads=2, gap=0.0, max_rounds=2)
-        found.append(solve(make_problem(blocks, y, lam=1e-3), options))
-    assert [fields(r) for r in found[0].history] == [fields(r) for r in found[1].history]
-    for a, b in zip(found[0].weights, found[1].weights, strict=True):
-        np.testing.assert_array_equal(a, b)
 
 
 @pytest.mark.representatives(3)

@@ -205,9 +205,9 @@ def _rest() -> None:
     """Kernels that only functions of the library lead to."""
     from fastadmm.blocks.block import CSRBlock
     from fastadmm.engine.engine import Engine
+    from fastadmm.engine.rows import NUMBA_THREADS
     from fastadmm.kernels.bounded import bounded_conjugate
     from fastadmm.kernels.chacha import chacha_blocks
-    from fastadmm.kernels.crew import board_size, serve
     from fastadmm.kernels.gaussian_noise import standard_normal, uniform
     from fastadmm.kernels.owner_batch import owner_batch_slopes
 
@@ -215,7 +215,7 @@ def _rest() -> None:
     standard_normal(key, nonce, out, 0, 4)
     uniform(key, nonce, out, 0, 4)
     chacha_blocks(key, nonce, 0, np.empty((16, 16), dtype=np.uint32))
-    serve(np.zeros(board_size(2), dtype=np.int64), 1, 1)
+    _ = NUMBA_THREADS.share  # compiled where it is launched
     indicators, one = CSRBlock(np.ones((3, 2))), Engine(1)
     indicators.product(np.ones(2), one)
     indicators.transposed_products([np.ones(3)], one)

@@ -19,8 +19,8 @@ from typing import Any, Generic, TypeVar, cast
 
 import numpy as np
 
-from fastadmm.engine.crew import Crew
-from fastadmm.engine.row_threads import ALONE, RowThreads, address_of
+from fastadmm.engine.free_cores import FREE_CORES
+from fastadmm.engine.rows import NUMBA_THREADS, over_rows, over_sums
 
 __all__ = ["Engine", "default_threads", "even_ranges", "fine_ranges", "light_ranges", "row_ranges"]
 
@@ -192,6 +192,7 @@ def _after_fork() -> None:
 
 def _in_child() -> None:
     _BLAS.forget_threads()
+    NUMBA_THREADS.after_fork()
     _after_fork()
 
 
@@ -250,23 +251,17 @@ class Engine:
     n_threads : int or None
         Number of threads; None takes :func:`default_threads`.
 
-    Attributes
-    ----------
-    row_threads : type of RowThreads
-        What shares the pieces of :meth:`over_rows` and :meth:`sum_over_rows`; results do not depend on it.
-
     Notes
     -----
+    While others keep cores busy, fewer threads compute: one that does not run would be waited for.
+
     Linear algebra libraries are held to one thread inside :meth:`limited`:
     their results depend on their own thread count, ours must not.
     """
 
-    row_threads: type[RowThreads] = Crew
-
     def __init__(self, n_threads: int | None = None) -> None:
         self.n_threads = max(1, default_threads() if n_threads is None else int(n_threads))
         self._pool: ThreadPoolExecutor | None = None
-        self._helpers: RowThreads | None = None
         self._inside = threading.local()
 
     def map(self, function: Callable[[_T], _R], items: Iterable[_T], parallel: bool = True) -> list[_R]:
@@ -290,9 +285,14 @@ class Engine:
                 return [function(item) for item in items]
             finally:
                 self._inside.short = False
+        alone: list[_R] = []
+        while (workers := min(FREE_CORES.among(self.n_threads), len(items) - len(alone))) < 2:
+            if len(alone) == len(items):
+                return alone
+            alone.append(function(items[len(alone)]))
+        items = items[len(alone) :]
         if self._pool is None:
             self._pool = ThreadPoolExecutor(self.n_threads - 1, thread_name_prefix="fastadmm")
-        workers = min(self.n_threads, len(items))
         job = _Job(function, items, workers, self._inside)
         helpers = [self._pool.submit(job.help, k) for k in range(1, workers)]
         try:
@@ -302,7 +302,7 @@ class Engine:
             for helper in helpers:
                 if not helper.cancel():
                     helper.result()
-        return job.results()
+        return alone + job.results()
 
     def over_rows(self, kernel: Any, ranges: Sequence[tuple[int, int]], *arguments: Any) -> None:
         """Call ``kernel(*arguments, start, stop)`` for each range of rows, in parallel.
@@ -317,14 +317,11 @@ class Engine:
         *arguments
             C-contiguous arrays and numbers.
         """
-        from fastadmm.kernels.pieces import COMPILED
-
-        if not COMPILED:
-            for rows in ranges:
-                kernel(*arguments, *rows)
-            return
-        address = address_of(kernel, (*arguments, 0, 0))
-        self._sharing(len(ranges)).over_rows(address, _bounds(tuple(ranges)), *arguments)
+        threads = self._threads_for(ranges)
+        if threads:
+            over_rows(threads, kernel, _bounds(tuple(ranges)), *arguments)
+        else:
+            self.map(lambda rows: kernel(*arguments, *rows), ranges)
 
     def sum_over_rows(
         self, kernel: Any, ranges: Sequence[tuple[int, int]], shape: tuple[int, ...], *arguments: Any
@@ -342,29 +339,31 @@ class Engine:
         -------
         ndarray of the given shape
         """
-        from fastadmm.kernels.pieces import COMPILED
-
         # So far apart that no two threads write to one cache line.
         room = (-(-shape[0] // _CACHE_LINES) * _CACHE_LINES,) if len(shape) == 1 else shape
         own = np.zeros((len(ranges), *room))
-        if COMPILED:
-            address = address_of(kernel, (*arguments, own[0], 0, 0))
-            self._sharing(len(ranges)).over_sums(address, _bounds(tuple(ranges)), own, *arguments)
+        threads = self._threads_for(ranges)
+        if threads:
+            over_sums(threads, kernel, _bounds(tuple(ranges)), own, *arguments)
         else:
-            for out, rows in zip(own, ranges):
-                kernel(*arguments, out, *rows)
+            self.map(lambda k: kernel(*arguments, own[k], *ranges[k]), range(len(ranges)))
         total = own[0] if len(own) == 1 else own[0].copy()
         for more in own[1:]:
             total += more
         return total[: shape[0]]
 
-    def _sharing(self, pieces: int) -> RowThreads:
-        """Who shares the pieces of a job."""
-        if self.n_threads == 1 or pieces < 2 or self.inside:
-            return ALONE
-        if self._helpers is None or self._helpers.process != os.getpid():
-            self._helpers = self.row_threads(self.n_threads)
-        return self._helpers
+    def _threads_for(self, ranges: Sequence[tuple[int, int]]) -> int:
+        """How many threads share a kernel's pieces by its address; 0 where they go through :meth:`map`."""
+        from fastadmm.kernels.pieces import COMPILED
+
+        if not COMPILED:
+            return 0
+        if self.n_threads == 1 or len(ranges) < 2 or self.inside:
+            return 1
+        threads = FREE_CORES.among(self.n_threads)
+        if threads == 1 or NUMBA_THREADS.share:
+            return threads
+        return 0 if ranges[-1][1] - ranges[0][0] >= 2 * LIGHT_ROWS_PER_PIECE else 1
 
     @property
     def inside(self) -> bool:
@@ -388,13 +387,9 @@ class Engine:
 
     def close(self) -> None:
         """Stop the threads; a later :meth:`map` starts new ones."""
-        pool, helpers, self._pool, self._helpers = self._pool, self._helpers, None, None
-        try:
-            if pool is not None:
-                pool.shutdown()
-        finally:
-            if helpers is not None:
-                helpers.close()
+        pool, self._pool = self._pool, None
+        if pool is not None:
+            pool.shutdown()
 
     def __enter__(self) -> Engine:
         return self

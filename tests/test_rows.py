@@ -2,29 +2,30 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 import tracemalloc
-import warnings
 
 import numpy as np
 import pytest
 import scipy.sparse as sp
 from fastadmm.blocks.block import CSRBlock
-from fastadmm.engine.crew import Crew
 from fastadmm.engine.engine import _BLAS, Engine, default_threads, even_ranges, fine_ranges
-from fastadmm.engine.parallel_rows import ParallelRows
-from fastadmm.engine.row_threads import address_of
-from fastadmm.kernels.crew import board_size, over_rows, serve
+from fastadmm.engine.free_cores import FreeCores
+from fastadmm.engine.rows import NUMBA_THREADS
 from fastadmm.kernels.pieces import COMPILED
 from fastadmm.kernels.policy import kernel
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numba import config, get_num_threads, set_num_threads
 from numba.core.compiler_lock import global_compiler_lock
 from threadpoolctl import threadpool_info
+
+pytestmark = pytest.mark.usefixtures("idle_machine")
 
 
 @kernel
@@ -39,24 +40,11 @@ def add_up(values, out, start, stop):
         out[0] += values[i]
 
 
-@pytest.fixture(params=[Crew, ParallelRows])
-def row_threads(request, monkeypatch):
-    """Both ways to share pieces."""
-    monkeypatch.setattr(Engine, "row_threads", request.param)
-    return request.param
-
-
-def bounds_of(ranges):
-    return np.array([ranges[0][0], *(stop for _, stop in ranges)])
-
-
-@pytest.mark.parametrize("kind", [Crew, ParallelRows])
 @given(n=st.integers(1, 3000), pieces=st.integers(1, 40), threads=st.integers(1, 5))
 @settings(max_examples=40, deadline=None)
-def test_every_row_is_done_once(kind, n, pieces, threads):
+def test_every_row_is_done_once(n, pieces, threads):
     out = np.zeros(n)
     with Engine(threads) as engine:
-        engine.row_threads = kind
         engine.over_rows(count, even_ranges(n, pieces), out)
         engine.over_rows(count, even_ranges(n, pieces), out)
     assert (out == 2.0).all()
@@ -65,16 +53,14 @@ def test_every_row_is_done_once(kind, n, pieces, threads):
 def test_sums_do_not_depend_on_who_adds():
     values = np.random.default_rng(0).normal(size=50_000)
     found = []
-    for threads, kind in itertools.product((1, 2, 4), (Crew, ParallelRows)):
+    for threads in (1, 2, 4):
         with Engine(threads) as engine:
-            engine.row_threads = kind
             for _ in range(20):
                 found.append(engine.sum_over_rows(add_up, even_ranges(len(values), 13), (1,), values)[0])
     assert len(set(found)) == 1
     assert found[0] == pytest.approx(values.sum(), abs=1e-9)
 
 
-@pytest.mark.usefixtures("row_threads")
 def test_sums_of_matrices_leave_nothing_behind():
     @kernel
     def squares(values, out, start, stop):
@@ -106,94 +92,168 @@ def test_kinds_of_arguments_have_code_of_their_own():
     assert (every_other == 1.0).all()
 
 
-def test_many_short_jobs_with_more_threads_than_cores(row_threads):
-    out, jobs = np.zeros(64), 3000 if row_threads is Crew else 30  # the other waits for every thread
-    with Engine(6) as engine:
-        for _ in range(jobs):
-            engine.over_rows(count, even_ranges(64, 16), out)
-    assert (out == jobs).all()
-
-
-@pytest.mark.skipif(not (COMPILED and hasattr(os, "fork")), reason="no helpers, or no forked processes")
-def test_a_forked_process_is_not_left_without_threads(row_threads):
-    out = np.zeros(64)
-    with Engine(2) as engine:
-        engine.over_rows(count, even_ranges(64, 4), out)
-        if row_threads is Crew:
-            engine._helpers.board[16] = 1  # as if a helper had been at work
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)
-            child = os.fork()
-        if child == 0:
-            engine.over_rows(count, even_ranges(64, 4), out)
-            os._exit(0 if (out == 2.0).all() else 1)
-        assert os.waitpid(child, 0)[1] == 0
-        if row_threads is Crew:
-            engine._helpers.board[16] = 0
-
-
-@pytest.mark.skipif(not COMPILED, reason="no helpers without the compiler")
-def test_helpers_that_sleep_wake_up_again():
-    out = np.zeros(1000)
-    with Engine(2) as engine:
-        for _ in range(3):
-            engine.over_rows(count, even_ranges(1000, 4), out)
-            time.sleep(0.05)
-            deadline = time.monotonic() + 20.0
-            while engine._helpers._asleep < 1:
-                assert time.monotonic() < deadline
-                time.sleep(0.001)
-        before = out.copy()
-        engine.over_rows(count, even_ranges(1000, 4), out)
-    assert (out == before + 1.0).all()
-
-
-@pytest.mark.skipif(not COMPILED, reason="no addresses without the compiler")
-def test_a_second_caller_does_its_job_alone(row_threads):
-    shared, out = row_threads(3), np.zeros((4, 256))
-    bounds = bounds_of(even_ranges(256, 8))
+def test_a_second_caller_does_its_job_alone():
+    out, ranges = np.zeros((4, 256)), even_ranges(256, 8)
 
     def call(row):
-        for _ in range(300):
-            shared.over_rows(address_of(count, (row, 0, 0)), bounds, row)
+        with Engine(3) as engine:
+            for _ in range(300):
+                engine.over_rows(count, ranges, row)
 
     threads = [threading.Thread(target=call, args=(row,)) for row in out]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    shared.close()
     assert (out == 300.0).all()
 
 
-@pytest.mark.skipif(not COMPILED, reason="no addresses without the compiler")
-def test_a_board_without_helpers_and_one_with_nobody_there():
-    out = np.zeros(100)
-    address = address_of(count, (out, 0, 0))
-    over_rows(np.empty(0, dtype=np.int64), address, bounds_of(even_ranges(100, 7)), out)
-    over_rows(np.zeros(board_size(5), dtype=np.int64), address, bounds_of(even_ranges(100, 7)), out)
-    assert (out == 2.0).all()
+@pytest.mark.skipif(not COMPILED, reason="no threads without the compiler")
+def test_threads_of_numba_are_asked_for_and_the_limit_of_the_caller_stays():
+    class Seen(Exception):
+        pass
+
+    def runner(share, *arguments):
+        assert share
+        assert get_num_threads() == min(2, config.NUMBA_NUM_THREADS)
+        raise Seen
+
+    before = get_num_threads()
+    set_num_threads(1)
+    try:
+        with pytest.raises(Seen):
+            NUMBA_THREADS.run(2, runner)
+        assert get_num_threads() == 1
+    finally:
+        set_num_threads(before)
+    assert NUMBA_THREADS._busy.acquire(blocking=False)
+    try:
+        called = []
+        NUMBA_THREADS.run(2, lambda share, *arguments: called.append((share, *arguments)), 5)
+        assert called == [(0, 5)]
+    finally:
+        NUMBA_THREADS._busy.release()
 
 
-@pytest.mark.skipif(not COMPILED, reason="no helpers without the compiler")
-def test_serve_returns_when_nothing_comes():
-    serve(np.zeros(board_size(2), dtype=np.int64), 1, 10)
+#: One thread launches nothing; then all at once, and in a child, which GNU OpenMP would end.
+LAYERS = """
+import os, sys, threading
+import numpy as np
+from numba.np.ufunc import parallel
+from fastadmm.engine.engine import Engine, even_ranges
+from fastadmm.engine.free_cores import FREE_CORES
+from fastadmm.kernels.logistic import logistic_evaluate
+FREE_CORES._running = lambda: 0
+rng = np.random.default_rng(0)
+z, y, weight = rng.normal(size=70_000), np.ones(70_000), np.ones(70_000)
+
+def work(n_threads):
+    out = np.empty(70_000)
+    with Engine(n_threads) as engine:
+        for rows in (1_000, 70_000):
+            engine.over_rows(logistic_evaluate, even_ranges(rows, 16), z, y, weight, out)
+    found.append(out.tobytes())
+
+found = []
+work(1)
+assert not parallel._is_initialized
+threads = [threading.Thread(target=work, args=(2,)) for _ in range(4)]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+child = os.fork() if hasattr(os, "fork") else None
+if child == 0:
+    work(2)
+    os._exit(0 if len(set(found)) == 1 and len(found) == 6 else 1)
+assert child is None or os.waitpid(child, 0)[1] == 0
+assert len(set(found)) == 1 and len(found) == 5
+"""
 
 
-def test_helpers_end_at_once():
-    crew = Crew(4)
-    begin = time.perf_counter()
-    crew.close()
-    assert time.perf_counter() - begin < 5.0
-    assert not any(thread.is_alive() for thread in crew._threads)
+@pytest.mark.skipif(not COMPILED, reason="no threads without the compiler")
+@pytest.mark.parametrize("layer", ["default", "workqueue", "tbb", "no such layer"])
+def test_whatever_layer_numba_has(layer):
+    done = subprocess.run(
+        [sys.executable, "-P", "-W", "ignore", "-c", LAYERS],
+        env={**os.environ, "NUMBA_THREADING_LAYER": layer},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.usefixtures("row_threads")
-def test_no_helpers_inside_a_job_of_the_pool():
+class Clock:
+    """Stands still but for what a test says."""
+
+    def __init__(self, monkeypatch):
+        self.now = 1000.0
+        monkeypatch.setattr("fastadmm.engine.free_cores.time.monotonic", lambda: self.now)
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    return Clock(monkeypatch)
+
+
+def looks(clock, cores, path, running, n_threads, times, step=0.0011):
+    """What is free after each of some looks."""
+    path.write_text(f"0.1 0.2 0.3 {running}/99 12345\n")
+    found = []
+    for _ in range(times):
+        clock.now += step
+        found.append(cores.among(n_threads))
+    return found
+
+
+def test_threads_step_back_while_others_compute_and_come_again(clock, tmp_path):
+    path = tmp_path / "loadavg"
+    cores = FreeCores(path, cores=2)
+    assert looks(clock, cores, path, 2, 2, 2) == [1, 1]  # the caller and another
+    assert looks(clock, cores, path, 1, 2, 5) == [1, 1, 1, 2, 2]
+    cores.share(2)
+    assert looks(clock, cores, path, 2, 2, 5) == [2] * 5  # the second is ours, still awake
+    assert looks(clock, cores, path, 3, 2, 4) == [2, 2, 1, 1]
+    assert looks(clock, cores, path, 2, 2, 20) == [1] * 20
+    assert looks(clock, cores, path, 1, 2, 1, step=1.0) == [2]  # long ago is no doubt
+    assert looks(clock, cores, path, 2, 2, 1, step=1.0) == [1]
+    assert looks(clock, cores, path, 1, 4, 1, step=1.0) == [4]  # more than there are cores, who wishes so
+
+
+def test_many_cores_are_shared_out(clock, tmp_path):
+    path = tmp_path / "loadavg"
+    cores = FreeCores(path, cores=16)
+    assert looks(clock, cores, path, 5, 16, 1) == [12]
+    cores.share(12)
+    assert looks(clock, cores, path, 16, 16, 5) == [12] * 5
+    assert looks(clock, cores, path, 40, 4, 3)[-1] == 1
+    assert looks(clock, cores, path, 9, 4, 1, step=1.0) == [4]
+
+
+@pytest.mark.parametrize("text", [None, "", "0.1 0.2 0.3", "0.1 0.2 0.3 many/2 1"])
+def test_without_the_system_s_word_all_cores_are_free(clock, tmp_path, text):
+    path = tmp_path / "loadavg"
+    if text is not None:
+        path.write_text(text)
+    assert FreeCores(path, cores=2).among(2) == 2
+
+
+def test_a_job_begins_alone_and_is_shared_once_cores_are_free(monkeypatch):
+    free = iter([1, 1, 2, 2, 2])
+    monkeypatch.setattr("fastadmm.engine.engine.FREE_CORES.among", lambda n_threads: next(free))
+    with Engine(2) as engine:
+        assert engine.map(lambda k: k * k, range(6)) == [0, 1, 4, 9, 16, 25]
+    monkeypatch.setattr("fastadmm.engine.engine.FREE_CORES.among", lambda n_threads: 1)
+    with Engine(2) as engine:
+        assert engine.map(lambda k: threading.get_ident(), range(3)) == [threading.get_ident()] * 3
+        assert engine._pool is None
+
+
+def test_rows_inside_a_job_of_the_pool():
     out = np.zeros((2, 20_000))
     with Engine(2) as engine:
         engine.map(lambda row: engine.over_rows(count, fine_ranges(20_000), row), out)
-        assert engine._helpers is None
     assert (out == 1.0).all()
 
 

@@ -1,0 +1,146 @@
+"""Kernels over rows on Numba's threads: who may use them, and where they are."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, cast
+
+import numpy as np
+
+from fastadmm.engine.free_cores import FREE_CORES
+
+__all__ = ["NUMBA_THREADS", "over_rows", "over_sums"]
+
+#: Numba's layers for several callers at a time. With its own one, `workqueue`, that ends the process.
+_SAFE_LAYERS = ("omp", "tbb")
+
+#: Addresses that were asked for, by kernel and kinds of arguments.
+_ADDRESSES: dict[Any, int] = {}
+
+
+def _kind(argument: Any) -> Any:
+    """What decides for which types a kernel is compiled, found faster than Numba's own types."""
+    if isinstance(argument, np.ndarray):
+        return argument.dtype, argument.ndim, argument.flags.num
+    if isinstance(argument, tuple):
+        return tuple(map(_kind, argument))
+    return type(argument)
+
+
+def _address_of(kernel: Any, arguments: tuple[Any, ...]) -> int:
+    """Address of a kernel's machine code for arguments of given types; compiles it where needed."""
+    key = (kernel, *map(_kind, arguments))
+    address = _ADDRESSES.get(key)
+    if address is None:
+        from numba import typeof
+
+        types = tuple(typeof(argument) for argument in arguments)
+        kernel.compile(types)
+        compiled = kernel.overloads[types]
+        address = int(compiled.library.get_pointer_to_function(compiled.fndesc.llvm_func_name))
+        _ADDRESSES[key] = address
+    return address
+
+
+class _NumbaThreads:
+    """Numba's threads, which are the process's: one caller uses them at a time, a second computes alone."""
+
+    def __init__(self) -> None:
+        self._busy = threading.Lock()
+        self._share: int | None = None
+
+    @property
+    def share(self) -> int:
+        """Address of the kernel that shares pieces among them; 0 where they are not for us. Launches them."""
+        if self._share is None:
+            self._share = _launch()
+        return self._share
+
+    def run(self, n_threads: int, runner: Any, *arguments: Any) -> None:
+        """Call ``runner(share, *arguments)`` for so many threads, or for the caller alone."""
+        if n_threads == 1 or not self.share or not self._busy.acquire(blocking=False):
+            runner(0, *arguments)
+            return
+        try:
+            FREE_CORES.share(n_threads)
+            with _limited(n_threads):
+                runner(self.share, *arguments)
+        finally:
+            self._busy.release()
+
+    def after_fork(self) -> None:
+        """In a child: GNU OpenMP ends it if it was forked after threads were launched, whoever did that."""
+        self._busy = threading.Lock()
+        if getattr(sys.modules.get("numba.np.ufunc.parallel"), "_is_initialized", False):
+            self._share = 0
+
+
+def _launch() -> int:
+    from numba import get_num_threads
+    from numba.core.compiler_lock import global_compiler_lock
+    from numba.np.ufunc.parallel import threading_layer
+
+    with global_compiler_lock:  # a fork waits for it
+        try:
+            get_num_threads()
+        except ValueError:  # NUMBA_THREADING_LAYER asks for one that is not there
+            return 0
+        if threading_layer() not in _SAFE_LAYERS:
+            return 0
+        from fastadmm.kernels.rows import share_pieces
+
+        return _address_of(share_pieces, (0, 0, 0))
+
+
+@contextmanager
+def _limited(n_threads: int) -> Iterator[None]:
+    """Let this thread's jobs have so many of Numba's threads, or all."""
+    from numba import config, get_num_threads, set_num_threads
+
+    before, settings = get_num_threads(), cast(Any, config)
+    now = min(n_threads, settings.NUMBA_NUM_THREADS)
+    if now == before:
+        yield
+        return
+    set_num_threads(now)
+    try:
+        yield
+    finally:
+        set_num_threads(before)
+
+
+NUMBA_THREADS = _NumbaThreads()
+
+
+def over_rows(n_threads: int, kernel: Any, bounds: np.ndarray, *arguments: Any) -> None:
+    """Call ``kernel(*arguments, start, stop)`` for each range between bounds.
+
+    Parameters
+    ----------
+    n_threads : int
+    kernel : compiled kernel
+    bounds : ndarray of int64, shape (pieces + 1,)
+    *arguments
+        C-contiguous arrays and numbers.
+    """
+    from fastadmm.kernels import rows
+
+    NUMBA_THREADS.run(n_threads, rows.over_rows, _address_of(kernel, (*arguments, 0, 0)), bounds, *arguments)
+
+
+def over_sums(n_threads: int, kernel: Any, bounds: np.ndarray, own: np.ndarray, *arguments: Any) -> None:
+    """Call ``kernel(*arguments, own[k], start, stop)`` for the k-th range between bounds.
+
+    Parameters
+    ----------
+    n_threads, kernel, bounds, *arguments
+        As in :func:`over_rows`.
+    own : ndarray of shape (pieces, ...)
+    """
+    from fastadmm.kernels import rows
+
+    address = _address_of(kernel, (*arguments, own[0], 0, 0))
+    NUMBA_THREADS.run(n_threads, rows.over_sums, address, bounds, own, *arguments)

@@ -1,0 +1,69 @@
+"""Kernels over pieces of their rows: in turn, or by ``prange`` on Numba's threads.
+
+Every piece writes to its own place, so results have the same bits whoever computes it.
+"""
+
+from __future__ import annotations
+
+from fastadmm.kernels.pieces import call_piece, call_share, describe_rows, describe_sums
+from fastadmm.kernels.policy import inline, kernel, parallel_kernel
+from numba import prange
+
+__all__ = ["over_rows", "over_sums", "share_pieces"]
+
+
+@parallel_kernel
+def share_pieces(code, what, pieces):
+    """Have the pieces of a job done by as many threads as :func:`numba.set_num_threads` was told.
+
+    Parameters
+    ----------
+    code, what : int
+        Addresses of the piece function and of its arguments.
+    pieces : int
+    """
+    for piece in prange(pieces):
+        call_piece(code, what, piece)
+
+
+@inline
+def _do(share, code, what, pieces):
+    if share != 0:
+        call_share(share, code, what, pieces)
+    else:
+        for piece in range(pieces):
+            call_piece(code, what, piece)
+
+
+@kernel
+def over_rows(share, address, bounds, *arguments):
+    """Call the kernel at an address with ``(*arguments, start, stop)`` for each range between bounds.
+
+    Parameters
+    ----------
+    share : int
+        Address of :func:`share_pieces`; 0 where the caller does all pieces in turn. It is not called by its
+        name, so that whoever computes alone neither compiles it nor launches threads.
+    address : int
+        Of a kernel compiled for exactly these arguments.
+    bounds : ndarray of int64, shape (pieces + 1,)
+    *arguments
+        What the kernel takes.
+    """
+    code, what = describe_rows((address, bounds, *arguments))
+    _do(share, code, what, len(bounds) - 1)
+
+
+@kernel
+def over_sums(share, address, bounds, own, *arguments):
+    """Call the kernel at an address with ``(*arguments, own[k], start, stop)`` for the k-th range.
+
+    Parameters
+    ----------
+    share, address, bounds, *arguments
+        As in :func:`over_rows`.
+    own : ndarray of shape (pieces, ...)
+        Each piece adds to a row that nobody else touches.
+    """
+    code, what = describe_sums((address, bounds, own, *arguments))
+    _do(share, code, what, len(bounds) - 1)
