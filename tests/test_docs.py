@@ -35,6 +35,7 @@ HOSTS = {
     "127.0.0.1",  # the reader's own machine
     "anndata.readthedocs.io",
     "arxiv.org",
+    "cran.r-project.org",
     "doi.org",
     "fastadmm.github.io",
     "github.com",
