@@ -172,6 +172,7 @@ def test_merge_refuses_what_does_not_belong_together(bank: Path) -> None:
         assert not (d / "m").exists()
 
 
+@pytest.mark.repeats
 def test_export_keeps_the_encoder(bank: Path, capsys: pytest.CaptureFixture[str]) -> None:
     d = bank
     options = {"id": "id", "missing": "indicator", "standardize": True}

@@ -91,7 +91,7 @@ NOISE = {
 }
 
 
-@pytest.mark.representatives(2)
+@pytest.mark.representatives(1)
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("fault", NOISE)
 def test_faults_of_the_noise_are_found(runs, mode, fault, capsys, monkeypatch):
@@ -241,7 +241,7 @@ MESSAGE = {
 }
 
 
-@pytest.mark.representatives(3)
+@pytest.mark.representatives(2)
 @pytest.mark.parametrize("fault", MESSAGE)
 def test_faults_of_messages_are_found(runs, fault, capsys, monkeypatch):
     place, name, faulty, check = MESSAGE[fault]
@@ -310,7 +310,7 @@ FUSION = {
 }
 
 
-@pytest.mark.representatives(3)
+@pytest.mark.representatives(2)
 @pytest.mark.parametrize("fault", FUSION)
 def test_faults_of_fusion_are_found(runs, fault, capsys, monkeypatch):
     place, name, faulty, check = FUSION[fault]

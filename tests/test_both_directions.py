@@ -66,6 +66,7 @@ def test_of_nothing_single_precision_is_nothing():
     np.testing.assert_array_equal(scale * short, np.zeros(3))
 
 
+@pytest.mark.repeats
 @settings(max_examples=10, deadline=None)
 @given(
     st.integers(0, 10**6),

@@ -468,6 +468,7 @@ def test_the_good_partition_is_good(good: Path) -> None:
     read_everything(good)
 
 
+@pytest.mark.representatives(75)
 @pytest.mark.parametrize("broken", CASES)
 def test_broken(good: Path, tmp_path: Path, broken: Case) -> None:
     bad = tmp_path / "bad.parts"

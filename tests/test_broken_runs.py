@@ -240,6 +240,7 @@ def test_a_run_without_a_model(folder: Path, tmp_path: Path, capsys: pytest.Capt
 OWN = ["run.toml", "rounds.jsonl", "result.json", "checkpoints", "environment.json"]
 
 
+@pytest.mark.representatives(2)
 @pytest.mark.parametrize("name", OWN)
 def test_something_else_under_a_name_of_ours(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture, name: str
@@ -320,6 +321,7 @@ def test_not_enough_memory(folder: Path, tmp_path: Path, monkeypatch, capsys) ->
 # --- full disks -------------------------------------------------------------------------------------------
 
 
+@pytest.mark.repeats
 def test_full_disk_at_every_stage(tmp_path: Path) -> None:
     """File size limits that stop the log, then a checkpoint, then the model; the run stays resumable."""
     # One wide party: its model file (weights and names) is larger than any file of a checkpoint.

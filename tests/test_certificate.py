@@ -45,7 +45,7 @@ CASES = [
 ]
 
 
-@pytest.mark.representatives(12)
+@pytest.mark.representatives(8)
 @pytest.mark.parametrize(("scheme", "loss", "intercept", "weighted", "lam"), CASES)
 def test_gap_bounds_the_distance_to_the_optimum_in_every_round(scheme, loss, intercept, weighted, lam):
     blocks, y, s, offset = build(loss, weighted, seed=len(scheme))

@@ -158,6 +158,7 @@ def test_several_classes() -> None:
     assert found.columns["class"] == ["class 1"] * 2 + ["class 2"] * 2 + ["class 3"] * 2
 
 
+@pytest.mark.repeats
 def test_card_inspect_and_report_show_them(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "coefficients" not in model_card(home / "run")
     card = model_card(home / "run", coefficients=True)

@@ -188,6 +188,7 @@ def test_names_tell_runs_apart(place: Path, tmp_path: Path) -> None:
     assert [r.name for r in comparison.runs] == ["x/run", "y/run"]
 
 
+@pytest.mark.repeats
 def test_of_private_runs_nobody_learns_whether_labels_are_those_guessed(place: Path, tmp_path: Path) -> None:
     private = tmp_path / "private"
     settings = {"mode": "fusion", "epsilon": 1.0, "delta": 1e-4}

@@ -94,6 +94,7 @@ def test_an_older_demo_is_kept(
     assert run("demo", "--out", tmp_path / "absent" / "demo") == 6
 
 
+@pytest.mark.repeats
 def test_shown(
     demo: tuple[Path, dict], tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:

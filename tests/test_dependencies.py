@@ -157,6 +157,7 @@ def test_absent_extra_is_one_line(
     assert not [path.name for path in home.iterdir() if path.name.startswith(("out", "."))]
 
 
+@pytest.mark.repeats
 def test_scikit_learn_is_used_by_its_public_interface() -> None:
     # Underscored names may go away with any version; the one helper is what estimators elsewhere use, too.
     private = set()

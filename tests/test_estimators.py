@@ -97,6 +97,7 @@ def test_tags() -> None:
 # --- the models are scikit-learn's
 
 
+@pytest.mark.representatives(4)
 @pytest.mark.parametrize("parties", [1, 2, 5])
 @pytest.mark.parametrize("fit_intercept", [True, False])
 @pytest.mark.parametrize("alpha", [1e-1, 1e-3])
@@ -111,6 +112,7 @@ def test_logistic_model(cancer: Data, parties: int, fit_intercept: bool, alpha: 
     assert model.score(X, y) == reference.score(X, y)
 
 
+@pytest.mark.representatives(4)
 @pytest.mark.parametrize("parties", [1, 2, 5])
 @pytest.mark.parametrize("fit_intercept", [True, False])
 @pytest.mark.parametrize("alpha", [1e-1, 1e-3])

@@ -47,6 +47,7 @@ def objective(solver: Solver, c: Array, intercept: float) -> float:
     return value + problem.loss.evaluate(z, problem.y, problem.weight, np.empty_like(z), solver.engine)
 
 
+@pytest.mark.representatives(8)
 @pytest.mark.parametrize("loss", ["logistic", "squared"])
 @pytest.mark.parametrize(("regularizer", "constraint"), PAIRS)
 def test_promises_are_kept(

@@ -250,6 +250,7 @@ def respond(party: FaceParty, seed: int) -> tuple[BestResponse, Array, Array]:
     return BestResponse.read(party.best_response(gradient, c)), gradient, y
 
 
+@pytest.mark.representatives(12)
 @each_pair
 @pytest.mark.parametrize("seed", range(3))
 def test_an_answer_minimises_the_block_problem(pair: tuple[Regularizer, Constraint], seed: int) -> None:
@@ -287,6 +288,7 @@ def test_an_answer_minimises_the_block_problem(pair: tuple[Regularizer, Constrai
         assert minimize(on_face, x[free], method="Powell").fun >= best - 1e-10 * abs(best)
 
 
+@pytest.mark.representatives(8)
 @each_pair
 @pytest.mark.parametrize("seed", range(2))
 def test_an_answer_tells_what_the_coordinator_needs(pair: tuple[Regularizer, Constraint], seed: int) -> None:
@@ -309,6 +311,7 @@ def test_an_answer_tells_what_the_coordinator_needs(pair: tuple[Regularizer, Con
             assert norm(y + t * (x - y)) <= line + 1e-12 * (1.0 + line)
 
 
+@pytest.mark.representatives(8)
 @pytest.mark.parametrize("loss", ["logistic", "squared"])
 @each_pair
 def test_dual_shares_bound_every_objective_from_below(

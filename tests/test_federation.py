@@ -111,6 +111,7 @@ def test_a_kill_costs_nothing(
     assert_like_in_process(parties, folder.path, whole[0])
 
 
+@pytest.mark.representatives(1)
 @pytest.mark.parametrize("at", [3, 6, 8])
 def test_a_party_that_was_killed_keeps_its_key(parties: Parties, tmp_path: Path, at: int) -> None:
     """With sums only masks cancel to the bit, whatever one side had to begin again."""
@@ -138,6 +139,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     return reference(folder, data, **KILLED), data
 
 
+@pytest.mark.representatives(1)
 @pytest.mark.parametrize("side", ["coordinator", "parties"])
 def test_a_snapshot_takes_the_journals_place(
     parties: Parties, tmp_path: Path, whole: tuple[Path, Path], side: str, monkeypatch: pytest.MonkeyPatch

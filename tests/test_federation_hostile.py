@@ -269,6 +269,7 @@ def test_a_refused_caller_holds_nobody_up(parties: Parties, folder: RunFolder) -
         assert run.train()["rounds"] == 3
 
 
+@pytest.mark.representatives(1)
 @pytest.mark.parametrize("changes", [{"run": "0" * 16}, {"content": f"sha256:{'0' * 64}"}])
 def test_a_snapshot_of_something_else_is_refused(
     parties: Parties, folder: RunFolder, changes: dict[str, str], monkeypatch: pytest.MonkeyPatch

@@ -278,6 +278,7 @@ def test_all_runs_of_a_set_are_shown(party: Party, capsys: pytest.CaptureFixture
 PRIVATE = {"epsilon": 2.0, "delta": 1e-3}
 
 
+@pytest.mark.representatives(1)
 @pytest.mark.parametrize("mode", ["sums", "message", "fusion"])
 def test_what_was_protected_does_not_leave_by_scores(tmp_path: Path, quiet: None, mode: str) -> None:
     values: dict[str, dict[str, Any]] = {

@@ -176,6 +176,7 @@ def test_evidence_ridge_of_noise_learns_nothing():
     assert np.linalg.norm(slopes) < 3.0
 
 
+@pytest.mark.repeats
 def test_wide_blocks_go_through_leading_directions():
     rng = np.random.default_rng(3)
     X = sp.random_array((400, 1600), density=0.02, rng=rng).tocsr()

@@ -60,6 +60,7 @@ def exact_counts(epsilon, k):
     return kept, [b - a for a, b in itertools.pairwise(edges)]
 
 
+@pytest.mark.representatives(20)
 @pytest.mark.parametrize("k", _LEVELS)
 @pytest.mark.parametrize("epsilon", [0.05, 0.4, 1.0, 2.8, 7.0, MAX_EPSILON])
 def test_no_symbol_is_more_than_e_to_the_epsilon_likelier_for_one_record_than_for_another(epsilon, k):

@@ -399,6 +399,7 @@ def test_csr_rows_keep_to_themselves(bad):
 # --- dense rows, and rows in a file
 
 
+@pytest.mark.representatives(3)
 @pytest.mark.parametrize("shape", [(1, 1), (7, 3), (41, 17), (5, 60), (38, 64)])
 def test_dense_kernels(shape):
     rng = np.random.default_rng(shape[0])

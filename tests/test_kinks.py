@@ -108,6 +108,7 @@ def test_dummy_columns_do_not_slow_a_party(regularizer: str, constraint: str) ->
             assert np.abs(moved).max() <= 1e-10
 
 
+@pytest.mark.representatives(5)
 @pytest.mark.parametrize("constraint", ["all", "nonnegative", "box:-0.1,0.1"])
 @pytest.mark.parametrize("columns", ["few factors", "powers", "more than rows", "pairs"])
 def test_dependent_columns_are_solved_to_the_end(columns: str, constraint: str) -> None:

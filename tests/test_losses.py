@@ -245,6 +245,7 @@ def test_value_gradient_and_curvature(loss):
     assert settled.mean() > 0.5
 
 
+@pytest.mark.representatives(10)
 @every_loss
 @given(data=st.data())
 @settings(max_examples=25, deadline=None)

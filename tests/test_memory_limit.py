@@ -89,6 +89,7 @@ def limited(folder: Path, config: RunConfig, share: float = 0.0) -> RunConfig:
 READERS = ("subspace", "sharing", "cg", "lasso")
 
 
+@pytest.mark.representatives(2)
 @pytest.mark.parametrize(
     "name", [name if name in READERS else pytest.param(name, marks=pytest.mark.repeats) for name in SCHEMES]
 )

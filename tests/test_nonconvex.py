@@ -443,7 +443,7 @@ def whole_objective(problem, matrix, c_penalty=None):
 SCIPY: dict[str, float] = {}
 
 
-@pytest.mark.representatives(2)
+@pytest.mark.representatives(1)
 @pytest.mark.parametrize("scheme", ["auto", "sharing"])
 @pytest.mark.parametrize("name", ["sigmoid", "tukey", "welsch"])
 def test_the_result_is_stationary_and_as_good_as_that_of_scipy(name, scheme):
@@ -465,7 +465,7 @@ def test_the_result_is_stationary_and_as_good_as_that_of_scipy(name, scheme):
     assert minimize(objective, found, jac=True, method="L-BFGS-B", options=options).fun >= f * (1 - 1e-9)
 
 
-@pytest.mark.representatives(1)
+@pytest.mark.repeats
 @pytest.mark.parametrize("constraint", ["all", "nonnegative", "box:-0.2,0.2"])
 def test_log_sum_is_stationary_and_as_good_as_that_of_scipy(constraint):
     X, y = problem_data("welsch")
@@ -537,6 +537,7 @@ def test_history_is_obeyed():
     assert len(solver.coordinator.messages) == 6
 
 
+@pytest.mark.repeats
 def test_few_rounds_against_many():
     """Measured: a handful of rounds in ``subspace``, hundreds in ``sharing``, for the same model."""
     X, y = problem_data("tukey")

@@ -464,6 +464,7 @@ def test_everything_a_run_writes_follows_from_its_answers(tmp_path, monkeypatch)
     assert documents[0] == documents[1]
 
 
+@pytest.mark.repeats
 def test_interrupted_process_resumes(tmp_path):
     path, _ = write_owners(tmp_path / "o")
     out = tmp_path / "run"

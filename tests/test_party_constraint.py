@@ -57,6 +57,7 @@ def optimum(regularizer: str, loss: str = "squared") -> tuple[float, np.ndarray]
     return float(problem.value), x.value
 
 
+@pytest.mark.representatives(4)
 @pytest.mark.parametrize("scheme", ["auto", "sharing", "gauss-seidel"])
 @pytest.mark.parametrize("regularizer", ["l2", "l1"])
 @pytest.mark.parametrize("loss", ["squared", "quantile"])

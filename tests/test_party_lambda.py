@@ -74,6 +74,7 @@ def test_ridge_has_its_closed_form(data: Path, tmp_path: Path) -> None:
     assert result["objective"] == pytest.approx(objective, rel=1e-9)
 
 
+@pytest.mark.representatives(1)
 @pytest.mark.parametrize("scheme", ["auto", "sharing", "gauss-seidel"])
 def test_logistic_is_scikit_learn_on_scaled_columns(data: Path, tmp_path: Path, scheme: str) -> None:
     from sklearn.linear_model import LogisticRegression

@@ -255,6 +255,7 @@ def test_ridge() -> None:
     np.testing.assert_allclose(model.coef_, Ridge(440 * model.alpha_).fit(X, y).coef_, atol=1e-2)
 
 
+@pytest.mark.repeats
 def test_logistic_regression() -> None:
     X, y = CANCER
     X, y = X[:560], y[:560]
@@ -319,7 +320,7 @@ def test_callbacks_see_every_alpha() -> None:
     assert len(monitor.get_logs().data) == 5
 
 
-@pytest.mark.representatives(30)
+@pytest.mark.representatives(20)
 @parametrize_with_checks(
     [
         ADMMSharingClassifierCV(alphas=[1e-2], cv=2, tol=1e-15),
@@ -331,6 +332,7 @@ def test_scikit_learn_checks(estimator: Any, check: Any) -> None:
     check(estimator)
 
 
+@pytest.mark.representatives(1)
 @pytest.mark.parametrize(
     "thing",
     [ADMMSharingClassifierCV, ADMMSharingRegressorCV, regularization_path.path],

@@ -91,6 +91,7 @@ def test_local_weights_are_nearly_tight(case, least):
     assert least * bound <= found <= bound
 
 
+@pytest.mark.repeats
 def test_one_search_in_every_run():
     pair = find_worst_pair(5, 5, 100, 1, starts=2)
     bound = replace_one_sensitivity(5, 5, 100, 1).value

@@ -208,6 +208,7 @@ print(made)
 """
 
 
+@pytest.mark.repeats
 def test_processes_that_charge_at_once_share_one_budget(tmp_path):
     command = [sys.executable, "-c", _CHARGE, str(tmp_path / "l")]
     running = [subprocess.Popen([*command, run], stdout=subprocess.PIPE, text=True) for run in ("one", "two")]

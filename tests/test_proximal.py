@@ -182,6 +182,7 @@ def test_many_parties_take_few_rounds(regularizer: str, constraint: str) -> None
     assert result.status is Status.CONVERGED
 
 
+@pytest.mark.representatives(4)
 @pytest.mark.parametrize("regularizer", ["l1", "group_lasso"])
 @pytest.mark.parametrize("seed", [2, 6, 11, 16, 18])
 def test_a_weight_just_beside_its_kink_holds_nothing_up(regularizer: str, seed: int) -> None:

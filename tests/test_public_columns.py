@@ -253,6 +253,7 @@ def test_a_table_with_numbers_and_categories_ends_in_a_finite_epsilon(tmp_path, 
     assert Encoder.from_json(document, "host.json") == open_model(out).parties[1].encoder
 
 
+@pytest.mark.repeats
 def test_one_table_that_is_split_between_parties(tmp_path, capsys):
     """Numbers and words of a CSV file without ids, as German credit has them."""
     rng = np.random.default_rng(0)

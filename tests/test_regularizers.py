@@ -75,6 +75,7 @@ def diabetes() -> tuple[np.ndarray, np.ndarray]:
 # --- regulariser and set together
 
 
+@pytest.mark.representatives(12)
 @pytest.mark.parametrize(("regularizer", "constraint"), PAIRS, ids=pair_name)
 def test_prox_and_conjugate_belong_together(regularizer: Regularizer, constraint: Constraint) -> None:
     rng = np.random.default_rng(1)
@@ -153,6 +154,7 @@ def test_gram_descent_against_its_twin(seed: int, h: tuple[float, float], box: t
     assert np.allclose(gradient, gram @ x - right, atol=1e-11)
 
 
+@pytest.mark.representatives(12)
 @pytest.mark.parametrize(("regularizer", "constraint"), PAIRS, ids=pair_name)
 def test_x_updates_reach_the_fixed_point(regularizer: Regularizer, constraint: Constraint) -> None:
     rng = np.random.default_rng(2)
@@ -322,7 +324,7 @@ def test_duplicated_and_empty_columns(diabetes: tuple) -> None:
 
 
 # One loss for each pair, so that every loss meets every regulariser and every set.
-@pytest.mark.representatives(8)
+@pytest.mark.representatives(6)
 @pytest.mark.parametrize(
     ("regularizer", "constraint", "loss"),
     [(r, c, ("logistic", "squared", "hinge")[(REGULARIZERS.index(r) + SETS.index(c)) % 3]) for r, c in PAIRS],

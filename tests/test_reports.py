@@ -187,7 +187,7 @@ def test_certificate_in_plain_words(run):
     assert exact <= float(found[1]) <= 1.1 * exact  # rounded up: still a bound
 
 
-@pytest.mark.representatives(2)
+@pytest.mark.representatives(1)
 @pytest.mark.parametrize(
     ("status", "badge", "sentence"),
     [
@@ -212,6 +212,7 @@ def test_certified_needs_a_gap(tmp_path):
     assert "nothing is proved" in words
 
 
+@pytest.mark.repeats
 def test_bound_without_positive_lower_bound(tmp_path):
     words = page_of(fake_run(tmp_path / "run", objective=0.1, gap=None, gap_absolute=0.5)).words
     assert "at most 0.5 above the best possible" in words
@@ -239,6 +240,7 @@ def test_very_long_history():
     assert sum(len(plot.svg) for plot in plots) < 1_000_000
 
 
+@pytest.mark.repeats
 def test_non_finite_and_extreme_values(tmp_path):
     run = fake_run(tmp_path / "run", status="diverged", gap=None, objective=None)
     rounds = [fake_round(t) for t in range(1, 8)]
@@ -279,6 +281,7 @@ def test_names_from_files_are_escaped(tmp_path):
     assert "<script>alert(1)</script>" in page.words
 
 
+@pytest.mark.repeats
 def test_many_parties_show_the_largest(tmp_path):
     words = page_of(fake_run(tmp_path / "run", names=[f"p{k}" for k in range(30)])).words
     assert "The 12 largest of 30 parties" in words

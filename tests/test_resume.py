@@ -169,6 +169,7 @@ def test_a_second_signal_ends_at_once(folder: Path, uninterrupted: dict, tmp_pat
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
+@pytest.mark.repeats
 def test_seconds_add_up(folder: Path, tmp_path: Path) -> None:
     out = tmp_path / "run"
     before = start_run(configuration(folder, "sharing"), out, display=SignalAfter(12))["seconds"]

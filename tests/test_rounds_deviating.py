@@ -140,6 +140,7 @@ def test_a_chosen_penalty_reads_no_column(tmp_path: Path, monkeypatch: pytest.Mo
     assert coordinator.exchanges < 2 + 40 * D
 
 
+@pytest.mark.repeats
 def test_a_chosen_target_reads_no_more_columns_than_exchanges_allow(tmp_path: Path) -> None:
     coordinator = Coordinator(tmp_path)
     coordinator.begin(exchanges=6)

@@ -83,6 +83,7 @@ def test_commands_on_a_private_run(world: Path, capsys: pytest.CaptureFixture[st
     assert "'fastadmm coordinator step' goes on" in capsys.readouterr().err
 
 
+@pytest.mark.representatives(1)
 @pytest.mark.parametrize("values", MODES)
 def test_equal_to_the_bit(tmp_path: Path, values: dict[str, Any]) -> None:
     data, world, reference = data_of(tmp_path), tmp_path / "world", tmp_path / "reference"

@@ -122,7 +122,7 @@ POISONS: dict[str, tuple[Callable[[Any], None], str]] = {
 }  # fmt: skip
 
 
-@pytest.mark.representatives(4)
+@pytest.mark.representatives(3)
 @pytest.mark.parametrize("poison", POISONS)
 def test_a_bad_message_is_refused_by_name_and_never_kept(world: Path, poison: str, tmp_path: Path) -> None:
     directory = world / "labels" / "run"
@@ -157,6 +157,7 @@ def test_means_that_are_of_another_model_are_refused(worlds: Any, tmp_path: Path
     the_same_end(world, worlds)
 
 
+@pytest.mark.repeats
 def test_a_message_that_breaks_the_round_is_not_kept_either(world: Path, tmp_path: Path) -> None:
     directory = world / "labels" / "run"
     honest = [answer(world, request) for request in sorted((directory / "requests").iterdir())]
@@ -325,6 +326,7 @@ def test_repair_says_so_where_nothing_is_wrong(world: Path, capsys: pytest.Captu
     assert "coordinator repair" in capsys.readouterr().err
 
 
+@pytest.mark.repeats
 def test_an_exchange_is_asked_again(world: Path, worlds: Any) -> None:
     directory = world / "labels" / "run"
     result = coordinator_repair(directory, again=1)
@@ -379,6 +381,7 @@ def test_a_party_restored_from_a_backup_goes_on(worlds: Any, tmp_path: Path, bac
     the_same_end(world, worlds)
 
 
+@pytest.mark.repeats
 def test_what_is_kept_is_bounded(world: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fastadmm.rounds.past.KEPT_BYTES", 1)
     directory = world / "labels" / "run"

@@ -32,7 +32,7 @@ def case(loss, *, parties, intercept, weighted, seed=0, n=24):
     return blocks, y, s, offset, intercept
 
 
-@pytest.mark.representatives(6)
+@pytest.mark.representatives(4)
 @pytest.mark.parametrize("weighted", [False, True], ids=["plain", "weights+offset"])
 @pytest.mark.parametrize("intercept", [False, True], ids=["no-intercept", "intercept"])
 @pytest.mark.parametrize("loss", ["logistic", "squared"])

@@ -151,6 +151,7 @@ print("seen by all")
 """
 
 
+@pytest.mark.repeats
 def test_a_setting_more_is_one_declaration(tmp_path: Path) -> None:
     """Reader, writer, command line, comparison, resuming and worth see it; nothing else was told."""
     data = write_problem(tmp_path / "a.parts", n=60, widths=(2, 2))

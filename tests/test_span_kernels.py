@@ -26,6 +26,7 @@ def span(n_messages, n, seed=0):
     return rng.normal(size=(n_messages, n)) * 0.3, rng.normal(size=n_messages), *rng.normal(size=(2, n))
 
 
+@pytest.mark.representatives(8)
 @pytest.mark.parametrize("n", [1, 31, 512, 1500])
 @pytest.mark.parametrize("n_messages", [0, 1, 3, 4, 9])
 def test_move_and_slopes(n_messages, n):
@@ -52,6 +53,7 @@ def test_blocks_cover_the_range_once(n_messages):
     assert all(a[1] == b[0] and a[0] < a[1] for a, b in itertools.pairwise(blocks))
 
 
+@pytest.mark.representatives(5)
 @pytest.mark.parametrize("loss", SCALAR, ids=lambda loss: loss.name)
 def test_advance_is_move_evaluate_and_slopes(loss):
     n, n_messages = 9000, 6  # two pieces

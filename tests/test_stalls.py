@@ -50,6 +50,7 @@ def test_steps_of_sharing_certify(loss: str, gap: float) -> None:
     assert all(record.objective - record.gap_absolute <= best * (1.0 + 1e-12) for record in records)
 
 
+@pytest.mark.repeats
 def test_a_stalled_run_resumes_to_the_same_bits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stall_watch, "PATIENCE", 1)
     options = SolverOptions(gap=0.0, history=5, max_rounds=14, n_threads=1)

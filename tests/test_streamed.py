@@ -69,6 +69,7 @@ def rechunk(path: Path, change: dict[str, dict[str, object]]) -> None:
             made.attrs.update(attributes)
 
 
+@pytest.mark.representatives(3)
 @pytest.mark.parametrize("n_threads", [1, 3])
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 @pytest.mark.parametrize("kind", ["dense", "csr"])
@@ -153,6 +154,7 @@ def test_buffers_are_two_for_each_thread_at_most(tmp_path, direct):
     block.stream.close()
 
 
+@pytest.mark.representatives(3)
 @pytest.mark.parametrize("factor", [1.0, 0.3])
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 @pytest.mark.parametrize("kind", ["dense", "csr"])

@@ -238,6 +238,7 @@ def test_objective_and_bound_hold_for_the_model_itself(
     check_certificates(blocks, problem, 12)
 
 
+@pytest.mark.representatives(1)
 @pytest.mark.parametrize("loss", ["logistic", "hinge"])
 def test_certificates_hold_on_a_coarse_grid(monkeypatch: pytest.MonkeyPatch, loss: str) -> None:
     """With 36 bits in place of 62 rounding is what keeps the gap open: the certificate says so."""

@@ -25,6 +25,7 @@ def problem(loss: str, lam: float, **more: Any) -> Any:
     return make_problem(BLOCKS, TARGETS.get(loss, SCORE), loss=loss, lam=lam, **more)
 
 
+@pytest.mark.representatives(8)
 @pytest.mark.parametrize("fit_intercept", [True, False])
 @pytest.mark.parametrize(
     ("loss", "regularizer", "constraint", "scheme"),

@@ -206,6 +206,7 @@ def test_many_parties_are_left_out_one_by_one() -> None:
         measure_worth(problem, exact=True)
 
 
+@pytest.mark.repeats
 def test_coalitions_begin_where_smaller_ones_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     problem, *_ = a_problem(n_parties=5, n=400)
     warm = measure_worth(problem, SolverOptions(gap=1e-4), pooled=False)
@@ -309,6 +310,7 @@ def test_other_data_or_settings_begin_anew(trained: Path, tmp_path: Path) -> Non
         worth_of_run(place)
 
 
+@pytest.mark.repeats
 def test_a_run_with_a_path_or_early_stopping(trained: Path, tmp_path: Path) -> None:
     common = {"data": str(trained / "a.parts"), "test": str(trained / "t.parts")}
     path, early = tmp_path / "path", tmp_path / "early"

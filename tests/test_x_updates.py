@@ -31,6 +31,7 @@ def direct(D, w, mu):
     return np.linalg.lstsq(stacked, np.concatenate([w, np.zeros(d)]), rcond=None)[0]
 
 
+@pytest.mark.representatives(8)
 @pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 @pytest.mark.parametrize("name", ["gram", "kernel"])
