@@ -113,7 +113,8 @@ def write_card(path: Path, out: Path, scaling: Scaling, *, force: bool = False) 
                 writer.writerows(table)
             _write_json(
                 directory / f"{party.name}.json",
-                {"format": "fastadmm-points", "version": "1.0", "party": party.name, "bins": table,
+                {"format": "fastadmm-points", "version": "1.0", "party": party.name,
+                 "digits": scaling.digits, "bins": table,
                  "points": [list(points) for points in own], "encoder": _encoder(party).to_json()},
             )  # fmt: skip
             (directory / f"{party.name}.sql").write_text(_sql(party, own), encoding="utf-8")
@@ -142,7 +143,7 @@ def _base_points(model: Model, scaling: Scaling, sign: float) -> float:
 
 
 def _rounded(value: float, digits: int) -> float:
-    return round(value, digits) + 0.0  # no negative zero
+    return round(value, digits) + 0.0 if digits else round(value)  # no negative zero
 
 
 def _encoder(party: PartyModel) -> Encoder:
@@ -236,7 +237,7 @@ def _sql(party: PartyModel, points: Sequence[tuple[float, ...]]) -> str:
                 cases.append(f"WHEN {name} IN ({listed}) THEN {own[k]!r}")
             elif high is not None:
                 cases.append(f"WHEN {name} <= {high!r} THEN {own[k]!r}")
-        rest = 0.0 if column.levels is not None else own[bins.count - 1]
+        rest = 0 if column.levels is not None else own[bins.count - 1]
         terms.append("CASE " + "\n       ".join(cases) + f"\n       ELSE {rest!r} END")
     return "\n".join(notes) + "\n(\n  " + "\n  + ".join(terms) + "\n)\n"
 
@@ -250,7 +251,7 @@ def _missing_points(column: ColumnEncoding, own: tuple[float, ...], missing: str
         return "NULL"
     if column.levels is None:
         return repr(own[int(bins.of_numbers(np.array([column.fill]))[0])])
-    return repr(own[bins.groups[column.fill_level]] if column.fill_level >= 0 else 0.0)
+    return repr(own[bins.groups[column.fill_level]] if column.fill_level >= 0 else 0)
 
 
 def _write_json(path: Path, document: dict[str, Any]) -> None:
@@ -268,6 +269,7 @@ class _Points:
 
     name: str
     encoder: Encoder
+    digits: int
 
     @property
     def feature_names(self) -> list[str]:
@@ -308,15 +310,19 @@ def apply_card(
     files = [card] if shared is None else [card / f"{name}.json" for name in shared["parties"]]
     parties = [_read_points(file) for file in files]
     found = read_features(parties, paths, options)
-    digits = 9 if shared is None else max(shared["digits"], 0)
-    own = [np.round(X.sum(axis=1), digits) + 0.0 for X in found.blocks]
+    own = [_shown(X.sum(axis=1), party.digits) for X, party in zip(found.blocks, parties, strict=True)]
     header, columns = ["id"], [found.ids.tolist()]
     if shared is not None and shared["base_points"] is not None:
-        total = np.round(float(shared["base_points"]) + np.sum(own, axis=0), digits)
+        total = _shown(float(shared["base_points"]) + np.sum(own, axis=0), parties[0].digits)
         header, columns = [*header, "points"], [*columns, total.tolist()]
     header += [f"points_{party.name}" for party in parties]
     columns += [points.tolist() for points in own]
     return header, [list(row) for row in zip(*columns, strict=True)], found.notes
+
+
+def _shown(points: Array, digits: int) -> Array:
+    """Points with the card's decimals; whole numbers where it has none."""
+    return np.round(points, digits) + 0.0 if digits else np.rint(points).astype(np.int64)
 
 
 def _read_json(path: Path, kind: str) -> dict[str, Any]:
@@ -343,6 +349,8 @@ def _read_points(path: Path) -> _Points:
             if not made.valid(-1 if column.levels is None else len(column.levels)):
                 raise ValueError(column.name)
             columns.append(replace(column, bins=made))
-        return _Points(str(document["party"]), replace(encoder, columns=tuple(columns)))
+        return _Points(
+            str(document["party"]), replace(encoder, columns=tuple(columns)), int(document["digits"])
+        )
     except (ValueError, TypeError, KeyError):
         raise FormatError(f"{shown(path)}: points and columns do not agree; damaged or edited") from None
