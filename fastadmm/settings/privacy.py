@@ -184,7 +184,9 @@ class Privacy:
         float | None,
         Setting("budget", 'b, bound on each message entry (`message`); `"none"` for no clip', none="none"),
     ] = 2.0
-    message_center: Annotated[float, Setting("budget", "c, public (`message`)")] = 0.0
+    message_center: Annotated[
+        float, Setting("budget", "c, centre of the message clip, public (`message`)")
+    ] = 0.0
     shrink: Annotated[
         bool,
         Setting("budget", "shrink noisy messages towards c by James and Stein's factor (`message`)"),

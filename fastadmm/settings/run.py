@@ -504,7 +504,7 @@ class RunConfig:
         float,
         Setting(
             "method",
-            "gaps of the folds' fits as a share of the differences that decide",
+            "how exactly folds are fitted: their largest gap, as a share of the difference that decides",
             sign="positive",
             below=1,
             group=_PATH,
