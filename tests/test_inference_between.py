@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import shutil
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -31,6 +33,7 @@ from fastadmm.runs.train import start_run
 
 from federation_tools import Parties, begin_run, federated
 from rounds_tools import NAMES, begin, data_of, separate, train
+from run_tools import run
 
 TIGHT = {"lambda": 1e-3, "gap": 1e-10}
 
@@ -164,6 +167,36 @@ def test_combinations_are_refused_where_they_are_seen() -> None:
         again(first, np.column_stack([second[:, :3], first[:, 0]]))
 
 
+def test_what_a_coordinator_says_is_looked_at() -> None:
+    made, weights = problem("squared", (3, 4), True, 1e-4)
+    with Engine(1) as engine:
+        party = InferenceParty("p0", made.blocks[0], weights[0], list("abc"), np.ones(3), engine)
+        good = {"ridge": 0.0, "covariance": np.eye(3), "step": np.zeros(3), "about": "{}"}
+        with pytest.raises(FormatError, match="before call 'span'"):
+            party.answer("learn", good)
+        for first, last in ((2, 2), (3, 1), (0, 4)):
+            with pytest.raises(FormatError, match="of 3"):
+                party.answer("span", {"ridge": 0.0, "first": first, "last": last})
+        party.answer("span", {"ridge": 0.0, "first": 0, "last": 3})
+        with pytest.raises(FormatError, match="not about 3 columns"):
+            party.answer("learn", {**good, "covariance": np.eye(2)})
+        fit = dict.fromkeys(vars(between(made, weights, 0.0, "model")[0].fit), 1.0)
+        told = {"loss": "squared", "covariance": "model", "shrunk": False, "fit": fit, "overall": None}
+        wrong = [
+            {"loss": "x"},
+            {"loss": 5},
+            {"fit": {**fit, "n": 1e400}},
+            {"fit": fit},
+            {"fit": {}},
+            {"fit": []},
+        ]
+        texts = [json.dumps({**told, **change}) for change in wrong]
+        for about in ("", "[]", "[" * 2000, "{}", *texts):
+            with pytest.raises(FormatError, match="no description of a fit"):
+                party.answer("learn", {**good, "about": about})
+    assert party.found is None
+
+
 # --- by files, and between agents -------------------------------------------------------------------------
 
 
@@ -207,7 +240,8 @@ def answers(folder: Path, requests: list[Path]) -> list[Path]:
             said = party_infer(request, **own, out=None, approve=True)
             assert "epsilon is infinite" in "\n".join(said)
         out = folder / name / f"{request.stem}.answer"
-        party_infer(request, **own, out=out, force=True)
+        where = ["--data", own["data"], "--state", own["state"], "-o", out, "--force"]
+        assert run("party", "infer", request, *where) == 0
         found.append(out)
     return found
 
@@ -222,22 +256,29 @@ def assert_as_whole(tables: list[pd.DataFrame], own: Inference, whole: Inference
     assert [t.statistic for t in own.tests] == pytest.approx([t.statistic for t in whole.tests], rel=1e-8)
 
 
-def test_by_files(by_files: Path, whole: Inference, tmp_path: Path) -> None:
+def test_by_files(
+    by_files: Path, whole: Inference, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     folder, out = by_files, tmp_path / "infer"
     ask = {"covariance": "HC1", "level": 0.95}
-    run = folder / "labels" / "run"
-    first = coordinator_infer(run, out, [], **ask)
+    started = folder / "labels" / "run"
+    first = coordinator_infer(started, out, [], **ask)
     assert isinstance(first, list)
     assert [path.name for path in first] == [f"request-1-{name}.msg" for name in NAMES]
     messages = answers(folder, first)
-    assert coordinator_infer(run, out, messages[:1], **ask) == first[1:]
-    second = coordinator_infer(run, out, messages, **ask)
+    assert coordinator_infer(started, out, messages[:1], **ask) == first[1:]
+    second = coordinator_infer(started, out, messages, **ask)
     assert isinstance(second, list)
     with pytest.raises(InputError, match="answers none of the requests"):
-        coordinator_infer(run, out, [second[0]], **ask)
-    own = coordinator_infer(run, out, answers(folder, second), **ask)
+        coordinator_infer(started, out, [second[0]], **ask)
+    own = coordinator_infer(started, out, answers(folder, second), **ask)
     assert isinstance(own, Inference)
-    again = coordinator_infer(run, out, [], **ask)
+    capsys.readouterr()
+    assert run("coordinator", "infer", started, "-o", out, "--covariance", "HC1") == 0
+    text = capsys.readouterr().out
+    assert f"Wald test of {NAMES[1]}" in text
+    assert "intercept" in text
+    again = coordinator_infer(started, out, [], **ask)
     assert isinstance(again, Inference)
     assert again.to_dict() == own.to_dict()
     kept = json.loads((out / "inference.json").read_text())
@@ -245,12 +286,12 @@ def test_by_files(by_files: Path, whole: Inference, tmp_path: Path) -> None:
     tables = [pd.read_csv(folder / name / "state" / "inference.csv") for name in NAMES]
     assert_as_whole(tables, own, whole)
     with pytest.raises(ConfigError, match="began as another task"):
-        coordinator_infer(run, out, [], covariance="model", level=0.9)
+        coordinator_infer(started, out, [], covariance="model", level=0.9)
 
 
 def test_what_is_damaged_or_of_others_is_refused(by_files: Path, tmp_path: Path) -> None:
-    run, out = by_files / "labels" / "run", tmp_path / "infer"
-    requests = coordinator_infer(run, out, [], covariance="model", level=0.95)
+    started, out = by_files / "labels" / "run", tmp_path / "infer"
+    requests = coordinator_infer(started, out, [], covariance="model", level=0.95)
     assert isinstance(requests, list)
     own, other = (party_files(by_files, name) for name in NAMES)
     with pytest.raises(InputError, match=f"for {NAMES[0]}, but"):
@@ -309,7 +350,13 @@ def test_private_runs_and_sums_only_have_none(
     assert not (tmp_path / "x").exists()
 
 
-def test_between_agents(whole: Inference, tmp_path: Path, quiet: None) -> None:
+def test_between_agents(
+    whole: Inference,
+    tmp_path: Path,
+    quiet: None,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     separate(data_of(tmp_path), tmp_path)
     parties = Parties(tmp_path)
     folder = begin_run(tmp_path, **TIGHT)
@@ -328,9 +375,16 @@ def test_between_agents(whole: Inference, tmp_path: Path, quiet: None) -> None:
         lines, path = approve_task(asked, state, None, data=tmp_path / name / f"{name}.h5")
         assert path.name == "infer.toml"
         assert any("up to a rotation" in line for line in lines)
+    commands = ("federate", "infer", "x.toml", folder.path, "-o", tmp_path / "out", "--covariance", "HC1")
+    ways = SimpleNamespace(opened=lambda say, ends: nullcontext(parties.ask))
+    monkeypatch.setattr("fastadmm.federation.infer.read_setup", lambda path: SimpleNamespace(ways=ways))
+    capsys.readouterr()
+    assert run(*commands, "--json") == 0
+    shown = json.loads(capsys.readouterr().out)
     own = ask_inference(parties.ask, folder.path, tmp_path / "out", **ask)
-    run = json.loads((folder.path / "run.json").read_text())["run"]
-    tables = [pd.read_csv(tmp_path / name / "agent" / run / "inference.csv") for name in NAMES]
+    assert shown["weights"] == own.to_dict()["weights"]
+    identifier = json.loads((folder.path / "run.json").read_text())["run"]
+    tables = [pd.read_csv(tmp_path / name / "agent" / identifier / "inference.csv") for name in NAMES]
     assert_as_whole(tables, own, whole)
     status = "\n".join(agent_status(tmp_path / NAMES[0] / "agent"))
     assert "standard errors: 2 of at most 2 answered, 3 of 3 vectors" in status

@@ -22,7 +22,7 @@ from scipy import linalg
 
 from fastadmm.blocks.block import FeatureBlock
 from fastadmm.engine.engine import Engine
-from fastadmm.errors import FormatError, InputError
+from fastadmm.errors import FastadmmError, FormatError
 from fastadmm.inference.estimate import COVARIANCES, Estimate, Factor, Fit, Test
 from fastadmm.inference.likelihood import family_of
 from fastadmm.inference.table import Inference, tabulate
@@ -171,9 +171,13 @@ def _told(about: str) -> tuple[dict[str, Any], str]:
     try:
         told = json.loads(about)
         family, kind, overall = family_of(parse_loss(told["loss"])), told["covariance"], told["overall"]
-        figures = {key: nan if value is None else float(value) for key, value in told["fit"].items()}
-        adjusted = None if told["fit"]["adjusted_r2"] is None else figures["adjusted_r2"]
-        fit = Fit(**{**figures, "n": int(figures["n"]), "adjusted_r2": adjusted})
+        figures: dict[str, Any] = {
+            key: nan if value is None else float(value) for key, value in told["fit"].items()
+        }
+        figures["n"] = int(figures["n"])
+        if told["fit"]["adjusted_r2"] is None:
+            figures["adjusted_r2"] = None
+        fit = Fit(**figures)
         test = None
         if overall is not None:
             p_value = nan if overall["p_value"] is None else float(overall["p_value"])
@@ -182,5 +186,5 @@ def _told(about: str) -> tuple[dict[str, Any], str]:
         if family is None or kind not in COVARIANCES or not fit.n - fit.df > 0.0:
             raise ValueError
         return {"family": family, "fit": fit, "overall": test, "shrunk": bool(told["shrunk"])}, kind
-    except (KeyError, TypeError, ValueError, AttributeError, InputError, RecursionError):
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError, FastadmmError):
         raise FormatError("call 'learn': 'about' is no description of a fit") from None
