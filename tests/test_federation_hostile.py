@@ -13,7 +13,9 @@ from typing import Any
 import numpy as np
 import pytest
 from fastadmm.errors import FormatError, InputError, StorageError
+from fastadmm.federation import schema
 from fastadmm.federation.agent import Agent
+from fastadmm.federation.asked import asked_file, asked_lines, keep_asked
 from fastadmm.federation.audit import AuditLog, read_audit
 from fastadmm.federation.journal import Journal
 from fastadmm.federation.schema import (
@@ -26,6 +28,7 @@ from fastadmm.federation.schema import (
 )
 from fastadmm.federation.socket import Lost
 from fastadmm.federation.status import agent_status
+from fastadmm.federation.task import Task, encode_task
 from fastadmm.rounds.exchange import Request
 from fastadmm.rounds.party_state import PartyState
 from fastadmm.runs.folder import RunFolder
@@ -479,3 +482,65 @@ def test_one_agent_works_in_a_directory(parties: Parties) -> None:
     agent = parties.agent("party-1")
     with pytest.raises(StorageError, match="another process"):
         Agent(agent.data.path, agent.state)
+
+
+def test_what_nobody_may_ask_is_not_read(
+    parties: Parties, folder: RunFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    agent, long = parties.agent("party-1"), np.zeros(1 << 19)
+    read: list[int] = []
+    digest_of = schema.digest_of
+
+    def counted(raw: bytes) -> str:
+        read.append(len(raw))
+        return digest_of(raw)
+
+    monkeypatch.setattr(schema, "digest_of", counted)
+    monkeypatch.setattr("fastadmm.federation.agent.digest_of", counted)
+    arguments = {"gradient": long, "coefficients": np.zeros(0)}
+    known = json.loads((folder.path / "run.json").read_text())["run"]
+    unknown = "0123456789abcdef"
+    for run, caller, code in ((unknown, CALLER, "run"), (known, "somebody", "caller")):
+        request = Request(run, "party-1", 1, 0, [("respond_pair", arguments)])
+        assert refusal(agent, encode_request(request), caller) == code
+    table = {"n_ids": 1, "request": long.view(np.uint8)}
+    assert refusal(agent, encode_task(Task(unknown, "party-1", "intersect", table))) == "task"
+    assert not read
+
+
+def test_what_one_caller_asks_pushes_out_its_own(tmp_path: Path) -> None:
+    def ask(caller: str, number: int) -> None:
+        keep_asked(tmp_path, f"{number:016x}", {"format": "fastadmm-run", "coordinator": caller})
+
+    def kept(caller: str) -> int:
+        return sum(f"'{caller}' asks" in line for line in asked_lines(tmp_path))
+
+    ask("coordinator", 0)
+    for number in range(1, 30):
+        ask("somebody", number)
+    assert (kept("coordinator"), kept("somebody")) == (1, 20)
+    ask("somebody", 0)
+    with pytest.raises(InputError, match="several callers asked for 0000000000000000; name a file"):
+        asked_file(f"{0:016x}", tmp_path)
+    for number in range(20):
+        ask(f"caller {number}", number)
+    assert len(asked_lines(tmp_path)) == 10
+
+
+def test_a_callers_day_in_the_log_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = AuditLog(tmp_path / "audit.jsonl")
+    clock = iter(range(0, 10**9, 60))
+    monkeypatch.setattr("time.monotonic", lambda: next(clock))  # each is in a minute of its own
+
+    def refuse(caller: str, day: int) -> bool:
+        entry = {"time": f"2026-01-0{day}T00:00:00", "caller": caller, "run": "", "calls": []}
+        return log.add_bounded(entry | {"request": "", "code": "run"})
+
+    assert sum(refuse("somebody", 1) for _ in range(400)) == 300
+    assert refuse("coordinator", 1)
+    assert refuse("somebody", 2)
+    assert sum(refuse(f"caller {n}", 3) for n in range(1300)) == 1200
+    log.close()
+    entries, _ = read_audit(tmp_path / "audit.jsonl")
+    assert sum(sum(entry["more"].values()) for entry in entries if "more" in entry) == 200
+    assert ["somebody"] in [entry.get("full") for entry in entries]

@@ -8,10 +8,12 @@ import re
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from fastadmm.data_tools.synthetic import make_vertical_classification
+from fastadmm.errors import FormatError
 from fastadmm.federation.agent import Agent
 from fastadmm.federation.socket import Server, serve
 from fastadmm.federation.status import agent_status
@@ -211,3 +213,37 @@ def test_worth_is_that_of_one_process(home: Path, capsys: pytest.CaptureFixture[
         assert one["members"] == list(other["members"])
         assert one["metrics"] == pytest.approx(other["metrics"], rel=1e-4)
         assert one["objective"] == pytest.approx(other["objective"], rel=1e-7)
+
+
+def test_a_damaged_response_is_asked_for_again(tmp_path: Path) -> None:
+    pytest.importorskip("private_set_intersection", reason='needs openmined.psi: pip install "fastadmm[psi]"')
+    from fastadmm.data_tools.alignment import table_ids
+    from fastadmm.data_tools.psi import psi_respond
+    from fastadmm.data_tools.tables import read_ids
+    from fastadmm.federation.align import _align
+    from fastadmm.federation.schema import digest_of, open_envelope
+    from fastadmm.federation.task import Answer, encode_answer, task_of
+
+    (tmp_path / "ids.csv").write_text("id\na\nb\n")
+    ids = table_ids(read_ids(tmp_path / "ids.csv", "id"), "id")
+    damaged = [True]
+
+    def ask(name: str, raw: bytes, seconds: float) -> bytes:
+        asked = task_of(open_envelope(raw, len(raw), "test"), "test")
+        if asked.call == "align":
+            given: dict[str, Any] = {"n_samples": 2}
+        elif damaged.pop():
+            given = {"response": np.zeros(9, dtype=np.uint8)}
+        else:
+            (tmp_path / "q").write_bytes(asked.arguments["request"].tobytes())
+            psi_respond(ids, tmp_path / "q", tmp_path / "r")
+            given = {"response": np.frombuffer((tmp_path / "r").read_bytes(), dtype=np.uint8)}
+        return encode_answer(Answer(asked.task, name, digest_of(raw), given))
+
+    def align() -> Any:
+        return _align(ask, "0" * 16, ["bank"], ids, tmp_path, print)
+
+    with pytest.raises(FormatError):
+        align()
+    damaged.append(False)
+    assert sorted(align()[0].ids) == ["a", "b"]

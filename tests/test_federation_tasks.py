@@ -27,6 +27,7 @@ from fastadmm.federation.status import agent_status
 from fastadmm.federation.task import Task, answer_of_task, encode_task
 from fastadmm.federation.task_approval import open_task_approval, write_task_approval
 from fastadmm.federation.ways import Ways
+from fastadmm.rounds.approval_file import open_approval, write_approval
 from fastadmm.runs.combine import summand_of_file
 from fastadmm.runs.predict import predict_partition
 from fastadmm.store.model import open_shared_part
@@ -145,7 +146,7 @@ def test_predictions_are_limited(party: Party) -> None:
     assert party.ask(party.predict()) == "task"
     assert f"{TASK}: 'coordinator' asks for scores of rows" in "\n".join(agent_status(party.state))
     party.approve()
-    assert not (party.state / "asked" / f"{TASK}.json").exists()
+    assert not [*(party.state / "asked").glob(f"{TASK}.*")]
     other = party.predict(row_digest="sha256:" + "0" * 64)
     for task, caller, name, code in [
         (party.predict(n_samples=21), CALLER, NAME, "amount"),
@@ -177,13 +178,13 @@ def test_predictions_are_limited(party: Party) -> None:
     new_rows(party.folder / "other.parts", 2000)
     shutil.copy(party.folder / "other.parts" / f"{NAME}.h5", party.rows)
     assert party.ask(party.predict()) == "exchanges"
-    assert (party.state / "asked" / f"{TASK}.json").exists()  # to be approved as well
+    assert [*(party.state / "asked").glob(f"{TASK}.*")]  # to be approved as well
     party.edit(requests=2)
     assert party.ask(party.predict()) == "amount"
     party.edit(requests=2, rows=40)
     assert len(party.ask(party.predict())["scores"]) == 20
     assert "predictions: 2 of at most 2 answered, 40 of 40 rows" in "\n".join(agent_status(party.state))
-    assert not (party.state / "asked" / f"{TASK}.json").exists()
+    assert not [*(party.state / "asked").glob(f"{TASK}.*")]
     assert party.ask(replace(party.predict(), task="f" * 16)) == "exchanges"
     approve_task(asked_file("f" * 16, party.state), party.state, party.rows, force=True)
     agreed = open_task_approval(party.approval)
@@ -314,7 +315,21 @@ def test_what_was_protected_does_not_leave_by_scores(tmp_path: Path, quiet: None
         party.edit(file=str(party.rows))
     else:
         assert party.ask(party.predict()) == "privacy"
-        assert ("not weights" if mode == "message" else "sums over all parties") in party.said[-1]
+        reason = "not weights" if mode == "message" else "sums over all parties"
+        assert reason in party.said[-1]
+        # An approval of the same run in other words does not change what the run was.
+        path = party.state / party.run / "approval.toml"
+        agreed = path.read_text()
+        write_approval(replace(open_approval(path), family="subspace", protection=None), force=True)
+        party.agent.close()
+        options, party.options = party.options, {}
+        party.restart()
+        assert party.ask(party.predict()) == "privacy"
+        assert reason in party.said[-1]
+        party.agent.close()
+        path.write_text(agreed)
+        party.options = options
+        party.restart()
         party.edit(**{"unmasked" if mode == "sums" else "allow_infinite_epsilon": True})
     assert len(party.ask(party.predict())["scores"]) == 20
     if mode == "fusion":

@@ -527,6 +527,8 @@ def _array_fault(value: Any, rule: Field) -> str:
         what = {(-1,): "numbers", (-1, -1): "a table of numbers"}.get(shape) or f"{shape[-1]} numbers"
         each = " for each class" if len(shape) == 2 and shape[1] >= 0 else ""
         return f"is not {what} of {np.dtype(rule.dtype).itemsize} bytes{each}"
+    if rule.kind == "bytes":
+        return ""
     largest = float(np.abs(value).max(initial=0.0))
     if not largest <= _LARGEST:
         return "holds NaN, infinity or a number that is too large"

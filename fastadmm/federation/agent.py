@@ -17,6 +17,7 @@ from fastadmm.federation.asked import keep_asked
 from fastadmm.federation.audit import AuditLog, moment
 from fastadmm.federation.party_tasks import PartyTasks
 from fastadmm.federation.schema import (
+    UNREAD,
     Envelope,
     ProtocolError,
     Refusal,
@@ -39,6 +40,9 @@ __all__ = ["AUDIT", "Agent"]
 
 #: The audit log, in the agent's directory.
 AUDIT = "audit.jsonl"
+
+#: A request of so many bytes is read whoever asks: the first of a run is no longer.
+_SHORT = 2 << 20
 
 #: Seconds after its last request for which a run that has not ended keeps other runs away.
 _HELD = 600.0
@@ -141,7 +145,9 @@ class Agent:
             except Exception as error:
                 for key in ("answer", "repeated", "spent"):
                     entry.pop(key, None)
-                entry |= {"request": digest_of(raw), "code": code_of(error)}
+                # What nobody may ask is not read, however long it is.
+                read = "request" in entry or len(raw) <= _SHORT
+                entry |= {"request": digest_of(raw) if read else UNREAD, "code": code_of(error)}
                 if self._audit.add_bounded(entry):
                     self._audit.sync()
                     self.say(str(error) if isinstance(error, FastadmmError) else traceback.format_exc())
@@ -167,8 +173,7 @@ class Agent:
             raise refused("rows", InputError(text))
         self._keep_asked(self.data, envelope, entry, place)
         session = self._of_run(self.data, entry["run"], place)
-        if len(raw) > session.most_bytes:
-            raise ProtocolError(f"{place}: {len(raw)} bytes, but it has at most {session.most_bytes}")
+        session.check_caller(entry["caller"], len(raw), place)
         asked = request_of(envelope, self.data.n_samples, place)
         entry |= {"calls": [name for name, _ in asked.calls], "request": asked.digest}
         message = session.answer(asked, raw, entry, place)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from fastadmm.errors import FastadmmError
 from fastadmm.federation.hub import Ask
 from fastadmm.federation.setup import read_setup
 from fastadmm.federation.task import Task
@@ -79,7 +80,13 @@ def _align(
 
         missing = [name for name in parties if not responses[name].exists()]
         ask_all(ask, {name: Task(task, name, "intersect", arguments) for name in missing}, keep, say)
-        alignment, report = psi_finish(ids, out / _KEY, list(responses.values()))
+        try:
+            alignment, report = psi_finish(ids, out / _KEY, list(responses.values()))
+        except FastadmmError:
+            # What a response is worth is seen here; asked again, a party gives the same once more.
+            for path in responses.values():
+                path.unlink(missing_ok=True)
+            raise
         report = [line.replace(shown(path), name) for line, (name, path) in zip(report, responses.items())]
         write_alignment(out / ROWS, alignment)
     # Blinded ids are of no use any more, and the key would open them.

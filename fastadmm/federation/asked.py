@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +18,8 @@ __all__ = ["asked_file", "asked_lines", "forget_asked", "keep_asked"]
 
 _FOLDER = "asked"
 
-#: So many are kept, the newest, and none that is longer.
-_MOST, _LONGEST = 20, 2 << 20
+#: So many are kept of a caller, the newest, and of so many callers; and none that is longer.
+_MOST, _CALLERS, _LONGEST = 20, 10, 2 << 20
 
 
 def keep_asked(state: Path, identifier: str, document: dict[str, Any]) -> None:
@@ -36,15 +38,23 @@ def keep_asked(state: Path, identifier: str, document: dict[str, Any]) -> None:
         return
     with storage_errors(folder):
         folder.mkdir(mode=0o700, exist_ok=True)
-        write_json(folder / f"{identifier}.json", document)
-        for old in sorted(folder.glob("*.json"), key=lambda path: path.stat().st_mtime_ns)[:-_MOST]:
-            old.unlink()
+        caller = hashlib.sha256(str(document.get("coordinator", "")).encode()).hexdigest()[:16]
+        write_json(folder / f"{identifier}.{caller}.json", document)
+        # Who asks often pushes out what it asked itself, not what others did.
+        kept = Counter[str]()
+        for path in sorted(folder.glob("*.json"), key=lambda path: path.stat().st_mtime_ns, reverse=True):
+            owner = path.name.split(".")[1]
+            if kept[owner] == _MOST or (owner not in kept and len(kept) == _CALLERS):
+                path.unlink()
+            else:
+                kept[owner] += 1
 
 
 def forget_asked(state: Path, identifier: str) -> None:
     """Drop what has been approved."""
     with storage_errors(state):
-        (state / _FOLDER / f"{identifier}.json").unlink(missing_ok=True)
+        for path in (state / _FOLDER).glob(f"{identifier}.*json"):
+            path.unlink(missing_ok=True)
 
 
 def asked_file(what: str, state: Path) -> Path:
@@ -64,14 +74,17 @@ def asked_file(what: str, state: Path) -> Path:
     Raises
     ------
     InputError
-        Nothing with this identifier was asked for.
+        Nothing with this identifier was asked for, or by several callers.
     """
     if not re.fullmatch(r"[0-9a-f]{16}", what) or Path(what).exists():
         return Path(what)
-    path = state / _FOLDER / f"{what}.json"
-    if not path.exists():
+    paths = sorted((state / _FOLDER).glob(f"{what}.*json"))
+    if not paths:
         raise InputError(f"{shown(state)}: nothing with identifier {what} was asked for; see 'agent status'")
-    return path
+    if len(paths) > 1:
+        names = " or ".join(map(shown, paths))
+        raise InputError(f"{shown(state)}: several callers asked for {what}; name a file: {names}")
+    return paths[0]
 
 
 def asked_lines(state: Path) -> list[str]:
@@ -101,5 +114,6 @@ def asked_lines(state: Path) -> list[str]:
             "worth": "to train sets of runs",
         }.get(kind, "?")
         by = str(document.get("coordinator", ""))[:80]
-        lines.append(f"{path.stem}: {by!r} asks {what}; to approve it: fastadmm agent approve {path.stem}")
+        name = path.name.split(".")[0]
+        lines.append(f"{name}: {by!r} asks {what}; to approve it: fastadmm agent approve {name}")
     return lines

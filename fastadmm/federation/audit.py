@@ -5,7 +5,8 @@ changed, moved, added or removed among the lines does not verify. Whole lines cu
 whoever has written down the last digest, which ``fastadmm agent status`` shows.
 
 Answers are limited by approvals; refusals and repetitions are as many as somebody asks for. So that nobody
-fills the disk with them, a minute has room for some of them, and one line says how many more there were.
+fills the disk with them, a minute, a caller's day and a day have room for some of them. One line says how
+many more there were, and which callers' days are full.
 """
 
 from __future__ import annotations
@@ -35,6 +36,9 @@ _MOST = 1 << 34
 
 #: Lines of refusals and repetitions in a minute, and calls that such a line names.
 _LINES, _CALLS = 20, 8
+
+#: Such lines in a day (of UTC) that one caller causes, and all; callers that a line names.
+_OF_CALLER, _OF_DAY, _NAMES = 300, 1200, 8
 
 _MINUTE = 60.0
 
@@ -77,6 +81,7 @@ class AuditLog:
             os.lseek(self._file, 0, os.SEEK_END)
         self.digest, self.answered = "", set[str]()
         self._since, self._lines, self._more = -_MINUTE, 0, Counter[str]()
+        self._day, self._today, self._full = "", Counter[str](), set[str]()
         if whole:
             entries, self.digest = _verified(whole, path)
             self.answered = {entry["request"] for entry in entries if "answer" in entry}
@@ -104,12 +109,12 @@ class AuditLog:
             self.answered.add(entry["request"])
 
     def add_bounded(self, entry: dict[str, Any]) -> bool:
-        """Append a line on what anybody may cause without end; count it where the minute has enough of them.
+        """Append a line on what anybody may cause without end; count it where there are enough of them.
 
         Parameters
         ----------
         entry : dict
-            As in :meth:`add`; of a refusal its ``code``.
+            As in :meth:`add`, with ``time`` and ``caller``; of a refusal its ``code``.
 
         Returns
         -------
@@ -119,10 +124,17 @@ class AuditLog:
         if time.monotonic() - self._since >= _MINUTE:
             self._tell()
             self._since, self._lines = time.monotonic(), 0
-        if self._lines == _LINES:
+        if entry["time"][:10] != self._day:
+            self._day, self._today = entry["time"][:10], Counter()
+        caller = entry["caller"]
+        full = self._today[caller] >= _OF_CALLER or self._today.total() >= _OF_DAY
+        if full and len(self._full) < _NAMES:
+            self._full.add(caller)
+        if full or self._lines == _LINES:
             self._more[entry.get("code", "repeated")] += 1
             return False
         self._lines += 1
+        self._today[caller] += 1
         self.add(entry | {"calls": entry["calls"][:_CALLS]})
         return True
 
@@ -130,7 +142,8 @@ class AuditLog:
         """The line on what was only counted."""
         if self._more:
             more, self._more = dict(sorted(self._more.items())), Counter()
-            self.add({"time": moment(), "run": "", "more": more})
+            full, self._full = sorted(self._full), set()
+            self.add({"time": moment(), "run": "", "more": more} | ({"full": full} if full else {}))
 
     def sync(self) -> None:
         """Put all lines on disk."""

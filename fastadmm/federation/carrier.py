@@ -14,7 +14,7 @@ from fastadmm.errors import ConfigError
 from fastadmm.federation.admin import Command, session
 from fastadmm.federation.job import write_job
 from fastadmm.federation.kit import Kit
-from fastadmm.federation.nvflare_app import END, HELLO
+from fastadmm.federation.nvflare_app import END, HELLO, LEAVE
 from fastadmm.federation.socket import Lost, Socket
 from fastadmm.version import __version__
 
@@ -41,7 +41,7 @@ class Carrier:
     say : callable
         Shows one line.
     ends : bool
-        Whether the job ends with the block; else whoever asks next finds it, for some minutes.
+        Whether the job ends with the block; else whoever asks next finds it, for a minute.
     """
 
     def __init__(
@@ -94,10 +94,10 @@ class Carrier:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        """End the job, but after an error: whoever comes again finds it."""
-        if kind is None and self._ends:
+        """End the job; after an error, or where others follow, whoever comes within a minute finds it."""
+        if self._running:
             with suppress(Lost):
-                self._relay.ask("", END, _HELLO_SECONDS)
+                self._relay.ask("", END if kind is None and self._ends else LEAVE, _HELLO_SECONDS)
         self._relay.close()
 
     def _greeted(self) -> bool:

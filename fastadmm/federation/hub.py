@@ -16,6 +16,7 @@ from fastadmm.conversation.exchange import Answers, Exchange
 from fastadmm.errors import FormatError, InputError
 from fastadmm.federation.journal import Journal
 from fastadmm.federation.schema import (
+    UNREAD,
     ProtocolError,
     Refusal,
     answer_of,
@@ -203,7 +204,7 @@ class Hub(Letters):
     def _answer(self, found: Message | Refusal, digest: str, name: str, number: int) -> Message:
         """It, if it is an answer to the request with this digest."""
         place = f"party {name}: exchange {number}"
-        if found.request != digest:
+        if found.request != digest and (isinstance(found, Message) or found.request != UNREAD):
             more = "; other settings, labels or program than the run began with" if self.replaying else ""
             raise FormatError(f"{place}: answers another request than ours{more}")
         if isinstance(found, Refusal):

@@ -8,11 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from fastadmm.conversation.calls import SUMS
 from fastadmm.engine.engine import Engine
 from fastadmm.errors import ConfigError, FormatError, InputError
 from fastadmm.federation.schema import open_envelope
-from fastadmm.federation.scoring import approved_run, check_ledger
+from fastadmm.federation.scoring import approved_run, check_ledger, was_masked, was_private
 from fastadmm.federation.socket import LONGEST
 from fastadmm.federation.task import Answer, Task, encode_answer, task_of
 from fastadmm.federation.task_approval import INFER, TaskApproval, open_task_approval, write_task_approval
@@ -23,7 +22,6 @@ from fastadmm.inference.between import batches
 from fastadmm.inference.party import InferenceParty
 from fastadmm.inference.table import Inference
 from fastadmm.rounds.approval import DAYS
-from fastadmm.rounds.private_terms import PRIVATE
 from fastadmm.rounds.refused import refused
 from fastadmm.runs.checkpoint import read_tree, write_tree
 from fastadmm.runs.lock import run_lock
@@ -76,8 +74,9 @@ def answer_inference(
         that have no standard errors.
     """
     agreed, part = approved_run(directory, name, place)
-    if agreed.family in PRIVATE or agreed.family in SUMS:
-        how = "private" if agreed.family in PRIVATE else "one of sums only"
+    private = was_private(agreed, directory)
+    if private or was_masked(agreed, directory):
+        how = "private" if private else "one of sums only"
         text = f"{place}: the run was {how}, but these answers are exact and come from one party at a time"
         raise refused("privacy", InputError(text))
     check_ledger(agreed, approval, ledger, place, "standard errors")

@@ -16,17 +16,17 @@ from fastadmm.federation.site import read_socket
 from fastadmm.federation.socket import Lost, Socket, seconds_left, serve
 from fastadmm.version import __version__
 
-__all__ = ["END", "HELLO", "SERVER_NAME", "CoordinatorRelay", "PartyRelay"]
+__all__ = ["END", "HELLO", "LEAVE", "SERVER_NAME", "CoordinatorRelay", "PartyRelay"]
 
 #: Who asks, as a site has authenticated it.
 SERVER_NAME = "server"
 
 #: Questions for the relay at the server itself, which name no party: which sites
-#: are there, with their versions; and that the job shall end.
-HELLO, END = b"hello", b"end"
+#: are there, with their versions; that the job shall end; and that it shall end soon if nobody else asks.
+HELLO, END, LEAVE = b"hello", b"end", b"leave"
 
-#: Seconds without a question after which a job ends: its coordinator is gone.
-_IDLE = 900.0
+#: Seconds without a question after which a job ends: its coordinator is gone, or has said that it goes.
+_IDLE, _LEFT = 900.0, 60.0
 
 #: Share of a deadline that the way to a site and back may take.
 _WAY = 0.1
@@ -78,7 +78,7 @@ class CoordinatorRelay:
         self._versions: dict[str, str] = {}
         self._over = threading.Event()
         self._lost = ""
-        self._asked = 0.0
+        self._until = 0.0
         self.relay = collab.main(self._relay)
 
     def _relay(self) -> None:
@@ -86,19 +86,20 @@ class CoordinatorRelay:
         signal = self._collab.context.abort_signal
         socket = read_socket(self._collab.workspace.get_site_config_dir())
         self._versions = {name: site.version() for name, site in self._sites.items()}
-        self._asked = time.monotonic()
+        self._until = time.monotonic() + _IDLE
         server = serve(socket, self._ask)
         try:
             while not self._over.wait(0.2) and not signal.triggered:
-                if time.monotonic() - self._asked > _IDLE:
-                    raise RuntimeError(f"{socket}: nobody has asked anything for {_IDLE:g} s")
+                if time.monotonic() > self._until:
+                    logging.getLogger(__name__).warning("%s: nobody asks any more", socket)
+                    break
         finally:
             server.stop()
         if self._lost:
             raise RuntimeError(f"site {self._lost} is lost")
 
     def _ask(self, caller: str, party: str, raw: bytes) -> bytes:
-        self._asked = time.monotonic()
+        self._until = time.monotonic() + (_LEFT if raw == LEAVE and not party else _IDLE)
         if not party:
             if raw == END:
                 self._over.set()

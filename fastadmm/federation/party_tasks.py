@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import islice
 from typing import Any
 
@@ -84,15 +85,17 @@ class PartyTasks:
         """
         asked = task_of(envelope, "request")
         place = f"request {asked.call!r} of task {asked.task}"
-        entry |= {"task": asked.task, "calls": [asked.call], "request": asked.digest}
+        entry |= {"task": asked.task, "calls": [asked.call]}
         if asked.party != party or party != self.home.name:
             raise refused("party", InputError(f"{place}: not for {self.home.name}"))
         if asked.call == "join":
-            return self._joined(asked, entry, place)
+            return self._joined(asked, envelope, entry, place)
         approval = self._approval(asked, entry["caller"], place)
         if entry["caller"] not in approval.callers:
             text = f"{place}: asked by {entry['caller']!r}, but {shown(approval.path)} has callers"
             raise refused("caller", InputError(f"{text} {', '.join(approval.callers)}"))
+        asked = replace(asked, digest=envelope.digest)
+        entry["request"] = asked.digest
         if (message := self._stored(asked.digest)) is not None:
             entry |= {"answer": digest_of(message), "repeated": True}
             self._audit.add_bounded(entry)
@@ -129,9 +132,10 @@ class PartyTasks:
         ]
         return next(islice(self._journal.records(), numbers[0], None))[1] if numbers else None
 
-    def _joined(self, asked: Task, entry: dict[str, Any], place: str) -> bytes:
+    def _joined(self, asked: Task, envelope: Envelope, entry: dict[str, Any], place: str) -> bytes:
         """Whether all runs of a set are approved; their approvals are asked for at once."""
         runs = runs_of(asked, place)
+        entry["request"] = envelope.digest
         # Those alone: what is approved already is not to be approved in other terms on the way.
         missing = {run: runs[run] for run in runs if not (self.home.state / run / APPROVAL).exists()}
         if missing:
@@ -139,8 +143,8 @@ class PartyTasks:
             self._keep_asked(asked, entry["caller"], "worth", document)
             text = f"{place}: {len(missing)} runs; to look at them: fastadmm agent approve {asked.task}"
             raise refused("task", InputError(text))
-        message = encode_answer(Answer(asked.task, asked.party, asked.digest, {"n_runs": len(runs)}))
-        entry |= {"answer": digest_of(message), "repeated": asked.digest in self._audit.answered}
+        message = encode_answer(Answer(asked.task, asked.party, envelope.digest, {"n_runs": len(runs)}))
+        entry |= {"answer": digest_of(message), "repeated": envelope.digest in self._audit.answered}
         self._audit.add_bounded(entry)
         return message
 

@@ -15,6 +15,7 @@ import re
 import struct
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,7 @@ from fastadmm.rounds.refused import CODES
 from fastadmm.store.party_file import check_party_name
 
 __all__ = [
+    "UNREAD",
     "VERSION",
     "Body",
     "Envelope",
@@ -91,7 +93,7 @@ class Refusal:
     number : int
         Of the exchange; -1 where the request could not be read.
     request : str
-        Digest of the request.
+        Digest of the request, or :data:`UNREAD`.
     code : str
         A key of :data:`fastadmm.rounds.refused.CODES`.
     """
@@ -110,13 +112,18 @@ class Envelope:
     ----------
     head : dict
     body : memoryview
-    digest : str
-        Of all bytes.
+    raw : bytes
+        All of it.
     """
 
     head: dict[str, Any]
     body: memoryview
-    digest: str
+    raw: bytes
+
+    @cached_property
+    def digest(self) -> str:
+        """Of all bytes; a long message takes time, so it is asked for once it is known to be wanted."""
+        return digest_of(self.raw)
 
 
 def digest_of(raw: bytes) -> str:
@@ -131,6 +138,10 @@ def digest_of(raw: bytes) -> str:
     str
     """
     return f"sha256:{hashlib.sha256(raw).hexdigest()}"
+
+
+#: What a refusal names in place of a long request's digest: nobody may ask it, so it was not read.
+UNREAD = digest_of(b"")
 
 
 def table_digest() -> str:
@@ -372,7 +383,7 @@ def open_envelope(raw: bytes, most: int, place: str) -> Envelope:
         raise ProtocolError(f"{place}: the head is not JSON, or has a number that is not finite") from None
     if not good:
         raise ProtocolError(f"{place}: not spelled as this protocol spells it")
-    return Envelope(head, memoryview(raw)[begin:], digest_of(raw))
+    return Envelope(head, memoryview(raw)[begin:], raw)
 
 
 def request_of(envelope: Envelope, n_samples: int, place: str) -> Request:
@@ -574,10 +585,10 @@ class Body:
             raise ProtocolError(f"{self._place}: an array goes beyond the end")
         if any(self._body[end:padded]):
             raise ProtocolError(f"{self._place}: not spelled as this protocol spells it")
-        # Copied: kernels are compiled for arrays that may be written to.
-        array = np.frombuffer(self._body[self._at : end], dtype=dtype).reshape(shape).copy()
+        array = np.frombuffer(self._body[self._at : end], dtype=dtype).reshape(shape)
         self._at = padded
-        return array
+        # Kernels are compiled for arrays that may be written to; nothing computes with bytes.
+        return array if dtype == np.uint8 else array.copy()
 
     def end(self) -> None:
         """Refuse a body with more in it than was taken."""

@@ -19,12 +19,13 @@ from fastadmm.files.atomic import shown
 from fastadmm.files.reading import read_json
 from fastadmm.rounds.approval import APPROVAL, Approval
 from fastadmm.rounds.approval_file import open_approval
+from fastadmm.rounds.host import KEYS, STATEMENT
 from fastadmm.rounds.private_terms import PRIVATE
 from fastadmm.rounds.refused import refused
 from fastadmm.runs.combine import Summand, summand_of_file, summand_of_table
 from fastadmm.store.party_file import PartyData, open_party
 
-__all__ = ["Home", "approved_run", "check_ledger", "contribute"]
+__all__ = ["Home", "approved_run", "check_ledger", "contribute", "was_masked", "was_private"]
 
 
 @dataclass(frozen=True)
@@ -71,7 +72,7 @@ def contribute(asked: Task, approval: TaskApproval, home: Home, place: str) -> d
     """
     directory = home.state / asked.arguments["run"]
     agreed, part = approved_run(directory, home.name, place)
-    _check_masks(agreed, approval, place)
+    _check_masks(agreed, approval, directory, place)
     check_ledger(agreed, approval, home.ledger, place)
     found = _summand(asked, approval, part, home, place)
     if found.name != home.name or found.model_id != asked.arguments["model_id"]:
@@ -152,8 +153,18 @@ def _alignment(folder: Path, digest: str, place: str) -> Path:
 # --- what may leave ---------------------------------------------------------------------------------------
 
 
-def _check_masks(agreed: Approval, approval: TaskApproval, place: str) -> None:
-    if agreed.family in SUMS and not approval.unmasked:
+def was_private(agreed: Approval, directory: Path) -> bool:
+    """Whether a run had noise, as its approval or what it left says: an approval can be replaced."""
+    return agreed.family in PRIVATE or (directory / STATEMENT).exists()
+
+
+def was_masked(agreed: Approval, directory: Path) -> bool:
+    """The same of a run with sums only."""
+    return agreed.family in SUMS or (directory / KEYS).exists()
+
+
+def _check_masks(agreed: Approval, approval: TaskApproval, directory: Path, place: str) -> None:
+    if was_masked(agreed, directory) and not approval.unmasked:
         text = (
             f"{place}: the run showed the coordinator sums over all parties only, but scores leave one party "
             f"at a time; if you agree, set unmasked = true in {shown(approval.path)}"
@@ -189,7 +200,7 @@ def _check_private(
     agreed: Approval, approval: TaskApproval, home: Home, directory: Path, ids: np.ndarray, place: str
 ) -> None:
     """Refuse exact scores where no finite epsilon is proved for what they say of the training rows."""
-    if agreed.family not in PRIVATE or approval.allow_infinite_epsilon:
+    if not was_private(agreed, directory) or approval.allow_infinite_epsilon:
         return
     if reason := _unproved(agreed, home, directory, ids):
         text = (
@@ -201,13 +212,15 @@ def _check_private(
 
 def _unproved(agreed: Approval, home: Home, directory: Path, ids: np.ndarray) -> str:
     """Why exact scores break a private run's promise; empty where they do not."""
-    if agreed.family != "fusion":
+    path = directory / STATEMENT
+    try:
+        statement = read_json(path)["statement"]
+        mode, epsilon = statement["mode"], statement["epsilon"]
+    except (FastadmmError, KeyError, TypeError):
+        raise FormatError(f"{shown(path)}: missing, or not our statement") from None
+    if mode != "fusion":
         return "the noise of mode 'message' covers messages, not weights, and scores tell the weights (T7)"
     # The weights of a fusion are a release themselves: scores of other rows only process it.
-    try:
-        epsilon = read_json(directory / "privacy.json")["statement"]["epsilon"]
-    except (FastadmmError, KeyError, TypeError):
-        raise FormatError(f"{shown(directory / 'privacy.json')}: missing, or not our statement") from None
     if isinstance(epsilon, str) or not math.isfinite(epsilon):
         return "the run's own statement says that epsilon is infinite"
     data = home.data

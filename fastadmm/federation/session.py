@@ -20,6 +20,7 @@ from fastadmm.federation.audit import AuditLog
 from fastadmm.federation.journal import Journal
 from fastadmm.federation.schema import (
     VERSION,
+    ProtocolError,
     digest_of,
     encode_message,
     most_bytes,
@@ -141,11 +142,6 @@ class Session:
                 self.audit.add(said["entry"])
 
     @property
-    def most_bytes(self) -> int:
-        """The longest message of this run."""
-        return most_bytes(self.data.n_samples, self.approval().n_classes or 1)
-
-    @property
     def finished(self) -> bool:
         """Whether the run has ended for this party."""
         return self._last is not None and self._last.answered.finished
@@ -163,6 +159,29 @@ class Session:
             self._agreed = seen, open_approval(path)
         return self._agreed[1]
 
+    def check_caller(self, caller: str, n_bytes: int, place: str) -> None:
+        """Refuse, before it is read, what this caller may not ask, or what is too long.
+
+        Parameters
+        ----------
+        caller : str
+        n_bytes : int
+            Of the request.
+        place : str
+            What messages call it.
+
+        Raises
+        ------
+        FastadmmError
+        """
+        approval = self.approval()
+        if approval.callers is not None and caller not in approval.callers:
+            text = f"{place}: asked by {caller[:80]!r}, but {shown(approval.path)} has callers"
+            raise refused("caller", InputError(f"{text} {', '.join(approval.callers)}"))
+        most = most_bytes(self.data.n_samples, approval.n_classes or 1)
+        if n_bytes > most:
+            raise ProtocolError(f"{place}: {n_bytes} bytes, but it has at most {most}")
+
     def answer(self, asked: Request, raw: bytes, entry: dict[str, Any], place: str) -> bytes:
         """Answer a request.
 
@@ -172,7 +191,7 @@ class Session:
         raw : bytes
             Its bytes.
         entry : dict
-            Line for the audit log, with the ``caller``; what was answered is put into it, and it is added.
+            Line for the audit log; what was answered is put into it, and it is added.
         place : str
             What messages call it.
 
@@ -186,10 +205,7 @@ class Session:
         FastadmmError
             With the code of a refusal; then nothing was answered.
         """
-        approval, last, caller = self.approval(), self._last, entry["caller"]
-        if approval.callers is not None and caller not in approval.callers:
-            text = f"{place}: asked by {caller[:80]!r}, but {shown(approval.path)} has callers"
-            raise refused("caller", InputError(f"{text} {', '.join(approval.callers)}"))
+        approval, last = self.approval(), self._last
         if last is not None and (asked.number, asked.digest) == (last.number, last.request):
             entry |= {"answer": last.digest, "repeated": True}
             self.audit.add_bounded(entry)

@@ -17,6 +17,7 @@ import numpy as np
 from fastadmm.conversation.calls import Field, answer_fields, argument_fields, check_values
 from fastadmm.errors import FormatError
 from fastadmm.federation.schema import (
+    UNREAD,
     Body,
     Envelope,
     ProtocolError,
@@ -82,7 +83,7 @@ class Task:
         A key of the table above.
     arguments : dict
     digest : str
-        Of its bytes; empty where it has not been sent.
+        Of its bytes; empty where it is not known yet.
     """
 
     task: str
@@ -155,7 +156,7 @@ def encode_answer(answer: Answer) -> bytes:
 
 
 def task_of(envelope: Envelope, place: str) -> Task:
-    """The request in an envelope, each value checked.
+    """The request in an envelope, each value checked, without its digest; it is not read as a whole.
 
     Parameters
     ----------
@@ -183,7 +184,7 @@ def task_of(envelope: Envelope, place: str) -> Task:
     if "row_digest" in arguments:
         run_identifier(arguments["run"], place)
         check_digest(arguments["row_digest"], "row_digest", place)
-    return Task(head["task"], head["party"], call, arguments, envelope.digest)
+    return Task(head["task"], head["party"], call, arguments)
 
 
 def answer_of_task(envelope: Envelope, task: Task, place: str) -> Answer | Refusal:
@@ -209,7 +210,7 @@ def answer_of_task(envelope: Envelope, task: Task, place: str) -> Answer | Refus
     head, body = envelope.head, Body(envelope.body, place)
     if head.get("kind") == "refusal":
         refusal = refusal_of(envelope, place)
-        if refusal.request != task.digest:
+        if refusal.request not in (task.digest, UNREAD):
             raise ProtocolError(f"{place}: refuses another request than ours")
         return refusal
     _check_head(head, ("task", "party", "request", "answer"), _ANSWER, place)

@@ -30,10 +30,13 @@ from fastadmm.store.model import PartyModel, check_same_columns, write_party_mod
 from fastadmm.store.party_file import PartyData, open_party
 from fastadmm.store.streamed import load_block
 
-__all__ = ["KEYS", "Host"]
+__all__ = ["KEYS", "STATEMENT", "Host"]
 
 #: What a private party's state directory keeps beside the approval.
-_RELEASES, _STATEMENT = "messages", "privacy.json"
+_RELEASES = "messages"
+
+#: A private party's own statement of what is protected, there too.
+STATEMENT = "privacy.json"
 
 #: Fingerprints of all parties' keys, with sums only.
 KEYS = "keys.txt"
@@ -176,7 +179,7 @@ class Host:
         """Keep what the run guarantees, and what it has charged so far, beside the party's state."""
         if (statement := self.statement) is not None:
             document = {"run": self.run, "one_line": statement.one_line()}
-            write_json(self.state / _STATEMENT, {**document, "statement": statement.to_json()})
+            write_json(self.state / STATEMENT, {**document, "statement": statement.to_json()})
 
     def write_keys(self) -> list[str]:
         """Keep the fingerprints of all parties' keys beside the party's state; the same as lines to show."""
