@@ -7,8 +7,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
+from fastadmm.errors import InputError
 from fastadmm.federation.agent import Agent
-from fastadmm.federation.approve import agent_approve
+from fastadmm.federation.approve import agent_approve, approve_fingerprints
 from fastadmm.federation.coordinator import RUN, FederatedRun
 from fastadmm.rounds.coordinator_step import new_run
 from fastadmm.runs.folder import EXCHANGE, RunFolder
@@ -43,6 +45,18 @@ class Parties:
     def approve(self, run: Path) -> None:
         for name in self.names:
             agent_approve(run / RUN, self.home(name) / f"{name}.h5", self.home(name) / "agent")
+
+    def compare_keys(self, run: Path) -> None:
+        """Every party refuses until it has been told the fingerprints that the others' owners see."""
+        with federated(RunFolder(run, EXCHANGE), self.ask) as training:
+            with pytest.raises(InputError, match=r"refused \(keys\)"):
+                training.train()
+            run_id = training.run
+        for name in self.names:
+            state = self.home(name) / "agent"
+            lines = (state / run_id / "keys.txt").read_text().splitlines()
+            others = [line.split(": ")[1] for line in lines if "(this party)" not in line]
+            approve_fingerprints(run_id, others, state)
 
     def kill(self, name: str) -> None:
         """As SIGKILL does: nothing is written any more, and the system closes what was open."""
@@ -84,6 +98,8 @@ def train_with(parties: Parties, **values: object) -> Path:
     """A whole run with these agents."""
     folder = begin_run(parties.folder, **values)  # type: ignore[arg-type]
     parties.approve(folder.path)
+    if values.get("secrecy") == "sums":
+        parties.compare_keys(folder.path)
     with federated(folder, parties.ask) as run:
         run.train()
     return folder.path

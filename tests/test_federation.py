@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from fastadmm.errors import InputError
+from fastadmm.errors import ConfigError, InputError
+from fastadmm.federation.approve import approve_fingerprints
 from fastadmm.federation.audit import read_audit
 from fastadmm.federation.socket import Lost
+from fastadmm.rounds.approval_file import open_approval, write_approval
 from fastadmm.runs.config import make_config
 from fastadmm.runs.folder import EXCHANGE, RunFolder
 from fastadmm.runs.train import start_run
@@ -118,6 +121,7 @@ def test_a_party_that_was_killed_keeps_its_key(parties: Parties, tmp_path: Path,
     values = {"scheme": "subspace", "secrecy": "sums", "lambda": 1e-3, "rounds": 2}
     folder = begin_run(tmp_path, **values)
     parties.approve(folder.path)
+    parties.compare_keys(folder.path)
     ask = Killing(parties, at, "party after")
     with federated(folder, ask) as run, pytest.raises(Lost):
         run.train()
@@ -127,6 +131,26 @@ def test_a_party_that_was_killed_keeps_its_key(parties: Parties, tmp_path: Path,
     run_id = json.loads((folder.path / "run.json").read_text())["run"]
     shown = [(parties.home(name) / "agent" / run_id / "keys.txt").read_text() for name in NAMES]
     assert len({text.replace(" (this party)", "") for text in shown}) == 1
+
+
+def test_a_masked_answer_waits_for_the_others_fingerprints(parties: Parties, tmp_path: Path) -> None:
+    folder = begin_run(tmp_path, **{"scheme": "subspace", "secrecy": "sums", "lambda": 1e-3, "rounds": 1})
+    parties.approve(folder.path)
+    parties.compare_keys(folder.path)
+    run_id = json.loads((folder.path / "run.json").read_text())["run"]
+    path = parties.home(NAMES[0]) / "agent" / run_id / "approval.toml"
+    agreed = open_approval(path)
+    assert agreed.fingerprints is not None
+    write_approval(replace(agreed, fingerprints=["0" * 32]), force=True)  # another key than the one told
+    with federated(folder, parties.ask) as run, pytest.raises(InputError, match=r"refused \(keys\)"):
+        run.train()
+    assert any("see 'fastadmm agent approve --fingerprint'" in line for line in parties.said)
+    spoken = [text.replace(" ", "").upper() for text in agreed.fingerprints]
+    approve_fingerprints(run_id, spoken, parties.home(NAMES[0]) / "agent")
+    with federated(folder, parties.ask) as run:
+        run.train()
+    with pytest.raises(ConfigError, match="not 32 hexadecimal digits"):
+        approve_fingerprints(run_id, ["abc"], parties.home(NAMES[0]) / "agent")
 
 
 KILLED = {"lambda": 1e-4, "rounds": 5}

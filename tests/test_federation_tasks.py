@@ -61,6 +61,8 @@ def trained(folder: Path, **values: Any) -> Path:
     parties = Parties(folder, NAMES[1:] if fusion else NAMES, **options)
     run = begin_run(folder, own=folder / NAMES[0] / f"{NAMES[0]}.h5" if fusion else None, **values)
     parties.approve(run.path)
+    if values.get("secrecy") == "sums":
+        parties.compare_keys(run.path)
     with federated(run, parties.ask) as training:
         training.train()
     parties.close()
@@ -212,6 +214,30 @@ def test_scores_count_as_many_as_leave(party: Party) -> None:
     assert party.ask(one) == "rows"
     party.edit(rows=6)
     assert len(party.ask(party.predict(n_samples=6, row_digest=digest))["scores"]) == 6
+
+
+def test_old_answers_make_room_and_count_all_the_same(party: Party, monkeypatch: pytest.MonkeyPatch) -> None:
+    party.ask(party.predict())
+    party.approve()
+    party.edit(requests=3, rows=60)
+    with monkeypatch.context() as patch:
+        patch.setattr("fastadmm.federation.agent.moment", lambda: "2020-01-01T00:00:00.000+00:00")
+        assert len(party.ask(party.predict())["scores"]) == 20
+    new = replace(party.predict(), task="f" * 16)
+    kept = party.agent.handle(CALLER, NAME, encode_task(new))
+    journal = party.state / "tasks.journal"
+    size = journal.stat().st_size
+    party.agent.close()
+    party.restart()
+    assert journal.stat().st_size == size
+    party.agent.close()
+    monkeypatch.setattr("fastadmm.federation.party_tasks._LONG", 100)
+    party.restart()
+    assert journal.stat().st_size < size - 8 * 20
+    assert party.agent.handle(CALLER, NAME, encode_task(new)) == kept
+    assert party.ask(party.predict()) == "ended"
+    assert len(party.ask(replace(party.predict(), task="e" * 16))["scores"]) == 20
+    assert party.ask(replace(party.predict(), task="d" * 16)) == "exchanges"
 
 
 def test_what_could_not_be_logged_counts(party: Party, monkeypatch: pytest.MonkeyPatch) -> None:

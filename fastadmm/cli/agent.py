@@ -115,14 +115,24 @@ def approve(
     force: Annotated[
         bool, typer.Option("--force", help="Replace an earlier approval of the same request.")
     ] = False,
+    fingerprint: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="TEXT",
+            help="Of a run with sums only (ID): another party's key, as its owner says it. Repeatable.",
+        ),
+    ] = None,
 ) -> None:
     """Explain what is asked for, and approve it within limits."""
     from fastadmm.errors import ConfigError
-    from fastadmm.federation.approve import agent_approve
+    from fastadmm.federation.approve import agent_approve, approve_fingerprints
     from fastadmm.federation.approve_task import approve_task, is_task
     from fastadmm.federation.asked import asked_file
     from fastadmm.files.atomic import shown
 
+    if fingerprint:
+        print(f"{approve_fingerprints(what, fingerprint, state)}: names {len(fingerprint)} key(s)")
+        return
     file = asked_file(what, state)
     if is_task(file):
         lines, path = approve_task(

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from fastadmm.conversation.calls import argument_fields, check_values
-from fastadmm.errors import FormatError, InputError
+from fastadmm.conversation.calls import SUMS, argument_fields, check_values
+from fastadmm.errors import ConfigError, FormatError, InputError
 from fastadmm.federation.asked import forget_asked
 from fastadmm.federation.schema import VERSION, run_identifier
 from fastadmm.files.atomic import shown, storage_errors
 from fastadmm.files.reading import read_json
 from fastadmm.rounds.approval import APPROVAL, approve
-from fastadmm.rounds.approval_file import write_approval
+from fastadmm.rounds.approval_file import open_approval, write_approval
 from fastadmm.rounds.approval_words import in_plain_words
 from fastadmm.rounds.exchange import Request
+from fastadmm.secrecy.keys import plain
 from fastadmm.store.party_file import open_party
 
-__all__ = ["agent_approve", "approve_run", "run_description"]
+__all__ = ["agent_approve", "approve_fingerprints", "approve_run", "run_description"]
 
 
 def run_description(run: str, caller: str, parties: dict[str, dict[str, Any]]) -> dict[str, Any]:
@@ -73,6 +75,44 @@ def agent_approve(run: Path, data: Path, state: Path, force: bool = False) -> tu
         The file is none of a run, of other parties, or about other rows.
     """
     return approve_run(read_json(run), shown(run), data, state, force)
+
+
+def approve_fingerprints(what: str, fingerprints: list[str], state: Path) -> Path:
+    """Add fingerprints of the other parties' keys to the approval of a run with sums only.
+
+    Parameters
+    ----------
+    what : str
+        Identifier of the run.
+    fingerprints : list of str
+        As the other parties' owners say them.
+    state : Path
+        The agent's directory.
+
+    Returns
+    -------
+    Path
+        The approval.
+
+    Raises
+    ------
+    ConfigError
+        One is no fingerprint.
+    InputError
+        There is no approval of such a run.
+    """
+    for text in fingerprints:
+        if not re.fullmatch("[0-9a-f]{32}", plain(text)):
+            raise ConfigError(f"--fingerprint {shown(text)}: not 32 hexadecimal digits")
+    path = state / run_identifier(what, "agent approve") / APPROVAL
+    if not path.exists():
+        raise InputError(f"{shown(path)}: no approval of run {what}; approve the run first")
+    approval = open_approval(path)
+    if approval.family not in SUMS:
+        raise InputError(f"{shown(path)}: not a run with sums only, so there are no keys to compare")
+    known = [text for text in approval.fingerprints or () if plain(text) not in map(plain, fingerprints)]
+    write_approval(replace(approval, fingerprints=known + fingerprints), force=True)
+    return path
 
 
 def approve_run(document: Any, place: str, data: Path, state: Path, force: bool) -> tuple[list[str], Path]:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import struct
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from fastadmm.errors import FormatError
-from fastadmm.files.atomic import shown, storage_errors, synchronise
+from fastadmm.files.atomic import atomic_file, shown, storage_errors, synchronise
 
 __all__ = ["Journal", "synchronise_data"]
 
@@ -100,6 +100,25 @@ class Journal:
         self._places = [0]
         with storage_errors(self.path):
             self._cut(0)
+
+    def rewrite(self, records: Iterable[Sequence[bytes]]) -> None:
+        """Put others in place of all records; a kill leaves the ones or the others.
+
+        Parameters
+        ----------
+        records : iterable of sequence of bytes
+            May come from :meth:`records`.
+        """
+        with atomic_file(self.path) as temporary:
+            other = Journal(temporary)
+            try:
+                for parts in records:
+                    other.append(parts)
+            except BaseException:
+                other.close()
+                raise
+        os.close(self._file)
+        self._file, self._places = other._file, other._places
 
     def close(self) -> None:
         """Close the file."""

@@ -31,6 +31,9 @@ TASKS_JOURNAL = "tasks.journal"
 #: Bytes of a request to compare ids: a blinded id has 35.
 _SMALL, _EACH = 1 << 16, 48
 
+#: Days for which answers are kept, and bytes from which on the older ones are dropped.
+_KEPT, _LONG = 30, 64 << 20
+
 #: What a request is about, and the approval that it needs, by its call.
 _KINDS = {"contribute": ("predict", PREDICT), "span": ("infer", INFER), "learn": ("infer", INFER)}
 
@@ -38,7 +41,8 @@ _KINDS = {"contribute": ("predict", PREDICT), "span": ("infer", INFER), "learn":
 class PartyTasks:
     """What a party answers beside its runs.
 
-    Every answer is on disk before it leaves, with what it counts for; the same request gets the same bytes.
+    Every answer is on disk before it leaves, with what it counts for; the same request gets the same bytes,
+    for a month at least. What it counts for is kept for ever.
 
     Parameters
     ----------
@@ -58,6 +62,7 @@ class PartyTasks:
             self._done.append(entry)
             if "answer" in entry and entry["request"] not in audit.answered:
                 audit.add(entry)
+        self._shorten()
 
     def close(self) -> None:
         """Let go of the file."""
@@ -96,7 +101,7 @@ class PartyTasks:
             raise refused("caller", InputError(f"{text} {', '.join(approval.callers)}"))
         asked = replace(asked, digest=envelope.digest)
         entry["request"] = asked.digest
-        if (message := self._stored(asked.digest)) is not None:
+        if (message := self._stored(asked.digest, place)) is not None:
             entry |= {"answer": digest_of(message), "repeated": True}
             self._audit.add_bounded(entry)
             return message
@@ -114,6 +119,19 @@ class PartyTasks:
     def _keep(self, entry: dict[str, Any], message: bytes) -> None:
         self._journal.append([json.dumps(entry).encode(), message])
         self._done.append(dict(entry))  # the caller's own becomes a refusal's where it cannot be logged
+        if self._journal.n_bytes > self._long:
+            self._shorten()
+
+    def _shorten(self) -> None:
+        """Drop the bytes of old answers, where all take much room."""
+        before = (datetime.datetime.now(datetime.UTC) - datetime.timedelta(_KEPT)).isoformat()
+        if self._journal.n_bytes > _LONG:
+            records = zip(self._done, self._journal.records(), strict=True)
+            self._journal.rewrite(
+                [meta, b"" if entry["time"] < before else message] for entry, (meta, message) in records
+            )
+        # Not again for every answer: what is left may be new.
+        self._long = max(_LONG, 2 * self._journal.n_bytes)
 
     def _bind(self, asked: Task, entry: dict[str, Any], place: str) -> None:
         """Let an alignment end in one way only: whether this party has other ids is nobody's to try out."""
@@ -125,12 +143,25 @@ class PartyTasks:
         elif asked.digest != ends[0]:
             raise refused("changed", InputError(f"{place}: ends with other ids than were named before"))
 
-    def _stored(self, digest: str) -> bytes | None:
-        """The answer to a request that was answered before."""
+    def _stored(self, digest: str, place: str) -> bytes | None:
+        """The answer to a request that was answered before.
+
+        Raises
+        ------
+        InputError
+            It is not kept any more.
+        """
         numbers = [
             k for k, entry in enumerate(self._done) if entry["request"] == digest and "answer" in entry
         ]
-        return next(islice(self._journal.records(), numbers[0], None))[1] if numbers else None
+        if not numbers:
+            return None
+        message = next(islice(self._journal.records(), numbers[0], None))[1]
+        if not message:
+            when = self._done[numbers[0]]["time"]
+            text = f"{place}: answered at {when}, which is not kept any more; begin another task"
+            raise refused("ended", InputError(text))
+        return message
 
     def _joined(self, asked: Task, envelope: Envelope, entry: dict[str, Any], place: str) -> bytes:
         """Whether all runs of a set are approved; their approvals are asked for at once."""

@@ -32,9 +32,10 @@ from fastadmm.files.atomic import shown, storage_errors
 from fastadmm.rounds.approval import APPROVAL, Answered, Approval, check_request, first_terms
 from fastadmm.rounds.approval_file import open_approval
 from fastadmm.rounds.exchange import Message, Request
-from fastadmm.rounds.host import Host
+from fastadmm.rounds.host import Host, write_fingerprints
 from fastadmm.rounds.party_state import STATE, PartyState
 from fastadmm.rounds.refused import refused
+from fastadmm.secrecy.keys import fingerprint, keys_of, plain
 from fastadmm.store.party_file import PartyData
 
 __all__ = ["JOURNAL", "Session"]
@@ -215,6 +216,7 @@ class Session:
             self._check_versions(first_terms(asked, self.data, place), approval, place)
         before = Answered() if last is None else last.answered
         after = check_request(approval, asked, self.terms, before, self.data, place)
+        self._check_keys(asked, approval, place)
         try:
             with self.engine.limited():
                 host = self._awake(approval, place)
@@ -264,6 +266,23 @@ class Session:
         if last is not None and asked.answered != last.digest:
             text = f"{place}: the coordinator took another answer to request {number} than the one given"
             raise refused("changed", InputError(text))
+
+    def _check_keys(self, asked: Request, approval: Approval, place: str) -> None:
+        """Refuse keys that came through the coordinator until the owner has compared them."""
+        for name, arguments in asked.calls:
+            if name == "introduce":
+                found = [fingerprint(key) for key in keys_of(arguments["keys"])]
+                own = self.terms["position"]
+                write_fingerprints(self.directory, found, own)
+                compared = {plain(text) for text in approval.fingerprints or ()}
+                missing = [m for m, text in enumerate(found) if m != own and plain(text) not in compared]
+                if missing:
+                    words = ", ".join(f"party {m + 1}" for m in missing)
+                    text = (
+                        f"{place}: no fingerprint of the key of {words} in {shown(approval.path)}; ask its "
+                    )
+                    text += "owner for it, and see 'fastadmm agent approve --fingerprint'"
+                    raise refused("keys", InputError(text))
 
     def _check_versions(self, terms: Mapping[str, Any], approval: Approval, place: str) -> None:
         if approval.protocol not in (None, VERSION):

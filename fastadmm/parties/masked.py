@@ -11,7 +11,7 @@ import numpy as np
 from fastadmm.conversation.answering import Answering, Unanswerable
 from fastadmm.errors import InputError
 from fastadmm.secrecy.grid import to_grid, to_whole
-from fastadmm.secrecy.keys import KEY_BYTES, fingerprint, public_key
+from fastadmm.secrecy.keys import KEY_BYTES, fingerprint, keys_of, public_key
 from fastadmm.secrecy.masks import Masked, PairwiseMasks, Transcript
 
 __all__ = ["MaskedParty"]
@@ -74,8 +74,7 @@ class MaskedParty(Answering):
         """
         if self.keys or not self.private:
             raise Unanswerable("call 'introduce': the run has its keys already, or this party has none")
-        raw = keys.astype("<i8").tobytes()
-        told = [raw[k : k + KEY_BYTES] for k in range(0, len(raw), KEY_BYTES)]
+        told = keys_of(keys)
         if len(keys) % _WORDS or len(told) < 2 or len(set(told)) < len(told):
             raise Unanswerable("call 'introduce': not one key for each of at least two parties")
         if self.position >= len(told) or told[self.position] != public_key(self.private):

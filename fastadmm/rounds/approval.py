@@ -92,6 +92,8 @@ class Approval:
         Version of the messages, where they are no files.
     fastadmm : str or None
         Version of the coordinator's program; None: any.
+    fingerprints : list of str or None
+        With sums only: of the other parties' keys, as their owners say them; None: not compared yet.
     """
 
     path: Path
@@ -112,6 +114,7 @@ class Approval:
     callers: list[str] | None = None
     protocol: int | None = None
     fastadmm: str | None = None
+    fingerprints: list[str] | None = None
 
 
 @dataclass(frozen=True)

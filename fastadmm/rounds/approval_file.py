@@ -42,6 +42,7 @@ def write_approval(approval: Approval, *, force: bool = False) -> None:
         "callers": "who may ask",
         "protocol": "version of the messages",
         "fastadmm": "version of the coordinator's program",
+        "fingerprints": "of the other parties' keys, as their owners say them",
         "epsilon": "of this run, at most",
         "total_epsilon": "of all runs that charge the same ledger",
         "public_scaling": "true: you say that no centre, scale, fill or category comes from private rows",
@@ -96,6 +97,7 @@ _OPTIONAL: dict[str, tuple[type, ...]] = {
     "callers": (list,),
     "protocol": (int,),
     "fastadmm": (str,),
+    "fingerprints": (list,),
 }
 
 
@@ -187,8 +189,9 @@ def open_approval(path: Path) -> Approval:
     if not 0 < values["least_lambda"] < 1e300:
         raise ConfigError(f"{place}: key 'least_lambda' is not a positive number")
     check_party_name(values["party"], f"{place}: key 'party'", ConfigError)
-    if not all(isinstance(name, str) for name in values.get("callers", ())):
-        raise ConfigError(f"{place}: key 'callers' is not {_name((list,))}")
+    for key in ("callers", "fingerprints"):
+        if not all(isinstance(name, str) for name in values.get(key, ())):
+            raise ConfigError(f"{place}: key {key!r} is not {_name((list,))}")
     optional = {key: values.get(key) for key in _OPTIONAL}
     return Approval(path=path, protection=protection, **{key: values[key] for key in _KINDS}, **optional)  # type: ignore[arg-type]
 

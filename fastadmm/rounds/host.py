@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +30,7 @@ from fastadmm.store.model import PartyModel, check_same_columns, write_party_mod
 from fastadmm.store.party_file import PartyData, open_party
 from fastadmm.store.streamed import load_block
 
-__all__ = ["KEYS", "STATEMENT", "Host"]
+__all__ = ["KEYS", "STATEMENT", "Host", "write_fingerprints"]
 
 #: What a private party's state directory keeps beside the approval.
 _RELEASES = "messages"
@@ -183,15 +183,7 @@ class Host:
 
     def write_keys(self) -> list[str]:
         """Keep the fingerprints of all parties' keys beside the party's state; the same as lines to show."""
-        found = self.party.fingerprints()
-        lines = [
-            f"key of party {m + 1}{' (this party)' if m == self.terms['position'] else ''}: {fingerprint}"
-            for m, fingerprint in enumerate(found)
-        ]
-        if lines:
-            with atomic_file(self.state / KEYS, force=True) as temporary:
-                temporary.write_text("\n".join(lines) + "\n", encoding="utf-8")
-        return lines
+        return write_fingerprints(self.state, self.party.fingerprints(), self.terms["position"])
 
     def _start(self, **terms: Any) -> dict[str, Any]:
         check_rows(terms, self.data, self.place)
@@ -270,3 +262,25 @@ class Host:
 
     def _write_model(self, model: PartyModel, model_id: str) -> None:
         write_party_model(self.state / f"{self.data.name}.h5", model, model_id=model_id)
+
+
+def write_fingerprints(state: Path, found: Sequence[str], position: int) -> list[str]:
+    """Keep fingerprints of all parties' keys beside a party's state, and return them as lines to show.
+
+    Parameters
+    ----------
+    state : Path
+        The party's directory for this run.
+    found : sequence of str
+        In the order of the run.
+    position : int
+        Of this party.
+    """
+    lines = [
+        f"key of party {m + 1}{' (this party)' if m == position else ''}: {fingerprint}"
+        for m, fingerprint in enumerate(found)
+    ]
+    if lines:
+        with atomic_file(state / KEYS, force=True) as temporary:
+            temporary.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return lines

@@ -24,6 +24,7 @@ CODES = {
     "exchanges": "more exchanges than it approved",
     "expired": "its approval has expired",
     "failed": "it could not answer; its own log has the reason",
+    "keys": "its owner has not compared the fingerprints of the keys with the other parties yet",
     "lambda": "lambda is below what it approved",
     "order": "the request does not follow the last one that it answered",
     "party": "the request is for another party",

@@ -10,6 +10,8 @@ import importlib
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from fastadmm.errors import ConfigError, FormatError, InputError
 from fastadmm.files.atomic import atomic_file, shown
 from fastadmm.files.reading import read_bytes
@@ -19,7 +21,9 @@ __all__ = [
     "derived",
     "fingerprint",
     "kept_private_key",
+    "keys_of",
     "new_private_key",
+    "plain",
     "primitive",
     "public_key",
     "shared_secret",
@@ -133,6 +137,17 @@ def derived(secret: bytes, salt: bytes, info: bytes) -> bytes:
     """
     hashes, hkdf = primitive("hashes"), primitive("kdf.hkdf")
     return bytes(hkdf.HKDF(hashes.SHA256(), KEY_BYTES, salt, info).derive(secret))
+
+
+def keys_of(words: np.ndarray) -> list[bytes]:
+    """Public keys of all parties, as a call holds them: four words each."""
+    raw = words.astype("<i8").tobytes()
+    return [raw[k : k + KEY_BYTES] for k in range(0, len(raw), KEY_BYTES)]
+
+
+def plain(text: str) -> str:
+    """A fingerprint as it is compared: however it was spaced, and in which case its letters are."""
+    return "".join(text.split()).lower()
 
 
 def fingerprint(key: bytes) -> str:
