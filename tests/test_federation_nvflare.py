@@ -21,15 +21,21 @@ import pytest
 from fastadmm.errors import ConfigError, ExitCode, InputError, StorageError
 from fastadmm.federation.admin import session
 from fastadmm.federation.approve import agent_approve
+from fastadmm.federation.approve_task import approve_task
+from fastadmm.federation.asked import asked_file
 from fastadmm.federation.audit import read_audit
 from fastadmm.federation.carrier import Carrier
 from fastadmm.federation.check import check
 from fastadmm.federation.job import write_job
 from fastadmm.federation.kit import Kit, harden, open_kit
+from fastadmm.federation.predict import ask_predictions
+from fastadmm.federation.setup import Setup
 from fastadmm.federation.socket import Lost, Server, serve
 from fastadmm.federation.stage import ADMIN, SERVER, Stage
+from fastadmm.federation.ways import Ways
 from fastadmm.files.writing import write_toml
 from fastadmm.runs.config import make_config
+from fastadmm.runs.predict import predict_partition
 from fastadmm.runs.train import start_run
 from fastadmm.store.model import open_model, open_party_model
 
@@ -38,6 +44,10 @@ from rounds_tools import NAMES, data_of, part_of, separate
 from run_tools import logged, result_of, write_problem
 
 pytest.importorskip("nvflare", reason='needs NVFlare: pip install "fastadmm[nvflare]"')
+
+# Side by side: what kills, and what asks; each worker has a server and sites of its own.
+pytestmark = pytest.mark.xdist_group("asks")
+kills = pytest.mark.xdist_group("kills")
 
 SITES = ("bank", "shop", "phone")
 
@@ -312,6 +322,7 @@ def test_a_coordinator_that_comes_back_finds_its_job(stage: Stage, carrier: Carr
 
 
 @slow
+@kills
 def test_a_site_that_hangs_gets_another_job(stage: Stage, carrier: Carrier) -> None:
     asked(carrier, "Bank", b"")
     before, (job,) = carrier.job, stage.jobs("bank")
@@ -367,6 +378,7 @@ def test_an_administrator_may_not(stage: Stage, carrier: Carrier) -> None:
 
 
 @slow
+@kills
 def test_a_stranger_is_refused_by_both_sides(stage: Stage, carrier: Carrier, tmp_path: Path) -> None:
     port = stage.kits[ADMIN].port
     with Stage(tmp_path / "x", ["bank"]) as other:
@@ -414,6 +426,19 @@ def kinds_of_runs() -> dict[str, dict[str, object]]:
     }
 
 
+def scored(carrier: Carrier, parties: Parties, run: Path) -> bytes:
+    """Scores of the training rows with a run's model; refused first, and approved then."""
+    setup = Setup({}, "test", list(NAMES), Ways({}, {}, "server", None, None), None, "")
+    labels, out = parties.folder / "labels" / "labels.h5", parties.folder / "scores"
+    with pytest.raises(InputError, match=r"refused \(task\)"):
+        ask_predictions(setup, carrier.ask, run, labels, out, None, print)
+    task = json.loads((out / "task.json").read_text())["task"]
+    for name in NAMES:
+        state = parties.home(name) / "agent"
+        approve_task(asked_file(task, state), state, parties.home(name) / f"{name}.h5")
+    return ask_predictions(setup, carrier.ask, run, labels, out, None, print).score.tobytes()
+
+
 @slow
 def test_every_kind_of_run_has_the_bits_of_one_process(
     stage: Stage, agents: Echo, carrier: Carrier, tmp_path: Path
@@ -451,6 +476,8 @@ def test_every_kind_of_run_has_the_bits_of_one_process(
         }
         if "privacy" not in values:
             assert logged(folder.path) == logged(home / "one")
+        if kind == "proximal":
+            assert scored(own, parties, folder.path) == predict_partition(home / "one", data).score.tobytes()
         for server in served:
             server.stop()
         parties.close()
@@ -498,6 +525,7 @@ class Run:
 
 
 @slow
+@kills
 def test_a_run_survives_every_kill_to_the_same_bits(
     stage: Stage, agents: Echo, carrier: Carrier, tmp_path: Path
 ) -> None:

@@ -14,9 +14,12 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from fastadmm.errors import StorageError
+from fastadmm.federation import nvflare_app
+from fastadmm.federation.site import write_socket
 from fastadmm.federation.socket import Lost, Server, Socket, seconds_left, serve
 
 
@@ -179,3 +182,30 @@ def test_a_server_that_was_replaced_is_asked_on_a_new_connection(tmp_path: Path)
         for answer in (b"first", b"second"):
             with serving(tmp_path / "s", lambda caller, party, raw, answer=answer: answer):
                 assert asker.ask("a", b"", 60) == answer
+
+
+def test_a_job_that_its_coordinator_leaves_ends_soon_if_nobody_asks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = SimpleNamespace(name="bank", version=lambda: "1")
+    collab = SimpleNamespace(
+        main=lambda method: method,
+        clients=[site],
+        context=SimpleNamespace(abort_signal=SimpleNamespace(triggered=False)),
+        workspace=SimpleNamespace(get_site_config_dir=lambda: tmp_path),
+    )
+    monkeypatch.setitem(sys.modules, "nvflare.collab", SimpleNamespace(collab=collab))
+    monkeypatch.setitem(sys.modules, "nvflare", SimpleNamespace(collab=collab))
+    monkeypatch.setattr(nvflare_app, "_LEFT", 0.5)
+    write_socket(tmp_path, tmp_path / "s")
+    with ThreadPoolExecutor(1) as pool, asking(tmp_path / "s") as asker:
+        relay = pool.submit(nvflare_app.CoordinatorRelay().relay)
+        while not (tmp_path / "s").exists():
+            time.sleep(0.01)
+        for question in (nvflare_app.LEAVE, nvflare_app.HELLO):
+            assert asker.ask("", question, 60) == b'{"bank": "1"}'
+        time.sleep(1.0)
+        assert not relay.done()  # somebody came back in time
+        asker.ask("", nvflare_app.LEAVE, 60)
+        relay.result(60)
+    assert not (tmp_path / "s").exists()
