@@ -344,7 +344,7 @@ def test_private_runs_and_sums_only_have_none(
     party_infer(requests[0], **own, out=None, approve=True, force=True)
     for which, words in (("PRIVATE", "was private"), ("SUMS", "one of sums only")):
         with monkeypatch.context() as patch:
-            patch.setattr(f"fastadmm.federation.inferring.{which}", ("subspace",))
+            patch.setattr(f"fastadmm.federation.scoring.{which}", ("subspace",))
             with pytest.raises(InputError, match=words):
                 party_infer(requests[0], **own, out=tmp_path / "x")
     assert not (tmp_path / "x").exists()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -210,7 +211,8 @@ def party_infer(
         :func:`answer_inference`.
     """
     place, party = shown(request), open_party(data)
-    asked = task_of(open_envelope(read_bytes(request), LONGEST, place), place)
+    envelope = open_envelope(read_bytes(request), LONGEST, place)
+    asked = replace(task_of(envelope, place), digest=envelope.digest)
     if asked.party != party.name or asked.call not in ("span", "learn"):
         raise InputError(f"{place}: for {asked.party}, but {shown(data)} is of {party.name}")
     with storage_errors(state, "read"):
