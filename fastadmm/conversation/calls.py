@@ -244,6 +244,8 @@ CALLS: dict[str, CallRule] = {
             "dual_scale": "nonnegative",
             "dual_value": "number",
             "dual_at_zero": "number",
+            "excess": "nonnegative?",
+            "heaviest": "nonnegative?",
             "squared": "nonnegative",
             **_FACE,
         },

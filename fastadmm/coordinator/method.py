@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -66,6 +67,9 @@ class Method(ABC):
     coordinator: Any
     #: Of the run.
     problem: Problem
+    #: Relative gap to the best model of bounded size, where nothing bounds the weights and so no gap to the
+    #: best of all can be proved.
+    gap_within: float = math.inf
 
     @property
     def remark(self) -> str:

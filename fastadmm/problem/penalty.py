@@ -233,7 +233,7 @@ class PartyPenalty:
             return 1.0
         low, high = self.constraint.bounds
         if first == 0.0 and not (math.isfinite(low) and math.isfinite(high)):
-            return 0.0  # q would have to vanish or to be signed exactly, which rounding decides
+            return 0.0 if self._unbounded(q).any() else 1.0  # signed exactly, which rounding decides
         size = self.regularizer.dual_norm(self._unbounded(q))
         return 1.0 if size <= first * (1.0 - _MARGIN) else first * (1.0 - 2.0 * _MARGIN) / size
 
@@ -253,6 +253,17 @@ class PartyPenalty:
         norm = float(np.linalg.norm(self.regularizer.shrink(self._unbounded(q), first)))
         at = min(radius, norm / second) if second > 0.0 else radius
         return at * norm - 0.5 * second * at * at
+
+    @property
+    def bounds_nothing(self) -> bool:
+        r"""Whether weights may grow without cost, up, down or both: h is a cone's indicator."""
+        low, high = self.constraint.bounds
+        endless = math.isinf(self.constraint.radius) and {low, high} <= {0.0, -math.inf, math.inf}
+        return endless and self.coefficients == (0.0, 0.0)
+
+    def excess(self, q: Array, scale: Array) -> float:
+        r"""Of a cone, :math:`\max \langle q, x\rangle` over its :math:`s_j |x_j| \le 1`; each (d,)."""
+        return float((np.abs(self._unbounded(q)) / scale).sum())
 
     def _unbounded(self, q: Array) -> Array:
         """The part of q that pulls a weight in a direction without end."""

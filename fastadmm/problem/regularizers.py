@@ -207,7 +207,7 @@ class ElasticNet(Regularizer):
 
 @dataclass(frozen=True)
 class NoRegularizer(Regularizer):
-    """Zero. Without a bounded set there is no certificate: the gap is infinite."""
+    """Zero. Without a bounded set the gap to the best of all models is infinite."""
 
     name: ClassVar[str] = "none"
 

@@ -286,7 +286,8 @@ class Solver(Run):
     def _certified(self, record: RoundRecord) -> bool:
         """Whether one of the gaps that were asked for is reached."""
         wanted, absolute = self.options.gap, self.options.gap_absolute
-        if wanted > 0 and (record.gap <= wanted or self._at_rounding(record)):
+        least = min(record.gap, self.method.gap_within)
+        if wanted > 0 and (least <= wanted or self._at_rounding(record)):
             return True
         return absolute > 0 and record.gap_absolute <= absolute
 

@@ -53,6 +53,9 @@ class BestResponse:
         From the model.
     face : Face
     dual : DualShare
+    excess, heaviest : float or None
+        Of a party whose weights nothing bounds: what the gradient still gains with weights of size 1, and the
+        size of its largest weight, both times the columns' sizes.
     squared : float
         Squared prox-gradient map at the proposal: how far it is from this party's optimality.
     """
@@ -66,6 +69,8 @@ class BestResponse:
     face: Face
     dual: DualShare
     squared: float
+    excess: float | None = None
+    heaviest: float = 0.0
 
     @classmethod
     def read(cls, answer: Mapping[str, Any]) -> BestResponse:
@@ -86,6 +91,8 @@ class BestResponse:
                 float(answer["dual_scale"]), float(answer["dual_value"]), float(answer["dual_at_zero"])
             ),
             float(answer["squared"]),
+            float(answer["excess"]) if "excess" in answer else None,
+            float(answer.get("heaviest", 0.0)),
         )
 
     @property

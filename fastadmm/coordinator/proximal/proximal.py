@@ -31,7 +31,8 @@ import numpy as np
 
 from fastadmm.conversation.exchange import Talk
 from fastadmm.coordinator.method import Measured, Method
-from fastadmm.coordinator.penalised_bound import bound_from_shares
+from fastadmm.coordinator.penalised_bound import DualShare, bound_from_shares
+from fastadmm.coordinator.proximal.best_response import BestResponse
 from fastadmm.coordinator.proximal.coordinator import ProximalCoordinator
 from fastadmm.coordinator.proximal.parts import read_intercept
 from fastadmm.coordinator.proximal.smoothing_width import next_width
@@ -46,6 +47,9 @@ Array = np.ndarray
 
 #: The width of the smoothing at given weights, as a share of the objective there (in the loss's unit).
 _WIDTH_AT_START = 1e-3
+
+#: Where nothing bounds weights, columns of the models compared contribute at most so many times as much.
+MOST_GROWTH = 1000.0
 
 
 class ProximalMethod(Method):
@@ -71,6 +75,7 @@ class ProximalMethod(Method):
         self.width = 0.0
         self._intercept: Any = self.coordinator.model.intercept
         self.watch = StallWatch()
+        self.gap_within = math.inf
 
     def make_parties(self) -> list[Any]:
         problem = self.problem
@@ -140,7 +145,9 @@ class ProximalMethod(Method):
         primal = coordinator.primal_of(problem, coordinator.model, self._intercept)
         self._intercept = primal.intercept
         objective = primal.loss + sum(float(penalty) for penalty in coordinator.penalties)
-        coordinator.gap = max(objective - self.bound, 0.0)
+        within = self._bound_within(answers)
+        self.gap_within = max(objective - within, 0.0) / within if within > 0.0 else math.inf
+        coordinator.gap = max(objective - max(self.bound, within), 0.0)
         if not problem.loss.smooth:
             z = problem.offset + coordinator.model.intercept + coordinator.model.total
             width = next_width(problem, z, self.width, coordinator.gap, self.engine)
@@ -161,6 +168,17 @@ class ProximalMethod(Method):
             penalty=None,
             accelerated=False,
         )
+
+    def _bound_within(self, answers: Sequence[BestResponse]) -> float:
+        """Lower bound among models of bounded size, where nothing else bounds weights of some parties."""
+        reach = MOST_GROWTH * max(answer.heaviest for answer in answers)
+        if reach == 0.0:
+            return -math.inf
+        shares = [
+            answer.dual if answer.excess is None else DualShare(1.0, reach * answer.excess, 0.0)
+            for answer in answers
+        ]
+        return bound_from_shares(self.problem, self.coordinator.sent, shares, self.engine)
 
     @property
     def intercept(self) -> Any:
@@ -184,6 +202,8 @@ class ProximalMethod(Method):
             "exact_intercept": self._intercept,
             "watch": self.watch.export(),
         }
+        if math.isfinite(self.gap_within):
+            own["gap_within"] = self.gap_within
         return {**self.coordinator.export(), **own}
 
     def export_parties(self) -> list[dict[str, Array]]:
@@ -197,6 +217,7 @@ class ProximalMethod(Method):
         self._intercept = read_intercept(saved["exact_intercept"], self.problem.n_outputs)
         if not self.problem.loss.smooth:
             self._set_width(float(saved["width"]))
+        self.gap_within = float(saved.get("gap_within", math.inf))
         if "watch" in saved:  # runs that began without it
             self.watch = StallWatch.restored(saved["watch"])
         self.coordinator.restore(saved, self.problem)
