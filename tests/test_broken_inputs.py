@@ -266,6 +266,7 @@ def check(code: int, stderr: str, case_code: int, message: str) -> None:
     assert code == case_code, lines[0]
 
 
+@pytest.mark.representatives(49)
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
 def test_broken_source(
     case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -202,6 +202,7 @@ MODELS: dict[str, tuple[Callable[[Path], None], int, str]] = {
 }
 
 
+@pytest.mark.representatives(28)
 @pytest.mark.parametrize("name", MODELS)
 def test_broken_models(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture, name: str) -> None:
     change, code, message = MODELS[name]

@@ -262,7 +262,7 @@ def best_near(case: Case, X: np.ndarray, y: np.ndarray, x: np.ndarray, b: float)
 LOG_SUM_WIDTH = get_regularizer("log_sum").width  # type: ignore[attr-defined]
 
 
-@pytest.mark.representatives(18)
+@pytest.mark.representatives(12)
 @pytest.mark.parametrize(
     "case",
     [case if case in CHOSEN else pytest.param(case, marks=pytest.mark.slow) for case in CASES],

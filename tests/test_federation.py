@@ -97,6 +97,7 @@ class Killing:
         return self.parties.ask(name, raw, seconds)
 
 
+@pytest.mark.representatives(1)
 @pytest.mark.parametrize(
     ("who", "at"),
     [("party before", 4), ("party after", 1), ("party after", 9), ("coordinator", 3), ("coordinator", 10)],

@@ -169,6 +169,7 @@ def test_a_whole_project(houses: Houses, capsys: pytest.CaptureFixture[str]) -> 
         assert "exchanges answered, ended" in said
 
 
+@pytest.mark.repeats
 def test_worth_is_that_of_one_process(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     blocks, y, _ = make_vertical_classification(120, (3, 4))
     ways = {"train": slice(0, 80), "test": slice(80, 120)}

@@ -98,6 +98,7 @@ def delong(y: Array, score: Array) -> float:
     )
 
 
+@pytest.mark.repeats
 def test_the_interval_of_an_auc() -> None:
     y, score, _ = sample()
     found = auc_interval(y, score, np.ones(len(y)))

@@ -558,7 +558,7 @@ FITTED = [
 ]
 
 
-@pytest.mark.representatives(15)
+@pytest.mark.representatives(11)
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("intercept", [False, True])
 @pytest.mark.parametrize(

@@ -151,6 +151,7 @@ def test_killed_in_the_middle(folder: Path, tmp_path: Path) -> None:
     assert_same_run(tmp_path / "whole", tmp_path / "run")
 
 
+@pytest.mark.repeats
 def test_history_adapts_and_is_written_down(folder: Path, tmp_path: Path) -> None:
     config = configuration(folder, rounds=20)
     parties = open_partition(config.data).parties

@@ -50,7 +50,7 @@ CHECKS = {
 }
 
 
-@pytest.mark.representatives(3)
+@pytest.mark.representatives(2)
 @pytest.mark.parametrize("name", CHECKS)
 def test_false_alarms_are_as_rare_as_their_level_says(name, monkeypatch):
     monkeypatch.setattr(noise_tests, "LEVEL", 0.05)

@@ -263,6 +263,7 @@ FEATURES = [_columns, _fewer, _names, _order, _parties, _scaling, _norm]
 LABELS = [_classes, _regression]
 
 
+@pytest.mark.representatives(2)
 @pytest.mark.parametrize("make", FEATURES)
 def test_predict_refuses_other_features(folder: Path, tmp_path: Path, capsys, make) -> None:
     make(folder, tmp_path / "other.parts")
@@ -285,6 +286,7 @@ def test_evaluate_refuses_other_labels(folder: Path, tmp_path: Path, make) -> No
     predict_partition(folder / "run", tmp_path / "other.parts")  # needs no labels
 
 
+@pytest.mark.representatives(2)
 @pytest.mark.parametrize("make", [*FEATURES, *LABELS])
 def test_train_refuses_a_test_partition_that_differs(folder: Path, tmp_path: Path, capsys, make) -> None:
     make(folder, tmp_path / "other.parts")

@@ -25,7 +25,7 @@ def cancer(parties: int, **options: Any) -> Problem:
     return make_problem([X[:, a:b] for a, b in itertools.pairwise(bounds)], y * 1.0, **options)
 
 
-@pytest.mark.representatives(4)
+@pytest.mark.representatives(3)
 @pytest.mark.parametrize("parties", [2, 30])
 @pytest.mark.parametrize("loss", ["logistic", "hinge"])
 @pytest.mark.parametrize("regularizer", ["l1", "elastic_net", "group_lasso"])

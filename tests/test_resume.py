@@ -108,7 +108,7 @@ def configuration(folder: Path, setting: str, **changes: object) -> RunConfig:
 # --- interruptions at chosen rounds, in this process ------------------------------------------------------
 
 
-@pytest.mark.representatives(3)
+@pytest.mark.representatives(2)
 @pytest.mark.parametrize("setting", SETTINGS)
 def test_a_signal_ends_after_the_round_and_resume_goes_on(
     folder: Path, uninterrupted: dict, tmp_path: Path, setting: str
@@ -125,7 +125,7 @@ def test_a_signal_ends_after_the_round_and_resume_goes_on(
         assert_clean(out)
 
 
-@pytest.mark.representatives(3)
+@pytest.mark.representatives(2)
 @pytest.mark.parametrize("setting", SETTINGS)
 def test_a_crash_goes_back_to_the_last_checkpoint(
     folder: Path, uninterrupted: dict, tmp_path: Path, setting: str
@@ -394,7 +394,7 @@ DAMAGES = [
 ]
 
 
-@pytest.mark.representatives(3)
+@pytest.mark.representatives(2)
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_damaged_newest_checkpoint_falls_back(
     folder: Path, uninterrupted: dict, tmp_path: Path, damage
@@ -518,7 +518,7 @@ def change_parties(path: Path, blocks: list, y: np.ndarray) -> None:
     write_blocks(path, blocks[:-1], y)
 
 
-@pytest.mark.representatives(3)
+@pytest.mark.representatives(2)
 @pytest.mark.parametrize(
     "change", [change_features, change_labels, change_weights, change_rows, change_parties]
 )

@@ -61,7 +61,7 @@ CASES = [
         id="directions forgotten",
     ),
     pytest.param({"secrecy": "sums", "lambda": 1e-5, "history": 4, "rounds": 4}, "classification", id="sums"),
-    pytest.param({"scheme": "sharing", "lambda": 1e-2, "rounds": 3}, "classification", id="sharing"),
+    pytest.param({"scheme": "sharing", "lambda": 1e-2, "rounds": 2}, "classification", id="sharing"),
     pytest.param(
         {"scheme": "gauss-seidel", "lambda": 1e-1, "rounds": 2},
         "classification",
@@ -136,7 +136,12 @@ CASES = [
         marks=pytest.mark.repeats,
         id="without convexity",
     ),
-    pytest.param({"loss": "sigmoid", "lambda": 1e-2, "rounds": 4}, "classification", id="descent"),
+    pytest.param(
+        {"loss": "sigmoid", "lambda": 1e-2, "rounds": 4},
+        "classification",
+        marks=pytest.mark.repeats,
+        id="descent",
+    ),
     pytest.param(
         {"loss": "welsch", "history": 2, "lambda": 1e-4, "rounds": 6},
         "regression",

@@ -122,7 +122,7 @@ POISONS: dict[str, tuple[Callable[[Any], None], str]] = {
 }  # fmt: skip
 
 
-@pytest.mark.representatives(3)
+@pytest.mark.representatives(2)
 @pytest.mark.parametrize("poison", POISONS)
 def test_a_bad_message_is_refused_by_name_and_never_kept(world: Path, poison: str, tmp_path: Path) -> None:
     directory = world / "labels" / "run"
@@ -281,7 +281,7 @@ def test_a_step_that_refuses_its_record_changes_nothing(world: Path, worlds: Any
     the_same_end(world, worlds)
 
 
-@pytest.mark.representatives(3)
+@pytest.mark.representatives(2)
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_repair_brings_a_run_back(world: Path, damage: str, worlds: Any) -> None:
     directory = world / "labels" / "run"
@@ -334,6 +334,7 @@ def test_an_exchange_is_asked_again(world: Path, worlds: Any) -> None:
     the_same_end(world, worlds)
 
 
+@pytest.mark.repeats
 def test_a_finished_run_is_opened_again(worlds: Any, tmp_path: Path) -> None:
     world = tmp_path / "w"
     shutil.copytree(worlds[0][-1], world)

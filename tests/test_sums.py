@@ -223,6 +223,7 @@ def check_certificates(blocks: list[np.ndarray], problem: Any, rounds: int) -> N
     solver.close()
 
 
+@pytest.mark.repeats
 @settings(max_examples=8, deadline=None)
 @given(
     st.integers(0, 10**6),
