@@ -233,12 +233,12 @@ def rounds_needed(
 
 #: What is tried: what the page says, and how.
 VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
-    "default": ("as it is", {}),
+    "default": ("default", {}),
     "newton": ("block Newton always", {"cycle": "N"}),
     "gradient": ("block gradient always", {"cycle": "G"}),
     "turns": ("the two in turn", {"cycle": "NG"}),
     "aggregate": (
-        "block Newton, given that the others will take up again the sums of their earlier moves",
+        "block Newton, assuming that the others repeat the sums of their earlier moves",
         {"party": AggregateParty},
     ),
     "coupled": (

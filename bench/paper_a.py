@@ -822,7 +822,7 @@ def block(measured: dict[str, Any]) -> str:
     lines += [
         "",
         f"Objective above the optimum after {measured['watched']} epochs (×: times the optimum); where the "
-        "solver's own check stopped believing in it, the epoch in brackets.",
+        "solver's own check reported divergence, the epoch in brackets.",
         "",
         *more_block(measured),
         "",

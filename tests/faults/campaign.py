@@ -515,7 +515,7 @@ def table(counts: dict[str, Any]) -> str:
     rest = ", ".join(f"{word} {counts[word]}" for word in bad)
     said = f"**{counts['faults']:,} faults, survived {counts['survived']:,}**: {rest}."
     if counts["mended"]:
-        said += f" {counts['mended']} of them found a defect, and passed when tried again after its mend."
+        said += f" {counts['mended']} of them found a defect, and passed after the fix."
     return "\n".join([*lines, "", said, ""])
 
 
