@@ -14,7 +14,7 @@ MATH_THREADS := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
 export PYTHONSAFEPATH := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help test pytest test-repeats test-slow test-portable test-lowest test-faults test-federation corpus house error-lines faults federation-faults bench rounds paper-a owners readme demo docs lint types format venv clean
+.PHONY: help test pytest test-repeats test-slow test-portable test-lowest test-faults test-federation corpus house error-lines faults federation-faults bench rounds paper-a owners readme demo docs look lint types format venv clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -106,6 +106,10 @@ types: venv ## mypy on the installed package
 # The installed package documents itself; a broken link or docstring fails.
 docs: venv ## the documentation site: website/html/index.html (a minute)
 	$(BIN)/python website/build.py
+
+look: docs ## the site in a browser, desktop and phone, light and dark: website/look.py (minutes; Chromium)
+	$(PIP) install playwright
+	$(BIN)/python website/look.py
 
 format: venv ## let ruff rewrite what it can
 	$(BIN)/ruff check --fix .

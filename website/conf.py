@@ -11,10 +11,12 @@ from latex2mathml.converter import convert
 
 project = "fastadmm"
 author = "The fastadmm developers"
+copyright = author
 release = fastadmm.__version__
 
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
-source_suffix = {".md": "markdown", ".rst": "restructuredtext"}
+extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
+source_suffix = {".md": "myst-nb", ".ipynb": "myst-nb", ".rst": "restructuredtext"}
+nb_execution_mode = "off"  # notebooks hold their outputs; tests run them
 # Names such as n_samples occur in many classes; only pages' links have to be unambiguous.
 suppress_warnings = ["ref.python"]
 
@@ -80,6 +82,18 @@ def _skip(app: Any, kind: str, name: str, member: Any, skip: bool, options: Any)
     return True if re.fullmatch(r"set_\w+_request", name) else None
 
 
+#: Characters up to which a table's cell and a name in code stay on one line: browsers break after a hyphen.
+WHOLE_CELL, WHOLE_CODE = 10, 20
+
+
+def _whole(app: Any, document: nodes.document, name: str) -> None:
+    """Mark what must not be broken over lines: ``1e-3`` in a table, ``--quiet`` in a sentence."""
+    short = [node for node in document.findall(nodes.entry) if len(node.astext()) <= WHOLE_CELL]
+    short += [node for node in document.findall(nodes.literal) if len(node.astext()) <= WHOLE_CODE]
+    for node in short:
+        node["classes"].append("whole")
+
+
 def setup(app: Any) -> dict[str, bool]:
     """Register the formulas' renderer with Sphinx.
 
@@ -88,5 +102,6 @@ def setup(app: Any) -> dict[str, bool]:
     app : sphinx.application.Sphinx
     """
     app.connect("autodoc-skip-member", _skip)
+    app.connect("doctree-resolved", _whole)
     app.add_html_math_renderer("mathml", (_inline, None), (_block, None))
     return {"parallel_read_safe": True, "parallel_write_safe": True}
