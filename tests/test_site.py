@@ -50,8 +50,9 @@ def test_navigation_holds_every_page_once(build: ModuleType) -> None:
     text = build.relink((ROOT / "docs" / "index.md").read_text(encoding="utf-8"), ROOT / "docs")
     entries = [line for line in build.navigation(text).splitlines() if line and line[0] not in ":`"]
     pages = {path.stem for path in (ROOT / "docs").glob("*.md")} - {"index"}
+    pages |= {f"gallery/{path.stem}" for path in (ROOT / "docs" / "gallery").glob("*.ipynb")}
     assert sorted(entries) == sorted(pages | {"readme", "contributing", "changelog", "api/index"})
-    for caption in ("Tutorials", "How-to guides", "Reference", "Explanation"):
+    for caption in ("Tutorials", "Gallery", "How-to guides", "Reference", "Explanation"):
         assert f":caption: {caption}" in build.navigation(text)
 
 

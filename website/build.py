@@ -81,7 +81,7 @@ def navigation(index: str) -> str:
     for k, section in enumerate(re.split(r"^## ", index, flags=re.MULTILINE)):
         caption = section.splitlines()[0] if k else "Start"
         pages: list[str] = []
-        for page in re.findall(r"\]\(([\w/-]+)\.md\)", section):
+        for page in re.findall(r"\]\(([\w/-]+)\.(?:md|ipynb)\)", section):
             if page not in seen:
                 seen.add(page)
                 pages.append(page)
@@ -104,6 +104,7 @@ def prepare(source: Path) -> None:
 
     shutil.copy(ROOT / "website" / "conf.py", source)
     shutil.copytree(ROOT / "docs" / "img", source / "img")
+    shutil.copytree(ROOT / "docs" / "gallery", source / "gallery")
     shutil.copytree(ROOT / "website" / "static", source / "static")
     pages = {page: page.name for page in sorted((ROOT / "docs").glob("*.md"))}
     pages |= {ROOT / name: new for name, new in ROOT_PAGES.items()}
@@ -137,12 +138,13 @@ def main() -> int:
         source = Path(folder) / "docs"
         source.mkdir()
         prepare(source)
-        shutil.rmtree(out, ignore_errors=True)
+        # MyST-NB writes beside the pages: everything is built here, and only the pages are kept.
         options = ["-W", "--keep-going", "-q", "-j", "auto", "-b", "html", "-d", f"{folder}/doctrees"]
-        code = build_main([*options, str(source), str(out)])
-    if code == 0:
-        shutil.rmtree(out / ".doctrees", ignore_errors=True)
-        print(f"{out / 'index.html'}")
+        code = build_main([*options, str(source), f"{folder}/html"])
+        if code == 0:
+            shutil.rmtree(out, ignore_errors=True)
+            shutil.move(f"{folder}/html", out)
+            print(f"{out / 'index.html'}")
     return code
 
 
