@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import shutil
 import subprocess
 import sys
+import tarfile
 import tomllib
 from pathlib import Path
 from types import ModuleType
@@ -54,6 +56,23 @@ def test_navigation_holds_every_page_once(build: ModuleType) -> None:
     assert sorted(entries) == sorted(pages | {"readme", "contributing", "changelog", "api/index"})
     for caption in ("Tutorials", "Gallery", "How-to guides", "Reference", "Explanation"):
         assert f":caption: {caption}" in build.navigation(text)
+
+
+def test_versions_lie_beside_each_other(tmp_path: Path) -> None:
+    for version in ("0.9", "0.10.1"):
+        page = tmp_path / version / "index.html"
+        page.parent.mkdir()
+        page.write_text(version, encoding="utf-8")
+        with tarfile.open(tmp_path / f"site-{version}.tar.gz", "w:gz") as archive:
+            archive.add(page, "index.html")
+    site = tmp_path / "site"
+    site.mkdir()
+    add_versions = load("versions").add_versions
+    assert add_versions(site, sorted(tmp_path.glob("*.tar.gz"))) == ["0.10.1", "0.9"]
+    assert json.loads((site / "versions.json").read_text(encoding="utf-8")) == ["0.10.1", "0.9"]
+    assert (site / "0.9" / "index.html").read_text(encoding="utf-8") == "0.9"
+    with pytest.raises(ValueError, match=r"site-1\.2\.3\.tar\.gz"):
+        add_versions(site, [tmp_path / "other.tar.gz"])
 
 
 def test_reference_covers_every_package_and_command() -> None:

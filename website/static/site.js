@@ -27,3 +27,31 @@ document.addEventListener("DOMContentLoaded", () => {
     block.append(button);
   }
 });
+
+// A choice of versions in the side bar, where website/versions.py put several beside each other.
+document.addEventListener("DOMContentLoaded", async () => {
+  if (!location.protocol.startsWith("http")) return;
+  const pages = new URL(document.documentElement.dataset.content_root ?? "./", location.href);
+  const brand = document.querySelector(".sidebar-brand");
+  for (const [above, folder] of [["", ""], ["../", pages.pathname.split("/").at(-2)]]) {
+    const site = new URL(above || "./", pages);
+    const answer = await fetch(new URL("versions.json", site));
+    if (!answer.ok) continue;
+    const versions = await answer.json();
+    if (!versions.length) return;
+    const choice = document.createElement("select");
+    choice.className = "versions";
+    choice.ariaLabel = "version";
+    for (const version of ["", ...versions]) {
+      choice.add(new Option(version || "development", version, false, version === folder));
+    }
+    const page = location.pathname.slice(pages.pathname.length);
+    choice.addEventListener("change", async () => {
+      const chosen = new URL(choice.value ? `${choice.value}/` : "./", site);
+      const same = new URL(page, chosen);
+      location.href = (await fetch(same, { method: "HEAD" })).ok ? same : chosen;
+    });
+    brand.after(choice);
+    return;
+  }
+});
