@@ -14,6 +14,7 @@ const typed = (block, text) => {
 document.addEventListener("DOMContentLoaded", () => {
   if (!navigator.clipboard) return;
   for (const block of document.querySelectorAll("div.highlight")) {
+    if (block.closest(".cell_output")) continue;
     const text = block.querySelector("pre").textContent;
     const button = document.createElement("button");
     button.className = "copy";
