@@ -19,10 +19,11 @@ from fastadmm.engine.engine import Engine
 from fastadmm.errors import ConfigError, FormatError, InputError
 from fastadmm.federation.approve_task import approve_task
 from fastadmm.federation.infer import ask_inference, coordinator_infer
-from fastadmm.federation.inferring import party_infer
+from fastadmm.federation.inferring import inference_words, party_infer
 from fastadmm.federation.schema import open_envelope
 from fastadmm.federation.status import agent_status
 from fastadmm.federation.task import encode_task, task_of
+from fastadmm.federation.task_approval import TaskApproval
 from fastadmm.inference.between import Asked, inferring
 from fastadmm.inference.party import InferenceParty
 from fastadmm.inference.table import Inference, infer
@@ -348,6 +349,12 @@ def test_private_runs_and_sums_only_have_none(
             with pytest.raises(InputError, match=words):
                 party_infer(requests[0], **own, out=tmp_path / "x")
     assert not (tmp_path / "x").exists()
+
+
+def test_an_owner_of_one_column_is_told_that_it_leaves() -> None:
+    approval = TaskApproval(Path("infer.toml"), "a", ["b"], "a.h5", 2, 1, None)
+    said = [" ".join(inference_words(replace(approval, rows=d), "b", "r")) for d in (1, 2)]
+    assert ["your one column leaves" in text for text in said] == [True, False]
 
 
 def test_between_agents(

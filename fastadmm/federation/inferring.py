@@ -169,13 +169,19 @@ def inference_words(approval: TaskApproval, caller: str, run: str) -> list[str]:
     approval : TaskApproval
     caller, run : str
     """
+    what = (
+        "your one column leaves, up to its sign and unit, and how sure its weight is"
+        if approval.rows == 1
+        else "no column, weight or standard error leaves by itself, but columns of few different values, "
+        "such as categories, can be recognised"
+    )
     return [
         f"{caller} asks {approval.party} for what standard errors need, with the model of run {run}",
         f"{approval.rows} vectors of the training rows leave: your columns up to a rotation, without noise "
         "(epsilon is infinite)",
         "they tell how alike any two of your rows are, and each row's score by your weights; whoever knows "
         "your columns of as many rows as you have columns works out all others",
-        "no column, no weight and no standard error of one leaves; you learn your own standard errors",
+        f"{what}; you learn your own standard errors",
         f"limits: {approval.requests} requests, {approval.rows} vectors, until {approval.last_day}",
     ]
 
