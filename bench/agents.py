@@ -4,7 +4,7 @@
 
 Data like a9a: 32,561 rows, 123 columns of which 11 % are not zero, three parties, each with an agent that is
 a process of its own behind a socket. Each exchange of a run is timed twice: as the coordinator waits for it,
-and as the slowest party computes its answer. The difference is protocol, gRPC, journals on both sides and
+and as the slowest party computes its answer. The difference is protocol, socket, journals on both sides and
 audit logs. All agents write to one disk and share this machine's processors, so the numbers are upper bounds
 of what parties with machines of their own see. The processor's time depends less on what else runs here: at
 the coordinator that of a whole exchange, at a party what is beyond its own work.
