@@ -233,6 +233,7 @@ FILES = {
 }
 
 
+@pytest.mark.representatives(3)
 @pytest.mark.parametrize(
     ("mode", "victim"), [(mode, name) for mode, names in FILES.items() for name in names]
 )
