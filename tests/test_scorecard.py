@@ -236,7 +236,7 @@ def test_german_credit(shared_data: Path, tmp_path: Path) -> None:
 
     partition = open_partition(tmp_path / "p")
     assert partition.labels is not None
-    assert roc_auc_score(partition.labels.y, -points) == pytest.approx(0.826, abs=0.01)
+    assert roc_auc_score(partition.labels.y, -points) == pytest.approx(0.827, abs=0.002)
 
 
 @pytest.mark.repeats
@@ -248,4 +248,4 @@ def test_default_credit(shared_data: Path, tmp_path: Path) -> None:
     assert not run("train", tmp_path / "w", "--lambda", "1e-5", "-q", "-o", tmp_path / "run")
     assert not run("evaluate", tmp_path / "run", tmp_path / "w")
     document = json.loads((tmp_path / "run/evaluation.json").read_text())
-    assert document["metrics"]["auc"] == pytest.approx(0.768, abs=0.01)
+    assert document["metrics"]["auc"] == pytest.approx(0.769, abs=0.002)
