@@ -42,6 +42,7 @@ def warm_up(everything: bool = False, say: Callable[[str, float], None] | None =
         ``compiled`` (kernel and seconds each), ``seconds`` (all in all) and
         ``directory`` (where they are kept; None where nothing can be).
     """
+    from fastadmm.engine.rows import NUMBA_THREADS
     from fastadmm.kernels.cache import cache_base
     from fastadmm.kernels.compilation import watching
 
@@ -55,6 +56,7 @@ def warm_up(everything: bool = False, say: Callable[[str, float], None] | None =
 
     begin = time.perf_counter()
     with tempfile.TemporaryDirectory(prefix="fastadmm-") as folder, watching(observe):
+        _ = NUMBA_THREADS.share  # also where others keep the cores busy
         _default_path(Path(folder))
         if everything:
             _other_runs(Path(folder))
@@ -205,7 +207,6 @@ def _rest() -> None:
     """Kernels that only functions of the library lead to."""
     from fastadmm.blocks.block import CSRBlock
     from fastadmm.engine.engine import Engine
-    from fastadmm.engine.rows import NUMBA_THREADS
     from fastadmm.kernels.bounded import bounded_conjugate
     from fastadmm.kernels.chacha import chacha_blocks
     from fastadmm.kernels.gaussian_noise import standard_normal, uniform
@@ -215,7 +216,6 @@ def _rest() -> None:
     standard_normal(key, nonce, out, 0, 4)
     uniform(key, nonce, out, 0, 4)
     chacha_blocks(key, nonce, 0, np.empty((16, 16), dtype=np.uint32))
-    _ = NUMBA_THREADS.share  # compiled where it is launched
     indicators, one = CSRBlock(np.ones((3, 2))), Engine(1)
     indicators.product(np.ones(2), one)
     indicators.transposed_products([np.ones(3)], one)

@@ -83,6 +83,10 @@ def _launch() -> int:
     from numba.core.compiler_lock import global_compiler_lock
     from numba.np.ufunc.parallel import threading_layer
 
+    from fastadmm.kernels.pieces import COMPILED
+
+    if not COMPILED:
+        return 0
     with global_compiler_lock:  # a fork waits for it
         try:
             get_num_threads()
