@@ -18,7 +18,7 @@ from fastadmm.problem.problem import Problem
 from fastadmm.rounds.exchange import Request, open_message
 from fastadmm.rounds.letters import Correspondent, Letters
 from fastadmm.rounds.mailbox import Mailbox
-from fastadmm.rounds.private import open_own, private_run, private_solver, write_private_model
+from fastadmm.rounds.private import open_own, private_run, solver_of_private, write_private_model
 from fastadmm.rounds.private_terms import privacy_text
 from fastadmm.rounds.round_state import read_state, rounds_done, write_state
 from fastadmm.rounds.run_problem import answers_of, early_stopping_of, other_labels, problem_of, scheme_of
@@ -145,7 +145,7 @@ def new_run(
             f"key {next(iter(other_labels(config)))!r}: a private round by files has none; leave it out"
         )
     else:  # what theorems do not cover is refused now
-        private_solver(config, problem, data, folder, run, Letters(data.n_samples, [])).close()
+        solver_of_private(config, problem, data, folder, run, Letters(data.n_samples, [])).close()
     about = {
         "run": run,
         "parties": names,
@@ -223,8 +223,9 @@ class Coordinator:
         self.digests = own
         self.own = None if "own" not in own else self.path / str(own["own"])
         self.own_digest = own.get("own_digest")
+        holder = self.config.privacy.label_holder(self.names)
         #: Names of the parties that are asked.
-        self.elsewhere = [name for name in self.names if self.own is None or name != self._holder]
+        self.elsewhere = [name for name in self.names if name != holder]
         self.notes: list[str] = []
 
     # --- going on -----------------------------------------------------------------------------------------
@@ -251,11 +252,6 @@ class Coordinator:
         hello = {name: self._hello(name) for name in self.elsewhere}
         return self._rounds(hello) if self.config.privacy.mode == "none" else self._private(hello)
 
-    @property
-    def _holder(self) -> str:
-        """The label holder, where it has columns of its own."""
-        return self.config.privacy.label_party or self.names[0]
-
     def _n_rounds(self) -> int:
         return rounds_done(self._checkpoint) if self._checkpoint.exists() else 0
 
@@ -281,7 +277,7 @@ class Coordinator:
         private: dict[str, Any] = {}
         if privacy.mode != "none":
             driver = Letters(labels.n_samples, [])
-            solver = private_solver(self.config, problem, labels, self.folder, self.run, driver)
+            solver = solver_of_private(self.config, problem, labels, self.folder, self.run, driver)
             private = {"privacy": privacy_text(privacy), **solver.terms()}
             solver.close()
         others = {key: open_labels(Path(path)) for key, path in other_labels(self.config).items()}
@@ -350,7 +346,7 @@ class Coordinator:
         widths = [int(hello[name]["n_features"]) if name in hello else 1 for name in self.names]
         problem, _ = problem_of(self.config, self.names, widths, own)
         letters = self._letters(problem, hello, None)
-        solver = private_solver(self.config, problem, labels, self.folder, self.run, letters)
+        solver = solver_of_private(self.config, problem, labels, self.folder, self.run, letters)
         asked = [m for m, name in enumerate(self.names) if name in hello]
         try:
             with self.folder.open_log() as log:

@@ -9,17 +9,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from fastadmm.conversation.exchange import Call, Driver, Exchange, Talk
 from fastadmm.errors import ConfigError, InputError
 from fastadmm.files.atomic import shown
-from fastadmm.privacy.fusion import FusionSolver
 from fastadmm.privacy.ledger import Ledger
-from fastadmm.privacy.message import MessageSolver
-from fastadmm.privacy.outbox import Outbox
+from fastadmm.privacy.modes import private_solver
 from fastadmm.privacy.published import certificate_of_model
-from fastadmm.privacy.stored import Store
 from fastadmm.problem.problem import Problem
 from fastadmm.runs.config import solver_options
 from fastadmm.runs.folder import RunFolder
@@ -34,7 +30,7 @@ from fastadmm.store.model import PartyModel, SharedPart, write_party_model, writ
 from fastadmm.store.model_id import model_id_of
 from fastadmm.store.party_file import PartyData, open_party
 
-__all__ = ["Ended", "open_own", "private_run", "private_solver", "write_private_model"]
+__all__ = ["Ended", "open_own", "private_run", "solver_of_private", "write_private_model"]
 
 
 def open_own(config: RunConfig, own: Path | None, names: list[str], labels: LabelData) -> PartyData | None:
@@ -60,18 +56,17 @@ def open_own(config: RunConfig, own: Path | None, names: list[str], labels: Labe
     InputError
         They are of no party, or of other rows than the labels.
     """
-    fusion = config.privacy.mode == "fusion"
+    holder = config.privacy.label_holder(names)
     if own is None:
-        if fusion:
+        if holder is not None:
             raise ConfigError(
                 "privacy: mode 'fusion': the label holder takes part with columns of its own; give them with "
                 "--own PARTY.h5, and name it with --party, too"
             )
         return None
-    if not fusion:
+    if holder is None:
         raise ConfigError("--own: only the label holder of privacy mode 'fusion' has columns of its own")
     party = open_party(own)
-    holder = config.privacy.label_party or names[0]
     if party.name != holder:
         raise InputError(f"{shown(own)}: of {party.name}, but the label holder is {holder} (label_party)")
     if (party.n_samples, party.row_digest) != (labels.n_samples, labels.row_digest):
@@ -81,9 +76,9 @@ def open_own(config: RunConfig, own: Path | None, names: list[str], labels: Labe
     return party
 
 
-def private_solver(
+def solver_of_private(
     config: RunConfig, problem: Problem, labels: LabelData, folder: RunFolder, run: str, driver: Driver
-) -> FusionSolver | MessageSolver:
+) -> Run:
     """The label holder's, or the coordinator's, part of a private run.
 
     Parameters
@@ -107,12 +102,17 @@ def private_solver(
     """
     settings = config.privacy
     ledger = Ledger(folder.ledger if config.ledger is None else Path(config.ledger))
-    account = label_account_of(labels, problem.names, settings)
-    own: dict[str, Any] = {"unproved": {}, "label_account": account, "driver": driver}
-    options = solver_options(config)
-    if settings.mode == "fusion":
-        return FusionSolver(problem, options, settings, ledger, Store(folder.messages), run, **own)
-    return MessageSolver(problem, options, settings, ledger, Outbox(folder.messages), run, **own)
+    return private_solver(
+        problem,
+        solver_options(config),
+        settings,
+        folder.messages,
+        ledger=ledger,
+        run=run,
+        unproved={},
+        label_account=label_account_of(labels, problem.names, settings),
+        driver=driver,
+    )
 
 
 @dataclass(frozen=True)

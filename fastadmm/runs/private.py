@@ -10,13 +10,10 @@ from fastadmm.files.atomic import shown, storage_errors
 from fastadmm.files.reading import read_json
 from fastadmm.files.writing import write_json
 from fastadmm.privacy.accounts import Account, feature_account, label_account
-from fastadmm.privacy.fusion import FusionSolver
 from fastadmm.privacy.ledger import Ledger
-from fastadmm.privacy.message import MessageSolver
+from fastadmm.privacy.modes import private_solver
 from fastadmm.privacy.origins import why_unproved
-from fastadmm.privacy.outbox import Outbox
 from fastadmm.privacy.statement import PrivacyStatement, no_privacy
-from fastadmm.privacy.stored import Store
 from fastadmm.problem.problem import Problem
 from fastadmm.runs.config import solver_options
 from fastadmm.settings.privacy import Privacy
@@ -89,17 +86,18 @@ def make_solver(
             raise ConfigError("key 'ledger': a run without privacy charges nothing; leave it out")
         return Solver(problem, options, start=start, early=early)
     ledger = Ledger(Path(config.ledger) if config.ledger is not None else run / LEDGER)
-    data = [party.content_digest for party in partition.parties]
-    accounts = [feature_account(party) for party in partition.parties]
-    labels = label_account_of(partition.labels, problem.names, settings)
-    unproved = unproved_parties(config, partition)
-    if settings.mode == "fusion":
-        store = Store(run / _MESSAGES)
-        return FusionSolver(
-            problem, options, settings, ledger, store, run_id, data, unproved, accounts, labels
-        )
-    outbox = Outbox(run / _MESSAGES)
-    return MessageSolver(problem, options, settings, ledger, outbox, run_id, unproved, accounts, labels)
+    return private_solver(
+        problem,
+        options,
+        settings,
+        run / _MESSAGES,
+        [party.content_digest for party in partition.parties],
+        ledger=ledger,
+        run=run_id,
+        unproved=unproved_parties(config, partition),
+        accounts=[feature_account(party) for party in partition.parties],
+        label_account=label_account_of(partition.labels, problem.names, settings),
+    )
 
 
 def label_account_of(labels: LabelData | None, names: list[str], settings: Privacy) -> Account | None:
@@ -114,10 +112,7 @@ def label_account_of(labels: LabelData | None, names: list[str], settings: Priva
     """
     if settings.label_epsilon is None or labels is None:
         return None
-    holder = "the label holder"
-    if settings.mode == "fusion":
-        holder = settings.label_party or names[0]
-    return label_account(labels.ids(), holder)
+    return label_account(labels.ids(), settings.label_holder(names) or "the label holder")
 
 
 def unproved_parties(config: RunConfig, partition: Partition) -> dict[str, str]:
@@ -136,11 +131,9 @@ def unproved_parties(config: RunConfig, partition: Partition) -> dict[str, str]:
     settings = config.privacy
     if settings.mode == "none" or settings.public_scaling:
         return {}
-    senders = list(partition.parties)
-    if settings.mode == "fusion":  # the label holder sends nothing about its columns
-        holder = settings.label_party or senders[0].name
-        senders = [party for party in senders if party.name != holder]
-    found = {party.name: why_unproved(party.steps) for party in senders}
+    # The label holder sends nothing about its columns.
+    holder = settings.label_holder([party.name for party in partition.parties])
+    found = {party.name: why_unproved(party.steps) for party in partition.parties if party.name != holder}
     return {name: why for name, why in found.items() if why}
 
 

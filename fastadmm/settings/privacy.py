@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from numbers import Integral, Real
 from typing import Annotated, Any, Self
@@ -273,6 +273,16 @@ class Privacy:
     def clip_of_targets(self) -> float:
         """W; the ball's radius where ``target_clip`` is None, for which the sensitivity is smallest."""
         return self.ball if self.target_clip is None else self.target_clip
+
+    def label_holder(self, names: Sequence[str]) -> str | None:
+        """The party that holds the labels in mode "fusion"; None in other modes.
+
+        Parameters
+        ----------
+        names : sequence of str
+            The parties; the first, where ``label_party`` is None.
+        """
+        return (self.label_party or names[0]) if self.mode == "fusion" else None
 
     def check_samples(self, n_samples: int) -> None:
         """Refuse a delta that would let one whole record be published.

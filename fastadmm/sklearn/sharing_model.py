@@ -406,12 +406,10 @@ class _SharingModel(CallbackSupportMixin, BaseEstimator):
             if given is not None:
                 raise ConfigError(f"{parameter}: not in a private run: {SETTINGS[key].refused['private']}")
         from fastadmm.privacy.fits import UNCOUNTED, charge_fit, other_fits, resolve_ledger
-        from fastadmm.privacy.fusion import FusionSolver
-        from fastadmm.privacy.message import MessageSolver
+        from fastadmm.privacy.modes import private_solver
 
         ledger = resolve_ledger(self.ledger)
-        kind: Any = FusionSolver if settings.mode == "fusion" else MessageSolver
-        solver: Any = kind(problem, options, settings)
+        solver = private_solver(problem, options, settings)
         if solver.advice():
             warnings.warn(solver.advice(), UserWarning, stacklevel=3 + FRAMES)
         try:

@@ -1,0 +1,49 @@
+"""The solver of a privacy mode."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from fastadmm.privacy.fusion import FusionSolver
+from fastadmm.privacy.message import MessageSolver
+from fastadmm.privacy.outbox import Outbox
+from fastadmm.privacy.stored import Store
+from fastadmm.problem.problem import Problem
+from fastadmm.settings.privacy import Privacy
+from fastadmm.solver.options import SolverOptions
+
+__all__ = ["private_solver"]
+
+
+def private_solver(
+    problem: Problem,
+    options: SolverOptions,
+    settings: Privacy,
+    messages: Path | None = None,
+    data: Sequence[str] | None = None,
+    **common: Any,
+) -> FusionSolver | MessageSolver:
+    """The solver of a mode that is not "none".
+
+    Parameters
+    ----------
+    problem : Problem
+    options : SolverOptions
+    settings : Privacy
+    messages : Path, optional
+        Folder of what was sent; in memory without one.
+    data : sequence of str, optional
+        Identifier of each party's data, for which mode "fusion" uses a stored message again.
+    **common
+        What both solvers take: ledger, run, unproved, accounts, label_account, driver.
+
+    Raises
+    ------
+    ConfigError
+        If theorems do not cover the problem.
+    """
+    if settings.mode == "fusion":
+        return FusionSolver(problem, options, settings, store=Store(messages), data=data, **common)
+    return MessageSolver(problem, options, settings, outbox=Outbox(messages), **common)
