@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -154,7 +155,8 @@ def _train(folder: Path, data: Path, test: Path | None = None, **settings: Any) 
     values = {"data": str(data), "threads": 1, "rounds": 3, "lambda": 1e-2, **settings}
     if test is not None:
         values["test"] = str(test)
-    start_run(make_config(values), folder / "run", force=True)
+    shutil.rmtree(folder / "run", ignore_errors=True)  # with its ledger, which force would keep
+    start_run(make_config(values), folder / "run")
 
 
 def _partition(path: Path, task: str) -> Path:
@@ -200,7 +202,8 @@ def _owners(folder: Path) -> None:
                 values |= {"bound": "features:1", "threads": 1}
                 if loss == "squared":
                     values["target_bound"] = 1.0
-                start_owner_run(make_settings(values), folder / "owners", force=True)
+                shutil.rmtree(folder / "owners", ignore_errors=True)
+                start_owner_run(make_settings(values), folder / "owners")
 
 
 def _rest() -> None:
