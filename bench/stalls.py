@@ -1,10 +1,11 @@
 """Random problems of every convex kind: which are not certified at 1e-6 within 200 rounds?
 
-    python -P bench/stalls.py --count 2000 --json found.json
-    python -P bench/stalls.py --seeds 17,404                  # these alone
+    nice python -P bench/stalls.py --from 0 --to 100 --json found.json  # goes on after what the file holds
+    python -P bench/stalls.py --seeds 17,404                            # these alone
 
-Losses x regularisers x sets x weights x intercept; wide, tall, constant, duplicate, sparse and badly scaled
-columns; 1 to 200 parties. A problem follows from its seed alone, and rounds do not depend on the clock.
+One process, one thread. Losses x regularisers x sets x weights x intercept; wide, tall, constant, duplicate,
+sparse and badly scaled columns; 1 to 200 parties. A problem follows from its seed alone, and rounds do not
+depend on the clock.
 """
 
 from __future__ import annotations
@@ -16,7 +17,6 @@ import os
 import sys
 import time
 from collections import Counter
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -210,14 +210,19 @@ def certified(found: dict[str, Any]) -> bool:
     return found["status"] == "converged"
 
 
-def run(seeds: list[int], jobs: int) -> list[dict[str, Any]]:
-    """All problems of some seeds, in their order; a line for each as it comes."""
-    found = []
-    with ProcessPoolExecutor(jobs) as pool:
-        for case in pool.map(solve_one, seeds):
-            print(*case.values(), file=sys.stderr, flush=True)
-            found.append(case)
-    return found
+def run(seeds: list[int], path: Path | None) -> list[dict[str, Any]]:
+    """All problems of some seeds and of a file, which is written anew after each; a line for each."""
+    known = json.loads(path.read_text())["cases"] if path is not None and path.exists() else []
+    found = {case["seed"]: case for case in known}
+    for seed in seeds:
+        if seed in found:
+            continue
+        found[seed] = solve_one(seed)
+        print(*found[seed].values(), file=sys.stderr, flush=True)
+        if path is not None:
+            cases = [found[key] for key in sorted(found)]
+            path.write_text(json.dumps({"cases": cases, "summary": summary(cases)}, indent=1) + "\n")
+    return [found[key] for key in sorted(found)]
 
 
 def summary(found: list[dict[str, Any]]) -> dict[str, Any]:
@@ -233,7 +238,7 @@ def summary(found: list[dict[str, Any]]) -> dict[str, Any]:
         "problems": len(found),
         "uncertified": len(failed),
         "rounds_mean": float(np.exp(np.mean(np.log(rounds)))) if rounds else None,
-        "rounds_percentiles": {str(p): float(np.percentile(rounds, p)) for p in (50, 90, 99, 100)},
+        "rounds_percentiles": {str(p): float(np.percentile(rounds, p)) for p in (50, 90, 99, 100) if rounds},
         "uncertified_of": traits,
         "seconds": round(sum(case.get("seconds", 0.0) for case in found), 1),
     }
@@ -242,20 +247,17 @@ def summary(found: list[dict[str, Any]]) -> dict[str, Any]:
 def main() -> None:
     """Command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--first", type=int, default=0, help="first seed")
-    parser.add_argument("--count", type=int, default=300)
+    parser.add_argument("--from", dest="first", type=int, default=0, help="first seed")
+    parser.add_argument("--to", dest="end", type=int, default=100, help="first seed that is left out")
     parser.add_argument("--seeds", help="these seeds instead, with commas between")
-    parser.add_argument("--jobs", type=int, default=2)
-    parser.add_argument("--json", type=Path, help="write everything here")
+    parser.add_argument("--json", type=Path, help="write everything here, after each problem")
     given = parser.parse_args()
-    seeds = list(range(given.first, given.first + given.count))
+    seeds = list(range(given.first, given.end))
     if given.seeds:
         seeds = [int(seed) for seed in given.seeds.split(",")]
-    found = run(seeds, given.jobs)
+    found = run(seeds, given.json)
     failed = [case for case in found if not certified(case)]
     print(json.dumps({"uncertified": failed, "summary": summary(found)}, indent=1))
-    if given.json:
-        given.json.write_text(json.dumps({"cases": found, "summary": summary(found)}, indent=1) + "\n")
 
 
 if __name__ == "__main__":
