@@ -109,8 +109,8 @@ def test_a_broken_link_fails(tmp_path: Path) -> None:
     pytest.importorskip("sphinx")
     for name in ("docs", "website", "bench", "fastadmm", "kernels", "tests/faults"):
         shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("html", "__pycache__"))
-    for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md"):
-        shutil.copy(ROOT / name, tmp_path)
+    for page in (*ROOT.glob("*.md"), ROOT / "CITATION.cff"):
+        shutil.copy(page, tmp_path)
     with open(tmp_path / "docs" / "tutorial.md", "a", encoding="utf-8") as page:
         page.write("\nSee [there](solver.md#no-such-heading).\n")
     done = subprocess.run(
