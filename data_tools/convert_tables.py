@@ -590,7 +590,8 @@ def _cells(
         if like.label_reading.plain:
             return kept
         # Without --label, which column holds the labels is known once all are read.
-        return replace(kept, raw={*kept.raw, options.label}, all_raw=options.label is None)
+        label = [] if options.label is None else [options.label]
+        return replace(kept, raw={*kept.raw, *label}, all_raw=not label)
     text = {name for name, kind in typing.kinds.items() if kind == "category"}
     text |= {id} if id is not None else set()
     text |= set(described.categories) if described is not None else set()

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from fastadmm.data_tools.alignment import align, read_alignment, rows_of, table_ids
@@ -20,12 +20,27 @@ from fastadmm.store.cell_reading import CellReading
 
 if TYPE_CHECKING:
     from fastadmm.store.encoder import Encoder
-    from fastadmm.store.model import PartyModel
 
-__all__ = ["TableFeatures", "TableRows", "read_features", "row_features"]
+__all__ = ["PartyColumns", "TableFeatures", "TableRows", "read_features", "row_features"]
 
 #: Largest double precision number.
 MAX_NUMBER = sys.float_info.max
+
+
+class PartyColumns(Protocol):
+    """What tells which columns of a table are a party's: its part of a model, or its points."""
+
+    @property
+    def name(self) -> str:
+        """Of the party."""
+
+    @property
+    def feature_names(self) -> list[str]:
+        """Names of the features that the columns become."""
+
+    @property
+    def encoder(self) -> Encoder | None:
+        """How cells become features; None: every column is a number."""
 
 
 @dataclass(frozen=True)
@@ -83,13 +98,13 @@ class TableFeatures:
 
 
 def read_features(
-    parties: Sequence[PartyModel], paths: Sequence[str | Path], options: TableRows
+    parties: Sequence[PartyColumns], paths: Sequence[str | Path], options: TableRows
 ) -> TableFeatures:
     """Read the rows of tables as the features that a model was trained on.
 
     Parameters
     ----------
-    parties : sequence of PartyModel
+    parties : sequence of PartyColumns
     paths : sequence of path
         CSV or Parquet: one table for each party, in their order, or one that holds all of their columns.
     options : TableRows
@@ -141,13 +156,13 @@ def read_features(
 
 
 def row_features(
-    parties: Sequence[PartyModel], rows: Sequence[Mapping[str, Any]], unseen: str = "zeros"
+    parties: Sequence[PartyColumns], rows: Sequence[Mapping[str, Any]], unseen: str = "zeros"
 ) -> TableFeatures:
     """The same for rows in memory, such as those of a request.
 
     Parameters
     ----------
-    parties : sequence of PartyModel
+    parties : sequence of PartyColumns
     rows : sequence of mapping
         A value for each column of the parties, and no other: text as in a table, a number, a flag, or None
         where it is missing.
@@ -217,7 +232,7 @@ def _cell_text(value: Any, reading: CellReading, place: str) -> str:
     return text.replace(".", reading.decimal or ".") + reading.unit
 
 
-def _encoder(party: PartyModel) -> Encoder:
+def _encoder(party: PartyColumns) -> Encoder:
     """The party's encoder; without one its features were columns of numbers."""
     from fastadmm.store.encoder import ColumnEncoding, Encoder
 
@@ -226,7 +241,7 @@ def _encoder(party: PartyModel) -> Encoder:
     return Encoder(tuple(ColumnEncoding(name) for name in party.feature_names))
 
 
-def _refuse_shared_columns(parties: Sequence[PartyModel], encoders: Sequence[Encoder]) -> None:
+def _refuse_shared_columns(parties: Sequence[PartyColumns], encoders: Sequence[Encoder]) -> None:
     owner: dict[str, str] = {}
     for party, encoder in zip(parties, encoders):
         for column in encoder.columns:

@@ -44,7 +44,8 @@ def pack(parts: ByClass, kinds: Mapping[str, str]) -> dict[str, Any]:
     kinds : dict of str to str
         Of one part, as in :class:`fastadmm.conversation.calls.CallRule`.
     """
-    layout, values, rows = [], [np.empty(0)], {}
+    layout, values = [], [np.empty(0)]
+    rows: dict[str, np.ndarray] = {}
     for c, part in enumerate(parts):
         line = [float(part is not None)]
         for key, kind in kinds.items():

@@ -87,7 +87,8 @@ class ClassFaceParty(OfClasses):
             raise Unanswerable(f"call {name!r}: {len(asked)} classes instead of {self.n_classes}")
 
         def of_class(c: int) -> dict[str, Any] | None:
-            return None if asked[c] is None else self.parts[c].answer(one, asked[c])
+            values = asked[c]
+            return None if values is None else self.parts[c].answer(one, values)
 
         answers = self.engine.map(of_class, range(self.n_classes))
         return pack(answers, rule.answer) if rule.answer else {}

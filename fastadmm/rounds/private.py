@@ -13,7 +13,9 @@ from pathlib import Path
 from fastadmm.conversation.exchange import Call, Driver, Exchange, Talk
 from fastadmm.errors import ConfigError, InputError
 from fastadmm.files.atomic import shown
+from fastadmm.privacy.fusion import FusionSolver
 from fastadmm.privacy.ledger import Ledger
+from fastadmm.privacy.message import MessageSolver
 from fastadmm.privacy.modes import private_solver
 from fastadmm.privacy.published import certificate_of_model
 from fastadmm.problem.problem import Problem
@@ -78,7 +80,7 @@ def open_own(config: RunConfig, own: Path | None, names: list[str], labels: Labe
 
 def solver_of_private(
     config: RunConfig, problem: Problem, labels: LabelData, folder: RunFolder, run: str, driver: Driver
-) -> Run:
+) -> FusionSolver | MessageSolver:
     """The label holder's, or the coordinator's, part of a private run.
 
     Parameters
@@ -93,7 +95,7 @@ def solver_of_private(
 
     Returns
     -------
-    Run
+    FusionSolver or MessageSolver
 
     Raises
     ------

@@ -223,6 +223,7 @@ class ProximalCoordinator:
         """
         primal = self.primal if self.primal is not None else self.evaluate()
         if self._metric_is_stale():
+            assert self.metric is not None
             yield self._telling_metric(self.metric)
         self.sent = self.steps.u if self.steps is not None and self.stepping else primal.gradient
         self.n_rounds += 1

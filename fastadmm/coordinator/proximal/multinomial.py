@@ -74,7 +74,7 @@ class MultinomialProximalMethod(ProximalMethod):
         name = exchange.calls[0].name
         kinds = CALLS[name].arguments
         calls = [
-            Call(m, BY_CLASS[name], pack([call and call.made() for call in calls], kinds))
+            Call(m, BY_CLASS[name], pack([None if call is None else call.made() for call in calls], kinds))
             for m, calls in self._asked(exchange).items()
         ]
         return Exchange(calls, exchange.pace)
