@@ -49,7 +49,7 @@ def call_piece(typing_context, code, what, piece):
 
 @intrinsic
 def call_share(typing_context, share, code, what, pieces):
-    """Call the compiled function at an address with the three numbers that follow."""
+    """Call the compiled function at the address ``share`` with ``code``, ``what`` and ``pieces``."""
     signature = types.void(*[types.int64] * 4)
 
     def generate(context, builder, signature, arguments):
