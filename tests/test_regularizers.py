@@ -251,6 +251,7 @@ def test_non_negative_as_scikit_learn(diabetes: tuple, parties: int) -> None:
     result = solve(problem, SolverOptions(gap=1e-12, max_rounds=150, n_threads=1))
     assert result.status is Status.CONVERGED
     assert result.gap == math.inf
+    assert "no column contributes more" in result.message
     least = LinearRegression(positive=True).fit(X, y)
     assert np.allclose(np.concatenate(result.weights), least.coef_, atol=1e-6)
 
@@ -353,7 +354,8 @@ def test_no_gap_below_the_truth(loss: str, regularizer: Regularizer, constraint:
         assert record.lyapunov >= 0
     bounded = constraint.radius < math.inf or math.inf not in map(abs, constraint.bounds)
     if isinstance(regularizer, NoRegularizer) and not bounded:
-        assert all(r.gap == math.inf for r in records)
+        # A gap is proved only where no gradient pulls a weight outwards; never where both ways are open.
+        assert constraint.bounds != (-math.inf, math.inf) or all(r.gap == math.inf for r in records)
     elif loss != "hinge":
         assert records[-1].gap <= 1e-4
         assert records[-1].lyapunov <= 1e-2 * records[0].lyapunov

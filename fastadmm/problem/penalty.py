@@ -233,7 +233,7 @@ class PartyPenalty:
             return 1.0
         low, high = self.constraint.bounds
         if first == 0.0 and not (math.isfinite(low) and math.isfinite(high)):
-            return 0.0 if self._unbounded(q).any() else 1.0  # signed exactly, which rounding decides
+            return 1.0 if self._pulls_inwards(q) else 0.0
         size = self.regularizer.dual_norm(self._unbounded(q))
         return 1.0 if size <= first * (1.0 - _MARGIN) else first * (1.0 - 2.0 * _MARGIN) / size
 
@@ -264,6 +264,13 @@ class PartyPenalty:
     def excess(self, q: Array, scale: Array) -> float:
         r"""Of a cone, :math:`\max \langle q, x\rangle` over its :math:`s_j |x_j| \le 1`; each (d,)."""
         return float((np.abs(self._unbounded(q)) / scale).sum())
+
+    def _pulls_inwards(self, q: Array) -> bool:
+        """Whether no weight is pulled in a direction without end; rounding counts as a pull, zero not."""
+        low, high = self.constraint.bounds
+        slack = _MARGIN * float(np.abs(q).max(initial=0.0))
+        upwards, downwards = math.isinf(high) & (q > -slack), math.isinf(low) & (q < slack)
+        return not ((upwards | downwards) & (q != 0.0)).any()
 
     def _unbounded(self, q: Array) -> Array:
         """The part of q that pulls a weight in a direction without end."""
