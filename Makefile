@@ -14,16 +14,12 @@ MATH_THREADS := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
 export PYTHONSAFEPATH := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help test pytest test-repeats test-slow test-portable test-lowest test-faults test-federation corpus house error-lines faults federation-faults bench rounds paper-a owners readme demo docs look lint types format venv clean
+.PHONY: help test test-repeats test-slow test-portable test-lowest test-faults test-federation corpus house error-lines faults federation-faults bench rounds paper-a owners readme demo docs look lint types format venv clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-# mypy has one process: the site is built beside it, and beside the first tests.
-test: lint venv ## everything that must pass before a commit (minutes)
-	$(MAKE) --no-print-directory -j2 docs pytest
-
-pytest: types
+test: lint types ## everything that must pass before a commit (minutes)
 	$(MATH_THREADS) $(BIN)/pytest -n $(JOBS) --dist worksteal -m "not slow and not repeats"
 
 test-repeats: venv ## the same code on further data, sizes and kinds of fault (minutes)

@@ -213,6 +213,7 @@ def test_fate_breast_repeated_and_sample_ids(shared_data: Path, capsys: pytest.C
     assert "no id column 'mock_id'" in capsys.readouterr().err
 
 
+@pytest.mark.repeats
 def test_fate_default_credit_agrees_with_sklearn_on_the_joined_table(
     shared_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

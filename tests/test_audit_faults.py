@@ -55,7 +55,7 @@ def audit(runs, mode, capsys, trials=4_000):
 MODES = ["message", pytest.param("fusion", marks=pytest.mark.repeats)]
 
 
-@pytest.mark.representatives(1)
+@pytest.mark.repeats
 @pytest.mark.parametrize("mode", ["message", "fusion"])
 def test_honest_runs_pass(runs, mode, capsys):
     assert audit(runs, mode, capsys) == (ExitCode.OK, {})

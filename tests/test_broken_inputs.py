@@ -358,7 +358,7 @@ def test_broken_path(
 # --- in a process of its own -----------------------------------------------------------------------------
 
 
-@pytest.mark.representatives(1)
+@pytest.mark.repeats
 @pytest.mark.parametrize("limit", [500, 20_000, 150_000])
 def test_disk_full(tmp_path: Path, limit: int) -> None:
     rng = np.random.default_rng(0)

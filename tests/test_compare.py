@@ -85,6 +85,7 @@ def test_what_may_not_be_compared_is_named(place: Path, other: str, said: str) -
     assert (letters[0] == letters[1]) == (other in ("lambda", "flipped"))
 
 
+@pytest.mark.repeats
 def test_every_kind_of_file(place: Path, tmp_path: Path) -> None:
     comparison = compare_runs([place / "one", place / "sharing", place / "lambda"])
     for suffix in ("html", "png", "svg", "pdf", "json", "csv"):

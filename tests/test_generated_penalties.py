@@ -173,6 +173,7 @@ def reference(case: Case) -> tuple[float, bool]:
     return case.value(found), problem.status == "optimal" and case.loss not in ("logistic", "poisson")
 
 
+@pytest.mark.repeats
 @pytest.mark.parametrize(
     "seeds",
     [

@@ -202,6 +202,7 @@ def test_what_the_data_refuse_leaves_nothing(data: Path, tmp_path: Path) -> None
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.repeats
 def test_the_report_shows_the_path(data: Path, finished: Path, tmp_path: Path) -> None:
     assert run("report", finished, "-o", tmp_path / "a.html") == 0
     page, table = (tmp_path / "a.html").read_text(encoding="utf-8"), table_of(finished)

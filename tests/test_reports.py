@@ -162,6 +162,7 @@ def test_page_is_complete_and_self_contained(run):
     assert [p.name for p in run.iterdir() if p.name.startswith(".")] == []
 
 
+@pytest.mark.repeats
 def test_same_run_same_bytes(run, tmp_path):
     import matplotlib
 

@@ -251,7 +251,7 @@ def slow(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[object]]:
     """Folder with a run whose rounds take milliseconds, and its command."""
     folder = tmp_path_factory.mktemp("slow")
     data = write_problem(folder / "train.parts", n=12_000, widths=(20, 30, 25))
-    command = ["train", data, "--scheme", "sharing", "--gap", 0, "--rounds", 150, "--quiet", "--out"]
+    command = ["train", data, "--scheme", "sharing", "--gap", 0, "--rounds", 80, "--quiet", "--out"]
     assert run(*command, folder / "whole") == 7
     return folder, command
 
@@ -267,7 +267,7 @@ def test_ctrl_c(slow: tuple[Path, list[object]], tmp_path: Path) -> None:
     assert err.count("\n") == 1
     assert "interrupted after" in err
     assert f"fastadmm resume {out}" in err
-    assert 5 <= n_lines(out / "rounds.jsonl") < 150
+    assert 5 <= n_lines(out / "rounds.jsonl") < 80
     code, stdout, err = run_process("resume", out, "--quiet")
     assert (code, stdout) == (7, "")
     assert_same_run(out, folder / "whole")

@@ -340,7 +340,7 @@ def test_whoever_comes_next_removes_what_a_killed_process_left(tmp_path: Path) -
     assert sorted(os.listdir(tmp_path)) == ["a", "b", "other"]
 
 
-@pytest.mark.representatives(1)
+@pytest.mark.repeats
 @pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP"])
 def test_a_signal_outside_rounds_leaves_nothing(tmp_path: Path, name: str) -> None:
     (tmp_path / "a.svm").write_text("1 1:1 2:2\n-1 1:2 2:1\n" * 10)

@@ -104,7 +104,7 @@ def test_formulas_become_mathml() -> None:
         conf.mathml(r"\nosuchthing x", display=False)
 
 
-@pytest.mark.slow  # that the site as it is builds, `make test` shows
+@pytest.mark.slow  # that the site as it is builds, `make docs` shows
 def test_a_broken_link_fails(tmp_path: Path) -> None:
     pytest.importorskip("sphinx")
     for name in ("docs", "website", "bench", "fastadmm", "kernels", "tests/faults"):

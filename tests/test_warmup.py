@@ -88,6 +88,7 @@ def test_a_read_only_installation_keeps_them_with_the_user(installation: Path, t
     assert (Path(place), compiled) == (elsewhere / "fastadmm", BOTH)
 
 
+@pytest.mark.repeats
 def test_without_any_place_to_write_to_they_are_compiled_all_the_same(
     installation: Path, tmp_path: Path
 ) -> None:
@@ -119,7 +120,7 @@ def test_an_edit_of_an_inlined_function_recompiles_its_users_alone(installation:
     assert one_kernel(installation)[1:] == (BOTH[:1], 0.5)
 
 
-@pytest.mark.representatives(1)
+@pytest.mark.repeats
 @pytest.mark.parametrize("damage", ["a flipped bit", "truncated"])
 @pytest.mark.parametrize("ending", ["nbc", "nbi"])
 def test_a_damaged_file_is_compiled_again(installation: Path, ending: str, damage: str) -> None:
