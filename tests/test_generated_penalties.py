@@ -173,12 +173,11 @@ def reference(case: Case) -> tuple[float, bool]:
     return case.value(found), problem.status == "optimal" and case.loss not in ("logistic", "poisson")
 
 
-@pytest.mark.repeats
 @pytest.mark.parametrize(
     "seeds",
     [
-        range(4),
-        pytest.param(range(4, 40), marks=pytest.mark.repeats),
+        range(2),
+        pytest.param(range(2, 40), marks=pytest.mark.repeats),
         *(pytest.param(range(start, start + 20), marks=pytest.mark.slow) for start in range(40, 320, 20)),
     ],
     ids=lambda seeds: f"{seeds.start}-{seeds.stop}",

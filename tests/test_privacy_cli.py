@@ -74,6 +74,7 @@ def test_plans_need_two_of_three():
         plan_budget(1e-5, epsilon=1.0)
 
 
+@pytest.mark.repeats
 def test_statement_and_audit_of_a_run(tmp_path, capsys):
     blocks, y, _ = make_vertical_classification(300, (4, 3))
     data = write_blocks(tmp_path / "a.parts", blocks, y)

@@ -171,7 +171,7 @@ assert len(set(found)) == 1 and len(found) == 5
 """
 
 
-@pytest.mark.representatives(2)
+@pytest.mark.representatives(1)
 @pytest.mark.skipif(not COMPILED, reason="no threads without the compiler")
 @pytest.mark.parametrize("layer", ["default", "workqueue", "tbb", "no such layer"])
 def test_whatever_layer_numba_has(layer):

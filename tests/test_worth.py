@@ -324,6 +324,7 @@ def test_a_run_with_a_path_or_early_stopping(trained: Path, tmp_path: Path) -> N
     assert worth_of_run(early, pooled=False) == expected
 
 
+@pytest.mark.repeats
 def test_command_report_and_pictures(
     trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
