@@ -47,3 +47,13 @@ def shared_data() -> Path:
         if path is not None and (path / "a9a.bz2").exists():
             return path
     pytest.skip("public data sets not found: set FASTADMM_DATA to the directory that holds a9a.bz2")
+
+
+@pytest.fixture(scope="module")
+def quiet() -> Iterator[None]:
+    """Files are not flushed to the disk: for tests that are not about a power cut."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("fastadmm.files.atomic.synchronise", lambda path: None)
+        patch.setattr("os.fsync", lambda file: None)
+        patch.setattr("os.fdatasync", lambda file: None)
+        yield

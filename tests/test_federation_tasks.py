@@ -70,15 +70,6 @@ def trained(folder: Path, **values: Any) -> Path:
 
 
 @pytest.fixture(scope="module")
-def quiet() -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("fastadmm.files.atomic.synchronise", lambda path: None)
-        patch.setattr("os.fsync", lambda file: None)
-        patch.setattr("os.fdatasync", lambda file: None)
-        yield
-
-
-@pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory, quiet: None) -> Path:
     folder = trained(tmp_path_factory.mktemp("whole"), **{"lambda": 1e-3, "rounds": 1})
     new_rows(folder / "new.parts", 1000)

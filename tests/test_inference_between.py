@@ -202,15 +202,6 @@ def test_what_a_coordinator_says_is_looked_at() -> None:
 
 
 @pytest.fixture(scope="module")
-def quiet() -> object:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("fastadmm.files.atomic.synchronise", lambda path: None)
-        patch.setattr("os.fsync", lambda file: None)
-        patch.setattr("os.fdatasync", lambda file: None)
-        yield
-
-
-@pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory, quiet: None) -> Inference:
     folder = tmp_path_factory.mktemp("whole")
     start_run(make_config({**TIGHT, "data": str(data_of(folder))}, "test"), folder / "run")

@@ -61,8 +61,10 @@ def test_gaps_hold_beside_sharing(regularizer: str, constraint: str | None) -> N
         other = Solver(problem, SolverOptions(scheme="sharing"), engine)
         for _ in range(60):
             found = other.round()
-        assert found.objective >= record.objective - record.gap_absolute
-        assert record.objective >= other.bound.value
+        # Where both are optimal, the last digits of a sum decide: they depend on the BLAS kernel.
+        rounding = 1e-14 * record.objective
+        assert found.objective >= record.objective - record.gap_absolute - rounding
+        assert record.objective >= other.bound.value - rounding
     for x in solver.party_weights():
         assert x.shape[1] == C
         for own in x.T:
