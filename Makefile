@@ -14,10 +14,10 @@ MATH_THREADS := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
 export PYTHONSAFEPATH := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help test test-repeats test-slow test-portable test-lowest test-faults test-federation corpus house error-lines faults federation-faults bench rounds paper-a owners readme demo docs look lint types format venv clean
+.PHONY: help test test-repeats test-slow test-portable test-lowest test-faults test-federation corpus house error-lines faults federation-faults bench bench-compare bench-baseline rounds paper-a owners readme demo docs look lint types format venv clean
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 test: lint types ## everything that must pass before a commit (minutes)
 	$(MATH_THREADS) $(BIN)/pytest -n $(JOBS) --dist worksteal -m "not slow and not repeats"
@@ -74,6 +74,18 @@ bench: venv ## timings beside peers: JSON, docs/performance.md (quarter of an ho
 	    --benchmark-json=bench/benchmarks.json
 	-$(PIP) install liblinear-official snapml
 	$(BIN)/python bench/performance.py
+
+# One thread, in turn with a reference kernel: a busy machine changes no ratio.
+TRACK := NUMBA_NUM_THREADS=1 $(MATH_THREADS) $(BIN)/pytest bench/bench_tracked.py -q -o addopts="-ra --import-mode=importlib" \
+    -o python_files="bench_*.py" -o python_functions="bench_*" --benchmark-only --benchmark-columns=median,iqr,rounds \
+    --benchmark-json=bench/benchmarks.json
+bench-compare: venv ## has anything become slower? beside bench/baselines.json (a minute)
+	$(TRACK)
+	$(BIN)/python -P bench/compare.py bench/baselines.json bench/benchmarks.json
+
+bench-baseline: venv ## keep today's timings of this processor in bench/baselines.json (a minute)
+	$(TRACK)
+	$(BIN)/python -P bench/compare.py bench/baselines.json bench/benchmarks.json --keep
 
 rounds: venv ## rounds of every scheme over data sets (ten minutes; FASTADMM_DATA)
 	$(BIN)/python bench/rounds.py

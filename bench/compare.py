@@ -1,11 +1,15 @@
 """Compare two files of timings, as ratios to the reference kernel that was timed in the same run.
 
-    python -P bench/compare.py old.json new.json [--limit 1.2]
+    python -P bench/compare.py OLD.json NEW.json [--limit 1.2]
+    python -P bench/compare.py bench/baselines.json NEW.json --keep
 
-Reads ``bench/performance.json`` and its like, and files that pytest-benchmark writes
-(``--benchmark-json``; its reference is ``bench_reference``). A timing counts as a regression where
-new / old, each divided by its own run's reference, is above the limit. Prints every timing, worst first;
-exit code 1 where one regressed, 2 where the files have nothing in common.
+Reads ``bench/performance.json`` and its like, files that pytest-benchmark writes (``--benchmark-json``), and
+``bench/baselines.json``: what was kept for each model of processor. ``--keep`` writes the new timings there.
+
+A timing counts as a regression where new / old, each in units of its own run's reference, is above the limit,
+and where the middle halves of its repetitions lie apart by as much. So does a fit that takes more rounds than
+the limit allows, and one more. Prints every timing, worst first; exit code 1 where one regressed, 2 where the
+files have nothing in common. On a processor of which nothing was kept, timings are shown and not judged.
 """
 
 from __future__ import annotations
@@ -14,47 +18,59 @@ import argparse
 import json
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-__all__ = ["compare", "timings"]
-
-#: Name of the reference among pytest-benchmark's.
-REFERENCE = "bench_reference"
+__all__ = ["Timing", "compare", "timings"]
 
 
-def timings(document: dict[str, Any]) -> dict[str, float]:
-    """Every timing of a file in units of its reference kernel.
+class Timing(NamedTuple):
+    """A timing in units of the reference kernel: its median and quartiles; and the rounds of a fit."""
+
+    ratio: float
+    low: float
+    high: float
+    rounds: int | None = None
+
+
+def timings(document: dict[str, Any]) -> dict[str, Timing]:
+    """Every timing of a file.
 
     Parameters
     ----------
     document : dict
-        Of ``performance.py`` or of pytest-benchmark.
+        Of ``performance.py``, of pytest-benchmark, or of a processor in the file of baselines.
 
     Returns
     -------
     dict
-        Ratio by name.
+        By name.
 
     Raises
     ------
     ValueError
-        If there is no reference.
+        If nothing was timed in turn with the reference kernel.
     """
+    if "kept" in document:
+        return {name: Timing(*values) for name, values in document["kept"].items()}
     if "benchmarks" in document:
         return _of_pytest_benchmark(document["benchmarks"])
-    found: dict[str, float] = {}
+    found: dict[str, Timing] = {}
     for name, section in document["sections"].items():
         for key, seconds in _seconds(name, section["found"]):
-            found[key] = seconds / section["reference"]
+            ratio = seconds / section["reference"]
+            found[key] = Timing(ratio, ratio, ratio)
     return found
 
 
-def _of_pytest_benchmark(benchmarks: list[dict[str, Any]]) -> dict[str, float]:
-    medians = {b["fullname"]: b["stats"]["median"] for b in benchmarks}
-    reference = [medians.pop(name) for name in list(medians) if name.endswith(REFERENCE)]
-    if not reference:
-        raise ValueError(f"no timing of the reference kernel, {REFERENCE}")
-    return {name: seconds / reference[0] for name, seconds in medians.items()}
+def _of_pytest_benchmark(benchmarks: list[dict[str, Any]]) -> dict[str, Timing]:
+    found = {
+        b["fullname"]: Timing(*(b["extra_info"].get(field) for field in Timing._fields))
+        for b in benchmarks
+        if "ratio" in b.get("extra_info", {})
+    }
+    if not found:
+        raise ValueError("no timing in turn with the reference kernel: run bench/bench_tracked.py")
+    return found
 
 
 def _seconds(name: str, found: Any) -> list[tuple[str, float]]:
@@ -74,9 +90,43 @@ def _seconds(name: str, found: Any) -> list[tuple[str, float]]:
     return [(f"fit {c['data']} {c['lambda']:g}", c["seconds"]["fastadmm"]) for c in found]
 
 
-def compare(old: dict[str, float], new: dict[str, float]) -> list[tuple[float, str]]:
+def compare(old: dict[str, Timing], new: dict[str, Timing]) -> list[tuple[float, str]]:
     """``new / old`` of every timing that both have, largest first, with its name."""
-    return sorted(((new[name] / old[name], name) for name in old.keys() & new.keys()), reverse=True)
+    return sorted(
+        ((new[name].ratio / old[name].ratio, name) for name in old.keys() & new.keys()), reverse=True
+    )
+
+
+def regressed(old: Timing, new: Timing, limit: float) -> bool:
+    """Whether a timing, or the rounds of a fit, grew by more than ``limit`` and the noise of both runs."""
+    slower = new.ratio > limit * old.ratio and new.low > old.high
+    more = old.rounds is not None and new.rounds is not None and new.rounds > limit * old.rounds + 1
+    return slower or more
+
+
+def baseline(path: Path, processor: str) -> tuple[dict[str, Timing], bool]:
+    """Timings of a file, and whether they may be judged on this processor."""
+    document = json.loads(path.read_text("utf-8"))
+    if "baselines" not in document:
+        return timings(document), True
+    kept = document["baselines"]
+    known = processor in kept
+    return timings(kept[processor if known else next(iter(kept))]), known
+
+
+def keep(path: Path, document: dict[str, Any]) -> None:
+    """Write a run's timings as the baseline of its processor."""
+    kept = json.loads(path.read_text("utf-8"))["baselines"] if path.exists() else {}
+    found = timings(document)
+    kept[document["machine_info"]["processor"]] = {
+        "revision": document["commit_info"]["id"],
+        "versions": document["machine_info"]["versions"],
+        "kept": {
+            name: [*(float(f"{value:.4g}") for value in found[name][:3]), found[name].rounds]
+            for name in sorted(found)
+        },
+    }
+    path.write_text(json.dumps({"baselines": kept}, indent=1) + "\n", encoding="utf-8")
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -86,9 +136,15 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("old", type=Path)
     parser.add_argument("new", type=Path)
     parser.add_argument("--limit", type=float, default=1.2, help="largest ratio that is no regression")
+    parser.add_argument("--keep", action="store_true", help="write NEW into OLD, the file of baselines")
     options = parser.parse_args(argv)
     try:
-        old, new = (timings(json.loads(path.read_text("utf-8"))) for path in (options.old, options.new))
+        document = json.loads(options.new.read_text("utf-8"))
+        new = timings(document)
+        if options.keep:
+            keep(options.old, document)
+            return 0
+        old, judged = baseline(options.old, document.get("machine_info", {}).get("processor", ""))
     except (OSError, ValueError, KeyError, TypeError) as error:
         print(f"compare.py: error: {error!s}", file=sys.stderr)
         return 2
@@ -96,14 +152,17 @@ def main(argv: list[str] | None = None) -> int:
     if not ratios:
         print("compare.py: error: the files have no timing in common", file=sys.stderr)
         return 2
+    bad = {name for _, name in ratios if regressed(old[name], new[name], options.limit)}
     for ratio, name in ratios:
-        print(f"{ratio:7.2f}  {'REGRESSION  ' if ratio > options.limit else ''}{name}")
+        rounds = "" if new[name].rounds is None else f" ({old[name].rounds} rounds, now {new[name].rounds})"
+        print(f"{ratio:7.2f}  {'REGRESSION  ' if name in bad else ''}{name}{rounds}")
     missing = sorted(old.keys() - new.keys())
     if missing:
         print(f"not in {options.new.name}: {', '.join(missing)}")
-    regressions = sum(ratio > options.limit for ratio, _ in ratios)
-    print(f"{len(ratios)} timings, {regressions} above {options.limit:g}")
-    return 1 if regressions else 0
+    print(f"{len(ratios)} timings, {len(bad)} above {options.limit:g}")
+    if not judged:
+        print(f"{options.old.name} has no baseline of this processor: ratios to another's, not judged")
+    return 1 if bad and judged else 0
 
 
 if __name__ == "__main__":

@@ -95,19 +95,51 @@ def test_compare_finds_a_planted_regression(measured: dict, tmp_path: Path) -> N
     assert compare(old, new, "--limit", 1.6).returncode == 0
 
 
-def test_compare_reads_what_pytest_benchmark_writes(tmp_path: Path) -> None:
-    def document(seconds: float, reference: float) -> str:
-        rows = {"bench/a.py::bench_x": seconds, "bench/r.py::bench_reference": reference}
-        return json.dumps({"benchmarks": [{"fullname": k, "stats": {"median": v}} for k, v in rows.items()]})
+def tracked(ratio: float, spread: float = 0.05, rounds: int = 10, processor: str = "a") -> str:
+    extra = {
+        "ratio": ratio,
+        "low": ratio * (1.0 - spread),
+        "high": ratio * (1.0 + spread),
+        "rounds": rounds,
+    }
+    return json.dumps(
+        {
+            "machine_info": {"processor": processor, "versions": {}},
+            "commit_info": {"id": "0"},
+            "benchmarks": [{"fullname": "bench_x", "extra_info": extra}],
+        }
+    )
 
+
+def test_compare_judges_timings_by_the_spread_of_their_repetitions(tmp_path: Path) -> None:
     old, new = tmp_path / "old.json", tmp_path / "new.json"
-    old.write_text(document(1.0, 0.1))
-    new.write_text(document(1.0, 0.05))
-    assert compare(old, new).returncode == 1
-    assert compare(new, old).returncode == 0
-    new.write_text('{"benchmarks": [{"fullname": "bench_y", "stats": {"median": 1}}]}')
-    assert "no timing of the reference" in compare(old, new).stderr
+    old.write_text(tracked(1.0))
+    for text, code in (
+        (tracked(1.5), 1),
+        (tracked(0.5), 0),
+        (tracked(1.1), 0),
+        (tracked(1.5, spread=0.4), 0),  # their middle halves overlap
+        (tracked(1.0, rounds=13), 0),
+        (tracked(1.0, rounds=14), 1),
+        ('{"benchmarks": [{"fullname": "bench_x", "stats": {"median": 1}}]}', 2),
+    ):
+        new.write_text(text)
+        assert compare(old, new).returncode == code, text
+    assert "no timing in turn with the reference" in compare(old, new).stderr
     assert compare(old, tmp_path / "absent").returncode == 2
+
+
+def test_a_baseline_is_kept_for_each_processor(tmp_path: Path) -> None:
+    baselines, new = tmp_path / "baselines.json", tmp_path / "new.json"
+    for processor, ratio in (("a", 1.0), ("b", 2.0)):
+        new.write_text(tracked(ratio, processor=processor))
+        assert compare(baselines, new, "--keep").returncode == 0
+    assert set(json.loads(baselines.read_text())["baselines"]) == {"a", "b"}
+    for processor, code, said in (("a", 1, "REGRESSION"), ("b", 0, "1.00"), ("c", 0, "not judged")):
+        new.write_text(tracked(2.0, processor=processor))
+        done = compare(baselines, new)
+        assert done.returncode == code
+        assert said in done.stdout
 
 
 @pytest.mark.slow
