@@ -2,19 +2,30 @@
 
 from __future__ import annotations
 
+import json
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
+from fastadmm import ADMMSharingRegressor
+from fastadmm.data_tools.synthetic import make_vertical_classification
 from fastadmm.engine.engine import Engine
 from fastadmm.problem.constraints import get_constraint
 from fastadmm.problem.penalty import PartyPenalty
 from fastadmm.problem.problem import make_problem
 from fastadmm.problem.regularizers import get_regularizer
-from fastadmm.solver.history import Status
+from fastadmm.reports import compare_runs
+from fastadmm.reports.compare_page import comparison_rows
+from fastadmm.runs.config import make_config
+from fastadmm.runs.train import start_run
+from fastadmm.solver.history import RoundRecord, Status
 from fastadmm.solver.loop import run_rounds
 from fastadmm.solver.solver import Solver, SolverOptions
+from fastadmm.store.model import open_model
 from scipy.optimize import nnls
+
+from run_tools import result_of, run, write_blocks
 
 
 def test_a_run_without_a_bound_on_weights_ends_and_says_what_it_proved() -> None:
@@ -34,10 +45,90 @@ def test_a_run_without_a_bound_on_weights_ends_and_says_what_it_proved() -> None
         assert again.stop_reason(again.last_record) is Status.CONVERGED
     assert result.status is Status.CONVERGED
     assert "among models in which no column contributes more than 1000 times" in result.message
-    assert solver.method.gap_within <= 1e-6
+    assert not result.certified
+    assert 0.0 <= result.record.gap_within <= 1e-6
+    assert RoundRecord.from_json(result.record.to_json()) == result.record
     best, residual = nnls(np.hstack(blocks), y)
     assert result.objective == pytest.approx(residual**2 / 100, rel=1e-6)
     np.testing.assert_allclose(np.concatenate(result.weights), best, atol=1e-4)
+
+
+@pytest.mark.representatives(1)
+@pytest.mark.parametrize("seed", range(8))
+def test_what_is_claimed_is_true_of_the_model_that_is_returned(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The bound covers columns that contribute 1000 times what this model's do, not an earlier one's."""
+    rng = np.random.default_rng(seed)
+    blocks = [rng.normal(size=(30, 3)) * 10.0 ** rng.uniform(-3, 3, size=3) for _ in range(2)]
+    columns = np.hstack(blocks) / np.hstack(blocks).std(axis=0)
+    y = columns @ rng.normal(size=6) + rng.normal(size=30)
+    problem = make_problem(blocks, y, loss="squared", regularizer="none", fit_intercept=False)
+    claims = []
+    with Engine(1) as engine:
+        solver = Solver(problem, SolverOptions(max_rounds=20, gap=1e-2), engine)
+        find = solver.method._bound_within
+        monkeypatch.setattr(
+            solver.method, "_bound_within", lambda answers: claims.append(find(answers)) or claims[-1]
+        )
+        result = run_rounds(solver)
+    assert result.record.gap_within is not None
+    matrix = np.hstack(blocks)
+    size = np.sqrt((matrix**2).mean(axis=0))
+    reach = 1000.0 * np.abs(np.concatenate(result.weights) * size).max()
+    # With the last gradient the bound is linear in the size: it is that of this size, or of a larger one.
+    u = solver.coordinator.sent
+    least = -(np.abs(matrix.T @ u) / size).sum() * reach - 0.5 * u @ u - u @ y
+    assert claims[-1] <= least * (1.0 + 1e-9)
+    best = np.linalg.lstsq(matrix, y, rcond=None)[0]
+    assert claims[-1] <= 0.5 * ((matrix @ best - y) ** 2).sum() * (1.0 + 1e-12)
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run without a bound on its weights, with a gap to all models that is too large, and one with."""
+    home = tmp_path_factory.mktemp("endless")
+    blocks, y, _ = make_vertical_classification(200, (3, 2))
+    write_blocks(home / "a.parts", blocks, y, task="regression")
+    options = {"data": str(home / "a.parts"), "loss": "squared"}
+    start_run(make_config({**options, "regularizer": "none"}), home / "run")
+    start_run(make_config(options), home / "ridge")
+    file = home / "run" / "result.json"
+    # As where an early gradient pulled no weight in a direction without end.
+    file.write_text(json.dumps({**json.loads(file.read_text()), "gap": 0.5}))
+    return home
+
+
+def test_records_and_pages_claim_no_more(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    result = result_of(runs / "run")
+    assert result["status"] == "converged"
+    assert 0.0 <= result["gap_within"] <= 1e-6
+    assert "gap_within" not in result_of(runs / "ridge")
+    certificate = open_model(runs / "run" / "model").certificate
+    assert certificate["gap_within"] == result["gap_within"]
+    assert run("report", runs / "run", "-o", runs / "report.html") == 0
+    page = (runs / "report.html").read_text(encoding="utf-8")
+    assert "the target gap is reached and proved" not in page
+    assert "no choice of weights can do better" not in page
+    assert "contributes more than 1000 times what the heaviest does here" in page
+    comparison = compare_runs([runs / "run", runs / "ridge"])
+    (_, rows), *_ = comparison_rows(comparison)
+    assert dict(rows)["status"] == ["converged", "certified"]
+    assert comparison.to_json()["runs"][0]["gap_within"] == result["gap_within"]
+    capsys.readouterr()
+    assert run("card", runs / "run") == 0
+    assert "gap_within" in capsys.readouterr().out
+
+
+def test_an_estimator_is_converged_and_not_certified() -> None:
+    rng = np.random.default_rng(2)
+    x = rng.normal(size=(60, 4))
+    model = ADMMSharingRegressor(parties=2, regularizer="none").fit(
+        x, x @ rng.normal(size=4) + rng.normal(size=60)
+    )
+    assert model.converged_
+    assert not model.certified_
+    assert model.history_[-1].gap_within <= model.tol
 
 
 @pytest.mark.parametrize("constraint", ["nonnegative", "all"])

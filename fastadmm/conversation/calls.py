@@ -245,7 +245,6 @@ CALLS: dict[str, CallRule] = {
             "dual_value": "number",
             "dual_at_zero": "number",
             "excess": "nonnegative?",
-            "heaviest": "nonnegative?",
             "squared": "nonnegative",
             **_FACE,
         },
@@ -253,7 +252,14 @@ CALLS: dict[str, CallRule] = {
     "describe_model": CallRule(
         ("proximal",),
         {"model": "vector", "answer_end": "vector?"},
-        {"norm": "nonnegative", "penalty": "nonnegative", "length": "nonnegative", **_FACE, **_HELD},
+        {
+            "norm": "nonnegative",
+            "penalty": "nonnegative",
+            "length": "nonnegative",
+            "heaviest": "nonnegative?",
+            **_FACE,
+            **_HELD,
+        },
     ),
     "hold_crossed": CallRule(
         ("proximal",),

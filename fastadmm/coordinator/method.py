@@ -37,6 +37,8 @@ class Measured:
         Whether the round started from an extrapolated state.
     stationarity : float or None
         As in :class:`fastadmm.solver.history.RoundRecord`; None in convex problems.
+    bound_within : float
+        A proved lower bound among models of bounded size only, where nothing else bounds the weights.
     """
 
     objective: float
@@ -48,6 +50,7 @@ class Measured:
     penalty: float | None
     accelerated: bool
     stationarity: float | None = None
+    bound_within: float = -math.inf
 
 
 class Method(ABC):
@@ -67,9 +70,6 @@ class Method(ABC):
     coordinator: Any
     #: Of the run.
     problem: Problem
-    #: Relative gap to the best model of bounded size, where nothing bounds the weights and so no gap to the
-    #: best of all can be proved.
-    gap_within: float = math.inf
 
     @property
     def remark(self) -> str:

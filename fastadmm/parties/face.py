@@ -165,8 +165,8 @@ class FaceParty(Answering):
             :meth:`Face.values`; and what the gradient proves: ``dual_scale``, the largest
             :math:`\alpha \le 1` for which :math:`h_m^*(-\alpha D_m^\top g)` is finite, ``dual_value``, the
             conjugate there, ``dual_at_zero``, and ``squared``, the squared prox-gradient map at y; where
-            nothing bounds the weights ``heaviest``, the size of the largest weight times its column's, and
-            ``excess``, the conjugate at :math:`-D_m^\top g` over weights at which that is 1.
+            nothing bounds the weights ``excess``, the conjugate at :math:`-D_m^\top g` over weights whose
+            size times their column's is at most 1.
         """
         solver, penalty, x = self._prepared(), self.penalty, self.weights(self._own(model))
         end = model if proposal is None else self._own(proposal)
@@ -183,7 +183,7 @@ class FaceParty(Answering):
             answer["proposal_positions"], answer["proposal_norms"] = self._norms_along(x, y)
         answer["answer_positions"], answer["answer_norms"] = self._norms_along(x, new)
         face = self._face_of_answer().face(answer["coefficients"], self._multiplier)
-        return {**answer, **face.values(), **self._dual(slope, x, y)}
+        return {**answer, **face.values(), **self._dual(slope, y)}
 
     def _face_of_answer(self) -> ActiveSet:
         anchor, held = self.span.coefficients(self._answer), self.penalty.held(self._answer)
@@ -253,11 +253,14 @@ class FaceParty(Answering):
         -------
         dict
             ``norm``, :math:`\Omega`; ``penalty``, :math:`\lambda W R_m`; ``length``, the Euclidean norm; and
-            the model's face, as of :meth:`Face.values`; what the end crosses, as of :meth:`hold_crossed`.
+            the model's face, as of :meth:`Face.values`; what the end crosses, as of :meth:`hold_crossed`;
+            where nothing bounds the weights ``heaviest``, the largest size of a weight times its column's.
         """
         x = self.weights(self._own(model))
         active, multiplier = self._face_of_model(model)
+        endless = self.penalty.bounds_nothing
         return {
+            **({"heaviest": float(np.abs(self.span.scale * x).max(initial=0.0))} if endless else {}),
             "norm": float(self.penalty.regularizer.norm(x)),
             "penalty": float(self.penalty.value(x)),
             "length": float(np.linalg.norm(x)),
@@ -327,14 +330,13 @@ class FaceParty(Answering):
             found["answer_anchor"], found["answer_basis"] = held.anchor, held.basis
         return found
 
-    def _dual(self, slope: Array, x: Array, y: Array) -> dict[str, Any]:
+    def _dual(self, slope: Array, y: Array) -> dict[str, Any]:
         scale = self.penalty.largest_scale(-slope)
         value = self.penalty.conjugate(-scale * slope) if scale > 0.0 else 0.0
         moved = y - self.penalty.prox(y - slope, 1.0)
         endless: dict[str, Any] = {}
         if self.penalty.bounds_nothing:
             endless["excess"] = self.penalty.excess(-slope, self.span.scale)
-            endless["heaviest"] = float(np.abs(self.span.scale * x).max(initial=0.0))
         return {
             **endless,
             "dual_scale": float(scale),

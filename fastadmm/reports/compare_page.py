@@ -46,11 +46,15 @@ def comparison_rows(comparison: RunComparison) -> list[tuple[str, list[tuple[str
     def row(label: str, texts: list[str]) -> tuple[str, list[str]]:
         return label, texts
 
+    def status(run: ComparedRun) -> str:
+        # Among models of bounded size only: not certified.
+        return run.status if run.gap_within is not None else _STATUS.get(run.status, run.status)
+
     def gap(run: ComparedRun) -> str:
         return format_number(run.gap if run.gap is None else round_up(run.gap), 3)
 
     result = [
-        row("status", [_STATUS.get(run.status, run.status) for run in runs]),
+        row("status", [status(run) for run in runs]),
         row("data", [run.data or NONE for run in runs]),
         row("rounds", [format_number(run.rounds) for run in runs]),
         row("time", [format_duration(run.seconds) for run in runs]),

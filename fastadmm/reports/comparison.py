@@ -64,6 +64,8 @@ class ComparedRun:
         Letters: runs with one letter have it in common (features, labels, row ids, test partition). "?"
         where the run does not say.
     history : History
+    gap_within : float or None
+        Relative gap to the best model of bounded size, where a run that converged proves no other.
     """
 
     name: str
@@ -85,12 +87,14 @@ class ComparedRun:
     rows: str
     test_data: str
     history: History
+    gap_within: float | None = None
 
     def to_json(self) -> dict[str, Any]:
         """The run as plain values; what is infinite is written ``"inf"``."""
         names = ("name", "status", "rounds", "seconds", "objective", "gap", "stationarity", "delta")
         return {
             **{name: getattr(self, name) for name in names},
+            **({} if self.gap_within is None else {"gap_within": self.gap_within}),
             "epsilon": "inf" if self.epsilon == math.inf else self.epsilon,
             "path": str(self.path),
             "settings": self.settings,
@@ -267,6 +271,7 @@ def _compared(records: RunRecords, name: str, letters: dict[str, str]) -> Compar
         labels=letters["labels"],
         test_data=letters["test"],
         history=history,
+        gap_within=result.get("gap_within"),
     )
 
 

@@ -226,6 +226,7 @@ class _Facts:
     n_samples: float | None
     target: float | None
     stationarity: float | None = None
+    gap_within: float | None = None
 
     @property
     def convex(self) -> bool:
@@ -262,6 +263,7 @@ def _facts(records: RunRecords) -> _Facts:
         n_samples=value("n_samples", "n_samples"),
         target=_setting(records.config, keys),
         stationarity=stationarity,
+        gap_within=value("gap_within"),
     )
 
 
@@ -283,6 +285,9 @@ def _badge(records: RunRecords, facts: _Facts) -> dict[str, str]:
     if facts.status in (None, "running"):
         return {"kind": "open", "text": "Not finished", "detail": "the run is still going, or was killed"}
     if facts.status == "converged":
+        if facts.gap_within is not None:
+            detail = "the target gap is proved among models of bounded size only"
+            return {"kind": "stopped", "text": "Converged", "detail": detail}
         if facts.gap is None:
             return {"kind": "stopped", "text": "Converged", "detail": "without a certificate"}
         return {"kind": "certified", "text": "Certified", "detail": "the target gap is reached and proved"}
@@ -330,6 +335,14 @@ def _certificate(records: RunRecords, facts: _Facts) -> str:
             "The problem is not convex, so there is no duality gap and no global optimum is claimed: another "
             "model may have a smaller objective. What the run reports is how nearly stationary its model is: "
             "the size of the gradient as a share of that at zero weights."
+        )
+    if facts.status == "converged" and facts.gap_within is not None:
+        return (
+            "Nothing bounds the weights, so a gap is proved only to the best of the models in which no "
+            "column contributes more than 1000 times what the heaviest does here (its weight times its root "
+            "mean square): the model's objective is at most "
+            f"{format_percent(facts.gap_within)} above that one's. "
+            "Of models with larger weights nothing is claimed."
         )
     subject = "the model's objective" if facts.status else "the objective after the last logged round"
     bound = _bound(facts, subject)

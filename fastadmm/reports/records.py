@@ -267,8 +267,8 @@ def _read_result(path: Path) -> dict[str, Any] | None:
         return None
     if not isinstance(result.get("status"), str):
         raise FormatError(f"{shown(path)}: key status must be a text, found {_kind(result.get('status'))}")
-    numbers = ("rounds", "seconds", "objective", "gap", "gap_absolute", "stationarity", "lambda")
-    for name in (*numbers, "n_samples", "intercept"):
+    numbers = ("rounds", "seconds", "objective", "gap", "gap_absolute", "gap_within", "stationarity")
+    for name in (*numbers, "lambda", "n_samples", "intercept"):
         if not _is_number(result.get(name)):
             raise FormatError(f"{shown(path)}: key {name} must be a number, found {_kind(result[name])}")
     parties = result.get("parties", [])

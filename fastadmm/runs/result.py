@@ -10,6 +10,7 @@ from fastadmm.blocks.block import FeatureBlock
 from fastadmm.engine.engine import Engine
 from fastadmm.privacy.published import certificate_of_model
 from fastadmm.runs.private import statement_of
+from fastadmm.solver.history import RoundRecord
 from fastadmm.solver.loop import SolveResult
 from fastadmm.solver.run import Run
 from fastadmm.store.model import Model, PartyModel
@@ -27,9 +28,14 @@ def certificate_of(result: SolveResult) -> dict[str, Any]:
         "objective": last.objective,
         "gap": last.to_json()["gap"],
         "gap_absolute": last.to_json()["gap_absolute"],
+        **_within(last),
         "stationarity": last.stationarity,
         "rounds": last.round,
     }
+
+
+def _within(record: RoundRecord) -> dict[str, float]:
+    return {} if record.gap_within is None else {"gap_within": record.gap_within}
 
 
 def model_of(partition: Partition, solver: Run, result: SolveResult, run_id: str) -> Model:
@@ -115,6 +121,7 @@ def result_document(solver: Run, result: SolveResult) -> dict[str, Any]:
         "objective": last["objective"],
         "gap": last["gap"],
         "gap_absolute": last["gap_absolute"],
+        **_within(result.record),
         "stationarity": last.get("stationarity"),
         "convex": problem.convex,
         "scheme": solver.name,

@@ -326,8 +326,8 @@ class _SharingModel(CallbackSupportMixin, BaseEstimator):
         self.duality_gap_ = result.gap
         self.stationarity_ = result.stationarity
         self.status_ = result.status
-        self.certified_ = result.status is Status.CONVERGED
-        self.converged_ = self.certified_ or result.status is Status.STATIONARY
+        self.certified_ = result.certified
+        self.converged_ = result.status in (Status.CONVERGED, Status.STATIONARY)
         if result.status not in _BY_CHOICE and not self.converged_:
             warnings.warn(
                 f"{result.message}; raise max_rounds or tol, or bring the features to one scale",

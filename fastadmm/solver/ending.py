@@ -53,10 +53,10 @@ def describe_end(
     gap = _proved(record)
     if status is Status.CONVERGED and record.gap_absolute <= options.gap_absolute:
         return f"certified after {_rounds(record.round)}: absolute duality gap {record.gap_absolute:.2e}"
-    if status is Status.CONVERGED and method.gap_within <= options.gap < record.gap:
+    if status is Status.CONVERGED and record.gap_within is not None:
         return (
             f"certified after {_rounds(record.round)} among models in which no column contributes more than "
-            f"1000 times what the heaviest does: relative duality gap {method.gap_within:.2e}; nothing else "
+            f"1000 times what the heaviest does: relative duality gap {record.gap_within:.2e}; nothing else "
             "bounds the weights, and without a bound double precision proves no gap"
         )
     if status is Status.CONVERGED and record.gap > options.gap:

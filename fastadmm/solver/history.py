@@ -9,6 +9,9 @@ from typing import Any
 
 __all__ = ["RoundRecord", "Status"]
 
+#: Values of a record that few kinds of runs have.
+_SELDOM = ("stationarity", "validation", "gap_within")
+
 
 class Status(StrEnum):
     """Why a run stopped."""
@@ -65,6 +68,10 @@ class RoundRecord:
         gradient), and V^0 that of zero weights. None in a convex problem.
     validation : float or None
         Metric on the held-out rows of early stopping; None without it.
+    gap_within : float or None
+        Relative gap to the best model in which no column contributes more than
+        1000 times what the heaviest does, where nothing bounds the weights and
+        ``gap`` proves less than was asked for; else None.
     """
 
     round: int
@@ -82,24 +89,24 @@ class RoundRecord:
     test: dict[str, float | None] | None = None
     stationarity: float | None = None
     validation: float | None = None
+    gap_within: float | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Plain dictionary; values that JSON cannot hold (inf, NaN) become None.
 
-        A convex problem has no key ``stationarity``, a run without early stopping no ``validation``.
+        Without a value there is no key ``stationarity``, ``validation`` or ``gap_within``.
         """
         values = {k: _finite(v) for k, v in asdict(self).items()}
-        if self.stationarity is None:
-            del values["stationarity"]
-        if self.validation is None:
-            del values["validation"]
+        for name in _SELDOM:
+            if getattr(self, name) is None:
+                del values[name]
         return values
 
     @classmethod
     def from_json(cls, values: dict[str, Any]) -> RoundRecord:
         """Inverse of :meth:`to_json`; None becomes inf. Unknown keys are ignored."""
         known = {f.name for f in fields(cls)}
-        optional = ("test", "penalty", "stationarity", "validation")
+        optional = ("test", "penalty", *_SELDOM)
         kept: dict[str, Any] = {
             k: math.inf if v is None and k not in optional else v for k, v in values.items() if k in known
         }

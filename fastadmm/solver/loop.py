@@ -58,6 +58,11 @@ class SolveResult:
         return self.record.gap
 
     @property
+    def certified(self) -> bool:
+        """Whether the gap that was asked for is proved, among all models."""
+        return self.status is Status.CONVERGED and self.record.gap_within is None
+
+    @property
     def stationarity(self) -> float | None:
         """Relative stationarity of a non-convex problem at the returned model; None for a convex one."""
         return self.record.stationarity

@@ -183,6 +183,9 @@ class Solver(Run):
             stationarity=measured.stationarity,
             validation=validation,
         )
+        within = measured.bound_within / w
+        if within > 0.0 and not self._proves_enough(self.last_record):
+            self.last_record = replace(self.last_record, gap_within=max(objective - within, 0.0) / within)
         if (
             self.watch is not None
             and not self.diverged
@@ -217,7 +220,10 @@ class Solver(Run):
         if not objective > record.objective + _ROUNDING_OF_SUM * abs(record.objective):
             return record
         absolute, relative = self.bound.update(objective, -math.inf)
-        return replace(record, objective=objective, gap=relative, gap_absolute=absolute)
+        within = record.gap_within
+        if within is not None:
+            within = (1.0 + within) * (objective / record.objective) - 1.0
+        return replace(record, objective=objective, gap=relative, gap_absolute=absolute, gap_within=within)
 
     def _objective_of(self, weights: list[np.ndarray], intercept: Any) -> float:
         """F per mean loss, from the data."""
@@ -273,7 +279,7 @@ class Solver(Run):
             value, wanted = record.stationarity, self.options.stationarity
             if wanted > 0 and value is not None and value <= wanted:
                 return Status.STATIONARY
-        elif self._certified(record):
+        elif self._proves_enough(record) or self._proves_within(record):
             return Status.CONVERGED
         if self.watch is not None and self.watch.waited(self.n_rounds):
             return Status.EARLY_STOPPED
@@ -283,13 +289,17 @@ class Solver(Run):
             return Status.TIME_LIMIT
         return None
 
-    def _certified(self, record: RoundRecord) -> bool:
-        """Whether one of the gaps that were asked for is reached."""
+    def _proves_enough(self, record: RoundRecord) -> bool:
+        """Whether one of the gaps that were asked for is reached, among all models."""
         wanted, absolute = self.options.gap, self.options.gap_absolute
-        least = min(record.gap, self.method.gap_within)
-        if wanted > 0 and (least <= wanted or self._at_rounding(record)):
+        if wanted > 0 and (record.gap <= wanted or self._at_rounding(record)):
             return True
         return absolute > 0 and record.gap_absolute <= absolute
+
+    def _proves_within(self, record: RoundRecord) -> bool:
+        """Whether the relative gap is reached among models of bounded size."""
+        within = record.gap_within
+        return within is not None and self.options.gap > 0.0 and within <= self.options.gap
 
     def _at_rounding(self, record: RoundRecord) -> bool:
         """Whether the absolute gap is below what double precision resolves of the start's objective.

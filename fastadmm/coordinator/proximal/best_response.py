@@ -53,9 +53,9 @@ class BestResponse:
         From the model.
     face : Face
     dual : DualShare
-    excess, heaviest : float or None
-        Of a party whose weights nothing bounds: what the gradient still gains with weights of size 1, and the
-        size of its largest weight, both times the columns' sizes.
+    excess : float or None
+        Of a party whose weights nothing bounds: what the gradient still gains with weights of size 1, times
+        the columns' sizes.
     squared : float
         Squared prox-gradient map at the proposal: how far it is from this party's optimality.
     """
@@ -70,7 +70,6 @@ class BestResponse:
     dual: DualShare
     squared: float
     excess: float | None = None
-    heaviest: float = 0.0
 
     @classmethod
     def read(cls, answer: Mapping[str, Any]) -> BestResponse:
@@ -92,7 +91,6 @@ class BestResponse:
             ),
             float(answer["squared"]),
             float(answer["excess"]) if "excess" in answer else None,
-            float(answer.get("heaviest", 0.0)),
         )
 
     @property

@@ -103,6 +103,8 @@ class ProximalCoordinator:
         How far the last round moved predictors, root mean square.
     penalties, lengths : ndarray of shape (M,)
         :math:`\lambda W R_m` and the Euclidean norm of each party's part of the model.
+    heaviest : float
+        The largest size of a weight of the model times its column's, of parties whose weights nothing bounds.
     """
 
     def __init__(self, problem: Problem, engine: Engine, directions: int | None = None) -> None:
@@ -124,6 +126,7 @@ class ProximalCoordinator:
         shares = np.array([r.shares for r in problem.party_regularizers])
         self.shares = strength * np.repeat(shares, problem.n_outputs, axis=0)
         self._norms = self.penalties = self.lengths = np.zeros(self.n_parts)
+        self.heaviest = 0.0
         self._faces: list[Face] = []
         self._model_faces: list[Face] = []
         self._ahead: FaceSearch | None = None
@@ -284,6 +287,7 @@ class ProximalCoordinator:
         self._norms, self.penalties, self.lengths = (
             np.array([float(answer[key]) for answer in answers]) for key in ("norm", "penalty", "length")
         )
+        self.heaviest = max(float(answer.get("heaviest", 0.0)) for answer in answers)
         self._model_faces = [Face.read(c, answer) for c, answer in zip(own, answers)]
         self._held = answers
 

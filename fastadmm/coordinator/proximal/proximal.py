@@ -75,7 +75,6 @@ class ProximalMethod(Method):
         self.width = 0.0
         self._intercept: Any = self.coordinator.model.intercept
         self.watch = StallWatch()
-        self.gap_within = math.inf
 
     def make_parties(self) -> list[Any]:
         problem = self.problem
@@ -146,7 +145,6 @@ class ProximalMethod(Method):
         self._intercept = primal.intercept
         objective = primal.loss + sum(float(penalty) for penalty in coordinator.penalties)
         within = self._bound_within(answers)
-        self.gap_within = max(objective - within, 0.0) / within if within > 0.0 else math.inf
         coordinator.gap = max(objective - max(self.bound, within), 0.0)
         if not problem.loss.smooth:
             z = problem.offset + coordinator.model.intercept + coordinator.model.total
@@ -167,11 +165,12 @@ class ProximalMethod(Method):
             lyapunov=squared,
             penalty=None,
             accelerated=False,
+            bound_within=within,
         )
 
     def _bound_within(self, answers: Sequence[BestResponse]) -> float:
         """Lower bound among models of bounded size, where nothing else bounds weights of some parties."""
-        reach = MOST_GROWTH * max(answer.heaviest for answer in answers)
+        reach = MOST_GROWTH * self.coordinator.heaviest
         if reach == 0.0:
             return -math.inf
         shares = [
@@ -196,14 +195,12 @@ class ProximalMethod(Method):
         return [float(length) for length in self.coordinator.lengths]
 
     def export(self) -> dict[str, Any]:
-        own: dict[str, Any] = {
+        own = {
             "width": self.width,
             "bound": self.bound,
             "exact_intercept": self._intercept,
             "watch": self.watch.export(),
         }
-        if math.isfinite(self.gap_within):
-            own["gap_within"] = self.gap_within
         return {**self.coordinator.export(), **own}
 
     def export_parties(self) -> list[dict[str, Array]]:
@@ -217,7 +214,6 @@ class ProximalMethod(Method):
         self._intercept = read_intercept(saved["exact_intercept"], self.problem.n_outputs)
         if not self.problem.loss.smooth:
             self._set_width(float(saved["width"]))
-        self.gap_within = float(saved.get("gap_within", math.inf))
         if "watch" in saved:  # runs that began without it
             self.watch = StallWatch.restored(saved["watch"])
         self.coordinator.restore(saved, self.problem)
