@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 from fastadmm.coordinator.admm.anderson import Anderson
 from fastadmm.coordinator.admm.coordinator import acceleration_memory
+from fastadmm.engine.engine import Engine
+from fastadmm.engine.stacked import StackedRows
 from fastadmm.problem.problem import make_problem
 from fastadmm.solver.history import Status
 from fastadmm.solver.solver import Solver, SolverOptions, solve
@@ -14,7 +16,7 @@ import naive
 
 
 def plain(size, memory):
-    return Anderson(size, [(slice(0, size), 1.0)], memory)
+    return Anderson(size, [(slice(0, size), 1.0)], memory, StackedRows(Engine(1), size))
 
 
 def linear_map(size, radius, seed=0):
@@ -32,7 +34,7 @@ def test_every_step_is_the_least_squares_extrapolation(memory):
     function, _ = linear_map(size, 0.9)
     metric = np.repeat([4.0, 0.25, 1.0], 4)
     sections = [(slice(4 * k, 4 * k + 4), metric[4 * k]) for k in range(3)]
-    fast = Anderson(size, sections, memory)
+    fast = Anderson(size, sections, memory, StackedRows(Engine(1), 4))
     rng = np.random.default_rng(1)
     points, images = [], []
     v = rng.normal(size=size)

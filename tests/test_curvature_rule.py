@@ -11,6 +11,7 @@ import scipy.sparse as sp
 from fastadmm.conversation.exchange import converse
 from fastadmm.coordinator.admm import coordinator as coordinator_module
 from fastadmm.coordinator.admm.curvature_rule import CurvatureRule
+from fastadmm.engine.engine import Engine
 from fastadmm.problem.problem import Problem, make_problem
 from fastadmm.solver.solver import Solver, SolverOptions, solve
 from sklearn.datasets import load_breast_cancer
@@ -38,14 +39,14 @@ def test_the_rule() -> None:
     other = CurvatureRule()
     other.restore(rule.export())
     assert other == rule
-    found = CurvatureRule.metric(np.array([0.0, 0.1, 0.2, 0.3]))
+    found = CurvatureRule.metric(np.array([0.0, 0.1, 0.2, 0.3]), Engine(1))
     assert found is not None
     omega, penalty = found
     assert omega.mean() == pytest.approx(1.0)
     assert omega / omega[1] == pytest.approx([0.15, 1.0, 2.0, 3.0])
     assert penalty == pytest.approx(0.3 * 0.15)
     for useless in (np.ones(5), np.linspace(1.0, 1.4, 5), np.zeros(5), np.array([1.0, np.inf])):
-        assert CurvatureRule.metric(useless) is None
+        assert CurvatureRule.metric(useless, Engine(1)) is None
 
 
 @pytest.mark.parametrize("kind", ["plain", "intercept", "kernel", "cg"])

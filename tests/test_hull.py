@@ -168,7 +168,7 @@ def test_on_a_face_newton_finds_what_scipy_finds(loss: str, seed: int) -> None:
         z = problem.offset + v[-1] + model.total + v[:-1] @ model.messages
         return loss_value(problem, z) + model.penalty(v[:-1])
 
-    starts: list[FacePoint] = [model.at(w, 0.0) for w in (np.zeros(3), rng.normal(size=3))]
+    starts: list[FacePoint] = [model.at(w, 0.0, Engine(1)) for w in (np.zeros(3), rng.normal(size=3))]
     with Engine(1) as engine:
         found = minimise_on_face(problem, model, starts, 1e-12, 1e4, engine)
     assert found.value <= min(start.value for start in starts)
@@ -224,7 +224,7 @@ def test_recombined_directions_keep_messages_and_products(seed: int) -> None:
     rng = np.random.default_rng(seed)
     blocks = [rng.normal(size=(N, 6)) for _ in range(3)]
     sent: list[Array] = [np.empty((0, 6)) for _ in blocks]
-    shared = SharedDirections(N)
+    shared = SharedDirections(N, Engine(1))
 
     def agree() -> None:
         assert len(shared) == sum(map(len, sent))
@@ -249,8 +249,8 @@ def test_recombined_directions_keep_messages_and_products(seed: int) -> None:
             sent[m] = np.vstack([sent[m], d])
             shared.add(m, blocks[m] @ d, sent[m] @ d)
         agree()
-    again = SharedDirections(N)
+    again = SharedDirections(N, Engine(1))
     again.restore(shared.export())
     np.testing.assert_array_equal(again.messages, shared.messages)
     with pytest.raises(ValueError, match="messages"):
-        SharedDirections(N + 1).restore(shared.export())
+        SharedDirections(N + 1, Engine(1)).restore(shared.export())

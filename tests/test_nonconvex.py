@@ -372,7 +372,7 @@ def test_too_small_a_penalty_has_no_such_guarantee():
     assert Solver(problem, SolverOptions(scheme="sharing")).method.convergent
     values = [small.round().augmented_lagrangian for _ in range(40)]
     assert max(np.diff(values)) > 0
-    assert descent_penalty(problem, above=1.0) == pytest.approx((0.8 + math.sqrt(0.64 + 8)) / 2)
+    assert descent_penalty(problem, Engine(1), above=1.0) == pytest.approx((0.8 + math.sqrt(0.64 + 8)) / 2)
 
 
 def test_documented_penalties_are_the_derived_ones():
@@ -387,7 +387,7 @@ def test_documented_penalties_are_the_derived_ones():
             assert loss.gradient_lipschitz == pytest.approx(float(lipschitz), rel=1e-3)
             assert loss.weak_convexity == pytest.approx(float(weak), rel=1e-3)
             problem = make_problem([np.eye(3)], [0.0, 1.0, 1.0], loss=name)
-            assert descent_penalty(problem) == pytest.approx(float(penalty), rel=1e-3)
+            assert descent_penalty(problem, Engine(1)) == pytest.approx(float(penalty), rel=1e-3)
 
 
 # --- the rate of Theorem 2

@@ -109,8 +109,12 @@ def test_newton_system_is_that_of_the_softmax(intercept: bool) -> None:
     c = rng.normal(size=6)
     placed = np.zeros((6, C, N))
     placed[np.arange(6), classes] = messages
-    np.testing.assert_allclose(combined(c, messages, classes, C), (c @ placed.reshape(6, -1)), atol=1e-12)
-    np.testing.assert_allclose(products_with(messages, z, classes), placed.reshape(6, -1) @ z, atol=1e-12)
+    np.testing.assert_allclose(
+        combined(c, messages, classes, C, Engine(1)), (c @ placed.reshape(6, -1)), atol=1e-12
+    )
+    np.testing.assert_allclose(
+        products_with(messages, z, classes, Engine(1)), placed.reshape(6, -1) @ z, atol=1e-12
+    )
     np.testing.assert_array_equal(lifted(np.array([1.0, 2.0]), 2), [1.0, 1.0, 2.0, 2.0])
 
 

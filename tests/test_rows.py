@@ -14,9 +14,10 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from fastadmm.blocks.block import CSRBlock
-from fastadmm.engine.engine import _BLAS, Engine, default_threads, even_ranges, fine_ranges
+from fastadmm.engine.engine import _BLAS, Engine, default_threads, even_ranges
 from fastadmm.engine.free_cores import FreeCores
 from fastadmm.engine.rows import NUMBA_THREADS
+from fastadmm.engine.tree import halved
 from fastadmm.kernels.pieces import COMPILED
 from fastadmm.kernels.policy import kernel
 from hypothesis import given, settings
@@ -56,7 +57,7 @@ def test_sums_do_not_depend_on_who_adds():
     for threads in (1, 2, 4):
         with Engine(threads) as engine:
             for _ in range(20):
-                found.append(engine.sum_over_rows(add_up, even_ranges(len(values), 13), (1,), values)[0])
+                found.append(engine.sum_over_rows(add_up, halved(len(values), 16), (1,), values)[0])
     assert len(set(found)) == 1
     assert found[0] == pytest.approx(values.sum(), abs=1e-9)
 
@@ -71,10 +72,10 @@ def test_sums_of_matrices_leave_nothing_behind():
     expected = np.zeros((2, 3))
     np.add.at(expected, (np.arange(3000) % 2, np.arange(3000) % 3), values**2)
     with Engine(2) as engine:
-        found = engine.sum_over_rows(squares, even_ranges(3000, 5), (200, 300), values)
+        found = engine.sum_over_rows(squares, halved(3000, 8), (200, 300), values)
         tracemalloc.start()
         for _ in range(5):
-            engine.sum_over_rows(squares, even_ranges(3000, 5), (200, 300), values)
+            engine.sum_over_rows(squares, halved(3000, 8), (200, 300), values)
         left = tracemalloc.get_traced_memory()[0]
         tracemalloc.stop()
     np.testing.assert_allclose(found[:2, :3], expected, rtol=1e-12)
@@ -254,7 +255,7 @@ def test_a_job_begins_alone_and_is_shared_once_cores_are_free(monkeypatch):
 def test_rows_inside_a_job_of_the_pool():
     out = np.zeros((2, 20_000))
     with Engine(2) as engine:
-        engine.map(lambda row: engine.over_rows(count, fine_ranges(20_000), row), out)
+        engine.map(lambda row: engine.over_rows(count, halved(20_000, 4), row), out)
     assert (out == 1.0).all()
 
 

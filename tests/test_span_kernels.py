@@ -68,11 +68,14 @@ def test_advance_is_move_evaluate_and_slopes(loss):
     total, z, gradient = np.empty(n), np.empty(n), np.empty(n)
     expected_gradient = np.empty(n)
     with Engine(2) as engine:
-        value, slopes = loss.advance(messages, step, origin, base, 0.2, y, weight, total, z, gradient, engine)
+        value, slopes, sums = loss.advance(
+            messages, step, origin, base, 0.2, y, weight, total, z, gradient, engine
+        )
         expected = loss.evaluate(base + origin + step @ messages + 0.2, y, weight, expected_gradient, engine)
     assert value == pytest.approx(expected, rel=1e-12)
     np.testing.assert_allclose(gradient, expected_gradient, rtol=1e-9, atol=1e-11)
     np.testing.assert_allclose(slopes, messages @ gradient, rtol=0, atol=1e-10)
+    np.testing.assert_allclose(sums, [gradient.sum(), np.abs(gradient).sum()], rtol=1e-9, atol=1e-10)
     np.testing.assert_allclose(total, origin + step @ messages, rtol=0, atol=1e-13)
 
 

@@ -219,7 +219,7 @@ def test_the_system_is_told_of_every_tile_but_the_first_before_it_is_read(tmp_pa
             told |= set(range(start, stop))
         else:
             late += not told.issuperset(range(start, stop))
-    assert late == len(block._ranges())
+    assert late == len(block._leaves(engine, block.shape[1]))
     batches = {(start, stop) for what, start, stop in events if what == "told"}
     assert {"told"} == {what for what, *_ in events}
     whole = len(told | {k for _, start, stop in tiles for k in range(start, stop)})

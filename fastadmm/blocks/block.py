@@ -12,7 +12,8 @@ import numpy as np
 import scipy.sparse as sp
 
 from fastadmm.blocks.tiles import TILE_BYTES, Rows, csr_tiles, dense_tiles
-from fastadmm.engine.engine import MAX_PIECES, Engine, even_ranges, row_ranges
+from fastadmm.engine.engine import SUMS_BUDGET, Engine, row_ranges
+from fastadmm.engine.tree import Ranges
 from fastadmm.errors import InputError
 
 __all__ = [
@@ -23,7 +24,6 @@ __all__ = [
     "check_scale",
     "fours",
     "split_fours",
-    "sum_in_order",
     "unsigned_indices",
 ]
 
@@ -38,14 +38,8 @@ _PAIR_COST = 16.0
 #: Matrix products of fewer columns gain nothing, be it from zeros filled in or from single precision.
 _FEWEST_FILLED = 64
 
-#: Entries of a pass that are worth another thread, where rows are long.
-_ENTRIES_PER_PIECE = 1 << 18
-
 #: A dense matrix of more bytes is looked through by all cores.
 _LARGE_BYTES = 1 << 22
-
-#: Memory that partial Gram matrices of one block may take, in bytes.
-_GRAM_BUDGET = 256 * 2**20
 
 #: Rows of a kernel matrix are made in groups of tiles of about this many bytes.
 _KERNEL_GROUP_BYTES = 32 * 2**20
@@ -54,7 +48,7 @@ _KERNEL_GROUP_BYTES = 32 * 2**20
 class FeatureBlock(ABC):
     """An N x d matrix that one party holds.
 
-    Every sum runs tile by tile inside the engine's pieces, and a tile's rows
+    Every sum runs tile by tile inside the engine's leaves, and a tile's rows
     depend on the data alone (:mod:`fastadmm.blocks.tiles`): where a tile comes from,
     memory or a file, cannot change a bit of the result.
 
@@ -75,8 +69,16 @@ class FeatureBlock(ABC):
     density: float
     largest: float = math.inf
 
+    #: Rows of the whole data, where only some of them are here: ``density`` and ``largest`` are of all then.
+    all_rows: int | None = None
+
     #: Vectors whose images one pass has made ahead of their use.
     _known: Sequence[tuple[Array, Array]] = ()
+
+    @property
+    def whole_shape(self) -> tuple[int, int]:
+        """(N, d) of the whole data: what decides how it is worked on."""
+        return self.all_rows or self.shape[0], self.shape[1]
 
     @abstractmethod
     def product(self, x: Array, engine: Engine) -> Array:
@@ -133,8 +135,7 @@ class FeatureBlock(ABC):
             To seven digits of its largest entry are enough, if that is faster.
         """
 
-    @property
-    def rough_gram_is_faster(self) -> bool:
+    def rough_gram_is_faster(self, engine: Engine) -> bool:
         """Whether :meth:`gram` gains anything from ``rough``."""
         return False
 
@@ -146,15 +147,18 @@ class FeatureBlock(ABC):
     def column_squares(self, engine: Engine) -> Array:
         """Diagonal of the Gram matrix, of shape (d,)."""
 
-    def _ranges(self, most: int = MAX_PIECES) -> tuple[Rows, ...]:
-        """Pieces of a pass: as many as rows or entries are worth, whatever holds the data."""
+    def _leaves(self, engine: Engine, numbers: int = 1) -> Ranges:
+        """Leaves of a pass for so many sums: as many as rows or entries are worth."""
         n, d = self.shape
-        entries = round(self.density * n * d)
-        return even_ranges(n, min(most, max(len(row_ranges(n)), entries // _ENTRIES_PER_PIECE)))
+        entries = self.density * engine.all_rows(n) * d
+        return engine.leaves(n, entries, entries / numbers)
 
-    def _gram_pieces(self) -> tuple[Rows, ...]:
-        d = self.shape[1]
-        return self._ranges(max(1, min(4, _GRAM_BUDGET // max(8 * d * d, 1))))
+    def _gram_leaves(self, engine: Engine) -> Ranges:
+        """The same for a Gram matrix, of which fewer are made where it is large."""
+        n, d = self.shape
+        everything, entries = engine.all_rows(n), self.density * d
+        work = min(0.125 * everything * (entries / d) ** 2, SUMS_BUDGET / (2.0 * d * d))
+        return engine.leaves(n, everything * entries, work, fewest=4)
 
 
 class DenseBlock(FeatureBlock):
@@ -191,7 +195,7 @@ class DenseBlock(FeatureBlock):
             for (start, stop), part in self.once(rows):
                 dense_product(part, x, out[start:stop], 0, stop - start)
 
-        engine.map(work, self._ranges())
+        engine.by_leaf(work, self._leaves(engine))
         return out
 
     def transposed_products(self, vectors: Sequence[Array], engine: Engine) -> list[Array]:
@@ -208,7 +212,8 @@ class DenseBlock(FeatureBlock):
                     dense_accumulate_transposed(part, v[start:stop], total, 0, stop - start)
             return totals
 
-        return list(sum_in_order(engine.map(work, self._ranges())))
+        size = len(vectors) * self.shape[1]
+        return list(engine.sums(work, self._leaves(engine, size), size=size))
 
     def matrix_product(self, x: Array, engine: Engine) -> Array:
         out = np.empty((len(x), self.shape[0]))
@@ -217,7 +222,7 @@ class DenseBlock(FeatureBlock):
             for (start, stop), part in self.tiles(rows):
                 out[:, start:stop] = x @ part.T
 
-        engine.map(work, self._ranges())
+        engine.by_leaf(work, self._leaves(engine))
         return out
 
     def transposed_matrix_product(self, v: Array, engine: Engine) -> Array:
@@ -227,10 +232,10 @@ class DenseBlock(FeatureBlock):
                 total += v[:, start:stop] @ part
             return total
 
-        return sum_in_order(engine.map(work, self._ranges()))
+        size = len(v) * self.shape[1]
+        return engine.sums(work, self._leaves(engine, size), size=size)
 
-    @property
-    def rough_gram_is_faster(self) -> bool:
+    def rough_gram_is_faster(self, engine: Engine) -> bool:
         return self.shape[1] >= _FEWEST_FILLED
 
     def gram(self, engine: Engine, weight: Array | None = None, rough: bool = False) -> Array:
@@ -248,7 +253,7 @@ class DenseBlock(FeatureBlock):
                 total += part.T @ part
             return total
 
-        return sum_in_order(engine.map(work, self._gram_pieces()))
+        return engine.sums(work, self._gram_leaves(engine), size=self.shape[1] ** 2)
 
     def kernel_gram(self) -> Array:
         return _kernel_matrix(self.shape[0], self.tiles, lambda a, b: a @ b.T, np.copy)
@@ -260,7 +265,7 @@ class DenseBlock(FeatureBlock):
                 total += np.einsum("ij,ij->j", part, part)
             return total
 
-        return sum_in_order(engine.map(work, self._ranges()))
+        return engine.sums(work, self._leaves(engine, self.shape[1]), size=self.shape[1])
 
 
 class CSRBlock(FeatureBlock):
@@ -274,6 +279,9 @@ class CSRBlock(FeatureBlock):
 
     #: Whether the arrays are there as a whole; else passes go tile by tile.
     in_memory = True
+
+    #: Sum of the squared numbers of entries of all rows, once it is known.
+    _row_squares: float | None = None
 
     def __init__(self, matrix: Any) -> None:
         matrix = sp.csr_array(matrix)
@@ -341,7 +349,7 @@ class CSRBlock(FeatureBlock):
 
         if self.in_memory:
             kernel, arrays = self._kernel(csr_product, pattern_product)
-            engine.over_rows(kernel, self._ranges(), *arrays, x, out)
+            engine.over_rows(kernel, self._leaves(engine), *arrays, x, out)
         else:
             super().product_into(x, out, engine)
 
@@ -357,7 +365,7 @@ class CSRBlock(FeatureBlock):
             for (start, stop), tile in self.tiles(rows):
                 csr_product(*tile, x, out[start:stop], 0, stop - start)
 
-        engine.map(work, self._ranges())
+        engine.by_leaf(work, self._leaves(engine))
         return out
 
     def matrix_product(self, x: Array, engine: Engine) -> Array:
@@ -370,7 +378,7 @@ class CSRBlock(FeatureBlock):
                 for weights, message in zip(x, out):
                     csr_product(*tile, weights, message[start:stop], 0, stop - start)
 
-        engine.map(work, self._ranges())
+        engine.by_leaf(work, self._leaves(engine))
         return out
 
     def transposed_products(self, vectors: Sequence[Array], engine: Engine) -> list[Array]:
@@ -380,7 +388,7 @@ class CSRBlock(FeatureBlock):
         d = self.shape[1]
         if self.in_memory and len(vectors) == 1:
             kernel, arrays = self._kernel(csr_accumulate_transposed, pattern_accumulate_transposed)
-            return [engine.sum_over_rows(kernel, self._ranges(), (d,), *arrays, vectors[0])]
+            return [engine.sum_over_rows(kernel, self._leaves(engine, d), (d,), *arrays, vectors[0])]
 
         def alone(rows: Rows) -> Array:
             total = np.zeros(d)
@@ -397,8 +405,9 @@ class CSRBlock(FeatureBlock):
             return totals
 
         if len(vectors) == 1:
-            return [sum_in_order(engine.map(alone, self._ranges()))]
-        return split_fours(sum_in_order(engine.map(by_four, self._ranges())), len(vectors))
+            return [engine.sums(alone, self._leaves(engine, d), size=d)]
+        size = len(vectors) * d
+        return split_fours(engine.sums(by_four, self._leaves(engine, size), size=size), len(vectors))
 
     def _zero_fours(self, count: int) -> Array:
         """Sums for the images of so many vectors, four side by side."""
@@ -408,8 +417,8 @@ class CSRBlock(FeatureBlock):
         from fastadmm.kernels.csr import csr_accumulate_gram
         from fastadmm.kernels.pattern import pattern_accumulate_gram
 
-        d, ranges = self.shape[1], self._gram_pieces()
-        if self._gram_is_filled():
+        d, ranges = self.shape[1], self._gram_leaves(engine)
+        if self._gram_is_filled(engine):
             return self._filled_gram(engine, weight, np.float32 if rough else np.float64)
         if self.in_memory:
             kernel, arrays = self._kernel(csr_accumulate_gram, pattern_accumulate_gram)
@@ -423,21 +432,20 @@ class CSRBlock(FeatureBlock):
                 csr_accumulate_gram(*tile, own, out, 0, stop - start)
             return out
 
-        return _mirrored(sum_in_order(engine.map(work, ranges)))
+        return _mirrored(engine.sums(work, ranges, size=d * d))
 
-    @property
-    def rough_gram_is_faster(self) -> bool:
-        return self._gram_is_filled()
+    def rough_gram_is_faster(self, engine: Engine) -> bool:
+        return self._gram_is_filled(engine)
 
-    def _gram_is_filled(self) -> bool:
+    def _gram_is_filled(self, engine: Engine) -> bool:
         """Whether rows have so many entries that pairs of them cost more than dense rows would."""
         n, d = self.shape
-        return d >= _FEWEST_FILLED and self._row_squares * _PAIR_COST > n * d**2
-
-    @cached_property
-    def _row_squares(self) -> float:
-        lengths = np.diff(self.indptr).astype(np.float64)
-        return float(lengths @ lengths)
+        if d < _FEWEST_FILLED:
+            return False
+        if self._row_squares is None:
+            lengths = np.diff(self.indptr).astype(np.float64)
+            self._row_squares = float(engine.dot(lengths, lengths))
+        return self._row_squares * _PAIR_COST > engine.all_rows(n) * d**2
 
     def _filled_gram(self, engine: Engine, weight: Array | None, precision: type) -> Array:
         """Gram matrix by way of dense tiles."""
@@ -457,7 +465,7 @@ class CSRBlock(FeatureBlock):
                     total += part.T @ part
             return total
 
-        return sum_in_order(engine.map(work, self._gram_pieces()))
+        return engine.sums(work, self._gram_leaves(engine), size=self.shape[1] ** 2)
 
     def kernel_gram(self) -> Array:
         def matrix(tile: tuple[Array, Array, Array]) -> sp.csr_array:
@@ -477,7 +485,7 @@ class CSRBlock(FeatureBlock):
                 csr_column_squares(*tile, out, 0, stop - start)
             return out
 
-        return sum_in_order(engine.map(work, self._ranges()))
+        return engine.sums(work, self._leaves(engine, self.shape[1]), size=self.shape[1])
 
 
 def fours(vectors: Sequence[Array], start: int, stop: int) -> Array:
@@ -536,14 +544,6 @@ def _mirrored(upper: Array) -> Array:
     for j in range(1, d):
         upper[j, :j] = upper[:j, j]
     return upper
-
-
-def sum_in_order(parts: list[Array]) -> Array:
-    """Sum of partial sums, in the order of the pieces; the first is written to."""
-    total = parts[0]
-    for part in parts[1:]:
-        total += part
-    return total
 
 
 def as_block(matrix: Any, name: str = "block") -> FeatureBlock:
@@ -643,7 +643,7 @@ def check_scale(block: FeatureBlock, name: str, engine: Engine) -> None:
     InputError
         If there is one; the message names the column.
     """
-    if block.largest < math.sqrt(np.finfo(float).max / block.shape[0]) / 2.0:
+    if block.largest < math.sqrt(np.finfo(float).max / block.whole_shape[0]) / 2.0:
         return
     squares = block.column_squares(engine)
     if not np.isfinite(squares).all():

@@ -27,6 +27,7 @@ class WeightedBlock(FeatureBlock):
     def __init__(self, block: FeatureBlock, weight: Array) -> None:
         self.inner, self.weight, self.root = block, weight, np.sqrt(weight)
         self.shape, self.nbytes, self.density = block.shape, weight.nbytes, block.density
+        self.all_rows = block.all_rows
 
     def product(self, x: Array, engine: Engine) -> Array:
         return self.root * self.inner.product(x, engine)

@@ -26,7 +26,16 @@ from fastadmm.coordinator.root import increasing_root
 from fastadmm.engine.engine import Engine
 from fastadmm.problem.problem import Problem
 
-__all__ = ["LowerBound", "PrimalValue", "dual_bound", "make_feasible", "primal_value", "sums_to_zero"]
+__all__ = [
+    "LowerBound",
+    "PrimalValue",
+    "dual_bound",
+    "inner",
+    "make_feasible",
+    "penalty_unit",
+    "primal_value",
+    "sums_to_zero",
+]
 
 #: Largest sum of the gradient, relative to its absolute sum, that counts as zero.
 _FEASIBILITY = 1e-9
@@ -72,7 +81,7 @@ def primal_value(
     total: np.ndarray,
     intercept: float,
     engine: Engine,
-    known: tuple[float, np.ndarray] | None = None,
+    known: tuple[float, np.ndarray, tuple[float, float]] | None = None,
 ) -> PrimalValue:
     """Evaluate the loss at a sum of messages, with the intercept minimised out in convex problems.
 
@@ -84,8 +93,8 @@ def primal_value(
     intercept : float
         Warm start.
     engine : Engine
-    known : tuple of float and ndarray of shape (N,), optional
-        Loss and gradient at the warm start, where the caller has them; may be changed.
+    known : tuple of float, ndarray of shape (N,) and (float, float), optional
+        Loss, gradient and its sums at the warm start, where the caller has them; may be changed.
     """
     loss, y, weight = problem.loss, problem.y, problem.weight
     base = problem.offset + total
@@ -96,12 +105,12 @@ def primal_value(
 
     def evaluate(b: float) -> tuple[float, float]:
         nonlocal value
-        value = loss.evaluate(base + b, y, weight, gradient, engine)
-        slope = loss.curvature(base + b, y, weight, np.empty_like(total), engine).sum()
-        excess = float(gradient.sum())
+        z = base + b
+        value, (excess, size) = loss.measure(z, y, weight, gradient, engine)
+        slope = engine.total(loss.curvature(z, y, weight, np.empty_like(total), engine))
         # Rounding of the sum itself: there is no better intercept.
-        at_root = abs(excess) <= 1e-14 * float(np.abs(gradient).sum())
-        return 0.0 if at_root else excess, float(slope)
+        at_root = abs(excess) <= 1e-14 * size
+        return 0.0 if at_root else excess, slope
 
     if not problem.convex:
         # The intercept is one variable of a descent, not minimised out, and no gradient proves anything.
@@ -109,8 +118,8 @@ def primal_value(
         return PrimalValue(value, gradient, intercept, dual_feasible=False)
     if not problem.fit_intercept:
         intercept = 0.0
-    elif (formula := loss.best_intercept(base, y, weight)) is not None:
-        intercept = formula
+    elif loss.has_best_intercept:
+        intercept = loss.best_intercept(*engine.gather(base, y, weight))
     if problem.fit_intercept and loss.smooth:
         intercept = increasing_root(evaluate, intercept)  # also after a formula: the last digits
     else:
@@ -120,7 +129,13 @@ def primal_value(
 
 
 def _from_nearby(
-    problem: Problem, base: np.ndarray, intercept: float, value: float, gradient: np.ndarray, engine: Engine
+    problem: Problem,
+    base: np.ndarray,
+    intercept: float,
+    value: float,
+    gradient: np.ndarray,
+    sums: tuple[float, float],
+    engine: Engine,
 ) -> PrimalValue | None:
     """Newton's method for the intercept from a point close to its root; None if it was not close."""
     loss = problem.loss
@@ -132,18 +147,18 @@ def _from_nearby(
         return None
     slope = 0.0
     for attempt in range(_NEARBY_STEPS + 1):
-        excess, size = float(gradient.sum()), float(np.abs(gradient).sum())
+        excess, size = sums
         if abs(excess) <= _TIGHT_FEASIBILITY * size:
             return PrimalValue(value, gradient, intercept, True)
         if attempt == _NEARBY_STEPS:
             break
         if attempt == 0 or abs(excess) > _SHORT_STEP * size:  # one slope serves several short steps
             z = base + intercept
-            slope = float(loss.curvature(z, problem.y, problem.weight, np.empty_like(z), engine).sum())
+            slope = engine.total(loss.curvature(z, problem.y, problem.weight, np.empty_like(z), engine))
         if not slope > 0.0:
             break
         intercept -= excess / slope
-        value = loss.evaluate(base + intercept, problem.y, problem.weight, gradient, engine)
+        value, sums = loss.measure(base + intercept, problem.y, problem.weight, gradient, engine)
     return None
 
 
@@ -165,12 +180,14 @@ def make_feasible(problem: Problem, z: np.ndarray, gradient: np.ndarray, engine:
         Whether it was left as the gradient and is dual feasible.
     """
     loss = problem.loss
-    if not loss.smooth or not problem.fit_intercept or sums_to_zero(gradient):
+    if not loss.smooth or not problem.fit_intercept:
         return loss.smooth
-    excess = float(gradient.sum())
-    if abs(excess) <= _REPAIRABLE * float(np.abs(gradient).sum()):
+    excess, size = engine.total_and_size(gradient)
+    if abs(excess) <= _FEASIBILITY * size:
+        return True
+    if abs(excess) <= _REPAIRABLE * size:
         curvature = loss.curvature(z, problem.y, problem.weight, np.empty_like(z), engine)
-        total = float(curvature.sum())
+        total = engine.total(curvature)
         if total > 0.0:
             gradient -= curvature * (excess / total)
     return False
@@ -207,26 +224,58 @@ def dual_bound(
         Summed scaling; minus infinity where u is outside the domain, does
         not sum to zero with an intercept, or something overflows.
     """
-    if problem.fit_intercept and not sums_to_zero(u, problem.n_outputs):
+    if problem.fit_intercept and not sums_to_zero(u, engine, problem.n_outputs):
         return -math.inf
     conjugate = problem.loss.conjugate(u, problem.y, problem.weight, engine)
-    bound = float(u @ (problem.offset + total)) - conjugate + regulariser - gaps
+    bound = inner(u, problem.offset + total, engine, problem.n_outputs) - conjugate + regulariser - gaps
     return bound if math.isfinite(bound) else -math.inf
 
 
-def sums_to_zero(gradient: np.ndarray, n_outputs: int = 1) -> bool:
+def penalty_unit(problem: Problem, engine: Engine) -> float:
+    """A typical second derivative of the loss, for unit weight: see :meth:`Loss.penalty_unit`.
+
+    Parameters
+    ----------
+    problem : Problem
+    engine : Engine
+    """
+    rows = engine.gather(problem.y, problem.weight, problem.offset)
+    return problem.loss.penalty_unit(*rows, problem.lam)
+
+
+def sums_to_zero(gradient: np.ndarray, engine: Engine, n_outputs: int = 1) -> bool:
     """Whether a gradient of shape (N,) sums to zero as far as rounding allows.
 
     Parameters
     ----------
     gradient : ndarray of shape (N,) or (C N,)
+    engine : Engine
     n_outputs : int
         C: of a class-major gradient the sum of every class must vanish.
     """
-    return all(
-        abs(float(part.sum())) <= _FEASIBILITY * float(np.abs(part).sum())
-        for part in (gradient.reshape(n_outputs, -1) if n_outputs > 1 else (gradient,))
-    )
+    total, size = engine.total_and_size(gradient.reshape(n_outputs, -1))
+    return bool((np.abs(total) <= _FEASIBILITY * size).all())
+
+
+def inner(u: np.ndarray, v: np.ndarray, engine: Engine, n_outputs: int = 1) -> float:
+    """Inner product over rows.
+
+    Parameters
+    ----------
+    u, v : ndarray of shape (N,) or (C N,)
+    engine : Engine
+    n_outputs : int
+        C.
+    """
+    if n_outputs == 1:
+        return float(engine.dot(u, v))
+    first, second = u.reshape(n_outputs, -1), v.reshape(n_outputs, -1)
+
+    def piece(rows: tuple[int, int]) -> float:
+        part = slice(*rows)
+        return sum(float(a[part] @ b[part]) for a, b in zip(first, second))
+
+    return float(engine.sums(piece, engine.leaves(first.shape[1]), light=True))
 
 
 class LowerBound:

@@ -37,7 +37,7 @@ def shifted(base: Array, intercept: Array) -> Array:
     return (base.reshape(len(intercept), -1) + intercept[:, np.newaxis]).ravel()
 
 
-def hessian_sums(likely: Array, weight: Array) -> Array:
+def hessian_sums(likely: Array, weight: Array, engine: Engine) -> Array:
     r"""Hessian in the intercepts, :math:`\sum_i s_i (\mathrm{diag}(p_i) - p_i p_i^\top)`, of shape (C, C).
 
     Parameters
@@ -45,10 +45,16 @@ def hessian_sums(likely: Array, weight: Array) -> Array:
     likely : ndarray of shape (C, N)
         Probabilities p.
     weight : ndarray of shape (N,)
+    engine : Engine
     """
-    weighted = likely * weight
-    products = weighted @ likely.T
-    return np.diag(weighted.sum(axis=1)) - 0.5 * (products + products.T)
+
+    def piece(rows: tuple[int, int]) -> tuple[Array, Array]:
+        own = likely[:, slice(*rows)]
+        weighted = own * weight[slice(*rows)]
+        return weighted @ own.T, weighted.sum(axis=1)
+
+    products, sums = engine.sums(piece, engine.leaves(len(weight)), light=True)
+    return np.diag(sums) - 0.5 * (products + products.T)
 
 
 def class_primal_value(problem: Problem, total: Array, intercept: Array, engine: Engine) -> PrimalValue:
@@ -77,8 +83,8 @@ def class_primal_value(problem: Problem, total: Array, intercept: Array, engine:
         nonlocal value
         z = shifted(base, b)
         value = loss.evaluate(z, y, weight, gradient, engine)
-        sums = gradient.reshape(len(b), -1).sum(axis=1)
-        return sums, hessian_sums(loss.probabilities(z, y, weight, engine), weight)
+        sums = engine.total(gradient.reshape(len(b), -1))
+        return sums, hessian_sums(loss.probabilities(z, y, weight, engine), weight, engine)
 
     if problem.fit_intercept:
         intercept = class_root(evaluate, intercept)
@@ -107,14 +113,14 @@ def make_class_feasible(problem: Problem, z: Array, gradient: Array, engine: Eng
         Whether it was left as the gradient and is dual feasible.
     """
     classes = problem.n_outputs
-    if not problem.fit_intercept or sums_to_zero(gradient, classes):
+    if not problem.fit_intercept or sums_to_zero(gradient, engine, classes):
         return True
     rows = gradient.reshape(classes, -1)
-    excess = rows.sum(axis=1)
-    if (np.abs(excess) <= _REPAIRABLE * np.abs(rows).sum(axis=1)).all():
+    excess, size = engine.total_and_size(rows)
+    if (np.abs(excess) <= _REPAIRABLE * size).all():
         loss = multinomial_of(problem)
         likely = loss.probabilities(z, problem.y, problem.weight, engine)
-        hessian = hessian_sums(likely, problem.weight)
+        hessian = hessian_sums(likely, problem.weight, engine)
         change, *_ = np.linalg.lstsq(hessian, excess, rcond=None)
         if np.isfinite(change).all():
             direction = np.broadcast_to(change[:, np.newaxis], rows.shape)

@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 
+from fastadmm.coordinator.certificate import inner
 from fastadmm.coordinator.root import increasing_root
 from fastadmm.engine.engine import Engine
 from fastadmm.problem.problem import Problem
@@ -28,14 +29,14 @@ def best_length(
         p and q, of the regulariser.
     engine : Engine
     """
-    gradient, curvature = np.empty_like(base), np.empty_like(base)
+    gradient, curvature, classes = np.empty_like(base), np.empty_like(base), problem.n_outputs
 
     def derivatives(length: float) -> tuple[float, float]:
         z = base + length * along
         problem.loss.evaluate(z, problem.y, problem.weight, gradient, engine)
         problem.loss.curvature(z, problem.y, problem.weight, curvature, engine)
-        first = float(gradient @ along) + linear + length * square
-        second = float(curvature @ (along * along)) + square
+        first = inner(gradient, along, engine, classes) + linear + length * square
+        second = inner(curvature, along * along, engine, classes) + square
         # Overflow, or infinity minus infinity: too far.
         return (first, second) if math.isfinite(first) else (math.inf, 0.0)
 

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from fastadmm.engine.engine import Engine, fine_ranges
+from fastadmm.engine.engine import Engine
 
 __all__ = ["directions_per_party", "drift_share"]
 
@@ -41,6 +41,6 @@ def drift_share(curvature: np.ndarray, mean: float, metric: np.ndarray | None, e
     if metric is None:
         np.maximum(curvature, floor, out=curvature)
         return math.inf
-    ranges = fine_ranges(len(curvature))
+    ranges = engine.leaves(len(curvature))
     squares, weights = engine.sum_over_rows(metric_drift, ranges, (2,), curvature, metric, floor)
     return math.sqrt(squares / weights) / _METRIC_DRIFT

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fastadmm.conversation.exchange import Talk, ask_all
-from fastadmm.coordinator.certificate import sums_to_zero
+from fastadmm.coordinator.certificate import inner, sums_to_zero
 from fastadmm.engine.engine import Engine
 from fastadmm.problem.problem import Problem
 
@@ -60,7 +60,7 @@ def penalised_bound(problem: Problem, u: np.ndarray, engine: Engine) -> Talk[flo
     float
         Summed scaling; minus infinity where the vector proves nothing.
     """
-    if problem.fit_intercept and not sums_to_zero(u, problem.n_outputs):
+    if problem.fit_intercept and not sums_to_zero(u, engine, problem.n_outputs):
         return -math.inf
     answers = yield from ask_all(problem.n_parties, "dual_scale", u=u)
     scale = min(float(answer["value"]) for answer in answers)
@@ -70,7 +70,7 @@ def penalised_bound(problem: Problem, u: np.ndarray, engine: Engine) -> Talk[flo
     answers = yield from ask_all(problem.n_parties, "dual_value", scale=scale)
     parts = sum(float(answer["value"]) for answer in answers)
     conjugate = problem.loss.conjugate(scaled, problem.y, problem.weight, engine)
-    bound = float(scaled @ problem.offset) - conjugate - parts
+    bound = inner(scaled, problem.offset, engine, problem.n_outputs) - conjugate - parts
     return bound if math.isfinite(bound) else -math.inf
 
 
@@ -94,7 +94,7 @@ def bound_from_shares(problem: Problem, u: np.ndarray, shares: Sequence[DualShar
     float
         Summed scaling; minus infinity where the vector proves nothing.
     """
-    if problem.fit_intercept and not sums_to_zero(u, problem.n_outputs):
+    if problem.fit_intercept and not sums_to_zero(u, engine, problem.n_outputs):
         return -math.inf
     scale = min(share.scale for share in shares)
     if not scale > 0.0:
@@ -102,5 +102,5 @@ def bound_from_shares(problem: Problem, u: np.ndarray, shares: Sequence[DualShar
     parts = sum(s.at_zero + (scale / s.scale) * (s.value - s.at_zero) for s in shares)
     scaled = scale * u
     conjugate = problem.loss.conjugate(scaled, problem.y, problem.weight, engine)
-    bound = float(scaled @ problem.offset) - conjugate - parts
+    bound = inner(scaled, problem.offset, engine, problem.n_outputs) - conjugate - parts
     return bound if math.isfinite(bound) else -math.inf

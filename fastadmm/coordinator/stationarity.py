@@ -23,7 +23,7 @@ __all__ = ["Progress", "descent_penalty", "intercept_part", "model_measure", "st
 _ABOVE_THRESHOLD = 1.05
 
 
-def descent_penalty(problem: Problem, above: float = _ABOVE_THRESHOLD) -> float:
+def descent_penalty(problem: Problem, engine: Engine, above: float = _ABOVE_THRESHOLD) -> float:
     r"""Penalty with which every round of ``sharing`` decreases the augmented Lagrangian.
 
     With L the Lipschitz constant of the loss's gradient and w its weak convexity, both times the
@@ -33,6 +33,7 @@ def descent_penalty(problem: Problem, above: float = _ABOVE_THRESHOLD) -> float:
     ----------
     problem : Problem
         With a loss that has a Lipschitz constant.
+    engine : Engine
     above : float
         Factor on the threshold.
 
@@ -41,7 +42,7 @@ def descent_penalty(problem: Problem, above: float = _ABOVE_THRESHOLD) -> float:
     float
         r, summed scaling.
     """
-    largest = float(problem.weight.max())
+    largest = engine.largest(problem.weight)
     lipschitz, weak = problem.loss.gradient_lipschitz, problem.loss.weak_convexity * largest
     if lipschitz is None:
         return math.inf
@@ -57,11 +58,12 @@ def start_point(problem: Problem, engine: Engine) -> PrimalValue:
         ridge = replace(problem, regularizers=[SquaredL2()] * problem.n_parties)
         intercept = primal_value(ridge, zero, 0.0, engine).intercept
     else:
-        intercept = problem.loss.start_intercept(problem.y, problem.weight, problem.offset)
+        rows = engine.gather(problem.y, problem.weight, problem.offset)
+        intercept = problem.loss.start_intercept(*rows)
     return primal_value(problem, zero, intercept, engine)
 
 
-def model_measure(problem: Problem, gradient: np.ndarray) -> Talk[float]:
+def model_measure(problem: Problem, gradient: np.ndarray, engine: Engine) -> Talk[float]:
     r"""V at the parties' weights with z the sum of their messages and u the loss gradient there.
 
     Parameters
@@ -69,6 +71,7 @@ def model_measure(problem: Problem, gradient: np.ndarray) -> Talk[float]:
     problem : Problem
     gradient : ndarray of shape (N,)
         Of the loss at the weights and the intercept, summed scaling.
+    engine : Engine
 
     Returns
     -------
@@ -76,7 +79,7 @@ def model_measure(problem: Problem, gradient: np.ndarray) -> Talk[float]:
         :math:`\sum_m \|x_m - \mathrm{prox}_{h_m}(x_m - D_m^\top g)\|^2`, with an intercept plus
         :math:`(\sum_i g_i)^2`: zero exactly at the stationary points.
     """
-    return sum((yield from stationarities(problem, gradient))) + intercept_part(problem, gradient)
+    return sum((yield from stationarities(problem, gradient))) + intercept_part(problem, gradient, engine)
 
 
 def stationarities(problem: Problem, pull: np.ndarray) -> Talk[list[float]]:
@@ -85,9 +88,9 @@ def stationarities(problem: Problem, pull: np.ndarray) -> Talk[list[float]]:
     return [float(answer["value"]) for answer in answers]
 
 
-def intercept_part(problem: Problem, pull: np.ndarray) -> float:
-    """Squared derivative in the intercept; 0 where none is fitted."""
-    return float(pull.sum()) ** 2 if problem.fit_intercept else 0.0
+def intercept_part(problem: Problem, pull: np.ndarray, engine: Engine) -> float:
+    """Squared derivative in the intercept, the sum of ``pull``; 0 where none is fitted."""
+    return float(engine.total(pull)) ** 2 if problem.fit_intercept else 0.0
 
 
 class Progress:

@@ -1,13 +1,15 @@
 """The local engine: a thread pool whose results cannot depend on its size.
 
-Every job is cut into pieces whose number depends on the data alone, each piece
-writes to its own place, and partial sums are added in the order of the pieces.
-Threads only decide who computes a piece, never what it contains.
+Every job is cut into leaves whose number depends on the data alone, and their
+sums are added by halves: see :mod:`fastadmm.engine.tree`. Threads only decide who
+computes a leaf, never what it contains. All sums over rows go through an engine;
+one whose rows are on several machines (:mod:`fastadmm.cluster`) adds theirs by the same tree.
 """
 
 from __future__ import annotations
 
 import itertools
+import math
 import os
 import sys
 import threading
@@ -21,8 +23,9 @@ import numpy as np
 
 from fastadmm.engine.free_cores import FREE_CORES
 from fastadmm.engine.rows import NUMBA_THREADS, over_rows, over_sums
+from fastadmm.engine.tree import SOME_LEAVES, Ranges, add_by_halves, halved, halves_of, leaves_of, sum_leaves
 
-__all__ = ["Engine", "default_threads", "even_ranges", "fine_ranges", "light_ranges", "row_ranges"]
+__all__ = ["Engine", "default_threads", "even_ranges", "row_ranges"]
 
 _T = TypeVar("_T")
 _R = TypeVar("_R")
@@ -36,16 +39,16 @@ _TAKEN = object()
 #: Rows per piece: large enough that handing it to a thread costs nothing in comparison.
 ROWS_PER_PIECE = 8192
 
-#: The same where a row costs only a few nanoseconds.
+#: The same where a row costs only a few nanoseconds, and leaves are computed by the interpreter.
 LIGHT_ROWS_PER_PIECE = 32768
 
-#: The same where the pieces of a job need no interpreter.
-FINE_ROWS_PER_PIECE = 4096
+#: Memory that the partial sums of a job may take, in bytes.
+SUMS_BUDGET = 256 * 2**20
 
 #: Numbers in two cache lines, which processors fetch together.
 _CACHE_LINES = 16
 
-#: At most this many pieces per job; more would only cost memory for partial sums.
+#: At most this many pieces of jobs that write to every row and sum nothing over rows.
 MAX_PIECES = 16
 
 
@@ -81,31 +84,31 @@ def even_ranges(n_rows: int, pieces: int) -> tuple[tuple[int, int], ...]:
     return tuple(itertools.pairwise(bounds))
 
 
-def light_ranges(n_rows: int) -> tuple[tuple[int, int], ...]:
-    """As :func:`row_ranges` for a few nanoseconds of work per row: pieces worth waking a thread for.
-
-    Parameters
-    ----------
-    n_rows : int
-        Number of rows.
-    """
-    return even_ranges(n_rows, min(MAX_PIECES, n_rows // LIGHT_ROWS_PER_PIECE))
-
-
-def fine_ranges(n_rows: int) -> tuple[tuple[int, int], ...]:
-    """As :func:`row_ranges` for :meth:`Engine.over_rows`, which hands pieces over in a microsecond.
-
-    Parameters
-    ----------
-    n_rows : int
-        Number of rows.
-    """
-    return even_ranges(n_rows, min(MAX_PIECES, n_rows // FINE_ROWS_PER_PIECE))
-
-
 @lru_cache(maxsize=256)
 def _bounds(ranges: tuple[tuple[int, int], ...]) -> np.ndarray:
     return np.array([ranges[0][0], *(stop for _, stop in ranges)], dtype=np.int64)
+
+
+@lru_cache(maxsize=1024)
+def _cut(n_rows: int, entries: float, work: float, fewest: int) -> Ranges:
+    return halved(n_rows, leaves_of(n_rows, entries, work, fewest))
+
+
+def _power_of_two(number: int) -> int:
+    """The largest that is at most a number; at least 1."""
+    return 1 << max(0, int(number).bit_length() - 1)
+
+
+def _pieces(leaves: Ranges, light: bool) -> int:
+    """How many pieces of work leaves make."""
+    if not light:
+        return len(leaves)
+    return min(len(leaves), _power_of_two((leaves[-1][1] - leaves[0][0]) // LIGHT_ROWS_PER_PIECE))
+
+
+def _plain(found: Any) -> Any:
+    """A number as Python's own, which is added faster."""
+    return found if getattr(found, "ndim", 0) else float(found)
 
 
 def default_threads() -> int:
@@ -324,14 +327,16 @@ class Engine:
             self.map(lambda rows: kernel(*arguments, *rows), ranges)
 
     def sum_over_rows(
-        self, kernel: Any, ranges: Sequence[tuple[int, int]], shape: tuple[int, ...], *arguments: Any
+        self, kernel: Any, ranges: Ranges, shape: tuple[int, ...], *arguments: Any
     ) -> np.ndarray:
-        """Sum of what ``kernel(*arguments, out, start, stop)`` adds to ``out`` for each range, in order.
+        """Sum of what ``kernel(*arguments, out, start, stop)`` adds to ``out`` for each leaf.
 
         Parameters
         ----------
-        kernel, ranges, *arguments
+        kernel, *arguments
             As in :meth:`over_rows`.
+        ranges : tuple of (int, int)
+            Leaves, from :meth:`leaves`.
         shape : tuple of int
             Of ``out``, which is zero before. One that has one dimension may be longer for the kernel.
 
@@ -339,18 +344,191 @@ class Engine:
         -------
         ndarray of the given shape
         """
+        return self._across(self.kernel_parts(kernel, ranges, shape, *arguments))
+
+    def kernel_parts(self, kernel: Any, ranges: Ranges, shape: tuple[int, ...], *arguments: Any) -> list[Any]:
+        """What :meth:`sum_over_rows` adds up, for :meth:`together`; ``kernel`` and all as there."""
+        return [self._leaf_sums(kernel, leaves, shape, arguments) for leaves in self._nodes(ranges)]
+
+    def together(self, *parts: list[Any]) -> tuple[Any, ...]:
+        """Several sums that travel together, from :meth:`kernel_parts` and :meth:`parts`."""
+        return tuple(self._across(list(zip(*parts))))
+
+    def _leaf_sums(
+        self,
+        kernel: Any,
+        leaves: Ranges,
+        shape: tuple[int, ...],
+        arguments: tuple[Any, ...],
+    ) -> np.ndarray:
+        """Sum over the leaves of a node, so many at a time as there is memory for."""
         # So far apart that no two threads write to one cache line.
         room = (-(-shape[0] // _CACHE_LINES) * _CACHE_LINES,) if len(shape) == 1 else shape
-        own = np.zeros((len(ranges), *room))
-        threads = self._threads_for(ranges)
-        if threads:
-            over_sums(threads, kernel, _bounds(tuple(ranges)), own, *arguments)
-        else:
-            self.map(lambda k: kernel(*arguments, own[k], *ranges[k]), range(len(ranges)))
-        total = own[0] if len(own) == 1 else own[0].copy()
-        for more in own[1:]:
-            total += more
-        return total[: shape[0]]
+        numbers = max(1, math.prod(room))
+        group = len(leaves)
+        if 8 * numbers * group > SUMS_BUDGET:
+            group = _power_of_two(SUMS_BUDGET // (8 * numbers))
+
+        def sums(k: tuple[int, int]) -> np.ndarray:
+            part = leaves[k[0] : k[1]]
+            own = np.zeros((len(part), *room))
+            threads = self._threads_for(part)
+            if threads:
+                over_sums(threads, kernel, _bounds(part), own, *arguments)
+            else:
+                self.map(lambda j: kernel(*arguments, own[j], *part[j]), range(len(part)))
+            return halves_of(own)
+
+        if group == len(leaves):
+            return sums((0, group))[: shape[0]]
+        return sum_leaves(sums, halved(len(leaves), len(leaves) // group))[: shape[0]]
+
+    def leaves(
+        self, n_rows: int, entries: float = 0.0, work: float = math.inf, fewest: int = SOME_LEAVES
+    ) -> Ranges:
+        """Cut the rows that are here into leaves.
+
+        Parameters
+        ----------
+        n_rows : int
+            Rows that are here.
+        entries, work, fewest
+            Of the whole data: see :func:`fastadmm.engine.tree.leaves_of`.
+        """
+        return _cut(n_rows, entries, work, fewest)
+
+    def all_rows(self, n_rows: int) -> int:
+        """How many rows there are in all where so many are here."""
+        return n_rows
+
+    def _nodes(self, leaves: Ranges) -> list[Ranges]:
+        """Leaves by the nodes of the tree that are here."""
+        return [leaves]
+
+    def _across(self, nodes: list[Any]) -> Any:
+        """Sum over all rows from the sums of the nodes that are here."""
+        (total,) = nodes
+        return total
+
+    def sums(
+        self, function: Callable[[tuple[int, int]], Any], ranges: Ranges, light: bool = False, size: int = 1
+    ) -> Any:
+        """Sum of what a function gives for each leaf: a number, an array, or a tuple of them.
+
+        Parameters
+        ----------
+        function : callable
+            Of the first and last row of a leaf.
+        ranges : tuple of (int, int)
+            Leaves, from :meth:`leaves`.
+        light : bool
+            Whether a row costs only a few nanoseconds: fewer pieces of work then.
+        size : int
+            Numbers in a sum, where they are many.
+        """
+        return self._across(self.parts(function, ranges, light, size))
+
+    def parts(
+        self, function: Callable[[tuple[int, int]], Any], ranges: Ranges, light: bool = False, size: int = 1
+    ) -> list[Any]:
+        """What :meth:`sums` adds up, for :meth:`together`; ``function`` and all as there."""
+        if len(ranges) == 1:
+            return [function(ranges[0])]
+        return [self._node_sum(function, leaves, light, size) for leaves in self._nodes(ranges)]
+
+    def _node_sum(
+        self, function: Callable[[tuple[int, int]], Any], leaves: Ranges, light: bool, size: int
+    ) -> Any:
+        if len(leaves) == 1:
+            return function(leaves[0])
+        pieces = min(_pieces(leaves, light), _power_of_two(SUMS_BUDGET // (8 * size)))
+        cut = halved(len(leaves), pieces)
+        return add_by_halves(self.map(lambda part: sum_leaves(function, leaves[slice(*part)]), cut))
+
+    def by_leaf(
+        self, function: Callable[[tuple[int, int]], None], ranges: Ranges, light: bool = False
+    ) -> None:
+        """Call a function for every leaf: for products by BLAS, whose last digits depend on where rows begin.
+
+        Parameters
+        ----------
+        function, ranges, light
+            As in :meth:`sums`.
+        """
+        pieces = _pieces(ranges, light)
+
+        def work(part: tuple[int, int]) -> None:
+            for rows in ranges[slice(*part)]:
+                function(rows)
+
+        self.map(work, even_ranges(len(ranges), pieces))
+
+    def total(self, v: np.ndarray) -> Any:
+        """Sum over rows of v, of shape (N,) or (..., N)."""
+        return self.sums(lambda rows: _plain(v[..., rows[0] : rows[1]].sum(axis=-1)), self._light(v), True)
+
+    def total_and_size(self, v: np.ndarray) -> tuple[Any, Any]:
+        """Sums over rows of v and of its absolute values, in one."""
+        total, size = self._across(self.size_parts(v))
+        return total, size
+
+    def size_parts(self, v: np.ndarray) -> list[Any]:
+        """What :meth:`total_and_size` adds up, for :meth:`together`."""
+
+        def piece(rows: tuple[int, int]) -> tuple[Any, Any]:
+            own = v[..., rows[0] : rows[1]]
+            return _plain(own.sum(axis=-1)), _plain(np.abs(own).sum(axis=-1))
+
+        return self.parts(piece, self._light(v), True)
+
+    def mean(self, v: np.ndarray) -> float:
+        """Mean over rows of v, of shape (N,)."""
+        return float(self.total(v)) / self.all_rows(len(v))
+
+    def dot(self, u: np.ndarray, v: np.ndarray) -> Any:
+        """Inner product over rows: u of shape (N,) or (K, N), v of shape (N,)."""
+        return self.sums(
+            lambda rows: _plain(u[..., rows[0] : rows[1]] @ v[rows[0] : rows[1]]), self._light(v), True
+        )
+
+    def norm(self, v: np.ndarray) -> float:
+        """Euclidean norm of v, of shape (N,)."""
+        return math.sqrt(self.dot(v, v))
+
+    def largest(self, v: np.ndarray) -> float:
+        """Largest number in v, of shape (N,)."""
+        return float(self.each_largest([v])[0])
+
+    def each_largest(self, vectors: Iterable[np.ndarray], sign: float = 1.0) -> np.ndarray:
+        """Largest number in each of several vectors of shape (N,), or with -1 in their negatives.
+
+        Parameters
+        ----------
+        vectors : sequence of ndarray of shape (N,)
+        sign : {1.0, -1.0}
+        """
+        return self._maximum(np.array([sign * float(v.max() if sign > 0.0 else v.min()) for v in vectors]))
+
+    def _maximum(self, numbers: np.ndarray) -> np.ndarray:
+        """Largest of what all machines found, number by number."""
+        return numbers
+
+    def gather(self, *vectors: np.ndarray) -> list[np.ndarray]:
+        """All rows of vectors of shape (N,): for what no sum can say, such as a quantile."""
+        return list(vectors)
+
+    def combine(self, c: np.ndarray, rows: np.ndarray) -> np.ndarray:
+        """``c @ rows`` for rows of shape (K, N): leaf by leaf, for BLAS rounds by place."""
+        out = np.empty((*c.shape[:-1], rows.shape[1]))
+
+        def piece(part: tuple[int, int]) -> None:
+            out[..., part[0] : part[1]] = c @ rows[:, part[0] : part[1]]
+
+        self.by_leaf(piece, self._light(rows), True)
+        return out
+
+    def _light(self, v: np.ndarray) -> Ranges:
+        return self.leaves(v.shape[-1])
 
     def _threads_for(self, ranges: Sequence[tuple[int, int]]) -> int:
         """How many threads share a kernel's pieces by its address; 0 where they go through :meth:`map`."""

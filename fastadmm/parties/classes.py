@@ -237,7 +237,7 @@ class ClassDirectionParty(OfClasses, DirectionParty):
     ) -> None:
         super().__init__(name, block, regularization, engine)
         self.n_classes = n_classes
-        self.kind, self.reason = choose_class_solver(block.shape, n_classes)
+        self.kind, self.reason = choose_class_solver(block.whole_shape, n_classes)
         self.directions = np.zeros((n_classes, 0, block.shape[1]))
 
     @classmethod

@@ -126,7 +126,7 @@ class DirectionParty(Answering):
     def __init__(self, name: str, block: FeatureBlock, regularization: float, engine: Engine) -> None:
         self.name, self.block, self.regularization, self.engine = name, block, regularization, engine
         self.directions: np.ndarray = np.zeros((0, block.shape[1]))
-        self.kind, self.reason = choose_metric_solver(block.shape, block.density)
+        self.kind, self.reason = choose_metric_solver(block.whole_shape, block.density)
         self.metric: np.ndarray | None = None
         self._stale = False
         self._kernel: np.ndarray | None = None
@@ -177,11 +177,11 @@ class DirectionParty(Answering):
         Any positive definite matrix gives a direction; one that is off by a part of lambda W
         everywhere gives nearly the same.
         """
-        if not self.block.rough_gram_is_faster:
+        if not self.block.rough_gram_is_faster(self.engine):
             return False
         if self._squares is None:
             self._squares = float(self.block.column_squares(self.engine).sum())
-        most = float(curvature.max()) * self._squares  # at least the trace
+        most = self.engine.largest(curvature) * self._squares  # at least the trace
         return _ROUGH * most <= self.regularization and most < _ROUGH_LIMIT
 
     def respond(

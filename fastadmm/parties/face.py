@@ -105,7 +105,7 @@ class FaceParty(Answering):
         """Measure the columns; raises InputError where squares of values overflow."""
         check_scale(self.block, self.name, self.engine)
         squares = self.block.column_squares(self.engine)
-        scale = np.sqrt(squares / max(1, self.block.shape[0]))
+        scale = np.sqrt(squares / max(1, self.block.whole_shape[0]))
         scale[scale == 0.0] = 1.0
         self.span = replace(self.span, scale=scale)
 

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from fastadmm.engine.engine import Engine, fine_ranges, light_ranges, row_ranges
+from fastadmm.engine.engine import Engine
 
 __all__ = ["Kernels", "Loss"]
 
@@ -156,9 +156,14 @@ class Loss(ABC):
         Parameters
         ----------
         base, y, weight : ndarray of shape (N,)
-            Linear predictor without intercept, targets, sample weights.
+            Linear predictor without intercept, targets, sample weights: of all rows, wherever they are.
         """
         return None
+
+    @property
+    def has_best_intercept(self) -> bool:
+        """Whether :meth:`best_intercept` is a formula."""
+        return type(self).best_intercept is not Loss.best_intercept
 
     def smoothed(self, width: float) -> Loss | None:
         """Smooth the kinks of a loss that has them; None for one without such a form.
@@ -202,8 +207,22 @@ class Loss(ABC):
             ``sum_i s_i l(z_i, y_i)``.
         """
         kernel, extra = self.kernels().evaluate, self.kernel_arguments()
-        parts = engine.map(lambda rows: kernel(z, y, weight, *extra, gradient, *rows), light_ranges(len(z)))
-        return float(sum(parts))
+        leaves = engine.leaves(len(z))
+        return float(engine.sums(lambda rows: kernel(z, y, weight, *extra, gradient, *rows), leaves, True))
+
+    def measure(
+        self, z: Array, y: Array, weight: Array, gradient: Array, engine: Engine
+    ) -> tuple[float, tuple[float, float]]:
+        """As :meth:`evaluate`, with the sums of the gradient and of its absolute values."""
+        kernel, extra = self.kernels().evaluate, self.kernel_arguments()
+
+        def piece(rows: tuple[int, int]) -> tuple[float, float, float]:
+            loss = kernel(z, y, weight, *extra, gradient, *rows)
+            own = gradient[rows[0] : rows[1]]
+            return loss, float(own.sum()), float(np.abs(own).sum())
+
+        loss, total, size = engine.sums(piece, engine.leaves(len(z)), True)
+        return float(loss), (total, size)
 
     def advance(
         self,
@@ -218,7 +237,7 @@ class Loss(ABC):
         z: Array,
         gradient: Array,
         engine: Engine,
-    ) -> tuple[float, Array]:
+    ) -> tuple[float, Array, tuple[float, float]]:
         """A step in the span of messages, and the loss where it ends.
 
         Parameters
@@ -243,16 +262,20 @@ class Loss(ABC):
             Summed.
         slopes : ndarray of shape (K,)
             Products of messages and gradient.
+        sums : tuple of float
+            Of the gradient and of its absolute values.
         """
         extra, size = self.kernel_arguments(), len(messages)
         arguments = (messages, step, origin, base, intercept, y, weight, *extra, total, z, gradient)
-        found = engine.sum_over_rows(self.kernels().advance, fine_ranges(len(y)), (size + 1,), *arguments)
-        return float(found[size]), found[:size]
+        leaves = engine.leaves(len(y))
+        slopes = engine.kernel_parts(self.kernels().advance, leaves, (size + 1,), *arguments)
+        found, sums = engine.together(slopes, engine.size_parts(gradient))
+        return float(found[size]), found[:size], sums
 
     def curvature(self, z: Array, y: Array, weight: Array, out: Array, engine: Engine) -> Array:
         """Write the weighted second derivative at z to ``out``, all of shape (N,); returns ``out``."""
         kernel, extra = self.kernels().curvature, self.kernel_arguments()
-        engine.over_rows(kernel, fine_ranges(len(z)), z, y, weight, *extra, out)
+        engine.over_rows(kernel, engine.leaves(len(z)), z, y, weight, *extra, out)
         return out
 
     def prox(
@@ -288,10 +311,11 @@ class Loss(ABC):
             Sum of the gradients; sum of their derivatives in the shift.
         """
         kernel, extra = self.kernels().prox, self.kernel_arguments()
-        parts = engine.map(
-            lambda rows: kernel(v, shift, y, weight, *extra, penalty, z, gradient, *rows), row_ranges(len(z))
+        first, second = engine.sums(
+            lambda rows: kernel(v, shift, y, weight, *extra, penalty, z, gradient, *rows),
+            engine.leaves(len(z)),
         )
-        return float(sum(p[0] for p in parts)), float(sum(p[1] for p in parts))
+        return float(first), float(second)
 
     def conjugate(self, u: Array, y: Array, weight: Array, engine: Engine) -> float:
         """Summed conjugate ``sum_i (s_i l)*(u_i)``; infinite outside its domain.
@@ -304,4 +328,4 @@ class Loss(ABC):
             Runs the row ranges.
         """
         kernel, extra = self.kernels().conjugate, self.kernel_arguments()
-        return float(sum(engine.map(lambda rows: kernel(u, y, weight, *extra, *rows), row_ranges(len(u)))))
+        return float(engine.sums(lambda rows: kernel(u, y, weight, *extra, *rows), engine.leaves(len(u))))

@@ -15,7 +15,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from fastadmm.engine.engine import Engine, row_ranges
+from fastadmm.engine.engine import Engine
 from fastadmm.errors import InputError
 from fastadmm.problem.loss import Kernels, Loss
 from fastadmm.problem.targets import check_class_numbers
@@ -84,14 +84,14 @@ class Multinomial(Loss):
         return softmax(z, axis=1)
 
     def evaluate(self, z: Array, y: Array, weight: Array, gradient: Array, engine: Engine) -> float:
-        rows, kernel = row_ranges(len(y)), self.kernels().evaluate
+        rows, kernel = engine.leaves(len(y)), self.kernels().evaluate
         points, slopes = z.reshape(-1, len(y)), gradient.reshape(-1, len(y))
-        return float(sum(engine.map(lambda r: kernel(points, y, weight, slopes, *r), rows)))
+        return float(engine.sums(lambda r: kernel(points, y, weight, slopes, *r), rows))
 
     def curvature(self, z: Array, y: Array, weight: Array, out: Array, engine: Engine) -> Array:
         """Write the diagonal of the Hessian, ``s p (1 - p)``, to ``out``; z and out of shape (C N,)."""
         kernel, points, result = self.kernels().curvature, z.reshape(-1, len(y)), out.reshape(-1, len(y))
-        engine.map(lambda r: kernel(points, y, weight, result, *r), row_ranges(len(y)))
+        engine.by_leaf(lambda r: kernel(points, y, weight, result, *r), engine.leaves(len(y)))
         return out
 
     def probabilities(self, z: Array, y: Array, weight: Array, engine: Engine) -> Array:
@@ -100,7 +100,7 @@ class Multinomial(Loss):
 
         points = z.reshape(-1, len(y))
         out = np.empty_like(points)
-        engine.map(lambda r: multinomial_probabilities(points, y, weight, out, *r), row_ranges(len(y)))
+        engine.by_leaf(lambda r: multinomial_probabilities(points, y, weight, out, *r), engine.leaves(len(y)))
         return out
 
     def action(self, likely: Array, weight: Array, direction: Array, engine: Engine) -> Array:
@@ -120,7 +120,9 @@ class Multinomial(Loss):
         from fastadmm.kernels.multinomial import multinomial_action
 
         out = np.empty_like(likely)
-        engine.map(lambda r: multinomial_action(likely, weight, direction, out, *r), row_ranges(len(weight)))
+        engine.by_leaf(
+            lambda r: multinomial_action(likely, weight, direction, out, *r), engine.leaves(len(weight))
+        )
         return out
 
     def prox_classes(
@@ -161,13 +163,13 @@ class Multinomial(Loss):
         centre, moved, point, slopes = (a.reshape(-1, n) for a in (v, shift, z, gradient))
         classes = len(centre)
 
-        def piece(rows: tuple[int, int]) -> Array:
+        def piece(rows: tuple[int, int]) -> tuple[Array, Array]:
             slope = np.zeros((classes, classes))
             kernel(centre, moved, y, weight, penalty, point, slopes, slope, *rows)
-            return slope
+            return slopes[:, slice(*rows)].sum(axis=1), slope
 
-        total = sum(engine.map(piece, row_ranges(n)), np.zeros((classes, classes)))
-        return slopes.sum(axis=1), 0.5 * (total + total.T)
+        sums, total = engine.sums(piece, engine.leaves(n))
+        return sums, 0.5 * (total + total.T)
 
     def prox(
         self,
@@ -185,4 +187,4 @@ class Multinomial(Loss):
 
     def conjugate(self, u: Array, y: Array, weight: Array, engine: Engine) -> float:
         kernel, dual = self.kernels().conjugate, u.reshape(-1, len(y))
-        return float(sum(engine.map(lambda r: kernel(dual, y, weight, *r), row_ranges(len(y)))))
+        return float(engine.sums(lambda r: kernel(dual, y, weight, *r), engine.leaves(len(y))))

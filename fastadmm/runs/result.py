@@ -101,9 +101,9 @@ def mean_contribution(block: FeatureBlock, weights: np.ndarray, engine: Engine) 
     -------
     ndarray of shape () or (C,)
     """
-    n = block.shape[0]
     with engine.limited():
-        return (block.transposed_product(np.ones(n), engine) / n) @ weights
+        sums = block.transposed_product(np.ones(block.shape[0]), engine)
+    return (sums / block.whole_shape[0]) @ weights
 
 
 def result_document(solver: Run, result: SolveResult) -> dict[str, Any]:

@@ -139,7 +139,7 @@ def mean_loss(rows: TestSet, z: Array, loss: Loss, engine: Engine) -> float:
     """
     flat = np.ascontiguousarray(z.T).ravel() if loss.vector else z
     total = loss.evaluate(flat, rows.y, rows.weight, np.empty_like(flat), engine)
-    return float(total / rows.weight.sum())
+    return float(total / engine.total(rows.weight))
 
 
 def measure(metric: str, rows: TestSet, z: Array, loss: Loss, engine: Engine) -> float:

@@ -25,7 +25,6 @@ from fastadmm.blocks.block import (
     as_block,
     fours,
     split_fours,
-    sum_in_order,
     unsigned_indices,
 )
 from fastadmm.blocks.tiles import TILE_ENTRIES, Rows, csr_tiles, dense_tiles, tile_rows
@@ -336,7 +335,7 @@ class StreamedDense(DenseBlock):
         def work(rows: Rows) -> None:
             self._pass(rows, kernel)
 
-        engine.map(work, self._ranges())
+        engine.by_leaf(work, self._leaves(engine))
         return out
 
     def transposed_products(self, vectors: Sequence[np.ndarray], engine: Engine) -> list[np.ndarray]:
@@ -353,7 +352,8 @@ class StreamedDense(DenseBlock):
             self._pass(rows, kernel)
             return totals
 
-        return list(sum_in_order(engine.map(work, self._ranges())))
+        size = len(vectors) * self.shape[1]
+        return list(engine.sums(work, self._leaves(engine, size), size=size))
 
 
 class StreamedCSR(CSRBlock):
@@ -469,7 +469,7 @@ class StreamedCSR(CSRBlock):
         def work(rows: Rows) -> None:
             self._pass(rows, kernel)
 
-        engine.map(work, self._ranges())
+        engine.by_leaf(work, self._leaves(engine))
         return out
 
     def transposed_products(self, vectors: Sequence[np.ndarray], engine: Engine) -> list[np.ndarray]:
@@ -496,8 +496,9 @@ class StreamedCSR(CSRBlock):
             return totals
 
         if len(vectors) == 1:
-            return [sum_in_order(engine.map(alone, self._ranges()))]
-        return split_fours(sum_in_order(engine.map(by_four, self._ranges())), len(vectors))
+            return [engine.sums(alone, self._leaves(engine, self.shape[1]), size=self.shape[1])]
+        size = len(vectors) * self.shape[1]
+        return split_fours(engine.sums(by_four, self._leaves(engine, size), size=size), len(vectors))
 
 
 def _stacked(vectors: Sequence[np.ndarray], start: int, stop: int) -> np.ndarray:

@@ -70,7 +70,7 @@ class AdmmMethod(Method):
         self.problem, self.engine = problem, engine
         self.name, self.convergent = order.name, order.convergent
         if not problem.convex:
-            self.convergent = order.convergent and penalty >= descent_penalty(problem, above=1.0)
+            self.convergent = order.convergent and penalty >= descent_penalty(problem, engine, above=1.0)
         self.progress = Progress()
         self.x_update = x_update
         self.coordinator = Coordinator(
@@ -99,7 +99,9 @@ class AdmmMethod(Method):
     def prepare(self) -> Talk[float]:
         loss = self.reopen()
         if not self.problem.convex:
-            self.progress.reference = yield from model_measure(self.problem, self.coordinator.state.u)
+            self.progress.reference = yield from model_measure(
+                self.problem, self.coordinator.state.u, self.engine
+            )
         return loss
 
     def reopen(self) -> float:
@@ -185,8 +187,8 @@ class AdmmMethod(Method):
         problem, r, regulariser = self.problem, self.coordinator.penalty, outcome.regulariser
         cross, pressed, pulled, square = outcome.lagrangian_terms
         state = sum((yield from stationarities(problem, outcome.pull)))
-        state += intercept_part(problem, outcome.pull) + pulled + square
-        model = yield from model_measure(problem, primal.gradient)
+        state += intercept_part(problem, outcome.pull, self.engine) + pulled + square
+        model = yield from model_measure(problem, primal.gradient, self.engine)
         return Measured(
             objective=primal.loss + regulariser,
             lower_bound=-np.inf,

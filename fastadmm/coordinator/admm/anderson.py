@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from fastadmm.engine.stacked import StackedRows
+
 __all__ = ["Anderson"]
 
 #: Tikhonov regularisation of the small least-squares problem, relative to the trace.
@@ -31,9 +33,18 @@ class Anderson:
         Parts of the state with the weight of each in the squared norm; an array weighs each entry.
     memory : int
         Number of differences kept.
+    rows : StackedRows
+        Adds up over the rows of the state.
     """
 
-    def __init__(self, size: int, sections: list[tuple[slice, float | np.ndarray]], memory: int) -> None:
+    def __init__(
+        self,
+        size: int,
+        sections: list[tuple[slice, float | np.ndarray]],
+        memory: int,
+        rows: StackedRows,
+    ) -> None:
+        self.rows = rows
         self.sections = sections
         self.memory = memory
         self.residuals = np.zeros((memory, size))
@@ -55,9 +66,9 @@ class Anderson:
         for part, weight in self.sections:
             own = residual[part]
             if isinstance(weight, np.ndarray):
-                total += float((weight * own) @ own)
+                total += float(self.rows.dot(weight * own, own))
             else:
-                total += weight * float(own @ own)
+                total += weight * float(self.rows.dot(own, own))
         return total
 
     def extrapolate(self, image: np.ndarray, residual: np.ndarray) -> np.ndarray | None:
@@ -99,16 +110,16 @@ class Anderson:
             return None
         if not np.isfinite(weights).all() or np.abs(weights).sum() > _MAX_WEIGHT:
             return None
-        return image - weights @ self.images[:n]
+        return image - self.rows.combine(weights, self.images[:n])
 
     def _products(self, residual: np.ndarray) -> np.ndarray:
         n = self.count
         total = np.zeros(n)
         for part, weight in self.sections:
             if isinstance(weight, np.ndarray):
-                total += self.residuals[:n, part] @ (weight * residual[part])
+                total += self.rows.dot(self.residuals[:n, part], weight * residual[part])
             else:
-                total += weight * (self.residuals[:n, part] @ residual[part])
+                total += weight * self.rows.dot(self.residuals[:n, part], residual[part])
         return total
 
     def export(self) -> dict[str, np.ndarray | int | bool]:

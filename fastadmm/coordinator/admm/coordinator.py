@@ -17,6 +17,7 @@ from fastadmm.coordinator.admm.penalty_rule import PenaltyRule
 from fastadmm.coordinator.admm.state import SharedState
 from fastadmm.coordinator.admm.z_update import update_z_u
 from fastadmm.engine.engine import Engine
+from fastadmm.engine.stacked import StackedRows
 from fastadmm.problem.problem import Problem
 
 __all__ = ["Coordinator", "RoundOutcome", "acceleration_memory"]
@@ -125,6 +126,7 @@ class Coordinator:
     ) -> None:
         m, n = problem.n_parties, problem.message_size
         self.problem, self.order, self.engine = problem, order, engine
+        self.rows = StackedRows(engine, problem.n_samples)
         self.penalty, self.relaxation = penalty, relaxation
         self.state = SharedState(m, n)
         self.reached = self.last = self.state
@@ -136,7 +138,7 @@ class Coordinator:
         self.first_residual = math.nan
         self.best_residual = math.inf
         if memory:
-            self.anderson = Anderson((m + 2) * n, self._sections(), memory)
+            self.anderson = Anderson((m + 2) * n, self._sections(), memory, self.rows)
         self.rule = PenaltyRule() if adaptive else None
         self.curvature_rule = CurvatureRule() if reweighting else None
 
@@ -178,9 +180,9 @@ class Coordinator:
         outcome = RoundOutcome(
             total,
             pull,
-            float(np.linalg.norm(mismatch)) / math.sqrt(problem.n_samples),
+            self.rows.norm(mismatch) / math.sqrt(self.engine.all_rows(problem.n_samples)),
             self._dual_residual(state, new, answers),
-            (float(new.u @ mismatch), *self._squares(mismatch)),
+            (float(self.rows.dot(new.u, mismatch)), *self._squares(mismatch)),
             self.extrapolated,
             sum(float(answer["penalty"]) for answer in stepped),
             [float(answer["norm"]) for answer in stepped],
@@ -195,8 +197,8 @@ class Coordinator:
 
     def _adapt(self, rule: PenaltyRule, outcome: RoundOutcome) -> None:
         """Change the penalty where the rule says so; the acceleration starts afresh."""
-        root = math.sqrt(self.problem.n_samples)
-        size, dual_size = float(np.linalg.norm(outcome.total)), float(np.linalg.norm(self.last.u))
+        root = math.sqrt(self.engine.all_rows(self.problem.n_samples))
+        size, dual_size = self.rows.norm(outcome.total), self.rows.norm(self.last.u)
         factor = rule.factor(
             outcome.primal_residual * root / size if size > 0.0 else math.nan,
             outcome.dual_residual * root / dual_size if dual_size > 0.0 else math.nan,
@@ -211,7 +213,7 @@ class Coordinator:
         problem = self.problem
         z = total + problem.offset + self.intercept
         found = CurvatureRule.metric(
-            problem.loss.curvature(z, problem.y, problem.weight, np.empty_like(z), self.engine)
+            problem.loss.curvature(z, problem.y, problem.weight, np.empty_like(z), self.engine), self.engine
         )
         if found is None:
             return
@@ -220,11 +222,11 @@ class Coordinator:
         self._start_afresh()
 
     def _squares(self, mismatch: np.ndarray) -> tuple[float, float, float]:
-        square, r = float(mismatch @ mismatch), self.penalty
+        square, r = float(self.rows.dot(mismatch, mismatch)), self.penalty
         if self.metric is None:
             return r * square, r * r * square, square
         pressed = self.penalties * mismatch
-        return float(pressed @ mismatch), float(pressed @ pressed), square
+        return float(self.rows.dot(pressed, mismatch)), float(self.rows.dot(pressed, pressed)), square
 
     def _start_afresh(self) -> None:
         """Go on from the last accepted result with another penalty, and an empty memory."""
@@ -242,15 +244,16 @@ class Coordinator:
         if self.order.parallel:
             common = new.u - old.u - r * (old.total() - old.z)
             total = sum(
-                float(s @ s) for s in (common - tau_r * (b - a) for a, b in zip(old.messages, answers))
+                float(self.rows.dot(s, s))
+                for s in (common - tau_r * (b - a) for a, b in zip(old.messages, answers))
             )
         else:
             total, seen = 0.0, old.total()
             for a, b in zip(old.messages, answers):
                 seen = seen + (b - a)
                 s = new.u - old.u - r * (seen - old.z)
-                total += float(s @ s)
-        return math.sqrt(total / (self.problem.n_parties * self.problem.n_samples))
+                total += float(self.rows.dot(s, s))
+        return math.sqrt(total / (self.problem.n_parties * self.engine.all_rows(self.problem.n_samples)))
 
     def _advance(self, new: SharedState) -> None:
         """Choose where the next round starts: the new state, or one extrapolated from it."""

@@ -13,6 +13,8 @@ from dataclasses import asdict, dataclass
 
 import numpy as np
 
+from fastadmm.engine.engine import Engine
+
 __all__ = ["CHANGE_ROUNDS", "CurvatureRule"]
 
 Array = np.ndarray
@@ -49,13 +51,14 @@ class CurvatureRule:
         return self.n_rounds in CHANGE_ROUNDS
 
     @staticmethod
-    def metric(curvature: Array) -> tuple[Array, float] | None:
+    def metric(curvature: Array, engine: Engine) -> tuple[Array, float] | None:
         """Shape and size of the penalty for given curvatures.
 
         Parameters
         ----------
         curvature : ndarray of shape (N,)
             Second derivatives of the samples' weighted losses, not negative.
+        engine : Engine
 
         Returns
         -------
@@ -63,13 +66,14 @@ class CurvatureRule:
             omega, positive, with mean 1, and r in the summed scaling; None where
             the curvature is the same everywhere, or says nothing.
         """
-        mean = float(curvature.mean())
+        mean = engine.mean(curvature)
         if not 0.0 < mean < np.inf:
             return None
         omega = np.maximum(curvature, _FLOOR * mean)
-        if float(omega.max()) < _LEAST_SPREAD * float(omega.min()):
+        highest, lowest = engine.largest(omega), -engine.each_largest([omega], -1.0)[0]
+        if highest < _LEAST_SPREAD * lowest:
             return None
-        omega /= omega.mean()
+        omega /= engine.mean(omega)
         return omega, _SHARE * mean
 
     def export(self) -> dict[str, int]:

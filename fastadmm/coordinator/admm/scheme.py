@@ -66,18 +66,20 @@ class AdmmScheme(Scheme):
         self, problem: Problem, options: Options, engine: Engine
     ) -> tuple[float, int, str, Engine, bool, bool, float]:
         """Penalty, memory, x_update, engine, adaptive, reweighting, relaxation of the method."""
+        from fastadmm.coordinator.certificate import penalty_unit
         from fastadmm.coordinator.stationarity import descent_penalty
 
         given, convex = options.penalty, problem.convex
         if given is not None:
             penalty = given
         elif not convex:
-            penalty = descent_penalty(problem)
+            penalty = descent_penalty(problem, engine)
         else:
             # r in units of one sample's curvature, so W = N for unit weights drops out
-            unit = problem.loss.penalty_unit(problem.y, problem.weight, problem.offset, problem.lam)
-            penalty = DEFAULT_PENALTY * unit * problem.total_weight / problem.n_samples
-        memory = self._memory(problem.n_parties, problem.message_size, options, convex)
+            unit = penalty_unit(problem, engine)
+            penalty = DEFAULT_PENALTY * unit * problem.total_weight / engine.all_rows(problem.n_samples)
+        message_size = engine.all_rows(problem.n_samples) * problem.n_outputs
+        memory = self._memory(problem.n_parties, message_size, options, convex)
         if options.history is not None:
             memory = min(memory, options.history)
         adaptive = given is None and self.order.convergent and not problem.is_ridge and convex

@@ -78,12 +78,13 @@ def update_z_u(
         loss.evaluate(z + shift, problem.y, problem.weight, u, engine)
         bent = loss.curvature(z + shift, problem.y, problem.weight, np.empty_like(z), engine)
         own = penalty * metric
-        return float(u.sum()), float(np.sum(bent * (own / (own + bent))))
+        first, second = engine.total(np.array([u, bent * (own / (own + bent))]))
+        return float(first), float(second)
 
     if problem.fit_intercept and not problem.convex:
         # A block of its own, after the parties and before z, which keeps the descent: its optimality
         # condition <u, 1> + r <S - z + b - b_old, 1> = 0 is linear. See docs/theory.md.
-        b = intercept + float((z - total).mean()) - float(u_before.mean()) / penalty
+        b = intercept + engine.mean(z - total) - engine.mean(u_before) / penalty
         prox(b)
         return b
     if problem.fit_intercept:

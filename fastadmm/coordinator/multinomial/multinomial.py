@@ -165,13 +165,13 @@ class MultinomialCoordinator:
     def _metric_is_stale(self) -> bool:
         """Move the metric to the current mean curvature if it has drifted; True if it was moved."""
         problem = self.problem
-        kinds = {choose_class_solver(block.shape, problem.n_outputs)[0] for block in problem.blocks}
+        kinds = {choose_class_solver(block.whole_shape, problem.n_outputs)[0] for block in problem.blocks}
         if kinds == {"gradient"}:  # nobody factorises
             return False
         z = shifted(problem.offset + self.point.total, self.point.intercept)
         h = problem.loss.curvature(z, problem.y, problem.weight, np.empty_like(z), self.engine)
         h = h.reshape(problem.n_outputs, -1).mean(axis=0)
-        mean = float(h.mean())
+        mean = self.engine.mean(h)
         if not mean > 0.0:  # every sample is classified beyond doubt
             mean = 0.5
         if drift_share(h, mean, self.metric, self.engine) <= 1.0:
@@ -183,7 +183,9 @@ class MultinomialCoordinator:
     def _limit(self, n_parties: int) -> int:
         """Most directions per party."""
         problem = self.problem
-        limit = class_directions_per_party(n_parties, problem.n_samples, problem.n_outputs)
+        limit = class_directions_per_party(
+            n_parties, self.engine.all_rows(problem.n_samples), problem.n_outputs
+        )
         return limit if self.most_directions is None else min(limit, max(2, self.most_directions))
 
     def _append(self, m: int, message: Array) -> None:
@@ -216,7 +218,7 @@ class MultinomialCoordinator:
             k = len(self.owner)
             for c in range(problem.n_outputs):
                 rows = self._store[c]
-                rows[first] = unit[c] @ rows[[first, second]]
+                rows[first] = unit[c, 0] * rows[first] + unit[c, 1] * rows[second]
                 rows[second : k - 1] = rows[second + 1 : k]
             self.point.coefficients[:, first] = size
             self.point.coefficients = np.delete(self.point.coefficients, second, axis=1)
@@ -265,7 +267,7 @@ class MultinomialMethod(Method):
             party.directions = unit[:, np.newaxis]
             messages[:, k] = party.block.matrix_product(unit, self.engine)
         coefficients = np.ascontiguousarray(norms[owner].T)
-        total = np.einsum("ck,ckn->cn", coefficients, messages).ravel()
+        total = np.concatenate([self.engine.combine(c, rows) for c, rows in zip(coefficients, messages)])
         coordinator.adopt(messages, owner)
         coordinator.point = ClassSpanPoint(coefficients, np.array(intercept), total)
         coordinator.start()
@@ -276,7 +278,7 @@ class MultinomialMethod(Method):
         total, regulariser = coordinator.point.total, coordinator.regulariser()
         stationarity = sum((yield from coordinator.round()))
         after = (coordinator.primal or start).loss + coordinator.regulariser()
-        gaps = stationarity / (2.0 * scale)
+        gaps, n = stationarity / (2.0 * scale), self.engine.all_rows(problem.n_samples)
         if start.dual_feasible:
             bound = start.loss + regulariser - gaps
         else:
@@ -286,7 +288,7 @@ class MultinomialMethod(Method):
             lower_bound=bound,
             # As for SubspaceMethod: only the parties' terms are left.
             primal_residual=0.0,
-            dual_residual=math.sqrt(stationarity / (problem.n_parties * problem.n_samples)),
+            dual_residual=math.sqrt(stationarity / (problem.n_parties * n)),
             augmented_lagrangian=after,
             lyapunov=stationarity / (1.0 + scale) ** 2,
             penalty=None,

@@ -20,7 +20,7 @@ import numpy as np
 import scipy.linalg
 
 from fastadmm.coordinator.class_certificate import hessian_sums, multinomial_of, shifted
-from fastadmm.engine.engine import Engine, row_ranges
+from fastadmm.engine.engine import Engine
 from fastadmm.problem.problem import Problem
 
 __all__ = ["ClassSpanPoint", "minimise_over_class_span"]
@@ -87,7 +87,7 @@ def minimise_over_class_span(
         likely = loss.probabilities(shifted(problem.offset + total, b), y, weight, engine)
         slopes = gradient.reshape(classes, -1)
         slope = _project(messages, slopes, engine) + scale * c
-        lift = slopes.sum(axis=1) if problem.fit_intercept else np.zeros(classes)
+        lift = engine.total(slopes) if problem.fit_intercept else np.zeros(classes)
         system = _System(problem, messages, likely, engine)
         step, rise = system.solve(slope, lift)
         decrease = -float(np.sum(slope * step)) - float(lift @ rise)
@@ -117,7 +117,7 @@ def _combine(messages: Array, coefficients: Array, engine: Engine) -> Array:
         for k in range(len(messages)):
             out[k, rows[0] : rows[1]] = coefficients[k] @ messages[k, :, rows[0] : rows[1]]
 
-    engine.map(work, row_ranges(messages.shape[2]))
+    engine.by_leaf(work, engine.leaves(messages.shape[2]), light=True)
     return out
 
 
@@ -128,7 +128,8 @@ def _project(messages: Array, v: Array, engine: Engine) -> Array:
         part = slice(*rows)
         return np.array([messages[k][:, part] @ v[k, part] for k in range(len(messages))])
 
-    return sum(engine.map(piece, row_ranges(messages.shape[2])), np.zeros(messages.shape[:2]))
+    found: Array = engine.sums(piece, engine.leaves(messages.shape[2]), light=True)
+    return found
 
 
 class _System:
@@ -195,10 +196,8 @@ class _System:
                 out[span, span] += rows_of_class @ rows_of_class.T
             return out
 
-        parts = self.engine.map(piece, row_ranges(messages.shape[2]))
-        total = parts[0]
-        for more in parts[1:]:
-            total += more
+        leaves = self.engine.leaves(messages.shape[2])
+        total = self.engine.sums(piece, leaves, size=(classes * width) ** 2)
         return 0.5 * (total + total.T)
 
     def _iterative(self, slope: Array, lift: Array) -> tuple[Array, Array]:
@@ -231,25 +230,32 @@ class _System:
         loss, engine = multinomial_of(self.problem), self.engine
         move = _combine(self.messages, direction, engine) + lift[:, np.newaxis]
         image = loss.action(self.likely, self.problem.weight, move, engine)
-        up = image.sum(axis=1) + self.constant * lift.sum() if self.problem.fit_intercept else 0.0 * lift
+        up = engine.total(image) + self.constant * lift.sum() if self.problem.fit_intercept else 0.0 * lift
         return _project(self.messages, image, engine) + self.ridge * direction, up
 
     def _preconditioner(self):  # type: ignore[no-untyped-def]
         """Inverse of the blocks per class, and of the intercepts' block."""
         weight, messages = self.problem.weight, self.messages
-        pieces = row_ranges(messages.shape[2])
+
+        def piece(rows: tuple[int, int]) -> Array:
+            here = slice(*rows)
+            blocks = np.empty((self.classes, self.k, self.k))
+            for c, block in enumerate(blocks):
+                likely = self.likely[c, here]
+                part = messages[c][:, here] * np.sqrt(weight[here] * likely * (1.0 - likely))
+                np.matmul(part, part.T, out=block)
+            return blocks
+
+        leaves = self.engine.leaves(messages.shape[2])
+        blocks = self.engine.sums(piece, leaves, size=self.classes * self.k**2)
 
         def factor(c: int) -> tuple[Array, bool]:
-            h = weight * self.likely[c] * (1.0 - self.likely[c])
-            block = np.zeros((self.k, self.k))
-            for start, stop in pieces:
-                part = messages[c][:, start:stop] * np.sqrt(h[start:stop])
-                block += part @ part.T
+            block = blocks[c]
             block[np.diag_indices(self.k)] += self.ridge
             return scipy.linalg.cho_factor(block, check_finite=False)
 
         factors = self.engine.map(factor, range(self.classes))
-        corner = hessian_sums(self.likely, weight) + self.constant
+        corner = hessian_sums(self.likely, weight, self.engine) + self.constant
         corner[np.diag_indices(self.classes)] += 1e-14 * self.problem.total_weight
 
         def apply(left: Array, lift: Array) -> tuple[Array, Array]:

@@ -6,12 +6,10 @@ of class c is weighed by :math:`s\,p_c (1 - p_c)`, one of classes c and k by :ma
 
 from __future__ import annotations
 
-from functools import reduce
-
 import numpy as np
 
 from fastadmm.coordinator.class_certificate import multinomial_of
-from fastadmm.engine.engine import Engine, row_ranges
+from fastadmm.engine.engine import Engine
 from fastadmm.problem.problem import Problem
 
 __all__ = ["class_newton_system"]
@@ -76,8 +74,7 @@ def class_newton_system(
                 hessian[np.ix_(numbers[d], mine)] = mixed.T
         return slope, hessian
 
-    parts = engine.map(piece, row_ranges(messages.shape[1]))
-    slope, hessian = (reduce(np.add, each) for each in zip(*parts))
+    slope, hessian = engine.sums(piece, engine.leaves(messages.shape[1]), size=(k + lifts) ** 2)
     # The loss does not depend on the same number added to all intercepts: any positive value will do there.
     hessian[k:, k:] += problem.total_weight / n_classes**2
     return slope, 0.5 * (hessian + hessian.T)

@@ -10,7 +10,13 @@ import numpy as np
 import scipy.linalg
 
 from fastadmm.conversation.exchange import Answers, Call, Exchange, Pace, Talk
-from fastadmm.coordinator.certificate import PrimalValue, make_feasible, primal_value
+from fastadmm.coordinator.certificate import (
+    PrimalValue,
+    inner,
+    make_feasible,
+    penalty_unit,
+    primal_value,
+)
 from fastadmm.coordinator.class_certificate import class_primal_value, make_class_feasible
 from fastadmm.coordinator.metric_limits import directions_per_party, drift_share
 from fastadmm.coordinator.proximal.best_response import BestResponse
@@ -114,7 +120,7 @@ class ProximalCoordinator:
         self.accuracy = _ACCURACY if problem.loss.smooth else _SHARP_ACCURACY
         if directions is not None:
             self.limit = min(self.limit, max(_LEAST_DIRECTIONS, directions))
-        self.shared = SharedDirections(problem.n_samples, problem.n_outputs)
+        self.shared = SharedDirections(problem.n_samples, engine, problem.n_outputs)
         self.model = self.proposal = self._point(np.empty(0))
         self.candidates = Candidates(self.n_parts)
         self.metric: Array | None = None
@@ -252,7 +258,9 @@ class ProximalCoordinator:
         yield from self._describe_model()
         rise = lifted(self.model.intercept - old.intercept, self.problem.n_samples)
         moved = self.model.total - old.total + rise
-        self.reach = math.sqrt(float(moved @ moved) / len(moved))
+        square = inner(moved, moved, self.engine, self.problem.n_outputs)
+        rows = self.engine.all_rows(self.problem.n_samples)
+        self.reach = math.sqrt(square / (rows * self.problem.n_outputs))
         gained = before - self._value(self.model)
         # Promises lost in the value's rounding are kept as far as anyone can tell.
         counts = self.promised > _ROUNDING * abs(before)
@@ -347,7 +355,7 @@ class ProximalCoordinator:
             mine, these = shared.of(m), np.flatnonzero(owner == m)
             own = np.array([found[i][1] for i in these])
             rows[np.ix_(these, mine)] = own
-            messages[these] = own @ shared.messages[mine]
+            messages[these] = self.engine.combine(own, shared.messages[mine])
             products = own @ shared.products[np.ix_(mine, mine)] @ own.T
             square[np.ix_(these, these)] = self.shares[m, 1] * products
         linear = self.shares[owner, 0] * np.array([norm for _, _, norm in found])
@@ -358,7 +366,7 @@ class ProximalCoordinator:
             first = np.append(False, first[:-1])
             intercept = intercept + best * (self.proposal.intercept - intercept)
         classes = classes_of(owner, shared.n_classes)
-        start = HullPoint(first, intercept, combined(first, messages, classes, shared.n_classes))
+        start = HullPoint(first, intercept, combined(first, messages, classes, shared.n_classes, self.engine))
         hull = HullModel(messages, linear, square, np.zeros(len(found)), owner, classes)
         point = minimise_over_hull(self.problem, hull, start, tolerance, self.engine)
         c = point.coefficients @ rows
@@ -511,15 +519,20 @@ class ProximalCoordinator:
             return before is None or not np.array_equal(before, self.metric)
         rise = lifted(self.proposal.intercept, problem.n_samples)
         h = self._curvature(problem.offset + rise + self.proposal.total)
-        mean = float(h.mean())
+        mean = self._mean(h)
         if not (0.0 < mean < math.inf):  # every sample on a flat piece of its loss
-            mean = problem.loss.penalty_unit(problem.y, problem.weight, problem.offset, problem.lam)
+            mean = penalty_unit(problem, self.engine)
             h = np.full_like(h, mean)
         if drift_share(h, mean, self.metric, self.engine) <= 1.0:
             return False
         self.metric = h
         self.n_factorisations += 1
         return True
+
+    def _mean(self, h: Array) -> float:
+        """Of a vector of shape (N,) or (C N,)."""
+        sums = self.engine.total(h.reshape(self.problem.n_outputs, -1))
+        return float(sums.mean()) / self.engine.all_rows(self.problem.n_samples)
 
     def _curvature(self, z: Array) -> Array:
         """Curvature of the loss at z, averaged over how far predictors have moved lately.
@@ -529,7 +542,9 @@ class ProximalCoordinator:
         """
         loss, y, weight, reach = self.problem.loss, self.problem.y, self.problem.weight, self.reach
         h = np.empty(len(z))
-        if not reach > _SHORT_REACH * float(np.abs(z).max()):
+        if not reach > _SHORT_REACH * float(
+            self.engine.each_largest(np.abs(z).reshape(self.problem.n_outputs, -1)).max()
+        ):
             return loss.curvature(z, y, weight, h, self.engine)
         behind = np.empty(len(z))
         if loss.vector:

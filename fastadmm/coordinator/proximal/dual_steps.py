@@ -24,10 +24,12 @@ from fastadmm.coordinator.admm.coordinator import acceleration_memory
 from fastadmm.coordinator.admm.penalty_rule import PenaltyRule
 from fastadmm.coordinator.admm.scheme import DEFAULT_PENALTY
 from fastadmm.coordinator.admm.z_update import update_z_u
+from fastadmm.coordinator.certificate import penalty_unit
 from fastadmm.coordinator.proximal.hull import HullPoint
 from fastadmm.coordinator.proximal.parts import read_intercept
 from fastadmm.coordinator.proximal.shared_directions import SharedDirections
 from fastadmm.engine.engine import Engine
+from fastadmm.engine.stacked import StackedRows
 from fastadmm.problem.problem import Problem
 
 __all__ = ["DualSteps"]
@@ -72,17 +74,20 @@ class DualSteps:
         self, problem: Problem, point: HullPoint, u: Array, engine: Engine, most_directions: int
     ) -> None:
         self.problem, self.engine = problem, engine
+        self.rows = StackedRows(engine, problem.n_samples)
         m, n = problem.n_parties, problem.message_size
         self.point = self.reached = HullPoint(point.coefficients.copy(), point.intercept, point.total.copy())
         self.u = self.reached_u = u.copy()
         self.z = point.total.copy()
-        unit = problem.loss.penalty_unit(problem.y, problem.weight, problem.offset, problem.lam)
-        self.penalty = DEFAULT_PENALTY * unit * problem.total_weight / problem.n_samples
+        unit = penalty_unit(problem, engine)
+        self.penalty = DEFAULT_PENALTY * unit * problem.total_weight / engine.all_rows(problem.n_samples)
         self.rule = PenaltyRule()
         self.n_waiting, self.wait = 0, 1
         self.most_directions, self.best, self.extrapolated = most_directions, math.inf, False
-        memory = acceleration_memory(m, n)
-        self.anderson = Anderson((m + 1) * n + most_directions, self._sections(), memory) if memory else None
+        memory = acceleration_memory(m, engine.all_rows(problem.n_samples) * problem.n_outputs)
+        self.anderson = (
+            Anderson((m + 1) * n + most_directions, self._sections(), memory, self.rows) if memory else None
+        )
 
     def _sections(self) -> list[tuple[slice, Any]]:
         """Messages, u and coefficients, which go along without a weight of their own."""
@@ -127,13 +132,14 @@ class DualSteps:
         squares, n, classes = 0.0, problem.n_samples, problem.n_outputs
         for m in range(len(answers)):
             mine, here = shared.of(m), slice(m % classes * n, (m % classes + 1) * n)
-            s = u[here] - self.u[here] - problem.n_parties * r * (step[mine] @ shared.messages[mine])
-            squares += float(s @ s)
+            image = self.engine.combine(step[mine], shared.messages[mine])
+            s = u[here] - self.u[here] - problem.n_parties * r * image
+            squares += float(self.rows.dot(s, s))
         start = self._vector(old, self.u, shared)
         new = HullPoint(coefficients, read_intercept(intercept, classes), total)
-        size, dual_size = float(np.linalg.norm(total)), float(np.linalg.norm(u))
+        size, dual_size = self.rows.norm(total), self.rows.norm(u)
         factor = self.rule.factor(
-            float(np.linalg.norm(total - self.z)) / size if size > 0.0 else math.nan,
+            self.rows.norm(total - self.z) / size if size > 0.0 else math.nan,
             math.sqrt(squares / problem.n_parties) / dual_size if dual_size > 0.0 else math.nan,
         )
         self._advance(start, new, u, shared)
@@ -148,7 +154,9 @@ class DualSteps:
         vector = np.zeros((m + 1) * size + self.most_directions)
         for part in range(m * problem.n_outputs):
             mine = shared.of(part)
-            vector[part * n : (part + 1) * n] = point.coefficients[mine] @ shared.messages[mine]
+            vector[part * n : (part + 1) * n] = self.engine.combine(
+                point.coefficients[mine], shared.messages[mine]
+            )
         vector[m * size : (m + 1) * size] = u
         vector[(m + 1) * size :][:k] = point.coefficients
         return vector

@@ -82,10 +82,12 @@ class FaceModel:
         """The model of the regularisers, 0 at the answers."""
         return float(self.linear @ w) + 0.5 * float(w @ self.square @ w)
 
-    def at(self, w: Array, intercept: Any) -> FacePoint:
-        """A point of the face, its value not yet known."""
+    def at(self, w: Array, intercept: Any, engine: Engine) -> FacePoint:
+        """The point of the face with coefficients ``w`` and an intercept, its value not yet known."""
         n_classes = len(self.total) // max(1, self.messages.shape[1])
-        return FacePoint(w, intercept, self.total + combined(w, self.messages, self.classes, n_classes))
+        return FacePoint(
+            w, intercept, self.total + combined(w, self.messages, self.classes, n_classes, engine)
+        )
 
 
 def minimise_on_face(
@@ -137,7 +139,7 @@ def minimise_on_face(
         decrease = -float(slope @ step)
         if not (decrease > 0.0 and math.isfinite(decrease)):
             break
-        trial = model.at(current.w + step[:k], current.intercept + rise_of(step, k))
+        trial = model.at(current.w + step[:k], current.intercept + rise_of(step, k), engine)
         trial.value = value(trial)
         at_rounding = decrease <= _ROUNDING * abs(current.value)
         if at_rounding and trial.value <= current.value + _ROUNDING * abs(current.value):
@@ -145,7 +147,7 @@ def minimise_on_face(
         if not trial.value <= current.value - 1e-4 * decrease:
             length = _length(problem, model, current, trial, engine)
             rise = current.intercept + length * (trial.intercept - current.intercept)
-            trial = model.at(current.w + length * step[:k], rise)
+            trial = model.at(current.w + length * step[:k], rise, engine)
             trial.value = value(trial)
         if not trial.value < current.value:
             break

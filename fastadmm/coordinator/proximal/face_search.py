@@ -147,7 +147,10 @@ class FaceSearch:
             return False
         shared, anchor = self.shared, self._joined(self.anchors)
         messages = np.vstack(
-            [basis.T @ shared.messages[mine] for basis, mine in zip(self.bases, self.numbers)]
+            [
+                self.engine.combine(basis.T, shared.messages[mine])
+                for basis, mine in zip(self.bases, self.numbers)
+            ]
         )
         owner = np.repeat(np.arange(len(self.bases)), [basis.shape[1] for basis in self.bases])
         model = FaceModel(
@@ -157,7 +160,7 @@ class FaceSearch:
             shared.combined(anchor),
             classes_of(owner, shared.n_classes),
         )
-        points = [model.at((start - anchor) @ q, self.intercept) for start in (anchor, *starts)]
+        points = [model.at((start - anchor) @ q, self.intercept, self.engine) for start in (anchor, *starts)]
         found = minimise_on_face(self.problem, model, points, self.tolerance, self._reach, self.engine)
         self.reached = sum_without_rounding(anchor, q, found.w)
         self.intercept = found.intercept

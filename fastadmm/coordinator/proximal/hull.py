@@ -22,9 +22,9 @@ import numpy as np
 
 from fastadmm.coordinator.line_length import best_length
 from fastadmm.coordinator.proximal.class_newton import class_newton_system
-from fastadmm.coordinator.proximal.parts import combined, lifted
+from fastadmm.coordinator.proximal.parts import lifted
 from fastadmm.coordinator.proximal.weights_program import solve_weights_program
-from fastadmm.engine.engine import Engine, row_ranges
+from fastadmm.engine.engine import Engine
 from fastadmm.problem.problem import Problem
 
 __all__ = ["HullModel", "HullPoint", "loss_system", "minimise_over_hull", "newton_system", "rise_of"]
@@ -206,11 +206,17 @@ def _move(problem: Problem, model: HullModel, base: Array, step: Array, engine: 
     """``step @ messages`` for steps that sum to zero over a party."""
     messages, n_classes = model.messages, problem.n_outputs
 
-    def piece(rows: tuple[int, int]) -> Array:
-        part = messages[:, rows[0] : rows[1]]
-        return combined(step, part - part[base], model.classes, n_classes).reshape(n_classes, -1)
+    total = np.empty((n_classes, messages.shape[1]))
 
-    return np.concatenate(engine.map(piece, row_ranges(messages.shape[1])), axis=1).ravel()
+    def piece(rows: tuple[int, int]) -> None:
+        part = messages[:, rows[0] : rows[1]]
+        part = part - part[base]
+        for k, own in enumerate(total):
+            mine = slice(None) if model.classes is None else np.flatnonzero(model.classes == k)
+            own[rows[0] : rows[1]] = step[mine] @ part[mine]
+
+    engine.by_leaf(piece, engine.leaves(messages.shape[1]), light=True)
+    return total.ravel()
 
 
 def rise_of(step: Array, k: int) -> Any:
@@ -285,9 +291,5 @@ def newton_system(
             hessian[k, :k] = hessian[:k, k] = weighted.sum(axis=1)
         return slope, hessian
 
-    parts = engine.map(piece, row_ranges(messages.shape[1]))
-    slope, hessian = np.zeros(k + extra), np.zeros((k + extra, k + extra))
-    for more_slope, more_hessian in parts:
-        slope += more_slope
-        hessian += more_hessian
+    slope, hessian = engine.sums(piece, engine.leaves(messages.shape[1]), light=True, size=(k + extra) ** 2)
     return slope, 0.5 * (hessian + hessian.T)

@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from fastadmm.engine.engine import Engine
+
 __all__ = ["classes_of", "combined", "lifted", "products_with", "read_intercept"]
 
 Array = np.ndarray
@@ -20,26 +22,30 @@ def classes_of(owner: Array, n_classes: int) -> Array | None:
     return owner % n_classes if n_classes > 1 else None
 
 
-def combined(c: Array, messages: Array, classes: Array | None, n_classes: int) -> Array:
+def combined(c: Array, messages: Array, classes: Array | None, n_classes: int, engine: Engine) -> Array:
     """Sum of messages of shape (K, N), each times its coefficient: of shape (N,), or (C N,)."""
     if classes is None:
-        return c @ messages
+        return engine.combine(c, messages)
     total = np.empty((n_classes, messages.shape[1]))
     for k in range(n_classes):
         mine = np.flatnonzero(classes == k)
-        total[k] = c[mine] @ messages[mine]
+        total[k] = engine.combine(c[mine], messages[mine])
     return total.ravel()
 
 
-def products_with(messages: Array, v: Array, classes: Array | None) -> Array:
+def products_with(messages: Array, v: Array, classes: Array | None, engine: Engine) -> Array:
     """Inner product of every message with its class of v, of shape (N,) or (C N,)."""
-    if classes is None:
-        return messages @ v
-    rows, found = v.reshape(-1, messages.shape[1]), np.empty(len(messages))
-    for k, row in enumerate(rows):
-        mine = np.flatnonzero(classes == k)
-        found[mine] = messages[mine] @ row
-    return found
+    rows = v.reshape(-1, messages.shape[1])
+
+    def piece(part: tuple[int, int]) -> Array:
+        here, found = slice(*part), np.empty(len(messages))
+        for k, row in enumerate(rows):
+            mine = slice(None) if classes is None else np.flatnonzero(classes == k)
+            found[mine] = messages[mine, here] @ row[here]
+        return found
+
+    products: Array = engine.sums(piece, engine.leaves(messages.shape[1]), light=True)
+    return products
 
 
 def lifted(intercept: Any, n_samples: int) -> Any:

@@ -160,7 +160,7 @@ class ProximalMethod(Method):
             lower_bound=self.bound,
             # z is the sum of the messages itself; u is the loss gradient: only the parties' terms are left.
             primal_residual=0.0,
-            dual_residual=math.sqrt(squared / (problem.n_parties * problem.n_samples)),
+            dual_residual=math.sqrt(squared / (problem.n_parties * self.engine.all_rows(problem.n_samples))),
             augmented_lagrangian=objective,
             lyapunov=squared,
             penalty=None,

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from fastadmm.coordinator.proximal.parts import classes_of, combined, products_with
+from fastadmm.engine.engine import Engine
 
 __all__ = ["SharedDirections"]
 
@@ -19,6 +20,7 @@ class SharedDirections:
     Parameters
     ----------
     n_samples : int
+    engine : Engine
     n_classes : int
         C: parties are parts then, see :mod:`fastadmm.coordinator.proximal.parts`.
 
@@ -30,8 +32,8 @@ class SharedDirections:
         Inner products of directions of one party; 0 between parties.
     """
 
-    def __init__(self, n_samples: int, n_classes: int = 1) -> None:
-        self.n_classes = n_classes
+    def __init__(self, n_samples: int, engine: Engine, n_classes: int = 1) -> None:
+        self.engine, self.n_classes = engine, n_classes
         self._store = np.empty((0, n_samples))
         self.owner = np.empty(0, dtype=np.int64)
         self.products = np.empty((0, 0))
@@ -51,11 +53,11 @@ class SharedDirections:
 
     def combined(self, c: Array) -> Array:
         """Sum of all messages with coefficients of shape (K,)."""
-        return combined(c, self.messages, self.classes, self.n_classes)
+        return combined(c, self.messages, self.classes, self.n_classes, self.engine)
 
     def products_with(self, v: Array) -> Array:
         """Of every message with its class of v."""
-        return products_with(self.messages, v, self.classes)
+        return products_with(self.messages, v, self.classes, self.engine)
 
     def of(self, m: int) -> Array:
         """Numbers of the directions of party m, in the party's own order."""
@@ -78,7 +80,7 @@ class SharedDirections:
         """Replace the oldest directions of party m by combinations: rotation of shape (r, n_oldest)."""
         r, n = rotation.shape
         oldest = self.of(m)[:n]
-        self._store[oldest[:r]] = rotation @ self._store[oldest]
+        self._store[oldest[:r]] = self.engine.combine(rotation, self._store[oldest])
         rows = rotation @ self.products[oldest]
         corner = rows[:, oldest] @ rotation.T
         self.products[oldest[:r]] = rows

@@ -55,7 +55,8 @@ def smoothing_bias(problem: Problem, z: np.ndarray, width: float, engine: Engine
     u, used = np.empty(len(z)), problem.weight > 0.0
     loss = problem.loss.evaluate(z, problem.y, problem.weight, u, engine)
     loss -= smoothed.evaluate(z, problem.y, problem.weight, u, engine)
-    return loss - 0.5 * width * float((u[used] * u[used]) @ (1.0 / problem.weight[used]))
+    squares = np.divide(u * u, problem.weight, out=np.zeros(len(z)), where=used)
+    return loss - 0.5 * width * float(engine.total(squares))
 
 
 def next_width(problem: Problem, z: np.ndarray, width: float, gap: float, engine: Engine) -> float:

@@ -29,7 +29,7 @@ from fastadmm.coordinator.stationarity import Progress, intercept_part, start_po
 from fastadmm.coordinator.subspace.span import SpanPoint, span_solver
 from fastadmm.coordinator.subspace.span_hessian import SpanHessian
 from fastadmm.coordinator.subspace.subspace import SubspaceCoordinator, SubspaceMethod
-from fastadmm.engine.engine import Engine, light_ranges
+from fastadmm.engine.engine import Engine
 from fastadmm.problem.problem import Problem
 
 __all__ = ["DescentCoordinator", "DescentSubspaceMethod", "descend_over_span"]
@@ -92,7 +92,7 @@ def descend_over_span(
         decrease = -float(slope @ step)
         if not (math.isfinite(decrease) and decrease > 0.0):
             break
-        move = step[: len(c)] @ messages
+        move = engine.combine(step[: len(c)], messages)
         rise = float(step[-1]) if problem.fit_intercept else 0.0
         length = 1.0
         for _ in range(_MAX_HALVINGS):
@@ -143,11 +143,7 @@ def _span_system(
             hessian[k, k] = h.sum()
         return slope, hessian
 
-    parts = engine.map(piece, light_ranges(messages.shape[1]))
-    slope, hessian = parts[0]
-    for more_slope, more_hessian in parts[1:]:
-        slope += more_slope
-        hessian += more_hessian
+    slope, hessian = engine.sums(piece, engine.leaves(messages.shape[1]), light=True, size=size * size)
     return slope, 0.5 * (hessian + hessian.T)
 
 
@@ -221,7 +217,9 @@ class DescentSubspaceMethod(SubspaceMethod):
             lower_bound=-math.inf,
             # z is the sum of the messages itself; u is the loss gradient: only the parties' terms are left.
             primal_residual=0.0,
-            dual_residual=math.sqrt(gradients / (self.problem.n_parties * self.problem.n_samples)),
+            dual_residual=math.sqrt(
+                gradients / (self.problem.n_parties * self.engine.all_rows(self.problem.n_samples))
+            ),
             augmented_lagrangian=objective,
             lyapunov=measure,
             penalty=None,
@@ -248,7 +246,7 @@ class DescentSubspaceMethod(SubspaceMethod):
         ``gradients``: from :meth:`_squared`.
         """
         scale = 1.0 + self.problem.regularization
-        return gradients / scale**2 + intercept_part(self.problem, primal.gradient)
+        return gradients / scale**2 + intercept_part(self.problem, primal.gradient, self.engine)
 
     def export(self) -> dict[str, Any]:
         return {**super().export(), "starting": self.starting, "reference": self.progress.reference}

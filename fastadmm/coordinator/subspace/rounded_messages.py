@@ -16,6 +16,7 @@ and the bound that g proves moves by :math:`\sum_j c_j e_j` exactly. See ``docs/
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -64,16 +65,18 @@ class RoundedMessages:
         self.mixed: dict[int, tuple[int, np.ndarray]] = {}
 
     @staticmethod
-    def error(message: np.ndarray) -> np.ndarray:
-        """Bound on the error of a message of shape (N,) that arrived in single precision."""
-        size = np.abs(message)
-        return _RELATIVE * size + _ABSOLUTE * size.max(initial=0.0)
+    def errors(messages: Sequence[np.ndarray], engine: Engine) -> Iterator[np.ndarray]:
+        """Bound on the error of each message of shape (N,) that arrived in single precision."""
+        highest = engine.each_largest(messages)
+        lowest = engine.each_largest(messages, -1.0)
+        for message, high, low in zip(messages, highest, lowest):
+            yield _RELATIVE * np.abs(message) + _ABSOLUTE * max(high, low, 0.0)
 
     def exact(self, owner: np.ndarray, n_samples: int) -> None:
         """Messages, one per party at most, that have no error; of the parties ``owner``."""
         self.mixed = {int(m): (1, np.zeros(n_samples)) for m in owner}
 
-    def mix(self, m: int, messages: np.ndarray, mine: np.ndarray) -> None:
+    def mix(self, m: int, messages: np.ndarray, mine: np.ndarray, engine: Engine) -> None:
         """A party is about to forget one of its directions.
 
         Parameters
@@ -83,14 +86,17 @@ class RoundedMessages:
             Of all parties.
         mine : ndarray of int, shape (K_m,)
             Which are the party's.
+        engine : Engine
         """
         first, bound = self.mixed.get(m, (0, np.zeros(messages.shape[1])))
         square = bound * bound
-        for k in mine[first:]:
-            square += self.error(messages[k]) ** 2
+        for error in self.errors([messages[k] for k in mine[first:]], engine):
+            square += error**2
         self.mixed[m] = len(mine) - 1, np.sqrt(square)
 
-    def spread(self, messages: np.ndarray, owner: np.ndarray, coefficients: np.ndarray) -> np.ndarray:
+    def spread(
+        self, messages: np.ndarray, owner: np.ndarray, coefficients: np.ndarray, engine: Engine
+    ) -> np.ndarray:
         r""":math:`\delta`, of shape (N,), for messages of shape (K, N) and their owners and coefficients."""
         total = np.zeros(messages.shape[1])
         for m in np.unique(owner).tolist():
@@ -99,8 +105,9 @@ class RoundedMessages:
             if m in self.mixed:
                 first, bound = self.mixed[m]
                 total += float(np.linalg.norm(coefficients[mine[:first]])) * bound
-            for k in mine[first:]:
-                total += abs(float(coefficients[k])) * self.error(messages[k])
+            own = mine[first:]
+            for k, error in zip(own, self.errors([messages[k] for k in own], engine)):
+                total += abs(float(coefficients[k])) * error
         return total
 
     def correction(
@@ -138,7 +145,7 @@ class RoundedMessages:
             for at, out in ((z, there), (z + spread, scratch), (z - spread, scratch))
         ]
         bend = max(0.0, values[1] + values[2] - 2.0 * values[0])
-        slope = float(np.abs(there - gradient) @ spread)
+        slope = float(engine.dot(np.abs(there - gradient), spread))
         bound, objective = float(old @ errors), float(point.coefficients @ errors) + slope + bend
         return Correction(bound if math.isfinite(bound) else -math.inf, objective)
 

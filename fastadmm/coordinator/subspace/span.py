@@ -21,7 +21,7 @@ import numpy as np
 
 from fastadmm.coordinator.line_length import best_length
 from fastadmm.coordinator.subspace.span_hessian import SpanHessian
-from fastadmm.engine.engine import Engine, light_ranges
+from fastadmm.engine.engine import Engine
 from fastadmm.problem.problem import Problem
 
 __all__ = ["SpanPoint", "minimise_over_span", "span_solver"]
@@ -49,6 +49,8 @@ class SpanPoint:
         Summed loss at the point; NaN while unknown.
     gradient : ndarray of shape (N,) or None
         Summed-scaling gradient of the loss at the point; None while unknown.
+    sums : (float, float) or None
+        Sum of the gradient and of its absolute values; None while unknown.
     """
 
     coefficients: np.ndarray
@@ -56,6 +58,7 @@ class SpanPoint:
     total: np.ndarray
     loss: float = math.nan
     gradient: np.ndarray | None = None
+    sums: tuple[float, float] | None = None
 
 
 #: Share of the objective below which a decrease is lost in its rounding, and the rounding itself.
@@ -166,14 +169,13 @@ class _Span:
         self.problem, self.messages, self.engine, self.tilt = problem, messages, engine, tilt
         self.lead = int(problem.fit_intercept)
         self.scale = problem.regularization
-        self.rows = light_ranges(messages.shape[1])
 
     def evaluated(self, point: SpanPoint) -> SpanPoint:
         """The point with loss and gradient."""
         problem, gradient = self.problem, np.empty(len(point.total))
         z = problem.offset + point.total + point.intercept
-        loss = problem.loss.evaluate(z, problem.y, problem.weight, gradient, self.engine)
-        return SpanPoint(point.coefficients, point.intercept, point.total, loss, gradient)
+        loss, sums = problem.loss.measure(z, problem.y, problem.weight, gradient, self.engine)
+        return SpanPoint(point.coefficients, point.intercept, point.total, loss, gradient, sums)
 
     def curvature(self, point: SpanPoint) -> np.ndarray:
         """Weighted second derivatives of the loss."""
@@ -188,7 +190,7 @@ class _Span:
         slope = np.empty(self.lead + len(c))
         slope[self.lead :] = hessian.extend(self.messages, point.gradient, self.engine) + self.scale * c
         if self.lead:
-            slope[0] = point.gradient.sum()
+            slope[0] = (point.sums or self.engine.total_and_size(point.gradient))[0]
         return self._tilted(_Here(point, slope, point.loss + 0.5 * self.scale * float(c @ c)))
 
     def _tilted(self, here: _Here) -> _Here:
@@ -222,7 +224,7 @@ class _Span:
         total, z, gradient = np.empty(n), np.empty(n), np.empty(n)
 
         slope = np.zeros(len(step))
-        loss, slope[lead:] = problem.loss.advance(
+        loss, slope[lead:], sums = problem.loss.advance(
             messages,
             move,
             old.total,
@@ -236,10 +238,10 @@ class _Span:
             self.engine,
         )
         if lead:
-            slope[0] = gradient.sum()
+            slope[0] = sums[0]
         c = old.coefficients + move
         slope[lead:] += self.scale * c
-        point = SpanPoint(c, intercept, total, loss, gradient)
+        point = SpanPoint(c, intercept, total, loss, gradient, sums)
         return self._tilted(_Here(point, slope, loss + 0.5 * self.scale * float(c @ c)))
 
     def best_length(self, here: _Here, step: np.ndarray) -> float:
@@ -247,9 +249,7 @@ class _Span:
         problem, point, engine = self.problem, here.point, self.engine
         c, change = point.coefficients, step[self.lead :]
         start = problem.offset + point.total + point.intercept
-        move = np.concatenate(
-            engine.map(lambda rows: change @ self.messages[:, rows[0] : rows[1]], self.rows)
-        )
+        move = engine.combine(change, self.messages)
         if self.lead:
             move += step[0]
         linear, square = self.scale * float(c @ change), self.scale * float(change @ change)

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from fastadmm.engine.engine import Engine, fine_ranges, light_ranges
+from fastadmm.engine.engine import Engine
 
 __all__ = ["SpanHessian", "row_blocks", "span_products"]
 
@@ -61,11 +61,8 @@ def span_products(
             total += messages[:, begin:end] @ right(begin, end).T
         return total
 
-    parts = engine.map(piece, light_ranges(messages.shape[1]))
-    total = parts[0]
-    for part in parts[1:]:
-        total += part
-    return total
+    leaves = engine.leaves(messages.shape[1])
+    return engine.sums(piece, leaves, light=True, size=len(messages) * width)
 
 
 class SpanHessian:
@@ -108,7 +105,7 @@ class SpanHessian:
         if lead + k <= _FEW_MESSAGES:
             from fastadmm.kernels.span_hessian import span_hessian
 
-            ranges, shape = fine_ranges(len(curvature)), (lead + k, lead + k)
+            ranges, shape = engine.leaves(len(curvature)), (lead + k, lead + k)
             upper = engine.sum_over_rows(span_hessian, ranges, shape, messages, root, lead)
             self.matrix = upper + np.triu(upper, 1).T
             self.reference = curvature
@@ -123,10 +120,8 @@ class SpanHessian:
                 total += scaled @ scaled.T
             return total
 
-        parts = engine.map(piece, light_ranges(len(curvature)))
-        self.matrix = parts[0]
-        for part in parts[1:]:
-            self.matrix += part
+        leaves = engine.leaves(len(curvature))
+        self.matrix = engine.sums(piece, leaves, light=True, size=(lead + k) ** 2)
         self.reference = curvature
 
     def extend(self, messages: np.ndarray, gradient: np.ndarray, engine: Engine) -> np.ndarray:
@@ -155,7 +150,7 @@ class SpanHessian:
         if k <= _FEW_MESSAGES:
             from fastadmm.kernels.span_hessian import span_extension
 
-            ranges, shape = fine_ranges(len(h)), (k, new + 1)
+            ranges, shape = engine.leaves(len(h)), (k, new + 1)
             products = engine.sum_over_rows(span_extension, ranges, shape, messages, known, h, gradient)
         else:
             products = span_products(messages, right, new + 1, engine)

@@ -19,7 +19,13 @@ from typing import Any
 import numpy as np
 
 from fastadmm.conversation.exchange import Answers, Call, Exchange, Pace, Talk, put
-from fastadmm.coordinator.certificate import PrimalValue, dual_bound, make_feasible, primal_value
+from fastadmm.coordinator.certificate import (
+    PrimalValue,
+    dual_bound,
+    make_feasible,
+    penalty_unit,
+    primal_value,
+)
 from fastadmm.coordinator.method import Measured, Method
 from fastadmm.coordinator.metric_limits import directions_per_party, drift_share
 from fastadmm.coordinator.subspace.direction_choice import DirectionChoice
@@ -28,7 +34,7 @@ from fastadmm.coordinator.subspace.moves import Moves
 from fastadmm.coordinator.subspace.rounded_messages import Correction, RoundedMessages
 from fastadmm.coordinator.subspace.span import SpanPoint, minimise_over_span
 from fastadmm.coordinator.subspace.span_hessian import SpanHessian, row_blocks, span_products
-from fastadmm.engine.engine import Engine, light_ranges
+from fastadmm.engine.engine import Engine
 from fastadmm.parties.direction import DirectionParty
 from fastadmm.parties.reflection import reflection
 from fastadmm.problem.problem import Problem
@@ -140,12 +146,13 @@ class SubspaceCoordinator:
         """Evaluate the current point with its best intercept."""
         point = self.point
         known = (
-            (point.loss, point.gradient)
-            if point.gradient is not None and intercept == point.intercept
+            (point.loss, point.gradient, point.sums)
+            if point.gradient is not None and point.sums is not None and intercept == point.intercept
             else None
         )
         primal = primal_value(self.problem, point.total, intercept, self.engine, known)
         point.intercept, point.loss, point.gradient = primal.intercept, primal.loss, primal.gradient
+        point.sums = None
         self.primal = primal
         return primal
 
@@ -225,7 +232,7 @@ class SubspaceCoordinator:
         start = np.pad(old, (0, len(self.owner) - len(old)))
         gap = self._descend(sum(squared), primal.loss + self.regulariser(), errors)
         self.start(self.point.intercept)
-        spread = rounded.spread(self.messages, self.owner, self.point.coefficients)
+        spread = rounded.spread(self.messages, self.owner, self.point.coefficients, self.engine)
         self.correction = rounded.correction(
             self.problem, start, gradient, errors, self.point, spread, self.engine
         )
@@ -244,7 +251,7 @@ class SubspaceCoordinator:
         kept = [m for m, answer in enumerate(answers) if "message" in answer]
         messages = np.array([answers[m]["message"] for m in kept]).reshape(len(kept), n)
         self.adopt(messages, np.array(kept, dtype=np.int64))
-        self.point = SpanPoint(norms[kept], self.point.intercept, norms[kept] @ messages)
+        self.point = SpanPoint(norms[kept], self.point.intercept, self.engine.combine(norms[kept], messages))
         self.rounded, self.hessian = None, SpanHessian(self.problem.fit_intercept)
         self.moves = Moves()
         self.correction = Correction(bound=float(c @ errors))
@@ -302,9 +309,9 @@ class SubspaceCoordinator:
         z = problem.offset + point.total
         z += point.intercept
         h = problem.loss.curvature(z, problem.y, problem.weight, np.empty(problem.n_samples), self.engine)
-        mean = float(h.mean())
+        mean = self.engine.mean(h)
         if not mean > 0.0:  # every sample on a flat piece of its loss
-            mean = problem.loss.penalty_unit(problem.y, problem.weight, problem.offset, problem.lam)
+            mean = penalty_unit(problem, self.engine)
         share = drift_share(h, mean, self.metric, self.engine)
         if share <= 1.0:
             self.watch.measured(objective, share)
@@ -368,7 +375,7 @@ class SubspaceCoordinator:
                 direction = self.moves.forgettable(self.point.coefficients, mine)
                 yield Exchange([Call(m, "forget", {"direction": direction})], Pace.SHORT)
                 if self.rounded is not None:
-                    self.rounded.mix(m, self._store, mine)
+                    self.rounded.mix(m, self._store, mine, self.engine)
                 unit, row = reflection(direction)
                 self.moves.reflect(unit, mine, row)
                 self._forget(mine, unit, row)
@@ -388,7 +395,7 @@ class SubspaceCoordinator:
                 for k, share in zip(mine[turned], unit[turned]):
                     self._store[k, begin:end] -= (2.0 * share) * image
 
-        self.engine.map(piece, light_ranges(self._store.shape[1]))
+        self.engine.by_leaf(piece, self.engine.leaves(self._store.shape[1]), light=True)
         for k in range(place, len(self.owner) - 1):  # one by one: NumPy would copy all of them first
             self._store[k] = self._store[k + 1]
         c = point.coefficients
@@ -444,7 +451,7 @@ class SubspaceMethod(Method):
         coordinator.adopt(messages, owner)
         if coordinator.rounded is not None:
             coordinator.rounded.exact(owner, n)
-        coordinator.point = SpanPoint(coefficients, intercept, coefficients @ messages)
+        coordinator.point = SpanPoint(coefficients, intercept, self.engine.combine(coefficients, messages))
         self._at_start(coordinator.point)
         coordinator.start(coordinator.point.intercept)
 
@@ -464,7 +471,9 @@ class SubspaceMethod(Method):
             lower_bound=self._lower_bound(start, total, regulariser, gaps) + coordinator.correction.bound,
             # z is the sum of the messages itself; u is the loss gradient: only the parties' terms are left.
             primal_residual=0.0,
-            dual_residual=math.sqrt(stationarity / (self.problem.n_parties * self.problem.n_samples)),
+            dual_residual=math.sqrt(
+                stationarity / (self.problem.n_parties * self.engine.all_rows(self.problem.n_samples))
+            ),
             augmented_lagrangian=after,
             lyapunov=stationarity / (1.0 + scale) ** 2,
             penalty=None,

@@ -147,13 +147,14 @@ class SummedCoordinator(SubspaceCoordinator):
         factors = basis[k:]
         yield from ask_all(self.problem.n_parties, "orthonormalise", Pace.SHORT, factors=factors)
         # Half a step of each party, and the sum's own rounding to a double.
-        own = 0.5 * self.problem.n_parties * self._step() + 2.0**-53 * np.abs(self._fresh).max(axis=1)
+        own = 0.5 * self.problem.n_parties * self._step() + 2.0**-53 * self._largest(self._fresh)
         spread = np.append(self.spread, own)
         self.spread = np.append(self.spread, np.abs(factors) @ spread + self._rounded(factors))
         grown = np.eye(k + len(factors))
         grown[:k, :k] = self.gram
         self.gram = grown
-        combined = [row[:k] @ self.messages + row[k:] @ self._fresh for row in factors]
+        combine = self.engine.combine
+        combined = [combine(row[:k], self.messages) + combine(row[k:], self._fresh) for row in factors]
         for message in combined:
             self._append(0, message)
 
@@ -166,9 +167,14 @@ class SummedCoordinator(SubspaceCoordinator):
             Of all messages, the new ones last: these are not in the store yet.
         """
         k = len(self.messages)
-        sizes = np.append(_largest(self.messages), _largest(self._fresh[: factors.shape[1] - k]))
+        sizes = np.append(self._largest(self.messages), self._largest(self._fresh[: factors.shape[1] - k]))
         lengths = np.append(np.ones(k), np.sqrt(np.diag(self._products[:, k:])))[: factors.shape[1]]
         return (factors.shape[1] + 1) * 2.0**-53 * (np.abs(factors) @ (sizes + self.reach * lengths))
+
+    def _largest(self, rows: np.ndarray) -> np.ndarray:
+        """Largest size in each row, without a copy of all rows."""
+        high, low = self.engine.each_largest(rows), self.engine.each_largest(rows, -1.0)
+        return np.maximum(np.maximum(high, low), 0.0)
 
     def _step(self) -> float:
         return grid_step(self.reach, self.problem.n_parties)
@@ -177,9 +183,9 @@ class SummedCoordinator(SubspaceCoordinator):
         """Factors of the next directions, powers of two: lengths will be about what is wanted."""
         c, metric = self.point.coefficients, self.metric
         assert metric is not None
-        falls = float(gradient @ (gradient / metric)) / self.problem.regularization
+        falls = float(self.engine.dot(gradient, gradient / metric)) / self.problem.regularization
         # Before any is known: a gradient's length is bounded, and so is a quadratic model's fall.
-        most = np.array([self.reach * np.linalg.norm(gradient), math.sqrt(falls + float(c @ c))])
+        most = np.array([self.reach * self.engine.norm(gradient), math.sqrt(falls + float(c @ c))])
         known = np.where(self.lengths > 0.0, self.lengths / _LENGTH, most)
         return np.array([2.0 ** -math.ceil(math.log2(size)) if size > 0.0 else 1.0 for size in known])
 
@@ -196,7 +202,7 @@ class SummedCoordinator(SubspaceCoordinator):
 
     def _downwards(self, gradient: np.ndarray) -> float:
         """By how much the bound that a gradient proves has to move."""
-        return self._twist() - self._off() * float(np.abs(gradient).sum())
+        return self._twist() - self._off() * float(self.engine.total(np.abs(gradient)))
 
     def upwards(self, problem: Problem, point: SpanPoint) -> float:
         """By how much the model's objective may be more than what is computed at the current point.
@@ -238,11 +244,6 @@ class SummedCoordinator(SubspaceCoordinator):
         step = grid_step(reach, self.problem.n_parties)
         scores, _ = yield from self.sums.ask("masked_scores", step, rows=rows, coefficients=c)
         return scores
-
-
-def _largest(rows: np.ndarray) -> np.ndarray:
-    """Largest size in each row, without a copy of all rows."""
-    return np.maximum(rows.max(axis=1, initial=0.0), -rows.min(axis=1, initial=0.0))
 
 
 class SummedSubspaceMethod(SubspaceMethod):

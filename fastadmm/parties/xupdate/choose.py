@@ -49,7 +49,7 @@ def choose_x_update(block: FeatureBlock, force: str = "auto") -> tuple[XUpdate, 
     ConfigError
         If ``force`` is unknown.
     """
-    n, d = block.shape
+    n, d = block.whole_shape
     if force != "auto":
         if force not in X_UPDATES:
             raise ConfigError(f"x_update: unknown choice {force!r}; choose auto, {', '.join(X_UPDATES)}")

@@ -59,7 +59,7 @@ class ConjugateGradient(XUpdate):
             if power <= target:
                 break
             image = block.product(direction, engine)
-            curvature = float(image @ image) + mu * float(direction @ direction)
+            curvature = float(engine.dot(image, image)) + mu * float(direction @ direction)
             step = power / curvature
             x += step * direction
             right -= step * (block.transposed_product(image, engine) + mu * direction)

@@ -1,0 +1,144 @@
+"""The one order of addition: rows are cut by halves into leaves, and leaves are added by halves.
+
+A node of the tree is a range of rows; its children are its halves. How many leaves a job has depends on the
+size of the data alone. Which thread computes a leaf, how many leaves make a piece of work, and which machine
+holds a node of the tree therefore changes no bit of a sum.
+"""
+
+from __future__ import annotations
+
+import itertools
+import operator
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+__all__ = ["Ranges", "add", "add_by_halves", "halved", "leaves_of", "node_range", "sum_leaves"]
+
+#: Consecutive half-open ranges of rows.
+Ranges = tuple[tuple[int, int], ...]
+
+#: Rows of a leaf at least: the pieces of a job cost a microsecond each.
+LEAF_ROWS = 4096
+
+#: From this many leaves on, rows of a leaf at least.
+SOME_LEAVES, MANY_ROWS = 16, 16384
+
+#: As many leaves as give 256 cores and a few machines their share.
+MOST_LEAVES = 4096
+
+#: Entries of a pass that are worth a leaf, where rows are long.
+LEAF_ENTRIES = 1 << 18
+
+
+def leaves_of(
+    n_rows: int, entries: float = 0.0, work: float = float("inf"), fewest: int = SOME_LEAVES
+) -> int:
+    """How many leaves a job has: a power of two.
+
+    Parameters
+    ----------
+    n_rows : int
+        Of the whole data.
+    entries : float
+        That a pass reads, where rows are long.
+    work : float
+        Multiplications of the job for each number of its sum: where these are few, adding sums would cost
+        more than computing them.
+    fewest : int
+        What rows are worth is not lowered below this on account of that.
+    """
+    by_rows = max(min(n_rows // LEAF_ROWS, SOME_LEAVES), n_rows // MANY_ROWS)
+    wanted = min(max(by_rows, entries / LEAF_ENTRIES), MOST_LEAVES, n_rows)
+    wanted = min(wanted, max(work, min(by_rows, fewest)))
+    return 1 << max(0, int(wanted).bit_length() - 1)
+
+
+@lru_cache(maxsize=1024)
+def halved(n_rows: int, leaves: int) -> Ranges:
+    """Cut rows by halves, the first of two the smaller where they differ.
+
+    Parameters
+    ----------
+    n_rows : int
+    leaves : int
+        A power of two.
+    """
+    bounds = [0, n_rows]
+    while len(bounds) <= leaves:
+        middles = [(start + stop) // 2 for start, stop in itertools.pairwise(bounds)]
+        bounds = [b for pair in itertools.zip_longest(bounds, middles) for b in pair if b is not None]
+    return tuple(itertools.pairwise(bounds))
+
+
+def node_range(n_rows: int, level: int, index: int) -> tuple[int, int]:
+    """Rows of a node.
+
+    Parameters
+    ----------
+    n_rows : int
+        Of the whole data.
+    level, index : int
+        Number ``index`` of the ``2 ** level`` nodes at a level.
+    """
+    start, stop = 0, n_rows
+    for bit in reversed(range(level)):
+        middle = (start + stop) // 2
+        start, stop = (middle, stop) if index >> bit & 1 else (start, middle)
+    return start, stop
+
+
+def add(first: Any, second: Any) -> Any:
+    """Sum of two numbers, arrays or tuples of them.
+
+    Parameters
+    ----------
+    first, second : float, ndarray or tuple
+        An array in the first is written to.
+    """
+    if isinstance(first, tuple):
+        return tuple(map(add, first, second))
+    return operator.iadd(first, second)
+
+
+def add_by_halves(parts: Sequence[Any]) -> Any:
+    """Sum of the leaves of a node.
+
+    Parameters
+    ----------
+    parts : sequence
+        As many as a power of two; arrays among them may be written to.
+    """
+    while len(parts) > 1:
+        parts = [add(*pair) for pair in zip(parts[::2], parts[1::2], strict=True)]
+    return parts[0]
+
+
+def sum_leaves(function: Callable[[tuple[int, int]], Any], ranges: Ranges) -> Any:
+    """Sum over a node; holds as many results as the tree is high.
+
+    Parameters
+    ----------
+    function : callable
+        Of the first and last row of a leaf.
+    ranges : tuple of (int, int)
+        Leaves, as many as a power of two.
+    """
+    held: list[Any] = []
+    for number, rows in enumerate(ranges):
+        found = function(rows)
+        while number & 1:
+            found = add(held.pop(), found)
+            number >>= 1
+        held.append(found)
+    (total,) = held
+    return total
+
+
+def halves_of(rows: np.ndarray) -> np.ndarray:
+    """Sum by halves over the first axis of an array, ``rows``, whose length is a power of two."""
+    while len(rows) > 1:
+        rows = rows[::2] + rows[1::2]
+    return rows[0]
