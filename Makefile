@@ -14,7 +14,7 @@ MATH_THREADS := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
 export PYTHONSAFEPATH := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help test test-repeats test-slow test-portable test-lowest test-faults test-federation corpus house error-lines faults federation-faults bench bench-compare bench-baseline rounds paper-a owners readme demo docs look lint types format venv clean
+.PHONY: help test test-repeats test-slow test-portable test-lowest test-wheels test-faults test-federation corpus house error-lines faults federation-faults bench bench-compare bench-baseline rounds paper-a owners readme demo docs look lint types format venv clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -42,6 +42,11 @@ test-lowest: $(BIN)/python ## with the lowest declared versions of the dependenc
 	    "setuptools>=77" ".[report]" pytest pytest-xdist pytest-benchmark hypothesis mpmath
 	@rm -rf build
 	$(MATH_THREADS) $(VENV)/lowest/bin/pytest -q -W default -n $(JOBS) -m "not slow and not repeats" $(LOWEST:%=tests/%.py)
+
+PYTHONS ?= $(PYTHON)
+test-wheels: venv ## install wheel and source archive with every one of PYTHONS, newest and lowest libraries (minutes)
+	$(PIP) install uv
+	$(BIN)/python -P tests/wheels.py --python $(PYTHONS)
 
 test-faults: venv ## a share of the faults, as continuous integration runs them (minutes)
 	$(MATH_THREADS) $(BIN)/pytest -q -m slow tests/test_faults.py
