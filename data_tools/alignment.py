@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from fastadmm.data_tools.building import as_bytes
+from fastadmm.data_tools.columns import Column
 from fastadmm.data_tools.tables import Table
 from fastadmm.errors import ConfigError, FormatError, InputError
 from fastadmm.files.atomic import atomic_file, shown
@@ -44,8 +46,10 @@ class TableIds:
     ----------
     path : str
         The table.
-    row : dict of str to int
-        Id to number of its row (from 0).
+    keys : ndarray
+        ``(k,)`` ids in ascending order: int64, if all are whole numbers, else UTF-8, in bytes or objects.
+    rows : ndarray
+        ``(k,)`` int64 numbers of their rows (from 0).
     n_rows : int
         Rows of the table.
     repeated : int
@@ -55,10 +59,39 @@ class TableIds:
     """
 
     path: str
-    row: dict[str, int]
+    keys: np.ndarray
+    rows: np.ndarray
     n_rows: int
     repeated: int
     left_out: int
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    def texts(self) -> list[str]:
+        """All ids as text, sorted as text."""
+        return sorted(_texts(self.keys))
+
+    def first(self, which: np.ndarray, most: int = 3) -> list[str]:
+        """Some ids in the order of the table.
+
+        Parameters
+        ----------
+        which : ndarray
+            Numbers of keys.
+        most : int
+        """
+        rows = self.rows[which]
+        if len(which) > most:
+            which = which[np.argpartition(rows, most)[:most]]
+            rows = self.rows[which]
+        return _texts(self.keys[which[np.argsort(rows)]])
+
+
+def _texts(keys: np.ndarray) -> list[str]:
+    if keys.dtype.kind == "i":
+        return list(map(str, keys.tolist()))
+    return [key.decode() for key in keys.tolist()]
 
 
 @dataclass(frozen=True)
@@ -101,36 +134,66 @@ def table_ids(table: Table, name: str, duplicates: str = "refuse") -> TableIds:
     """
     if duplicates not in DUPLICATES:
         raise ConfigError(f"--duplicates {duplicates!r}: choose one of {', '.join(DUPLICATES)}")
-    cells = table.require(name, "id column").values.tolist()
-    row: dict[str, int] = {}
-    again: dict[str, list[int]] = {}
-    for i, cell in enumerate(cells):
-        if not cell:
-            count = cells.count("")
-            more = f" ({count} ids are missing)" if count > 1 else ""
-            raise InputError(f"{table.path}: {table.where(i)}, id column {name!r}: no id{more}")
-        if cell in row:
-            again.setdefault(cell, [row[cell]]).append(i)
-        else:
-            row[cell] = i
-    left_out = len(cells) - len(row)
-    if again and duplicates == "refuse":
-        cell, rows = next(iter(again.items()))
-        places = ", ".join(table.where(i) for i in rows[:3]) + (", ..." if len(rows) > 3 else "")
+    keys = _keys(table.require(name, "id column"))
+    if keys.dtype.kind != "i" and (missing := np.flatnonzero(keys == b"")).size:
+        more = f" ({len(missing)} ids are missing)" if len(missing) > 1 else ""
+        raise InputError(f"{table.path}: {table.where(int(missing[0]))}, id column {name!r}: no id{more}")
+    n_rows = len(keys)
+    if n_rows < 2 or bool((keys[1:] > keys[:-1]).all()):
+        return TableIds(table.path, keys, np.arange(n_rows), n_rows, 0, 0)
+    rows = np.argsort(keys, kind="stable")
+    keys = keys[rows]
+    same = np.concatenate([[False], keys[1:] == keys[:-1]])
+    if not same.any():
+        return TableIds(table.path, keys, rows, n_rows, 0, 0)
+    seconds = np.flatnonzero(same & ~np.append(False, same[:-1]))  # of each repeated id the second row
+    left_out = int(np.count_nonzero(same))
+    if duplicates == "refuse":
+        at = int(seconds[np.argmin(rows[seconds])])
+        of_it = np.flatnonzero(keys[at - 1 : at + 3] == keys[at]) + at - 1
+        places = ", ".join(table.where(int(rows[i])) for i in of_it[:3]) + (", ..." if len(of_it) > 3 else "")
         raise InputError(
-            f"{table.path}: id column {name!r}: {len(again)} ids occur more than once ({left_out} rows too "
-            f"many), first {cell!r} in {places}: correct them, or pass --duplicates first or drop"
+            f"{table.path}: id column {name!r}: {len(seconds)} ids occur more than once ({left_out} rows too "
+            f"many), first {_texts(keys[at : at + 1])[0]!r} in {places}: correct them, or pass --duplicates "
+            "first or drop"
         )
-    if again and duplicates == "drop":
-        left_out += len(again)
-        for cell in again:
-            del row[cell]
-        if not row:
+    kept = ~same
+    if duplicates == "drop":
+        left_out += len(seconds)
+        kept[seconds - 1] = False
+        if not kept.any():
             raise InputError(
                 f"{table.path}: id column {name!r}: every id occurs more than once, and --duplicates drop "
                 "leaves no row"
             )
-    return TableIds(table.path, row, len(cells), len(again), left_out)
+    return TableIds(table.path, keys[kept], rows[kept], n_rows, len(seconds), left_out)
+
+
+def _keys(column: Column) -> np.ndarray:
+    """Ids that can be compared."""
+    if column.kind == "ids":
+        return column.values
+    words = np.empty(len(column.words), dtype=object)
+    words[:] = [word.encode() for word in column.as_text().words]
+    return words[column.values]
+
+
+def _alike(tables: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """Keys of one type: where not all are numbers, numbers become text, and are sorted as text."""
+    if len({keys.dtype.kind for keys in tables}) == 1:
+        return list(tables)
+    some = any(keys.dtype == object for keys in tables)
+    texts = [keys.astype("S") if keys.dtype.kind == "i" else keys for keys in tables]
+    return [keys.astype(object) for keys in texts] if some else texts
+
+
+def _places(keys: np.ndarray, wanted: np.ndarray) -> np.ndarray:
+    """Number of each wanted id among sorted keys, -1 where it is not there."""
+    if len(keys) == len(wanted) and bool((keys == wanted).all()):
+        return np.arange(len(keys))
+    at = np.searchsorted(keys, wanted)
+    at[at == len(keys)] = 0
+    return np.where(keys[at] == wanted, at, -1) if len(keys) else np.full(len(wanted), -1)
 
 
 def canonical_order(ids: Sequence[str]) -> Alignment:
@@ -174,28 +237,35 @@ def align(tables: Sequence[TableIds]) -> tuple[Alignment, list[str]]:
     InputError
         No id is in all tables.
     """
-    common = set(tables[0].row)
-    for table in tables[1:]:
-        common &= table.row.keys()
-    if not common:
-        examples = "; ".join(f"{t.path} has {_some(list(t.row)[:3])}" for t in tables)
+    keys = _alike([table.keys for table in tables])
+    order = [np.argsort(own) if own is not table.keys else None for own, table in zip(keys, tables)]
+    sorted_keys = [own if by is None else own[by] for own, by in zip(keys, order)]
+    common = sorted_keys[0]
+    for own in sorted_keys[1:]:
+        common = common[_places(own, common) >= 0]
+    if not len(common):
+        examples = "; ".join(f"{t.path} has {_some(t.first(np.arange(len(t))))}" for t in tables)
         raise InputError(f"no id is in all tables ({examples}): check --id, and how ids are written")
-    report = [_report(table, common) for table in tables]
-    return canonical_order(list(common)), report
+    report = [_report(table, own, common) for table, own in zip(tables, keys)]
+    if common.dtype.kind == "i":
+        return Alignment(common, row_digest(common)), report
+    return canonical_order(_texts(common)), report
 
 
-def _report(table: TableIds, common: set[str]) -> str:
+def _report(table: TableIds, keys: np.ndarray, common: np.ndarray) -> str:
     line = f"{table.path}: {table.n_rows} rows, {len(common)} joined"
     if table.repeated:
         line += f", {table.repeated} ids occur more than once ({table.left_out} rows left out)"
-    alone = [i for i in table.row if i not in common]
-    if alone:
-        line += f", {len(alone)} ids are not in every table ({_some(alone)})"
+    if len(common) < len(keys):
+        alone = np.flatnonzero(_places(common, keys) < 0)
+        some = _some(table.first(alone), count=len(alone))
+        line += f", {len(alone)} ids are not in every table ({some})"
     return line
 
 
-def _some(ids: Sequence[str], most: int = 3) -> str:
-    return ", ".join(repr(i) for i in ids[:most]) + (", ..." if len(ids) > most else "")
+def _some(ids: Sequence[str], most: int = 3, count: int | None = None) -> str:
+    count = len(ids) if count is None else count
+    return ", ".join(repr(i) for i in ids[:most]) + (", ..." if count > most else "")
 
 
 def rows_of(ids: TableIds, alignment: Alignment) -> np.ndarray:
@@ -218,12 +288,20 @@ def rows_of(ids: TableIds, alignment: Alignment) -> np.ndarray:
     InputError
         Ids that the table does not have.
     """
-    absent = [i for i in alignment.texts if i not in ids.row]
-    if absent:
+    wanted = alignment.ids
+    if wanted.dtype.kind != "i":
+        wanted = as_bytes([text.encode() for text in alignment.texts])
+    keys, wanted = _alike([ids.keys, wanted])
+    if keys.dtype != object and wanted.dtype == object:
+        keys = keys.astype(object)
+    by = None if keys.dtype.kind == ids.keys.dtype.kind or ids.keys.dtype.kind != "i" else np.argsort(keys)
+    at = _places(keys if by is None else keys[by], wanted)
+    if (absent := np.flatnonzero(at < 0)).size:
+        some = _some([alignment.texts[i] for i in absent[:4].tolist()])
         raise InputError(
-            f"{ids.path}: {len(absent)} ids of the alignment are not in it ({_some(absent)}): align again"
+            f"{ids.path}: {len(absent)} ids of the alignment are not in it ({some}): align again"
         )
-    return np.array([ids.row[i] for i in alignment.texts], dtype=np.int64)
+    return ids.rows[at if by is None else by[at]]
 
 
 def write_alignment(path: str | Path, alignment: Alignment, *, force: bool = False) -> None:

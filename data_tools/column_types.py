@@ -109,7 +109,7 @@ def recognise(table: Table, name: str, column: Column, typing: Typing) -> CellRe
         return None
     if column.kind == "number":
         return CellReading()
-    cells = [str(cell) for cell in dict.fromkeys(column.values.tolist()) if cell]
+    cells = [cell for cell in column.words if cell]
     if not cells:
         return CellReading()
     look = _Look(table, name, column, cells, typing)
@@ -139,7 +139,7 @@ class _Look:
     typing: Typing
 
     def where(self, cell: str) -> str:
-        return self.table.where(int(np.flatnonzero(self.column.values == cell)[0]))
+        return self.table.where(self.column.first_row(cell))
 
     def place(self, cell: str) -> str:
         return f"{self.table.path}: {self.where(cell)}, column {self.name!r}: {cell[:40]!a}"
@@ -307,11 +307,11 @@ def refuse_mixed(table: Table, name: str, column: Column, others: Sequence[str] 
     """
     if not others and column.kind not in ("mixed", "raw"):
         return
-    known = set(others)
-    wrong = (i for i, c in enumerate(column.values) if (c in known if known else c and not is_number(c)))
-    if (at := next(wrong, None)) is None:
+    wrong = others or [cell for cell in column.words if cell and not is_number(cell)]
+    if not wrong:
         return
-    cell = column.values[at]
+    at = column.first_row(*wrong)
+    cell = column.words[column.values[at]]
     raise InputError(
         f"{table.path}: {table.where(at)}, column {name!r}: {cell[:40]!a} is not a number, "
         f"as other cells of the column are: correct it, pass --na-values {_quoted(cell)} if it means "
@@ -351,12 +351,11 @@ def read_column(table: Table, name: str, column: Column, reading: CellReading, w
         return column
     if reading.plain:
         refuse_mixed(table, name, column)
-    values: dict[str, float | None] = {"": float("nan")}
-    for cell in dict.fromkeys(column.values.tolist()):
-        if cell:
-            values[cell] = _value(cell, reading)
-        if (value := values[cell]) is None or np.isinf(value):
-            at = int(np.flatnonzero(column.values == cell)[0])
+    values: list[float] = []
+    for cell in column.words:
+        value = _value(cell, reading) if cell else float("nan")
+        if value is None or np.isinf(value):
+            at = column.first_row(cell)
             fault = "is not finite" if value is not None else f"is not a number, {why}"
             if value is None and _undecided(cell, reading):
                 fault = (
@@ -364,7 +363,8 @@ def read_column(table: Table, name: str, column: Column, reading: CellReading, w
                     "convert that table with --decimal '.' or --decimal ','"
                 )
             raise InputError(f"{table.path}: {table.where(at)}, column {name!r}: {cell[:40]!a} {fault}")
-    return Column("number", np.array([values[cell] for cell in column.values.tolist()], dtype=np.float64))
+        values.append(value)
+    return column.mapped(values)
 
 
 def _undecided(cell: str, reading: CellReading) -> bool:

@@ -21,6 +21,7 @@ from fastadmm.data_tools.npz import NpzSource
 from fastadmm.data_tools.number_text import written
 from fastadmm.data_tools.opening import NotUtf8, SourceFile, guess_format
 from fastadmm.data_tools.per_table import layouts, table_names
+from fastadmm.data_tools.progress import Progress
 from fastadmm.data_tools.scaling import ColumnStatistics, fit_transform_of
 from fastadmm.data_tools.sniffing import check_separator, one_byte_encoding, read_as
 from fastadmm.data_tools.split import (
@@ -43,9 +44,6 @@ if TYPE_CHECKING:
     from fastadmm.store import Partition, Transform
 
 __all__ = ["Progress", "Told", "check_format_options", "convert"]
-
-#: ``progress(stage, done, total)`` with stage "reading" or "writing" and bytes of the source on disk.
-Progress = Callable[[str, int, int], None]
 
 #: ``told(notes, columns)`` with lines for the user and, by party, what each column of a table was taken for.
 Told = Callable[[list[str], dict[str, list[dict[str, Any]]]], None]
@@ -142,7 +140,8 @@ def convert(
     force : bool
         Replace an existing partition.
     progress : callable, optional
-        ``progress(stage, done, total)``.
+        ``progress(stage, done, total)`` with stage "reading" or "writing" and bytes of the source on disk (or
+        cells, where a table has been read column by column).
     told : callable, optional
         ``told(notes, columns)``, called for CSV tables before anything is written.
     **reading
@@ -200,11 +199,11 @@ def convert(
     def write(plan: TablePlan) -> Partition:
         if told is not None:
             told(plan.report, plan.columns)
-        return write_plan(plan, out, force=force, compression=compression)
+        return write_plan(plan, out, force=force, compression=compression, progress=progress)
 
     by_column = model.encoded if model is not None else bool(_by_column(options))
     if kind == "csv" and by_column:
-        return write(_plan(source, options, columns, parties, features))
+        return write(_plan(source, out, options, columns, parties, features))
     notes: list[str] = []
     split: list[PartyColumns] | None = None
     while True:
@@ -227,7 +226,7 @@ def convert(
         except NotNumbers:
             if model is not None:
                 raise
-            return write(_plan(source, options, columns, parties, features))
+            return write(_plan(source, out, options, columns, parties, features))
         break
     labels = scan.labels.finish(model.task if model else task, model.classes if model else None)
     if split is None:
@@ -301,11 +300,16 @@ def _open(
 
 
 def _plan(
-    source: str | Path, options: TableOptions, columns: str | None, parties: int | None, features: int | None
+    source: str | Path,
+    out: str | Path,
+    options: TableOptions,
+    columns: str | None,
+    parties: int | None,
+    features: int | None,
 ) -> TablePlan:
     if features is not None:
         raise ConfigError("--features: what becomes a feature is decided column by column here; leave it out")
-    return plan_one_table(source, options, columns, parties)
+    return plan_one_table(source, options, columns, parties, scratch=Path(out).absolute().parent)
 
 
 def _number_columns(party: PartyColumns, reader: CsvSource) -> list[dict[str, Any]]:

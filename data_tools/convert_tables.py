@@ -11,10 +11,19 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from fastadmm.data_tools.alignment import Alignment, TableIds, align, read_alignment, rows_of, table_ids
 from fastadmm.data_tools.column_types import Typing, parse_types, read_column, recognise
+from fastadmm.data_tools.columns import pieces
 from fastadmm.data_tools.destination import check_out
-from fastadmm.data_tools.encoding import AS_FOUND, describe, encode_table, fit_encoder, refuse_grouped
+from fastadmm.data_tools.encoding import (
+    AS_FOUND,
+    EncodingReport,
+    describe,
+    encode_table,
+    fit_encoder,
+    refuse_grouped,
+)
 from fastadmm.data_tools.labels import LabelCollector, Labels
 from fastadmm.data_tools.number_text import written
+from fastadmm.data_tools.parts import part_files
 from fastadmm.data_tools.per_table import (
     check_columns,
     layouts,
@@ -23,6 +32,7 @@ from fastadmm.data_tools.per_table import (
     per_table,
     table_names,
 )
+from fastadmm.data_tools.progress import Progress, Steps
 from fastadmm.data_tools.public_columns import Description, read_description, write_template
 from fastadmm.data_tools.scaling import ColumnStatistics, fit_transform_of
 from fastadmm.data_tools.split import (
@@ -163,7 +173,6 @@ class _Party:
     table: Table
     rows: np.ndarray
     encoder: Encoder
-    X: np.ndarray
     transform: Transform
     kind: str
     dtype: str
@@ -252,6 +261,7 @@ def convert_tables(
     out: str | Path,
     *,
     force: bool = False,
+    progress: Progress | None = None,
     **options: Any,
 ) -> Partition:
     """Convert one table per party into a partition.
@@ -259,13 +269,16 @@ def convert_tables(
     Parameters
     ----------
     guest : path or None
-        CSV or Parquet table of the label holder; None where a host converts its own table alone.
+        CSV or Parquet table of the label holder, or a directory or pattern of its parts; None where a host
+        converts its own table alone.
     hosts : sequence of path
         Tables of the other parties.
     out : path
         Partition directory to make.
     force : bool
         Replace an existing partition.
+    progress : callable, optional
+        ``progress(stage, done, total)`` with stage "reading" and bytes on disk, or "writing" and cells.
     **options
         Fields of :class:`TableOptions`.
 
@@ -285,11 +298,18 @@ def convert_tables(
     """
     chosen = TableOptions(**options)
     check_out(out, force)
-    plan = plan_tables(guest, hosts, chosen)
-    return write_plan(plan, out, force=force, compression=chosen.compression)
+    plan = plan_tables(guest, hosts, chosen, scratch=Path(out).absolute().parent, progress=progress)
+    return write_plan(plan, out, force=force, compression=chosen.compression, progress=progress)
 
 
-def plan_tables(guest: str | Path | None, hosts: Sequence[str | Path], options: TableOptions) -> TablePlan:
+def plan_tables(
+    guest: str | Path | None,
+    hosts: Sequence[str | Path],
+    options: TableOptions,
+    *,
+    scratch: str | Path | None = None,
+    progress: Progress | None = None,
+) -> TablePlan:
     """Read, align and encode tables without writing anything.
 
     Parameters
@@ -299,6 +319,10 @@ def plan_tables(guest: str | Path | None, hosts: Sequence[str | Path], options: 
     hosts : sequence of path
         Tables of the other parties.
     options : TableOptions
+    scratch : path, optional
+        Directory for the columns of large tables, which go as soon as the plan does; None: all are in memory.
+    progress : callable, optional
+        As of :func:`convert_tables`.
 
     Raises
     ------
@@ -309,7 +333,7 @@ def plan_tables(guest: str | Path | None, hosts: Sequence[str | Path], options: 
     like = _Like.open(options.like) if options.like is not None else None
     known = read_alignment(options.alignment) if options.alignment is not None else None
     described = _described(options)
-    given = _read(guest, hosts, options, like, described)
+    given = _read(guest, hosts, options, like, described, scratch, progress)
     tables = [own.table for own in given]
     if options.label is not None:
         tables[0].require(options.label, "label column")
@@ -347,7 +371,12 @@ def plan_tables(guest: str | Path | None, hosts: Sequence[str | Path], options: 
 
 
 def plan_one_table(
-    source: str | Path, options: TableOptions, columns: str | None, parties: int | None
+    source: str | Path,
+    options: TableOptions,
+    columns: str | None,
+    parties: int | None,
+    *,
+    scratch: str | Path | None = None,
 ) -> TablePlan:
     """Read and encode one table that is split between parties, without writing anything.
 
@@ -361,6 +390,8 @@ def plan_one_table(
         Widths or names, as for :func:`fastadmm.data_tools.convert.convert`; they count columns of the table.
     parties : int or None
         Number of equal consecutive blocks of columns.
+    scratch : path, optional
+        As of :func:`plan_tables`.
 
     Raises
     ------
@@ -370,7 +401,7 @@ def plan_one_table(
     _check_options(source, [], options)
     like = _Like.open(options.like) if options.like is not None else None
     described = _described(options)
-    (given,) = _read(source, [], options, like, described)
+    (given,) = _read(source, [], options, like, described, scratch)
     table = given.table
     if options.label is None and like is not None:
         used = {column.name for encoder in like.encoders for column in encoder.columns}
@@ -473,7 +504,12 @@ def _split_columns(
 
 
 def write_plan(
-    plan: TablePlan, out: str | Path, *, force: bool = False, compression: str = "none"
+    plan: TablePlan,
+    out: str | Path,
+    *,
+    force: bool = False,
+    compression: str = "none",
+    progress: Progress | None = None,
 ) -> Partition:
     """Write a planned partition.
 
@@ -486,6 +522,8 @@ def write_plan(
         Replace an existing partition.
     compression : str
         Of the stored blocks.
+    progress : callable, optional
+        As of :func:`convert_tables`.
 
     Returns
     -------
@@ -494,12 +532,14 @@ def write_plan(
     """
     from fastadmm.store import create_partition, open_partition
 
+    cells = sum(len(plan.alignment.ids) * len(party.encoder.feature_names) for party in plan.parties)
+    step = Steps(progress, "writing", cells) if progress is not None else lambda _: None
     ids = plan.alignment.ids
     with create_partition(out, task=plan.task, source=plan.source, force=force) as partition:
         for party in plan.parties:
             writer = partition.party(
                 party.name,
-                n_features=party.X.shape[1],
+                n_features=len(party.encoder.feature_names),
                 kind=party.kind,
                 dtype=party.dtype,
                 feature_names=party.encoder.feature_names,
@@ -507,9 +547,11 @@ def write_plan(
                 compression=compression,
                 encoder=party.encoder,
             )
-            step = max(1, (1 << 20) // party.X.shape[1])
-            for start in range(0, len(ids), step):
-                writer.append(_stored(party, start, start + step), ids[start : start + step])
+            start = 0
+            for part in pieces(party.rows, len(party.encoder.feature_names)):
+                writer.append(_stored(party, part), ids[start : start + len(part)])
+                start += len(part)
+                step(len(part) * len(party.encoder.feature_names))
         if plan.labels is not None:
             target = partition.labels(classes=plan.labels.classes, reading=plan.labels.reading)
             for start in range(0, len(ids), 1 << 18):
@@ -517,10 +559,10 @@ def write_plan(
     return open_partition(out, require_labels=False)
 
 
-def _stored(party: _Party, start: int, stop: int) -> Any:
+def _stored(party: _Party, rows: np.ndarray) -> Any:
     from scipy.sparse import csr_array
 
-    block = party.X[start:stop]
+    block, _ = encode_table(party.table, party.encoder, rows)
     with np.errstate(over="ignore", invalid="ignore"):  # the store names the cell that does not fit
         return party.transform.apply(csr_array(block) if party.kind == "csr" else block)
 
@@ -593,9 +635,8 @@ def _cells(
         label = [] if options.label is None else [options.label]
         return replace(kept, raw={*kept.raw, *label}, all_raw=not label)
     text = {name for name, kind in typing.kinds.items() if kind == "category"}
-    text |= {id} if id is not None else set()
     text |= set(described.categories) if described is not None else set()
-    return Cells(text, typing.dates, typing.stated, missing_words(options.na_values))
+    return Cells(text, typing.dates, typing.stated, missing_words(options.na_values), id)
 
 
 def kept_cells(encoders: Sequence[Encoder], id: str | None) -> Cells:
@@ -610,7 +651,7 @@ def kept_cells(encoders: Sequence[Encoder], id: str | None) -> Cells:
     columns = [column for encoder in encoders for column in encoder.columns]
     text = {column.name for column in columns if column.levels is not None}
     raw = {column.name for column in columns if column.reading}
-    return Cells(text | ({id} if id is not None else set()), raw, na={c.name: c.na for c in columns if c.na})
+    return Cells(text, raw, na={c.name: c.na for c in columns if c.na}, id=id)
 
 
 def _id_of(given: _Given) -> str:
@@ -625,6 +666,8 @@ def _read(
     options: TableOptions,
     like: _Like | None,
     described: Description | None,
+    scratch: str | Path | None = None,
+    progress: Progress | None = None,
 ) -> list[_Given]:
     paths = [*([guest] if guest is not None else []), *hosts]
     resolved = [Path(path).resolve() for path in paths]
@@ -647,9 +690,20 @@ def _read(
             raise ConfigError(f"--id and --label: both are {id!r}")
         if id is not None and id in options.kinds:
             raise ConfigError(f"--types: {id!r} is no feature column")
+    on_read = None
+    if progress is not None:
+        size = sum(part.stat().st_size for path in paths for part in part_files(path) if part.is_file())
+        on_read = Steps(progress, "reading", size)
     given = [
         _Given(
-            read_table(path, layout, _cells(options, like, described, id, typing), drop=options.drop),
+            read_table(
+                path,
+                layout,
+                _cells(options, like, described, id, typing),
+                drop=options.drop,
+                scratch=scratch,
+                on_read=on_read,
+            ),
             id,
             typing,
         )
@@ -749,21 +803,38 @@ def _fit_party(
             table, columns, rows, missing=options.missing or "refuse", typing=given.typing, prefix=prefix,
             shown=shown_as, na=na,
         )  # fmt: skip
-    X, done = encode_table(table, encoder, rows)
+    statistics = ColumnStatistics() if options.standardize else None
+    # Where nothing is counted or added up, the first look at the rows is when they are written.
+    looks = statistics is not None or described is not None or not all(table.columns[c].full for c in columns)
+    done = _encoded(table, encoder, rows if looks else rows[:0], statistics)
     lines = done.lines(table.path) + (column_notes(table, encoder, rows) if described is None else [])
     report += [line for line in lines if line not in report]
-    statistics = None
-    if options.standardize:
-        statistics = ColumnStatistics()
-        with np.errstate(over="ignore", invalid="ignore"):  # the transform refuses what is not finite
-            statistics.update(X)
     kind = "csr" if options.storage == "csr" else "dense"
-    whole = PartyColumns(name, slice(0, X.shape[1]), X.shape[1])
+    width = len(encoder.feature_names)
+    whole = PartyColumns(name, slice(0, width), width)
     try:
         transform = fit_transform_of(whole, kind, statistics, options.normalize or "none")
     except InputError as error:
         raise InputError(f"{table.path}: values too large to standardise: {error}") from None
-    return _Party(name, table, rows, encoder, X, transform, kind, options.dtype or "float64")
+    return _Party(name, table, rows, encoder, transform, kind, options.dtype or "float64")
+
+
+def _encoded(
+    table: Table,
+    encoder: Encoder,
+    rows: np.ndarray,
+    statistics: ColumnStatistics | None = None,
+    unseen: str = "zeros",
+) -> EncodingReport:
+    """What is found when all rows are encoded; statistics add up fixed pieces in their order."""
+    report = EncodingReport()
+    for part in pieces(rows, len(encoder.feature_names)) if len(rows) else [rows]:
+        X, found = encode_table(table, encoder, part, unseen=unseen)
+        report.add(found)
+        if statistics is not None:
+            with np.errstate(over="ignore", invalid="ignore"):  # the transform refuses what is not finite
+                statistics.update(X)
+    return report
 
 
 def _refuse_grouped(
@@ -822,7 +893,7 @@ def _replay(
         )
     parties = []
     for i, (table, own) in enumerate(zip(tables, rows)):
-        X, done = encode_table(table, like.encoders[i], own, unseen=options.unseen)
+        done = _encoded(table, like.encoders[i], own, unseen=options.unseen)
         report += done.lines(table.path)
         parties.append(
             _Party(
@@ -830,7 +901,6 @@ def _replay(
                 table,
                 own,
                 like.encoders[i],
-                X,
                 like.transforms[i],
                 like.kinds[i],
                 like.dtypes[i],
@@ -852,7 +922,7 @@ def _labels(
 
 def _written_numbers(column: Column) -> bool:
     """Whether some cells are plain numbers, and the others numbers that are written in another way."""
-    return column.kind == "mixed" and all(written(cell) for cell in set(column.values.tolist()) - {""})
+    return column.kind == "mixed" and all(written(cell) for cell in column.words if cell)
 
 
 def labels_of(
@@ -895,13 +965,13 @@ def labels_of(
         A label is missing, or is none of these classes; numbers or dates that have several meanings.
     """
     column = table.columns[name]
-    if (absent := column.missing[rows]).any():
-        at = int(rows[np.flatnonzero(absent)[0]])
+    absent, at = column.first_missing(rows)
+    if absent:
         raise InputError(
-            f"{table.path}: {table.where(at)}, label column {name!r}: missing label ({int(absent.sum())} of "
+            f"{table.path}: {table.where(at)}, label column {name!r}: missing label ({absent} of "
             f"{len(rows)} rows): remove these rows"
         )
-    known = classes is not None and not set(column.values) - {*classes, ""}
+    known = classes is not None and column.kind != "number" and not set(column.words) - {*classes, ""}
     found: CellReading | None = None
     why = "as other labels are"
     if column.kind in ("text", "mixed", "raw") and not known and reading is not None and not reading.plain:
@@ -913,5 +983,12 @@ def labels_of(
             report.append(f"{table.path}: label column {name!r}: read as numbers: {found.words()}")
         column = read_column(table, name, column, found, why)
     collector = LabelCollector(table.path)
-    collector.append(column.values[rows])
+    for part in pieces(rows):
+        if column.kind == "number":
+            collector.append(column.values[part])
+        else:
+            used, first, codes = np.unique(column.values[part], return_index=True, return_inverse=True)
+            order = np.argsort(first)
+            words = [column.words[k] for k in used[order].tolist()]
+            collector.append_words(np.argsort(order)[codes], words)
     return replace(collector.finish(task, classes), reading=str(found or ""))

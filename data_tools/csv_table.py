@@ -51,6 +51,8 @@ class CsvFile:
     columns : list of str
         All columns in the order of the file.
     separator : str
+    header_end : int
+        Lines taken by the header.
     notes : list of str
         What was recognised: a separator that is no comma, an encoding; numbers that begin with zeros.
 
@@ -75,7 +77,7 @@ class CsvFile:
         self.separator = self._sniff(separator)
         if separator is None and self.separator != ",":
             self.notes.append(f"{self.path}: cells are separated by {self.separator!r}")
-        self._header_end = 0  # lines taken by the header
+        self.header_end = 0
         self.columns = self._read_columns(drop)
 
     def _sniff(self, separator: str | None) -> str:
@@ -101,7 +103,7 @@ class CsvFile:
         if not all(is_text(cell) for cell in cells):
             raise NotUtf8(f"{self.path}: line {line}: not UTF-8 text: convert the file to UTF-8")
         if self.header:
-            self._header_end = line
+            self.header_end = line
         else:
             return [f"c{i}" for i in range(1, len(cells) + 1)]
         if all(is_number(cell) for cell in cells):
@@ -235,7 +237,7 @@ class CsvSource(CsvFile):
                 text = text.removeprefix(b"\xef\xbb\xbf")
             plain = b"\r" not in text.replace(b"\r\n", b"\n")  # a lone carriage return ends a line, too
             if plain:
-                for _ in range(first_line, self._header_end + 1):
+                for _ in range(first_line, self.header_end + 1):
                     text = text[text.find(b"\n") + 1 :] if b"\n" in text else b""
                 if not text.strip():
                     continue

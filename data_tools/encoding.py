@@ -59,6 +59,23 @@ class EncodingReport:
     grouped: list[str] = field(default_factory=list)
     outside: dict[str, int] = field(default_factory=dict)
 
+    def add(self, other: EncodingReport) -> None:
+        """Add what happened in further rows.
+
+        Parameters
+        ----------
+        other : EncodingReport
+        """
+        for own, more in (
+            (self.filled, other.filled),
+            (self.unseen, other.unseen),
+            (self.outside, other.outside),
+        ):
+            for name, count in more.items():
+                own[name] = own.get(name, 0) + count
+        self.examples = other.examples | self.examples
+        self.grouped = other.grouped
+
     def lines(self, path: str) -> list[str]:
         """One line per column with unseen categories, filled cells or doubtful points.
 
@@ -183,35 +200,38 @@ def _fit_column(
     table: Table, name: str, column: Column, rows: np.ndarray, missing: str, typing: Typing
 ) -> ColumnEncoding:
     place = f"{table.path}: column {name!r}"
-    absent = column.missing[rows]
-    if absent.all():
+    count, at = column.first_missing(rows)
+    if count == len(rows):
         raise InputError(f"{place}: no value in any row that is used: leave it out with --drop {name}")
-    if absent.any() and missing == "refuse":
-        at = int(rows[np.flatnonzero(absent)[0]])
-        count = int(absent.sum())
+    if count and missing == "refuse":
         raise InputError(
             f"{table.path}: {table.where(at)}, column {name!r}: missing value ({count} of {len(rows)} rows): "
             "choose --missing mean, median, most-frequent or indicator, or leave the column out with --drop"
         )
-    indicator = bool(missing == "indicator" and absent.any())
+    indicator = missing == "indicator" and count > 0
     reading = recognise(table, name, column, typing)
     if reading is not None:
-        present = read_column(table, name, column, reading, "as other cells are").values[rows][~absent]
-        return ColumnEncoding(name, None, _fill(present, missing), -1, indicator, reading=str(reading))
-    cells = column.as_text()[rows]
-    levels, counts = np.unique(cells[~absent].astype(str), return_counts=True)
+        numbers = read_column(table, name, column, reading, "as other cells are")
+        fill = _fill(numbers, rows, missing)
+        return ColumnEncoding(name, None, fill, -1, indicator, reading=str(reading))
+    text = column.as_text()
+    found = sorted((word, n) for word, n in zip(text.words, text.counts(rows).tolist()) if word and n)
+    levels, counts = [word for word, _ in found], [n for _, n in found]
     if len(levels) > MAX_LEVELS and not typing.category(name):
         raise InputError(
-            f"{place}: {len(levels)} different texts ({', '.join(levels[:3].tolist())}, ...), more than "
+            f"{place}: {len(levels)} different texts ({', '.join(levels[:3])}, ...), more than "
             f"{MAX_LEVELS}: leave it out with --drop {name}, or keep it with --categorical {name}"
         )
-    fill = int(np.argmax(counts)) if missing in {"mean", "median", "most-frequent"} else -1
-    return ColumnEncoding(name, tuple(levels.tolist()), 0.0, fill, indicator)
+    fill_level = int(np.argmax(counts)) if missing in {"mean", "median", "most-frequent"} else -1
+    return ColumnEncoding(name, tuple(levels), 0.0, fill_level, indicator)
 
 
-def _fill(present: np.ndarray, missing: str) -> float:
+def _fill(column: Column, rows: np.ndarray, missing: str) -> float:
+    """What stands for a missing number."""
     if missing == "refuse":
         return 0.0  # never used
+    present = column.values[rows]
+    present = present[~np.isnan(present)]
     if missing == "median":
         with np.errstate(over="ignore"):  # an infinite one is refused when it is written
             return float(np.median(present))
@@ -263,7 +283,7 @@ def encode_table(
     at = 0
     for encoding in encoder.columns:
         column = table.require(encoding.name, "feature column")
-        absent = column.missing[rows]
+        absent = column.missing(rows)
         if encoding.bins is not None:
             absent &= not encoding.bins.knows_missing
         if absent.any():
@@ -310,7 +330,7 @@ def _evidence(
 ) -> np.ndarray:
     """Weight of evidence of each cell's bin; 0, which says nothing, for unseen categories."""
     assert encoding.bins is not None
-    bins, absent = encoding.bins, column.missing[rows]
+    bins, absent = encoding.bins, column.missing(rows)
     if encoding.levels is None:
         values = _numbers(table, encoding, column)[rows]
         outside = int(((values < bins.low) | (values > bins.high)).sum())  # not where it is missing
@@ -337,11 +357,13 @@ def _codes(
 ) -> np.ndarray:
     assert encoding.levels is not None
     number = {level: i for i, level in enumerate(encoding.levels)}
-    cells = column.as_text()[rows].tolist()
-    codes = np.array([number.get(cell, encoding.other) for cell in cells], dtype=np.int64)
-    unknown = [i for i, (cell, code) in enumerate(zip(cells, codes.tolist())) if code < 0 and cell]
-    if unknown:
-        first = cells[unknown[0]]
+    text = column.as_text()
+    table_of = np.array([number.get(word, encoding.other) for word in text.words], dtype=np.int64)
+    words = text.values[rows]
+    codes = table_of[words]
+    unknown = np.flatnonzero((codes < 0) & ~text.missing(rows))
+    if len(unknown):
+        first = text.words[words[unknown[0]]]
         if unseen == "refuse":
             raise InputError(
                 f"{table.path}: {table.where(int(rows[unknown[0]]))}, column {encoding.name!r}: category "
@@ -371,7 +393,7 @@ def describe(table: Table, encoder: Encoder, rows: np.ndarray) -> list[dict[str,
     """
     result: list[dict[str, Any]] = []
     for encoding in encoder.columns:
-        absent = int(table.columns[encoding.name].missing[rows].sum())
+        absent, _ = table.columns[encoding.name].first_missing(rows)
         record: dict[str, Any] = {
             "column": encoding.name,
             "type": "number" if encoding.levels is None else "category",

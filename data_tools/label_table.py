@@ -53,7 +53,7 @@ def write_label_table(
     from fastadmm.store.label_file import LabelWriter, open_labels
 
     known = None if like is None else open_labels(like)
-    read = read_table(table, Layout(separator), Cells(text=[id]))
+    read = read_table(table, Layout(separator), Cells(id=id))
     read.require(label, "label column")
     rows = rows_of(table_ids(read, id, duplicates), alignment)
     labels = labels_of(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -84,7 +85,26 @@ class LabelCollector:
         if labels.dtype != object:
             self._chunks.append(np.array(labels, dtype=np.float64))
             return
-        codes = [self._words.setdefault(label_text(label), len(self._words)) for label in labels]
+        number: dict[str, int] = {}
+        codes = [number.setdefault(label, len(number)) for label in labels]
+        self.append_words(np.array(codes, dtype=np.int64), list(number))
+
+    def append_words(self, codes: np.ndarray, words: Sequence[str]) -> None:
+        """Add a block's labels that are text.
+
+        Parameters
+        ----------
+        codes : ndarray
+            ``(k,)`` numbers of `words`.
+        words : sequence of str
+            Different texts, not empty.
+
+        Raises
+        ------
+        InputError
+            More distinct values than any classification here can have.
+        """
+        known = [self._words.setdefault(label_text(word), len(self._words)) for word in words]
         if spoiled := next((word for word in self._words if "\0" in word), None):
             raise InputError(f"{self.path}: label {spoiled!r} holds a NUL character; remove it")
         if len(self._words) > MOST:
@@ -93,7 +113,7 @@ class LabelCollector:
                 f"{self.path}: labels are text with more than {MOST} distinct values ({shown}, ...): "
                 "choose another label column"
             )
-        self._chunks.append(np.array(codes, dtype=np.int64))
+        self._chunks.append(np.array(known, dtype=np.int64)[codes])
 
     def finish(self, task: str = "auto", classes: tuple[str, ...] | None = None) -> Labels:
         """Check all labels and map them.

@@ -282,7 +282,7 @@ def _offset(table: Table, rows: np.ndarray, name: str | None) -> np.ndarray | No
     column = table.require(name, "offset column")
     if column.kind != "number":
         raise InputError(f"{table.path}: offset column {name!r}: not all cells are numbers")
-    absent = column.missing[rows]
+    absent = column.missing(rows)
     if absent.any():
         at = int(rows[np.flatnonzero(absent)[0]])
         raise InputError(f"{table.path}: {table.where(at)}, offset column {name!r}: missing value")

@@ -108,7 +108,7 @@ def psi_respond(ids: TableIds, request: str | Path, out: str | Path, *, force: b
     # RAW: exact, where the library's filters would let wrong ids pass with a small probability.
     setup = server.CreateSetupMessage(1e-9, max(count, 1), _order(ids), psi.DataStructure.RAW)
     _write(
-        out, "response", {"request": _hash(raw), "count": len(ids.row)},
+        out, "response", {"request": _hash(raw), "count": len(ids)},
         [setup.SerializeToString(), response], force,
     )  # fmt: skip
     return count
@@ -180,7 +180,7 @@ def psi_finish(
 
 def _order(ids: TableIds) -> list[str]:
     # Sorted: the order of the table's rows is nobody's business.
-    return sorted(ids.row)
+    return ids.texts()
 
 
 def _hash(raw: bytes) -> str:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
+from fastadmm.data_tools.columns import pieces
 from fastadmm.data_tools.csv_table import is_number, zeros_lost
 from fastadmm.data_tools.tables import Column, Table
 from fastadmm.store.encoder import ColumnEncoding, Encoder
@@ -55,10 +56,11 @@ def _of_levels(encoding: ColumnEncoding, column: Column, rows: np.ndarray) -> Se
                 f"{alike[key]!r} and {level!r} differ only by case or spaces, and are two categories"
             )
         alike[key] = level
-    cells = column.as_text()[rows]
+    text = column.as_text()
+    counts = dict(zip(text.words, text.counts(rows).tolist()))
     for level in levels:
         if level.lower() in _DOUBTFUL:
-            count = int((cells == level).sum())
+            count = counts.get(level, 0)
             doubts.append(
                 f"{count} cells are {level!r}, kept as a category: if they mean missing, pass "
                 f"--na-values {level!r}"
@@ -101,31 +103,66 @@ def _of_numbers(encoding: ColumnEncoding, column: Column, rows: np.ndarray) -> S
         from fastadmm.store.cell_reading import CellReading
 
         reading = CellReading.parse(encoding.reading)
-        example = next((cell for cell in column.values[rows] if cell and not cell.isdigit()), "")
+        telling = np.array([bool(cell) and not cell.isdigit() for cell in column.words])
+        codes = (column.values[part] for part in pieces(rows))
+        first = next((int(own[telling[own]][0]) for own in codes if telling[own].any()), -1)
+        example = column.words[first] if first >= 0 else ""
         such = f", such as {example!r}" if example else ""
         return [f"read as numbers{such}: {reading.words()}"]
     doubts = []
     if column.zeros:
         doubts.append(zeros_lost(encoding.name, column.zeros))
-    values = column.values[rows]
-    values = values[~np.isnan(values)]
-    if len(values) < 2:
+    own = _Range(column, rows)
+    if own.count < 2:
         return doubts
-    low, high = float(values.min()), float(values.max())
+    low, high = own.low, own.high
     if low == high:
         doubts.append(f"the same number {low:g} in all rows")
     for end in (low, high):
-        rest = values[values != end]
-        if abs(end) in _SENTINELS and len(rest) and np.abs(rest).max() < abs(end) / 5:
-            count = len(values) - len(rest)
+        if abs(end) in _SENTINELS and (count := own.alone(end)):
             doubts.append(
                 f"{count} cells are {end:g}, far from all others: if they mean missing, pass --na-values "
                 f"{encoding.name}={end:g}"
             )
-    whole = len(values) >= 20 and np.array_equal(values, np.round(values))
-    if whole and high - low == len(values) - 1 and len(np.unique(values)) == len(values):
+    whole = own.count >= 20 and own.all(lambda values: values == np.round(values))
+    if whole and high - low == own.count - 1 and own.distinct():
         doubts.append(f"numbers the rows: leave it out with --drop {encoding.name}, unless it is a feature")
     days = whole and low >= 19000101 and high <= 21001231
-    if days and np.all((values // 100 % 100 <= 12) & (values % 100 <= 31) & (values % 100 >= 1)):
+    if days and own.all(lambda v: (v // 100 % 100 <= 12) & (v % 100 <= 31) & (v % 100 >= 1)):
         doubts.append(f"numbers look like dates: pass --types {encoding.name}=days to count days")
     return doubts
+
+
+class _Range:
+    """Numbers of a column, a piece at a time."""
+
+    def __init__(self, column: Column, rows: np.ndarray) -> None:
+        self._column, self._rows = column, rows
+        found = [(len(v), v.min(), v.max()) for v in self._pieces() if len(v)]
+        self.count = sum(n for n, _, _ in found)
+        self.low = float(min((low for _, low, _ in found), default=np.nan))
+        self.high = float(max((high for _, _, high in found), default=np.nan))
+
+    def _pieces(self) -> Iterator[np.ndarray]:
+        for values in self._column.parts(self._rows):
+            yield values if self._column.full else values[~np.isnan(values)]
+
+    def all(self, test: Callable[[np.ndarray], np.ndarray]) -> bool:
+        return all(bool(np.all(test(values))) for values in self._pieces())
+
+    def alone(self, end: float) -> int:
+        """How many numbers are `end`, if all others are far smaller."""
+        rest = 0
+        for values in self._pieces():
+            others = values[values != end]
+            rest += len(others)
+            if len(others) and np.abs(others).max() >= abs(end) / 5:
+                return 0
+        return self.count - rest if rest else 0
+
+    def distinct(self) -> bool:
+        """Whether whole numbers that would fill their range do."""
+        seen = np.zeros(self.count, dtype=bool)
+        for values in self._pieces():
+            seen[(values - self.low).astype(np.int64)] = True
+        return bool(seen.all())

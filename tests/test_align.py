@@ -90,7 +90,7 @@ def test_private_and_trusted_give_the_same_bytes(bank: Path, capsys: pytest.Capt
         message.ParseFromString((d / name).read_bytes().partition(b"\n")[2])
         assert {len(element) for element in message.encrypted_elements} == {33}
         sent.append(set(message.encrypted_elements))
-    assert len(sent[0]) == len(ids_of(guest).row)
+    assert len(sent[0]) == len(ids_of(guest))
     assert not sent[0] & sent[1]
 
     options = {"id": "id", "missing": "median", "alignment": d / "private.json", "standardize": True}
@@ -109,9 +109,7 @@ def test_private_and_trusted_give_the_same_bytes(bank: Path, capsys: pytest.Capt
 def test_several_hosts_by_private_intersection(bank: Path) -> None:
     pytest.importorskip("private_set_intersection")
     d = bank
-    (d / "third.csv").write_text(
-        "id,w\n" + "".join(f"{i},1\n" for i in sorted(ids_of(d / "bank.csv").row)[:30])
-    )
+    (d / "third.csv").write_text("id,w\n" + "".join(f"{i},1\n" for i in ids_of(d / "bank.csv").texts()[:30]))
     tables = [ids_of(d / name) for name in ("bank.csv", "shop.csv", "third.csv")]
     psi.psi_request(tables[0], d / "q", d / "key")
     for k in (1, 2):

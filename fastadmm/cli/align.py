@@ -123,7 +123,7 @@ def respond(
 
     (ids,) = _ids([table], id, duplicates, separator, encoding, no_header)
     count = psi_respond(ids, request, out, force=force)
-    typer.echo(f"{out}: {len(ids.row)} blinded ids, and {count} of the guest's, to be sent to the guest")
+    typer.echo(f"{out}: {len(ids)} blinded ids, and {count} of the guest's, to be sent to the guest")
 
 
 @group.command("psi-finish")

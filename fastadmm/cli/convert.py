@@ -475,7 +475,9 @@ def _convert_tables(
             raise typer.BadParameter("give the partition to make, or --dry-run", param_hint="--out")
         check_out(out, force)
     options = TableOptions(**own)
-    plan = plan_tables(tables.guest, tables.host or [], options)
+    scratch = out.absolute().parent if out is not None and not dry_run else None
+    with progress_bar() as progress:
+        plan = plan_tables(tables.guest, tables.host or [], options, scratch=scratch, progress=progress)
     described: dict[str, Any] = {
         "row_digest": plan.alignment.digest,
         "report": plan.report,
@@ -483,7 +485,8 @@ def _convert_tables(
     }
     if not dry_run:
         assert out is not None
-        partition = write_plan(plan, out, force=force, compression=options.compression)
+        with progress_bar() as progress:
+            partition = write_plan(plan, out, force=force, compression=options.compression, progress=progress)
         described = _summary(partition) | described
     else:
         described |= {"n_samples": len(plan.alignment.ids), "task": plan.task}

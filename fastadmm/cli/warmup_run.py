@@ -63,6 +63,7 @@ def warm_up(everything: bool = False, say: Callable[[str, float], None] | None =
             _other_runs(Path(folder))
             _streamed(Path(folder))
             _owners(Path(folder))
+            _tables(Path(folder))
             _rest()
     base = cache_base()
     return {
@@ -117,6 +118,20 @@ def _streamed(folder: Path) -> None:
         for count in (1, 3):
             block.transposed_products([np.ones(_ROWS)] * count, engine)
         block.column_squares(engine)
+
+
+def _tables(folder: Path) -> None:
+    """Kernels that take text apart; large tables alone are read by them."""
+    from fastadmm.data_tools.building import Numbers
+    from fastadmm.data_tools.csv_blocks import csv_chunks
+    from fastadmm.data_tools.csv_table import CsvFile
+    from fastadmm.data_tools.opening import SourceFile
+
+    path = folder / "table.csv"
+    path.write_text("id,age,city\n1,30,Rome\n", encoding="utf-8")
+    wanted = {"id": "ids", "age": "numbers", "city": "words"}
+    ((_, cells),) = (found for found in csv_chunks(CsvFile(SourceFile(path)), wanted) if found is not None)
+    assert isinstance(cells["age"], Numbers)
 
 
 def _settings() -> Iterator[dict[str, Any]]:

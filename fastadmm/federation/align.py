@@ -55,7 +55,7 @@ def federate_align(
         A party refused, or was lost and did not come back; the same call goes on.
     """
     setup = read_setup(config)
-    own = np.array(sorted(ids.row), dtype=object)
+    own = np.array(ids.texts(), dtype=object)
     about = {"parties": setup.elsewhere, "n_ids": len(own), "ids": row_digest(own)}
     with setup.ways.opened(say, ends=False) as ask, task_folder(out, "align", about) as task:
         return _align(ask, task, setup.elsewhere, ids, out, say)
@@ -72,7 +72,7 @@ def _align(
         if not (out / _REQUEST).exists():  # it is written after its key
             psi_request(ids, out / _REQUEST, out / _KEY, force=True)
         responses = {name: out / f"response-{name}.psi" for name in parties}
-        arguments = {"n_ids": len(ids.row), "request": _bytes(out / _REQUEST)}
+        arguments = {"n_ids": len(ids), "request": _bytes(out / _REQUEST)}
 
         def keep(name: str, answer: dict[str, Any]) -> None:
             with atomic_file(responses[name]) as temporary:

@@ -1,0 +1,383 @@
+"""Chunks of cells, as readers give them, become columns of a table."""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from fastadmm.data_tools.columns import Column, Growing, Scratch, canonical_text
+from fastadmm.data_tools.csv_table import MISSING, is_number, is_text
+from fastadmm.data_tools.number_text import KNOWN_UNITS, candidates, value_of, written
+from fastadmm.data_tools.opening import NotUtf8
+from fastadmm.errors import InputError
+
+__all__ = [
+    "Builder",
+    "Cells",
+    "Chunk",
+    "IdBuilder",
+    "Numbers",
+    "Places",
+    "Whole",
+    "Words",
+    "as_bytes",
+    "words_of",
+]
+
+_LEADING_ZERO = re.compile(r"\n[-+]?(0\d+)(?=\n)")
+_NO_GROUPS = re.compile(r"\.(?!\d{3}\n)|\n[-+]?0?\.|\d{4}\.")
+_INTEGER = re.compile(r"(?:0|-?[1-9]\d{0,17})\Z")
+
+
+@dataclass(frozen=True)
+class Cells:
+    """What cells of a table are kept as.
+
+    Attributes
+    ----------
+    text : collection of str
+        Columns kept as text even if all their cells are numbers (categories).
+    raw : collection of str
+        Columns kept letter by letter, because their numbers are not written plainly.
+    all_raw : bool
+        All columns are, besides those of `text`.
+    na : dict of str to collection of str
+        Words that mean "no value", by column; ``""`` stands for all columns.
+    id : str or None
+        The column of ids.
+    """
+
+    text: Collection[str] = ()
+    raw: Collection[str] = ()
+    all_raw: bool = False
+    na: Mapping[str, Collection[str]] = field(default_factory=dict)
+    id: str | None = None
+
+    def words(self, name: str) -> frozenset[str]:
+        """Words that mean "no value" in a column."""
+        return frozenset(self.na.get("", ())) | frozenset(self.na.get(name, ()))
+
+
+class Places:
+    """Where the rows of a table stand: in which part, in which line."""
+
+    def __init__(self) -> None:
+        self._rows: list[int] = []  # first row of each run of consecutive lines
+        self._runs: list[tuple[str, int]] = []  # what stands before the number; number of the first row
+        self.n_rows = 0
+
+    def add(self, before: str, numbers: np.ndarray | int, count: int) -> None:
+        """Add rows.
+
+        Parameters
+        ----------
+        before : str
+            Such as ``"line "`` or ``"part-2.csv: line "``.
+        numbers : ndarray or int
+            ``(count,)`` their lines, or the first of consecutive ones.
+        count : int
+        """
+        if isinstance(numbers, np.ndarray):
+            begins = [0, *(np.flatnonzero(np.diff(numbers) != 1) + 1).tolist()]
+            runs = [(at, int(numbers[at])) for at in begins]
+        else:
+            runs = [(0, numbers)]
+        for at, number in runs:
+            row = self.n_rows + at
+            if self._runs and self._runs[-1] == (before, number - row + self._rows[-1]):
+                continue
+            self._rows.append(row)
+            self._runs.append((before, number))
+        self.n_rows += count
+
+    def of(self, row: int) -> str:
+        """Place of a row, such as ``"line 12"``."""
+        at = bisect_right(self._rows, row) - 1
+        before, number = self._runs[at]
+        return f"{before}{number + row - self._rows[at]}"
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """Cells that are all numbers or missing.
+
+    Attributes
+    ----------
+    values : ndarray
+        ``(k,)`` float64, NaN where missing.
+    zeros : str
+        One that begins with a zero, or ``""``.
+    pointed, ungrouped : bool
+        Whether some have a point; one that cannot group thousands.
+    """
+
+    values: np.ndarray
+    zeros: str = ""
+    pointed: bool = False
+    ungrouped: bool = False
+
+
+@dataclass(frozen=True)
+class Words:
+    """Cells as they are written.
+
+    Attributes
+    ----------
+    codes : ndarray
+        ``(k,)`` numbers of `words`.
+    words : sequence of str
+        Different texts, in the order of their first rows.
+    """
+
+    codes: np.ndarray
+    words: Sequence[str]
+
+
+@dataclass(frozen=True)
+class Whole:
+    """Ids that are all whole numbers: ``(k,)`` int64."""
+
+    values: np.ndarray
+
+
+#: Cells of some consecutive rows, by column.
+Chunk = Mapping[str, Numbers | Words | Whole]
+
+
+def words_of(cells: Sequence[str]) -> Words:
+    """Cells with their different texts numbered.
+
+    Parameters
+    ----------
+    cells : sequence of str
+    """
+    number: dict[str, int] = {}
+    codes = [number.setdefault(cell, len(number)) for cell in cells]
+    return Words(np.array(codes, dtype=np.int32), list(number))
+
+
+def _only_number(cell: str) -> float | None:
+    """The number that a cell can be, whatever the marks of its column; None where it may be two, or none."""
+    if is_number(cell):
+        return float(cell)
+    parts = written(cell)
+    if parts is None or parts.unit not in KNOWN_UNITS:
+        return None
+    readings = candidates([parts])
+    return value_of(parts, readings[0]) if len(readings) == 1 else None
+
+
+class _Refusing:
+    """What both kinds of builders know of their column."""
+
+    def __init__(self, path: str, name: str, cells: Cells) -> None:
+        self.path, self.name = path, name
+        self.text = name in cells.text or name == cells.id
+        self.na = cells.words(name)
+        # Codes are texts, as words with leading zeros are; numbers may be written in several ways.
+        words = () if self.text else (word for word in self.na if not _LEADING_ZERO.search(f"\n{word}\n"))
+        self.na_numbers = {number for word in words if (number := _only_number(word)) is not None}
+
+    def stripped(self, words: Sequence[str]) -> list[str]:
+        """Texts without spaces around; ``""`` for those that mean "no value"."""
+        cells = [word.strip() for word in words]
+        if not self.text:
+            cells = ["" if cell.lower() in MISSING else cell for cell in cells]
+        if self.na:
+            cells = ["" if self._means_missing(cell) else cell for cell in cells]
+        return cells
+
+    def _means_missing(self, cell: str) -> bool:
+        """Whether a cell is one of the words for "no value", or a number that is."""
+        if cell in self.na or canonical_text(cell) in self.na:
+            return True
+        return bool(self.na_numbers) and _only_number(cell) in self.na_numbers
+
+    def refuse(self, cell: str, place: str, why: str, kind: type[InputError] = InputError) -> None:
+        # A NUL is no question of the encoding.
+        kind = kind if not is_text(cell) else InputError
+        raise kind(f"{self.path}: {place}, column {self.name!r}: {cell[:40]!a} {why}")
+
+    def refuse_spoiled(self, cells: Sequence[str], codes: np.ndarray, place: Callable[[int], str]) -> None:
+        """Refuse what cannot be stored as text."""
+        for k, cell in enumerate(cells):
+            if not is_text(cell) or "\0" in cell:
+                at = int(np.flatnonzero(codes == k)[0])
+                self.refuse(cell, place(at), "is not UTF-8 text: convert the file to UTF-8", NotUtf8)
+
+
+class Builder(_Refusing):
+    """Collects one column, as numbers for as long as all its cells are numbers or missing.
+
+    Parameters
+    ----------
+    path : str
+        The table, for messages.
+    name : str
+        The column.
+    cells : Cells
+    scratch : Scratch
+        Where it grows.
+    """
+
+    def __init__(self, path: str, name: str, cells: Cells, scratch: Scratch) -> None:
+        super().__init__(path, name, cells)
+        self.raw = not self.text and (cells.all_raw or name in cells.raw)
+        self.seen = {"number": False, "text": False}
+        self.numbers: Growing | None = Growing(scratch, np.float64)
+        self.codes = Growing(scratch, np.int32)
+        self.words: dict[str, int] = {}
+        self.zeros, self.points, self.ungrouped = "", False, False
+        self._has_numbers = False
+        #: Numbers have come before text, or after it: the column is read once more, as text.
+        self.turned = False
+
+    @property
+    def plain(self) -> bool:
+        """Whether cells are wanted as numbers."""
+        return not (self.text or self.raw or self.na or self.numbers is None)
+
+    def add(self, cells: Numbers | Words | Whole, place: Callable[[int], str]) -> None:
+        """Add cells; `place` names that of one of them."""
+        assert not isinstance(cells, Whole)
+        if isinstance(cells, Numbers):
+            self._add_numbers(cells, place)
+            return
+        words = self.stripped(cells.words)
+        if not self.text and not self.raw:
+            found = _as_numbers(words)
+            if found is not None and self.numbers is not None:
+                for k in np.flatnonzero(np.isinf(found.values)):
+                    at = int(np.flatnonzero(cells.codes == k)[0])
+                    self.refuse(words[k], place(at), "is not finite")
+                self._add_numbers(_of_rows(found, cells.codes), place)
+                return
+        self.refuse_spoiled(words, cells.codes, place)
+        if not self.text:
+            for word in set(words) - {""}:
+                self.seen["number" if is_number(word) else "text"] = True
+        else:
+            words = [canonical_text(word) if word.lower() not in MISSING else "" for word in words]
+        self._become_text()
+        table = np.array([self.words.setdefault(word, len(self.words)) for word in words], dtype=np.int32)
+        self.codes.append(table[cells.codes])
+
+    def _become_text(self) -> None:
+        if self.numbers is None:
+            return
+        self.turned |= self._has_numbers
+        if self.numbers.size:
+            self.codes.append(np.full(self.numbers.size, self.words.setdefault("", 0), dtype=np.int32))
+        self.numbers = None
+
+    def _add_numbers(self, cells: Numbers, place: Callable[[int], str]) -> None:
+        values = cells.values
+        if np.isinf(values).any():
+            at = int(np.flatnonzero(np.isinf(values))[0])
+            self.refuse(repr(float(values[at])), place(at), "is not finite")
+        any_number = not bool(np.isnan(values).all())
+        self.seen["number"] |= any_number
+        self.zeros = self.zeros or cells.zeros
+        self.points |= cells.pointed
+        self.ungrouped |= cells.ungrouped
+        if self.numbers is None:
+            self.turned |= any_number
+            self.codes.append(
+                np.full(len(values), self.words.setdefault("", len(self.words)), dtype=np.int32)
+            )
+            return
+        self._has_numbers |= any_number
+        self.numbers.append(values)
+
+    def finish(self) -> Column:
+        """The column."""
+        if self.numbers is not None and not self.text:
+            grouped = self.points and not self.ungrouped
+            return Column("number", self.numbers.array(), zeros=self.zeros, grouped=grouped)
+        kind = "raw" if self.raw else "mixed" if all(self.seen.values()) and not self.text else "text"
+        return Column(kind, self.codes.array(), tuple(self.words))
+
+
+def _as_numbers(words: Sequence[str]) -> Numbers | None:
+    """Texts as numbers; None if one of them is none."""
+    joined = "\n".join(words)
+    if "_" in joined:
+        return None
+    try:
+        values = np.array([word or "nan" for word in words], dtype=object).astype(np.float64)
+    except ValueError:
+        return None
+    joined = f"\n{joined}\n"
+    match = _LEADING_ZERO.search(joined) if "\n0" in joined or "\n-0" in joined or "\n+0" in joined else None
+    pointed = "." in joined
+    return Numbers(values, match[1] if match else "", pointed, pointed and bool(_NO_GROUPS.search(joined)))
+
+
+def _of_rows(found: Numbers, codes: np.ndarray) -> Numbers:
+    return Numbers(found.values[codes], found.zeros, found.pointed, found.ungrouped)
+
+
+class IdBuilder(_Refusing):
+    """Collects the column of ids: whole numbers, or the text of each row.
+
+    Parameters
+    ----------
+    path : str
+        The table, for messages.
+    name : str
+        The column.
+    cells : Cells
+    """
+
+    turned = False
+    plain = False
+
+    def __init__(self, path: str, name: str, cells: Cells) -> None:
+        super().__init__(path, name, cells)
+        self._chunks: list[np.ndarray] = []  # int64 or bytes
+
+    def add(self, cells: Numbers | Words | Whole, place: Callable[[int], str]) -> None:
+        """Add cells; `place` names that of one of them."""
+        if isinstance(cells, Whole):
+            self._chunks.append(cells.values)
+            return
+        assert isinstance(cells, Words)
+        words = self.stripped(cells.words)
+        self.refuse_spoiled(words, cells.codes, place)
+        words = [canonical_text(word) if word.lower() not in MISSING else "" for word in words]
+        if all(map(_INTEGER.match, words)):
+            self._chunks.append(np.array([int(word) for word in words], dtype=np.int64)[cells.codes])
+        else:
+            self._chunks.append(as_bytes([word.encode() for word in words])[cells.codes])
+
+    def finish(self) -> Column:
+        """The column."""
+        if all(chunk.dtype.kind == "i" for chunk in self._chunks):
+            return Column("ids", np.concatenate(self._chunks))
+        texts = [chunk.astype("S") if chunk.dtype.kind == "i" else chunk for chunk in self._chunks]
+        widest = max((chunk.dtype.itemsize for chunk in texts if chunk.dtype.kind == "S"), default=0)
+        if any(chunk.dtype == object for chunk in texts) or widest > _MOST_BYTES:
+            texts = [chunk.astype(object) for chunk in texts]
+        return Column("ids", np.concatenate(texts))
+
+
+#: Longer ids are kept one by one: an array has room for the longest everywhere.
+_MOST_BYTES = 64
+
+
+def as_bytes(words: list[bytes]) -> np.ndarray:
+    """Texts as an array that can be sorted: bytes of one size, or objects if one is long.
+
+    Parameters
+    ----------
+    words : list of bytes
+        In UTF-8, whose order is that of code points.
+    """
+    if max(map(len, words)) <= _MOST_BYTES:
+        return np.array(words, dtype="S")
+    found = np.empty(len(words), dtype=object)
+    found[:] = words
+    return found

@@ -1,0 +1,226 @@
+"""Columns of a table: numbers, or numbers of words; long ones lie in a scratch file instead of memory."""
+
+from __future__ import annotations
+
+import re
+import tempfile
+import weakref
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from math import isnan
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from fastadmm.files.atomic import storage_errors
+
+__all__ = ["Column", "Growing", "Scratch", "canonical_text", "pieces"]
+
+_WHOLE = re.compile(r"\+?(-?\d+)(?:\.0*)?\Z")
+
+#: Bytes of a table's columns that are kept in memory.
+IN_MEMORY = 64 << 20
+
+#: Values looked at together: 1 << 20 are 8 MB.
+PIECE = 1 << 20
+
+
+def pieces(rows: np.ndarray, width: int = 1) -> Iterator[np.ndarray]:
+    """Rows, some MB of values at a time; the same pieces whatever the machine.
+
+    Parameters
+    ----------
+    rows : ndarray
+        ``(N,)`` numbers of rows.
+    width : int
+        Values in a row.
+    """
+    step = max(1, PIECE // max(1, width))
+    for start in range(0, len(rows), step):
+        yield rows[start : start + step]
+
+
+def canonical_text(cell: str) -> str:
+    """Text of a category or id: ``"1"`` for ``1``, ``+1`` and ``1.0``; all other text is kept."""
+    match = _WHOLE.match(cell)
+    return match[1] if match else cell
+
+
+class Scratch:
+    """Where columns grow: in memory up to :data:`IN_MEMORY` bytes, then in files without a name.
+
+    Parameters
+    ----------
+    folder : path or None
+        Where the files lie; None: all is kept in memory.
+    """
+
+    def __init__(self, folder: str | Path | None = None) -> None:
+        self.folder = folder
+        self._left = IN_MEMORY
+
+    def keeps(self, size: int) -> bool:
+        """Whether that many bytes more are kept in memory."""
+        self._left -= size
+        return self.folder is None or self._left >= 0
+
+    def file(self) -> Any:
+        """A new file, which is gone when it is closed."""
+        assert self.folder is not None
+        with storage_errors(self.folder, "write"):
+            return tempfile.TemporaryFile(dir=self.folder, prefix=".fastadmm-")
+
+
+class Growing:
+    """An array that is given in pieces.
+
+    Parameters
+    ----------
+    scratch : Scratch
+    dtype : dtype
+    """
+
+    def __init__(self, scratch: Scratch, dtype: Any) -> None:
+        self._scratch, self._dtype = scratch, np.dtype(dtype)
+        self._chunks: list[np.ndarray] = []
+        self._file: Any = None
+        self.size = 0
+
+    def append(self, values: np.ndarray) -> None:
+        """Add values, shape ``(k,)``."""
+        values = np.ascontiguousarray(values, dtype=self._dtype)
+        self.size += len(values)
+        if self._file is None and self._scratch.keeps(values.nbytes):
+            self._chunks.append(values)
+            return
+        if self._file is None:
+            self._file = self._scratch.file()
+            weakref.finalize(self, self._file.close)
+            for chunk in self._chunks:
+                self._write(chunk)
+            self._chunks = []
+        self._write(values)
+
+    def _write(self, values: np.ndarray) -> None:
+        assert self._scratch.folder is not None
+        with storage_errors(self._scratch.folder, "write"):
+            self._file.write(values.data)
+
+    def array(self) -> np.ndarray:
+        """All values; read from the file as they are needed."""
+        if self._file is None:
+            if len(self._chunks) > 1:
+                self._chunks = [np.concatenate(self._chunks)]
+            return self._chunks[0] if self._chunks else np.empty(0, dtype=self._dtype)
+        with storage_errors(str(self._scratch.folder), "write"):
+            self._file.flush()
+            return np.memmap(self._file, self._dtype, "r", shape=(self.size,))
+
+
+@dataclass(frozen=True)
+class Column:
+    """Cells of one column.
+
+    Attributes
+    ----------
+    kind : {"number", "text", "mixed", "raw", "ids"}
+        All cells that are not missing are numbers; none is; some are; "raw": text that nobody has looked at;
+        "ids": the text of each row.
+    values : ndarray
+        ``(N,)`` float64 with NaN for missing cells; int32 numbers of `words`; or for ids int64, if all are
+        whole numbers, else UTF-8 (bytes of one size, or objects), empty where missing.
+    words : tuple of str
+        Different texts, stripped, in the order of their first rows; ``""`` is that of missing cells.
+    zeros : str
+        A number with leading zeros, as codes have them; ``""``: none.
+    grouped : bool
+        Whether all points stand before exactly three digits, as points that group thousands do.
+    """
+
+    kind: str
+    values: np.ndarray
+    words: tuple[str, ...] = ()
+    zeros: str = ""
+    grouped: bool = False
+
+    @property
+    def n_rows(self) -> int:
+        """Number of rows N."""
+        return len(self.values)
+
+    @cached_property
+    def _absent(self) -> int:
+        return self.words.index("") if "" in self.words else -1
+
+    @cached_property
+    def full(self) -> bool:
+        """Whether no cell is missing."""
+        if self.kind != "number":
+            return self._absent < 0
+        return not any(np.isnan(self.values[part]).any() for part in self._spans())
+
+    def _spans(self) -> Iterator[slice]:
+        return (slice(start, start + PIECE) for start in range(0, len(self.values), PIECE))
+
+    def parts(self, rows: np.ndarray) -> Iterator[np.ndarray]:
+        """Values of distinct rows, a piece at a time, in any order."""
+        every = len(rows) == len(self.values)  # in the order of the file, which is quicker
+        return (self.values[part] for part in (self._spans() if every else pieces(rows)))
+
+    def missing(self, rows: np.ndarray) -> np.ndarray:
+        """``(k,)`` mask of the missing cells among some rows."""
+        if self.full:
+            return np.zeros(len(rows), dtype=bool)
+        values = self.values[rows]
+        return np.isnan(values) if self.kind == "number" else values == self._absent
+
+    def first_missing(self, rows: np.ndarray) -> tuple[int, int]:
+        """How many cells of some rows are missing, and the first such row, or -1."""
+        count, first = 0, -1
+        if self.full:
+            return count, first
+        for part in pieces(rows):
+            absent = self.missing(part)
+            if first < 0 and absent.any():
+                first = int(part[np.flatnonzero(absent)[0]])
+            count += int(np.count_nonzero(absent))
+        return count, first
+
+    def first_row(self, *words: str) -> int:
+        """The first row with one of these texts."""
+        wanted = np.array([self.words.index(word) for word in words])
+        for part in self._spans():
+            if (found := np.isin(self.values[part], wanted)).any():
+                return part.start + int(np.flatnonzero(found)[0])
+        raise KeyError(words)
+
+    def counts(self, rows: np.ndarray) -> np.ndarray:
+        """How often each word occurs in some rows."""
+        total = np.zeros(len(self.words), dtype=np.int64)
+        for codes in self.parts(rows):
+            total += np.bincount(codes, minlength=len(self.words))
+        return total
+
+    def mapped(self, numbers: Sequence[float]) -> Column:
+        """The column with a number for each word."""
+        table = np.array(numbers, dtype=np.float64)
+        return Column("number", table[self.values])
+
+    def as_text(self) -> Column:
+        """The column with its cells as text, whole numbers without a fraction."""
+        if self.kind == "number":
+            values, codes = np.unique(self.values, return_inverse=True)
+            words = ["" if isnan(v) else canonical_text(repr(v)) for v in values.tolist()]
+            return _of_words(words, codes.astype(np.int32))
+        if self.kind == "raw":
+            return _of_words([canonical_text(word) for word in self.words], self.values)
+        return self
+
+
+def _of_words(words: Sequence[str], codes: np.ndarray) -> Column:
+    """A column of text; words may occur twice."""
+    number: dict[str, int] = {}
+    table = np.array([number.setdefault(word, len(number)) for word in words], dtype=np.int32)
+    same = len(number) == len(words)
+    return Column("text", codes if same else table[codes], tuple(number))

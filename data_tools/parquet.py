@@ -1,0 +1,158 @@
+"""Parquet files, read in batches, columns as arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+from fastadmm.data_tools.building import Chunk, Numbers, Whole, Words, words_of
+from fastadmm.data_tools.opening import SourceFile, check_names
+from fastadmm.errors import ConfigError, InputError
+
+__all__ = ["ParquetTable"]
+
+#: Rows at a time.
+BATCH_ROWS = 1 << 16
+
+
+class ParquetTable:
+    """One Parquet file.
+
+    Parameters
+    ----------
+    file : SourceFile
+
+    Attributes
+    ----------
+    columns : list of str
+    n_rows : int
+
+    Raises
+    ------
+    InputError
+        Damaged, a column name twice.
+    ConfigError
+        The extra ``fastadmm[parquet]`` is not installed.
+    """
+
+    def __init__(self, file: SourceFile) -> None:
+        self.file = file
+        try:
+            import pyarrow as pa
+        except ImportError:
+            raise ConfigError(
+                f"{file.shown}: reading Parquet needs pyarrow: pip install 'fastadmm[parquet]', or save it "
+                "as CSV"
+            ) from None
+        self._pa: Any = pa
+        with self._open() as parquet:
+            self._schema = parquet.schema_arrow
+            self.n_rows: int = parquet.metadata.num_rows
+        self.columns: list[str] = list(self._schema.names)
+        check_names(self.columns, file.shown)
+        for i, name in enumerate(self.columns):
+            if self.columns.index(name) != i:
+                raise InputError(f"{file.shown}: column name {name!r} appears twice")
+
+    @contextmanager
+    def _open(self) -> Iterator[Any]:
+        import pyarrow.parquet as pq
+
+        try:
+            with pq.ParquetFile(self.file.path) as parquet:
+                yield parquet
+        except InputError:
+            raise
+        except (self._pa.ArrowException, OSError, ValueError, KeyError) as error:
+            reason = " ".join(str(error).split())[:200]
+            raise InputError(
+                f"{self.file.shown}: a damaged Parquet file ({reason}): write it again"
+            ) from None
+
+    def check_types(self, names: list[str]) -> None:
+        """Refuse columns that are neither numbers nor text nor dates."""
+        for name in names:
+            _check_type(self.file.shown, name, self._schema.field(name).type, self._pa)
+
+    def chunks(self, wanted: Mapping[str, str]) -> Iterator[tuple[int, Chunk]]:
+        """Cells, batch by batch.
+
+        Parameters
+        ----------
+        wanted : dict of str to str
+            By column, looked at anew for each batch: ``"numbers"`` if possible, ``"words"`` or ``"ids"``.
+
+        Yields
+        ------
+        int
+            Rows.
+        Chunk
+        """
+        with self._open() as parquet:
+            for batch in parquet.iter_batches(BATCH_ROWS, columns=list(wanted)):
+                cells = {name: self._cells(batch.column(name), how) for name, how in wanted.items()}
+                if batch.num_rows:
+                    yield batch.num_rows, cells
+
+    def _cells(self, column: Any, how: str) -> Numbers | Words | Whole:
+        kind, types = column.type, self._pa.types
+        if types.is_integer(kind) and how != "words":
+            values = column.fill_null(0).to_numpy(zero_copy_only=False)
+            if how == "ids":
+                ends = (int(values.min()), int(values.max())) if len(values) else (0, 0)
+                if not column.null_count and ends[0] > -(10**18) and ends[1] < 10**18:
+                    return Whole(values.astype(np.int64))
+            else:
+                return Numbers(_with_nulls(values.astype(np.float64), column))
+        if types.is_floating(kind) and how == "numbers":
+            values = column.fill_null(0).to_numpy(zero_copy_only=False).astype(np.float64)
+            return _floats(_with_nulls(values, column))
+        return self._words(column)
+
+    def _words(self, column: Any) -> Words:
+        pa = self._pa
+        if pa.types.is_dictionary(column.type):
+            column = column.dictionary_decode()
+        if str(column.type) == "string_view":
+            column = column.cast(pa.large_string())
+        try:
+            coded = column.dictionary_encode("encode")
+        except (pa.ArrowNotImplementedError, pa.ArrowInvalid, AttributeError):
+            return words_of(["" if value is None else str(value) for value in column.to_pylist()])
+        words = ["" if value is None else str(value) for value in coded.dictionary.to_pylist()]
+        return Words(coded.indices.to_numpy(zero_copy_only=False).astype(np.int32), words)
+
+
+def _with_nulls(values: np.ndarray, column: Any) -> np.ndarray:
+    if column.null_count:
+        values[column.is_null().to_numpy(zero_copy_only=False)] = np.nan
+    return values
+
+
+def _floats(values: np.ndarray) -> Numbers:
+    """Numbers, and whether the points in their shortest texts could group thousands."""
+    pointed = False
+    for start in range(0, len(values), 64):  # nearly always, the first decides
+        for text in map(repr, values[start : start + 64].tolist()):
+            head, point, rest = text.lstrip("-").partition(".")
+            pointed |= bool(point)
+            if point and (len(rest) != 3 or not rest.isdecimal() or head == "0" or len(head) > 3):
+                return Numbers(values, pointed=True, ungrouped=True)
+    return Numbers(values, pointed=pointed)
+
+
+def _check_type(path: str, name: str, kind: Any, pa: Any) -> None:
+    if pa.types.is_dictionary(kind):
+        kind = kind.value_type
+    plain = pa.types.is_integer(kind) or pa.types.is_string(kind) or pa.types.is_large_string(kind)
+    if plain or pa.types.is_boolean(kind) or pa.types.is_null(kind) or str(kind) == "string_view":
+        return
+    if pa.types.is_floating(kind) or pa.types.is_decimal(kind):
+        return
+    if pa.types.is_date(kind) or pa.types.is_timestamp(kind) or pa.types.is_time(kind):
+        return  # dates become text in ISO's format
+    raise InputError(
+        f"{path}: column {name!r} is of type {kind}: make it numbers or text, or leave it out with --drop"
+    )

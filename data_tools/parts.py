@@ -1,0 +1,52 @@
+"""One table or data set in many files: a directory of parts, or a pattern such as ``day-*.parquet``."""
+
+from __future__ import annotations
+
+import glob
+from pathlib import Path
+
+from fastadmm.errors import InputError
+from fastadmm.files.atomic import shown, storage_errors
+
+__all__ = ["is_parts", "part_files"]
+
+
+def is_parts(path: str | Path) -> bool:
+    """Whether a path stands for many files.
+
+    Parameters
+    ----------
+    path : path
+    """
+    with storage_errors(path, "read"):
+        return Path(path).is_dir() or (glob.has_magic(str(path)) and not Path(path).exists())
+
+
+def part_files(path: str | Path) -> list[Path]:
+    """The files that a path stands for, in the order of their names.
+
+    Parameters
+    ----------
+    path : path
+        A file, a directory or a pattern. Hidden files and those that begin with an underscore, as writers of
+        parts leave behind, are no parts.
+
+    Returns
+    -------
+    list of Path
+
+    Raises
+    ------
+    InputError
+        A directory without files, or a pattern that no file has.
+    """
+    if not is_parts(path):
+        return [Path(path)]
+    with storage_errors(path, "read"):
+        folder = Path(path).is_dir()
+        found = list(Path(path).iterdir()) if folder else [Path(name) for name in glob.glob(str(path))]
+        parts = sorted(f for f in found if f.name[0] not in "._" and f.is_file())
+    if not parts:
+        what = "a directory without data files" if folder else "no file has such a name"
+        raise InputError(f"{shown(path)}: {what}: give a data file, or a directory or pattern of parts")
+    return parts

@@ -1,0 +1,308 @@
+"""Blocks of text taken apart: cells of a CSV table, tokens of LIBSVM lines.
+
+Only what is plain is taken; everything else is left to the readers in Python, which also name what is wrong.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from fastadmm.kernels.decimals import read_number
+from fastadmm.kernels.policy import inline, kernel
+
+__all__ = ["code_words", "parse_libsvm", "parse_numbers", "parse_whole_numbers", "split_cells"]
+
+_ONE = np.uint64(1)
+
+
+@kernel
+def split_cells(text, separator, starts, stops, lines):  # type: ignore[no-untyped-def]
+    """Find the cells of complete lines; blank lines are skipped.
+
+    Parameters
+    ----------
+    text : ndarray of uint8
+    separator : int
+        Code of the character between cells.
+    starts, stops : ndarray of int32
+        ``(k, width)``, written: where each cell begins and ends, without quotes around it.
+    lines : ndarray of int32
+        ``(k,)``, written: number of each row's line, from 0.
+
+    Returns
+    -------
+    int
+        Rows; -1 if the text is not plain: a row of another width, quotes in a cell, a lone carriage return.
+    """
+    width, n = starts.shape[1], len(text)
+    row, line, at = 0, 0, 0
+    while at < n:
+        if text[at] == 10 or (text[at] == 13 and at + 1 < n and text[at + 1] == 10):
+            at += 1 if text[at] == 10 else 2
+            line += 1
+            continue
+        cell = 0
+        while True:
+            if cell == width or row == len(starts):
+                return -1
+            if at < n and text[at] == 34:
+                at += 1
+                starts[row, cell] = at
+                while at < n and text[at] != 34 and text[at] != 10 and text[at] != 13:
+                    at += 1
+                if at == n or text[at] != 34:
+                    return -1
+                stops[row, cell] = at
+                at += 1
+                if at < n and text[at] != separator and text[at] != 10 and text[at] != 13:
+                    return -1
+            else:
+                starts[row, cell] = at
+                while at < n and text[at] != separator and text[at] != 10 and text[at] != 13:
+                    if text[at] == 0:
+                        return -1
+                    at += 1
+                stops[row, cell] = at
+            cell += 1
+            if at < n and text[at] == separator:
+                at += 1
+                continue
+            break
+        if cell < width:
+            return -1
+        if at < n and text[at] == 13:
+            at += 1
+            if at == n or text[at] != 10:
+                return -1
+        at += 1
+        lines[row] = line
+        row += 1
+        line += 1
+    return row
+
+
+@inline
+def _stripped(text, start, stop):  # type: ignore[no-untyped-def]
+    while start < stop and (text[start] == 32 or text[start] == 9):
+        start += 1
+    while start < stop and (text[stop - 1] == 32 or text[stop - 1] == 9):
+        stop -= 1
+    return start, stop
+
+
+@inline
+def _absent(text, start, stop):  # type: ignore[no-untyped-def]
+    """Whether a cell is empty, NA, N/A, NaN or null."""
+    size = stop - start
+    if size == 0:
+        return True
+    if size > 4 or (text[start] | 32) != 110:
+        return False
+    if size == 2:
+        return (text[start + 1] | 32) == 97
+    if size == 3:
+        last = text[start + 2] | 32
+        return (text[start + 1] == 47 and last == 97) or ((text[start + 1] | 32) == 97 and last == 110)
+    return (
+        size == 4
+        and (text[start + 1] | 32) == 117
+        and (text[start + 2] | 32) == 108
+        and (text[start + 3] | 32) == 108
+    )
+
+
+@kernel
+def parse_numbers(text, starts, stops, powers, bits, found):  # type: ignore[no-untyped-def]
+    """Read cells as numbers.
+
+    Parameters
+    ----------
+    text : ndarray of uint8
+    starts, stops : ndarray of int32
+        ``(k,)`` cells.
+    powers : ndarray of uint64
+        Of :func:`fastadmm.kernels.decimals.powers_of_five`.
+    bits : ndarray of uint64
+        ``(k,)``, written: bits of float64, NaN where a cell is missing.
+    found : ndarray of int64
+        ``(3,)``, written: all flags together; number of the first cell with a leading zero, or -1; how many
+        cells are no number.
+
+    Returns
+    -------
+    int
+        Number of the first cell that is neither a number nor missing; -1: none. Those after it are not read.
+    """
+    flags, zero, absent = 0, -1, 0
+    for i in range(len(starts)):
+        start, stop = _stripped(text, starts[i], stops[i])
+        kind, number = read_number(text, start, stop, powers)
+        if kind == 0:
+            if not _absent(text, start, stop):
+                return i
+            bits[i] = np.uint64(0x7FF8000000000000)
+            absent += 1
+            continue
+        bits[i] = number
+        flags |= kind
+        if zero < 0 and kind & 4:
+            zero = i
+    found[0], found[1], found[2] = flags, zero, absent
+    return -1
+
+
+@kernel
+def parse_whole_numbers(text, starts, stops, numbers):  # type: ignore[no-untyped-def]
+    """Read cells as whole numbers of at most 18 digits, without sign + and leading zeros.
+
+    Parameters
+    ----------
+    text : ndarray of uint8
+    starts, stops : ndarray of int32
+        ``(k,)`` cells.
+    numbers : ndarray of int64
+        ``(k,)``, written.
+
+    Returns
+    -------
+    bool
+        Whether all cells are such numbers.
+    """
+    for i in range(len(starts)):
+        start, stop = _stripped(text, starts[i], stops[i])
+        negative = start < stop and text[start] == 45
+        first = start + 1 if negative else start
+        size = stop - first
+        if size < 1 or size > 18 or (text[first] == 48 and (size > 1 or negative)):
+            return False
+        number = 0
+        for at in range(first, stop):
+            if not 48 <= text[at] <= 57:
+                return False
+            number = number * 10 + np.int64(text[at] - 48)
+        numbers[i] = -number if negative else number
+    return True
+
+
+@kernel
+def code_words(text, starts, stops, table, codes, first):  # type: ignore[no-untyped-def]
+    """Number the different cells in the order of their first row.
+
+    Parameters
+    ----------
+    text : ndarray of uint8
+    starts, stops : ndarray of int32
+        ``(k,)`` cells.
+    table : ndarray of int32
+        More than k entries, a power of two of them, all -1; used up.
+    codes : ndarray of int32
+        ``(k,)``, written: number of each cell's text.
+    first : ndarray of int32
+        ``(k,)``, written: first row of each text.
+
+    Returns
+    -------
+    int
+        Different texts.
+    """
+    mask = np.uint64(len(table) - 1)
+    count = 0
+    for i in range(len(starts)):
+        start, stop = starts[i], stops[i]
+        mixed = np.uint64(14695981039346656037)
+        for at in range(start, stop):
+            mixed = (mixed ^ np.uint64(text[at])) * np.uint64(1099511628211)
+        place = (mixed ^ (mixed >> np.uint64(29))) & mask
+        while True:
+            known = table[place]
+            if known < 0:
+                table[place] = count
+                first[count] = i
+                codes[i] = count
+                count += 1
+                break
+            begin = starts[first[known]]
+            if stops[first[known]] - begin == stop - start:
+                same = True
+                for k in range(stop - start):
+                    if text[begin + k] != text[start + k]:
+                        same = False
+                        break
+                if same:
+                    codes[i] = known
+                    break
+            place = (place + _ONE) & mask
+    return count
+
+
+@kernel
+def parse_libsvm(text, shift, limit, powers, labels, indptr, indices, bits):  # type: ignore[no-untyped-def]
+    """Read LIBSVM lines.
+
+    Parameters
+    ----------
+    text : ndarray of uint8
+        Complete lines.
+    shift : int
+        The first index: 0 or 1.
+    limit : int
+        Largest index that is allowed, counted from 0.
+    powers : ndarray of uint64
+        Of :func:`fastadmm.kernels.decimals.powers_of_five`.
+    labels : ndarray of uint64
+        ``(k,)``, written: bits of float64.
+    indptr : ndarray of int64
+        ``(k + 1,)``, written.
+    indices : ndarray of int64
+        ``(n,)``, written; ascending in each row, from 0.
+    bits : ndarray of uint64
+        ``(n,)``, written: bits of float64.
+
+    Returns
+    -------
+    int
+        Rows; -1 if the text is not plain: other than numbers, spaces, comments; indices that do not ascend.
+    """
+    row, filled, at, n = 0, 0, 0, len(text)
+    indptr[0] = 0
+    while at < n:
+        while at < n and (text[at] == 32 or text[at] == 9 or text[at] == 13):
+            at += 1
+        if at < n and text[at] != 10 and text[at] != 35:
+            start = at
+            while at < n and text[at] > 32 and text[at] != 35:
+                at += 1
+            kind, number = read_number(text, start, at, powers)
+            if kind == 0:
+                return -1
+            labels[row] = number
+            last = -1
+            while True:
+                while at < n and (text[at] == 32 or text[at] == 9 or text[at] == 13):
+                    at += 1
+                if at == n or text[at] == 10 or text[at] == 35:
+                    break
+                index, start = 0, at
+                while at < n and 48 <= text[at] <= 57:
+                    index = index * 10 + np.int64(text[at] - 48)
+                    at += 1
+                if at in (start, n) or at - start > 10 or text[at] != 58:
+                    return -1
+                index -= shift
+                at += 1
+                if index <= last or index > limit:
+                    return -1
+                start = at
+                while at < n and text[at] > 32 and text[at] != 35:
+                    at += 1
+                kind, number = read_number(text, start, at, powers)
+                if kind == 0:
+                    return -1
+                indices[filled], bits[filled] = index, number
+                filled += 1
+                last = index
+            row += 1
+            indptr[row] = filled
+        while at < n and text[at] != 10:
+            at += 1
+        at += 1
+    return row

@@ -1,0 +1,208 @@
+"""Large tables and tables in many parts: the same bits as one small table gives, in bounded memory."""
+
+from __future__ import annotations
+
+import random
+import struct
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet as pq
+import pytest
+from fastadmm.data_tools import columns, csv_blocks, tables
+from fastadmm.data_tools.alignment import align, rows_of, table_ids
+from fastadmm.data_tools.building import Cells
+from fastadmm.data_tools.convert_tables import convert_tables
+from fastadmm.data_tools.csv_blocks import powers
+from fastadmm.data_tools.tables import read_table
+from fastadmm.errors import InputError
+from fastadmm.kernels.cells import parse_numbers
+
+N = 3000
+
+
+def bounds(cells: list[str]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    ends = np.cumsum([len(cell) + 1 for cell in cells]).astype(np.int32) - 1
+    starts = (ends - [len(cell) for cell in cells]).astype(np.int32)
+    return np.frombuffer("\n".join(cells).encode() + b"\n", dtype=np.uint8), starts, ends
+
+
+def numbers(rng: random.Random) -> list[str]:
+    """Numbers as people and programs write them, and near the ends of the range."""
+    any_bits = [repr(struct.unpack("d", rng.randbytes(8))[0]) for _ in range(2000)]
+    halfway = [str(2 * rng.randint(2**52, 2**61) + 1) for _ in range(1000)]
+    short = [f"{rng.gauss(0, 1000):.{rng.randint(0, 17)}f}" for _ in range(2000)]
+    powers = [f"{rng.randint(0, 10**19 - 1)}e{rng.randint(-330, 300)}" for _ in range(2000)]
+    ends = ["0", "-0", "+0.0", ".5", "5.", "1e22", "1e23", "9007199254740993", "2.2250738585072014e-308",
+            "1.7976931348623157e308", "4.9e-324", "0.000001", "123456789012345678901234567890"]  # fmt: skip
+    return [cell for cell in [*any_bits, *halfway, *short, *powers, *ends] if "n" not in cell]
+
+
+def test_numbers_are_rounded_as_python_rounds_them() -> None:
+    cells = numbers(random.Random(1))
+    text, starts, stops = bounds(cells)
+    bits, found, undecided, at = np.zeros(len(cells), dtype=np.uint64), np.zeros(3, dtype=np.int64), [], 0
+    while at < len(cells):
+        stop = parse_numbers(text, starts[at:], stops[at:], powers(), bits[at:], found)
+        if stop < 0:
+            break
+        undecided.append(at + stop)
+        at += stop + 1
+    decided = np.delete(np.arange(len(cells)), undecided)
+    expected = np.array([float(cells[i]) for i in decided]).view(np.uint64)
+    np.testing.assert_array_equal(bits[decided], expected)
+    assert len(undecided) < 200
+
+
+@pytest.mark.parametrize(
+    "cell", ["", ".", "-", "1e", "1e+", "1_0", "0x1", "inf", "1 2", "--1", "e5", "1.2.3", "１"]
+)
+def test_what_is_no_plain_number_is_left_to_python(cell: str) -> None:
+    raw = cell.encode()
+    text = np.frombuffer(raw + b"\n", dtype=np.uint8)
+    ends = np.array([0], dtype=np.int32), np.array([len(raw)], dtype=np.int32)
+    found = np.zeros(3, dtype=np.int64)
+    stopped = parse_numbers(text, *ends, powers(), np.zeros(1, dtype=np.uint64), found)
+    assert (stopped, found[2]) == ((-1, 1) if cell == "" else (0, 0))
+
+
+def tables_of(folder: Path, ids: Any = None) -> dict[str, pa.Table]:
+    rng = np.random.default_rng(3)
+    ids = rng.permutation(N) * 7 - 500 if ids is None else ids
+    bank = {
+        "id": ids,
+        "age": rng.integers(18, 90, N),
+        "income": rng.normal(3e3, 900, N).round(2),
+        "y": np.array(["no", "yes"])[rng.integers(0, 2, N)],
+    }
+    order = rng.permutation(N)
+    spend = [None if i % 50 == 0 else f"{v:.3f}" for i, v in enumerate(rng.normal(0, 1, N))]
+    shop = {
+        "id": ids[order],
+        "spend": spend,
+        "seg": np.array(["new", "gold", "a,b"])[rng.integers(0, 3, N)],
+    }
+    found = {"bank": pa.table(bank), "shop": pa.table(shop)}
+    for name, table in found.items():
+        pa.csv.write_csv(table, folder / f"{name}.csv")
+        pq.write_table(table, folder / f"{name}.parquet", row_group_size=700)
+    return found
+
+
+def made(folder: Path, out: str, guest: str, host: str) -> dict[str, bytes]:
+    options: dict[str, Any] = {"id": "id", "label": "y", "missing": "median", "standardize": True}
+    partition = convert_tables(folder / guest, [folder / host], folder / out, names="bank,shop", **options)
+    return {path.name: path.read_bytes() for path in partition.path.glob("*.h5")}
+
+
+def in_parts(folder: Path, name: str, table: pa.Table, kind: str) -> str:
+    parts = folder / f"{name}-{kind}"
+    parts.mkdir()
+    for k, start in enumerate(range(0, N, 800)):
+        part = table.slice(start, 800)
+        if kind == "csv":
+            pa.csv.write_csv(part, parts / f"part-{k}.csv")
+        else:
+            pq.write_table(part, parts / f"part-{k}.parquet")
+    (parts / "_SUCCESS").touch()
+    return parts.name
+
+
+def test_every_way_of_reading_gives_the_same_bytes(tmp_path: Path, monkeypatch: Any) -> None:
+    given = tables_of(tmp_path)
+    expected = made(tmp_path, "slow", "bank.csv", "shop.csv")
+    assert made(tmp_path, "arrow", "bank.parquet", "shop.parquet") == expected
+    bank, shop = (
+        in_parts(tmp_path, "bank", given["bank"], "parquet"),
+        in_parts(tmp_path, "shop", given["shop"], "csv"),
+    )
+    assert made(tmp_path, "parts", bank, f"{shop}/part-*.csv") == expected
+    monkeypatch.setattr(tables, "LARGE", 0)
+    monkeypatch.setattr("fastadmm.data_tools.opening.BLOCK_BYTES", 1 << 12)
+    monkeypatch.setattr(columns, "IN_MEMORY", 0)
+    assert made(tmp_path, "fast", "bank.csv", shop) == expected
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    assert made(tmp_path, "one", "bank.csv", "shop.csv") == expected
+    assert not list(tmp_path.glob(".fastadmm*"))
+
+
+def test_lines_and_faults_are_those_of_the_slow_reader(tmp_path: Path, monkeypatch: Any) -> None:
+    blocks = [
+        "a,b\n1,2\n\n3,4\n5,x\n",  # text after numbers, a blank line
+        'a,b\r\n"1",2\r\n3,"n/a"\r\n',
+        'a,b\n1,"two\nlines"\n3,4\n',  # not plain: read on in Python
+        "a,b\n1,2\n3\n",  # ragged
+        "a,b\n1,2\n3,inf\n",
+        "a,b\n007,1.234\n8,12.345\n",
+        "a,b\n1,2\r3,4\n",
+    ]
+    for k, text in enumerate(blocks):
+        path = tmp_path / f"{k}.csv"
+        path.write_bytes(text.encode())
+        seen = []
+        for large in (1 << 30, 0):
+            monkeypatch.setattr(tables, "LARGE", large)
+            try:
+                table = read_table(path, cells=Cells(na={"": ["two\nlines"]} if k == 2 else {}))
+            except InputError as error:
+                seen.append(str(error))
+                continue
+            shown = [(c.kind, c.values.tolist(), c.words, c.zeros, c.grouped) for c in table.columns.values()]
+            seen.append(repr((shown, [table.where(i) for i in range(table.n_rows)])))
+        assert seen[0] == seen[1], text
+
+
+def test_parts_that_do_not_fit_are_named(tmp_path: Path) -> None:
+    given = tables_of(tmp_path)
+    whole = in_parts(tmp_path, "bank", given["bank"], "parquet")
+    second = tmp_path / whole / "part-1.parquet"
+
+    def refused(message: str) -> None:
+        with pytest.raises(InputError, match=message):
+            made(tmp_path, "p", whole, "shop.csv")
+        assert not (tmp_path / "p").exists()
+
+    pq.write_table(given["bank"].slice(800, 800).drop(["age"]), second)
+    refused(r"part-1\.parquet: no column 'age', as the first part has \(.*part-0\.parquet\): parts need")
+    pq.write_table(given["bank"].slice(800, 0), second)
+    refused(r"part-1\.parquet: no data rows in this part: take it out")
+    pq.write_table(given["bank"].slice(798, 802), second)
+    refused(r"2 ids occur more than once .* in part-0\.parquet: row 799, part-1\.parquet: row 1: correct")
+    pq.write_table(given["bank"].slice(800, 800), second)
+    second.write_bytes(second.read_bytes()[:-9])
+    refused(r"part-1\.parquet: a damaged Parquet file")
+    second.write_bytes(b"")
+    refused(r"part-1\.parquet: file is empty")
+    (tmp_path / "none").mkdir()
+    with pytest.raises(InputError, match=r"none: a directory without data files"):
+        made(tmp_path, "p", "none", "shop.csv")
+
+
+@pytest.mark.parametrize("texts", [False, True])
+def test_ids_are_joined_as_sets_are(tmp_path: Path, texts: bool) -> None:
+    rng = np.random.default_rng(8)
+    own = [rng.choice(60, 40, replace=False) for _ in range(2)]
+    names = [[f"é{i}" if texts and i % 3 == 0 else str(i) for i in ids.tolist()] for ids in own]
+    names[1] = [name for name in names[1] if not texts or "é" not in name]  # text here, numbers there
+    found = []
+    for k, ids in enumerate(names):
+        path = tmp_path / f"{k}.csv"
+        path.write_text("id,v\n" + "".join(f"{i},1\n" for i in ids), encoding="utf-8")
+        found.append(table_ids(read_table(path, cells=Cells(id="id")), "id"))
+    alignment, report = align(found)
+    both = set(names[0]) & set(names[1])
+    assert set(alignment.texts) == both
+    for ids, known in zip(found, names):
+        assert [known[i] for i in rows_of(ids, alignment)] == alignment.texts
+        assert ids.texts() == sorted(known)
+    alone = [i for i in names[0] if i not in both]
+    assert f"{len(alone)} ids are not in every table ({', '.join(map(repr, alone[:3]))}" in report[0]
+
+
+def test_a_large_csv_is_read_on_several_threads_in_order(tmp_path: Path) -> None:
+    assert list(csv_blocks.in_order(lambda i: i * i, range(50))) == [i * i for i in range(50)]
+    with pytest.raises(ZeroDivisionError):
+        list(csv_blocks.in_order(lambda i: 1 // (i - 7), range(50)))
