@@ -93,8 +93,8 @@ def test_a_gram_matrix_by_way_of_dense_rows_is_the_same():
     matrix = np.where(rng.random((700, 90)) < 0.6, rng.normal(size=(700, 90)), 0.0)
     weight = rng.random(700)
     block = CSRBlock(sp.csr_array(matrix))
-    assert block._gram_is_filled()
-    assert not CSRBlock(sp.csr_array(np.eye(90)))._gram_is_filled()
+    assert block._gram_is_filled(Engine(1))
+    assert not CSRBlock(sp.csr_array(np.eye(90)))._gram_is_filled(Engine(1))
     with Engine(2) as engine:
         expected = matrix.T @ (weight[:, None] * matrix)
         np.testing.assert_allclose(block.gram(engine, weight), expected, rtol=1e-12, atol=1e-12)
@@ -271,7 +271,7 @@ def test_rough_gram_matrices_are_good_to_single_precision(kind, weighted):
     values = rng.normal(size=(n, d)) * (rng.random((n, d)) < 0.5)
     weight = rng.random(n) if weighted else None
     block = DenseBlock(values) if kind == "dense" else CSRBlock(sp.csr_array(values))
-    assert block.rough_gram_is_faster
+    assert block.rough_gram_is_faster(Engine(1))
     found = []
     for threads in (1, 3):
         with Engine(threads) as engine, engine.limited():
@@ -283,4 +283,4 @@ def test_rough_gram_matrices_are_good_to_single_precision(kind, weighted):
 
 
 def test_few_entries_per_row_have_no_rough_gram():
-    assert not CSRBlock(sp.csr_array(np.eye(100))).rough_gram_is_faster
+    assert not CSRBlock(sp.csr_array(np.eye(100))).rough_gram_is_faster(Engine(1))
