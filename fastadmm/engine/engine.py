@@ -279,6 +279,10 @@ class Engine:
         ``parallel=False`` does the same with items too short to share: they and
         all they call run in turn on the caller's thread, but for what :meth:`over_rows` hands over.
         """
+        return self._shared(function, items, parallel)
+
+    def _shared(self, function: Callable[[_T], _R], items: Iterable[_T], parallel: bool = True) -> list[_R]:
+        """:meth:`map` of what asks nobody for a sum over rows."""
         items = list(items)
         if self.n_threads == 1 or len(items) < 2 or self.inside or getattr(self._inside, "short", False):
             return [function(item) for item in items]
@@ -324,7 +328,7 @@ class Engine:
         if threads:
             over_rows(threads, kernel, _bounds(tuple(ranges)), *arguments)
         else:
-            self.map(lambda rows: kernel(*arguments, *rows), ranges)
+            self._shared(lambda rows: kernel(*arguments, *rows), ranges)
 
     def sum_over_rows(
         self, kernel: Any, ranges: Ranges, shape: tuple[int, ...], *arguments: Any
@@ -376,7 +380,7 @@ class Engine:
             if threads:
                 over_sums(threads, kernel, _bounds(part), own, *arguments)
             else:
-                self.map(lambda j: kernel(*arguments, own[j], *part[j]), range(len(part)))
+                self._shared(lambda j: kernel(*arguments, own[j], *part[j]), range(len(part)))
             return halves_of(own)
 
         if group == len(leaves):
@@ -443,7 +447,7 @@ class Engine:
             return function(leaves[0])
         pieces = min(_pieces(leaves, light), _power_of_two(SUMS_BUDGET // (8 * size)))
         cut = halved(len(leaves), pieces)
-        return add_by_halves(self.map(lambda part: sum_leaves(function, leaves[slice(*part)]), cut))
+        return add_by_halves(self._shared(lambda part: sum_leaves(function, leaves[slice(*part)]), cut))
 
     def by_leaf(
         self, function: Callable[[tuple[int, int]], None], ranges: Ranges, light: bool = False
@@ -461,7 +465,7 @@ class Engine:
             for rows in ranges[slice(*part)]:
                 function(rows)
 
-        self.map(work, even_ranges(len(ranges), pieces))
+        self._shared(work, even_ranges(len(ranges), pieces))
 
     def total(self, v: np.ndarray) -> Any:
         """Sum over rows of v, of shape (N,) or (..., N)."""

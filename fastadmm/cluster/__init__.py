@@ -1,0 +1,1 @@
+"""Rows over several processes: every worker runs the same coordinator and parties on its rows."""

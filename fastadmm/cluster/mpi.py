@@ -1,0 +1,41 @@
+"""Workers that `mpiexec` or Slurm started; needs the extra ``mpi``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from fastadmm.cluster.comm import Comm
+from fastadmm.errors import ConfigError
+
+__all__ = ["MpiComm"]
+
+
+class MpiComm(Comm):
+    """All processes of an MPI job.
+
+    Raises
+    ------
+    ConfigError
+        Where mpi4py is not installed.
+    """
+
+    def __init__(self) -> None:
+        try:
+            from mpi4py import MPI
+        except ImportError:
+            raise ConfigError("cluster: mpi4py is not installed: pip install 'fastadmm[mpi]'") from None
+        self._world: Any = MPI.COMM_WORLD
+        self.rank, self.size = int(self._world.Get_rank()), int(self._world.Get_size())
+
+    def gather(self, v: np.ndarray) -> list[np.ndarray]:
+        lengths = self._world.allgather(len(v))
+        out = np.empty(sum(lengths))
+        self._world.Allgatherv(np.ascontiguousarray(v, dtype=np.float64), [out, lengths])
+        return np.split(out, np.cumsum(lengths)[:-1])
+
+    def swap(self, v: np.ndarray, other: int) -> np.ndarray:
+        out = np.empty_like(v)
+        self._world.Sendrecv(v, other, recvbuf=out, source=other)
+        return out

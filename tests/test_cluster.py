@@ -1,0 +1,155 @@
+"""Rows over workers: the same weights, to the bit, for any number of workers and threads."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from functools import cache
+from importlib.metadata import distributions, files
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from fastadmm.cluster.comm import Comm, add_nodes
+from fastadmm.cluster.engine import RowEngine, nodes_of
+from fastadmm.cluster.rows import solve_rows
+from fastadmm.engine.tree import node_range
+from fastadmm.errors import ConfigError, InputError
+from fastadmm.problem.problem import make_problem
+from fastadmm.solver.options import SolverOptions
+from fastadmm.solver.solver import solve
+
+N = 33_003
+
+
+class ThreadComm(Comm):
+    """Workers that are threads of this process."""
+
+    def __init__(self, rank, size, barrier, places):
+        self.rank, self.size, self.barrier, self.places = rank, size, barrier, places
+
+    def gather(self, v):
+        self.places[self.rank] = np.array(v)
+        self.barrier.wait(20)
+        found = [place.copy() for place in self.places]
+        self.barrier.wait(20)
+        return found
+
+    def swap(self, v, other):
+        return self.gather(v)[other]
+
+
+def on_workers(size, function):
+    """What a function gives on each of so many workers."""
+    barrier, places, found = threading.Barrier(size), [None] * size, [None] * size
+
+    def work(rank):
+        try:
+            found[rank] = function(ThreadComm(rank, size, barrier, places))
+        except Exception as error:
+            found[rank] = error
+
+    threads = [threading.Thread(target=work, args=(rank,)) for rank in range(size)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return found
+
+
+@cache
+def problem_of(loss):
+    rng = np.random.default_rng(0)
+    dense, ones = rng.normal(size=(N, 4)), sp.random(N, 30, density=0.2, format="csr", random_state=1)
+    ones.data[:] = 1.0
+    z = dense @ rng.normal(size=4) + ones @ rng.normal(size=30) * 0.3
+    y = {"logistic": (z + rng.logistic(size=N) > 0) * 1.0, "poisson": rng.poisson(np.exp(0.3 * z)) * 1.0}
+    weight, offset = rng.uniform(0.5, 2.0, N), 0.1 * rng.normal(size=N)
+    return make_problem(
+        [dense, ones, np.ascontiguousarray(dense[:, :2]) ** 2],
+        y.get(loss, z + rng.normal(size=N)),
+        loss=loss,
+        lam=1e-3,
+        sample_weight=weight,
+        offset=offset,
+    )
+
+
+def weights_of(result):
+    return np.concatenate([*result.weights, [result.intercept, result.objective, result.gap]])
+
+
+@pytest.mark.parametrize("loss", ["logistic", "squared", "huber", "poisson"])
+def test_workers_find_the_weights_of_one_process(loss):
+    problem, options = problem_of(loss), SolverOptions(gap=1e-7, n_threads=1)
+    alone = weights_of(solve(problem, options))
+    for size in (2, 3, 4) if loss == "logistic" else (4,):
+        sums = []
+
+        def work(comm, sums=sums):
+            found = solve_rows(problem, comm, options)
+            sums.append(comm.n_sums / len(found.history))
+            return found
+
+        for found in on_workers(size, work):
+            np.testing.assert_array_equal(weights_of(found), alone)
+        assert max(sums) <= 25  # for three parties; the first evaluation is among them
+
+
+def test_nodes_cover_the_rows():
+    for size in (1, 2, 3, 4, 5, 7, 8):
+        nodes = [node for rank in range(size) for node in nodes_of(10**6, rank, size)]
+        ends = [node_range(10**6, *node) for node in nodes]
+        assert ends[0][0] == 0
+        assert ends[-1][1] == 10**6
+        assert all(a[1] == b[0] for a, b in pairwise(ends))
+        assert add_nodes({node: np.array([b - a]) for node, (a, b) in zip(nodes, ends)}) == 10**6
+    with pytest.raises(ConfigError, match="9 workers for 33003 rows, which make 8 leaf"):
+        nodes_of(N, 0, 9)
+
+
+def test_what_cannot_be_shared_is_refused_in_a_line():
+    problem = problem_of("squared")
+    (found,) = on_workers(1, lambda comm: solve_rows(problem, comm, SolverOptions(scheme="sharing")))
+    assert isinstance(found, ConfigError)
+    assert "scheme 'sharing' cannot be shared by rows yet" in str(found)
+    others = [problem, problem_of("huber")]
+    for found in on_workers(2, lambda comm: solve_rows(others[comm.rank], comm)):
+        assert isinstance(found, InputError)
+        assert str(found) == "cluster: rank 1 has other data or settings than rank 0"
+    with pytest.raises(ValueError, match="are not those of rank 0"):
+        RowEngine(ThreadComm(0, 2, None, None), N).leaves(N)
+
+
+PROGRAM = """
+import sys
+sys.path.insert(0, sys.argv[1])
+from fastadmm.cluster.mpi import MpiComm
+from fastadmm.cluster.rows import solve_rows
+from fastadmm.solver.options import SolverOptions
+from test_cluster import problem_of, weights_of
+comm = MpiComm()
+options = SolverOptions(gap=1e-7, n_threads=int(sys.argv[2]))
+found = weights_of(solve_rows(problem_of("logistic"), comm, options))
+if comm.rank == comm.size - 1:
+    print(found.tobytes().hex())
+"""
+
+
+@pytest.mark.parametrize(("workers", "threads"), [(2, 2), (4, 1)])
+def test_mpi(workers, threads):
+    for needed in ("mpi4py", "mpich"):
+        if not any(distributions(name=needed)):
+            pytest.skip(f"needs the extra mpi: no {needed}")
+    places = {Path(file.name).name: Path(str(file.locate())).resolve() for file in files("mpich") or []}
+    tests, libraries = str(Path(__file__).parent), str(places["libmpi.so"].parent)
+    command = [str(places["mpiexec"]), "-n", str(workers), sys.executable, "-c", PROGRAM, tests, str(threads)]
+    environment = {**os.environ, "LD_LIBRARY_PATH": libraries}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, env=environment)
+    assert done.returncode == 0, done.stderr
+    alone = weights_of(solve(problem_of("logistic"), SolverOptions(gap=1e-7, n_threads=1)))
+    assert done.stdout.strip() == alone.tobytes().hex()
