@@ -119,7 +119,9 @@ def primal_value(
     if not problem.fit_intercept:
         intercept = 0.0
     elif loss.has_best_intercept:
-        intercept = loss.best_intercept(*engine.gather(base, y, weight))
+        formula = loss.best_intercept(*engine.gather(base, y, weight))
+        assert formula is not None
+        intercept = formula
     if problem.fit_intercept and loss.smooth:
         intercept = increasing_root(evaluate, intercept)  # also after a formula: the last digits
     else:
@@ -239,8 +241,8 @@ def penalty_unit(problem: Problem, engine: Engine) -> float:
     problem : Problem
     engine : Engine
     """
-    rows = engine.gather(problem.y, problem.weight, problem.offset)
-    return problem.loss.penalty_unit(*rows, problem.lam)
+    y, weight, offset = engine.gather(problem.y, problem.weight, problem.offset)
+    return problem.loss.penalty_unit(y, weight, offset, problem.lam)
 
 
 def sums_to_zero(gradient: np.ndarray, engine: Engine, n_outputs: int = 1) -> bool:
