@@ -203,15 +203,15 @@ def true_objective(blocks: list[np.ndarray], problem: Any, solver: Solver) -> fl
     z = solver.intercept + sum(block @ x for block, x in zip(blocks, weights))
     with Engine(1) as engine:
         loss = problem.loss.evaluate(z, problem.y, problem.weight, np.empty(N), engine)
-    square = sum(float(x @ x) for x in weights)
-    return float((loss + 0.5 * problem.regularization * square) / problem.total_weight)
+    penalty = sum(own.value(x) for own, x in zip(problem.party_regularizers, weights))
+    return float((loss + problem.regularization * penalty) / problem.total_weight)
 
 
-def check_certificates(blocks: list[np.ndarray], problem: Any, rounds: int) -> None:
+def check_certificates(blocks: list[np.ndarray], problem: Any, rounds: int, **options: Any) -> None:
     best = solve(problem, SolverOptions(gap=1e-13, max_rounds=300))
     lower, upper = best.objective - best.record.gap_absolute, best.objective
     slack = 1e-13 * max(1.0, abs(upper))
-    solver = Solver(problem, sums(gap=1e-10))
+    solver = Solver(problem, sums(gap=1e-10, **options))
     for _ in range(rounds):
         record = solver.round()
         exact = true_objective(blocks, problem, solver)
@@ -345,7 +345,7 @@ def test_answers_are_words_that_only_a_sum_gives_a_meaning() -> None:
     bare = {"start", "show_key", "finish"}
     for name, rule in CALLS.items():
         if set(rule.families) & set(SUMS) and name not in bare:
-            assert set(rule.answer.values()) <= {"words", "paired word rows"}, name
+            assert set(rule.answer.values()) <= {"words", "word rows", "paired word rows"}, name
 
 
 class Spy:
@@ -367,9 +367,12 @@ class Spy:
         return self.driver.notes()
 
 
-def test_every_party_is_asked_the_same_and_answers_nothing_bare() -> None:
-    _, problem = build(6)
-    solver = Solver(problem, sums())
+@pytest.mark.parametrize(
+    ("scheme", "regularizer"), [("subspace", "l2"), ("sharing", "l2"), ("sharing", "l1")]
+)
+def test_every_party_is_asked_the_same_and_answers_nothing_bare(scheme: str, regularizer: str) -> None:
+    _, problem = build(6, regularizer=regularizer)
+    solver = Solver(problem, sums(scheme=scheme))
     solver.driver = spy = Spy(solver)
     for _ in range(4):
         solver.round()
@@ -463,7 +466,9 @@ def test_keys_that_are_not_those_of_a_run_are_refused() -> None:
     ("options", "loss", "widths", "what"),
     [
         ({}, "logistic", (4,), "at least two parties"),
-        ({"scheme": "jacobi"}, "logistic", (4, 3), "not with 'jacobi'"),
+        ({"scheme": "jacobi"}, "logistic", (4, 3), "'subspace' and 'sharing', not with 'jacobi'"),
+        ({"scheme": "gauss-seidel"}, "logistic", (4, 3), "not with 'gauss-seidel'"),
+        ({"scheme": "sharing"}, "logistic", (4,), "at least two parties"),
         ({"directions": "both"}, "logistic", (4, 3), "directions: there is no choice"),
         ({}, "welsch", (4, 3), "a convex problem"),
     ],
@@ -481,7 +486,7 @@ def test_refused_where_it_makes_no_sense(options: dict, loss: str, widths: tuple
     [
         (("--privacy", "message", "--epsilon", "1", "--delta", "1e-3"), "masks do not make noise smaller"),
         (("--path",), "a path is trained where all features are"),
-        (("--regularizer", "l1"), "regularizer l2 without a constraint"),
+        (("--scheme", "proximal", "--regularizer", "l1"), "not with 'proximal'"),
         (("--loss", "multinomial"), "one predictor per sample"),
     ],
 )

@@ -15,6 +15,7 @@ import numpy as np
 
 from fastadmm.conversation.by_class import by_class_kinds, unpack
 from fastadmm.errors import FormatError
+from fastadmm.secrecy.least import THRESHOLDS
 
 __all__ = [
     "BY_CLASS",
@@ -96,7 +97,7 @@ _FAMILIES = (
 )
 
 #: Of runs of whose answers the coordinator sees sums only: see :mod:`fastadmm.secrecy`.
-SUMS = ("subspace_sums",)
+SUMS = ("subspace_sums", "admm_sums")
 
 #: Of standard errors between parties, after a run: see :class:`fastadmm.inference.party.InferenceParty`.
 _INFERENCE = ("inference",)
@@ -113,13 +114,16 @@ _FACE = {
 #: Of what a search crosses: see :meth:`fastadmm.parties.face.FaceParty.hold_crossed`.
 _HELD = {"answer_crosses": "flag?", "answer_anchor": "vector?", "answer_basis": "matrix?"}
 
+#: Where the next step begins: see :class:`fastadmm.parties.masked_proximal.MaskedProximalParty`.
+_DECIDED = {"accepted": "flag", "weights": "vector", "slot": "count", "kept": "count"}
+
 #: What a party needs to know its weights: coefficients of its directions, for several classes a row each.
 _COEFFICIENTS = {"coefficients": "vector?", "class_coefficients": "matrix?"}
 
 #: "rows": N numbers; "short rows": N numbers of 4 bytes; "byte rows": N symbols of one byte; "class rows": N
 #: numbers for each class; "vector": any number of numbers; "matrix": a table of them; "products": a number
 #: for each of the party's directions, those of this answer included; "words": any number of words of 8 bytes,
-#: which only a sum over all parties gives a meaning; "paired word rows": 2 N of them.
+#: which only a sum over all parties gives a meaning; "word rows": N of them; "paired word rows": 2 N.
 CALLS: dict[str, CallRule] = {
     "start": CallRule(
         ("",),
@@ -147,7 +151,7 @@ CALLS: dict[str, CallRule] = {
     "set_metric": CallRule(
         ("subspace", "admm", "proximal", "multinomial_subspace", *SUMS), {"curvature": "positive rows"}
     ),
-    "forget": CallRule(("subspace", *SUMS), {"direction": "vector"}),
+    "forget": CallRule(("subspace", "subspace_sums"), {"direction": "vector"}),
     "respond": CallRule(
         ("subspace",),
         {"gradient": "rows", "coefficients": "vector", "newton": "flag"},
@@ -289,6 +293,33 @@ CALLS: dict[str, CallRule] = {
         {"rows": "paired word rows", "numbers": "words"},
     ),
     "orthonormalise": CallRule(("subspace_sums",), {"factors": "matrix"}),
+    "step_masked": CallRule(
+        ("admm_sums",),
+        {
+            "exchange": "positive count",
+            "shift": "rows",
+            "scaled_penalty": "positive",
+            "relaxation": "positive",
+            "slot": "count",
+            "kept": "count",
+            "step": "positive",
+        },
+        {"rows": "word rows", "numbers": "words"},
+    ),
+    "certify_masked": CallRule(
+        ("admm_sums",),
+        {"exchange": "positive count", "gradient": "rows", "pull": "rows", **_DECIDED},
+        {"numbers": "words"},
+    ),
+    "certify_penalised_masked": CallRule(
+        ("admm_sums",),
+        {"exchange": "positive count", "u": "rows", "pull": "rows", **_DECIDED},
+        {"rows": "words", "numbers": "words"},
+    ),
+    # Of the u of the last "certify_penalised_masked".
+    "dual_value_masked": CallRule(
+        ("admm_sums",), {"exchange": "positive count", "scale": "positive"}, {"numbers": "words"}
+    ),
     "masked_scores": CallRule(
         SUMS,
         {"exchange": "positive count", "rows": "text", "coefficients": "vector?", "step": "positive"},
@@ -332,17 +363,27 @@ CALLS.update(
 _OF_ONE_CLASS = {several: one for one, several in BY_CLASS.items()}
 
 #: Types of rows that are not of 8 bytes.
-_TYPES = {"short": "<f4", "byte": "|u1"}
+_TYPES = {"short": "<f4", "byte": "|u1", "word": "<i8"}
 
 #: Calls answered with a message of the same classes as one of their arguments.
 _BY_CLASS = {"respond_classes": "gradient", "step_classes": "w"}
 #: Words of one masked scalar.
 _WORDS_EACH = 8
 
-#: How many scalars masked answers have, of K directions.
-_MASKED: dict[str, Callable[[int], int]] = {
-    "sum_squares": lambda k: 1,
-    "respond_masked": lambda k: 1 + min(k, 2) * k + 2 * (k + 2),
+
+def _of_directions(asked: Mapping[str, Any]) -> int:
+    k = len(asked["coefficients"])
+    return 1 + min(k, 2) * k + 2 * (k + 2)
+
+
+#: How many scalars masked answers have.
+_MASKED: dict[str, Callable[[Mapping[str, Any]], int]] = {
+    "sum_squares": lambda asked: 1,
+    "respond_masked": _of_directions,
+    "step_masked": lambda asked: 5 + 2 * int(asked["kept"]),
+    "certify_masked": lambda asked: 3,
+    "certify_penalised_masked": lambda asked: 2,
+    "dual_value_masked": lambda asked: 1,
 }
 
 #: Answers in coefficients of directions.
@@ -452,9 +493,11 @@ def check_answer(call: Asked, answer: Mapping[str, Any], n_samples: int, place: 
                 f"{place}: 'message' is of {len(answer['message'])} classes instead of {classes}"
             )
     if call[0] in _MASKED:
-        words = _WORDS_EACH * _MASKED[call[0]](len(call[1].get("coefficients", ())))
+        words = _WORDS_EACH * _MASKED[call[0]](call[1])
         if len(answer["numbers"]) != words:
             raise FormatError(f"{place}: 'numbers' has {len(answer['numbers'])} words instead of {words}")
+    if call[0] == "certify_penalised_masked" and len(answer["rows"]) != len(THRESHOLDS):
+        raise FormatError(f"{place}: 'rows' has {len(answer['rows'])} words instead of {len(THRESHOLDS)}")
     if call[0] in _OF_DIRECTIONS:
         _check_shapes(call, answer, place)
     elif "products" in answer:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fastadmm.coordinator.admm.scheme import ADMM_SCHEMES
+from fastadmm.coordinator.admm.summed_scheme import SummedSharing
 from fastadmm.coordinator.proximal.scheme import Proximal
 from fastadmm.coordinator.scheme import Options, Scheme
 from fastadmm.coordinator.subspace.scheme import Subspace
@@ -17,7 +18,7 @@ __all__ = ["SCHEMES", "choose_scheme"]
 SCHEMES: dict[str, Scheme] = {scheme.name: scheme for scheme in (Subspace(), Proximal(), *ADMM_SCHEMES)}
 
 #: Those that train from sums of the parties' messages alone.
-SUMMED: dict[str, Scheme] = {scheme.name: scheme for scheme in (SummedSubspace(),)}
+SUMMED: dict[str, Scheme] = {scheme.name: scheme for scheme in (SummedSubspace(), SummedSharing())}
 
 #: What every scheme is for.
 ANY = Traits()
@@ -76,16 +77,17 @@ def choose_scheme(options: Options, traits: Traits = ANY) -> tuple[Scheme, str]:
 
 def _choose_summed(name: str, traits: Traits, given: list[str]) -> tuple[Scheme, str]:
     """The same among those that work with sums alone."""
-    for scheme in SUMMED.values():
-        if name not in ("auto", scheme.name):
-            continue
-        if not scheme.needs.met_by(traits):
-            raise ConfigError(f"secrecy: 'sums' needs {scheme.needs}; leave it out")
-        for option in given:
-            if option not in scheme.options:
-                raise ConfigError(f"{option}: there is no choice with secrecy 'sums'; leave it out")
-        return scheme, "asked for" if name == scheme.name else scheme.why(traits, given)
-    raise ConfigError(f"secrecy: 'sums' goes with scheme {', '.join(map(repr, SUMMED))}, not with {name!r}")
+    named = [scheme for scheme in SUMMED.values() if name in ("auto", scheme.name)]
+    if not named:
+        schemes = " and ".join(map(repr, SUMMED))
+        raise ConfigError(f"secrecy: 'sums' goes with the schemes {schemes}, not with {name!r}")
+    suited = [scheme for scheme in named if scheme.needs.met_by(traits)]
+    if not suited:
+        raise ConfigError(f"secrecy: 'sums' needs {named[-1].needs}; leave it out")
+    able = [scheme for scheme in suited if {*given} <= {*scheme.options}]
+    if not able:
+        raise ConfigError(f"{given[0]}: there is no choice with secrecy 'sums'; leave it out")
+    return able[0], "asked for" if name == able[0].name else able[0].why(traits, given)
 
 
 def _check_options(options: Options, traits: Traits) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
+from fastadmm.errors import ConfigError
 from fastadmm.problem.traits import Traits
 
 if TYPE_CHECKING:
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from fastadmm.engine.engine import Engine
     from fastadmm.problem.problem import Problem
 
-__all__ = ["CG_STEPS", "SECRECY", "Needs", "Options", "Scheme", "Shape"]
+__all__ = ["CG_STEPS", "SECRECY", "Needs", "Options", "Scheme", "Shape", "refuse_single"]
 
 #: What the coordinator may see of messages: each, or only their sums.
 SECRECY: tuple[str, ...] = ("none", "sums")
@@ -146,6 +147,23 @@ class Shape:
     def blocks(self) -> list[tuple[int, int]]:
         """Shape of each block."""
         return [(self.n_samples, width) for width in self.widths]
+
+
+def refuse_single(traits: Traits) -> None:
+    """Refuse sums over a single party.
+
+    Parameters
+    ----------
+    traits : Traits
+
+    Raises
+    ------
+    ConfigError
+    """
+    if traits.n_parties < 2:
+        raise ConfigError(
+            "secrecy: 'sums' needs at least two parties: the sum of one message is that message; leave it out"
+        )
 
 
 class Scheme(ABC):

@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from fastadmm.conversation.exchange import Talk, ask_all
-from fastadmm.secrecy.grid import from_grid, from_whole
+from fastadmm.parties.masked import MaskedParty
+from fastadmm.secrecy.grid import from_grid, from_whole, grid_step
+from fastadmm.secrecy.keys import new_private_key
 from fastadmm.secrecy.masks import add_up
 
 __all__ = ["Sums"]
+
+#: Rounding of a sum of squares that a party computes, as a share.
+_ROUNDING = 2.0**-50
+
+#: Scores of held-out rows may be so many times what training rows allow.
+_OTHER_ROWS = 2.0**16
 
 
 class Sums:
@@ -30,12 +40,46 @@ class Sums:
     def __init__(self, n_parties: int) -> None:
         self.n_parties = n_parties
         self.number = 0
+        self._private: list[bytes] = []
 
     def introduce(self) -> Talk[None]:
         """Let parties make keys, and tell all of them those of all."""
         shown = yield from ask_all(self.n_parties, "show_key")
         keys = np.concatenate([answer["key"] for answer in shown])
         yield from ask_all(self.n_parties, "introduce", keys=keys)
+
+    def hand_out(self, parties: Sequence[MaskedParty]) -> None:
+        """Give the parties of this process their places and keys: made once, however often they are."""
+        self._private = self._private or [new_private_key() for _ in parties]
+        for m, (party, key) in enumerate(zip(parties, self._private, strict=True)):
+            party.position, party.private = m, key
+
+    def introduce_again(self, parties: Sequence[MaskedParty]) -> None:
+        """Let the parties of this process go on: no sum depends on their keys."""
+        keys = np.concatenate([party.show_key()["key"] for party in parties])
+        for party in parties:
+            party.answered = self.number
+            party.introduce(keys)
+
+    def reach(self) -> Talk[float]:
+        """Norm of all features: bounds what a combination of a row's features with weights of norm 1 is."""
+        _, (squares,) = yield from self.ask("sum_squares")
+        return (1.0 + _ROUNDING) * math.sqrt(max(0.0, squares))
+
+    def scores(self, rows: str, reach: float, **needed: Any) -> Talk[list[np.ndarray]]:
+        """Sum of all parties' shares of the predictor of some rows, as one.
+
+        Parameters
+        ----------
+        rows : str
+        reach : float
+            Bounds the shares of training rows.
+        **needed
+            What parties need to know their weights.
+        """
+        step = grid_step(_OTHER_ROWS * reach, self.n_parties)
+        found, _ = yield from self.ask("masked_scores", step, rows=rows, **needed)
+        return [found]
 
     def ask(
         self, name: str, step: float | None = None, **arguments: Any

@@ -8,6 +8,7 @@ from fastadmm.parties.direction import DirectionParty
 from fastadmm.parties.face import FaceParty
 from fastadmm.parties.face_classes import ClassFaceParty
 from fastadmm.parties.masked_direction import MaskedDirectionParty
+from fastadmm.parties.masked_proximal import MaskedProximalParty
 from fastadmm.parties.proximal import Party
 
 __all__ = ["FAMILIES"]
@@ -22,5 +23,6 @@ FAMILIES: dict[str, type[Answering]] = {
         ClassParty,
         ClassFaceParty,
         MaskedDirectionParty,
+        MaskedProximalParty,
     )
 }

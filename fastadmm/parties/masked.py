@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -47,6 +47,14 @@ class MaskedParty(Answering):
         self.answered = 0
         self.transcript = Transcript()
         self._masks: PairwiseMasks | None = None
+
+    def _begin(self, terms: Mapping[str, Any]) -> Self:
+        """Take in the key and the place that a run begins with."""
+        self.position, self.private = int(terms["position"]), terms["private_key"]
+        # Told another lambda or other rows, parties make masks that do not cancel.
+        shared = {key: told for key, told in terms.items() if key not in ("position", "private_key")}
+        self.transcript.add("start", shared)
+        return self
 
     def answer(self, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
         if "exchange" in arguments and arguments["exchange"] != self.answered + 1:
@@ -114,6 +122,15 @@ class MaskedParty(Answering):
         meant = Masked(to_grid(rows, step, m, f"{self.name}: message"), to_whole(numbers, self.name))
         self.answered += 1
         return self._masks.hide(meant, self.transcript.digest).packed()
+
+    def sum_squares(self, exchange: int) -> dict[str, Any]:
+        """The sum of the squares of all features, masked: what bounds a message."""
+        squares = float(self.block.column_squares(self.engine).sum())
+        return self.sealed(np.empty(0), 1.0, [squares])
+
+    def masked_scores(self, exchange: int, rows: str, step: float, **needed: Any) -> dict[str, Any]:
+        """This party's share of the predictor of some rows, masked; arguments as in :meth:`scores`."""
+        return self.sealed(self.scores(rows, **needed)["scores"], step, [])
 
     def export_secrecy(self) -> dict[str, np.ndarray]:
         """Public keys, transcript and number of answers, for the party's own state."""

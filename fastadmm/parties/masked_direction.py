@@ -34,17 +34,7 @@ class MaskedDirectionParty(MaskedParty, DirectionParty):
 
     @classmethod
     def opened(cls, name: str, block: FeatureBlock, engine: Engine, terms: Mapping[str, Any]) -> Self:
-        party = cls(name, block, float(terms["regularization"]), engine)
-        party.position, party.private = int(terms["position"]), terms["private_key"]
-        # Told another lambda or other rows, parties make masks that do not cancel.
-        shared = {key: told for key, told in terms.items() if key not in ("position", "private_key")}
-        party.transcript.add("start", shared)
-        return party
-
-    def sum_squares(self, exchange: int) -> dict[str, Any]:
-        """The sum of the squares of all features, masked: what bounds a message."""
-        squares = float(self.block.column_squares(self.engine).sum())
-        return self.sealed(np.empty(0), 1.0, [squares])
+        return cls(name, block, float(terms["regularization"]), engine)._begin(terms)
 
     def respond_masked(
         self, exchange: int, gradient: np.ndarray, coefficients: np.ndarray, units: np.ndarray, step: float
@@ -111,13 +101,6 @@ class MaskedDirectionParty(MaskedParty, DirectionParty):
                 f"call 'orthonormalise': factors {factors.shape} for {len(self.directions)} directions"
             )
         self.directions = np.vstack([self.directions[:-2], factors @ self.directions])
-
-    def masked_scores(
-        self, exchange: int, rows: str, coefficients: np.ndarray, step: float
-    ) -> dict[str, Any]:
-        """This party's share of the predictor of some rows, masked; arguments as in :meth:`scores`."""
-        scores = self.scores(rows, coefficients=coefficients)["scores"]
-        return self.sealed(scores, step, [])
 
     def export(self) -> dict[str, np.ndarray]:
         return {**super().export(), **self.export_secrecy()}

@@ -54,6 +54,8 @@ class AdmmMethod(Method):
     """
 
     family = "admm"
+    #: Class of the holder of the shared state.
+    holder: type[Coordinator] = Coordinator
 
     def __init__(
         self,
@@ -73,7 +75,7 @@ class AdmmMethod(Method):
             self.convergent = order.convergent and penalty >= descent_penalty(problem, engine, above=1.0)
         self.progress = Progress()
         self.x_update = x_update
-        self.coordinator = Coordinator(
+        self.coordinator = self.holder(
             problem, order, penalty, engine, memory, adaptive, reweighting, relaxation
         )
         self._intercept: Any = 0.0
@@ -143,8 +145,31 @@ class AdmmMethod(Method):
             return (yield from self._measure_descent(outcome, primal))
         # With kinks the gradient proves nothing; u does, see the certificate's module.
         dual = primal.gradient if problem.loss.smooth else self.coordinator.last.u
-        regulariser, pull = outcome.regulariser, outcome.pull
+        regulariser = outcome.regulariser
         objective = primal.loss + regulariser
+        stationarity, bound = yield from self._certificate(dual, outcome, primal)
+        cross, pressed, pulled, square = outcome.lagrangian_terms
+        return Measured(
+            objective=objective + self._rounding(outcome.total),
+            lower_bound=bound,
+            primal_residual=outcome.primal_residual,
+            dual_residual=outcome.dual_residual,
+            augmented_lagrangian=self._loss_at_z() + regulariser + cross + 0.5 * pressed,
+            # The z-part of equation 13 is |r (S - z)|^2, as u is the loss gradient at z.
+            lyapunov=stationarity + pulled + square,
+            penalty=r,
+            accelerated=outcome.accelerated,
+        )
+
+    def _rounding(self, total: np.ndarray) -> float:
+        """By how much the model's objective may be more than what the sum of its messages says."""
+        return 0.0
+
+    def _certificate(
+        self, dual: np.ndarray, outcome: RoundOutcome, primal: PrimalValue
+    ) -> Talk[tuple[float, float]]:
+        """The parties' part of V^t, and the lower bound that a dual vector of shape (N,) proves."""
+        problem, pull = self.problem, outcome.pull
         targets = self._next_targets()
         if problem.is_ridge:
             answers = yield Exchange(
@@ -155,10 +180,7 @@ class AdmmMethod(Method):
             )
             stationarity = sum(float(answer["stationarity"]) for answer in answers)
             gaps = sum(float(answer["gap"]) for answer in answers)
-            if primal.dual_feasible:
-                bound = objective - gaps
-            else:
-                bound = dual_bound(problem, dual, outcome.total, regulariser, gaps, self.engine)
+            bound = self._ridge_bound(dual, outcome, primal, gaps)
         else:
             u = self.coordinator.last.u
             answers = yield Exchange(
@@ -169,18 +191,15 @@ class AdmmMethod(Method):
             )
             stationarity = sum(float(answer["value"]) for answer in answers)
             bound = yield from penalised_bound(problem, u, self.engine)
-        cross, pressed, pulled, square = outcome.lagrangian_terms
-        return Measured(
-            objective=objective,
-            lower_bound=bound,
-            primal_residual=outcome.primal_residual,
-            dual_residual=outcome.dual_residual,
-            augmented_lagrangian=self._loss_at_z() + regulariser + cross + 0.5 * pressed,
-            # The z-part of equation 13 is |r (S - z)|^2, as u is the loss gradient at z.
-            lyapunov=stationarity + pulled + square,
-            penalty=r,
-            accelerated=outcome.accelerated,
-        )
+        return stationarity, bound
+
+    def _ridge_bound(
+        self, dual: np.ndarray, outcome: RoundOutcome, primal: PrimalValue, gaps: float
+    ) -> float:
+        """Lower bound for squared l2 without a set, from the sum of the parties' shares of the gap."""
+        if primal.dual_feasible:
+            return primal.loss + outcome.regulariser - gaps
+        return dual_bound(self.problem, dual, outcome.total, outcome.regulariser, gaps, self.engine)
 
     def _measure_descent(self, outcome: RoundOutcome, primal: PrimalValue) -> Talk[Measured]:
         """What a round of a non-convex problem left behind."""

@@ -35,6 +35,11 @@ class Anderson:
         Number of differences kept.
     rows : StackedRows
         Adds up over the rows of the state.
+
+    Attributes
+    ----------
+    weights : ndarray of shape (count,)
+        Of the images' differences in the last extrapolation.
     """
 
     def __init__(
@@ -50,6 +55,7 @@ class Anderson:
         self.residuals = np.zeros((memory, size))
         self.images = np.zeros((memory, size))
         self.gram = np.zeros((memory, memory))
+        self.weights = np.empty(0)
         self.last_residual = np.zeros(size)
         self.last_image = np.zeros(size)
         self.reset()
@@ -93,7 +99,7 @@ class Anderson:
             np.subtract(image, self.last_image, out=self.images[k])
             self.position = (k + 1) % self.memory
             self.count = min(self.count + 1, self.memory)
-            row = self._products(self.residuals[k])
+            row = self._newest_products(k)
             self.gram[k, : self.count] = row
             self.gram[: self.count, k] = row
         self.last_residual[:] = residual
@@ -110,7 +116,11 @@ class Anderson:
             return None
         if not np.isfinite(weights).all() or np.abs(weights).sum() > _MAX_WEIGHT:
             return None
+        self.weights = weights
         return image - self.rows.combine(weights, self.images[:n])
+
+    def _newest_products(self, k: int) -> np.ndarray:
+        return self._products(self.residuals[k])
 
     def _products(self, residual: np.ndarray) -> np.ndarray:
         n = self.count

@@ -49,6 +49,28 @@ def acceleration_memory(n_parties: int, n_samples: int, wanted: int = 10) -> int
 
 
 @dataclass(frozen=True)
+class Stepped:
+    """What all x-updates of a round gave.
+
+    Attributes
+    ----------
+    total : ndarray of shape (N,)
+        Sum of the new messages.
+    regulariser : float
+        R(x) at the new weights, summed scaling.
+    norms : list of float
+        Of each party's new weights.
+    answers : ndarray of shape (M, N)
+        The new messages.
+    """
+
+    total: np.ndarray
+    regulariser: float
+    norms: list[float]
+    answers: np.ndarray
+
+
+@dataclass(frozen=True)
 class RoundOutcome:
     """What a round did.
 
@@ -124,11 +146,10 @@ class Coordinator:
         reweighting: bool = False,
         relaxation: float = 1.0,
     ) -> None:
-        m, n = problem.n_parties, problem.message_size
         self.problem, self.order, self.engine = problem, order, engine
         self.rows = StackedRows(engine, problem.n_samples)
         self.penalty, self.relaxation = penalty, relaxation
-        self.state = SharedState(m, n)
+        self.state = self._zero_state()
         self.reached = self.last = self.state
         self.intercept: Any = 0.0
         self.metric: np.ndarray | None = None
@@ -138,9 +159,15 @@ class Coordinator:
         self.first_residual = math.nan
         self.best_residual = math.inf
         if memory:
-            self.anderson = Anderson((m + 2) * n, self._sections(), memory, self.rows)
+            self.anderson = self._accelerator(memory)
         self.rule = PenaltyRule() if adaptive else None
         self.curvature_rule = CurvatureRule() if reweighting else None
+
+    def _zero_state(self) -> SharedState:
+        return SharedState(self.problem.n_parties, self.problem.message_size)
+
+    def _accelerator(self, memory: int) -> Anderson:
+        return Anderson(len(self.state.vector), self._sections(), memory, self.rows)
 
     @property
     def penalties(self) -> Any:
@@ -164,16 +191,11 @@ class Coordinator:
         """
         problem, state, r = self.problem, self.state, self.penalty
         new = state.empty_like()
-        stepped = yield from collect_messages(self.order, state, r, new.messages, self.metric, known)
-        total = relaxed = new.total()
-        answers = new.messages
-        if self.relaxation != 1.0:
-            answers = new.messages.copy()
-            relax(state, new.messages, self.relaxation)
-            relaxed = new.total()
+        stepped = yield from self._step(new, known)
+        total = stepped.total
         new.z[:] = state.z  # warm start of the z-update
         self.intercept = update_z_u(
-            problem, relaxed, state.u, r, new.z, new.u, self.intercept, self.engine, self.metric
+            problem, new.total(), state.u, r, new.z, new.u, self.intercept, self.engine, self.metric
         )
         mismatch = total - new.z
         pull = new.u + self.penalties * mismatch
@@ -181,11 +203,11 @@ class Coordinator:
             total,
             pull,
             self.rows.norm(mismatch) / math.sqrt(self.engine.all_rows(problem.n_samples)),
-            self._dual_residual(state, new, answers),
+            self._dual_residual(state, new, stepped),
             (float(self.rows.dot(new.u, mismatch)), *self._squares(mismatch)),
             self.extrapolated,
-            sum(float(answer["penalty"]) for answer in stepped),
-            [float(answer["norm"]) for answer in stepped],
+            stepped.regulariser,
+            stepped.norms,
         )
         self.last = new
         self._advance(new)
@@ -194,6 +216,19 @@ class Coordinator:
         if self.curvature_rule is not None and self.curvature_rule.due():
             yield from self._reweight(total)
         return outcome
+
+    def _step(self, new: Any, known: bool) -> Talk[Stepped]:
+        """Every party's x-update; the new state's messages are filled in, relaxed."""
+        state = self.state
+        stepped = yield from collect_messages(
+            self.order, state, self.penalty, new.messages, self.metric, known
+        )
+        total, answers = new.total(), new.messages
+        if self.relaxation != 1.0:
+            answers = new.messages.copy()
+            relax(state, new.messages, self.relaxation)
+        regulariser = sum(float(answer["penalty"]) for answer in stepped)
+        return Stepped(total, regulariser, [float(answer["norm"]) for answer in stepped], answers)
 
     def _adapt(self, rule: PenaltyRule, outcome: RoundOutcome) -> None:
         """Change the penalty where the rule says so; the acceleration starts afresh."""
@@ -236,10 +271,10 @@ class Coordinator:
             self.anderson.sections = self._sections()
             self.anderson.reset()
 
-    def _dual_residual(self, old: SharedState, new: SharedState, answers: np.ndarray) -> float:
+    def _dual_residual(self, old: Any, new: Any, stepped: Any) -> float:
         # Party m solved lambda W x + tau r D'(a_m - w_m) = 0; optimality asks for
         # lambda W x + D'u = 0. The difference is D's with s as below, from messages alone.
-        r = self.penalties
+        r, answers = self.penalties, stepped.answers
         tau_r = self.order.tau(self.problem.n_parties) * r
         if self.order.parallel:
             common = new.u - old.u - r * (old.total() - old.z)
@@ -278,7 +313,7 @@ class Coordinator:
             self.state = new
         else:
             self.n_extrapolations += 1
-            self.state = SharedState(self.problem.n_parties, self.problem.message_size, vector)
+            self.state = new.like(vector)
 
     def _acceptable(self, norm: float) -> bool:
         summable = _SUMMABLE_SCALE * self.first_residual * (self.n_extrapolations + 1) ** -_SUMMABLE_POWER
@@ -309,9 +344,9 @@ class Coordinator:
 
     def restore(self, saved: dict) -> None:
         """Inverse of :meth:`export`."""
-        m, n = self.problem.n_parties, self.problem.message_size
-        self.state = SharedState(m, n, np.array(saved["state"]))
-        self.reached = SharedState(m, n, np.array(saved["reached"]))
+        n = self.problem.message_size
+        self.reached = self.state.like(np.array(saved["reached"]))
+        self.state = self.state.like(np.array(saved["state"]))
         self.intercept = float(saved["intercept"])
         self.penalty = float(saved["penalty"])
         self.extrapolated = bool(saved["extrapolated"])

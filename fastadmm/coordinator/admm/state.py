@@ -41,6 +41,10 @@ class SharedState:
         m, n = self.messages.shape
         return SharedState(m, n, np.empty_like(self.vector))
 
+    def like(self, vector: np.ndarray) -> SharedState:
+        """A state of the same shape with given values."""
+        return SharedState(*self.messages.shape, vector)
+
     def total(self) -> np.ndarray:
         """Sum of the messages over parties, in the parties' order, of shape (N,)."""
         return self.messages.sum(axis=0)

@@ -37,7 +37,6 @@ from fastadmm.parties.masked_direction import MaskedDirectionParty
 from fastadmm.parties.reflection import reflection
 from fastadmm.problem.problem import Problem
 from fastadmm.secrecy.grid import grid_step
-from fastadmm.secrecy.keys import new_private_key
 
 __all__ = ["SummedCoordinator", "SummedSmoothedMethod", "SummedSubspaceMethod"]
 
@@ -49,9 +48,6 @@ _LEAST_NEW = 1e-3
 
 #: Rounding of an inner product that a party computes, as a share of the lengths.
 _ROUNDING = 2.0**-50
-
-#: Scores of held-out rows may be so many times what training rows allow.
-_OTHER_ROWS = 2.0**16
 
 
 class SummedCoordinator(SubspaceCoordinator):
@@ -237,14 +233,6 @@ class SummedCoordinator(SubspaceCoordinator):
             self.spread = np.abs(merging) @ self.spread + self._rounded(merging)
             self._forget(np.arange(len(unit)), unit, row)
 
-    def scores(self, rows: str) -> Talk[np.ndarray]:
-        """Sum of all parties' shares of the predictor of some rows."""
-        c = self.point.coefficients
-        reach = _OTHER_ROWS * self.reach * max(1.0, float(np.linalg.norm(c)))
-        step = grid_step(reach, self.problem.n_parties)
-        scores, _ = yield from self.sums.ask("masked_scores", step, rows=rows, coefficients=c)
-        return scores
-
 
 class SummedSubspaceMethod(SubspaceMethod):
     """Subspace Newton sharing, sums only.
@@ -262,25 +250,20 @@ class SummedSubspaceMethod(SubspaceMethod):
 
     def __init__(self, problem: Problem, engine: Engine, directions: int | None = None) -> None:
         super().__init__(problem, engine, directions)
-        self._private = [b""] * problem.n_parties
         self.coordinator: SummedCoordinator = SummedCoordinator(problem, engine, directions)
 
     def make_parties(self) -> Sequence[MaskedDirectionParty]:
         problem = self.problem
-        if not all(self._private):  # of parties of this process
-            self._private = [new_private_key() for _ in problem.names]
-        parties = []
-        for m, (name, block) in enumerate(zip(problem.names, problem.blocks)):
-            party = MaskedDirectionParty(name, block, problem.regularization, self.engine)
-            party.position, party.private = m, self._private[m]
-            parties.append(party)
+        parties = [
+            MaskedDirectionParty(name, block, problem.regularization, self.engine)
+            for name, block in zip(problem.names, problem.blocks)
+        ]
+        self.coordinator.sums.hand_out(parties)
         return parties
 
     def prepare(self) -> Talk[float]:
-        sums = self.coordinator.sums
-        yield from sums.introduce()
-        _, (squares,) = yield from sums.ask("sum_squares")
-        self.coordinator.reach = (1.0 + _ROUNDING) * math.sqrt(max(0.0, squares))
+        yield from self.coordinator.sums.introduce()
+        self.coordinator.reach = yield from self.coordinator.sums.reach()
         return self.reopen()
 
     def begin_at(self, weights: Sequence[np.ndarray], intercept: Any) -> None:
@@ -303,7 +286,9 @@ class SummedSubspaceMethod(SubspaceMethod):
         return [math.inf] * self.problem.n_parties
 
     def scores(self, rows: str) -> Talk[list[np.ndarray]]:
-        return [(yield from self.coordinator.scores(rows))]
+        c, reach = self.coordinator.point.coefficients, self.coordinator.reach
+        longest = reach * max(1.0, float(np.linalg.norm(c)))
+        return (yield from self.coordinator.sums.scores(rows, longest, coefficients=c))
 
     def export(self) -> dict[str, Any]:
         coordinator = self.coordinator
@@ -329,14 +314,13 @@ class SummedSubspaceMethod(SubspaceMethod):
 
     def restore_parties(self, parties: list[dict[str, np.ndarray]]) -> None:
         """New keys for the parties of this process: no sum depends on them."""
-        k, metric, number = len(self.coordinator.owner), self.coordinator.metric, self.coordinator.sums.number
-        keys = np.concatenate([party.show_key()["key"] for party in self.parties])
+        k, metric = len(self.coordinator.owner), self.coordinator.metric
         for party, state in zip(self.parties, parties, strict=True):
             directions = np.array(state["directions"], dtype=np.float64)
             if directions.shape != (k, party.block.shape[1]):
                 raise ValueError("directions")
-            party.directions, party.answered = directions, number
-            party.introduce(keys)
+            party.directions = directions
+        self.coordinator.sums.introduce_again(self.parties)
         if metric is not None:
             self.engine.map(lambda party: party.set_metric(metric), self.parties)
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fastadmm.coordinator.scheme import Needs, Options, Shape
+from fastadmm.coordinator.scheme import Needs, Options, Shape, refuse_single
 from fastadmm.coordinator.subspace.scheme import Subspace
-from fastadmm.errors import ConfigError
 from fastadmm.problem.traits import Traits
 
 if TYPE_CHECKING:
@@ -27,11 +26,7 @@ class SummedSubspace(Subspace):
         """One for smooth losses, one for kinks; refused for a single party."""
         from fastadmm.coordinator.subspace.summed import SummedSmoothedMethod, SummedSubspaceMethod
 
-        if traits.n_parties < 2:
-            raise ConfigError(
-                "secrecy: 'sums' needs at least two parties: the sum of one message is that message; "
-                "leave it out"
-            )
+        refuse_single(traits)
         return SummedSubspaceMethod if traits.smooth else SummedSmoothedMethod
 
     def make(self, problem: Problem, options: Options, engine: Engine, elsewhere: bool) -> Method:
