@@ -156,6 +156,14 @@ class MaskedProximalParty(MaskedParty, Party):
     ) -> dict[str, Any]:
         r"""The same for any regulariser and set, as :meth:`dual_scale` and :meth:`stationarity` find it.
 
+        Parameters
+        ----------
+        exchange : int
+        u : ndarray of shape (N,)
+            Dual vector.
+        pull, accepted, weights, slot, kept
+            As in :meth:`certify_masked`.
+
         Returns
         -------
         dict

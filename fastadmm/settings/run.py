@@ -340,7 +340,8 @@ class RunConfig:
         str,
         Setting(
             "method",
-            "`sums`: the coordinator sees only sums over all parties of what they send, in `subspace`; "
+            "`sums`: the coordinator sees only sums over all parties of what they send, in "
+            "`subspace` and `sharing`; "
             "needs the extra `secrecy`: [sums.md](sums.md)",
             choices=SECRECY,
             noun="choice",

@@ -180,7 +180,7 @@ class SummedCoordinator(Coordinator):
         shift = (state.images - state.z + state.u / self.penalties) / m
         self._place = (0, 0) if self.anderson is None else self.anderson.following
         slot, kept = self._place
-        step = grid_step(self._longest(float(np.linalg.norm(shift))), m)
+        step = grid_step(self._longest(self.rows.norm(shift)), m)
         total, numbers = yield from self.sums.ask(
             "step_masked",
             step,
@@ -213,9 +213,9 @@ class SummedCoordinator(Coordinator):
         # As for messages that are seen, with b_m - a_m = D_m p_m / alpha + c.
         m, r, n = self.problem.n_parties, self.penalties, self.problem.n_samples
         own = new.u - old.u - r * (old.messages - old.z) - r * (old.images - old.messages)
-        cross = float(own @ (r * (stepped.total - old.images)))
+        cross = float(self.rows.dot(own, r * (stepped.total - old.images)))
         parts = (m * self.penalty / self.relaxation) ** 2 * stepped.pressed
-        return math.sqrt(max(0.0, m * float(own @ own) - 2.0 * m * cross + parts) / (m * n))
+        return math.sqrt(max(0.0, m * float(self.rows.dot(own, own)) - 2.0 * m * cross + parts) / (m * n))
 
     def decision(self) -> dict[str, Any]:
         """What parties are told of where the next round starts."""
@@ -283,7 +283,11 @@ class SummedAdmmMethod(AdmmMethod):
         if problem.is_ridge:
             _, (gaps, stationarity, square) = yield from sums.ask("certify_masked", gradient=dual, **told)
             bound = self._ridge_bound(dual, outcome, primal, gaps)
-            bound -= coordinator.spread * float(np.abs(dual).sum())
+            bound -= coordinator.spread * float(
+                self.engine.sums(
+                    lambda rows: np.abs(dual[slice(*rows)]).sum(), self.engine.leaves(len(dual)), light=True
+                )
+            )
         else:
             u = coordinator.last.u
             counts, (stationarity, square) = yield from sums.ask("certify_penalised_masked", u=u, **told)
@@ -294,11 +298,11 @@ class SummedAdmmMethod(AdmmMethod):
     def _penalised_bound(self, u: Array, scale: float) -> Talk[float]:
         """The bound of :mod:`fastadmm.coordinator.penalised_bound` at a scale that all parties allow."""
         problem = self.problem
-        if scale == 0.0 or (problem.fit_intercept and not sums_to_zero(u)):
+        if scale == 0.0 or (problem.fit_intercept and not sums_to_zero(u, self.engine)):
             return -math.inf
         _, (parts,) = yield from self.coordinator.sums.ask("dual_value_masked", scale=scale)
         conjugate = problem.loss.conjugate(scale * u, problem.y, problem.weight, self.engine)
-        bound = float((scale * u) @ problem.offset) - conjugate - parts
+        bound = float(self.engine.dot(scale * u, problem.offset)) - conjugate - parts
         return bound if math.isfinite(bound) else -math.inf
 
     def _rounding(self, total: Array) -> float:
