@@ -283,11 +283,7 @@ class SummedAdmmMethod(AdmmMethod):
         if problem.is_ridge:
             _, (gaps, stationarity, square) = yield from sums.ask("certify_masked", gradient=dual, **told)
             bound = self._ridge_bound(dual, outcome, primal, gaps)
-            bound -= coordinator.spread * float(
-                self.engine.sums(
-                    lambda rows: np.abs(dual[slice(*rows)]).sum(), self.engine.leaves(len(dual)), light=True
-                )
-            )
+            bound -= coordinator.spread * float(self.engine.total(np.abs(dual)))
         else:
             u = coordinator.last.u
             counts, (stationarity, square) = yield from sums.ask("certify_penalised_masked", u=u, **told)
