@@ -120,9 +120,10 @@ types: venv ## mypy on the installed package
 docs: venv ## the documentation site: website/html/index.html (a minute)
 	$(BIN)/python website/build.py
 
-look: docs ## the site in a browser, desktop and phone, light and dark: website/look.py (minutes; Chromium)
-	$(PIP) install playwright
+look: docs ## pages in a browser, commands in a terminal: website/look.py, website/terminal.py (minutes; Chromium)
+	$(PIP) install playwright pyte
 	$(BIN)/python website/look.py
+	$(BIN)/python website/terminal.py
 
 format: venv ## let ruff rewrite what it can
 	$(BIN)/ruff check --fix .

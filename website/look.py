@@ -13,6 +13,7 @@ import itertools
 import shutil
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,23 @@ MEASURE = """() => [
     document.documentElement.scrollWidth - document.documentElement.clientWidth,
     [...document.images].filter(image => !image.naturalWidth).map(image => image.src),
 ]"""
+
+
+@contextmanager
+def browser() -> Iterator[Any]:
+    """Chromium without a window."""
+    try:
+        from playwright.sync_api import sync_playwright
+    except ModuleNotFoundError:
+        sys.exit("playwright is not installed: pip install playwright")
+    with sync_playwright() as playwright:
+        # --no-sandbox: the pages are our own, and root in a container has no sandbox.
+        chromium = playwright.chromium.launch(
+            executable_path=shutil.which("chromium"),
+            args=["--no-sandbox", "--disable-background-networking"],
+        )
+        yield chromium
+        chromium.close()
 
 
 def pages(paths: list[Path]) -> Iterator[tuple[Path, str]]:
@@ -79,27 +97,17 @@ def main() -> int:
     asked = parser.parse_args()
     if missing := [path for path in asked.paths if not path.exists()]:
         parser.error(f"{missing[0]}: not found; make docs builds the site")
-    try:
-        from playwright.sync_api import sync_playwright
-    except ModuleNotFoundError:
-        parser.error("playwright is not installed: pip install playwright")
     asked.out.mkdir(parents=True, exist_ok=True)
     count = 0
-    with sync_playwright() as playwright:
-        # --no-sandbox: the pages are our own, and root in a container has no sandbox.
-        browser = playwright.chromium.launch(
-            executable_path=shutil.which("chromium"),
-            args=["--no-sandbox", "--disable-background-networking"],
-        )
+    with browser() as chromium:
         for (window, (width, height)), scheme in itertools.product(WINDOWS.items(), SCHEMES):
             size = {"width": width, "height": height}
-            page = browser.new_context(viewport=size, color_scheme=scheme).new_page()
+            page = chromium.new_context(viewport=size, color_scheme=scheme).new_page()
             for path, name in pages(asked.paths):
                 for fault in faults(page, path.resolve().as_uri()):
                     count += 1
                     print(f"{path}, {window}, {scheme}: {fault}")
                 page.screenshot(path=asked.out / f"{name}-{window}-{scheme}.png", full_page=True)
-        browser.close()
     print(f"pictures in {asked.out}; faults: {count}")
     return int(count > 0)
 

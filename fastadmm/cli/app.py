@@ -108,7 +108,56 @@ def _built(commands: list[CommandInfo], groups: list[TyperInfo]) -> Callable[...
         group.rich_help_panel = panels[str(group.name)]
     program.callback()(_program_options)  # a group of commands, even of one
     program.registered_commands, program.registered_groups = commands, groups
-    return typer.main.get_command(program)
+    built = typer.main.get_command(program)
+    _one_style(built)
+    return built
+
+
+#: What stands for a value in the help, by typer's names of types.
+_VALUES = {"path": "PATH", "integer": "N", "int": "N", "float": "NUMBER", "text": "TEXT", "str": "TEXT"}
+
+
+def _one_style(command: Any) -> None:
+    """Values in capitals, choices and defaults in the text: what typer shows depends on its version."""
+    for child in getattr(command, "commands", {}).values():
+        _one_style(child)
+    context = typer.Context(command, **_SETTINGS["context_settings"])
+    for parameter in filter(None, [*command.params, command.get_help_option(context)]):
+        if parameter.param_type_name == "argument":
+            parameter.metavar = parameter.metavar or parameter.name.upper()
+            parameter.display_type_rich = lambda ctx: ""  # the name says enough
+            continue
+        text = parameter.help or ""
+        if parameter.metavar is None:
+            parameter.metavar, choices = _value(parameter, context)
+            if any(choice not in text for choice in choices):
+                text += f" One of {', '.join(choices)}."
+        default = parameter.default
+        if parameter.show_default is True and "(default" not in text and default not in (None, False, "", []):
+            parameter.show_default = False
+            text += f" (default: {_default(parameter)})"
+        parameter.help = text
+
+
+def _value(parameter: Any, context: Any) -> tuple[str, list[str]]:
+    """What stands for the value of an option, and what it may be if that is one of a few words."""
+    if parameter.is_flag:
+        return "", []
+    show = getattr(parameter, "display_type", None) or parameter.make_metavar
+    name = str(show(ctx=context))
+    plain = name.lower().removesuffix("...").strip("<>[]").removeprefix("list[").strip("[]")
+    if "|" in plain:
+        return "KIND", plain.split("|")
+    return _VALUES.get(plain.split()[0], plain.upper()), []
+
+
+def _default(parameter: Any) -> str:
+    default = parameter.default
+    if default is True:
+        return str(parameter.opts[0]).removeprefix("--")
+    if isinstance(default, float):
+        return f"{default:g}".replace("e-0", "e-")
+    return str(getattr(default, "value", default))
 
 
 def _program(argv: list[str]) -> Callable[..., Any]:
@@ -158,7 +207,7 @@ def main(argv: list[str] | None = None) -> None:
         argv = sys.argv[1:]
     try:
         with _announcing_compilation(argv):
-            code = _program(argv)(args=argv or ["--help"], standalone_mode=False)
+            code = _program(argv)(args=argv or ["--help"], prog_name="fastadmm", standalone_mode=False)
         sys.stdout.flush()
         # What typer makes of Ctrl-C; a command that was interrupted itself returns our code.
         if code == ExitCode.INTERRUPTED and not isinstance(code, ExitCode):

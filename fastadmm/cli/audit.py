@@ -24,7 +24,7 @@ class _Claim:
     privacy: Annotated[str, typer.Option(help="Without a run: mode to audit, message or fusion.")] = "message"
     delta: Annotated[float, typer.Option(help="Failure probability of the claim.")] = 1e-5
     rounds: Annotated[int, typer.Option(help="Number of messages of each party.")] = 1
-    mu: Annotated[float, typer.Option(help="lambda N / (tau r) of the x-update.")] = 100.0
+    mu: Annotated[float, typer.Option(help="Ratio of regularisation to step (docs/privacy.md).")] = 100.0
     ball: Annotated[float, typer.Option(help="Bound on each party's weights.")] = 8.0
     target_clip: Annotated[float | None, typer.Option(help="Bound on targets. (default: the ball)")] = None
     message_clip: Annotated[float, typer.Option(help="Bound on message entries.")] = 2.0

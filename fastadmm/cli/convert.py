@@ -388,7 +388,7 @@ def convert(
     source: Annotated[
         Path | None,
         typer.Argument(
-            metavar="[SOURCE]",
+            metavar="SOURCE",
             show_default=False,
             readable=False,
             help="LIBSVM text, CSV (.csv, .data) or NPZ; also .gz, .bz2, .xz. Or use --guest and --host.",

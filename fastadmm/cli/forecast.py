@@ -31,7 +31,7 @@ def forecast(
         typer.Argument(readable=False, help="Directory of owners, for names and sizes; or use --owners."),
     ] = None,
     owners: Annotated[
-        str | None, typer.Option(metavar="NAME:N:EPS,...", help="Owners, such as north:20000:1,south:500:0.1")
+        str | None, typer.Option(metavar="NAME:N:EPS,...", help="Owners, such as a:900:1,b:500:1")
     ] = None,
     pilot: Annotated[
         Path | None,

@@ -31,7 +31,10 @@ class _Message:
 
     mu: Annotated[
         float | None,
-        typer.Option(help="lambda N / (tau r) of the x-update; shows sensitivity and sigma of mode message."),
+        typer.Option(
+            help="Show sensitivity and noise of mode message for this ratio of regularisation to step"
+            " (docs/privacy.md)."
+        ),
     ] = None
     ball: Annotated[float, typer.Option(help="Bound on each party's weights, with --mu.")] = 8.0
     target_clip: Annotated[float | None, typer.Option(help="Bound on targets. (default: the ball)")] = None

@@ -42,7 +42,7 @@ def worth(
     ] = None,
     leave_one_out: Annotated[
         bool,
-        typer.Option("--leave-one-out", help="Skip Shapley values: train 2 M + 2 models instead of 2^M."),
+        typer.Option("--leave-one-out", help="Skip Shapley values, so that many parties need few models."),
     ] = False,
     pooled: Annotated[
         bool,
