@@ -1,7 +1,8 @@
 """LIBSVM text, read in blocks of complete lines.
 
-A block goes through scikit-learn's compiled reader. Where that refuses a block, or would let something pass
-that is not LIBSVM text proper, the block is parsed again, slowly, to name the line and the token at fault.
+A block goes through scikit-learn's compiled reader, or, if the file is large, through one of our own. Where
+that refuses a block, or would let something pass that is not LIBSVM text proper, the block is parsed again,
+slowly, to name the line and the token at fault.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from collections.abc import Iterator
 
 import numpy as np
 from fastadmm.data_tools.blocks import Block, OnRead
+from fastadmm.data_tools.csv_blocks import LARGE, powers
 from fastadmm.data_tools.opening import SourceFile
 from fastadmm.errors import InputError
 from scipy import sparse
@@ -100,12 +102,36 @@ class LibsvmSource:
         return f"row {row + 1}"
 
     def _parse(self, text: bytes, first_line: int) -> tuple[sparse.csr_array, np.ndarray]:
+        if self.source.size >= LARGE and (parsed := self._parse_compiled(text)) is not None:
+            return parsed
         # int() and float() of the compiled reader accept "1_000", and it drops "qid:" silently.
         if b"_" not in text and b"qid" not in text:
             parsed = self._parse_fast(text)
             if parsed is not None:
                 return parsed
         return self._parse_slowly(text, first_line)
+
+    def _parse_compiled(self, text: bytes) -> tuple[sparse.csr_array, np.ndarray] | None:
+        from fastadmm.kernels.cells import parse_libsvm
+
+        most, values = text.count(b"\n") + 1, np.empty(text.count(b":"))
+        labels, indptr = np.empty(most), np.empty(most + 1, dtype=np.int64)
+        indices = np.empty(len(values), dtype=np.int64)
+        limit = (self.n_features if self.n_features is not None else MAX_FEATURES) - 1
+        rows = -1
+        if b"#" not in text:  # a comment may hold colons, and no number
+            rows = parse_libsvm(
+                np.frombuffer(text, dtype=np.uint8), 0 if self.zero_based else 1, min(limit, _INT32_MAX - 1),
+                powers(), labels.view(np.uint64), indptr, indices, values.view(np.uint64),
+            )  # fmt: skip
+        if rows < 0:
+            return None
+        count = int(indptr[rows])
+        width = self.n_features
+        if width is None:
+            width = int(indices[:count].max()) + 1 if count else 0
+        X = sparse.csr_array((values[:count], indices[:count], indptr[: rows + 1]), shape=(rows, width))
+        return X, labels[:rows]
 
     def _parse_fast(self, text: bytes) -> tuple[sparse.csr_array, np.ndarray] | None:
         from sklearn.datasets import load_svmlight_file

@@ -12,11 +12,12 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
-from fastadmm.data_tools import columns, csv_blocks, tables
+from fastadmm.data_tools import columns, csv_blocks, libsvm, tables
 from fastadmm.data_tools.alignment import align, rows_of, table_ids
 from fastadmm.data_tools.building import Cells
 from fastadmm.data_tools.convert_tables import convert_tables
 from fastadmm.data_tools.csv_blocks import powers
+from fastadmm.data_tools.opening import SourceFile
 from fastadmm.data_tools.tables import read_table
 from fastadmm.errors import InputError
 from fastadmm.kernels.cells import parse_numbers
@@ -206,3 +207,29 @@ def test_a_large_csv_is_read_on_several_threads_in_order(tmp_path: Path) -> None
     assert list(csv_blocks.in_order(lambda i: i * i, range(50))) == [i * i for i in range(50)]
     with pytest.raises(ZeroDivisionError):
         list(csv_blocks.in_order(lambda i: 1 // (i - 7), range(50)))
+
+
+def test_libsvm_text_is_read_alike_in_large_files(tmp_path: Path, monkeypatch: Any) -> None:
+    blocks = [
+        "+1 1:0.1 3:-2e-3 7:0\n\n-1 2:5. 3:.5 \r\n1\n",
+        "1 1:1 # 2:3\n2 3:4\n",
+        "1 1:123456789012345678901234567890 2:4.9e-324\n",
+        "1 2:1 2:1\n", "1 0:1\n", "1 qid:3 1:2\n", "1 1:x\n", "a 1:2\n", "1 1:inf\n", "1 99:1\n",
+    ]  # fmt: skip
+    for k, text in enumerate(blocks):
+        path = tmp_path / f"{k}.txt"
+        path.write_text(text)
+        for zero_based, width in ((False, None), (True, None), (False, 8)):
+            seen = []
+            for large in (1 << 30, 0):
+                monkeypatch.setattr(libsvm, "LARGE", large)
+                source = libsvm.LibsvmSource(SourceFile(path), n_features=width, zero_based=zero_based)
+                try:
+                    (block,) = source.blocks()
+                except InputError as error:
+                    seen.append(str(error))
+                    continue
+                X = block.X
+                parts = (X.data, X.indices, X.indptr, block.labels)
+                seen.append(repr([X.shape, *(part.tolist() for part in parts)]))
+            assert seen[0] == seen[1], text

@@ -125,6 +125,7 @@ def _tables(folder: Path) -> None:
     from fastadmm.data_tools.building import Numbers
     from fastadmm.data_tools.csv_blocks import csv_chunks
     from fastadmm.data_tools.csv_table import CsvFile
+    from fastadmm.data_tools.libsvm import LibsvmSource
     from fastadmm.data_tools.opening import SourceFile
 
     path = folder / "table.csv"
@@ -132,6 +133,7 @@ def _tables(folder: Path) -> None:
     wanted = {"id": "ids", "age": "numbers", "city": "words"}
     ((_, cells),) = (found for found in csv_chunks(CsvFile(SourceFile(path)), wanted) if found is not None)
     assert isinstance(cells["age"], Numbers)
+    LibsvmSource(SourceFile(path))._parse_compiled(b"1 1:2.5\n")
 
 
 def _settings() -> Iterator[dict[str, Any]]:
