@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-__all__ = ["PEERS", "Tuned", "available", "objective", "tune"]
+__all__ = ["PEERS", "Tuned", "available", "objective", "quietly", "tune"]
 
 #: A fit: takes a tolerance and a limit on iterations, returns pooled weights of shape (d,).
 Fit = Callable[[float, int], np.ndarray]
@@ -130,7 +130,7 @@ def available(name: str) -> bool:
 
 
 @contextlib.contextmanager
-def _quietly() -> Iterator[None]:
+def quietly() -> Iterator[None]:
     """Without what solvers say about iterations that they were not given."""
     with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
         warnings.simplefilter("ignore")
@@ -185,7 +185,7 @@ def tune(
     if prepared is None:
         return None
     spent, found, curve = 0.0, None, []
-    with _quietly():
+    with quietly():
         for tolerance in TOLERANCES:
             begin = time.perf_counter()
             x = prepared(tolerance, 5000)
@@ -202,7 +202,7 @@ def tune(
     tolerance, seconds = found
 
     def fit() -> np.ndarray:
-        with _quietly():
+        with quietly():
             return prepared(tolerance, 5000)
 
     return Tuned(fit, tolerance, seconds, curve)

@@ -1,0 +1,263 @@
+"""Sixty generated problems, ours beside the peers: ``docs/family.md``.
+
+    python -P bench/family.py [--numbers 0-59] [--seconds 60] [--redraw]
+
+Writes ``bench/family.json`` after every problem and goes on where it was (remove the file to begin anew),
+then the blocks of ``docs/family.md`` and the picture ``docs/img/family.svg``. About an hour on an otherwise
+idle machine.
+
+A problem is drawn by its number: rows from 1e3 to 2e6, columns from 10 to 1e5, dense to 0.01 %, spread of
+the columns' scales, correlation between parties, lambda, parties. Nobody chose them, and nothing may be tuned
+to the odd ones: rules and constants are fitted on problems of even numbers and judged on odd ones.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT / "bench"))
+
+MEASURED = ROOT / "bench" / "family.json"
+
+__all__ = ["COUNT", "MEASURED", "VARIANTS", "Member", "generate", "measure", "member"]
+
+COUNT = 60
+
+#: Non-zeros of a problem: what fits a small machine, and the least that says something.
+FEWEST, MOST = 3e4, 2e7
+
+#: Relative gap that ours certifies, and relative suboptimality that a peer must reach.
+GAP = 1e-6
+
+#: A peer's tolerances, loose to tight.
+TOLERANCES = tuple(10.0**-k for k in range(1, 11))
+
+#: Choices that the program makes by itself, made by hand.
+VARIANTS: dict[str, dict[str, Any]] = {
+    "one direction": {"directions": "one"},
+    "both directions": {"directions": "both"},
+    "one thread": {"n_threads": 1},
+    "gradients only": {"x_update": "cg"},
+}
+
+
+class Member(NamedTuple):
+    """What a number draws.
+
+    Attributes
+    ----------
+    rows, columns, parties : int
+    density : float
+        Share of entries that are not zero; 1 is a dense array.
+    spread : float
+        Standard deviations of the columns lie between 1 / spread and spread.
+    correlation : float
+        Of a column with its counterpart in the first party.
+    lam : float
+    """
+
+    number: int
+    rows: int
+    columns: int
+    parties: int
+    density: float
+    spread: float
+    correlation: float
+    lam: float
+
+
+def member(number: int) -> Member:
+    """The problem of a number: the first draw of its stream with a size within the limits."""
+    rng = np.random.default_rng([20, number])
+    while True:
+        rows, columns = 10 ** rng.uniform(3, math.log10(2e6)), 10 ** rng.uniform(1, 5)
+        density = 1.0 if rng.random() < 0.4 else 10 ** rng.uniform(-4, -0.5)
+        found = Member(
+            number,
+            int(rows),
+            int(columns),
+            int(rng.choice([2, 3, 4, 8, 16])),
+            density,
+            float(10 ** rng.uniform(0, 1)),
+            float(rng.uniform(0, 0.9)),
+            float(10 ** rng.uniform(-5, -2)),
+        )
+        if (
+            FEWEST <= rows * columns * density <= MOST
+            and columns * density >= 3
+            and columns >= 4 * found.parties
+        ):
+            return found
+
+
+def generate(drawn: Member) -> tuple[Any, np.ndarray, list[int]]:
+    """Pooled features, labels 0/1 and the columns where parties end.
+
+    Returns
+    -------
+    X : ndarray or csr_matrix, (rows, columns)
+    y : ndarray of shape (rows,)
+    bounds : list of int
+    """
+    import scipy.sparse as sp
+
+    rng = np.random.default_rng([21, drawn.number])
+    n, d, parties = drawn.rows, drawn.columns, drawn.parties
+    bounds = [d * k // parties for k in range(parties + 1)]
+    own = math.sqrt(1.0 - drawn.correlation**2)
+    width = min(b - a for a, b in pairwise(bounds))
+    if drawn.density == 1.0:
+        X: Any = rng.normal(size=(n, d))
+        for a in bounds[1:-1]:
+            X[:, a : a + width] = own * X[:, a : a + width] + drawn.correlation * X[:, :width]
+    else:
+        # Two of the sum below overlap at each entry: half the entries each.
+        X = _sparse(n, d, drawn.density / 2, rng)
+        first = _sparse(n, width, drawn.density / 2, rng)
+        shared = [sp.hstack([first, sp.csr_matrix((n, b - a - width))]) for a, b in pairwise(bounds)]
+        X = (own * X + drawn.correlation * sp.hstack(shared)).tocsr()
+        X.indices, X.indptr = X.indices.astype(np.int32), X.indptr.astype(np.int32)
+    scale = drawn.spread ** rng.uniform(-1, 1, d)
+    if sp.issparse(X):
+        X.data *= scale[X.indices]
+    else:
+        X *= scale
+    z = X @ (rng.normal(size=d) * (rng.random(d) < 0.5) / scale)
+    z *= 2.0 / max(float(np.std(z)), 1e-12)
+    y = (rng.random(n) < 1.0 / (1.0 + np.exp(-z))) * 1.0
+    return X, y, bounds
+
+
+def _sparse(n: int, d: int, density: float, rng: np.random.Generator) -> Any:
+    """Normal entries; popular columns and rare ones, as words are."""
+    import scipy.sparse as sp
+
+    per_row = rng.poisson(density * d, n)
+    rows = np.repeat(np.arange(n), per_row)
+    columns = np.minimum((d * rng.random(len(rows)) ** 1.5).astype(np.int64), d - 1)
+    X = sp.csr_matrix((rng.normal(size=len(rows)), (rows, columns)), shape=(n, d))
+    X.sum_duplicates()
+    return X
+
+
+def measure(drawn: Member, seconds: float = 60.0) -> dict[str, Any]:
+    """Ours, its variants and all peers on one problem.
+
+    Parameters
+    ----------
+    drawn : Member
+    seconds : float
+        About what all tolerances of one peer may take.
+    """
+    from fastadmm import SolverOptions, make_problem, solve
+    from fastadmm.blocks.block import as_block
+
+    from datasets import cut
+    from peers import PEERS, available, objective
+
+    X, y, bounds = generate(drawn)
+    blocks = [as_block(block) for block in cut(X, bounds)]
+
+    def ours(gap: float = GAP, **options: Any) -> Any:
+        problem = make_problem(blocks, y, lam=drawn.lam, fit_intercept=False)
+        return solve(problem, SolverOptions(gap=gap, max_rounds=2000, **options))
+
+    exact = ours(1e-10)
+    optimum = exact.objective - exact.history[-1].gap_absolute
+    found: dict[str, Any] = {"drawn": drawn._asdict(), "nonzeros": int(getattr(X, "nnz", X.size))}
+    found["optimum"] = optimum
+    fits: dict[str, Callable[[], Any]] = {"fastadmm": ours}
+    fits |= {name: lambda options=options: ours(**options) for name, options in VARIANTS.items()}
+    found["ours"] = {}
+    times: dict[str, list[float]] = {name: [] for name in fits}
+    for turn in range(4):
+        for name, fit in fits.items():
+            begin = time.perf_counter()
+            result = fit()
+            if turn:
+                times[name].append(time.perf_counter() - begin)
+            found["ours"][name] = {"rounds": len(result.history), "gap": result.gap}
+        if turn and sum(t[-1] for t in times.values()) > 20.0:
+            break
+    for name, t in times.items():
+        found["ours"][name]["seconds"] = statistics.median(t)
+    slow = max(1.0, 20.0 * found["ours"]["fastadmm"]["seconds"])
+    found["peers"] = {
+        name: _curve(PEERS[name](X, y, drawn.lam), X, y, drawn.lam, optimum, seconds, slow, objective)
+        for name in PEERS
+        if available(name)
+    }
+    return found
+
+
+def _curve(
+    fit: Any, X: Any, y: np.ndarray, lam: float, optimum: float, budget: float, slow: float, objective: Any
+) -> list[list[float]] | None:
+    """Tolerance, seconds and relative suboptimality, until 1e-9 is reached or the time is spent."""
+    from peers import quietly
+
+    if fit is None:
+        return None
+    points: list[list[float]] = []
+    spent = 0.0
+    with quietly():
+        for tolerance in TOLERANCES:
+            repeats = 3 if not points or points[-1][1] < 0.5 else 1
+            times = []
+            for _ in range(repeats):
+                begin = time.perf_counter()
+                x = fit(tolerance, 5000)
+                times.append(time.perf_counter() - begin)
+            spent += sum(times)
+            points.append([tolerance, min(times), objective(X, y, lam, x) / optimum - 1.0])
+            if points[-1][2] <= 1e-9 or spent > budget or times[-1] > slow:
+                break
+    return points
+
+
+def main() -> None:
+    """Command line."""
+    style = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=style)
+    parser.add_argument("--numbers", default=f"0-{COUNT - 1}", help="first and last")
+    parser.add_argument("--seconds", type=float, default=60.0, help="of one peer on one problem, about")
+    parser.add_argument("--redraw", action="store_true", help="measure nothing")
+    parser.add_argument("--one", type=int, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.one is not None:
+        print(json.dumps(measure(member(options.one), options.seconds)))
+        return
+    from machine import describe_machine, revision
+
+    measured = json.loads(MEASURED.read_text("utf-8")) if MEASURED.exists() else {"problems": {}}
+    first, last = (int(end) for end in options.numbers.split("-"))
+    for number in range(first, last + 1) if not options.redraw else ():
+        if str(number) in measured["problems"]:
+            continue
+        print(member(number), file=sys.stderr, flush=True)
+        # A process of its own: no peer's threads or memory stay behind.
+        command = [sys.executable, __file__, "--one", str(number), "--seconds", str(options.seconds)]
+        done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+        measured["problems"][str(number)] = json.loads(done.stdout)
+        measured |= {"machine": describe_machine(), "revision": revision()}
+        MEASURED.write_text(json.dumps(measured, indent=None) + "\n", encoding="utf-8")
+    from family_page import write_page
+
+    write_page(measured)
+
+
+if __name__ == "__main__":
+    main()
