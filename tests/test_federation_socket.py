@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import socket
@@ -10,6 +11,7 @@ import subprocess
 import sys
 import threading
 import time
+import tracemalloc
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -19,6 +21,7 @@ from types import SimpleNamespace
 import pytest
 from fastadmm.errors import StorageError
 from fastadmm.federation import nvflare_app
+from fastadmm.federation import socket as transport
 from fastadmm.federation.site import write_socket
 from fastadmm.federation.socket import Lost, Server, Socket, seconds_left, serve
 
@@ -174,6 +177,57 @@ def test_bytes_that_are_no_question_end_their_connection_alone(tmp_path: Path) -
                 other.connect(str(tmp_path / "s"))
                 other.sendall(junk)
                 assert other.recv(1) == b""
+        assert asker.ask("a", b"x", 60) == b"\0a\0x"
+
+
+def test_what_is_only_promised_takes_no_memory() -> None:
+    near, far = socket.socketpair()
+    with near, far:
+        far.sendall(b"x")
+        far.shutdown(socket.SHUT_WR)
+        tracemalloc.start()
+        with pytest.raises(ConnectionResetError):
+            transport._receive(near, transport.LONGEST, math.inf)
+        _, peak = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+    assert peak < 3 << 20
+
+
+def test_connections_that_ask_nothing_keep_nobody_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(transport, "_CONNECTIONS", 3)
+    monkeypatch.setattr(transport, "_POLITE", 0.0)
+    together = threading.Barrier(3, timeout=60)
+
+    def wait(caller: str, party: str, raw: bytes) -> bytes:
+        if raw == b"together":
+            together.wait()
+        return raw
+
+    with (
+        serving(tmp_path / "s", wait),
+        asking(tmp_path / "s") as first,
+        asking(tmp_path / "s") as second,
+        ThreadPoolExecutor(3) as pool,
+    ):
+        for _ in range(2):  # all of the first one's connections stay open, until others need them
+            assert list(pool.map(lambda _: first.ask("a", b"together", 60), range(3))) == [b"together"] * 3
+            assert second.ask("a", b"alone", 10) == b"alone"
+
+
+def test_a_server_that_can_start_no_thread_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with serving(tmp_path / "s"), asking(tmp_path / "s") as asker:
+        start, failures = threading.Thread.start, [RuntimeError("can't start new thread")]
+
+        def fail_once(thread: threading.Thread) -> None:
+            if failures:
+                raise failures.pop()
+            start(thread)
+
+        monkeypatch.setattr(threading.Thread, "start", fail_once)
+        with pytest.raises(Lost):
+            asker.ask("a", b"", 60)
         assert asker.ask("a", b"x", 60) == b"\0a\0x"
 
 

@@ -134,6 +134,8 @@ def test_what_several_classes_answer_is_packed_and_checked() -> None:
         ("values", np.append(packed["values"], 1.0), "goes on"),
         ("layout", packed["layout"][:, :-1], "columns"),
         ("layout", packed["layout"] + 0.5, "no sizes"),
+        ("layout", np.where(packed["layout"] == 2.0, 2.0**32, packed["layout"]), "no sizes"),
+        ("layout", np.where(packed["layout"] == 2.0, 2.0**30, packed["layout"]), "ends before"),
     ):
         with pytest.raises(FormatError, match=text):
             unpack({**packed, key: value}, kinds)

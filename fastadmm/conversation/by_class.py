@@ -8,6 +8,7 @@ its shape; -1 where it is not.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -23,6 +24,9 @@ Array = np.ndarray
 ByClass = Sequence[dict[str, Any] | None]
 
 _DIMENSIONS = {"vector": 1, "matrix": 2}
+
+#: No part has so many numbers.
+_LARGEST = 2.0**31
 
 
 def by_class_kinds(kinds: Mapping[str, str]) -> dict[str, str]:
@@ -68,9 +72,8 @@ def unpack(values: Mapping[str, Any], kinds: Mapping[str, str]) -> list[dict[str
     width = 1 + sum(max(_DIMENSIONS.get(kind.removesuffix("?"), 0), 1) for kind in kinds.values())
     if layout.shape[1] != width:
         raise FormatError(f"'layout' has {layout.shape[1]} columns instead of {width}")
-    if not (
-        np.isin(layout[:, 0], (0.0, 1.0)).all() and (layout >= -1.0).all() and (layout % 1.0 == 0.0).all()
-    ):
+    sizes = (layout >= -1.0) & (layout < _LARGEST) & (layout % 1.0 == 0.0)
+    if not (np.isin(layout[:, 0], (0.0, 1.0)).all() and sizes.all()):
         raise FormatError("'layout' holds no sizes")
     found: list[dict[str, Any] | None] = []
     for c, line in enumerate(layout):
@@ -87,7 +90,7 @@ def unpack(values: Mapping[str, Any], kinds: Mapping[str, str]) -> list[dict[str
                     raise FormatError(f"{key!r} has not a row for each class")
                 part[key] = values[key][c]
                 continue
-            size = int(np.prod(shape)) if n else 1
+            size = math.prod(shape) if n else 1
             if at + size > len(numbers):
                 raise FormatError("'values' ends before what 'layout' announces")
             own = numbers[at : at + size]

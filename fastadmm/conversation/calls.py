@@ -535,6 +535,11 @@ def _check_shapes(call: Asked, answer: Mapping[str, Any], place: str) -> None:
     for end in ("proposal", "answer"):
         if f"{end}_positions" in answer and f"{end}_norms" in answer:
             shapes[f"{end}_norms"] = answer[f"{end}_positions"].shape
+    for key in ("basis", "answer_basis", "model_basis", "met_basis"):
+        if key in answer and answer[key].shape[1] > k:
+            raise FormatError(
+                f"{place}: {key!r} has {answer[key].shape[1]} columns, more than {k} directions"
+            )
     for key, shape in shapes.items():
         if key in answer and any(n not in (-1, m) for n, m in zip(shape, answer[key].shape, strict=True)):
             raise FormatError(

@@ -46,8 +46,11 @@ _GRACE = 2.0
 #: Seconds after which a connection that asks nothing, or stops in the middle of a question, makes room.
 _QUIET = 60.0
 
+#: Seconds that a connection which asks nothing is left alone though others wait.
+_POLITE = 1.0
+
 #: Bytes that are sent at once with their sizes, and that there is room for before any of them has come.
-_PIECE, _ROOM = 1 << 20, 16 << 20
+_PIECE = 1 << 20
 
 _QUESTION, _ANSWER = struct.Struct("<dHHQ"), struct.Struct("<BQ")
 _ANSWERED, _UNREACHED, _FAILED = range(3)
@@ -196,6 +199,8 @@ class Server:
         self._room = threading.BoundedSemaphore(_CONNECTIONS)
         self._lock = threading.Condition()
         self._connections: dict[socket.socket, bool] = {}
+        # Since when connections ask nothing; the longest first.
+        self._quiet: dict[socket.socket, float] = {}
         self._ended = threading.Event()
         threading.Thread(target=self._accept, daemon=True).start()
 
@@ -224,7 +229,8 @@ class Server:
 
     def _accept(self) -> None:
         while not self._ended.is_set():
-            self._room.acquire()
+            while not self._room.acquire(timeout=0.1):
+                self._make_room()
             try:
                 connection, _ = self._listener.accept()
             except OSError:  # it was stopped, or asks for more files than a process may have
@@ -233,7 +239,26 @@ class Server:
                 continue
             with self._lock:
                 self._connections[connection] = False
-            threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
+            try:
+                threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
+            except RuntimeError:  # more threads than a process may have
+                self._leave(connection)
+                self._ended.wait(0.1)
+
+    def _make_room(self) -> None:
+        """End the connection that has been quiet for longest; its asker opens another when it asks again."""
+        with self._lock:
+            connection, since = next(iter(self._quiet.items()), (None, math.inf))
+            if connection is not None and time.monotonic() - since > _POLITE:
+                del self._quiet[connection]
+                _end(connection)
+
+    def _leave(self, connection: socket.socket) -> None:
+        with self._lock:
+            del self._connections[connection]
+            self._lock.notify_all()
+        connection.close()
+        self._room.release()
 
     def _serve(self, connection: socket.socket) -> None:
         try:
@@ -242,15 +267,18 @@ class Server:
         except OSError:
             pass  # the asker has gone
         finally:
-            with self._lock:
-                del self._connections[connection]
-                self._lock.notify_all()
-            connection.close()
-            self._room.release()
+            self._leave(connection)
 
     def _answer(self, connection: socket.socket) -> bool:
         """Answer one question; whether another may follow."""
-        head = _receive(connection, _QUESTION.size, time.monotonic() + _QUIET)
+        since = time.monotonic()
+        with self._lock:
+            self._quiet[connection] = since
+        try:
+            head = _receive(connection, _QUESTION.size, since + _QUIET)
+        finally:
+            with self._lock:
+                self._quiet.pop(connection, None)
         seconds, *sizes, size = _QUESTION.unpack(head)
         if not seconds > 0 or size > LONGEST:
             return False
@@ -357,7 +385,7 @@ def _send(connection: socket.socket, parts: list[bytes], until: float) -> None:
 def _receive(connection: socket.socket, size: int, until: float) -> bytes:
     """Exactly so many bytes."""
     # Room for what has been promised is made as it comes in.
-    content, have = bytearray(min(size, _ROOM)), 0
+    content, have = bytearray(min(size, _PIECE)), 0
     while have < size:
         if have == len(content):
             content.extend(bytes(min(have, size - have)))
