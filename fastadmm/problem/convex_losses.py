@@ -141,6 +141,10 @@ class _Residual(Loss):
     def least(self, y: Array, weight: Array) -> float:
         return 0.0
 
+    def bends(self, y: Array) -> tuple[Array, Array] | None:
+        softness, low, high = self.kernel_arguments()
+        return y + softness * low, y + softness * high
+
     @property
     def gradient_lipschitz(self) -> float | None:
         softness = self.kernel_arguments()[0]
@@ -164,6 +168,11 @@ class _Margin(Loss):
 
     def least(self, y: Array, weight: Array) -> float:
         return 0.0
+
+    def bends(self, y: Array) -> tuple[Array, Array] | None:
+        softness, bound = self.kernel_arguments()
+        margin = 1.0 - softness * bound  # where the line of least slope begins
+        return np.where(y > 0.5, margin, -1.0), np.where(y > 0.5, 1.0, -margin)
 
     @property
     def gradient_lipschitz(self) -> float | None:

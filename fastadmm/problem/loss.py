@@ -175,6 +175,16 @@ class Loss(ABC):
         """
         return None
 
+    def bends(self, y: Array) -> tuple[Array, Array] | None:
+        """Ends of the interval of z in which each sample's loss bends; None where it does everywhere.
+
+        Parameters
+        ----------
+        y : ndarray of shape (N,)
+            Targets.
+        """
+        return None
+
     def kernel_arguments(self) -> tuple[float, ...]:
         """What the kernels take between the weights and their outputs."""
         return ()

@@ -48,6 +48,7 @@ class SmoothedSubspaceMethod(SubspaceMethod):
 
     def __init__(self, problem: Problem, engine: Engine, directions: int | None = None) -> None:
         super().__init__(problem, engine, directions)
+        self.coordinator.few_bend = True
         self.width = 0.0
         self.bound = -math.inf
         self._intercept = 0.0

@@ -16,15 +16,17 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
 from fastadmm.coordinator.line_length import best_length
 from fastadmm.coordinator.subspace.span_hessian import SpanHessian
 from fastadmm.engine.engine import Engine
+from fastadmm.problem.loss import Loss
 from fastadmm.problem.problem import Problem
 
-__all__ = ["SpanPoint", "minimise_over_span", "span_solver"]
+__all__ = ["Here", "SomeRows", "Span", "SpanPoint", "minimise_over_span", "span_solver"]
 
 _MAX_STEPS = 60
 
@@ -65,17 +67,58 @@ class SpanPoint:
 _FLAT, _ROUNDING = 1e-13, 1e-15
 
 
+@dataclass(frozen=True)
+class SomeRows:
+    """What the span needs of a problem, for some of its rows.
+
+    Attributes
+    ----------
+    loss : Loss
+    y, weight, offset : ndarray of shape (n,)
+    regularization, total_weight : float
+        Of the whole problem.
+    fit_intercept : bool
+    n_outputs : int
+        1.
+    """
+
+    n_outputs: ClassVar[int] = 1
+    loss: Loss
+    y: np.ndarray
+    weight: np.ndarray
+    offset: np.ndarray
+    regularization: float
+    total_weight: float
+    fit_intercept: bool
+
+    @classmethod
+    def of(cls, problem: Problem, rows: np.ndarray) -> SomeRows:
+        """The rows with numbers of shape (n,)."""
+        y, weight, offset = (vector[rows] for vector in (problem.y, problem.weight, problem.offset))
+        whole = problem.regularization, problem.total_weight, problem.fit_intercept
+        return cls(problem.loss, y, weight, offset, *whole)
+
+
 @dataclass
-class _Here:
-    """A point with what a pass over V at it gives."""
+class Here:
+    """A point with what a pass over V at it gives.
+
+    Attributes
+    ----------
+    point : SpanPoint
+    slope : ndarray of shape (K,) or (K + 1,)
+        In intercept (first, if there is one) and coefficients, regulariser included.
+    value : float
+        The objective.
+    """
 
     point: SpanPoint
-    slope: np.ndarray  # in intercept (first, if any) and coefficients, regulariser included
+    slope: np.ndarray
     value: float
 
 
 def minimise_over_span(
-    problem: Problem,
+    problem: Problem | SomeRows,
     messages: np.ndarray,
     point: SpanPoint,
     tolerance: float,
@@ -87,7 +130,7 @@ def minimise_over_span(
 
     Parameters
     ----------
-    problem : Problem
+    problem : Problem or SomeRows
     messages : ndarray of shape (K, N)
         V.
     point : SpanPoint
@@ -99,15 +142,16 @@ def minimise_over_span(
     engine : Engine
     hessian : SpanHessian, optional
         Kept from an earlier call with the first of the same messages; changed.
-    tilt : ndarray of shape (K,), optional
-        e: adds ``e @ coefficients`` to the objective. Summed scaling.
+    tilt : ndarray of shape (K,) or (K + 1,), optional
+        e: adds ``e @ coefficients`` to the objective, with an entry more (the first) also a multiple of the
+        intercept. Summed scaling.
 
     Returns
     -------
     SpanPoint
         With loss and gradient.
     """
-    span = _Span(problem, messages, engine, tilt)
+    span = Span(problem, messages, engine, tilt)
     if hessian is None:
         hessian = SpanHessian(problem.fit_intercept)
     if point.gradient is None or not math.isfinite(point.loss):
@@ -160,14 +204,27 @@ def minimise_over_span(
     return here.point
 
 
-class _Span:
-    """Passes over the messages of one problem."""
+class Span:
+    """Passes over the messages of one problem.
+
+    Parameters
+    ----------
+    problem, messages, engine, tilt
+        As of :func:`minimise_over_span`.
+    """
 
     def __init__(
-        self, problem: Problem, messages: np.ndarray, engine: Engine, tilt: np.ndarray | None = None
+        self,
+        problem: Problem | SomeRows,
+        messages: np.ndarray,
+        engine: Engine,
+        tilt: np.ndarray | None = None,
     ) -> None:
-        self.problem, self.messages, self.engine, self.tilt = problem, messages, engine, tilt
+        self.problem, self.messages, self.engine = problem, messages, engine
         self.lead = int(problem.fit_intercept)
+        if tilt is not None and len(tilt) == len(messages):
+            tilt = np.append(np.zeros(self.lead), tilt)
+        self.tilt = tilt
         self.scale = problem.regularization
 
     def evaluated(self, point: SpanPoint) -> SpanPoint:
@@ -183,22 +240,33 @@ class _Span:
         z = problem.offset + point.total + point.intercept
         return problem.loss.curvature(z, problem.y, problem.weight, np.empty(len(z)), self.engine)
 
-    def start(self, point: SpanPoint, hessian: SpanHessian) -> _Here:
+    def start(self, point: SpanPoint, hessian: SpanHessian) -> Here:
         """Take new messages into the Hessian; the same pass gives the slope."""
         assert point.gradient is not None
-        c = point.coefficients
-        slope = np.empty(self.lead + len(c))
-        slope[self.lead :] = hessian.extend(self.messages, point.gradient, self.engine) + self.scale * c
+        return self.here(point, hessian.extend(self.messages, point.gradient, self.engine))
+
+    def here(self, point: SpanPoint, products: np.ndarray) -> Here:
+        """A point with its loss and gradient, whose products with the messages have shape (K,)."""
+        assert point.gradient is not None
+        slope = np.empty(self.lead + len(products))
+        slope[self.lead :] = products + self.scale * point.coefficients
         if self.lead:
             slope[0] = (point.sums or self.engine.total_and_size(point.gradient))[0]
-        return self._tilted(_Here(point, slope, point.loss + 0.5 * self.scale * float(c @ c)))
-
-    def _tilted(self, here: _Here) -> _Here:
-        """With the linear term, if there is one; changes the argument."""
         if self.tilt is not None:
-            here.slope[self.lead :] += self.tilt
-            here.value += float(self.tilt @ here.point.coefficients)
-        return here
+            slope += self.tilt
+        return Here(point, slope, self.value_at(point))
+
+    def value_at(self, point: SpanPoint) -> float:
+        """The objective at a point with its loss."""
+        value = point.loss + 0.5 * self.scale * float(point.coefficients @ point.coefficients)
+        return value if self.tilt is None else value + float(self.tilt @ self._unknowns(point))
+
+    def _unknowns(self, point: SpanPoint) -> np.ndarray:
+        return np.append(np.full(self.lead, point.intercept), point.coefficients)
+
+    def between(self, start: SpanPoint, end: SpanPoint) -> np.ndarray:
+        """The step from one point to another, in intercept (if there is one) and coefficients."""
+        return self._unknowns(end) - self._unknowns(start)
 
     def regularised(self, matrix: np.ndarray) -> np.ndarray:
         """Hessian of loss and regulariser, positive definite up to rounding."""
@@ -211,20 +279,19 @@ class _Span:
             full[0, 0] += (1.0 if flat else 1e-14) * self.problem.total_weight
         return full
 
-    def gap_share(self, here: _Here) -> float:
+    def gap_share(self, here: Here) -> float:
         """What the coefficients' slope adds to the duality gap."""
         slope = here.slope[self.lead :]
         return float(slope @ slope) / (2.0 * self.scale)
 
-    def advance(self, here: _Here, step: np.ndarray) -> _Here:
+    def advance(self, here: Here, step: np.ndarray) -> Here:
         """The point a step further: messages are read once."""
         problem, old, lead, messages = self.problem, here.point, self.lead, self.messages
         intercept = old.intercept + (float(step[0]) if lead else 0.0)
         move, n = step[lead:], len(old.total)
         total, z, gradient = np.empty(n), np.empty(n), np.empty(n)
 
-        slope = np.zeros(len(step))
-        loss, slope[lead:], sums = problem.loss.advance(
+        loss, products, sums = problem.loss.advance(
             messages,
             move,
             old.total,
@@ -237,14 +304,9 @@ class _Span:
             gradient,
             self.engine,
         )
-        if lead:
-            slope[0] = sums[0]
-        c = old.coefficients + move
-        slope[lead:] += self.scale * c
-        point = SpanPoint(c, intercept, total, loss, gradient, sums)
-        return self._tilted(_Here(point, slope, loss + 0.5 * self.scale * float(c @ c)))
+        return self.here(SpanPoint(old.coefficients + move, intercept, total, loss, gradient, sums), products)
 
-    def best_length(self, here: _Here, step: np.ndarray) -> float:
+    def best_length(self, here: Here, step: np.ndarray) -> float:
         """Length of least objective along a step, between 0 and 1."""
         problem, point, engine = self.problem, here.point, self.engine
         c, change = point.coefficients, step[self.lead :]
@@ -254,7 +316,7 @@ class _Span:
             move += step[0]
         linear, square = self.scale * float(c @ change), self.scale * float(change @ change)
         if self.tilt is not None:
-            linear += float(self.tilt @ change)
+            linear += float(self.tilt @ step)
         return best_length(problem, start, move, linear, square, engine)
 
 

@@ -82,13 +82,17 @@ class SpanHessian:
 
     def __init__(self, intercept: bool) -> None:
         self.lead = int(intercept)
-        self.matrix = np.zeros((self.lead, self.lead))
         self.reference: np.ndarray | None = None
+        self.forget()
 
     @property
     def n_messages(self) -> int:
         """K of the messages taken in."""
         return len(self.matrix) - self.lead
+
+    def forget(self) -> None:
+        """Know no message."""
+        self.matrix, self.reference = np.zeros((self.lead, self.lead)), None
 
     def refresh(self, messages: np.ndarray, curvature: np.ndarray, engine: Engine) -> None:
         """Move the reference: computes the whole matrix.

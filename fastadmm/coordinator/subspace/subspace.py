@@ -31,6 +31,7 @@ from fastadmm.coordinator.metric_limits import directions_per_party, drift_share
 from fastadmm.coordinator.subspace.direction_choice import DirectionChoice
 from fastadmm.coordinator.subspace.metric_watch import MetricWatch
 from fastadmm.coordinator.subspace.moves import Moves
+from fastadmm.coordinator.subspace.near_rows import minimise_near_bends
 from fastadmm.coordinator.subspace.rounded_messages import Correction, RoundedMessages
 from fastadmm.coordinator.subspace.span import SpanPoint, minimise_over_span
 from fastadmm.coordinator.subspace.span_hessian import SpanHessian, row_blocks, span_products
@@ -114,6 +115,8 @@ class SubspaceCoordinator:
         Of the coefficients, in the last rounds.
     rounding_is_left : bool
         Whether that is much more than directions still promise: messages in double precision follow.
+    few_bend : bool
+        Whether the loss bends at ever fewer samples: see :mod:`fastadmm.coordinator.subspace.near_rows`.
     """
 
     def __init__(
@@ -123,7 +126,7 @@ class SubspaceCoordinator:
         self.most_directions = directions
         self.rounded = RoundedMessages() if both else None
         self.correction = Correction()
-        self.rounding_is_left = False
+        self.rounding_is_left = self.few_bend = False
         n = problem.n_samples
         self._store = np.empty((0, n))
         self.owner = np.empty(0, dtype=np.int64)
@@ -299,9 +302,8 @@ class SubspaceCoordinator:
 
     def _minimise(self, tolerance: float, tilt: np.ndarray | None = None) -> SpanPoint:
         """The best point of the span, to a tolerance in the summed scaling."""
-        return minimise_over_span(
-            self.problem, self.messages, self.point, tolerance, self.engine, self.hessian, tilt
-        )
+        minimise = minimise_near_bends if self.few_bend else minimise_over_span
+        return minimise(self.problem, self.messages, self.point, tolerance, self.engine, self.hessian, tilt)
 
     def _metric_is_stale(self, objective: float) -> bool:
         """Move the metric to the current curvature if it has drifted; True if it was moved."""

@@ -1,0 +1,120 @@
+r"""Minimise over the span where a loss bends at few samples: Newton's method on the rows near their bends.
+
+A loss whose derivative is a clamped line is straight at most samples once it is narrow. With the rows S near
+their bends, and the others continued as straight lines,
+
+.. math:: \min_{c, b}\; \sum_{i \in S} s_i\, \ell(z_i) + \langle e, (b, c)\rangle + \frac{\lambda W}2 \|c\|^2,
+          \qquad e = \sum_{i \notin S} g_i\, (1, V_{:i}),
+
+bounds the objective from below (convexity), touches it at the start, and a step costs :math:`|S| / N` of one
+of the objective. Its minimiser is that of the objective itself unless rows outside S have met their bends; in
+that case the best point on the way there is taken. Either way S is chosen anew until the slope over all rows
+is small enough: two passes over all messages for each choice.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from fastadmm.coordinator.subspace.span import Here, SomeRows, Span, SpanPoint, minimise_over_span
+from fastadmm.coordinator.subspace.span_hessian import SpanHessian, span_products
+from fastadmm.engine.engine import Engine
+from fastadmm.problem.problem import Problem
+
+__all__ = ["minimise_near_bends"]
+
+Array = np.ndarray
+
+#: Rows near their bends: at least this share of all, and so many times those that bend at the start.
+_LEAST_SHARE, _TIMES_BENDING = 1 / 16, 2.0
+
+#: A larger share is no saving.
+_MOST_SHARE = 0.4
+
+#: Choices of rows in one call.
+_MOST_CHOICES = 12
+
+#: A decrease of less than this share of what the near rows promise: others have met their bends.
+_KEPT = 0.5
+
+
+def minimise_near_bends(
+    problem: Problem,
+    messages: Array,
+    point: SpanPoint,
+    tolerance: float,
+    engine: Engine,
+    hessian: SpanHessian,
+    tilt: Array | None = None,
+) -> SpanPoint:
+    """As :func:`fastadmm.coordinator.subspace.span.minimise_over_span`, on few rows where few bend.
+
+    Parameters
+    ----------
+    problem, messages, point, tolerance, engine, hessian, tilt
+        As there; the Hessian is forgotten where it is not used.
+
+    Returns
+    -------
+    SpanPoint
+        With loss and gradient.
+    """
+    ends = problem.loss.bends(problem.y)
+    span, share, here = Span(problem, messages, engine, tilt), _LEAST_SHARE, None
+    for _ in range(_MOST_CHOICES):
+        z = problem.offset + point.total + point.intercept
+        rows = None if ends is None else _near(z, *ends, share)
+        if rows is None:
+            return minimise_over_span(problem, messages, point, tolerance, engine, hessian, tilt)
+        if here is None:
+            hessian.forget()
+            here = _begun(span, point)
+        found, promised = _minimise_on(span, here, rows, tolerance)
+        step = span.between(here.point, found)
+        trial = span.advance(here, step)
+        if not here.value - trial.value >= _KEPT * promised:
+            share *= 2.0
+            trial = span.advance(here, span.best_length(here, step) * step)
+        if not trial.value < here.value:
+            break
+        here, point = trial, trial.point
+        if span.gap_share(here) <= tolerance:
+            break
+    return point
+
+
+def _near(z: Array, low: Array, high: Array, share: float) -> Array | None:
+    """Numbers of the rows whose predictors are nearest to where the loss bends; None if too many bend."""
+    distance = np.maximum(low - z, z - high)
+    bending = int((distance <= 0.0).sum())
+    n = max(int(share * len(z)), int(_TIMES_BENDING * bending))
+    if n > _MOST_SHARE * len(z):
+        return None
+    return np.sort(np.argpartition(distance, n)[:n])
+
+
+def _begun(span: Span, point: SpanPoint) -> Here:
+    """The point with loss, gradient and slope."""
+    if point.gradient is None or not math.isfinite(point.loss):
+        point = span.evaluated(point)
+    gradient = point.gradient
+    assert gradient is not None
+    products = span_products(span.messages, lambda begin, end: gradient[None, begin:end], 1, span.engine)
+    return span.here(point, products[:, 0])
+
+
+def _minimise_on(span: Span, here: Here, rows: Array, tolerance: float) -> tuple[SpanPoint, float]:
+    """The minimiser with all other rows straight, and by how much it is lower."""
+    problem, point, engine = span.problem, here.point, span.engine
+    assert point.gradient is not None
+    some, few = SomeRows.of(problem, rows), span.messages.take(rows, axis=1)
+    near = Span(some, few, engine)
+    own = near.evaluated(SpanPoint(point.coefficients, point.intercept, point.total[rows]))
+    assert own.gradient is not None
+    start = near.here(own, few @ own.gradient)
+    tilt = here.slope - start.slope
+    near = Span(some, few, engine, tilt)
+    found = minimise_over_span(some, few, own, tolerance, engine, tilt=tilt)
+    return found, near.value_at(own) - near.value_at(found)
