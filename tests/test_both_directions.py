@@ -141,6 +141,52 @@ def test_a_round_contains_the_newton_and_the_gradient_direction():
     solver.close()
 
 
+def test_without_a_factorisation_the_second_direction_is_the_firsts_curvature(monkeypatch):
+    monkeypatch.setattr(
+        "fastadmm.parties.direction.choose_metric_solver", lambda *shape: ("gradient", "forced")
+    )
+    blocks, problem = build(fit_intercept=False)
+    solver = Solver(problem, options())
+    solver.prepare()
+    gradient = solver.coordinator.primal.gradient.copy()
+    solver.round()
+    for block, party in zip(blocks, solver.parties):
+        residual = block.T @ gradient
+        curved = block.T @ (problem.weight / 4.0 * (block @ residual))
+        assert len(party.directions) == 2
+        for direction in (residual, curved):
+            inside = party.directions.T @ (party.directions @ direction)
+            np.testing.assert_allclose(inside, direction, atol=1e-9 * np.linalg.norm(direction))
+    solver.close()
+    few = solve(problem, options(gap=1e-6))
+    assert few.gap <= 1e-6
+    assert len(few.history) < len(solve(problem, options(gap=1e-6, directions="one")).history)
+
+
+def test_answers_depend_on_inner_products_of_rows_alone_unless_auto_may_use_sizes(monkeypatch):
+    """Turning the columns changes no answer where directions are asked for, as they are by files."""
+    monkeypatch.setattr(
+        "fastadmm.parties.direction.choose_metric_solver", lambda *shape: ("gradient", "forced")
+    )
+    blocks, problem = build(lam=1e-4, scale=0.1)
+    turn = [np.linalg.qr(np.random.default_rng(1).normal(size=(b.shape[1],) * 2))[0] for b in blocks]
+    turned = build(lam=1e-4, scale=0.1)[1]
+    turned = make_problem(
+        [b @ q for b, q in zip(blocks, turn)], turned.y, lam=1e-4, sample_weight=turned.weight
+    )
+    rounds = {}
+    for asked in ("one", "both", "auto"):
+        seen = []
+        for one in (problem, turned):
+            result = solve(one, options(gap=1e-6, directions=asked))
+            assert result.gap <= 1e-6
+            seen.append([record.objective for record in result.history])
+        rounds[asked] = len(seen[0])
+        same = len(seen[0]) == len(seen[1]) and np.allclose(seen[0], seen[1], rtol=1e-8)
+        assert same is (asked != "auto")
+    assert rounds["auto"] < rounds["one"]
+
+
 def test_fewer_rounds_than_with_one_direction_and_the_same_model():
     _, problem = build(3, widths=(12, 15), lam=1e-4)
     both, one = solve(problem, options()), solve(problem, options(directions="one"))

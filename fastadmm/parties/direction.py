@@ -38,6 +38,9 @@ _DENSE = 0.25
 #: Bound on the error of a Gram matrix in single precision, as a share of its trace, ten times over.
 _ROUGH = 1e-6
 
+#: Columns differ in size where the largest curvature of one is this many times the mean.
+_UNEQUAL = 4.0
+
 #: Traces up to this do not overflow there.
 _ROUGH_LIMIT = 1e36
 
@@ -114,6 +117,9 @@ class DirectionParty(Answering):
     kind : {"gram", "kernel", "gradient"}
         See :func:`choose_metric_solver`.
     reason : str
+    by_size : bool
+        Whether gradients are divided by the columns' sizes where no matrix is factorised. Answers then
+        show these sizes, and are no functions of D D' any more: for parties of one process alone.
     """
 
     family = "subspace"
@@ -127,10 +133,11 @@ class DirectionParty(Answering):
         self.name, self.block, self.regularization, self.engine = name, block, regularization, engine
         self.directions: np.ndarray = np.zeros((0, block.shape[1]))
         self.kind, self.reason = choose_metric_solver(block.whole_shape, block.density)
+        self.by_size = False
         self.metric: np.ndarray | None = None
         self._stale = False
         self._kernel: np.ndarray | None = None
-        self._squares: float | None = None
+        self._columns: np.ndarray | None = None
         self._factor: tuple[np.ndarray, bool] | None = None
 
     @classmethod
@@ -179,9 +186,9 @@ class DirectionParty(Answering):
         """
         if not self.block.rough_gram_is_faster(self.engine):
             return False
-        if self._squares is None:
-            self._squares = float(self.block.column_squares(self.engine).sum())
-        most = self.engine.largest(curvature) * self._squares  # at least the trace
+        if self._columns is None:
+            self._columns = self.block.column_squares(self.engine)
+        most = self.engine.largest(curvature) * float(self._columns.sum())  # at least the trace
         return _ROUGH * most <= self.regularization and most < _ROUGH_LIMIT
 
     def respond(
@@ -213,8 +220,10 @@ class DirectionParty(Answering):
         """
         residual = self.residual(gradient, coefficients)
         answer: dict[str, Any] = {"squared_residual": float(residual @ residual)}
-        newton = newton and self._can_newton()
-        direction = self._keep(-self._newton(residual) if newton else -residual)
+        if newton and self._can_newton():
+            direction = self._keep(-self._newton(residual))
+        else:
+            direction = self._keep(-residual / self._sizes() if self.by_size else -residual)
         if direction is None:
             return answer
         if out is None:
@@ -224,6 +233,9 @@ class DirectionParty(Answering):
 
     def respond_pair(self, gradient: np.ndarray, coefficients: np.ndarray) -> dict[str, Any]:
         r"""Answer a loss gradient with block Newton direction and block gradient.
+
+        Without a factorisation the second direction is that of the first's curvature,
+        :math:`D_m^\top H D_m d`: what a second step of conjugate gradients would add, for one pass more.
 
         Parameters
         ----------
@@ -240,19 +252,25 @@ class DirectionParty(Answering):
         """
         residual = self.residual(gradient, coefficients)
         images = residual - self.regularization * (coefficients @ self.directions)
-        messages = []
-        for newton in (True, False):
-            if newton and not self._can_newton():
-                continue
-            direction = self._keep(-self._newton(residual) if newton else -residual)
+        messages: list[np.ndarray] = []
+
+        def send(wanted: np.ndarray) -> None:
+            direction = self._keep(wanted)
             if direction is not None:
-                messages.append(in_single_precision(self.block.product(direction, self.engine)))
+                messages.append(self.block.product(direction, self.engine))
+
+        factorised = self._can_newton()
+        if factorised:
+            send(-self._newton(residual))
+        send(-residual)
+        if not factorised and messages and self.metric is not None:
+            send(self.block.transposed_product(self.metric * messages[0], self.engine))
         answer: dict[str, Any] = {
             "squared_residual": float(residual @ residual),
             "products": self.directions @ images,
         }
         for key, message in zip(("first", "second"), messages):
-            answer[key], answer[f"{key}_scale"] = message
+            answer[key], answer[f"{key}_scale"] = in_single_precision(message)
         return answer
 
     def restate(self, gradient: np.ndarray, coefficients: np.ndarray) -> dict[str, Any]:
@@ -281,6 +299,16 @@ class DirectionParty(Answering):
         if norm > 0.0:
             answer["message"] = self.block.product(self.directions[0], self.engine)
         return answer
+
+    def _sizes(self) -> np.ndarray | float:
+        """Root of each column's curvature, of shape (d,); 1 where all are about the same, or not finite."""
+        if self.metric is None:
+            return 1.0
+        if self._columns is None:
+            self._columns = self.block.column_squares(self.engine)
+        squares = self.engine.mean(self.metric) * self._columns + self.regularization
+        largest = float(squares.max(initial=0.0))
+        return np.sqrt(squares) if _UNEQUAL * float(squares.mean()) < largest < np.inf else 1.0
 
     def _keep(self, direction: np.ndarray) -> np.ndarray | None:
         """Append what is new of a direction, as a unit vector; None if nothing is."""

@@ -61,11 +61,15 @@ class Subspace(Scheme):
 
     def make(self, problem: Problem, options: Options, engine: Engine, elsewhere: bool) -> Method:
         both, _ = choose_directions(problem.traits, options, elsewhere)
-        if not both:
-            return super().make(problem, options, engine, elsewhere)
+        method = self.method(problem.traits)
         from fastadmm.coordinator.subspace.subspace import SubspaceMethod
 
-        return SubspaceMethod(problem, engine, options.history, both)
+        if method is not SubspaceMethod:
+            return super().make(problem, options, engine, elsewhere)
+        made = SubspaceMethod(problem, engine, options.history, both)
+        # What is asked for is the same wherever parties are, so nothing that shows columns.
+        made.by_size = options.directions == "auto" and not elsewhere
+        return made
 
     def notes(self, traits: Traits, options: Options, elsewhere: bool) -> list[str]:
         both, why = choose_directions(traits, options, elsewhere)

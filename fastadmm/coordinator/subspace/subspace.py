@@ -417,6 +417,12 @@ class SubspaceMethod(Method):
         Most directions a party keeps; :func:`directions_per_party` by default.
     both : bool
         Whether parties answer with both directions in every round: see :class:`SubspaceCoordinator`.
+
+    Attributes
+    ----------
+    by_size : bool
+        Whether parties of this process divide gradients by their columns' sizes: see
+        :class:`fastadmm.parties.direction.DirectionParty`.
     """
 
     name = "subspace"
@@ -427,14 +433,19 @@ class SubspaceMethod(Method):
         self, problem: Problem, engine: Engine, directions: int | None = None, both: bool = False
     ) -> None:
         self.problem, self.engine = problem, engine
+        self.by_size = False
         self.coordinator = SubspaceCoordinator(problem, engine, directions, both)
 
     def make_parties(self) -> Sequence[DirectionParty]:
         problem = self.problem
-        return [
+        parties = [
             DirectionParty(name, block, problem.regularization, self.engine)
             for name, block in zip(problem.names, problem.blocks)
         ]
+        for party in parties:
+            party.by_size = self.by_size and party.kind == "gradient"
+            party.reason += ", by the columns' sizes" if party.by_size else ""
+        return parties
 
     def reopen(self) -> float:
         return self.coordinator.start().loss
