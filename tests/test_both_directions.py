@@ -117,7 +117,7 @@ def test_messages_are_rounded_images_and_the_errors_are_bounded(monkeypatch):
             assert error.max() > 0.0
         c = coordinator.point.coefficients
         exact = sum(block @ x for block, x in zip(blocks, solver.party_weights()))
-        spread = coordinator.rounded.spread(coordinator.messages, coordinator.owner, c)
+        spread = coordinator.rounded.spread(coordinator.messages, coordinator.owner, c, solver.engine)
         assert (np.abs(coordinator.point.total - exact) <= spread + 1e-14 * np.abs(exact).max()).all()
     assert solver.n_rounds > 4
     solver.close()
