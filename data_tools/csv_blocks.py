@@ -18,7 +18,8 @@ __all__ = ["LARGE", "csv_chunks", "in_order", "powers"]
 #: Bytes on disk from which compiled code is worth its loading.
 LARGE = 4 << 20
 
-_Item, _Result = TypeVar("_Item"), TypeVar("_Result")
+_Item = TypeVar("_Item")
+_Result = TypeVar("_Result")
 
 
 @cache

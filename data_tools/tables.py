@@ -179,11 +179,11 @@ def read_table(
         try:
             table = reading.table(parts, layout, cells, drop, only)
         except NotUtf8 as error:
-            file = reading.current
-            if layout.encoding is not None or file is None or file.encoding is not None:
+            current = reading.current
+            if layout.encoding is not None or current is None or current.encoding is not None:
                 raise error
-            file.encoding = one_byte_encoding(file)
-            notes.append(read_as(file))
+            current.encoding = one_byte_encoding(current)
+            notes.append(read_as(current))
             continue
         return replace(table, notes=notes + table.notes)
 
@@ -214,10 +214,6 @@ def table_of_rows(
         return (_Rows("row ", *own) for own in _python_chunks(numbered, columns, list(wanted)))
 
     return reading.assemble(list(columns), cells, chunks)
-
-
-def _absent(path: str, names: Sequence[str], name: str, what: str) -> InputError:
-    return InputError(f"{path}: no {what} {name!r}{nearest(name, names)}")
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ _ONE = np.uint64(1)
 
 
 @kernel
-def split_cells(text, separator, starts, stops, lines):  # type: ignore[no-untyped-def]
+def split_cells(text, separator, starts, stops, lines):
     """Find the cells of complete lines; blank lines are skipped.
 
     Parameters
@@ -81,7 +81,7 @@ def split_cells(text, separator, starts, stops, lines):  # type: ignore[no-untyp
 
 
 @inline
-def _stripped(text, start, stop):  # type: ignore[no-untyped-def]
+def _stripped(text, start, stop):
     while start < stop and (text[start] == 32 or text[start] == 9):
         start += 1
     while start < stop and (text[stop - 1] == 32 or text[stop - 1] == 9):
@@ -90,7 +90,7 @@ def _stripped(text, start, stop):  # type: ignore[no-untyped-def]
 
 
 @inline
-def _absent(text, start, stop):  # type: ignore[no-untyped-def]
+def _absent(text, start, stop):
     """Whether a cell is empty, NA, N/A, NaN or null."""
     size = stop - start
     if size == 0:
@@ -111,7 +111,7 @@ def _absent(text, start, stop):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def parse_numbers(text, starts, stops, powers, bits, found):  # type: ignore[no-untyped-def]
+def parse_numbers(text, starts, stops, powers, bits, found):
     """Read cells as numbers.
 
     Parameters
@@ -151,7 +151,7 @@ def parse_numbers(text, starts, stops, powers, bits, found):  # type: ignore[no-
 
 
 @kernel
-def parse_whole_numbers(text, starts, stops, numbers):  # type: ignore[no-untyped-def]
+def parse_whole_numbers(text, starts, stops, numbers):
     """Read cells as whole numbers of at most 18 digits, without sign + and leading zeros.
 
     Parameters
@@ -174,7 +174,7 @@ def parse_whole_numbers(text, starts, stops, numbers):  # type: ignore[no-untype
         size = stop - first
         if size < 1 or size > 18 or (text[first] == 48 and (size > 1 or negative)):
             return False
-        number = 0
+        number = np.int64(0)
         for at in range(first, stop):
             if not 48 <= text[at] <= 57:
                 return False
@@ -184,7 +184,7 @@ def parse_whole_numbers(text, starts, stops, numbers):  # type: ignore[no-untype
 
 
 @kernel
-def code_words(text, starts, stops, table, codes, first):  # type: ignore[no-untyped-def]
+def code_words(text, starts, stops, table, codes, first):
     """Number the different cells in the order of their first row.
 
     Parameters
@@ -235,7 +235,7 @@ def code_words(text, starts, stops, table, codes, first):  # type: ignore[no-unt
 
 
 @kernel
-def parse_libsvm(text, shift, limit, powers, labels, indptr, indices, bits):  # type: ignore[no-untyped-def]
+def parse_libsvm(text, shift, limit, powers, labels, indptr, indices, bits):
     """Read LIBSVM lines.
 
     Parameters
@@ -281,7 +281,7 @@ def parse_libsvm(text, shift, limit, powers, labels, indptr, indices, bits):  # 
                     at += 1
                 if at == n or text[at] == 10 or text[at] == 35:
                     break
-                index, start = 0, at
+                index, start = np.int64(0), at
                 while at < n and 48 <= text[at] <= 57:
                     index = index * 10 + np.int64(text[at] - 48)
                     at += 1

@@ -49,7 +49,7 @@ def powers_of_five() -> np.ndarray:
 
 
 @inline
-def _product(a, b):  # type: ignore[no-untyped-def]
+def _product(a, b):
     """High and low half of the 128 bits of a b."""
     a1, a0, b1, b0 = a >> _HALF, a & _LOW, b >> _HALF, b & _LOW
     low, middle, other, high = a0 * b0, a1 * b0, a0 * b1, a1 * b1
@@ -58,7 +58,7 @@ def _product(a, b):  # type: ignore[no-untyped-def]
 
 
 @inline
-def _nearest(w, q, powers):  # type: ignore[no-untyped-def]
+def _nearest(w, q, powers):
     """Bits of the float64 nearest to w 10^q; False where they are not decided."""
     if w == _ZERO:
         return True, _ZERO
@@ -104,7 +104,7 @@ def _nearest(w, q, powers):  # type: ignore[no-untyped-def]
 
 
 @inline
-def read_number(text, start, stop, powers):  # type: ignore[no-untyped-def]
+def read_number(text, start, stop, powers):
     """What ``text[start:stop]`` is, and the bits of its number.
 
     Parameters
@@ -165,7 +165,7 @@ def read_number(text, start, stop, powers):  # type: ignore[no-untyped-def]
             at += 1
         if at == stop or stop - at > 4:
             return UNDECIDED, _ZERO
-        power = 0
+        power = np.int64(0)
         while at < stop:
             if not 48 <= text[at] <= 57:
                 return UNDECIDED, _ZERO

@@ -8,7 +8,7 @@ is a cache, its weights are its last answer.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -108,7 +108,7 @@ class Party(Answering):
         self._target_image: np.ndarray | None = None
 
     @classmethod
-    def opened(cls, name: str, block: FeatureBlock, engine: Engine, terms: Mapping[str, Any]) -> Party:
+    def opened(cls, name: str, block: FeatureBlock, engine: Engine, terms: Mapping[str, Any]) -> Self:
         regularizer, constraint = penalty_of(name, block, terms)
         scale = float(terms["regularization"])
         return cls(name, block, scale, engine, terms["x_update"], regularizer, constraint)

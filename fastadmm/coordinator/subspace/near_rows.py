@@ -109,6 +109,7 @@ def _minimise_on(span: Span, here: Here, rows: Array, tolerance: float) -> tuple
     """The minimiser with all other rows straight, and by how much it is lower."""
     problem, point, engine = span.problem, here.point, span.engine
     assert point.gradient is not None
+    assert isinstance(problem, Problem)
     some, few = SomeRows.of(problem, rows), span.messages.take(rows, axis=1)
     near = Span(some, few, engine)
     own = near.evaluated(SpanPoint(point.coefficients, point.intercept, point.total[rows]))

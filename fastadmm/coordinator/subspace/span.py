@@ -309,6 +309,7 @@ class Span:
     def best_length(self, here: Here, step: np.ndarray) -> float:
         """Length of least objective along a step, between 0 and 1."""
         problem, point, engine = self.problem, here.point, self.engine
+        assert isinstance(problem, Problem)
         c, change = point.coefficients, step[self.lead :]
         start = problem.offset + point.total + point.intercept
         move = engine.combine(change, self.messages)
