@@ -133,7 +133,7 @@ def read_number(text, start, stop, powers):
         digits += digits > 0 or text[at] != 48
         at += 1
     n_whole = at - whole
-    flags, q, n_fraction = NUMBER, 0, 0
+    flags, q, n_fraction = NUMBER, np.int64(0), 0
     if at < stop and text[at] == 46:
         at += 1
         fraction = at
@@ -142,7 +142,7 @@ def read_number(text, start, stop, powers):
             digits += digits > 0 or text[at] != 48
             at += 1
         n_fraction = at - fraction
-        q = -n_fraction
+        q = np.int64(-n_fraction)
         flags |= POINT
         if (
             n_whole == 0
@@ -171,7 +171,7 @@ def read_number(text, start, stop, powers):
                 return UNDECIDED, _ZERO
             power = power * 10 + np.int64(text[at] - 48)
             at += 1
-        q += -power if negative else power
+        q = q - power if negative else q + power
     decided, bits = _nearest(w, q, powers)
     if not decided:
         return UNDECIDED, _ZERO

@@ -16,7 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, cast
 
 import numpy as np
 
@@ -309,7 +309,6 @@ class Span:
     def best_length(self, here: Here, step: np.ndarray) -> float:
         """Length of least objective along a step, between 0 and 1."""
         problem, point, engine = self.problem, here.point, self.engine
-        assert isinstance(problem, Problem)
         c, change = point.coefficients, step[self.lead :]
         start = problem.offset + point.total + point.intercept
         move = engine.combine(change, self.messages)
@@ -318,7 +317,8 @@ class Span:
         linear, square = self.scale * float(c @ change), self.scale * float(change @ change)
         if self.tilt is not None:
             linear += float(self.tilt @ step)
-        return best_length(problem, start, move, linear, square, engine)
+        # Some rows have what it reads of a problem.
+        return best_length(cast(Problem, problem), start, move, linear, square, engine)
 
 
 class _Secant:
