@@ -130,7 +130,8 @@ ABSENT = [
 
 
 def test_every_extra_of_a_feature_is_tried() -> None:
-    assert {extra for extra, _, _ in ABSENT} == EXTRAS.keys() - {"test", "dev", "docs"}
+    # No command needs MPI: tests/test_cluster.py.
+    assert {extra for extra, _, _ in ABSENT} == EXTRAS.keys() - {"test", "dev", "docs", "mpi"}
 
 
 @pytest.mark.representatives(5)
