@@ -14,8 +14,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from fastadmm.coordinator.scheme import Shape
+from fastadmm.coordinator.subspace.scheme import Subspace
 from fastadmm.data_tools.synthetic import make_vertical_classification
 from fastadmm.errors import ConfigError
+from fastadmm.problem.traits import Traits
 from fastadmm.runs.config import make_config
 from fastadmm.runs.memory import BASE_BYTES, peak_memory
 from fastadmm.runs.plan import make_plan
@@ -169,6 +172,17 @@ def test_history_adapts_and_is_written_down(folder: Path, tmp_path: Path) -> Non
     assert_same_run(tmp_path / "memory", tmp_path / "run")
     start_run(replace(config, scheme="sharing", history=0), tmp_path / "plain")
     assert not any(record["accelerated"] for record in logged(tmp_path / "plain"))
+
+
+def test_narrow_parties_keep_no_more_directions_than_columns() -> None:
+    scheme, traits = Subspace(), Traits(True, True, True, False)
+
+    def state(width: int) -> int:
+        shape = Shape(traits, 10**6, 1, [width, width], [1.0, 1.0], 1)
+        return scheme.state_bytes(shape, 64)[0]
+
+    assert state(3) < 8 * 10**6 * 9
+    assert state(64) == state(1000) > 8 * 10**6 * 130
 
 
 def test_history_of_classes_adapts_too(folder: Path) -> None:

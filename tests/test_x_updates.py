@@ -105,7 +105,7 @@ class Shape:
     """A block of which only the shape is looked at."""
 
     def __init__(self, n, d):
-        self.shape = n, d
+        self.shape = self.whole_shape = n, d
 
 
 @pytest.mark.parametrize(

@@ -29,6 +29,7 @@ PACKAGES = {
     "fastadmm.runs": "Runs, models and predictions",
     "fastadmm.rounds": "Training by files",
     "fastadmm.federation": "Parties in different organisations",
+    "fastadmm.cluster": "Rows over several processes",
     "fastadmm.inference": "Standard errors and tests",
     "fastadmm.judging": "Curves, intervals and drift",
     "fastadmm.secrecy": "Sums only: grid, masks, keys",

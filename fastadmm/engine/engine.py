@@ -42,8 +42,11 @@ ROWS_PER_PIECE = 8192
 #: The same where a row costs only a few nanoseconds, and leaves are computed by the interpreter.
 LIGHT_ROWS_PER_PIECE = 32768
 
-#: Memory that the partial sums of a job may take, in bytes.
+#: Memory that the leaves' sums of a Gram matrix would take together, in bytes: it limits their number.
 SUMS_BUDGET = 256 * 2**20
+
+#: Memory for partial sums of a job that wait for each other, in bytes; each thread holds one in any case.
+_WAITING_SUMS = 16 * 2**20
 
 #: Numbers in two cache lines, which processors fetch together.
 _CACHE_LINES = 16
@@ -369,9 +372,7 @@ class Engine:
         # So far apart that no two threads write to one cache line.
         room = (-(-shape[0] // _CACHE_LINES) * _CACHE_LINES,) if len(shape) == 1 else shape
         numbers = max(1, math.prod(room))
-        group = len(leaves)
-        if 8 * numbers * group > SUMS_BUDGET:
-            group = _power_of_two(SUMS_BUDGET // (8 * numbers))
+        group = min(len(leaves), self._at_once(numbers))
 
         def sums(k: tuple[int, int]) -> np.ndarray:
             part = leaves[k[0] : k[1]]
@@ -386,6 +387,10 @@ class Engine:
         if group == len(leaves):
             return sums((0, group))[: shape[0]]
         return sum_leaves(sums, halved(len(leaves), len(leaves) // group))[: shape[0]]
+
+    def _at_once(self, numbers: int) -> int:
+        """How many partial sums of so many numbers wait for each other; the result does not depend on it."""
+        return max(_power_of_two(_WAITING_SUMS // (8 * numbers)), _power_of_two(2 * self.n_threads - 1))
 
     def leaves(
         self, n_rows: int, entries: float = 0.0, work: float = math.inf, fewest: int = SOME_LEAVES
@@ -445,7 +450,7 @@ class Engine:
     ) -> Any:
         if len(leaves) == 1:
             return function(leaves[0])
-        pieces = min(_pieces(leaves, light), _power_of_two(SUMS_BUDGET // (8 * size)))
+        pieces = min(_pieces(leaves, light), self._at_once(size))
         cut = halved(len(leaves), pieces)
         return add_by_halves(self._shared(lambda part: sum_leaves(function, leaves[slice(*part)]), cut))
 

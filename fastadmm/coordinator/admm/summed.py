@@ -206,7 +206,10 @@ class SummedCoordinator(Coordinator):
     def _longest(self, shift: float) -> float:
         """Bound on a number in one party's message, for a shift of this norm."""
         # The x-update is nonexpansive in the norm of the metric, and keeps zero where it is.
-        bent = 1.0 if self.metric is None else math.sqrt(float(self.metric.max() / self.metric.min()))
+        bent = 1.0
+        if self.metric is not None:
+            high, low = self.engine.each_largest([self.metric]), self.engine.each_largest([self.metric], -1.0)
+            bent = math.sqrt(float(high[0] / -low[0]))
         return _LONGER * bent * (shift + float(self.sizes[0] + self.sizes[1]))
 
     def _dual_residual(self, old: Any, new: Any, stepped: Any) -> float:

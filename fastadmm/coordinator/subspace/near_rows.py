@@ -99,6 +99,10 @@ def _begun(span: Span, point: SpanPoint) -> Here:
     """The point with loss, gradient and slope."""
     if point.gradient is None or not math.isfinite(point.loss):
         point = span.evaluated(point)
+    return _with_slope(span, point)
+
+
+def _with_slope(span: Span, point: SpanPoint) -> Here:
     gradient = point.gradient
     assert gradient is not None
     products = span_products(span.messages, lambda begin, end: gradient[None, begin:end], 1, span.engine)
@@ -114,7 +118,7 @@ def _minimise_on(span: Span, here: Here, rows: Array, tolerance: float) -> tuple
     near = Span(some, few, engine)
     own = near.evaluated(SpanPoint(point.coefficients, point.intercept, point.total[rows]))
     assert own.gradient is not None
-    start = near.here(own, few @ own.gradient)
+    start = _with_slope(near, own)
     tilt = here.slope - start.slope
     near = Span(some, few, engine, tilt)
     found = minimise_over_span(some, few, own, tolerance, engine, tilt=tilt)

@@ -88,10 +88,10 @@ class Subspace(Scheme):
         return most, min(_LEAST_DIRECTIONS, most)
 
     def state_bytes(self, shape: Shape, history: int) -> tuple[int, int]:
-        """All messages."""
+        """All messages, and one more of each party while a round is on its way."""
         from fastadmm.engine.engine import MAX_PIECES
 
-        columns, n = shape.n_parties * (history + 1), shape.message_size
+        columns, n = _kept(shape, history) + shape.n_parties, shape.message_size
         # The span's Newton system weights a piece of all messages in each thread.
         pieces = 8 * columns * -(-n // MAX_PIECES) * shape.n_threads
         return 8 * columns * n + pieces, 0
@@ -116,7 +116,14 @@ class Subspace(Scheme):
 
     def span_work(self, shape: Shape, history: int) -> float:
         """The Hessian over all messages."""
-        return 2.0 * shape.n_samples * float(history * shape.n_parties) ** 2
+        return 2.0 * shape.n_samples * float(_kept(shape, history)) ** 2
+
+
+def _kept(shape: Shape, history: int) -> int:
+    """Directions of all parties; of one predictor they are orthogonal, so at most as many as columns."""
+    if shape.n_outputs > 1:
+        return shape.n_parties * history
+    return sum(min(history, width) for width in shape.widths)
 
 
 def choose_directions(traits: Traits, options: Options, elsewhere: bool) -> tuple[bool, str]:
