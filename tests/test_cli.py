@@ -506,3 +506,11 @@ def test_a_line_of_progress_fits_the_terminal(capsys: pytest.CaptureFixture) -> 
         "round 1 · gap 1.0e+00",
         "round 2 · gap 1.0e-07",
     ]
+
+
+def test_missing_data_are_named_before_a_run_in_the_way(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "run").mkdir()
+    assert run("train", tmp_path / "nowhere.parts", "--out", tmp_path / "run") == ExitCode.STORAGE
+    assert "nowhere.parts" in capsys.readouterr().err

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from fastadmm.errors import ConfigError, InputError
+from fastadmm.errors import ConfigError, InputError, StorageError
 from fastadmm.files.atomic import shown
 from fastadmm.runs.check import check_run
 from fastadmm.runs.config import make_config, read_config
@@ -22,6 +22,7 @@ from fastadmm.settings.keys import LIMITS
 from fastadmm.settings.run import RunConfig, is_convex
 from fastadmm.solver.history import Status
 from fastadmm.store.model import MANIFEST
+from fastadmm.store.partition import open_partition
 
 __all__ = ["plan_run", "resume_run", "start_run"]
 
@@ -52,7 +53,11 @@ def start_run(
     """
     display = display or Silent()
     folder = RunFolder(out)
-    folder.refuse_existing(force)
+    try:
+        folder.refuse_existing(force)
+    except StorageError:
+        open_partition(config.data)  # what is missing is said before what is in the way
+        raise
     if config.path:
         from fastadmm.runs.path_run import start_path
 
