@@ -230,7 +230,7 @@ class ActiveSet:
         at, value = penalty.crossings(self.signs, span.combine(coefficients))
         crossing = np.flatnonzero((at < 1.0) & ~self.held)
         free = self.basis().shape[1]
-        if len(crossing) == 0 or free < 2:
+        if len(crossing) == 0 or free == 0:
             return None
         goal = np.where(self.held, self.goal, value)
         for n in (len(crossing), max(1, free // 2), 1):
@@ -239,8 +239,6 @@ class ActiveSet:
             held[penalty.regularizer.together(first, len(held))] = True
             more = replace(self, held=held, goal=goal)
             basis, others, images = more._kept()
-            if basis.shape[1] == 0:
-                continue
             wanted = goal[held] * span.scale[held]
             missing = wanted - (coefficients @ span.directions[:, held]) * span.scale[held]
             if self.tangent is not None:
