@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 import math
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -22,6 +24,17 @@ def wide_in_a_ball(loss: str, constraint: str = "ball:0.5") -> Problem:
     return make_problem(
         [X[:, :8], X[:, 8:14], X[:, 14:]], y, loss=loss, lam=1e-3, regularizer="l1", constraint=constraint
     )
+
+
+def test_ends_that_are_rounding_are_not_proposed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Badly scaled columns whose faces nearly coincide: the objective was 1e46 after 200 rounds."""
+    monkeypatch.setattr(sys, "path", [*sys.path, str(Path(__file__).resolve().parents[1] / "bench")])
+    from stalls import generate
+
+    case = generate(444)
+    solver = Solver(make_problem(case.blocks, case.y, **case.arguments), SolverOptions(n_threads=1))
+    objectives = [solver.round().objective for _ in range(12)]
+    assert objectives == sorted(objectives, reverse=True)
 
 
 def test_a_gap_is_to_fall_in_so_many_rounds() -> None:

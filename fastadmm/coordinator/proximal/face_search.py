@@ -41,7 +41,7 @@ _REACH = 1e4
 _FLAT = 1e-13
 
 #: No objective falls by so many times itself: the faces nearly coincide, and the end is rounding.
-_ABSURD = 1e2
+_ABSURD = 1e4
 
 #: What a proposal leaves of the slope at the model, at most, where only the slope can tell.
 _LESS_STEEP = 0.25
