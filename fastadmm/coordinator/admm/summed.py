@@ -272,7 +272,7 @@ class SummedAdmmMethod(AdmmMethod):
     def begin_at(self, weights: Sequence[Array], intercept: Any) -> None:
         coordinator, state = self.coordinator, self.coordinator.state
         images = [party.begin_at(x) for party, x in zip(self.parties, weights, strict=True)]
-        coordinator.sizes[:] = math.sqrt(sum(float(own @ own) for own in images))
+        coordinator.sizes[:] = math.sqrt(sum(self.engine.dot(own, own) for own in images))
         state.images[:] = state.messages[:] = state.z[:] = sum(images)
         start = self._primal(state.z.copy(), intercept)
         state.u[:] = start.gradient
