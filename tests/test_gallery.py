@@ -32,6 +32,16 @@ def test_a_notebook_was_run_from_top_to_bottom(notebook: Path) -> None:
     assert notebook.stat().st_size < 300_000
 
 
+@pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.stem)
+def test_the_site_can_colour_every_cell(notebook: Path) -> None:
+    lexers, token = pytest.importorskip("ipython_pygments_lexers"), pytest.importorskip("pygments.token")
+    for cell in code(notebook):
+        source = "".join(cell["source"])
+        assert not [
+            text for kind, text in lexers.IPython3Lexer().get_tokens(source) if kind in token.Error
+        ], source
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["credit", "hospitals"])
 def test_a_notebook_runs_to_what_it_shows(name: str, tmp_path: Path) -> None:
