@@ -2,7 +2,9 @@ r"""The best point of the segment from the model to the proposal, regularisers k
 
 Along it every regulariser is a norm that parties have evaluated at its
 kinks, so that it is linear between, plus a square that inner products give.
-The sum with the loss is convex in the position: golden section finds its least.
+The sum with the loss is convex in the position. Its least is found inside a bracket: the loss is taken as a
+parabola by what its slope changed between the last two positions, and the sum is minimised as it is,
+kinks and all. So a position at a kink is found as fast as any other, by a few evaluations.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from fastadmm.coordinator.certificate import inner
 from fastadmm.coordinator.proximal.hull import HullPoint
 from fastadmm.coordinator.proximal.parts import lifted
 from fastadmm.engine.engine import Engine
@@ -21,8 +24,10 @@ __all__ = ["SegmentPenalty", "best_position"]
 
 Array = np.ndarray
 
-_RATIO = (math.sqrt(5.0) - 1.0) / 2.0
-_STEPS = 40
+#: Positions closer than this share of the segment are one: norms there differ by rounding, and so do ends.
+_SAME = 1e-9
+
+_MAX_STEPS = 80
 
 
 @dataclass(frozen=True)
@@ -52,6 +57,46 @@ class SegmentPenalty:
         return self.first * norm + 0.5 * self.second * (a + t * (b + t * c))
 
 
+class _Pieces:
+    """The sum of all regularisers: its slope between kinks, and what that rises by.
+
+    Attributes
+    ----------
+    ends : ndarray of shape (n + 1,)
+        Kinks of all, from 0.
+    """
+
+    def __init__(self, penalties: list[SegmentPenalty], end: float) -> None:
+        at = np.unique(np.concatenate([p.positions for p in penalties]))
+        at = at[at < end * (1.0 - _SAME)]
+        apart = np.append(True, np.diff(at) > _SAME * end)
+        self.ends = np.append(at[apart], end)
+        norms = np.zeros(len(self.ends))
+        self._linear = self._rise = 0.0
+        for p in penalties:
+            norms += p.first * np.interp(self.ends, p.positions, p.norms)
+            self._linear += 0.5 * p.second * p.square[1]
+            self._rise += p.second * p.square[2]
+        self._slopes = np.maximum.accumulate(np.diff(norms) / np.diff(self.ends))
+
+    def slopes(self, t: float) -> tuple[float, float]:
+        """To the left and to the right of a position; infinite beyond the ends."""
+        own = np.concatenate([[-math.inf], self._slopes, [math.inf]])
+        left, right = (int(np.searchsorted(self.ends, t, side)) for side in ("left", "right"))
+        smooth = self._linear + self._rise * t
+        return float(own[left]) + smooth, float(own[right]) + smooth
+
+    def best(self, t: float, slope: float, rise: float) -> float:
+        """Least of the sum with a parabola of given slope at a position, and rise of the slope."""
+        rise, before = rise + self._rise, slope - rise * t + self._linear
+        after = before + rise * self.ends[1:] + self._slopes
+        piece = int(np.argmax(after >= 0.0)) if after[-1] >= 0.0 else len(after) - 1
+        low, high = float(self.ends[piece]), float(self.ends[piece + 1])
+        if not rise > 0.0:
+            return low if after[piece] >= 0.0 else high
+        return min(max(-(before + float(self._slopes[piece])) / rise, low), high)
+
+
 def best_position(
     problem: Problem, model: HullPoint, proposal: HullPoint, penalties: list[SegmentPenalty], engine: Engine
 ) -> float:
@@ -72,29 +117,41 @@ def best_position(
         0 where nothing is better than the model.
     """
     end = min(float(penalty.positions[-1]) for penalty in penalties)
-    n = problem.n_samples
+    n, classes = problem.n_samples, problem.n_outputs
     base = problem.offset + lifted(model.intercept, n) + model.total
     along = proposal.total - model.total + lifted(proposal.intercept - model.intercept, n)
-    scratch = np.empty_like(base)
+    gradient = np.empty_like(base)
 
-    def value(t: float) -> float:
-        loss = problem.loss.evaluate(base + t * along, problem.y, problem.weight, scratch, engine)
-        total = loss + sum(penalty.value(t) for penalty in penalties)
-        return total if math.isfinite(total) else math.inf
+    def slope(t: float) -> float:
+        problem.loss.evaluate(base + t * along, problem.y, problem.weight, gradient, engine)
+        found = inner(gradient, along, engine, classes)
+        return found if math.isfinite(found) else math.inf  # overflow: too far
 
     if not end > 0.0:
         return 0.0
-    low, high = 0.0, end
-    inner, outer = end - _RATIO * end, _RATIO * end
-    at_inner, at_outer = value(inner), value(outer)
-    for _ in range(_STEPS):
-        if at_inner <= at_outer:
-            high, outer, at_outer = outer, inner, at_inner
-            inner = high - _RATIO * (high - low)
-            at_inner = value(inner)
+    pieces = _Pieces(penalties, end)
+    t, here = end, slope(end)
+    if here + pieces.slopes(end)[0] <= 0.0:
+        return end
+    low, high, before, there = 0.0, end, 0.0, slope(0.0)
+    if there + pieces.slopes(0.0)[1] >= 0.0:
+        return 0.0
+    widths = [math.inf, math.inf]
+    for _ in range(_MAX_STEPS):
+        rise = (here - there) / (t - before)
+        following = pieces.best(t, here, rise) if math.isfinite(rise) else math.nan
+        if not low < following < high or high - low > 0.5 * widths[-2]:
+            following = 0.5 * (low + high)
+        widths.append(high - low)
+        before, there = t, here
+        t, here = following, slope(following)
+        left, right = pieces.slopes(t)
+        if here + right < 0.0:
+            low = t
+        elif here + left > 0.0:
+            high = t
         else:
-            low, inner, at_inner = inner, outer, at_outer
-            outer = low + _RATIO * (high - low)
-            at_outer = value(outer)
-    best = min((value(0.0), 0.0), (value(end), end), (at_inner, inner), (at_outer, outer))
-    return best[1]
+            return t
+        if abs(t - before) <= _SAME * end or high - low <= _SAME * end:
+            return t
+    return t
