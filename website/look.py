@@ -103,11 +103,13 @@ def main() -> int:
         for (window, (width, height)), scheme in itertools.product(WINDOWS.items(), SCHEMES):
             size = {"width": width, "height": height}
             page = chromium.new_context(viewport=size, color_scheme=scheme).new_page()
+            page.set_default_timeout(0)  # the machine may be busy
             for path, name in pages(asked.paths):
                 for fault in faults(page, path.resolve().as_uri()):
                     count += 1
                     print(f"{path}, {window}, {scheme}: {fault}")
-                page.screenshot(path=asked.out / f"{name}-{window}-{scheme}.png", full_page=True)
+                picture = asked.out / f"{name}-{window}-{scheme}.png"
+                page.screenshot(path=picture, full_page=True)
     print(f"pictures in {asked.out}; faults: {count}")
     return int(count > 0)
 

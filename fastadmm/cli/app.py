@@ -12,19 +12,21 @@ import sys
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from copy import copy
-from functools import cache
+from functools import cache, partial
 from inspect import getdoc
 from typing import Annotated, Any
 
 import typer
 from typer.models import CommandInfo, TyperInfo
 
+from fastadmm.cli.help import help_text
 from fastadmm.errors import ExitCode, FastadmmError
 
 _SETTINGS: dict[str, Any] = {
     "name": "fastadmm",
     "help": "Train one joint linear model for parties that hold different columns about the same rows.",
     "pretty_exceptions_enable": False,
+    "rich_markup_mode": None,
     "context_settings": {"help_option_names": ["-h", "--help"]},
 }
 
@@ -44,18 +46,12 @@ def _name(command: CommandInfo) -> str:
     return command.name or command.callback.__name__  # type: ignore[union-attr]
 
 
-def _commands() -> list[CommandInfo]:
-    # A module that was imported earlier registered earlier; the order of the help is ours.
-    order = {name: place for place, name in enumerate(COMMANDS)}
-    return sorted(app.registered_commands, key=lambda command: order[_name(command)])
-
-
 @cache
 def _command(name: str | None = None) -> Callable[..., Any]:
     """All commands or one, built once in a process: building all takes as long as many a command."""
     _register([name] if name else None)
     return _built(
-        [command for command in _commands() if name in (None, _name(command))],
+        [command for command in app.registered_commands if name in (None, _name(command))],
         [group for group in app.registered_groups if name in (None, group.name)],
     )
 
@@ -64,7 +60,7 @@ def _listing() -> Callable[..., Any]:
     """All commands without their options, which ``--help`` does not show."""
     _register()
     commands = []
-    for command in _commands():
+    for command in app.registered_commands:
         bare = copy(command)
         bare.name, bare.help = _name(command), command.help or getdoc(command.callback)
         bare.callback = _nothing
@@ -108,9 +104,11 @@ def _built(commands: list[CommandInfo], groups: list[TyperInfo]) -> Callable[...
         group.rich_help_panel = panels[str(group.name)]
     program.callback()(_program_options)  # a group of commands, even of one
     program.registered_commands, program.registered_groups = commands, groups
-    built = typer.main.get_command(program)
+    built: Any = typer.main.get_command(program)
+    # A module that was imported earlier registered earlier; the order of the help is ours.
+    built.commands = {name: built.commands[name] for name in panels if name in built.commands}
     _one_style(built)
-    return built
+    return built  # type: ignore[no-any-return]
 
 
 #: What stands for a value in the help, by typer's names of types.
@@ -119,13 +117,13 @@ _VALUES = {"path": "PATH", "integer": "N", "int": "N", "float": "NUMBER", "text"
 
 def _one_style(command: Any) -> None:
     """Values in capitals, choices and defaults in the text: what typer shows depends on its version."""
+    command.get_help = partial(help_text, command)
     for child in getattr(command, "commands", {}).values():
         _one_style(child)
     context = typer.Context(command, **_SETTINGS["context_settings"])
     for parameter in filter(None, [*command.params, command.get_help_option(context)]):
         if parameter.param_type_name == "argument":
             parameter.metavar = parameter.metavar or parameter.name.upper()
-            parameter.display_type_rich = lambda ctx: ""  # the name says enough
             continue
         text = parameter.help or ""
         if parameter.metavar is None:
@@ -169,7 +167,7 @@ def _program(argv: list[str]) -> Callable[..., Any]:
     return _command(argv[0]) if argv[0] in (*COMMANDS, *GROUPS) else _command()
 
 
-#: Groups of commands; they follow the commands of their panel in ``--help``.
+#: Groups of commands.
 GROUPS: tuple[str, ...] = ("align", "party", "coordinator", "agent", "federate", "owners", "scorecard")
 
 #: Panels of ``--help`` with their commands and groups, in their order.
@@ -238,7 +236,7 @@ def main(argv: list[str] | None = None) -> None:
         if not hasattr(error, "format_message"):
             raise
         if type(error).__name__ == "NoArgsIsHelpError":  # a group without a command: its help is said
-            print(error.format_message(), end="", file=sys.stderr)
+            print(error.format_message().rstrip("\n"))
             sys.exit(int(ExitCode.USAGE))
         from fastadmm.cli.usage import usage_line
 

@@ -1,0 +1,83 @@
+"""What a command says on a terminal: sentences that break between words, and nothing cut."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import textwrap
+from typing import TextIO
+
+__all__ = ["columns", "say", "wrapped"]
+
+#: What is copied as a whole, or read as one: it does not break.
+_WHOLE = re.compile(r"(?<=: )fastadmm [a-z].*$|\((?:default|min|max): [^()]{1,16}\)|(?<=\d) [%σ]")
+_SPACE = "\0"
+
+
+def columns(stream: TextIO) -> int | None:
+    """How wide a stream is; None where it is no terminal, and nothing breaks its lines.
+
+    Parameters
+    ----------
+    stream : file
+    """
+    try:
+        if not stream.isatty():
+            return None
+        return int(os.environ.get("COLUMNS") or 0) or os.get_terminal_size(stream.fileno()).columns or None
+    except (OSError, ValueError):  # closed, or without a size
+        return None
+
+
+def wrapped(text: str, width: int | None, hang: int | None = None) -> str:
+    """Break lines between words; a command that a sentence ends with, or a long path, stays whole.
+
+    Parameters
+    ----------
+    text : str
+        One or more lines.
+    width : int or None
+        Columns; None breaks nothing.
+    hang : int, optional
+        Columns before the further lines of a line; by default as the line itself begins.
+
+    Returns
+    -------
+    str
+    """
+    if width is None:
+        return text
+    lines = []
+    for line in text.split("\n"):
+        if len(line) <= width:
+            lines.append(line)
+            continue
+        begin = re.match(r"\s*(?:[-*] |\d+\. )?", line)
+        assert begin is not None
+        indent = len(begin.group()) if hang is None else hang
+        lines += textwrap.wrap(
+            _WHOLE.sub(lambda found: found.group().replace(" ", _SPACE), line),
+            max(width, indent + 20),
+            subsequent_indent=" " * indent,
+            break_long_words=False,
+            break_on_hyphens=False,
+            replace_whitespace=False,
+            drop_whitespace=True,
+        )
+    return "\n".join(lines).replace(_SPACE, " ")
+
+
+def say(text: str, *, hang: int | None = None, error: bool = False) -> None:
+    """Print sentences: one line each into a file or a pipe, broken between words on a terminal.
+
+    Parameters
+    ----------
+    text : str
+    hang : int, optional
+        As for :func:`wrapped`.
+    error : bool
+        To standard error, at once.
+    """
+    stream = sys.stderr if error else sys.stdout
+    print(wrapped(text, columns(stream), hang), file=stream, flush=error)
