@@ -70,6 +70,8 @@ def test_directions_are_orthonormal_and_combine_to_the_weights(seed: int) -> Non
     # d products of numbers below 1, each rounded
     np.testing.assert_allclose(span.coefficients(span.combine(c)), c, atol=1e-13)
     assert span.new_direction(span.combine(c)) is None
+    # Weights of zero beside others: their difference has no more than rounding beside the directions.
+    assert span.new_direction(np.zeros(D), near=c) is None
 
 
 @given(st.lists(st.tuples(st.floats(-1e3, 1e3), st.floats(-1e3, 1e3)), min_size=1, max_size=6))

@@ -103,9 +103,11 @@ class DirectionSpan:
         known = self.directions * self.scale
         there = 0.0 if near is None else self.combine(near)
         rest = self.scale * (x - there)
+        # Of weights of zero, too, what is left of the difference to others may be its rounding alone.
+        whole = max(float(np.linalg.norm(self.scale * x)), float(np.linalg.norm(rest)))
         for _ in range(2):  # the second for the rounding of the first
             rest = rest - (known @ rest) @ known
-        size, whole = float(np.linalg.norm(rest)), float(np.linalg.norm(self.scale * x))
+        size = float(np.linalg.norm(rest))
         if len(known) >= len(x) or not size > _NOTHING_NEW * whole:
             return None
         direction = rest / size

@@ -40,9 +40,6 @@ _REACH = 1e4
 #: Share of the objective below which a promise is lost in its rounding.
 _FLAT = 1e-13
 
-#: No objective falls by so many times itself: the faces nearly coincide, and the end is rounding.
-_ABSURD = 1e4
-
 #: What a proposal leaves of the slope at the model, at most, where only the slope can tell.
 _LESS_STEEP = 0.25
 
@@ -261,8 +258,6 @@ class FaceSearch:
         z = problem.offset + lifted(intercept, problem.n_samples) + point.total
         loss = problem.loss.evaluate(z, problem.y, problem.weight, np.empty_like(z), self.engine)
         promised = self.value - loss - float(self.slope @ c) - 0.5 * float(c @ self.bend @ c)
-        if promised > _ABSURD * abs(self.value):
-            return None
         if abs(promised) <= _FLAT * abs(self.value):
             # A gap is linear in the slope where nothing but a norm bounds the weights, and can be far
             # above what the objective resolves: its square.
