@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import doctest
 import importlib.util
+import io
 import json
 import os
 import re
@@ -13,17 +14,21 @@ import tarfile
 import tomllib
 import xml.etree.ElementTree as ET
 from collections.abc import Iterator
+from contextlib import redirect_stdout
 from pathlib import Path
 from types import ModuleType
 
 import fastadmm
 import pytest
 
+from page_outputs import agrees
 from run_tools import forking_commands
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
-MARKED = re.compile(r"<!-- runnable -->\n```(\w+)\n(.*?)```", re.DOTALL)
+MARKED = re.compile(r"<!-- runnable -->\n```(\w+)\n(.*?)```(?:\n\n```text\n(.*?)```)?", re.DOTALL)
+#: Printed between the outputs of two commands.
+END = "--- end of the output ---"
 
 #: Files of the repository by their address: the README's links have to work on a package index, too.
 OWN = re.compile(
@@ -49,8 +54,8 @@ HOSTS = {
 }
 
 
-def examples(page: Path) -> list[tuple[str, str]]:
-    """Language and text of the examples marked runnable, in order."""
+def examples(page: Path) -> list[tuple[str, str, str]]:
+    """Language, text and output shown (in a block of its own) of the examples marked runnable, in order."""
     return MARKED.findall(page.read_text(encoding="utf-8"))
 
 
@@ -106,26 +111,32 @@ def test_the_readme_runs_as_it_is_installed(tmp_path: Path) -> None:
 
 
 def run_examples(page: Path, tmp_path: Path, first: list[Path]) -> None:
-    """Run a page's examples with some directories first on PATH."""
+    """Run a page's examples, some directories first on PATH; where the page shows outputs, it shows these."""
     # One directory per page: an example may use what an earlier one made.
     names: dict[str, object] = {}
     path = [*map(str, first), str(Path(sys.executable).parent), os.environ.get("PATH", "")]
-    env = {**os.environ, "PATH": os.pathsep.join(path)}
-    for language, text in examples(page):
+    env = {**os.environ, "PATH": os.pathsep.join(path), "COLUMNS": "80"}
+    for language, text, shown in examples(page):
         if language == "console":
-            commands = [line[2:] for line in text.splitlines() if line.startswith("$ ")]
+            commands = re.findall(r"(?m)^\$ (.*)$", text)
+            outputs = [part.partition("\n")[2] for part in re.split(r"(?m)^\$ ", text)[1:]]
             assert commands, f"{page.name}: a console example needs lines that start with '$ '"
             done = subprocess.run(
-                ["bash", "-euc", "\n".join(commands)],
+                ["bash", "-euc", "".join(f"{command}\necho '{END}'\n" for command in commands)],
                 cwd=tmp_path,
                 env=env,
-                capture_output=True,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
                 text=True,
                 check=False,
             )
-            assert done.returncode == 0, done.stderr
+            assert done.returncode == 0, done.stdout
+            for command, printed, output in zip(commands, done.stdout.split(f"{END}\n"), outputs):
+                assert not output or agrees(printed, output), f"{page.name}: $ {command}\n{printed}"
         elif language == "python":
-            exec(compile(text, str(page), "exec"), names)
+            with redirect_stdout(io.StringIO()) as stream:
+                exec(compile(text, str(page), "exec"), names)
+            assert not shown or agrees(stream.getvalue(), shown), f"{page.name}: {stream.getvalue()}"
         elif language == "pycon":
             test = doctest.DocTestParser().get_doctest(text, names, page.name, str(page), 0)
             runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS)
@@ -137,8 +148,26 @@ def run_examples(page: Path, tmp_path: Path, first: list[Path]) -> None:
             pytest.fail(f"{page.name}: examples in {language} cannot be run")
 
 
+@pytest.mark.parametrize(
+    ("shown", "yes"),
+    [
+        ("rounds 5\nloss 0.1235\ngap 6.4e-14 in 0.3 s\n", True),
+        ("rounds 5\n...\n", True),
+        ("...\ngap 8.1e-15 in 7 s\n", True),
+        ("...\nloss 0.12 ...\n...\n", True),
+        ("rounds 6\n...\n", False),
+        ("rounds 5\nloss 0.1245\n...\n", False),
+        ("rounds 5\nloss 0.1235\n", False),
+        ("...\nloss 0.1235\n", False),
+        ("loss 0.1235\n...\n", False),
+    ],
+)
+def test_outputs_are_compared_to_the_digits_shown(shown: str, yes: bool) -> None:
+    assert agrees("rounds 5\nloss 0.12349\ngap 6.4e-14 in 1.2 s\n", shown) == yes
+
+
 def test_readme_shows_command_line_and_python() -> None:
-    assert [language for language, _ in examples(ROOT / "README.md")] == ["python", "console"]
+    assert [language for language, *_ in examples(ROOT / "README.md")] == ["python", "console"]
 
 
 def test_readme_works_on_a_package_index() -> None:
