@@ -92,6 +92,7 @@ def convert(
     force: bool = False,
     progress: Progress | None = None,
     told: Told | None = None,
+    shards: int | None = None,
     **reading: Any,
 ) -> Partition:
     """Convert a LIBSVM, CSV or NPZ file into a partition.
@@ -144,6 +145,8 @@ def convert(
         cells, where a table has been read column by column).
     told : callable, optional
         ``told(notes, columns)``, called for CSV tables before anything is written.
+    shards : int, optional
+        Cut the rows into so many partitions, one for each worker (:mod:`fastadmm.store.cutting`).
     **reading
         How a CSV table is read: ``header``, ``separator``, ``encoding``, ``drop``, ``missing``,
         ``categorical``, ``types``, ``na_values``, ``decimal``, ``thousands``, ``unseen``,
@@ -199,7 +202,7 @@ def convert(
     def write(plan: TablePlan) -> Partition:
         if told is not None:
             told(plan.report, plan.columns)
-        return write_plan(plan, out, force=force, compression=compression, progress=progress)
+        return write_plan(plan, out, force=force, compression=compression, progress=progress, shards=shards)
 
     by_column = model.encoded if model is not None else bool(_by_column(options))
     if kind == "csv" and by_column:
@@ -251,8 +254,9 @@ def convert(
             raise InputError(f"{reader.path}: values too large to standardise: {error}") from None
     blocks = scan.cache if scan.cache is not None else reader.blocks(on_read("writing"))
     return _write(
-        reader, out, blocks, labels, split, kinds, transforms, dtype or "float64", model, force, compression
-    )
+        reader, out, blocks, labels, split, kinds, transforms, dtype or "float64", model, force, compression,
+        shards,
+    )  # fmt: skip
 
 
 def _check_widths(reader: Source, scan: _Scan, split: list[PartyColumns], zero_based: bool) -> None:
@@ -596,11 +600,20 @@ def _write(
     model: _Like | None,
     force: bool,
     compression: str,
+    shards: int | None,
 ) -> Partition:
-    from fastadmm.store import create_partition, open_partition
+    from fastadmm.store import open_partition
+    from fastadmm.store.cutting import new_partition
 
     width = sum(party.width for party in split)
-    with create_partition(out, task=labels.task, source=Path(reader.path).name, force=force) as partition:
+    with new_partition(
+        out,
+        task=labels.task,
+        n_samples=len(labels.y),
+        shards=shards,
+        source=Path(reader.path).name,
+        force=force,
+    ) as partition:
         writers = [
             partition.party(
                 party.name,

@@ -510,6 +510,7 @@ def write_plan(
     force: bool = False,
     compression: str = "none",
     progress: Progress | None = None,
+    shards: int | None = None,
 ) -> Partition:
     """Write a planned partition.
 
@@ -524,18 +525,23 @@ def write_plan(
         Of the stored blocks.
     progress : callable, optional
         As of :func:`convert_tables`.
+    shards : int, optional
+        Cut the rows into so many partitions.
 
     Returns
     -------
     Partition
         The new partition, opened.
     """
-    from fastadmm.store import create_partition, open_partition
+    from fastadmm.store import open_partition
+    from fastadmm.store.cutting import new_partition
 
     cells = sum(len(plan.alignment.ids) * len(party.encoder.feature_names) for party in plan.parties)
     step = Steps(progress, "writing", cells) if progress is not None else lambda _: None
     ids = plan.alignment.ids
-    with create_partition(out, task=plan.task, source=plan.source, force=force) as partition:
+    with new_partition(
+        out, task=plan.task, n_samples=len(ids), shards=shards, source=plan.source, force=force
+    ) as partition:
         for party in plan.parties:
             writer = partition.party(
                 party.name,

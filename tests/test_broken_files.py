@@ -290,7 +290,7 @@ CASES = [
     case("manifest not TOML", overwrite(T, b"format = \n\n"), F, T, "TOML", "line 1"),
     case("manifest not UTF-8", overwrite(T, b"\xff\xff"), F, T, "TOML"),
     case("manifest other format", toml("fastadmm-partition", "other"), F, T, "'format'"),
-    case("manifest newer version", toml('"1.0"', '"1.1"'), F, T, "'version'", "upgrade"),
+    case("manifest newer version", toml('"1.0"', '"1.2"'), F, T, "'version'", "upgrade"),
     case("manifest newer major", toml('"1.0"', '"2.0"'), F, T, "'version'", "upgrade"),
     case("manifest no version number", toml('"1.0"', '"one"'), F, T, "'version'", "not a version"),
     case("manifest version a number", toml('"1.0"', "1.0"), F, T, "'version'", "float"),

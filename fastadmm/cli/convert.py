@@ -412,6 +412,12 @@ def convert(
     split: _Split,
     values: _Values,
     reading: _Source,
+    shards: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N", help="Cut the rows into N partitions, one for each worker; also of a partition."
+        ),
+    ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace an existing partition.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")] = False,
 ) -> None:
@@ -434,12 +440,17 @@ def convert(
         else:
             own |= plain_values(values) | {"like": split.like, "alignment": tables.align}
             own |= {"duplicates": tables.duplicates.value}
-            _convert_tables(tables, own, out, force, as_json, cells.dry_run)
+            _convert_tables(tables, own, out, force, as_json, cells.dry_run, shards)
         return
     if given := given_options(tables):
         raise ConfigError(f"{given[0]} is for tables with ids: give them with --guest and --host")
     if source is None:
         raise typer.BadParameter("give a data file, or tables with --guest and --host", param_hint="SOURCE")
+    if _is_partition(source):
+        foreign = given_options(values, "compression")
+        foreign += [o for more in (split, reading, cells, public) for o in given_options(more)]
+        _cut(source, out, foreign, shards, values.compression.value, force, as_json)
+        return
     if public.describe is not None:
         _describe(source, [], public.describe, force, own | {"id": ""})
         return
@@ -448,9 +459,42 @@ def convert(
         return
     if out is None:
         raise typer.BadParameter("give the partition to make", param_hint="--out")
-    how = plain_values(split) | plain_values(values) | plain_values(reading) | own
+    how = plain_values(split) | plain_values(values) | plain_values(reading) | own | {"shards": shards}
     del how["no_header"]
     _convert_source(source, out, how, force, as_json)
+
+
+def _is_partition(path: Path) -> bool:
+    return any((path / name).exists() for name in ("partition.toml", "shards.toml"))
+
+
+def _cut(
+    source: Path,
+    out: Path | None,
+    foreign: list[str],
+    shards: int | None,
+    compression: str,
+    force: bool,
+    as_json: bool,
+) -> None:
+    """Cut a partition by rows, or put shards together."""
+    from fastadmm.data_tools.destination import check_out
+    from fastadmm.errors import ConfigError
+    from fastadmm.store import open_partition
+    from fastadmm.store.cutting import cut_partition
+
+    if foreign:
+        raise ConfigError(f"{foreign[0]}: {source} is a partition already, which --shards only cuts by rows")
+    if shards is None:
+        raise ConfigError(
+            f"{source}: a partition already; --shards N cuts it by rows, --shards 1 puts it together"
+        )
+    if out is None:
+        raise typer.BadParameter("give the directory to make", param_hint="--out")
+    check_out(out, force)
+    cut_partition(source, out, shards, compression=compression, force=force)
+    summary = _summary(open_partition(out, require_labels=False))
+    (_show_json if as_json else _show)(summary)
 
 
 def _list(names: str) -> list[str]:
@@ -465,7 +509,13 @@ def _describe(guest: Path | None, hosts: list[Path], out: Path, force: bool, opt
 
 
 def _convert_tables(
-    tables: _Tables, own: dict[str, Any], out: Path | None, force: bool, as_json: bool, dry_run: bool
+    tables: _Tables,
+    own: dict[str, Any],
+    out: Path | None,
+    force: bool,
+    as_json: bool,
+    dry_run: bool,
+    shards: int | None,
 ) -> None:
     from fastadmm.data_tools.convert_tables import TableOptions, plan_tables, write_plan
     from fastadmm.data_tools.destination import check_out
@@ -486,7 +536,9 @@ def _convert_tables(
     if not dry_run:
         assert out is not None
         with progress_bar() as progress:
-            partition = write_plan(plan, out, force=force, compression=options.compression, progress=progress)
+            partition = write_plan(
+                plan, out, force=force, compression=options.compression, progress=progress, shards=shards
+            )
         described = _summary(partition) | described
     else:
         described |= {"n_samples": len(plan.alignment.ids), "task": plan.task}
@@ -589,7 +641,8 @@ def _summary(partition: Partition) -> dict[str, Any]:
     if labels is not None and labels.classes is not None:
         counts = [int((labels.y == c).sum()) for c in range(len(labels.classes))]
         classes = dict(zip(labels.classes, counts))
-    return {
+    shards = {"shards": len(partition.shards)} if partition.shards else {}
+    return shards | {
         "partition": str(partition.path),
         "source": partition.source,
         "n_samples": partition.n_samples,
@@ -624,7 +677,7 @@ def _show(summary: dict[str, Any]) -> None:
     lines = [
         *summary.get("report", ()),
         f"{summary['partition']}: {summary['n_samples']} rows, {summary['n_features']} features, "
-        f"{summary['task']}",
+        f"{summary['task']}" + (f", in {summary['shards']} shards" if "shards" in summary else ""),
     ]
     for party in summary["parties"]:
         stored = f"csr, {party['nnz']} non-zeros" if party["kind"] == "csr" else "dense"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from contextlib import suppress
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,8 +18,9 @@ from fastadmm.privacy.origins import private_constants
 from fastadmm.store.elements import key_of, read_attribute
 from fastadmm.store.h5file import h5_errors, read_h5
 from fastadmm.store.label_file import LABELS_TYPE, LabelData, open_labels
+from fastadmm.store.manifest import MANIFEST, SHARDS
 from fastadmm.store.model import PARTY_MODEL
-from fastadmm.store.partition import MANIFEST, open_partition
+from fastadmm.store.partition import open_partition
 from fastadmm.store.party_file import PARTY_TYPE, PartyData, open_party
 
 if TYPE_CHECKING:
@@ -65,7 +67,7 @@ def describe(path: str | os.PathLike[str], *, check: bool = False) -> dict[str, 
         if not path.is_dir():
             return {"path": str(path), **_file(path, check)}
         names = set(os.listdir(path))
-    if MANIFEST in names:
+    if MANIFEST in names or SHARDS in names:
         return {"path": str(path), **_partition(path, check)}
     if _OWNERS_MANIFEST in names:
         return {"path": str(path), **_owners(path, check)}
@@ -162,7 +164,7 @@ def _party(party: PartyData, check: bool, *, names: bool = False) -> dict[str, A
         "nnz": party.nnz,
         "density": None if party.nnz is None else party.nnz / cells,
         "memory_bytes": party.nbytes,
-        "file_bytes": party.path.stat().st_size,
+        "file_bytes": _bytes_of(party),
         "transform": {
             "normalize": transform.normalize,
             "center": transform.center is not None,
@@ -179,6 +181,10 @@ def _party(party: PartyData, check: bool, *, names: bool = False) -> dict[str, A
     return result
 
 
+def _bytes_of(data: PartyData | LabelData) -> int:
+    return sum(part.path.stat().st_size for part in getattr(data, "parts", (data,)))
+
+
 def _labels(labels: LabelData) -> dict[str, Any]:
     y = labels.y
     result: dict[str, Any] = {
@@ -188,7 +194,7 @@ def _labels(labels: LabelData) -> dict[str, Any]:
         "sample_weight": labels.sample_weight is not None,
         "offset": labels.offset is not None,
         "row_digest": labels.row_digest,
-        "file_bytes": labels.path.stat().st_size,
+        "file_bytes": _bytes_of(labels),
     }
     if labels.classes is not None:
         result["classes"] = list(labels.classes)
@@ -200,7 +206,13 @@ def _labels(labels: LabelData) -> dict[str, Any]:
 
 def _partition(path: Path, check: bool) -> dict[str, Any]:
     partition = open_partition(path, require_labels=False)
-    return {
+    extra: dict[str, Any] = {}
+    if (shard := partition.shard) is not None:
+        last = shard.first_row + partition.n_samples
+        extra["shard"] = asdict(shard) | {"rows": [shard.first_row + 1, last]}
+    if partition.shards:
+        extra["shards"] = [{"path": part.path.name, "n_samples": part.n_samples} for part in partition.shards]
+    return extra | {
         "kind": "partition",
         "n_samples": partition.n_samples,
         "n_features": sum(party.n_features for party in partition.parties),

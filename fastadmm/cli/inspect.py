@@ -157,6 +157,13 @@ def _view_partition(found: dict[str, Any]) -> Iterable[RenderableType]:
     from rich.text import Text
 
     rows = [("samples", found["n_samples"]), ("features", found["n_features"]), ("source", found["source"])]
+    if shard := found.get("shard"):
+        first, last = shard["rows"]
+        rows.insert(
+            1, ("shard", f"{shard['number']} of {shard['of']}: rows {first} to {last} of {shard['all_rows']}")
+        )
+    if shards := found.get("shards"):
+        rows.insert(1, ("shards", ", ".join(f"{s['path']} ({s['n_samples']:,} rows)" for s in shards)))
     labels = found["labels"]
     rows += _label_rows(labels) if labels else [("task", found["task"]), ("labels", "none")]
     yield _facts(f"Partition {found['path']}", [*rows, ("row digest", found["row_digest"])])

@@ -23,7 +23,15 @@ from fastadmm.store.ids import IdWriter, read_ids, verified_digest
 if TYPE_CHECKING:
     import h5py
 
-__all__ = ["LABELS_TYPE", "LABELS_VERSIONS", "TASKS", "LabelData", "LabelWriter", "open_labels"]
+__all__ = [
+    "LABELS_TYPE",
+    "LABELS_VERSIONS",
+    "TASKS",
+    "LabelData",
+    "LabelWriter",
+    "check_labels",
+    "open_labels",
+]
 
 LABELS_TYPE = "fastadmm-labels"
 #: 1.1: more than two classes; files with fewer are still written as 1.0.
@@ -53,14 +61,28 @@ def _check_values(
         raise InputError(f"{path}: key {key!r}: row {first_row + at + 1}: value {values[at]} {rule}")
 
 
-def _check_classes(counts: np.ndarray, path: str, names: tuple[str, ...]) -> None:
+def _check_classes(counts: np.ndarray, path: str, names: tuple[str, ...], shard: bool = False) -> None:
     if len(counts) > len(names):
         raise InputError(
             f"{path}: key 'y': class number {len(counts) - 1}, but {len(names)} classes are named"
         )
-    if np.count_nonzero(counts) == 1:
+    if np.count_nonzero(counts) == 1 and not shard:
         only = names[int(np.argmax(counts))]
         raise InputError(f"{path}: key 'y': all {counts.sum()} labels are {only!r}; two classes are needed")
+
+
+def check_labels(labels: LabelData) -> None:
+    """Refuse labels of one class, and weights that are all zero.
+
+    Parameters
+    ----------
+    labels : LabelData
+        Put together of shards, each of which may be so.
+    """
+    if labels.classes is not None:
+        _check_classes(np.bincount(labels.y.astype(np.int64)), shown(labels.path), labels.classes)
+    if labels.sample_weight is not None:
+        _check_weights(float(labels.sample_weight.sum()), shown(labels.path))
 
 
 def _check_weights(total: float, path: str) -> None:
@@ -88,6 +110,8 @@ class LabelWriter:
         ``""``: plainly.
     label_epsilon : float or None
         Epsilon of the randomised response that the labels went through; None: they are the true ones.
+    shard : bool
+        Whether these are some rows of a whole, which may be of one class or all have weight zero.
 
     Raises
     ------
@@ -107,13 +131,14 @@ class LabelWriter:
         public_path: str | os.PathLike[str] | None = None,
         reading: str = "",
         label_epsilon: float | None = None,
+        shard: bool = False,
     ) -> None:
         self.path = Path(path)
         self._shown = shown(path if public_path is None else public_path)
         if task not in TASKS:
             raise InputError(f"{self._shown}: task {task!r} is not one of {', '.join(TASKS)}")
         self.task = task
-        self._reading, self._epsilon = reading, label_epsilon
+        self._reading, self._epsilon, self._shard = reading, label_epsilon, shard
         self.n_samples = 0
         self._classes: tuple[str, ...] | None = None
         if classes is not None:
@@ -251,13 +276,13 @@ class LabelWriter:
         if self.task == "classification":
             if self._classes is None:
                 raise InputError(f"{self._shown}: attribute 'classes': not given; name the two classes")
-            _check_classes(self._counts, self._shown, self._classes)
+            _check_classes(self._counts, self._shown, self._classes, self._shard)
             if len(self._classes) > 2:
                 self._file.attrs["encoding-version"] = LABELS_VERSIONS[1]
             self._file.attrs.create(
                 "classes", np.array(self._classes, dtype=object), dtype=h5py.string_dtype("utf-8")
             )
-        if "sample_weight" in self._columns:
+        if "sample_weight" in self._columns and not self._shard:
             _check_weights(self._total_weight, self._shown)
         for column in self._columns.values():
             encode(column.close(), "array")
@@ -267,6 +292,8 @@ class LabelWriter:
             self._file.attrs["reading"] = self._reading
         if self._epsilon is not None:
             self._file.attrs["label-epsilon"] = float(self._epsilon)
+        if self._shard:
+            self._file.attrs["shard"] = np.int64(1)
         self._file.attrs["n_samples"] = np.int64(self.n_samples)
         self._file.attrs["row-digest"] = self.row_digest
 
@@ -379,9 +406,10 @@ def open_labels(path: str | os.PathLike[str]) -> LabelData:
                 values = read_array(file, key, ndim=1, length=n_samples, kind="f")
                 columns[key] = values.astype(np.float64, copy=False)
                 _check_values(columns[key], key, task, shown(path), 0, len(classes) if classes else None)
+        shard = "shard" in file.attrs
         if classes is not None:
-            _check_classes(np.bincount(columns["y"].astype(np.int64)), shown(path), classes)
-        if "sample_weight" in columns:
+            _check_classes(np.bincount(columns["y"].astype(np.int64)), shown(path), classes, shard)
+        if "sample_weight" in columns and not shard:
             _check_weights(float(columns["sample_weight"].sum()), shown(path))
         digest = verified_digest(file, n_samples)
         reading = read_attribute(file, "reading", str) if "reading" in file.attrs else ""

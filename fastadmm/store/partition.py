@@ -12,30 +12,24 @@ from typing import Any
 
 from fastadmm.errors import FormatError, InputError, StorageError
 from fastadmm.files.atomic import atomic_directory, shown, storage_errors
-from fastadmm.files.reading import read_toml
-from fastadmm.files.seal import check_seal, refuse_unknown, seal_of
 from fastadmm.store.encoder import Encoder
-from fastadmm.store.h5file import check_version
+from fastadmm.store.joined import JoinedLabels, JoinedParty
 from fastadmm.store.label_file import TASKS, LabelData, LabelWriter, open_labels
+from fastadmm.store.manifest import (
+    LABELS_FILE,
+    MANIFEST,
+    SHARDS,
+    Shard,
+    check_shards,
+    read_manifest,
+    read_shards,
+    shard_name,
+    write_manifest,
+)
 from fastadmm.store.party_file import PartyData, PartyWriter, check_party_name, open_party
 from fastadmm.store.transform import Transform
 
-__all__ = [
-    "MANIFEST",
-    "Partition",
-    "PartitionWriter",
-    "create_partition",
-    "merge_partitions",
-    "open_partition",
-    "read_manifest",
-]
-
-MANIFEST = "partition.toml"
-FORMAT = "fastadmm-partition"
-VERSIONS = ("1.0",)
-_LABELS_FILE = "labels.h5"
-_KEYS = ("format", "version", "n_samples", "row_digest", "task", "digest", "party", "labels", "source")
-_PARTY_KEYS = ("name", "file", "n_features", "kind")
+__all__ = ["Partition", "PartitionWriter", "create_partition", "merge_partitions", "open_partition"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,6 +52,10 @@ class Partition:
         What the labels are (or would be).
     source : str or None
         Name of the file that it was converted from.
+    shard : Shard or None
+        Which rows of a whole these are.
+    shards : tuple of Partition
+        Where the rows are, if they are cut; the parties then read them one after another.
     """
 
     path: Path
@@ -67,18 +65,39 @@ class Partition:
     row_digest: str
     task: str
     source: str | None
+    shard: Shard | None = None
+    shards: tuple[Partition, ...] = ()
 
 
 # --- writing ---------------------------------------------------------------------------------------------
 
 
 class PartitionWriter:
-    """Fills a new partition directory. Made by :func:`create_partition`."""
+    """Fills a new partition directory. Made by :func:`create_partition`.
+
+    Parameters
+    ----------
+    directory : Path
+        Where files are made.
+    public_path : path
+        Where they will be, for messages.
+    task : {"classification", "regression"}
+    source : str or None
+        Name of what it is converted from.
+    shard : bool
+        Whether these are some rows of a whole, which may be of one class.
+    """
 
     def __init__(
-        self, directory: Path, public_path: str | os.PathLike[str], task: str, source: str | None
+        self,
+        directory: Path,
+        public_path: str | os.PathLike[str],
+        task: str,
+        source: str | None,
+        shard: bool = False,
     ) -> None:
         self._directory = directory
+        self._shard = shard
         self._public = Path(public_path)
         self._task = task
         self._source = source
@@ -153,18 +172,26 @@ class PartitionWriter:
         if self._labels is not None:
             raise InputError(f"{shown(self._public)}: a partition has one label file only")
         self._labels = LabelWriter(
-            self._directory / _LABELS_FILE,
+            self._directory / LABELS_FILE,
             task=self._task,
             classes=classes,
-            public_path=self._public / _LABELS_FILE,
+            public_path=self._public / LABELS_FILE,
             reading=reading,
+            shard=self._shard,
         )
         return self._labels
 
     def _writers(self) -> list[PartyWriter | LabelWriter]:
         return [*self._parties, *([self._labels] if self._labels is not None else [])]
 
-    def _finish(self) -> None:
+    def finish(self, shard: Shard | None = None) -> None:
+        """Complete all files and write the manifest.
+
+        Parameters
+        ----------
+        shard : Shard or None
+            Which rows of a whole these are.
+        """
         if not self._parties:
             raise InputError(f"{shown(self._public)}: a partition needs at least one party")
         for writer in self._writers():
@@ -183,19 +210,17 @@ class PartitionWriter:
                 first.path.name,
             )
         _refuse_copies([(self._public / p.path.name, p.content_digest) for p in self._parties])
-        self._write_manifest(first)
-
-    def _write_manifest(self, first: PartyWriter) -> None:
         entries = [
             {"name": p.name, "file": p.path.name, "n_features": p.n_features, "kind": p.kind}
             for p in self._parties
         ]
-        _write_manifest(
+        write_manifest(
             self._directory, first.n_samples, first.row_digest, self._task, entries, self._labels is not None,
-            self._source,
+            self._source, shard,
         )  # fmt: skip
 
-    def _abort(self) -> None:
+    def abort(self) -> None:
+        """Discard all files."""
         for writer in self._writers():
             writer.abort()
 
@@ -250,40 +275,10 @@ def create_partition(
         writer = PartitionWriter(directory, path, task, name)
         try:
             yield writer
-            writer._finish()
+            writer.finish()
         except BaseException:
-            writer._abort()
+            writer.abort()
             raise
-
-
-def _write_manifest(
-    directory: Path,
-    n_samples: int,
-    digest: str,
-    task: str,
-    entries: list[dict[str, Any]],
-    has_labels: bool,
-    source: str | None,
-) -> None:
-    import tomli_w
-
-    manifest: dict[str, Any] = {
-        "format": FORMAT,
-        "version": VERSIONS[-1],
-        "n_samples": n_samples,
-        "row_digest": digest,
-        "task": task,
-    }
-    tables: dict[str, Any] = {"labels": {"file": _LABELS_FILE}} if has_labels else {}
-    if source is not None:
-        tables["source"] = {"name": source}
-    manifest["digest"] = seal_of({**manifest, "party": entries, **tables})
-    text = tomli_w.dumps(manifest)
-    for entry in entries:
-        text += "\n[[party]]\n" + tomli_w.dumps(entry)
-    for name, table in tables.items():
-        text += "\n" + tomli_w.dumps({name: table})
-    (directory / MANIFEST).write_text(text, encoding="utf-8")
 
 
 def merge_partitions(
@@ -341,11 +336,11 @@ def merge_partitions(
             files.append((party.path, f"{party.name}.h5"))
     _refuse_copies([(party.path, party.content_digest) for part in parts for party in part.parties])
     if labels is not None:
-        files.append((labels.path, _LABELS_FILE))
+        files.append((labels.path, LABELS_FILE))
     with atomic_directory(path, force=force, marker=MANIFEST, only=(MANIFEST, "*.h5")) as directory:
         for file, name in files:
             shutil.copyfile(file, directory / name)
-        _write_manifest(
+        write_manifest(
             directory,
             first.n_samples,
             first.row_digest,
@@ -389,98 +384,6 @@ def _refuse_copies(contents: list[tuple[Path, str]]) -> None:
 # --- reading ---------------------------------------------------------------------------------------------
 
 
-def _get(table: dict[str, Any], key: str, kind: type, place: str) -> Any:
-    value = table.get(key)
-    if not isinstance(value, kind) or isinstance(value, bool):
-        what = "is missing" if value is None else f"is {type(value).__name__}, not {kind.__name__}"
-        raise FormatError(f"{place}: key {key!r}: {what}")
-    return value
-
-
-def read_manifest(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """Read and check ``partition.toml`` without opening the files it names.
-
-    Parameters
-    ----------
-    path : path
-        The partition directory.
-
-    Returns
-    -------
-    dict
-        The parsed TOML document, with all required keys of the right types.
-
-    Raises
-    ------
-    StorageError
-        The directory is absent or unreadable.
-    FormatError
-        No manifest, broken TOML, missing or wrong keys, repeated names or files, a newer version.
-    """
-    directory = Path(path)
-    with storage_errors(path, "read"):
-        if not directory.exists():
-            raise StorageError(f"{shown(path)}: no such directory; make it with 'fastadmm convert'")
-        if not directory.is_dir():
-            raise FormatError(
-                f"{shown(path)}: key '/': a file; a partition is a directory with {MANIFEST}: make one with "
-                "'fastadmm convert'"
-            )
-        if not (directory / MANIFEST).exists():
-            raise FormatError(
-                f"{shown(path)}: no {MANIFEST} in it, so not a partition; make one with 'fastadmm convert'"
-            )
-    manifest, place = read_toml(directory / MANIFEST), shown(directory / MANIFEST)
-
-    found = _get(manifest, "format", str, place)
-    if found != FORMAT:
-        raise FormatError(f"{place}: key 'format': {found!r} instead of {FORMAT!r}")
-    check_version(place, _get(manifest, "version", str, place), VERSIONS, "key 'version'")
-    refuse_unknown(manifest, _KEYS, place)
-    if _get(manifest, "n_samples", int, place) < 1:
-        raise FormatError(f"{place}: key 'n_samples': {manifest['n_samples']} is not positive")
-    _get(manifest, "row_digest", str, place)
-    if _get(manifest, "task", str, place) not in TASKS:
-        raise FormatError(f"{place}: key 'task': {manifest['task']!r} is not one of {', '.join(TASKS)}")
-    parties = _get(manifest, "party", list, place)
-    if not parties:
-        raise FormatError(f"{place}: key 'party': empty; a partition needs at least one party")
-    names: set[str] = set()
-    files: set[str] = set()
-    for i, party in enumerate(parties):
-        where = f"{place}: [[party]] number {i + 1}"
-        if not isinstance(party, dict):
-            raise FormatError(f"{where}: key 'party': not a table")
-        refuse_unknown(party, _PARTY_KEYS, where)
-        name = check_party_name(party.get("name"), f"{where}: key 'name'", FormatError)
-        if name.casefold() in names:
-            raise FormatError(f"{where}: key 'name': {name!r} occurs twice; each party needs its own name")
-        names.add(name.casefold())
-        _file_name(party, where, files)
-        if _get(party, "n_features", int, where) < 1:
-            raise FormatError(f"{where}: key 'n_features': {party['n_features']} is not positive")
-        if _get(party, "kind", str, where) not in {"dense", "csr"}:
-            raise FormatError(f"{where}: key 'kind': {party['kind']!r} is not 'dense' or 'csr'")
-    if "labels" in manifest:
-        refuse_unknown(_get(manifest, "labels", dict, place), ("file",), f"{place}: [labels]")
-        _file_name(manifest["labels"], f"{place}: [labels]", files)
-    if "source" in manifest:
-        refuse_unknown(_get(manifest, "source", dict, place), ("name",), f"{place}: [source]")
-    seal = manifest.pop("digest", None)
-    check_seal(manifest, seal, place, "restore it; after an edit of your own, take out the line 'digest'")
-    return manifest
-
-
-def _file_name(table: dict[str, Any], place: str, files: set[str]) -> None:
-    name = _get(table, "file", str, place)
-    # Only names inside the directory: a manifest from elsewhere must not reach other files.
-    if name in {"", ".", ".."} or "/" in name or "\\" in name or "\0" in name:
-        raise FormatError(f"{place}: key 'file': {name!r} is not a plain file name inside the partition")
-    if name in files:
-        raise FormatError(f"{place}: key 'file': {name!r} is listed twice; each party has its own file")
-    files.add(name)
-
-
 def _listed(directory: Path, name: str) -> Path:
     path = directory / name
     with storage_errors(path, "read"):
@@ -509,8 +412,10 @@ def open_partition(path: str | os.PathLike[str], require_labels: bool = True) ->
         A file is damaged, of another kind, of a newer version, or not the one that the manifest describes.
     InputError
         The files do not describe the same samples in the same order; a party occurs twice;
-        labels are missing or wrong.
+        labels are missing or wrong; shards overlap, leave rows out or belong to different wholes.
     """
+    if (Path(path) / SHARDS).exists():
+        return _open_shards(Path(path), require_labels)
     manifest = read_manifest(path)
     directory = Path(path)
     n_samples, digest = manifest["n_samples"], manifest["row_digest"]
@@ -555,6 +460,70 @@ def open_partition(path: str | os.PathLike[str], require_labels: bool = True) ->
         row_digest=digest,
         task=manifest["task"],
         source=source if isinstance(source, str) else None,
+        shard=Shard(**manifest["shard"]) if "shard" in manifest else None,
+    )
+
+
+def _open_shards(path: Path, require_labels: bool) -> Partition:
+    """Open all shards of a directory as the partition that was cut."""
+    whole = read_shards(path)
+    parts, places = [], []
+    for number in range(1, whole["shards"] + 1):
+        folder = path / shard_name(number, whole["shards"])
+        with storage_errors(folder, "read"):
+            if not folder.exists():
+                raise StorageError(
+                    f"{shown(folder)}: no such directory, but {SHARDS} says {whole['shards']} shards; "
+                    "restore it"
+                )
+        part = open_partition(folder, require_labels)
+        place = shown(folder / MANIFEST)
+        if part.shard is None:
+            raise FormatError(f"{place}: key 'shard': is missing; not a shard but a whole partition")
+        places.append((place, part.shard, part.n_samples))
+        parts.append(part)
+    check_shards(places)
+    first = places[0][1]
+    parties = [
+        JoinedParty(path, [part.parties[m] for part in parts], first.content_digests[m])
+        for m in range(_same_parties(parts))
+    ]
+    if parties[0].row_digest != whole["row_digest"] or whole["row_digest"] != first.row_digest:
+        raise FormatError(
+            f"{shown(path / SHARDS)}: key 'row_digest': other rows than those of the shards; cut all anew by "
+            "'fastadmm convert --shards'"
+        )
+    labels = [part.labels for part in parts if part.labels is not None]
+    return Partition(
+        path=path,
+        n_samples=whole["n_samples"],
+        parties=list(parties),
+        labels=JoinedLabels.of(path, labels, first.row_digest) if labels else None,
+        row_digest=first.row_digest,
+        task=parts[0].task,
+        source=parts[0].source,
+        shards=tuple(parts),
+    )
+
+
+def _same_parties(parts: Sequence[Partition]) -> int:
+    """How many parties all shards have; refuses shards that differ in more than rows."""
+    known = [_face(part) for part in parts]
+    for part, face in zip(parts, known):
+        if face != known[0]:
+            raise InputError(
+                f"{shown(part.path)}: other parties, columns or classes than {shown(parts[0].path)}; cut all "
+                "anew by 'fastadmm convert --shards'"
+            )
+    return len(parts[0].parties)
+
+
+def _face(part: Partition) -> Any:
+    labels = part.labels
+    return (
+        part.task,
+        [(p.name, p.n_features, p.kind, p.dtype, p.transform.digest()) for p in part.parties],
+        labels and (labels.classes, labels.sample_weight is None, labels.offset is None, labels.reading),
     )
 
 

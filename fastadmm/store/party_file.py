@@ -167,6 +167,8 @@ class PartyWriter:
         self._file.attrs["name"] = self.name
         self._ids = IdWriter(self._file, self._shown)
         self._digest = ContentDigest(kind, self.dtype.name)
+        #: That of a whole of which these rows are a shard is computed on the way.
+        self.whole_digest: ContentDigest | None = None
         self._columns: dict[str, GrowingArray] = {}
         self._nnz = 0
 
@@ -308,7 +310,8 @@ class PartyWriter:
             row, column = np.argwhere(~finite)[0]
             raise self._refuse(X[row, column], int(row), int(column))
         self._column("X", self._file, self.dtype, (self._n_features,)).append(block)
-        self._digest.update_dense(block)
+        for digest in self._digests():
+            digest.update_dense(block)
 
     def _append_csr(self, X: csr_array) -> None:
         if not X.has_canonical_format:
@@ -334,7 +337,11 @@ class PartyWriter:
         self._columns["indices"].append(X.indices)
         self._columns["indptr"].append(indptr[1:] + self._nnz)
         self._nnz += len(data)
-        self._digest.update_csr(data, X.indices, indptr)
+        for digest in self._digests():
+            digest.update_csr(data, X.indices, indptr)
+
+    def _digests(self) -> list[ContentDigest]:
+        return [d for d in (self._digest, self.whole_digest) if d is not None]
 
     def _column(
         self, name: str, group: h5py.Group, dtype: np.dtype, row_shape: tuple[int, ...] = ()

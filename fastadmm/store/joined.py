@@ -1,0 +1,156 @@
+"""Shards of a partition read as the whole that was cut."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from scipy.sparse import csr_array
+
+from fastadmm.errors import ConfigError, FormatError
+from fastadmm.files.atomic import shown
+from fastadmm.files.digest import ContentDigest, RowDigest
+from fastadmm.store.elements import make_csr
+from fastadmm.store.label_file import LabelData, check_labels
+from fastadmm.store.party_file import PartyData
+
+__all__ = ["JoinedLabels", "JoinedParty"]
+
+
+class JoinedParty(PartyData):
+    """A party's block of all shards, one after another.
+
+    Parameters
+    ----------
+    path : Path
+        The directory of the shards.
+    parts : sequence of PartyData
+        Alike in all but their rows.
+    content_digest : str
+        Of the whole, as the shards state it.
+
+    Attributes
+    ----------
+    parts : tuple of PartyData
+    """
+
+    def __init__(self, path: Path, parts: Sequence[PartyData], content_digest: str) -> None:
+        self.path, self.parts, self.content_digest = path, tuple(parts), content_digest
+        first = self.parts[0]
+        self.name, self.kind, self.dtype = first.name, first.kind, first.dtype
+        self.n_features, self.transform, self.encoder = first.n_features, first.transform, first.encoder
+        self.n_samples = sum(part.n_samples for part in parts)
+        self.nnz = None if first.nnz is None else sum(part.nnz or 0 for part in parts)
+        self._index_bytes = first.index_bytes
+        digest: RowDigest | None = None
+        for part in self.parts:
+            ids = part.ids()
+            digest = digest or RowDigest("int64" if ids.dtype.kind in "iu" else "utf-8")
+            digest.update(ids)
+        assert digest is not None  # there is a shard
+        self.row_digest = digest.text()
+
+    @property
+    def feature_names(self) -> list[str]:  # type: ignore[override]
+        """The names of the columns, of the first shard."""
+        return self.parts[0].feature_names
+
+    def ids(self) -> np.ndarray:
+        return np.concatenate([part.ids() for part in self.parts])
+
+    def row_pointers(self) -> np.ndarray:
+        raise ConfigError(
+            f"{shown(self.path)}: shards are not streamed together: give more --memory-limit, a worker "
+            "for each, or the whole partition"
+        )
+
+    def load(self) -> np.ndarray | csr_array:
+        if self.nnz is None:
+            out = np.empty((self.n_samples, self.n_features), dtype=self.dtype)
+            for start, block in self._parts():
+                out[start : start + block.shape[0]] = block
+            return out
+        index = np.dtype(f"i{self._index_bytes}")
+        data, indices = np.empty(self.nnz, dtype=self.dtype), np.empty(self.nnz, dtype=index)
+        indptr, filled = np.zeros(self.n_samples + 1, dtype=np.int64), 0
+        for start, block in self._parts():
+            stop = filled + block.nnz
+            data[filled:stop], indices[filled:stop] = block.data, block.indices
+            indptr[start + 1 : start + 1 + block.shape[0]] = filled + block.indptr[1:].astype(np.int64)
+            filled = stop
+        return make_csr(data, indices, indptr, (self.n_samples, self.n_features))
+
+    def _parts(self) -> Iterator[tuple[int, np.ndarray | csr_array]]:
+        start = 0
+        for part in self.parts:
+            yield start, part.load()
+            start += part.n_samples
+
+    def _read(self, rows: int) -> Iterator[tuple[int, np.ndarray | csr_array]]:
+        start = 0
+        for part in self.parts:
+            for first, block in part.iter_rows(rows):
+                yield start + first, block
+            start += part.n_samples
+
+    def verify(self) -> None:
+        """Read everything and compare it with the digests of the shards and of the whole."""
+        whole = ContentDigest(self.kind, self.dtype.name)
+        for part in self.parts:
+            part.verify()
+            for _, block in part.iter_rows():
+                if isinstance(block, np.ndarray):
+                    whole.update_dense(block)
+                else:
+                    whole.update_csr(block.data, block.indices, block.indptr)
+        if whole.text(self.feature_names) != self.content_digest:
+            raise FormatError(
+                f"{shown(self.path)}: party {self.name}: the shards' rows together are not what was cut; cut "
+                "them anew by 'fastadmm convert --shards'"
+            )
+
+
+@dataclass(frozen=True, eq=False)
+class JoinedLabels(LabelData):
+    """The labels of all shards, one after another.
+
+    Attributes
+    ----------
+    parts : tuple of LabelData
+    """
+
+    parts: tuple[LabelData, ...] = ()
+
+    @classmethod
+    def of(cls, path: Path, parts: Sequence[LabelData], row_digest: str) -> JoinedLabels:
+        """Put labels together, and refuse what the whole may not be.
+
+        Parameters
+        ----------
+        path : Path
+            The directory of the shards.
+        parts : sequence of LabelData
+            Alike in all but their rows.
+        row_digest : str
+            Of the whole.
+        """
+        first = parts[0]
+
+        def joined(key: str) -> np.ndarray | None:
+            columns = [getattr(part, key) for part in parts]
+            return None if columns[0] is None else np.concatenate(columns)
+
+        y = joined("y")
+        assert y is not None  # every label file has them
+        labels = cls(
+            path=path, n_samples=len(y), task=first.task, y=y, classes=first.classes,
+            sample_weight=joined("sample_weight"), offset=joined("offset"), row_digest=row_digest,
+            reading=first.reading, label_epsilon=first.label_epsilon, parts=tuple(parts),
+        )  # fmt: skip
+        check_labels(labels)
+        return labels
+
+    def ids(self) -> np.ndarray:
+        return np.concatenate([part.ids() for part in self.parts])

@@ -1,0 +1,331 @@
+"""The manifests: ``partition.toml`` of a partition, ``shards.toml`` of one that is cut by rows."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from fastadmm.errors import FormatError, InputError, StorageError
+from fastadmm.files.atomic import shown, storage_errors
+from fastadmm.files.reading import read_toml
+from fastadmm.files.seal import check_seal, refuse_unknown, seal_of
+from fastadmm.store.h5file import check_version
+from fastadmm.store.label_file import TASKS
+from fastadmm.store.party_file import check_party_name
+
+__all__ = [
+    "MANIFEST",
+    "SHARDS",
+    "Shard",
+    "check_shards",
+    "read_manifest",
+    "read_shards",
+    "shard_name",
+    "write_manifest",
+    "write_shards",
+]
+
+MANIFEST, SHARDS = "partition.toml", "shards.toml"
+FORMAT, SHARDS_FORMAT = "fastadmm-partition", "fastadmm-shards"
+#: 1.1: with a table ``shard``, which a reader of 1.0 would refuse; others are still written as 1.0.
+VERSIONS = ("1.0", "1.1")
+SHARDS_VERSIONS = ("1.0",)
+LABELS_FILE = "labels.h5"
+_KEYS = (
+    "format",
+    "version",
+    "n_samples",
+    "row_digest",
+    "task",
+    "digest",
+    "party",
+    "labels",
+    "source",
+    "shard",
+)
+_PARTY_KEYS = ("name", "file", "n_features", "kind")
+_SHARD_KEYS = ("number", "of", "first_row", "all_rows", "row_digest", "content_digests")
+_SHARDS_KEYS = ("format", "version", "shards", "n_samples", "row_digest", "digest")
+_RESTORE = "restore it; after an edit of your own, take out the line 'digest'"
+
+
+@dataclass(frozen=True)
+class Shard:
+    """Which rows of which whole a partition has.
+
+    Attributes
+    ----------
+    number, of : int
+        Number of the shard, from 1, and how many there are.
+    first_row : int
+        Of the whole, from 0.
+    all_rows : int
+        Rows of the whole.
+    row_digest : str
+        Of the whole's row ids.
+    content_digests : list of str
+        Of the whole's blocks, in the order of the parties.
+    """
+
+    number: int
+    of: int
+    first_row: int
+    all_rows: int
+    row_digest: str
+    content_digests: list[str]
+
+    def same_whole(self, other: Shard) -> bool:
+        """Whether both are shards of one whole, cut alike."""
+        mine, others = ((s.of, s.all_rows, s.row_digest, s.content_digests) for s in (self, other))
+        return mine == others
+
+
+def shard_name(number: int, of: int) -> str:
+    """Folder of a shard: ``shard-01`` to ``shard-16``."""
+    return f"shard-{number:0{len(str(of))}d}"
+
+
+def check_shards(shards: Sequence[tuple[str, Shard, int]]) -> None:
+    """Refuse shards that are not one whole.
+
+    Parameters
+    ----------
+    shards : sequence of (str, Shard, int)
+        Name, place and rows of each, in the order of their rows.
+
+    Raises
+    ------
+    InputError
+        They overlap, leave rows out, or belong to different wholes.
+    """
+    row, before, first = 0, "", shards[0]
+    for name, shard, rows in shards:
+        if not shard.same_whole(first[1]):
+            raise InputError(
+                f"{name}: a shard of other data than {first[0]}, or cut otherwise; cut all anew by 'fastadmm "
+                "convert --shards'"
+            )
+        if shard.first_row != row:
+            what = "overlap" if shard.first_row < row else "leave rows out"
+            raise InputError(
+                f"{name}: begins with row {shard.first_row + 1}, but row {row + 1} comes next{before}: the "
+                f"shards {what}; give each of the {shard.of} shards once, in their order"
+            )
+        row, before = row + rows, f" after {name}"
+    if row != first[1].all_rows:
+        raise InputError(
+            f"{shards[-1][0]}: the last of {len(shards)} shards, but the whole has {first[1].all_rows} rows, "
+            f"not {row}: the shards leave rows out; give all {first[1].of}"
+        )
+
+
+def write_manifest(
+    directory: Path,
+    n_samples: int,
+    digest: str,
+    task: str,
+    entries: list[dict[str, Any]],
+    has_labels: bool,
+    source: str | None,
+    shard: Shard | None = None,
+) -> None:
+    """Write ``partition.toml``.
+
+    Parameters
+    ----------
+    directory : Path
+    n_samples : int
+    digest : str
+        Of the row ids.
+    task : str
+    entries : list of dict
+        The tables ``party``.
+    has_labels : bool
+    source : str or None
+        Name of what it was converted from.
+    shard : Shard or None
+        Which rows of a whole these are.
+    """
+    import tomli_w
+
+    manifest: dict[str, Any] = {
+        "format": FORMAT,
+        "version": VERSIONS[shard is not None],
+        "n_samples": n_samples,
+        "row_digest": digest,
+        "task": task,
+    }
+    tables: dict[str, Any] = {"labels": {"file": LABELS_FILE}} if has_labels else {}
+    if source is not None:
+        tables["source"] = {"name": source}
+    if shard is not None:
+        tables["shard"] = asdict(shard)
+    manifest["digest"] = seal_of({**manifest, "party": entries, **tables})
+    text = tomli_w.dumps(manifest)
+    for entry in entries:
+        text += "\n[[party]]\n" + tomli_w.dumps(entry)
+    for name, table in tables.items():
+        text += "\n" + tomli_w.dumps({name: table})
+    (directory / MANIFEST).write_text(text, encoding="utf-8")
+
+
+def write_shards(directory: Path, shard: Shard) -> None:
+    """Write ``shards.toml``.
+
+    Parameters
+    ----------
+    directory : Path
+        That holds the shards.
+    shard : Shard
+        Any of them.
+    """
+    import tomli_w
+
+    document: dict[str, Any] = {
+        "format": SHARDS_FORMAT,
+        "version": SHARDS_VERSIONS[-1],
+        "shards": shard.of,
+        "n_samples": shard.all_rows,
+        "row_digest": shard.row_digest,
+    }
+    document["digest"] = seal_of(document)
+    (directory / SHARDS).write_text(tomli_w.dumps(document), encoding="utf-8")
+
+
+def _get(table: dict[str, Any], key: str, kind: type, place: str) -> Any:
+    value = table.get(key)
+    if not isinstance(value, kind) or isinstance(value, bool):
+        what = "is missing" if value is None else f"is {type(value).__name__}, not {kind.__name__}"
+        raise FormatError(f"{place}: key {key!r}: {what}")
+    return value
+
+
+def read_manifest(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """Read and check ``partition.toml`` without opening the files it names.
+
+    Parameters
+    ----------
+    path : path
+        The partition directory.
+
+    Returns
+    -------
+    dict
+        The parsed TOML document, with all required keys of the right types.
+
+    Raises
+    ------
+    StorageError
+        The directory is absent or unreadable.
+    FormatError
+        No manifest, broken TOML, missing or wrong keys, repeated names or files, a newer version.
+    """
+    directory = Path(path)
+    with storage_errors(path, "read"):
+        if not directory.exists():
+            raise StorageError(f"{shown(path)}: no such directory; make it with 'fastadmm convert'")
+        if not directory.is_dir():
+            raise FormatError(
+                f"{shown(path)}: key '/': a file; a partition is a directory with {MANIFEST}: make one with "
+                "'fastadmm convert'"
+            )
+        if not (directory / MANIFEST).exists():
+            raise FormatError(
+                f"{shown(path)}: no {MANIFEST} in it, so not a partition; make one with 'fastadmm convert'"
+            )
+    manifest, place = read_toml(directory / MANIFEST), shown(directory / MANIFEST)
+
+    found = _get(manifest, "format", str, place)
+    if found != FORMAT:
+        raise FormatError(f"{place}: key 'format': {found!r} instead of {FORMAT!r}")
+    check_version(place, _get(manifest, "version", str, place), VERSIONS, "key 'version'")
+    refuse_unknown(manifest, _KEYS, place)
+    if _get(manifest, "n_samples", int, place) < 1:
+        raise FormatError(f"{place}: key 'n_samples': {manifest['n_samples']} is not positive")
+    _get(manifest, "row_digest", str, place)
+    if _get(manifest, "task", str, place) not in TASKS:
+        raise FormatError(f"{place}: key 'task': {manifest['task']!r} is not one of {', '.join(TASKS)}")
+    parties = _get(manifest, "party", list, place)
+    if not parties:
+        raise FormatError(f"{place}: key 'party': empty; a partition needs at least one party")
+    names: set[str] = set()
+    files: set[str] = set()
+    for i, party in enumerate(parties):
+        where = f"{place}: [[party]] number {i + 1}"
+        if not isinstance(party, dict):
+            raise FormatError(f"{where}: key 'party': not a table")
+        refuse_unknown(party, _PARTY_KEYS, where)
+        name = check_party_name(party.get("name"), f"{where}: key 'name'", FormatError)
+        if name.casefold() in names:
+            raise FormatError(f"{where}: key 'name': {name!r} occurs twice; each party needs its own name")
+        names.add(name.casefold())
+        _file_name(party, where, files)
+        if _get(party, "n_features", int, where) < 1:
+            raise FormatError(f"{where}: key 'n_features': {party['n_features']} is not positive")
+        if _get(party, "kind", str, where) not in {"dense", "csr"}:
+            raise FormatError(f"{where}: key 'kind': {party['kind']!r} is not 'dense' or 'csr'")
+    if "labels" in manifest:
+        refuse_unknown(_get(manifest, "labels", dict, place), ("file",), f"{place}: [labels]")
+        _file_name(manifest["labels"], f"{place}: [labels]", files)
+    if "source" in manifest:
+        refuse_unknown(_get(manifest, "source", dict, place), ("name",), f"{place}: [source]")
+    if "shard" in manifest:
+        _check_shard(_get(manifest, "shard", dict, place), manifest, f"{place}: [shard]")
+    seal = manifest.pop("digest", None)
+    check_seal(manifest, seal, place, _RESTORE)
+    return manifest
+
+
+def _check_shard(table: dict[str, Any], manifest: dict[str, Any], place: str) -> None:
+    refuse_unknown(table, _SHARD_KEYS, place)
+    number, of, first, rows = (_get(table, key, int, place) for key in _SHARD_KEYS[:4])
+    _get(table, "row_digest", str, place)
+    digests = _get(table, "content_digests", list, place)
+    if not all(isinstance(d, str) for d in digests) or len(digests) != len(manifest["party"]):
+        raise FormatError(f"{place}: key 'content_digests': not one digest for each party")
+    if not 1 <= number <= of or not 0 <= first <= rows - manifest["n_samples"]:
+        raise FormatError(
+            f"{place}: shard {number} of {of} with {manifest['n_samples']} rows after {first} of {rows}: "
+            "impossible"
+        )
+
+
+def read_shards(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """Read and check ``shards.toml``.
+
+    Parameters
+    ----------
+    path : path
+        The directory that holds the shards.
+
+    Raises
+    ------
+    StorageError, FormatError
+        As from :func:`read_manifest`.
+    """
+    file = Path(path) / SHARDS
+    document, place = read_toml(file), shown(file)
+    found = _get(document, "format", str, place)
+    if found != SHARDS_FORMAT:
+        raise FormatError(f"{place}: key 'format': {found!r} instead of {SHARDS_FORMAT!r}")
+    check_version(place, _get(document, "version", str, place), SHARDS_VERSIONS, "key 'version'")
+    refuse_unknown(document, _SHARDS_KEYS, place)
+    for key in ("shards", "n_samples"):
+        if _get(document, key, int, place) < 1:
+            raise FormatError(f"{place}: key {key!r}: {document[key]} is not positive")
+    _get(document, "row_digest", str, place)
+    check_seal(document, document.pop("digest", None), place, _RESTORE)
+    return document
+
+
+def _file_name(table: dict[str, Any], place: str, files: set[str]) -> None:
+    name = _get(table, "file", str, place)
+    # Only names inside the directory: a manifest from elsewhere must not reach other files.
+    if name in {"", ".", ".."} or "/" in name or "\\" in name or "\0" in name:
+        raise FormatError(f"{place}: key 'file': {name!r} is not a plain file name inside the partition")
+    if name in files:
+        raise FormatError(f"{place}: key 'file': {name!r} is listed twice; each party has its own file")
+    files.add(name)
