@@ -340,40 +340,6 @@ def test_answers_that_no_round_can_be_made_with_are_not_kept(
 # --- files ------------------------------------------------------------------------------------------------
 
 
-def test_a_journal_drops_what_a_kill_cut_and_names_what_is_damaged(tmp_path: Path) -> None:
-    path = tmp_path / "j"
-    journal = Journal(path)
-    records = [[b"one", b""], [b"two" * 100, b"x"], [b""]]
-    sizes = [0]
-    for parts in records:
-        journal.append(parts)
-        sizes.append(journal.n_bytes)
-    journal.close()
-    whole = path.read_bytes()
-    for size in range(len(whole) + 1):
-        path.write_bytes(whole[:size])
-        journal = Journal(path)
-        n = sum(end <= size for end in sizes) - 1
-        assert list(journal.records()) == records[:n]
-        assert path.stat().st_size == sizes[n]
-        journal.append([b"next"])
-        assert list(journal.records()) == [*records[:n], [b"next"]]
-        journal.drop_last()
-        journal.close()
-    path.write_bytes(whole[: sizes[1]] + bytes(4096))  # a length without its content
-    assert len(Journal(path)) == 1
-    for at in range(sizes[2]):
-        changed = bytearray(whole)
-        changed[at] ^= 1
-        path.write_bytes(changed)
-        try:
-            found = list(Journal(path).records())
-        except FormatError:
-            continue
-        else:  # a size that goes beyond the end
-            assert found == records[: len(found)]
-
-
 def test_an_audit_log_names_the_line_that_was_changed(tmp_path: Path) -> None:
     path = tmp_path / "audit.jsonl"
     log = AuditLog(path)

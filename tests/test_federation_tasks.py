@@ -217,8 +217,8 @@ def test_old_answers_make_room_and_count_all_the_same(party: Party, monkeypatch:
     new = replace(party.predict(), task="f" * 16)
     kept = party.agent.handle(CALLER, NAME, encode_task(new))
     journal = party.state / "tasks.journal"
-    size = journal.stat().st_size
     party.agent.close()
+    size = journal.stat().st_size
     party.restart()
     assert journal.stat().st_size == size
     party.agent.close()

@@ -1,11 +1,19 @@
-"""A file of records that only grows, and is put on disk before anybody relies on it."""
+"""A file of records that only grows, and is put on disk before anybody relies on it.
+
+It begins with a mark, a number drawn at random and their checksum; each record's checksum begins with that
+number. Room for the next records is written ahead: putting a record on disk then changes neither the file's
+size nor its blocks, which file systems keep a log of, and which takes longer than the record itself. Another
+number makes the records before it none, and their room is used again.
+"""
 
 from __future__ import annotations
 
+import mmap
 import os
 import struct
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from fastadmm.errors import FormatError
@@ -13,16 +21,23 @@ from fastadmm.files.atomic import atomic_file, shown, storage_errors, synchronis
 
 __all__ = ["Journal", "synchronise_data"]
 
+#: Mark, the file's number, and the checksum of both. Files of version 0.2 have no head, and the number 0.
+_HEAD = struct.Struct("<4sII")
+_HEAD_MARK = b"jrn2"
+
 #: Mark, checksum of what follows the prefix, size of it: number of parts, their sizes, and they themselves.
 _PREFIX = struct.Struct("<4sIQ")
 _MARK = b"rec1"
 _SIZE = struct.Struct("<Q")
 
+#: Room written ahead: for so many records of the last one's size, and at least and at most so many bytes.
+_RECORDS, _LEAST, _MOST = 8, 1 << 16, 1 << 26
+
 
 class Journal:
     """Records of some parts of bytes each.
 
-    What a kill left of the last record was never acted upon, and goes.
+    What a kill left of the last record was never acted upon, and goes: no whole record comes after it.
 
     Parameters
     ----------
@@ -32,7 +47,7 @@ class Journal:
     Raises
     ------
     FormatError
-        A record other than the last is damaged.
+        The beginning is damaged, or a record after which others come.
     StorageError
         It cannot be read or written.
     """
@@ -44,11 +59,23 @@ class Journal:
             self._file = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_BINARY", 0), 0o600)
             if is_new:
                 synchronise(path.parent)
-            #: Where each record begins, and the end.
-            self._places = [0]
-            for _, end in _records(self._file, self.path):
-                self._places.append(end)
-            if os.fstat(self._file).st_size > self._places[-1]:
+            try:
+                #: Where the first record begins, and what checksums begin with.
+                self._begin, self._number = _head(self._file, path)
+                #: Where each record begins, and the end.
+                self._places = [self._begin]
+                while (record := _record(self._file, self._places[-1], self._number)) is not None:
+                    self._places.append(record[1])
+                if _whole_record_after(self._file, self._places[-1], self._number):
+                    raise self._damaged(len(self._places), self._places[-1])
+            except BaseException:
+                os.close(self._file)
+                raise
+            #: Bytes of the file, with the room for more records.
+            self._size = os.fstat(self._file).st_size
+            if not self._begin and not len(self):
+                self.restart()
+            elif self._size > self._places[-1]:
                 self._cut(self._places[-1])
 
     def __len__(self) -> int:
@@ -57,13 +84,15 @@ class Journal:
     @property
     def n_bytes(self) -> int:
         """Size of all records."""
-        return self._places[-1]
+        return self._places[-1] - self._begin
 
     def records(self) -> Iterator[list[bytes]]:
         """All records, oldest first; each is read when it is asked for."""
         with storage_errors(self.path, "read"):
-            for parts, _ in _records(self._file, self.path):
-                yield parts
+            for number, at in enumerate(self._places[:-1], start=1):
+                if (record := _record(self._file, at, self._number)) is None:
+                    raise self._damaged(number, at)
+                yield record[0]
 
     def append(self, parts: Sequence[bytes]) -> None:
         """Add a record; it is on disk when this returns.
@@ -74,7 +103,7 @@ class Journal:
         """
         sizes = [len(parts), *(len(part) for part in parts)]
         content = [b"".join(_SIZE.pack(size) for size in sizes), *parts]
-        checksum, n_bytes = 0, sum(len(part) for part in content)
+        checksum, n_bytes = self._number, sum(len(part) for part in content)
         for part in content:
             checksum = zlib.crc32(part, checksum)
         at = self._places[-1]
@@ -83,6 +112,8 @@ class Journal:
                 for part in (_PREFIX.pack(_MARK, checksum, n_bytes), *content):
                     _write(self._file, part, at)
                     at += len(part)
+                if at > self._size:
+                    self._size = self._room(at)
                 synchronise_data(self._file)
             except OSError:
                 self._cut(self._places[-1])
@@ -97,9 +128,12 @@ class Journal:
 
     def restart(self) -> None:
         """Drop all records: what they say is kept elsewhere by now."""
-        self._places = [0]
+        self._begin, self._number = _HEAD.size, int.from_bytes(os.urandom(4))
+        self._places = [self._begin]
         with storage_errors(self.path):
-            self._cut(0)
+            _write(self._file, _head_bytes(self._number), 0)
+            self._size = max(self._size, self._begin)
+            synchronise_data(self._file)
 
     def rewrite(self, records: Iterable[Sequence[bytes]]) -> None:
         """Put others in place of all records; a kill leaves the ones or the others.
@@ -114,19 +148,37 @@ class Journal:
             try:
                 for parts in records:
                     other.append(parts)
+                other._cut(other._places[-1])
             except BaseException:
                 other.close()
                 raise
         os.close(self._file)
-        self._file, self._places = other._file, other._places
+        self._file, self._places, self._size = other._file, other._places, other._size
+        self._begin, self._number = other._begin, other._number
 
     def close(self) -> None:
-        """Close the file."""
+        """Close the file, without the room for more records."""
+        if self._size > self._places[-1]:
+            with suppress(OSError):  # it is room all the same
+                os.ftruncate(self._file, self._places[-1])
         os.close(self._file)
+
+    def _room(self, at: int) -> int:
+        """Write room for more records after a place, as far as there is any; where it ends."""
+        size = min(max(_RECORDS * (at - self._places[-1]), _LEAST), _MOST)
+        with suppress(OSError):  # a record needs it not
+            _write(self._file, bytes(size), at)
+        return os.fstat(self._file).st_size
 
     def _cut(self, size: int) -> None:
         os.ftruncate(self._file, size)
         os.fsync(self._file)
+        self._size = size
+
+    def _damaged(self, number: int, at: int) -> FormatError:
+        return FormatError(
+            f"{shown(self.path)}: record {number}, at byte {at:,}, is damaged; restore the file"
+        )
 
 
 def synchronise_data(file: int) -> None:
@@ -147,25 +199,43 @@ def _write(file: int, raw: bytes, at: int) -> None:
         view = view[os.write(file, view) :]
 
 
-def _records(file: int, path: Path) -> Iterator[tuple[list[bytes], int]]:
-    """Whole records, and where each ends; stops before one that a kill cut."""
-    size, at, number = os.fstat(file).st_size, 0, 0
-    while at < size:
-        number += 1
-        prefix = _read(file, _PREFIX.size, at)
-        begin = at + _PREFIX.size
-        if len(prefix) < _PREFIX.size or not any(prefix):
-            return  # cut, or a length without its content
-        mark, checksum, n_bytes = _PREFIX.unpack(prefix)
-        if mark != _MARK:
-            raise FormatError(f"{shown(path)}: record {number} is damaged; restore the file")
-        content = _read(file, n_bytes, begin) if begin + n_bytes <= size else b""
-        if len(content) < n_bytes or zlib.crc32(content) != checksum:
-            if begin + n_bytes >= size:
-                return
-            raise FormatError(f"{shown(path)}: record {number} is damaged; restore the file")
-        at = begin + n_bytes
-        yield _parts(content), at
+def _head(file: int, path: Path) -> tuple[int, int]:
+    """Where the first record begins, and the file's number; zeros where there is no head (yet)."""
+    raw = _read(file, _HEAD.size, 0)
+    if len(raw) == _HEAD.size and raw == _head_bytes(_HEAD.unpack(raw)[1]):
+        return _HEAD.size, _HEAD.unpack(raw)[1]
+    if raw[:4] != _MARK and os.fstat(file).st_size > _HEAD.size:
+        raise FormatError(f"{shown(path)}: its beginning, at byte 0, is damaged; restore the file")
+    return 0, 0
+
+
+def _head_bytes(number: int) -> bytes:
+    mark = _HEAD.pack(_HEAD_MARK, number, 0)[:-4]
+    return mark + zlib.crc32(mark).to_bytes(4, "little")
+
+
+def _record(file: int, at: int, number: int) -> tuple[list[bytes], int] | None:
+    """The whole record at a place, and where it ends."""
+    prefix = _read(file, _PREFIX.size, at)
+    if len(prefix) < _PREFIX.size:
+        return None
+    mark, checksum, n_bytes = _PREFIX.unpack(prefix)
+    end = at + _PREFIX.size + n_bytes
+    if mark != _MARK or end > os.fstat(file).st_size:
+        return None
+    content = _read(file, n_bytes, at + _PREFIX.size)
+    return (_parts(content), end) if zlib.crc32(content, number) == checksum else None
+
+
+def _whole_record_after(file: int, at: int, number: int) -> bool:
+    """Whether a whole record begins after a place: then what stands there was one too."""
+    if os.fstat(file).st_size <= at:
+        return False
+    with mmap.mmap(file, 0, access=mmap.ACCESS_READ) as content:
+        while (at := content.find(_MARK, at + 1)) >= 0:
+            if _record(file, at, number) is not None:
+                return True
+    return False
 
 
 def _parts(content: bytes) -> list[bytes]:

@@ -1,0 +1,105 @@
+"""A journal: what a kill cut goes, what is damaged is named, and room is used again."""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from pathlib import Path
+
+import pytest
+from fastadmm.errors import FormatError
+from fastadmm.federation.journal import Journal
+
+
+@pytest.fixture(autouse=True)
+def _no_fsync(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.fsync", lambda file: None)
+    monkeypatch.setattr("os.fdatasync", lambda file: None, raising=False)
+
+
+RECORDS = [[b"one", b""], [b"two" * 9, b"x"], [b""]]
+
+
+def written_journal(path: Path) -> tuple[bytes, list[int]]:
+    """The bytes of a journal with the records above, and where each ends."""
+    journal = Journal(path)
+    ends = [path.stat().st_size]
+    for parts in RECORDS:
+        journal.append(parts)
+        ends.append(ends[0] + journal.n_bytes)
+    journal.close()
+    assert path.stat().st_size == ends[-1]
+    return path.read_bytes(), ends
+
+
+@pytest.mark.parametrize("room", [0, 5000])
+def test_a_journal_drops_what_a_kill_cut(room: int, tmp_path: Path) -> None:
+    path = tmp_path / "j"
+    whole, ends = written_journal(path)
+    for size in range(0 if not room else ends[0], len(whole) + 1):
+        path.write_bytes(content := whole[:size] + bytes(room))
+        journal = Journal(path)
+        n = sum(content[:end] == whole[:end] for end in ends[1:])
+        assert list(journal.records()) == RECORDS[:n]
+        journal.append([b"next"])
+        assert list(journal.records()) == [*RECORDS[:n], [b"next"]]
+        journal.drop_last()
+        assert path.stat().st_size == ends[n]
+        journal.close()
+    # A disk may keep the later pages of a record and lose the first.
+    path.write_bytes(whole[: ends[0]] + bytes(30) + whole[ends[0] + 30 : ends[2] - 1])
+    assert list(Journal(path).records()) == []
+
+
+def test_a_journal_names_where_it_is_damaged(tmp_path: Path) -> None:
+    path = tmp_path / "j"
+    whole, ends = written_journal(path)
+    for at in range(ends[2]):  # mark, checksum, size and content of all but the last
+        changed = bytearray(whole)
+        changed[at] ^= 128
+        path.write_bytes(changed)
+        record = sum(end <= at for end in ends)
+        words = f"record {record}, at byte {ends[record - 1]}," if record else "its beginning, at byte 0,"
+        with pytest.raises(FormatError, match=rf"{path}: {words} is damaged"):
+            Journal(path)
+        assert path.read_bytes() == changed
+    path.write_bytes(whole[: ends[0]] + bytes(ends[1] - ends[0]) + whole[ends[1] :])
+    with pytest.raises(FormatError, match="record 1, at byte"):
+        Journal(path)
+    path.write_bytes(whole)
+    journal = Journal(path)
+    path.write_bytes(bytes(changed))
+    with pytest.raises(FormatError, match="record 2, at byte"):
+        list(journal.records())
+
+
+def test_a_journals_room_is_used_again(tmp_path: Path) -> None:
+    path = tmp_path / "j"
+    _, ends = written_journal(path)
+    journal = Journal(path)
+    journal.append([b"more"])
+    size = path.stat().st_size
+    journal.restart()
+    assert list(journal.records()) == []
+    journal.append([b"other"])
+    assert path.stat().st_size == size  # the old records are there still
+    left = path.read_bytes()
+    journal.close()
+    for content in (left, left[: ends[0]] + bytes(10) + left[ends[0] + 10 :]):
+        path.write_bytes(content)
+        again = Journal(path)
+        assert list(again.records()) == ([[b"other"]] if content is left else [])
+        again.close()
+    # Files of version 0.2: no head, and checksums that begin with nothing.
+    old = b"".join(
+        struct.pack("<4sIQ", b"rec1", zlib.crc32(content), len(content)) + content
+        for content in (struct.pack("<QQ", 1, 3) + b"old", struct.pack("<QQ", 1, 5) + b"older")
+    )
+    path.write_bytes(old)
+    journal = Journal(path)
+    journal.append([b"new"])
+    assert list(journal.records()) == [[b"old"], [b"older"], [b"new"]]
+    journal.restart()
+    journal.append([b"new"])
+    journal.close()
+    assert list(Journal(path).records()) == [[b"new"]]
